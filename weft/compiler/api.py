@@ -111,7 +111,7 @@ def compile(
 
         def compile_at(fixed: CompileOptions) -> Executable:
             check_file()
-            with config(**knobs):
+            with config(**knobs), fixed.settings():
                 code = _compile(source, fixed)
                 if not isinstance(code, ModelCode):
                     raise InternalError("a shape is still dynamic after all sizes were given",

@@ -100,7 +100,7 @@ class Compiled:
         if program is not None and program.has_dynamic_kernels and self.options.extensions:
             raise ArtifactError("a model with dynamic shapes and users' passes cannot be pickled",
                                 got=str(self.options.extensions))
-        options = dataclasses.replace(self.options, extensions=Extensions())
+        options = dataclasses.replace(self.options, extensions=Extensions(), records_file=None)
         return _unpickled, (b"".join(map(bytes, self._code.to_parts())), options)
 
 
@@ -120,9 +120,8 @@ class VmModel(CompiledModel, VmModule):
     def __init__(self, code: ModelCode, stages: Stages) -> None:
         self._code = code
         self._stages = stages
-        options = stages.options
-        specialize = Specializer(options.target, options.extensions.tir_passes)
-        VmModule.__init__(self, code.manifest, _load(code, stages), code.constants, specialize)
+        VmModule.__init__(self, code.manifest, _load(code, stages), code.constants,
+                          Specializer(stages.options))
 
 
 class StepModel(CompiledModel, StepModule):

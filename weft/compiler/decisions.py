@@ -75,11 +75,15 @@ def calls_of(mod: IRModule) -> list[Call]:
     return list(found)
 
 
-def family_decisions(mod: IRModule, target: Target) -> list[Described]:
-    """The decisions of all calls whose operator family registered a decision."""
+def family_decisions(mod: IRModule, target: Target, *, in_kernel: bool = False
+                     ) -> list[Described]:
+    """The decisions of all calls whose operator family registered a decision.
+
+    ``in_kernel`` says that legalisation does not rewrite the calls.
+    """
     described = []
     for call in calls_of(mod):
-        decision = decision_of(call, target)
+        decision = decision_of(call, target, in_kernel=in_kernel)
         if decision is not None:
             described.append(Described(call_text(call), str(decision)))
     return _merged(described)

@@ -18,7 +18,7 @@ from weft.ir.passes import INSERTED_PASSES, Pass, check_named
 from weft.ir.rewrite.driver import Rule, RuleSet
 from weft.ir.rewrite.registered import REGISTERED_RULES, check_rules
 from weft.ir.visitor import post_order
-from weft.strategy.decision import DECISIONS
+from weft.strategy.decision import deciders_of
 from weft.strategy.registry import layout_hooks, legalizations, strategies_of
 from weft.support.errors import OptionError
 from weft.support.insertion import Insertion, as_insertions
@@ -108,8 +108,8 @@ def may_use_extensions(content: bytes, target: Target) -> bool:
 
 
 def _deciders(name: str, target: Target) -> tuple[Any, ...]:
-    """The strategies and the decision of an operator for a target."""
-    return *strategies_of(name, target.kind), DECISIONS.find(f"{target.kind}:{name}")
+    """The strategies and decisions of an operator for a target."""
+    return *strategies_of(name, target.kind), *deciders_of(name, target.kind)
 
 
 def _is_own_op(op: Op) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from weft.compiler.extensions import Extensions
 from weft.strategy.records import active_records
-from weft.support.config import config
+from weft.support.config import Config, config
 from weft.support.errors import OptionError
 from weft.target import Target
 
@@ -22,7 +24,7 @@ class CompileOptions:
     ``winograd`` is the value of that setting when the options were made: whether convolutions may
     run by Winograd. ``codegens`` are the names of external code generators, in the order in which
     they choose regions. ``records`` is the digest of the measured records that kernels are chosen
-    by. ``extensions`` are the user's passes and rules.
+    by, ``records_file`` the file that held them. ``extensions`` are the user's passes and rules.
     """
 
     target: Target
@@ -31,6 +33,7 @@ class CompileOptions:
     winograd: bool = True
     codegens: tuple[str, ...] = ()
     records: str = ""
+    records_file: Path | None = None
     extensions: Extensions = field(default_factory=Extensions)
 
     @staticmethod
@@ -51,7 +54,7 @@ class CompileOptions:
                               got=repr(opt_level))
         chosen = Target.of(config.target if target is None else target)
         return CompileOptions(chosen, opt_level, _shapes(inputs), config.winograd,
-                              _names(codegens), active_records().digest,
+                              _names(codegens), active_records().digest, config.records,
                               Extensions.make() if extensions is None else extensions)
 
     @property
@@ -62,6 +65,13 @@ class CompileOptions:
     def at(self, inputs: Mapping[str, Sequence[int]]) -> CompileOptions:
         """These options with the shapes of ``inputs`` overridden."""
         return dataclasses.replace(self, inputs=_shapes({**dict(self.inputs), **inputs}))
+
+    def settings(self) -> AbstractContextManager[Config]:
+        """The settings that decide about code, as they were when the options were made.
+
+        A compilation that continues later (stages as text, new shapes) runs under them.
+        """
+        return config(winograd=self.winograd, records=self.records_file)
 
     def key_text(self) -> str:
         """Equal for options that give the same code; extensions are not part of it."""

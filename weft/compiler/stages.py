@@ -51,8 +51,9 @@ class Stages:
         if self.model is None:
             raise OptionError("an unpickled model cannot show its stages", got=phase,
                               help="use as_text in the process that compiled it")
-        return run_pipeline(import_model(self.model, self.options), self.options, stop_at=phase,
-                            instruments=instruments)
+        with self.options.settings():
+            return run_pipeline(import_model(self.model, self.options), self.options,
+                                stop_at=phase, instruments=instruments)
 
     def decisions(self) -> tuple[list[Described], list[Described]]:
         """The decisions of operator families before legalisation, and those of the kernels.
@@ -62,8 +63,10 @@ class Stages:
         keep = KeepBeforeLegalize()
         lowered = self.module_at("lowered", keep)
         target = self.options.target
-        return (family_decisions(keep.module or lowered, target),
-                kernel_selections(kernels_of(lowered), target))
+        with self.options.settings():
+            families = (family_decisions(lowered, target, in_kernel=True) if keep.module is None
+                        else family_decisions(keep.module, target))
+            return families, kernel_selections(kernels_of(lowered), target)
 
     def as_text(self, stage: str) -> str:
         """The text of a stage; ``OptionError`` for an unknown one."""
@@ -77,7 +80,8 @@ class Stages:
             return readable(mod)
         if stage == "vm":
             return program_text(lower_module(mod))
-        return "\n".join(kernel_texts(kernels_of(mod), self.options, stage))
+        with self.options.settings():
+            return "\n".join(kernel_texts(kernels_of(mod), self.options, stage))
 
 
 def stages_of(target: Target) -> tuple[str, ...]:

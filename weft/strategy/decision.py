@@ -107,27 +107,50 @@ def _compared(seconds: float, best: float) -> str:
 
 
 # (call with typed arguments, target of the registered kind) -> the decision.
-Decide: TypeAlias = Callable[[Call, Any], Decision[object] | None]
-DECISIONS: Registry[Decide] = Registry("decision")
+Decide: TypeAlias = Callable[[Call, Any], "Decision[object] | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredDecision:
+    """How an operator family decides: before legalisation, and for a call that stays as it is."""
+
+    decide: Decide
+    in_kernel: Decide
+
+
+DECISIONS: Registry[RegisteredDecision] = Registry("decision")
 F = TypeVar("F", bound=Decide)
 
 
-def decides(op_name: str, *, target: str) -> Callable[[F], F]:
+def decides(op_name: str, *, target: str, in_kernel: Decide | None = None) -> Callable[[F], F]:
     """Register the function that decides for calls of ``op_name`` on targets of kind ``target``.
 
-    It returns ``None`` for calls that it cannot decide yet, because a size is not fixed. Raises
+    It returns ``None`` for calls that it cannot decide yet, because a size is not fixed. A family
+    that decides otherwise where no pass rewrites its calls gives ``in_kernel``. Raises
     ``RegistryError`` for an unknown operator or target kind.
     """
     check_operator(op_name, target)
 
     def wrap(function: F) -> F:
-        DECISIONS.register(f"{target}:{op_name}", function)
+        DECISIONS.register(f"{target}:{op_name}",
+                           RegisteredDecision(function, in_kernel or function))
         return function
 
     return wrap
 
 
-def decision_of(call: Call, target: Target) -> Decision[object] | None:
-    """The decision of the operator's family; ``None`` for an operator without a registered one."""
-    decide = DECISIONS.find(f"{target.kind}:{getattr(call.op, 'name', '')}")
-    return None if decide is None else decide(call, target)
+def deciders_of(op_name: str, target: str) -> tuple[Decide, ...]:
+    """The functions that decide for calls of an operator on a target kind."""
+    found = DECISIONS.find(f"{target}:{op_name}")
+    return () if found is None else (found.decide, found.in_kernel)
+
+
+def decision_of(call: Call, target: Target, *, in_kernel: bool = False) -> Decision[object] | None:
+    """The decision of the operator's family; ``None`` for an operator without a registered one.
+
+    With ``in_kernel`` that for a call which legalisation and the layout pass do not rewrite.
+    """
+    found = DECISIONS.find(f"{target.kind}:{getattr(call.op, 'name', '')}")
+    if found is None:
+        return None
+    return (found.in_kernel if in_kernel else found.decide)(call, target)

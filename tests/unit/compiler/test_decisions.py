@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import pydoc
+
+import numpy as np
 import pytest
 
 import weft
+from tests.unit.strategy.kernels import WIDE_CPU
+from weft import op
 from weft.cli.main import main
 from weft.compiler.report.page import html_report
-from weft.ir.expr import Call
+from weft.compiler.stages import kernels_of
+from weft.ir.expr import Call, Function, const, var
+from weft.ir.module import IRModule
 from weft.strategy.decision import DECISIONS, Candidate, Decision, Rejected, choose, decides
+from weft.strategy.records import Record, append_records
 from weft.support.config import config
-from weft.target import Target
+from weft.target import CpuTarget, Target
 
 PROGRAM = """def @main(%x: Tensor[(4, 20), float32], %w: Tensor[(33, 20), float32]) {
   (nn.relu(nn.dense(%x, %w)), tanh(%x), tanh(%x))
@@ -77,3 +85,78 @@ def test_the_report_has_a_section_of_decisions(decided):
     _, section = page.split("<h2>Decisions</h2>")
     assert section.startswith("<details><summary>decisions</summary>")
     assert REJECTED[0] in section.split("<h2>")[0]
+
+
+def convolution() -> IRModule:
+    x = var("x", (1, 64, 56, 56), "float32")
+    weight = const(np.ones((64, 64, 3, 3), np.float32))
+    return IRModule.from_expr(Function((x,), op.nn.conv2d(x, weight, padding=(1, 1))))
+
+
+@pytest.mark.parametrize(("settings", "algorithm", "implementation"), [
+    ({}, "winograd_f4", "nn.winograd_conv2d.cpu.blocked"),
+    ({"winograd": False}, "direct_blocked", "nn.conv2d.cpu.direct_blocked"),
+    ({"opt_level": 2}, "direct_unblocked", "nn.conv2d.cpu.direct_unblocked"),
+])
+def test_the_decisions_shown_are_those_of_the_compilation(
+        settings, algorithm, implementation, capsys):
+    model = weft.compile(convolution(), target=WIDE_CPU, explain=("nn.conv2d",), **settings)
+    explained = capsys.readouterr().err
+    assert implementation in [step.implementation for step in model.manifest.steps]
+    decision = model.as_text("decisions").splitlines()[0]
+    assert f"float32]): {algorithm}" in decision
+    assert (f"// decision for {decision}\n" in explained) == ("opt_level" not in settings)
+
+
+@pytest.fixture
+def records(tmp_path):
+    """A file by which the generic schedule is the fastest for the only kernel of ``dense``."""
+    (kernel,) = kernels_of(dense()._stages.module_at("lowered"))
+    path = tmp_path / "records"
+    append_records(path, [Record(kernel.digest, kernel.text, str(CpuTarget.host()),
+                                 "nn.dense.cpu.generic", 1e-9, 1)])
+    return path
+
+
+def dense(**settings) -> weft.CompiledModel:
+    return weft.compile(weft.parse("""
+        def @main(%x: Tensor[(32, 48), float32], %w: Tensor[(64, 48), float32]) {
+          nn.dense(%x, %w)
+        }"""), **settings)
+
+
+def test_stages_are_shown_by_the_records_of_the_compilation(records):
+    recorded, modelled = dense(records=records), dense()
+    assert recorded.manifest.steps[0].implementation == "nn.dense.cpu.generic"
+    for stage in ("decisions", "te"):
+        assert ": nn.dense.cpu.generic" in recorded.as_text(stage)
+        with config(records=records):
+            assert ": nn.dense.cpu.gemm" in modelled.as_text(stage)
+
+
+GROWING = """
+def @grow(%n: int32, %x: Tensor[(?,), float32]) -> Tensor[(?,), float32] {
+  if (less(%n, 1)) { %x } else { @grow(subtract(%n, 1), concatenate((%x, exp(%x)), axis=0)) }
+}
+def @main(%n: int32, %x: Tensor[(2,), float32]) { @grow(%n, %x) }"""
+
+
+@pytest.mark.parametrize(("text", "function", "inputs"), [
+    ("def @main(%x: Tensor[(n, 3), float32]) { exp(%x) }", "weft.compiler.api.build_model",
+     [np.ones((2, 3), np.float32)]),
+    (GROWING, "weft.compiler.vm.specialize.build_kernels", [np.int32(2), np.ones(2, np.float32)]),
+], ids=["model", "kernel"])
+def test_new_shapes_are_compiled_with_the_settings_of_the_compilation(
+        text, function, inputs, records, monkeypatch):
+    with config(records=records, winograd=False):
+        model = weft.compile(weft.parse(text), no_cache=True)
+    seen, build = set(), pydoc.locate(function)
+
+    def observed(*args):
+        seen.add((config.records, config.winograd))
+        return build(*args)
+
+    monkeypatch.setattr(function, observed)
+    with config(no_cache=True):
+        model(*inputs)
+    assert seen == {(records, False)}

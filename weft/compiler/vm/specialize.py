@@ -16,6 +16,7 @@ import weft.op  # noqa: F401 - the text of kernels names operators
 from weft.codegen import backend_of
 from weft.compiler.build.kernel_set import kernel_source
 from weft.compiler.build.kernels import build_kernels
+from weft.compiler.options import CompileOptions
 from weft.compiler.vm.build import has_fixed_sizes, vm_kernel
 from weft.ir.dynamic import needs_values, static_body
 from weft.ir.expr import Function, Var
@@ -28,17 +29,17 @@ from weft.runtime.library import Library
 from weft.runtime.vm.kernels import Shapes
 from weft.runtime.vm.program import VmKernel
 from weft.support.errors import InternalError, UnsupportedModelError
-from weft.target import Target
-from weft.tir.transform.registered import TirInsertion
 from weft.transform.analysis.graph import type_of
 
 
 @dataclass(frozen=True, slots=True)
 class Specializer:
-    """Compiles for ``target`` in this process; ``weft.runtime.vm.kernels`` caches the results."""
+    """Compiles in this process with the options of the model.
 
-    target: Target
-    tir_passes: Sequence[TirInsertion] = ()
+    ``weft.runtime.vm.kernels`` caches the results.
+    """
+
+    options: CompileOptions
 
     def __call__(self, kernel: VmKernel, shapes: Shapes, values: Sequence[np.ndarray]
                  ) -> tuple[VmKernel, Library]:
@@ -53,10 +54,12 @@ class Specializer:
                 got=str(type_of(function))
             )
         source = kernel_source(function, structural_hash(function))
-        built = build_kernels([source], self.target, self.tir_passes)[0]
-        backend = backend_of(self.target)
-        objects = [built.object_code, *backend.support_objects(self.target)]
-        return vm_kernel(source, built), backend.load(objects, self.target)
+        target = self.options.target
+        with self.options.settings():
+            built = build_kernels([source], target, self.options.extensions.tir_passes)[0]
+        backend = backend_of(target)
+        objects = [built.object_code, *backend.support_objects(target)]
+        return vm_kernel(source, built), backend.load(objects, target)
 
 
 def _parsed(kernel: VmKernel) -> Function:

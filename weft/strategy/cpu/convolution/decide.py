@@ -20,6 +20,7 @@ from weft.strategy.cpu.convolution.plan import ConvPlan, Offer
 from weft.strategy.cpu.convolution.problem import ConvProblem
 from weft.strategy.cpu.winograd.decide import offer_winograd
 from weft.strategy.decision import Candidate, Decision, Rejected, choose, decides
+from weft.support.config import config
 from weft.target import CpuTarget
 
 
@@ -126,8 +127,12 @@ def _recorded(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer]:
             yield offer
 
 
-@decides("nn.conv1d", target="cpu")
-@decides("nn.conv2d", target="cpu")
-@decides("nn.conv3d", target="cpu")
+def _decide_in_kernel(call: Call, target: CpuTarget) -> Decision[ConvPlan] | None:
+    return decide_convolution(call, target, keep_layouts=True)
+
+
+@decides("nn.conv1d", target="cpu", in_kernel=_decide_in_kernel)
+@decides("nn.conv2d", target="cpu", in_kernel=_decide_in_kernel)
+@decides("nn.conv3d", target="cpu", in_kernel=_decide_in_kernel)
 def _decide(call: Call, target: CpuTarget) -> Decision[ConvPlan] | None:
-    return decide_convolution(call, target)
+    return decide_convolution(call, target, winograd=config.winograd)
