@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weft.op  # noqa: F401 - registers the operators
 from weft.ir.op import OPS
 from weft.support.errors import RegistryError
 from weft.target import TARGET_KINDS
