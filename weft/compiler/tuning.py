@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from weft.compiler.extensions import Extensions, PassesLike, RulesLike
+from weft.compiler.extensions import Extensions, PassesLike, RulesLike, TirPassesLike
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
 from weft.compiler.program.program import KernelSource
@@ -58,6 +58,7 @@ def tune_model(
     opt_level: int = 3,
     passes: PassesLike = (),
     rules: RulesLike = (),
+    tir_passes: TirPassesLike = (),
     seconds: float = 0.1,
     again: bool = False,
     **knobs: Any,
@@ -78,23 +79,24 @@ def tune_model(
     with config(**{**knobs, "records": None}):
         load_plugins()
         options = CompileOptions.make(target, opt_level, inputs,
-                                      extensions=Extensions.make(passes, rules))
+                                      extensions=Extensions.make(passes, rules, tir_passes))
         _check_is_here(options.target)
         source = prepare(model, example_inputs, inputs)
         mod = run_pipeline(import_model(source, options), options, stop_at="lowered")
         kernels = kernels_of(mod)
         known = Records() if again or not path.exists() else read_records(path)
         tasks = [task for kernel in kernels if (task := _task_of(kernel, options.target))]
-        return TuningReport(path, len(kernels), _tune(tasks, options.target, seconds, known, path))
+        return TuningReport(path, len(kernels), _tune(tasks, options, seconds, known, path))
 
 
-def _tune(tasks: Sequence[KernelTask], target: Target, seconds: float, known: Records,
+def _tune(tasks: Sequence[KernelTask], options: CompileOptions, seconds: float, known: Records,
           path: Path) -> tuple[TunedKernel, ...]:
     tuned = []
     with progress.task("timing kernels", len(tasks)) as task_bar:
         for task in tasks:
-            outcome, records = measure_kernel(task, target, num_threads(), seconds,
-                                              known.times(task.kernel, target))
+            outcome, records = measure_kernel(task, options.target, num_threads(), seconds,
+                                              known.times(task.kernel, options.target),
+                                              options.extensions.tir_passes)
             if records:
                 append_records(path, records)
             tuned.append(outcome)

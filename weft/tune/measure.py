@@ -12,6 +12,7 @@ from weft.strategy.implementation import Implementation
 from weft.strategy.records import Record
 from weft.support.errors import InternalError, LoweringError, ScheduleError
 from weft.target import Target
+from weft.tir.transform.registered import TirInsertion
 from weft.tune.running_kernel import RunningKernel
 
 ROUNDS = 5
@@ -50,13 +51,16 @@ class TunedKernel:
 
 
 def measure_kernel(task: KernelTask, target: Target, threads: int, seconds: float,
-                   known: Mapping[str, float]) -> tuple[TunedKernel, list[Record]]:
+                   known: Mapping[str, float], tir_passes: Sequence[TirInsertion] = ()
+                   ) -> tuple[TunedKernel, list[Record]]:
     """Time the candidates without a ``known`` time, each for about ``seconds``.
+
+    ``tir_passes`` are those of the user.
 
     Returns the outcome and the new records. Candidates that cannot be scheduled for this kernel are
     left out; raises ``InternalError`` if the results of two of them differ.
     """
-    running = _build(task, target, threads, known)
+    running = _build(task, target, threads, known, tir_passes)
     times = _time_interleaved(running, seconds)
     records = [Record(task.kernel, task.text, str(target), name, took, threads)
                for name, took in times.items()]
@@ -66,13 +70,15 @@ def measure_kernel(task: KernelTask, target: Target, threads: int, seconds: floa
 
 
 def _build(task: KernelTask, target: Target, threads: int,
-           known: Mapping[str, float]) -> dict[str, RunningKernel]:
+           known: Mapping[str, float], tir_passes: Sequence[TirInsertion]
+           ) -> dict[str, RunningKernel]:
     running: dict[str, RunningKernel] = {}
     for candidate in task.candidates:
         if candidate.name in known:
             continue
         try:
-            running[candidate.name] = RunningKernel(task.function, candidate, target, threads)
+            running[candidate.name] = RunningKernel(task.function, candidate, target, threads,
+                                                    tir_passes)
         except (ScheduleError, LoweringError):
             continue  # the tile does not fit the registers beside the fused operators
     return running

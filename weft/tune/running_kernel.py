@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from weft.support.errors import LoweringError
 from weft.target import Target
 from weft.tir.buffer import Buffer
 from weft.tir.func import PrimFunc
+from weft.tir.transform.registered import TirInsertion
 
 _SYMBOL = "weft_trial"
 
@@ -27,8 +29,8 @@ class RunningKernel:
     """
 
     def __init__(self, function: Function, implementation: Implementation, target: Target,
-                 threads: int) -> None:
-        func = lower_function(function, target, _SYMBOL, implementation).func
+                 threads: int, tir_passes: Sequence[TirInsertion] = ()) -> None:
+        func = lower_function(function, target, _SYMBOL, implementation, tir_passes).func
         backend = backend_of(target)
         code = backend.build_kernel(func, target)
         self._library = backend.load([code, *backend.support_objects(target)], target)

@@ -17,6 +17,7 @@ from weft.strategy.records import Record, append_records, read_records
 from weft.strategy.selection import candidates
 from weft.support.errors import InternalError, OptionError, TargetError
 from weft.target import CpuTarget
+from weft.tir.func import PrimFunc
 from weft.tune import KernelTask, measure_kernel
 from weft.tune import measure as measure_module
 
@@ -81,6 +82,18 @@ def test_the_command_line_tunes(cache, capsys):
     assert "1 of 1 kernels had several candidates" in out
     assert all(json.loads(line)["threads"] == 1
                for line in (cache / "r.jsonl").read_text().splitlines())
+
+
+def test_measured_kernels_are_lowered_with_the_tir_passes_of_the_user(cache):
+    seen = []
+
+    def observed(func: PrimFunc) -> PrimFunc:
+        seen.append(func.name)
+        return func
+
+    weft.tune_model(weft.parse(PROGRAM), cache / "r", seconds=1e-4, threads=1,
+                    tir_passes=[observed])
+    assert seen
 
 
 def test_other_machines_cannot_be_timed(tmp_path):
