@@ -6,11 +6,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from weft.ir.dtype import DType
+from weft.support.errors import OptionError
 from weft.tir import expr as x
 from weft.tir import stmt as s
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, Var
 from weft.tir.func import PrimFunc
+from weft.tir.intrinsics import INTRINSICS
 from weft.tir.visitor import depth_checkpoints
 
 _OPERATORS: dict[type, tuple[str, int]] = {
@@ -23,8 +26,29 @@ _ATOM = 9
 _NOT = 3
 
 
+# Words of the text form, beside intrinsics and dtypes, that cannot name a variable or buffer.
+_KEYWORDS = frozenset((
+    "def", "pass", "for", "in", "if", "else", "attr", "allocate", "strides", "not", "and", "or",
+    "True", "False", "min", "max", "select", "ramp", "broadcast", "shuffle", "let", "reduce",
+))  # fmt: skip
+
+
+def _is_reserved(name: str) -> bool:
+    """Whether the parser takes ``name`` for something else than a variable or buffer.
+
+    Instructions are intrinsics too.
+    """
+    if name in _KEYWORDS or name in INTRINSICS:
+        return True
+    try:
+        DType.parse(name)
+    except OptionError:
+        return False
+    return True
+
+
 class _Namer:
-    """Assigns distinct names to the variables and buffers of one program."""
+    """Assigns distinct names to the variables and buffers of one program; none is reserved."""
 
     def __init__(self) -> None:
         self._names: dict[object, str] = {}
@@ -33,7 +57,9 @@ class _Namer:
     def of(self, thing: Var | Buffer | Any) -> str:
         found = self._names.get(thing)
         if found is None:
-            count = self._taken.get(thing.name, 0)
+            count = self._taken.get(thing.name)
+            if count is None:
+                count = int(_is_reserved(thing.name))
             found = f"{thing.name}_{count}" if count else thing.name
             while count and found in self._taken:  # a variable may already have this name
                 count += 1

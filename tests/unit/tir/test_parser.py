@@ -7,15 +7,20 @@ import pytest
 from hypothesis import given, settings
 
 from tests.unit.codegen.test_random_expressions import build, trees
+from tests.unit.ops.harness import make_call, make_compute, make_inputs
 from tests.unit.strategy.kernels import WIDE_CPU, primitive
-from weft import op
+from weft import op, te
+from weft.ir.dynamic import needs_values
 from weft.ir.expr import var
+from weft.ir.op import OPS
 from weft.strategy import schedule_function
 from weft.support.errors import ParseError
-from weft.tir.buffer import Buffer
+from weft.tir.buffer import Buffer, buffer
 from weft.tir.eval import evaluate
-from weft.tir.expr import Var
+from weft.tir.expr import BufferLoad, Var, const
+from weft.tir.func import PrimFunc
 from weft.tir.parser import parse_func
+from weft.tir.stmt import BufferStore, For, ForKind
 from weft.tir.transform.pipeline import lower_prim_func
 
 X = var("x", (3, 17, 20))
@@ -55,6 +60,31 @@ def test_kernels_before_and_after_the_passes(name):
             evaluate(form, *arrays)
             results.append(arrays[-1])
         np.testing.assert_array_equal(*results)
+
+
+# Expressions of random numbers and of special functions share so many operands that their text is
+# too long (33 MB for special.lgamma).
+OPERATORS = [name for name in OPS if not needs_values(OPS.get(name))
+             and not name.startswith(("random.", "special."))]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_every_operator(name):
+    operator = OPS.get(name)
+    arrays = make_inputs(operator, operator.cases[0])
+    placeholders, tensors = make_compute(make_call(operator, operator.cases[0], arrays), arrays)
+    func = te.lower(te.create_schedule(tensors), [*placeholders, *tensors], "kernel")
+    assert str(parse_func(str(func))) == str(func)
+
+
+def test_names_of_the_text_form_are_not_names_of_buffers():
+    for name in ("exp", "min", "if", "float32", "int8x16", "call_extern"):
+        given, made, i = buffer(name, (4,)), buffer(f"{name}_1", (4,)), Var("i")
+        value = BufferLoad(given, (i,)) + const(1.0, "float32")
+        func = PrimFunc("f", (given, made), For(i, const(0), const(4), ForKind.SERIAL,
+                                                BufferStore(made, value, (i,))))
+        assert str(func).startswith(f"def f({name}_1: float32[4], {name}_1_1: float32[4]):")
+        assert str(parse_func(str(func))) == str(func)
 
 
 TEXT = """\
