@@ -40,7 +40,7 @@ def test_peers_that_agree() -> None:
     ([Y], "1 and 2 outputs"),
     ([Y[0], INDICES], "output 0"),
     ([Y, INDICES.astype(np.float32)], "output 1"),
-    ([Y * np.float32([[np.nan, 1], [1, 1]]), INDICES], "output 0 of weft has numbers that are not"),
+    ([Y * np.float32([[np.nan, 1], [1, 1]]), INDICES], "output 0 of weft is not finite"),
 ])
 def test_peers_that_do_not(got: list[np.ndarray], words: str) -> None:
     with pytest.raises(DisagreementError, match=words):
