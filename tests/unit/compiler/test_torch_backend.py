@@ -81,7 +81,7 @@ def test_bounds_that_torch_finds():
 
 
 def test_what_a_module_needs_is_said(net):
-    with pytest.raises(OptionError, match="example inputs"):
+    with pytest.raises(OptionError, match="needs example_inputs"):
         weft.compile(net)
     with pytest.raises(OptionError, match="unknown tensor argument 'y'"):
         weft.compile(net, example_inputs=(image(),), inputs={"y": ("n",)})
