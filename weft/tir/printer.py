@@ -26,7 +26,7 @@ _ATOM = 9
 _NOT = 3
 
 
-# Words of the text form, beside intrinsics and dtypes, that cannot name a variable or buffer.
+# Keywords of the text form, beside intrinsics and dtypes, that cannot name a variable or buffer.
 _KEYWORDS = frozenset((
     "def", "pass", "for", "in", "if", "else", "attr", "allocate", "strides", "not", "and", "or",
     "True", "False", "min", "max", "select", "ramp", "broadcast", "shuffle", "let", "reduce",

@@ -163,7 +163,7 @@ class _Planner:
                 source, target = step.reads[reused].index, step.writes[0].index
                 self.offsets[target] = self.offsets[source]
                 self.space_of[target] = space
-                # The block lives on under the number of the result, and is freed with that.
+                # The block continues under the number of the result, and is freed with that.
                 self.last_uses[at].remove(source)
             self._check_space(step, space)
             workspaces.append(self._scratch(workspace_bytes.get(step.kernel, 0), space))

@@ -144,7 +144,7 @@ class _Relayout:
 
     def _call(self, call: Call, operator: Op) -> _Value:
         if self.costs.has_choices(call):
-            # The data decides; constant weights are converted at compile time.
+            # The layout follows the data; constant weights are converted at compile time.
             arriving = self.values[call.args[0]]
             is_blocked = isinstance(arriving, _Tensor) and arriving.layout is not None
             return self._anchor(call, self.costs.cheapest(call, is_blocked))
