@@ -64,12 +64,12 @@ IMPLIED: dict[str, tuple[str, ...]] = {
 
 def with_implied(features: frozenset[str]) -> frozenset[str]:
     """``features`` and all features that they build on, directly or not."""
-    todo, closed = sorted(features), set[str]()
-    while todo:
-        name = todo.pop()
+    pending, closed = sorted(features), set[str]()
+    while pending:
+        name = pending.pop()
         if name not in closed:
             closed.add(name)
-            todo.extend(IMPLIED.get(name, ()))
+            pending.extend(IMPLIED.get(name, ()))
     return frozenset(closed)
 
 

@@ -152,13 +152,13 @@ def test_steps_within_blocks():
     assert stride_along(load, channels, size=32) is None
 
 
-def test_no_crossing_where_reads_agree_with_the_result():
+def test_no_transposed_access_where_reads_agree_with_the_result():
     a = te.placeholder((32, 32), name="a")
     same = te.compute((32, 32), lambda i, j: a[i, j] + 1.0, name="same")
-    turned = te.compute((32, 32), lambda i, j: a[j, i] + 1.0, name="turned")
-    groups = [[[axis] for axis in t.op.axis] for t in (same, turned)]
+    transposed = te.compute((32, 32), lambda i, j: a[j, i] + 1.0, name="transposed")
+    groups = [[[axis] for axis in t.op.axis] for t in (same, transposed)]
     assert find_transposed_access(groups[0], same.op.body, 16) is None
-    assert find_transposed_access(groups[1], turned.op.body, 16) == TransposedAccess(0, 16)
+    assert find_transposed_access(groups[1], transposed.op.body, 16) == TransposedAccess(0, 16)
 
 
 @pytest.mark.parametrize("last", [False, True])

@@ -46,7 +46,7 @@ def _stack(x: Expr, *shape: int) -> Expr:
 
 
 def _scores(q: Expr, k: Expr) -> Expr:
-    """As frameworks export it: keys turned by a transposition, stacks of rank three."""
+    """As frameworks export it: keys transposed, stacks of rank three."""
     keys = _stack(op.transpose(k, axes=(0, 1, 3, 2)), DEPTH, KEYS)
     product = op.nn.batch_matmul(_stack(q, ROWS, DEPTH), keys, transpose_b=False)
     return op.reshape(product, newshape=(2, HEADS, ROWS, KEYS))
