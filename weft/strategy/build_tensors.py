@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 from weft import te
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from weft.ir.op import Op, OpPattern
-from weft.ir.shape import AnyDim, Dim, SymDim
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.visitor import post_order
 from weft.strategy.contract import check_compute
 from weft.strategy.implementation import Implementation
+from weft.strategy.size_vars import SizeVars, symbols_of
 from weft.support.errors import LoweringError
 from weft.support.user_code import location_in_traceback
 
@@ -22,12 +22,14 @@ Value: TypeAlias = "te.Tensor | tuple[te.Tensor, ...]"
 @dataclass(frozen=True, slots=True)
 class TensorGraph:
     """``inputs`` in parameter order with tuples flattened; ``outputs`` in the order of the kernel's
-    arguments; ``anchor`` is the result of the anchor call, or the first output.
+    arguments; ``anchor`` is the result of the anchor call, or the first output; ``sizes`` are the
+    variables of the symbolic sizes, by symbol.
     """
 
     inputs: tuple[te.Tensor, ...]
     outputs: tuple[te.Tensor, ...]
     anchor: te.Tensor
+    sizes: SizeVars
 
 
 def anchor_of(function: Function) -> Call | None:
@@ -50,17 +52,6 @@ def _rank(call: Call) -> int:
     return -1 if call.op.name == "cast" else int(call.op.pattern)
 
 
-def fixed_size(dim: Dim) -> int:
-    """A dimension as an integer; raises ``LoweringError`` for a symbolic or unknown one."""
-    if isinstance(dim, (SymDim, AnyDim)):
-        raise LoweringError(
-            f"the size {dim} is not known when the kernel is compiled",
-            expected="fixed sizes",
-            help='give every dimension a number: weft.compile(model, inputs={"x": (1, 3, 8, 8)})',
-        )
-    return dim
-
-
 def build_tensors(
     function: Function, anchor: Call | None, implementation: Implementation | None
 ) -> TensorGraph:
@@ -70,30 +61,31 @@ def build_tensors(
     """
     values: dict[int, Value] = {}
     inputs: list[te.Tensor] = []
+    sizes = SizeVars(symbols_of(function))
     for index, param in enumerate(function.params):
-        value = _placeholder(param.checked_type or param.annotation, f"p{index}")
+        value = _placeholder(param.checked_type or param.annotation, f"p{index}", sizes)
         values[id(param)] = value
         inputs.extend(value if isinstance(value, tuple) else (value,))
     for expr in post_order(function.body):
         if id(expr) in values or isinstance(expr, Op):
             continue
         compute = implementation.compute if implementation and expr is anchor else None
-        values[id(expr)] = _value_of(expr, values, compute)
+        values[id(expr)] = _value_of(expr, values, compute, sizes)
     result = values[id(function.body)]
     outputs = result if isinstance(result, tuple) else (result,)
     anchor_value = values[id(anchor)] if anchor is not None else outputs
     anchor_tensor = anchor_value[0] if isinstance(anchor_value, tuple) else anchor_value
-    return TensorGraph(tuple(inputs), _distinct_computes(outputs, inputs), anchor_tensor)
+    return TensorGraph(tuple(inputs), _distinct_computes(outputs, inputs), anchor_tensor, sizes)
 
 
-def _placeholder(type_: Type | None, name: str) -> Value:
+def _placeholder(type_: Type | None, name: str, sizes: SizeVars) -> Value:
     if isinstance(type_, TensorType):
-        shape = tuple(fixed_size(d) for d in type_.shape)
+        shape = tuple(map(sizes.size, type_.shape))
         return te.placeholder(shape, dtype=type_.dtype, name=name)
     if isinstance(type_, TupleType):
         fields = []
         for index, field in enumerate(type_.fields):
-            value = _placeholder(field, f"{name}_{index}")
+            value = _placeholder(field, f"{name}_{index}", sizes)
             if isinstance(value, tuple):
                 raise LoweringError("a kernel parameter is a nested tuple", got=str(type_))
             fields.append(value)
@@ -102,13 +94,13 @@ def _placeholder(type_: Type | None, name: str) -> Value:
                         got=str(type_))
 
 
-def _value_of(expr: Expr, values: dict[int, Value], compute: Any) -> Value:
+def _value_of(expr: Expr, values: dict[int, Value], compute: Any, sizes: SizeVars) -> Value:
     if isinstance(expr, Call) and isinstance(expr.op, Op):
         function = compute or expr.op.compute
         if function is None:
             raise LoweringError(f"{expr.op.name} does not define a compute", where=expr.span)
         try:
-            result = function(*(values[id(arg)] for arg in expr.args), expr.attrs)
+            result = function(*(values[id(arg)] for arg in expr.args), sizes.attrs(expr.attrs))
         except LoweringError as error:
             location = location_in_traceback(error.__traceback__)
             raise error.at(location, f"in the compute of {expr.op.name}") from error

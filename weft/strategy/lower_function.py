@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,12 +9,16 @@ from weft import te
 from weft.codegen import backend_of
 from weft.ir.dynamic import result_types
 from weft.ir.expr import Call, Function
+from weft.ir.shape import Dim, dim_add, dim_mul, dim_product
+from weft.ir.symbol import size_of_dim
 from weft.ir.types import TensorType, TupleType, Type
+from weft.runtime.sizes import Size
 from weft.strategy.build_tensors import TensorGraph, anchor_of, build_tensors
 from weft.strategy.explain import explain_kernel
 from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.strategy.records import ranking_of
 from weft.strategy.selection import select
+from weft.strategy.size_vars import SizeVars
 from weft.strategy.upcast import inline_upcasts
 from weft.strategy.work import count_flops
 from weft.support.config import config
@@ -32,34 +35,40 @@ class LoweredKernel:
     """A kernel as a loop program after all tir passes.
 
     ``flops`` counts a multiply-add as two, ``bytes_moved`` every argument and result once: a
-    profile divides both by the time and compares them with the machine's peaks.
+    profile divides both by the time and compares them with the machine's peaks. ``sizes`` are the
+    values of the scalar parameters, as texts over the symbols of the program.
     """
 
     func: PrimFunc
     implementation: str
-    flops: int
-    bytes_moved: int
+    flops: Size
+    bytes_moved: Size
+    sizes: tuple[Size, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduledKernel:
-    """A kernel as tensor expressions with a schedule; ``tensors`` are its arguments in order."""
+    """A kernel as tensor expressions with a schedule; ``tensors`` are its arguments in order.
+
+    The variables of ``sizes`` follow them as scalar parameters.
+    """
 
     schedule: te.Schedule
     tensors: tuple[te.Tensor, ...]
     num_outputs: int
     implementation: str
+    sizes: SizeVars
 
     def loop_nest(self, name: str = "kernel") -> PrimFunc:
         """The loops of the schedule, before any tir pass."""
-        func = lower(self.schedule, self.tensors, name)
+        func = lower(self.schedule, self.tensors, name, self.sizes.params)
         return func.with_attrs(num_outputs=self.num_outputs)
 
 
 def schedule_function(
     function: Function, target: Target, implementation: Implementation | None = None
 ) -> ScheduledKernel:
-    """Decide how one primitive function with fixed sizes runs, build its tensors, schedule them.
+    """Decide how one primitive function runs, build its tensors, schedule them.
 
     ``implementation`` overrides the decision. Raises ``LoweringError`` for an expression that a
     kernel cannot contain, ``OperatorError`` for a compute that contradicts its relation.
@@ -87,7 +96,7 @@ def _scheduled(graph: TensorGraph, implementation: str) -> ScheduledKernel:
     """The kernel with the schedule that every kernel starts from: one loop nest per stage."""
     schedule = te.create_schedule(graph.outputs)
     tensors = (*graph.inputs, *graph.outputs)
-    return ScheduledKernel(schedule, tensors, len(graph.outputs), implementation)
+    return ScheduledKernel(schedule, tensors, len(graph.outputs), implementation, graph.sizes)
 
 
 def _apply_schedule(implementation: Implementation, context: ScheduleContext) -> None:
@@ -104,7 +113,7 @@ def lower_function(
     function: Function, target: Target, name: str = "kernel",
     implementation: Implementation | None = None, tir_passes: Sequence[TirInsertion] = (),
 ) -> LoweredKernel:
-    """Lower one primitive function with fixed sizes to a loop program after all tir passes.
+    """Lower one primitive function to a loop program after all tir passes.
 
     ``tir_passes`` are those of the user. Raises what ``schedule_function`` raises.
     """
@@ -112,17 +121,24 @@ def lower_function(
     outputs = kernel.tensors[len(kernel.tensors) - kernel.num_outputs:]
     flops = count_flops(outputs)
     func = backend_of(target).lower(kernel.loop_nest(name), insertions=tir_passes)
-    return LoweredKernel(func, kernel.implementation, flops, _bytes_moved(function))
+    return LoweredKernel(func, kernel.implementation, flops, _bytes_moved(function),
+                         kernel.sizes.values)
 
 
-def _bytes_moved(function: Function) -> int:
+def _bytes_moved(function: Function) -> Size:
     types = [p.checked_type or p.annotation for p in function.params]
-    return sum(_bytes_of(t) for t in (*types, *result_types(function)))
+    total: Dim = 0
+    for type_ in (*types, *result_types(function)):
+        total = dim_add(total, _bytes_of(type_))
+    return size_of_dim(total)
 
 
-def _bytes_of(type_: Type | None) -> int:
+def _bytes_of(type_: Type | None) -> Dim:
     if isinstance(type_, TensorType):
-        return math.prod(type_.concrete_shape) * type_.dtype.itemsize
+        return dim_mul(dim_product(type_.shape), type_.dtype.itemsize)
     if isinstance(type_, TupleType):
-        return sum(_bytes_of(field) for field in type_.fields)
+        total: Dim = 0
+        for field in type_.fields:
+            total = dim_add(total, _bytes_of(field))
+        return total
     raise LoweringError("a kernel takes tensors and tuples of tensors", got=str(type_))

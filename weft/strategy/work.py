@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from weft import te
-from weft.strategy.analysis import computes_below, elements, work_of
+from weft.runtime.sizes import Size
+from weft.strategy.analysis import computes_below
 from weft.te.tensor import ExternOp
-from weft.tir.expr import FloatImm, IntImm, PrimExpr, ProducerLoad, Reduce
+from weft.tir.expr import FloatImm, IntImm, PrimExpr, ProducerLoad, Reduce, const
+from weft.tir.simplify import Analyzer
+from weft.tir.size_text import size_text
 
 
-def count_flops(outputs: Sequence[te.Tensor]) -> int:
+def count_flops(outputs: Sequence[te.Tensor]) -> Size:
     """Operations of the computes of ``outputs``: two per reduction step, else one per element.
 
     Extern bodies declare their own number (``te.extern(flops=...)``).
     """
-    bodies = {id(t.op): t.op for t in outputs if isinstance(t.op, ExternOp)}
-    declared = sum(op.flops + count_flops(op.inputs) for op in bodies.values())
-    return declared + sum(_flops_of(op) for op in computes_below(outputs))
+    analyzer = Analyzer()
+    return size_text(analyzer.simplify(_total_flops(outputs)))
 
 
-def _flops_of(op: te.ComputeOp) -> int:
-    if isinstance(op.body[0], Reduce):
-        return 2 * work_of(op)
-    return elements(op) if _computes(op.body[0]) else 0
+def _total_flops(outputs: Sequence[te.Tensor]) -> PrimExpr:
+    total = const(0)
+    for op in {id(t.op): t.op for t in outputs if isinstance(t.op, ExternOp)}.values():
+        total = total + op.flops + _total_flops(op.inputs)
+    for compute in computes_below(outputs):
+        total = total + _flops_of(compute)
+    return total
+
+
+def _flops_of(op: te.ComputeOp) -> PrimExpr:
+    axes = (*op.axis, *op.reduce_axis)
+    per_iteration = 2 if isinstance(op.body[0], Reduce) else int(_computes(op.body[0]))
+    return functools.reduce(lambda total, axis: total * axis.extent, axes, const(per_iteration))
 
 
 def _computes(body: PrimExpr) -> bool:

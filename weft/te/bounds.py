@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+from weft.ir.symbol import range_of
 from weft.te.aliasing import check_aliasing
 from weft.te.domain import axis_values, loop_extents
 from weft.te.plan import (
@@ -47,9 +48,10 @@ def infer_bounds(
     """
     attach_to_scans(schedule)
     check_attachments(schedule)
-    # Nothing is known of a symbolic size but that it is not negative.
     for var in symbolic_sizes([t for s in schedule.stages for t in s.tensors]):
-        analyzer.bind(var, 0, None)
+        sizes = range_of(var.name)
+        extent = None if sizes.high is None else sizes.high - sizes.low + 1
+        analyzer.bind(var, sizes.low, extent)
     return _Inference(schedule, analyzer, given).run()
 
 

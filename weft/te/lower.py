@@ -19,19 +19,21 @@ from weft.tir.stmt import Allocate, AttrStmt, For, ForKind, Stmt, seq
 from weft.tir.transform.inject_double_buffer import KEY as DOUBLE_BUFFER
 
 
-def lower(schedule: ScheduleState, args: Sequence[Tensor], name: str = "main") -> PrimFunc:
+def lower(schedule: ScheduleState, args: Sequence[Tensor], name: str = "main",
+          sizes: Sequence[Var] | None = None) -> PrimFunc:
     """The loops of ``schedule`` as a tir function over ``args``: inputs, then outputs.
 
     Every input and output of the schedule must be among ``args``. Symbolic sizes follow the
-    buffers as scalar parameters, in order of first appearance. Guards that the analyzer cannot
-    prove become ``if likely(...)``. The schedule is not changed and can be lowered again. Raises
-    ``LoweringError`` for wrong arguments, ``ScheduleError`` if a stage is read outside the loop to
-    which it is attached.
+    buffers as scalar parameters: ``sizes``, or those of the shapes in order of first appearance.
+    Guards that the analyzer cannot prove become ``if likely(...)``. The schedule is not changed and
+    can be lowered again. Raises ``LoweringError`` for wrong arguments, ``ScheduleError`` if a stage
+    is read outside the loop to which it is attached.
     """
     outputs = _check_arguments(schedule, args, name)
     given = {t: Buffer(t.name, t.shape, t.dtype) for t in args}
     body = _Lowering(schedule, given).run()
-    params = (*given.values(), *symbolic_sizes(list(args)))
+    scalars = symbolic_sizes(list(args)) if sizes is None else sizes
+    params = (*given.values(), *scalars)
     attrs: dict[str, Any] = {"num_outputs": outputs}
     functions = {f.symbol: f for s in schedule.stages if isinstance(s.op, ExternOp)
                  for f in s.op.functions}

@@ -14,6 +14,7 @@ from weft.compiler.build.fingerprint import key_of
 from weft.compiler.build.kernel_set import operator_names
 from weft.compiler.program.in_place import IN_PLACE
 from weft.ir.expr import Function
+from weft.runtime.sizes import evaluate
 from weft.strategy import LoweredKernel, lower_function
 from weft.support import trace
 from weft.support.cache import DiskCache
@@ -105,7 +106,8 @@ def build_kernel(name: str, function: Function, target: Target, number: int = 0,
         kernel_dump.show_kernel(number, lowered, target)
     with trace.span(f"codegen {name}", "kernel"):
         code = _object_code(lowered.func, target, cache)
-    facts = KernelFacts(name, lowered.implementation, lowered.flops, lowered.bytes_moved,
+    facts = KernelFacts(name, lowered.implementation, evaluate(lowered.flops, {}),
+                        evaluate(lowered.bytes_moved, {}),
                         int(lowered.func.attrs.get("workspace_bytes", 0)),
                         lowered.func.attrs.get(IN_PLACE))
     return BuiltKernel(facts, code)

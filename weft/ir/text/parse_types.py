@@ -13,6 +13,7 @@ import numpy as np
 from weft.ir.dtype import DType
 from weft.ir.expr import Constant
 from weft.ir.shape import ANY, Dim, SymDim, dim_add, dim_floordiv, dim_mul
+from weft.ir.symbol import range_of
 from weft.ir.text.lexer import Tokens
 from weft.ir.text.values import SCALAR_SUFFIXES, numbers_array
 from weft.ir.trampoline import Routine, run
@@ -182,6 +183,9 @@ class TypeParser:
             tokens.expect(")")
             return dim_floordiv(numerator, max(1, int(divisor)))
         if tokens.kind == "name" and "." not in tokens.text:
+            return SymDim.symbol(tokens.next())
+        if tokens.kind == "sized":
+            range_of(tokens.text)  # raises for an empty range
             return SymDim.symbol(tokens.next())
         return tokens.fail("expected a dimension", expected="a size, a symbol, or ?")
 
