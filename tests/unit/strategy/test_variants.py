@@ -1,0 +1,85 @@
+"""Variants of kernels with symbolic sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft import op
+from weft.ir.expr import Call, Function, var
+from weft.ir.shape import SymDim
+from weft.ir.symbol import SizeRange
+from weft.ir.typing.infer import infer_expr
+from weft.strategy.variants import (
+    VARIANTS,
+    SymbolRange,
+    intersection,
+    ranges_that_pay,
+    variants_for,
+)
+from weft.support.errors import InternalError
+from weft.target import CpuTarget
+
+TARGET = CpuTarget.host()
+
+
+def _function(symbol: str) -> Function:
+    x = var("x", (SymDim.symbol(symbol), 4), "float32")
+    body = infer_expr(op.nn.log_softmax(x))
+    return Function((x,), body, body.checked_type, attrs={"primitive": True})
+
+
+@pytest.fixture
+def hook() -> Iterator[list[SymbolRange]]:
+    """The ranges that a hook of nn.log_softmax names, for a test to fill."""
+    ranges: list[SymbolRange] = []
+    name = "cpu:nn.log_softmax"
+    assert name not in VARIANTS
+
+    @variants_for("nn.log_softmax", target="cpu")
+    def _(_call: Call, _target: CpuTarget) -> list[SymbolRange]:
+        return ranges
+
+    yield ranges
+    VARIANTS.remove(name)
+
+
+def test_ranges_are_cut_to_those_of_the_symbol(hook: list[SymbolRange]) -> None:
+    symbol = "n{2..32}"
+    hook += [(symbol, SizeRange(1, 1)), (symbol, SizeRange(1, 8)), (symbol, SizeRange(2, 8)),
+             (symbol, SizeRange(0, None, 16)), (symbol, SizeRange(1, 64))]
+    assert ranges_that_pay(_function(symbol), TARGET) == (
+        (symbol, SizeRange(2, 8)), (symbol, SizeRange(16, 32, 16)))
+
+
+def test_a_function_of_fixed_sizes_has_no_variants(hook: list[SymbolRange]) -> None:
+    hook.append(("n", SizeRange(1, 1)))
+    x = var("x", (3, 4), "float32")
+    body = infer_expr(op.nn.log_softmax(x))
+    assert ranges_that_pay(Function((x,), body, body.checked_type), TARGET) == ()
+
+
+def test_an_unknown_symbol_is_reported(hook: list[SymbolRange]) -> None:
+    hook.append(("m", SizeRange(1, 1)))
+    with pytest.raises(InternalError, match="unknown symbol"):
+        ranges_that_pay(_function("n"), TARGET)
+
+
+_RANGES = st.builds(
+    lambda low, length, multiple: SizeRange(
+        -(-low // multiple) * multiple,
+        None if length is None else -(-low // multiple) * multiple + length * multiple, multiple),
+    st.integers(0, 20), st.none() | st.integers(0, 10), st.integers(1, 6))
+
+
+@given(_RANGES, _RANGES)
+def test_an_intersection_contains_the_sizes_of_both(a: SizeRange, b: SizeRange) -> None:
+    both = intersection(a, b)
+    for size in range(130):
+        assert (both is not None and size in both) == (size in a and size in b)
+    if both is not None:
+        assert both.low in both
+        assert both.high is None or both.high in both
