@@ -60,6 +60,11 @@ def name_of(symbol: str) -> str:
     return symbol.partition("{")[0]
 
 
+def is_symbol(text: str) -> bool:
+    """Whether a text is a name, or a name with a range, as ``range_of`` takes it."""
+    return _TEXT.fullmatch(text) is not None
+
+
 def range_of(symbol: str) -> SizeRange:
     """The range in a symbol's text; ``TypeInferenceError`` for a malformed or empty one."""
     found = _TEXT.fullmatch(symbol)

@@ -11,12 +11,13 @@ from weft import te
 from weft.ir.attrs import Attrs
 from weft.ir.expr import Call, Expr, Function
 from weft.ir.shape import AnyDim, Dim, FloorDivAtom, SymDim
-from weft.ir.symbol import SizeRange, name_of, range_of, symbol_text
+from weft.ir.symbol import range_of
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.visitor import post_order
 from weft.runtime.sizes import Size
 from weft.support.errors import LoweringError
 from weft.tir.expr import PrimExpr, Var, const
+from weft.tir.size_text import var_text
 
 
 def symbols_of(function: Function) -> tuple[str, ...]:
@@ -39,7 +40,7 @@ class SizeVars:
     """
 
     def __init__(self, symbols: Iterable[str]) -> None:
-        self._vars: dict[str, Var] = {symbol: te.var(_counted(symbol)) for symbol in symbols}
+        self._vars: dict[str, Var] = {symbol: te.var(symbol) for symbol in symbols}
 
     @property
     def params(self) -> tuple[Var, ...]:
@@ -49,7 +50,7 @@ class SizeVars:
     @property
     def values(self) -> tuple[Size, ...]:
         """The values of ``params`` over the symbols of the program."""
-        return tuple(_value_text(symbol) for symbol in self._vars)
+        return tuple(map(var_text, self.params))
 
     def size(self, dim: Dim) -> PrimExpr:
         """A dimension as an expression; ``LoweringError`` for an unknown one."""
@@ -91,20 +92,6 @@ class SizeVars:
         if isinstance(value, SymDim):
             return self.size(value)
         return tuple(map(self._converted, value)) if isinstance(value, tuple) else value
-
-
-def _counted(symbol: str) -> str:
-    """The symbol of the multiples of which there are ``symbol`` divided by its factor."""
-    sizes = range_of(symbol)
-    if sizes.multiple == 1:
-        return symbol
-    high = None if sizes.high is None else sizes.high // sizes.multiple
-    return symbol_text(name_of(symbol), SizeRange(-(-sizes.low // sizes.multiple), high))
-
-
-def _value_text(symbol: str) -> Size:
-    multiple = range_of(symbol).multiple
-    return name_of(symbol) if multiple == 1 else f"floordiv({name_of(symbol)}, {multiple})"
 
 
 def _type_of(node: Expr) -> Type | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from weft.ir.symbol import range_of
 from weft.te.aliasing import check_aliasing
 from weft.te.domain import axis_values, loop_extents
 from weft.te.plan import (
@@ -32,6 +31,7 @@ from weft.te.walk import input_tensors, loads_of
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, ProducerLoad, Var, const, int_value, maximum, minimum
 from weft.tir.simplify import Analyzer
+from weft.tir.size_text import bind_size
 from weft.tir.stmt import ForKind
 from weft.tir.visitor import post_order, substitute
 
@@ -49,9 +49,7 @@ def infer_bounds(
     attach_to_scans(schedule)
     check_attachments(schedule)
     for var in symbolic_sizes([t for s in schedule.stages for t in s.tensors]):
-        sizes = range_of(var.name)
-        extent = None if sizes.high is None else sizes.high - sizes.low + 1
-        analyzer.bind(var, sizes.low, extent)
+        bind_size(analyzer, var)
     return _Inference(schedule, analyzer, given).run()
 
 

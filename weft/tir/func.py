@@ -20,7 +20,10 @@ class PrimFunc:
 
     - ``num_outputs``: the number of output buffers, which are the last parameters;
     - ``workspace_bytes``, ``workspace_offsets``: set by ``plan_workspace``. Compiled code takes a
-      further pointer to the workspace, in which each buffer has its byte offset;
+      further pointer to the workspace, in which each buffer has its byte offset: an integer, or an
+      expression over the scalars. Buffers with symbolic offsets share no memory. The size is an
+      integer or a text of ``weft.runtime.sizes`` over the program's symbols;
+    - ``task_scratch``: the ``TaskScratch`` of buffers of symbolic size in parallel loops;
     - ``python_functions``: the Python functions that ``call_extern`` may call, by symbol;
     - ``in_place``: the index of a parameter that is not accessed, because its values are in the
       memory of the last parameter (see ``reuse_input``);

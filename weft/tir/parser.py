@@ -15,14 +15,16 @@ from weft.support.errors import ParseError
 from weft.tir import expr as x
 from weft.tir import stmt as s
 from weft.tir.buffer import SCOPES, Buffer
-from weft.tir.expr import Var, const
+from weft.tir.expr import PrimExpr, Var, const, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.parse_expr import Line, Names
 from weft.tir.stmt import ForKind, Stmt
+from weft.tir.task_scratch import TaskScratch
 
 _INDENT = 4
 _NOTE = re.compile(r"\s+# ")
-_HOLDS = re.compile(r"# workspace\[(\d+):\] holds (\S+)$")
+_HOLDS = re.compile(r"# workspace\[(.+):\] holds (\S+)$")
+_TAKES = re.compile(r"# (\S+) takes (.+) bytes per task in (?:stack|workspace\[(.+):\])$")
 _ATTRIBUTE = re.compile(r"# (\w+) = (.*)$")
 _KINDS = {"range": ForKind.SERIAL, **{kind.value: kind for kind in ForKind}}
 
@@ -43,7 +45,8 @@ class _Parser:
         self.lines = lines
         self.position = 0
         self.names = Names()
-        self.offsets: list[tuple[str, int]] = []
+        self.offsets: list[tuple[str, int | PrimExpr]] = []
+        self.task_scratch: list[tuple[str, TaskScratch]] = []
 
     def func(self) -> PrimFunc:
         head = self._line(self.lines[0][1])
@@ -60,6 +63,8 @@ class _Parser:
             raise self._line(self._text).error("unexpected text after the function")
         if self.offsets:
             attrs["workspace_offsets"] = {self.names.buffers[b]: at for b, at in self.offsets}
+        if self.task_scratch:
+            attrs["task_scratch"] = {self.names.buffers[b]: at for b, at in self.task_scratch}
         return PrimFunc(name, params, body, attrs)
 
     # the head
@@ -112,15 +117,26 @@ class _Parser:
         attrs: dict[str, Any] = {}
         while self.position < len(self.lines):
             text = self._text.strip()
-            holds, found = _HOLDS.match(text), _ATTRIBUTE.match(text)
+            holds, takes, found = (p.match(text) for p in (_HOLDS, _TAKES, _ATTRIBUTE))
             if holds is not None:
-                self.offsets.append((holds[2], int(holds[1])))
+                offset = self._size(holds[1])
+                value = int_value(offset)
+                self.offsets.append((holds[2], offset if value is None else value))
+            elif takes is not None:
+                at = None if takes[3] is None else self._size(takes[3])
+                self.task_scratch.append((takes[1], TaskScratch(self._size(takes[2]), at)))
             elif found is not None:
                 attrs[found[1]] = _value(found[2])
             else:
                 break
             self.position += 1
         return attrs
+
+    def _size(self, text: str) -> PrimExpr:
+        line = self._line(text)
+        size = line.expr()
+        line.end()
+        return size
 
     # statements
 

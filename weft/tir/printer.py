@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.ir.dtype import DType
+from weft.ir.symbol import name_of
 from weft.support.errors import OptionError
 from weft.tir import expr as x
 from weft.tir import stmt as s
@@ -57,14 +58,15 @@ class _Namer:
     def of(self, thing: Var | Buffer | Any) -> str:
         found = self._names.get(thing)
         if found is None:
-            count = self._taken.get(thing.name)
+            name = name_of(thing.name)  # a symbolic size is named without its range
+            count = self._taken.get(name)
             if count is None:
-                count = int(_is_reserved(thing.name))
-            found = f"{thing.name}_{count}" if count else thing.name
+                count = int(_is_reserved(name))
+            found = f"{name}_{count}" if count else name
             while count and found in self._taken:  # a variable may already have this name
                 count += 1
-                found = f"{thing.name}_{count}"
-            self._taken[thing.name] = count + 1
+                found = f"{name}_{count}"
+            self._taken[name] = count + 1
             self._taken.setdefault(found, 1)
             self._names[thing] = found
         return found
@@ -171,11 +173,19 @@ class _StmtText:
         params = ", ".join(self._param(p) for p in func.params)
         self.line(0, f"def {func.name}({params}):")
         for key, value in sorted(func.attrs.items()):
-            if key not in ("workspace_offsets", "python_functions"):
+            if key not in ("workspace_offsets", "task_scratch", "python_functions"):
                 self.line(1, f"# {key} = {value}")
         for buffer, offset in func.attrs.get("workspace_offsets", {}).items():
-            self.line(1, f"# workspace[{offset}:] holds {self.namer.of(buffer)}")
+            self.line(1, f"# workspace[{self._size(offset)}:] holds {self.namer.of(buffer)}")
+        for buffer, scratch in func.attrs.get("task_scratch", {}).items():
+            start = scratch.offset
+            memory = "stack" if start is None else f"workspace[{self._size(start)}:]"
+            amount = f"{self._size(scratch.size)} bytes per task"
+            self.line(1, f"# {self.namer.of(buffer)} takes {amount} in {memory}")
         self.stmt(func.body, 1)
+
+    def _size(self, size: PrimExpr | int) -> str:
+        return self.expr(size) if isinstance(size, PrimExpr) else str(size)
 
     def _param(self, param: Buffer | Var) -> str:
         kind = self.buffer_type(param) if isinstance(param, Buffer) else str(param.dtype)

@@ -11,9 +11,11 @@ import pytest
 from weft.codegen.llvm.build import build_object
 from weft.codegen.llvm.jit import JitLibrary
 from weft.codegen.llvm.runtime_support import build_runtime_support
+from weft.runtime.sizes import evaluate as size_at
 from weft.target import CpuTarget, Target
 from weft.tir.buffer import Buffer
 from weft.tir.eval import evaluate
+from weft.tir.expr import Var
 from weft.tir.func import PrimFunc
 
 Argument = np.ndarray | int
@@ -35,8 +37,10 @@ class Compiled:
                 pointers.append(ctypes.c_void_p(value.ctypes.data))
             else:
                 pointers.append(ctypes.c_int64(int(value)))
-        scratch = aligned(self.func.attrs.get("workspace_bytes", 0))
-        if scratch.size:
+        names = {p.name: int(v) for p, v in zip(self.func.params, arguments, strict=True)
+                 if isinstance(p, Var)}
+        scratch = aligned(size_at(self.func.attrs.get("workspace_bytes", 0), names))
+        if "workspace_bytes" in self.func.attrs:
             pointers.append(ctypes.c_void_p(scratch.ctypes.data))
         kinds = [type(p) for p in pointers]
         ctypes.CFUNCTYPE(None, *kinds)(self.library.address(self.func.name))(*pointers)

@@ -184,9 +184,7 @@ def flatten_buffer(func: PrimFunc) -> PrimFunc:
     params = tuple(flattener.buffer(p) if isinstance(p, Buffer) else p for p in func.params)
     body = flattener.visit(func.body)
     attrs = dict(func.attrs)
-    if "workspace_offsets" in attrs:  # keyed by the new buffers
-        attrs["workspace_offsets"] = {
-            flattener.flat.get(buffer, buffer): offset
-            for buffer, offset in attrs["workspace_offsets"].items()
-        }
+    for key in ("workspace_offsets", "task_scratch"):
+        if key in attrs:  # keyed by the new buffers
+            attrs[key] = {flattener.flat.get(b, b): value for b, value in attrs[key].items()}
     return func.replace(params=params, body=body, attrs=attrs)

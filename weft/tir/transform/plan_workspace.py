@@ -5,24 +5,45 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from weft.runtime.sizes import Size
 from weft.support.errors import LoweringError
 from weft.tir import stmt as s
 from weft.tir.buffer import Buffer, next_uid
-from weft.tir.expr import BufferLoad, PrimExpr
+from weft.tir.expr import (
+    BufferLoad,
+    PrimExpr,
+    Var,
+    const,
+    floordiv,
+    int_value,
+    maximum,
+    minimum,
+)
 from weft.tir.func import PrimFunc
+from weft.tir.simplify import Analyzer
+from weft.tir.size_text import bind_size, size_text
 from weft.tir.stmt import ForKind, Stmt
-from weft.tir.visitor import map_stmts, transform_expr, transform_stmt
+from weft.tir.task_scratch import MAX_STACK_BYTES, TaskScratch
+from weft.tir.visitor import map_stmts, post_order, transform_expr, transform_stmt, vars_of
 
 _ALIGNMENT = 64
-# Thread stacks have a few MiB; larger buffers go to the workspace.
-MAX_STACK_BYTES = 512 * 1024
 
 
 class _Planner:
+    """Buffers of constant size come first in the workspace, so that their offsets are constant."""
+
     def __init__(self, func: PrimFunc) -> None:
         self.func = func
-        self.offsets: dict[Buffer, int] = {}
+        self.offsets: dict[Buffer, int | PrimExpr] = {}
+        self.task_scratch: dict[Buffer, TaskScratch] = {}
         self.size = 0
+        self._sizes = [p for p in func.params if isinstance(p, Var)]
+        self._analyzer = Analyzer()
+        for var in self._sizes:
+            bind_size(self._analyzer, var)
+        # Buffers of symbolic size, and the extents of parallel loops around task scratch.
+        self._symbolic: dict[Buffer, PrimExpr] = {}
+        self._extents: dict[Buffer, PrimExpr] = {}
 
     def outside(self, node: Stmt) -> Stmt:
         """Statements outside of parallel loops: allocate scratch in the workspace."""
@@ -35,19 +56,31 @@ class _Planner:
     def _assign_offset(self, buffer: Buffer) -> None:
         if buffer in self.offsets:  # copies of one statement; their live ranges are disjoint
             return
-        size = self._bytes(buffer)
+        size = buffer.static_bytes
+        if size is None:
+            self._symbolic[buffer] = self._bytes(buffer)
+            return
         self.offsets[buffer] = self.size
         self.size += -(-size // _ALIGNMENT) * _ALIGNMENT
 
-    def _bytes(self, buffer: Buffer) -> int:
-        size = buffer.static_bytes
-        if size is None:
+    def _bytes(self, buffer: Buffer) -> PrimExpr:
+        """The size of a buffer in bytes, a multiple of the alignment."""
+        total = const(buffer.dtype.itemsize)
+        for size in buffer.shape:
+            total = total * size
+        return self._over_sizes(buffer, aligned(self._analyzer.simplify(total)))
+
+    def _over_sizes(self, buffer: Buffer, e: PrimExpr) -> PrimExpr:
+        """``e``, simplified; ``LoweringError`` unless the size parameters alone determine it."""
+        e = self._analyzer.simplify(e)
+        others = [v for v in vars_of(e) if v not in self._sizes]
+        if others or any(isinstance(inner, BufferLoad) for inner in post_order(e)):
             raise LoweringError(
-                f"{self.func.name}: scratch buffer {buffer.name} has a symbolic size",
-                got=buffer.shape,
-                help="compute the stage inline, or inside a loop that makes its size constant",
-            )
-        return size
+                f"{self.func.name}: the size of scratch buffer {buffer.name} changes inside the "
+                "kernel", expected="a size that the parameters of the kernel determine",
+                got=buffer.shape, help="compute the stage inline, or inside a loop that makes its "
+                                       "size constant")
+        return e
 
     def _parallel(self, loop: s.For) -> Stmt:
         """Leave small buffers on the stack of the body; give large ones a slice per iteration.
@@ -61,7 +94,11 @@ class _Planner:
             if not isinstance(node, s.Allocate) or node.buffer.scope != "global":
                 return node
             old = node.buffer
-            if self._bytes(old) <= MAX_STACK_BYTES:
+            size = old.static_bytes
+            if size is not None and size <= MAX_STACK_BYTES:
+                return node
+            if size is None or int_value(loop.extent) is None:
+                self._add_task_scratch(old, loop.extent)
                 return node
             shape = (loop.extent, *old.shape)
             large.append((old, dataclasses.replace(old, shape=shape, uid=next_uid())))
@@ -74,6 +111,35 @@ class _Planner:
             self._assign_offset(new)
             result = s.Allocate(new, result)
         return result
+
+    def _add_task_scratch(self, buffer: Buffer, extent: PrimExpr) -> None:
+        if buffer in self.task_scratch:
+            return
+        size = self._bytes(buffer)
+        largest = self._analyzer.int_bounds(size)[1]
+        if largest is not None and largest <= MAX_STACK_BYTES:
+            self.task_scratch[buffer] = TaskScratch(const(largest))
+            return
+        self.task_scratch[buffer] = TaskScratch(size)
+        self._extents[buffer] = self._over_sizes(buffer, extent)
+
+    def finish(self) -> Size:
+        """Assign the offsets of symbolic buffers; returns the size of the workspace."""
+        total: PrimExpr = const(self.size)
+        for buffer, size in self._symbolic.items():
+            self.offsets[buffer] = total
+            total = self._analyzer.simplify(total + size)
+        for buffer, extent in self._extents.items():
+            size = self.task_scratch[buffer].size
+            self.task_scratch[buffer] = TaskScratch(size, total)
+            beyond = minimum(maximum(size - MAX_STACK_BYTES, 0), 1)
+            total = self._analyzer.simplify(total + beyond * extent * size)
+        return size_text(total)
+
+
+def aligned(size: PrimExpr) -> PrimExpr:
+    """A number of bytes rounded up to the alignment of scratch buffers."""
+    return floordiv(size + (_ALIGNMENT - 1), const(_ALIGNMENT)) * _ALIGNMENT
 
 
 def _with_slices(body: Stmt, buffers: dict[Buffer, Buffer], iteration: PrimExpr) -> Stmt:
@@ -108,10 +174,16 @@ def plan_workspace(func: PrimFunc) -> PrimFunc:
     T = allocate(float32[1000])
     for i in range(1000):
         T[i] = A[i]
+
+    Sizes and offsets are expressions where the shape is symbolic. A buffer of symbolic size inside
+    a parallel loop is ``TaskScratch``.
     """
     planner = _Planner(func)
     body = planner.outside(func.body)
+    size = planner.finish()
     attrs: dict[str, Any] = dict(func.attrs)
-    if planner.size:
-        attrs.update(workspace_bytes=planner.size, workspace_offsets=planner.offsets)
+    if size:
+        attrs.update(workspace_bytes=size, workspace_offsets=planner.offsets)
+    if planner.task_scratch:
+        attrs["task_scratch"] = planner.task_scratch
     return func.replace(body=body, attrs=attrs)

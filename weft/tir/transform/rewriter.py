@@ -8,6 +8,7 @@ from weft.tir import stmt as s
 from weft.tir.expr import FALSE, TRUE, PrimExpr, Var, not_
 from weft.tir.func import PrimFunc
 from weft.tir.simplify import Analyzer
+from weft.tir.size_text import bind_size
 from weft.tir.stmt import Stmt
 from weft.tir.visitor import depth_checkpoints, map_exprs, map_stmts
 
@@ -25,7 +26,7 @@ class RewriterWithAnalyzer:
         self.heights: dict[PrimExpr, int] = {}
         for param in func.params:
             if isinstance(param, Var):
-                self.analyzer.bind(param, 1, None)
+                bind_size(self.analyzer, param)
 
     def expr(self, e: PrimExpr) -> PrimExpr:
         """A whole expression of a statement, simplified."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from weft.codegen.llvm.emit.dispatch import emit
 from weft.codegen.llvm.emit.state import FunctionState
 from weft.codegen.llvm.text.types import memory_type, value_type
-from weft.support.errors import CodegenError
+from weft.support.errors import CodegenError, InternalError
 from weft.tir.buffer import Buffer
 from weft.tir.expr import Add, BufferLoad, IntImm, PrimExpr, Sub, int_value
 
@@ -34,6 +34,17 @@ def allocate_array(state: FunctionState, buffer: Buffer) -> str:
         raise CodegenError(f"stack buffer {buffer.name} has a symbolic size")
     count = max(1, size // buffer.dtype.itemsize)
     return state.out.alloca(f"[{count} x {memory_type(buffer.dtype)}]", 64)
+
+
+def workspace_pointer(state: FunctionState, buffer: Buffer, offset: int | PrimExpr) -> str:
+    """The pointer to byte ``offset`` of the workspace, where ``buffer`` starts."""
+    if state.workspace is None:
+        raise InternalError(
+            f"buffer {buffer.name} is in the workspace, but the function does not take one",
+            where=state.kernel.name,
+        )
+    start = emit(state, offset) if isinstance(offset, PrimExpr) else offset
+    return state.out.emit(f"getelementptr inbounds i8, ptr {state.workspace}, i64 {start}")
 
 
 def address(state: FunctionState, buffer: Buffer, index: PrimExpr, *, exact: bool = True) -> str:

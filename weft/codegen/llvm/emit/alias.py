@@ -12,13 +12,15 @@ from collections.abc import Mapping, Sequence
 
 from weft.codegen.llvm.text.writer import ModuleWriter
 from weft.tir.buffer import Buffer
+from weft.tir.expr import PrimExpr
 
 
 class AliasScopes:
     """For each buffer, the metadata suffix of its loads and stores."""
 
     def __init__(
-        self, module: ModuleWriter, buffers: Sequence[Buffer], offsets: Mapping[Buffer, int]
+        self, module: ModuleWriter, buffers: Sequence[Buffer],
+        offsets: Mapping[Buffer, int | PrimExpr],
     ) -> None:
         self._suffix: dict[Buffer, str] = {}
         if len(buffers) < 2:
@@ -37,16 +39,20 @@ class AliasScopes:
         return self._suffix.get(buffer, "")
 
 
-def _may_overlap(a: Buffer, b: Buffer, offsets: Mapping[Buffer, int]) -> bool:
+def _may_overlap(a: Buffer, b: Buffer, offsets: Mapping[Buffer, int | PrimExpr]) -> bool:
     """Whether two buffers may share memory.
 
-    Only workspace buffers can: those with disjoint live ranges may be assigned the same bytes.
+    Only workspace buffers with constant offsets can: those with disjoint live ranges may be
+    assigned the same bytes.
     """
     if a is b:
         return True
     if a not in offsets or b not in offsets:
         return False
+    first, second = offsets[a], offsets[b]
+    if isinstance(first, PrimExpr) or isinstance(second, PrimExpr):
+        return False
     size_a, size_b = a.static_bytes, b.static_bytes
     if size_a is None or size_b is None:
         return True
-    return offsets[a] < offsets[b] + size_b and offsets[b] < offsets[a] + size_a
+    return first < second + size_b and second < first + size_a

@@ -33,6 +33,7 @@ def write_module(func: PrimFunc, target: CpuTarget, data_layout: str) -> str:
         local_accesses=uses.local_accesses,
         alias=AliasScopes(module, [*buffers, *scratch], offsets),
         workspace_offsets=offsets,
+        task_scratch=func.attrs.get("task_scratch", {}),
         attributes=function_attributes(target),
         emitters=EMITTERS,
     )

@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from weft.codegen.llvm.emit.address import workspace_pointer
 from weft.codegen.llvm.emit.dispatch import emit
 from weft.codegen.llvm.emit.loops import emit_loop
 from weft.codegen.llvm.emit.state import FunctionState
@@ -17,8 +18,10 @@ from weft.codegen.llvm.text.writer import FunctionWriter
 from weft.codegen.uses import collect_uses
 from weft.support.errors import CodegenError
 from weft.tir.buffer import Buffer
-from weft.tir.expr import Var
+from weft.tir.expr import PrimExpr, Var, int_value
 from weft.tir.stmt import For, Stmt
+from weft.tir.task_scratch import MAX_STACK_BYTES, TaskScratch
+from weft.tir.visitor import post_order
 
 LAUNCH = "weft_parallel_launch"
 
@@ -27,15 +30,22 @@ LAUNCH = "weft_parallel_launch"
 class _Captures:
     """The captured buffers and variables in the order of the record's fields.
 
-    Field 0 is the first iteration of the loop.
+    Field 0 is the first iteration of the loop. The workspace is the last field, if ``scratch``, the
+    buffers of symbolic size in the body, need it.
     """
 
     buffers: tuple[Buffer, ...]
     vars: tuple[Var, ...]
+    scratch: tuple[Buffer, ...]
+    has_workspace: bool
 
     def record_type(self) -> str:
         kinds = ["ptr"] * len(self.buffers) + [value_type(v.dtype) for v in self.vars]
-        return "{ " + ", ".join(["i64", *kinds]) + " }"
+        return "{ " + ", ".join(["i64", *kinds, *["ptr"] * self.has_workspace]) + " }"
+
+    @property
+    def workspace_index(self) -> int:
+        return 1 + len(self.buffers) + len(self.vars)
 
     def field_type(self, index: int) -> str:
         if index < len(self.buffers):
@@ -47,10 +57,7 @@ def emit_parallel(
     state: FunctionState, loop: For, emit_stmt: Callable[[FunctionState, Stmt], None]
 ) -> None:
     """Outline the body of ``loop`` and launch its iterations on the thread pool."""
-    uses = collect_uses(loop.body)
-    captures = _Captures(
-        uses.free_buffers(), tuple(v for v in uses.free_vars() if v is not loop.loop_var)
-    )
+    captures = _captures(state, loop)
     module = state.kernel.module
     name = f"{state.kernel.name}.parallel{len(module.functions)}"
     # Nested parallel loops run serially, so no other body is outlined before this one is complete.
@@ -62,6 +69,23 @@ def emit_parallel(
     state.effects += 1
 
 
+def _captures(state: FunctionState, loop: For) -> _Captures:
+    uses = collect_uses(loop.body)
+    scratch = {b: state.kernel.task_scratch[b] for b in uses.bound
+               if isinstance(b, Buffer) and b in state.kernel.task_scratch}
+    sizes = [e for s in scratch.values() for e in (s.size, s.offset) if e is not None]
+    free = dict.fromkeys((*uses.free_vars(), *_vars_in(sizes)))
+    return _Captures(
+        uses.free_buffers(), tuple(v for v in free if v is not loop.loop_var), tuple(scratch),
+        any(s.offset is not None for s in scratch.values()),
+    )
+
+
+def _vars_in(exprs: Sequence[PrimExpr]) -> Iterator[Var]:
+    """The variables of the expressions, in the order of their occurrence."""
+    return (e for root in exprs for e in post_order(root) if isinstance(e, Var))
+
+
 def _fill_record(state: FunctionState, loop: For, captures: _Captures) -> str:
     kind = captures.record_type()
     # On the stack: the launch returns only when the last iteration has ended.
@@ -71,6 +95,10 @@ def _fill_record(state: FunctionState, loop: For, captures: _Captures) -> str:
     _store_field(state, record, kind, 0, "i64", emit(state, loop.min))
     for index, value in enumerate(values):
         _store_field(state, record, kind, index + 1, captures.field_type(index), value)
+    if captures.has_workspace:
+        pointer = state.workspace
+        assert pointer is not None
+        _store_field(state, record, kind, captures.workspace_index, "ptr", pointer)
     return record
 
 
@@ -112,6 +140,10 @@ def _body_function(
         body.pointers[buffer] = _load_field(body, kind, index + 1, "ptr")
     for index, var in enumerate(captures.vars, len(captures.buffers)):
         body.memo.add(var, _load_field(body, kind, index + 1, captures.field_type(index)))
+    if captures.has_workspace:
+        body.workspace = _load_field(body, kind, captures.workspace_index, "ptr")
+    for buffer in captures.scratch:
+        body.pointers[buffer] = _task_memory(body, buffer, state.kernel.task_scratch[buffer])
     begin = body.out.emit(f"add nsw i64 %begin, {offset}")
     end = body.out.emit(f"add nsw i64 %end, {offset}")
 
@@ -125,3 +157,22 @@ def _body_function(
         f"define internal void @{name}(i64 %begin, i64 %end, ptr noalias readonly %data) "
         f"{state.kernel.attributes}"
     )
+
+
+def _task_memory(body: FunctionState, buffer: Buffer, scratch: TaskScratch) -> str:
+    """Memory for the iterations from ``%begin`` on: the stack, or a slice of the workspace."""
+    out, size = body.out, emit(body, scratch.size)
+    fixed = int_value(scratch.size)
+    if fixed is not None and fixed <= MAX_STACK_BYTES:
+        return out.alloca(f"[{fixed} x i8]", 64)
+    assert scratch.offset is not None
+    task = out.emit(f"mul nsw i64 %begin, {size}")
+    first = workspace_pointer(body, buffer, scratch.offset)
+    far = out.emit(f"getelementptr i8, ptr {first}, i64 {task}")
+    if fixed is not None:
+        return far
+    is_small = out.emit(f"icmp ule i64 {size}, {MAX_STACK_BYTES}")
+    taken = out.emit(f"select i1 {is_small}, i64 {size}, i64 0")
+    # In the entry block, but with a size of run time: the code above computes it.
+    near = out.emit(f"alloca i8, i64 {taken}, align 64")
+    return out.emit(f"select i1 {is_small}, ptr {near}, ptr {far}")

@@ -26,6 +26,7 @@ from weft.tir.expr import (
     Ramp,
     Var,
 )
+from weft.tir.task_scratch import TaskScratch
 
 # Bound of index arithmetic: extents, offsets and sizes of arrays in bytes.
 INDEX_LIMIT = 2**48
@@ -39,7 +40,8 @@ class Kernel:
     """State shared by all functions of one program: the kernel and its parallel bodies.
 
     ``written`` holds the buffers that the program writes, ``local_accesses`` the indices of each
-    local buffer, ``workspace_offsets`` the byte offset of each workspace buffer.
+    local buffer, ``workspace_offsets`` the byte offset of each workspace buffer, ``task_scratch``
+    the memory of buffers of symbolic size in parallel loops.
     """
 
     name: str
@@ -47,7 +49,8 @@ class Kernel:
     written: Mapping[Buffer, None]
     local_accesses: Mapping[Buffer, Mapping[PrimExpr, None]]
     alias: AliasScopes
-    workspace_offsets: Mapping[Buffer, int]
+    workspace_offsets: Mapping[Buffer, int | PrimExpr]
+    task_scratch: Mapping[Buffer, TaskScratch]
     attributes: str
     emitters: Mapping[type, Emitter]
 

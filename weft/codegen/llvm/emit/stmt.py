@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.codegen.llvm.emit.address import allocate_array
+from weft.codegen.llvm.emit.address import allocate_array, workspace_pointer
 from weft.codegen.llvm.emit.dispatch import emit
 from weft.codegen.llvm.emit.loops import emit_loop
 from weft.codegen.llvm.emit.parallel import emit_parallel
@@ -51,15 +51,8 @@ def _emit_allocate(state: FunctionState, node: s.Allocate) -> None:
         allocate_local(state, buffer)
     elif buffer in state.kernel.workspace_offsets:
         offset = state.kernel.workspace_offsets[buffer]
-        if state.workspace is None:
-            raise InternalError(
-                f"buffer {buffer.name} is in the workspace, but the function does not take one",
-                where=state.kernel.name,
-            )
-        state.pointers[buffer] = state.out.emit(
-            f"getelementptr inbounds i8, ptr {state.workspace}, i64 {offset}"
-        )
-    else:
+        state.pointers[buffer] = workspace_pointer(state, buffer, offset)
+    elif buffer not in state.kernel.task_scratch:  # which exists from the start of the task on
         state.pointers[buffer] = allocate_array(state, buffer)
     emit_stmt(state, node.body)
 
