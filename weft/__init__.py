@@ -27,7 +27,9 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
         compiler,
         export,
         frontend,
+        generation,
         ir,
+        models,
         onnx_backend,
         op,
         runtime,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.compiler.executable import Executable
     from weft.compiler.sources import ModelLike
     from weft.compiler.tuning import tune_model
+    from weft.generation.generate import generate
     from weft.ir import (
         Attrs,
         Function,
@@ -84,6 +87,7 @@ _LAZY = {
     "parse": "weft.compiler.api",
     "grad": "weft.compiler.differentiate",
     "tune_model": "weft.compiler.tuning",
+    "generate": "weft.generation.generate",
     "function": "weft.ir.python.from_python",
     "IRModule": "weft.ir",
     "Function": "weft.ir",
@@ -106,8 +110,9 @@ _LAZY = {
     # Users' code generators: docs/codegen.md.
     "register_external_codegen": "weft.transform",
 }
-_SUBMODULES = ("codegen", "compiler", "export", "frontend", "ir", "onnx_backend", "op", "runtime",
-               "strategy", "target", "te", "tir", "topi", "torch_backend", "transform", "tune")
+_SUBMODULES = ("codegen", "compiler", "export", "frontend", "generation", "ir", "models",
+               "onnx_backend", "op", "runtime", "strategy", "target", "te", "tir", "topi",
+               "torch_backend", "transform", "tune")
 
 __all__ = [
     "Attrs",
@@ -133,6 +138,7 @@ __all__ = [
     "define_op",
     "errors",
     "function",
+    "generate",
     "grad",
     "insert",
     "load",

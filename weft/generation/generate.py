@@ -1,0 +1,128 @@
+"""``weft.generate``: continue prompts with a language model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.generation.beam import BeamSearch, beam_search
+from weft.generation.request import Generation, OnToken, Request, new_request
+from weft.generation.sampling import RandomStream, Sampling
+from weft.generation.session import Session
+from weft.generation.speculative import Speculation, decode_speculatively
+from weft.generation.stopping import Stopping
+from weft.models.decoder import Decoder
+from weft.support.errors import InvalidInputError, OptionError
+
+Prompts = Sequence[int] | Sequence[Sequence[int]] | np.ndarray
+
+
+def generate(
+    module: Decoder, ids: Prompts, *, max_new_tokens: int | None = None,
+    max_length: int | None = None, eos: int | None = None, stop_tokens: Iterable[int] = (),
+    stop_sequences: Iterable[Sequence[int]] = (), temperature: float | None = None,
+    top_k: int | None = None, top_p: float = 1.0, min_p: float = 0.0,
+    repetition_penalty: float = 1.0, key: int = 0, beams: int = 1, length_penalty: float = 1.0,
+    early_stopping: bool = False, draft: Decoder | None = None, draft_tokens: int = 4,
+    on_token: Callable[[int, int], object] | None = None,
+) -> Any:
+    """Continue ``ids``: one prompt, or a list of prompts of any lengths.
+
+    Returns a ``Generation`` for one prompt, a list of them for several. ``module`` is a
+    ``Decoder``, as ``weft.models.decoder_from_transformers`` makes it; its caches are overwritten.
+    More prompts than it has slots wait for idle slots.
+
+    A generation ends with the token ``eos``, one of ``stop_tokens``, one of ``stop_sequences``, or
+    after ``max_new_tokens`` tokens (``max_length`` with the prompt).
+
+    Without ``temperature`` each token is the most likely one. With it, tokens are drawn from the
+    distribution that ``top_k``, ``top_p`` and ``min_p`` leave (``weft.generation.sampling``);
+    prompt i of a list uses the random numbers of ``(key, i)``, whatever runs beside it.
+
+    ``beams`` > 1 searches for the likeliest sequence (``weft.generation.beam``). ``draft`` is a
+    smaller decoder that proposes ``draft_tokens`` tokens per step; the distribution of the result
+    remains that of ``module``. ``on_token(i, token)`` is called with each token of prompt i.
+
+    Raises ``InvalidInputError`` for invalid prompts and ``OptionError`` for invalid options.
+    """
+    if not isinstance(module, Decoder):
+        raise InvalidInputError(
+            "generate takes a decoder", got=type(module).__name__,
+            help="weft.models.decoder_from_transformers(model) makes one of a transformers model")
+    stopping = Stopping.make(
+        module.vocab_size, max_new_tokens=max_new_tokens, max_length=max_length, eos=eos,
+        stop_tokens=stop_tokens, stop_sequences=stop_sequences)
+    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
+                        repetition_penalty=repetition_penalty)
+    single, prompts = _prompts(ids)
+    requests = [new_request(module, prompt, sampling=sampling, stopping=stopping,
+                            stream=RandomStream(key, index), on_token=_callback(on_token, index))
+                for index, prompt in enumerate(prompts)]
+    search = BeamSearch(beams=beams, length_penalty=length_penalty, early_stopping=early_stopping)
+    plan = None if draft is None else Speculation(draft, draft_tokens)
+    found = _run(module, requests, search, plan)
+    return found[0] if single else found
+
+
+def stream(module: Decoder, ids: Sequence[int] | np.ndarray, *, key: int = 0,
+           sampling: Sampling | None = None, **stopping: Any) -> Iterator[int]:
+    """The tokens after one prompt, each as soon as it is known.
+
+    ``stopping`` are the stop conditions of ``generate``. Leaving the iterator ends the generation.
+    """
+    session = Session(module)
+    session.submit(ids, sampling=sampling or Sampling(), key=key, **stopping)
+    try:
+        for _, token in session.stream():
+            yield token
+    finally:
+        session.clear()
+
+
+def _run(module: Decoder, requests: list[Request], search: BeamSearch, plan: Speculation | None
+         ) -> list[Generation]:
+    if search.beams != 1:
+        _check_beams(module, requests, search, plan)
+        return [beam_search(module, request, search)[0] for request in requests]
+    if plan is not None:
+        plan.check(module)
+        for first in range(0, len(requests), module.slots):
+            decode_speculatively(module, requests[first:first + module.slots], plan)
+        return [request.result() for request in requests]
+    session = Session(module)
+    try:
+        for request in requests:
+            session.add(request)
+        session.run()
+    finally:
+        session.clear()
+    return [request.result() for request in requests]
+
+
+def _check_beams(module: Decoder, requests: list[Request], search: BeamSearch,
+                 plan: Speculation | None) -> None:
+    search.check(module)
+    for name, given in (("a temperature", not all(r.sampling.greedy for r in requests)),
+                        ("a draft model", plan is not None),
+                        ("on_token", any(r.on_token is not None for r in requests))):
+        if given:
+            raise OptionError(f"beam search cannot be combined with {name}",
+                              got=f"beams={search.beams}")
+
+
+def _prompts(ids: Prompts) -> tuple[bool, list[Any]]:
+    """Whether ``ids`` is one prompt, and the list of prompts."""
+    if isinstance(ids, np.ndarray):
+        return ids.ndim < 2, [ids] if ids.ndim < 2 else list(ids)
+    if not isinstance(ids, Sequence) or isinstance(ids, str):
+        if not hasattr(ids, "__array__"):
+            raise InvalidInputError("a prompt is a sequence of tokens", got=type(ids).__name__)
+        return _prompts(np.asarray(ids))
+    single = all(isinstance(token, (int, np.integer)) for token in ids)
+    return single, [list(ids)] if single else list(ids)
+
+
+def _callback(on_token: Callable[[int, int], object] | None, index: int) -> OnToken | None:
+    return None if on_token is None else lambda token: on_token(index, token)

@@ -1,0 +1,104 @@
+"""A request: a prompt, how to continue it, and the tokens generated so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.generation.sampling import RandomStream, Sampling
+from weft.generation.stopping import FinishReason, Stopping
+from weft.models.decoder import Decoder, check_tokens
+from weft.support.errors import InvalidInputError
+
+OnToken = Callable[[int], object]
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The result of a request: ``prompt`` and the new ``tokens`` (int64 vectors), and why it ended.
+
+    ``score`` is the sum of the logarithms of the probabilities over the number of tokens to the
+    power of the length penalty, if the tokens come from a beam search.
+    """
+
+    prompt: np.ndarray
+    tokens: np.ndarray
+    finish_reason: FinishReason
+    score: float | None = None
+
+    @property
+    def sequence(self) -> np.ndarray:
+        """Prompt and new tokens."""
+        return np.concatenate([self.prompt, self.tokens])
+
+
+class Request:
+    """One sequence of a ``Session``: made by ``Session.submit``, read by its owner."""
+
+    def __init__(self, prompt: np.ndarray, sampling: Sampling, stopping: Stopping, limit: int,
+                 stream: RandomStream, on_token: OnToken | None = None) -> None:
+        self.prompt = prompt
+        self.sampling = sampling
+        self.stopping = stopping
+        self.limit = limit
+        self.stream = stream
+        self.on_token = on_token
+        self.tokens: list[int] = []
+        self.finish_reason: FinishReason | None = None
+        self._buffer = np.empty(len(prompt) + limit, np.int64)
+        self._buffer[:len(prompt)] = prompt
+
+    @property
+    def finished(self) -> bool:
+        return self.finish_reason is not None
+
+    @property
+    def known(self) -> np.ndarray:
+        """Prompt and generated tokens, int64."""
+        return self._buffer[:len(self.prompt) + len(self.tokens)]
+
+    def append(self, token: int) -> None:
+        """Add a generated token, and finish if a stop condition holds."""
+        self._buffer[len(self.prompt) + len(self.tokens)] = token
+        self.tokens.append(token)
+        self.finish_reason = self.stopping.reason(self.tokens, self.limit)
+
+    def result(self) -> Generation:
+        """The generation; ``InvalidInputError`` if the request has not finished."""
+        if self.finish_reason is None:
+            raise InvalidInputError("the request has not finished", help="call Session.run()")
+        return Generation(self.prompt, np.array(self.tokens, np.int64), self.finish_reason)
+
+
+def as_prompt(ids: Sequence[int] | np.ndarray, vocab_size: int) -> np.ndarray:
+    """A prompt as an int64 vector; ``InvalidInputError`` if it is empty or has unknown tokens."""
+    try:
+        found = np.asarray(ids)
+    except ValueError:
+        raise InvalidInputError("a prompt is a vector of tokens", got=type(ids).__name__) from None
+    if not found.size:
+        found = found.astype(np.int64)
+    check_tokens(found, vocab_size)
+    return found.astype(np.int64)
+
+
+def new_request(
+    decoder: Decoder, ids: Sequence[int] | np.ndarray, *, sampling: Sampling, stopping: Stopping,
+    stream: RandomStream, on_token: OnToken | None = None,
+) -> Request:
+    """A request after all checks.
+
+    Raises ``InvalidInputError`` for an invalid prompt, or one whose continuation may overflow the
+    cache, and ``OptionError`` for invalid stop conditions.
+    """
+    prompt = as_prompt(ids, decoder.vocab_size)
+    stopping.check(decoder.vocab_size)
+    limit = stopping.limit(len(prompt))
+    if len(prompt) + limit > decoder.capacity:
+        raise InvalidInputError(
+            "the prompt and its continuation do not fit into the cache",
+            expected=f"at most {decoder.capacity} tokens", got=f"{len(prompt)} + {limit} tokens",
+            help="ask for fewer tokens, or make the decoder with a larger capacity=")
+    return Request(prompt, sampling, stopping, limit, stream, on_token)

@@ -1,0 +1,193 @@
+"""Sampling: from logits to the next token. Pure functions, vectorised over the rows of a batch.
+
+The filters and their order are those of transformers: repetition penalty (Keskar et al., 2019),
+temperature, top-k (Fan et al., 2018), top-p (Holtzman et al., 2020), min-p (Nguyen et al., 2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.support.errors import OptionError
+
+# Candidates that top-p sorts before it resorts to sorting the vocabulary.
+FEW = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How the next token is chosen. Without a temperature, the most likely token (greedy)."""
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check("temperature", self.temperature, "a number > 0",
+               self.temperature is None or 0 < self.temperature < np.inf,
+               help="leave the temperature out for greedy decoding")
+        _check("top_k", self.top_k, "an integer >= 1", self.top_k is None or self.top_k >= 1)
+        _check("top_p", self.top_p, "0 < top_p <= 1", 0 < self.top_p <= 1)
+        _check("min_p", self.min_p, "0 <= min_p < 1", 0 <= self.min_p < 1)
+        _check("repetition_penalty", self.repetition_penalty, "a number > 0",
+               0 < self.repetition_penalty < np.inf)
+        if self.greedy and (self.top_k, self.top_p, self.min_p) != (None, 1.0, 0.0):
+            raise OptionError("top_k, top_p and min_p need a temperature", got=self,
+                              help="temperature=1.0 samples from the distribution of the model")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature is None
+
+
+def _check(name: str, value: object, expected: str, valid: bool, help: str | None = None) -> None:
+    if not valid:
+        raise OptionError(f"invalid {name}", expected=expected, got=value, help=help)
+
+
+GREEDY = Sampling()
+
+
+class RandomStream:
+    """The random numbers of one request: Philox4x64 (Salmon et al., 2011) with the request's key.
+
+    Each request has its own stream, so its tokens do not depend on the requests beside it.
+    """
+
+    def __init__(self, key: int, index: int = 0) -> None:
+        if not 0 <= key < 2**64:
+            raise OptionError("key out of range", expected="0 to 2**64 - 1", got=key)
+        self._bits = np.random.Philox(key=np.array([key, index], np.uint64))
+
+    def uniform(self) -> float:
+        """The next number, from 0 to 1 - 2**-53."""
+        return (self._bits.random_raw() >> 11) * 2.0**-53
+
+
+def penalize(logits: np.ndarray, seen: np.ndarray, penalty: float) -> np.ndarray:
+    """Logits [vocab] in which the tokens ``seen`` are less likely for a penalty above 1."""
+    if penalty == 1.0:
+        return logits
+    found = logits[seen]
+    logits = logits.copy()
+    logits[seen] = np.where(found < 0, found * penalty, found / penalty)
+    return logits
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Tokens that may follow, per row: ``ids`` [rows, n] and probabilities [rows, n], float64.
+
+    ``ids`` is ``None`` if the columns are the vocabulary. Columns are in descending order of
+    probability if ``ids`` is given.
+    """
+
+    ids: np.ndarray | None
+    probabilities: np.ndarray
+
+    def choose(self, uniform: np.ndarray) -> np.ndarray:
+        """One token per row for numbers [rows] that are uniform in [0, 1): inverse transform."""
+        sums = np.cumsum(self.probabilities, axis=-1)
+        target = uniform * sums[:, -1]
+        column = np.array([np.searchsorted(row, u, side="right")
+                           for row, u in zip(sums, target, strict=True)])
+        # Rounding may give a product equal to the last sum.
+        column = np.minimum(column, _last_positive(self.probabilities))
+        return column if self.ids is None else self.ids[np.arange(len(column)), column]
+
+    def dense(self, vocab_size: int) -> np.ndarray:
+        """The probabilities of all tokens, [rows, vocab_size]."""
+        if self.ids is None:
+            return self.probabilities
+        full = np.zeros((len(self.ids), vocab_size))
+        np.put_along_axis(full, self.ids, self.probabilities, axis=-1)
+        return full
+
+
+def _last_positive(probabilities: np.ndarray) -> np.ndarray:
+    return probabilities.shape[-1] - 1 - np.argmax(probabilities[:, ::-1] > 0, axis=-1)
+
+
+def candidates(logits: np.ndarray, sampling: Sampling) -> Candidates:
+    """The distribution of the next token for logits [rows, vocab] after all filters."""
+    scores = logits.astype(np.float64) / (sampling.temperature or 1.0)
+    scores -= scores.max(axis=-1, keepdims=True)
+    k = min(sampling.top_k or scores.shape[-1], scores.shape[-1])
+    if sampling.top_k is None and sampling.top_p == 1.0:
+        return Candidates(None, _min_p(_softmax(scores), sampling.min_p))
+    if sampling.top_k is not None:
+        kept, totals = _largest(scores, k), None
+    else:
+        totals = np.exp(scores).sum(axis=-1, keepdims=True)
+        kept = _nucleus(scores, totals, sampling.top_p)
+    order = np.take_along_axis(scores, kept, axis=-1)
+    powers = np.exp(order)
+    probabilities = powers / (powers.sum(axis=-1, keepdims=True) if totals is None else totals)
+    if sampling.top_p < 1.0:
+        # A token is kept if the likelier ones have less than top_p together.
+        before = np.cumsum(probabilities, axis=-1) - probabilities
+        probabilities = np.where(before < sampling.top_p, probabilities, 0.0)
+    probabilities /= probabilities.sum(axis=-1, keepdims=True)
+    return Candidates(kept, _min_p(probabilities, sampling.min_p))
+
+
+def _softmax(scores: np.ndarray) -> np.ndarray:
+    powers = np.exp(scores)
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def _min_p(probabilities: np.ndarray, least: float) -> np.ndarray:
+    if least == 0.0:
+        return probabilities
+    top = probabilities.max(axis=-1, keepdims=True)
+    kept = np.where(probabilities >= least * top, probabilities, 0.0)
+    return kept / kept.sum(axis=-1, keepdims=True)
+
+
+def _largest(scores: np.ndarray, k: int) -> np.ndarray:
+    """The columns of the ``k`` largest scores of each row, in descending order of score."""
+    if k < scores.shape[-1]:
+        found = np.sort(np.argpartition(scores, -k, axis=-1)[:, -k:], axis=-1)
+    else:
+        found = np.broadcast_to(np.arange(k), scores.shape)
+    values = np.take_along_axis(scores, found, axis=-1)
+    return np.take_along_axis(found, np.argsort(-values, axis=-1, kind="stable"), axis=-1)
+
+
+def _nucleus(scores: np.ndarray, totals: np.ndarray, top_p: float) -> np.ndarray:
+    """Columns, in descending order, that hold ``top_p`` of the probability in every row."""
+    few = _largest(scores, min(FEW, scores.shape[-1]))
+    reached = np.exp(np.take_along_axis(scores, few, axis=-1)).sum(axis=-1, keepdims=True) / totals
+    return few if np.all(reached >= top_p) else _largest(scores, scores.shape[-1])
+
+
+def choose_tokens(
+    logits: np.ndarray, sampling: Sequence[Sampling], streams: Sequence[RandomStream],
+    seen: Sequence[np.ndarray],
+) -> np.ndarray:
+    """The next token of each row, int64 [rows], for logits [rows, vocab].
+
+    Row i uses ``sampling[i]`` and one number of ``streams[i]`` unless it is greedy; ``seen[i]``
+    holds the tokens that the repetition penalty counts. The token of a row depends on this row
+    alone.
+    """
+    if any(s.repetition_penalty != 1.0 for s in sampling):
+        logits = np.stack([penalize(row, known, s.repetition_penalty)
+                           for row, known, s in zip(logits, seen, sampling, strict=True)])
+    tokens = np.empty(len(logits), np.int64)
+    groups: dict[Sampling, list[int]] = {}
+    for row, params in enumerate(sampling):
+        groups.setdefault(params, []).append(row)
+    for params, rows in groups.items():
+        chosen = logits if len(rows) == len(logits) else logits[rows]
+        if params.greedy:
+            tokens[rows] = chosen.argmax(axis=-1)
+        else:
+            uniform = np.array([streams[row].uniform() for row in rows])
+            tokens[rows] = candidates(chosen, params).choose(uniform)
+    return tokens
