@@ -93,6 +93,8 @@ def node_checker(
     def check(node: NodeProto, where: object) -> None:
         if node.ByteSize() > _CHECKER_LIMIT_BYTES:  # a large Constant, checked by the importer
             return
+        if node.domain in DEFAULT_DOMAIN and not onnx.defs.has(node.op_type):
+            return  # SimplifiedLayerNormalization, which ONNX Runtime adds to this domain
         try:
             onnx.checker.check_node(_without_bodies(node), context)
         except onnx.checker.ValidationError as error:

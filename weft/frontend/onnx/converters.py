@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from weft.frontend.onnx.contrib import activations as contrib_activations
+from weft.frontend.onnx.contrib import matmuls as contrib_matmuls
+from weft.frontend.onnx.contrib import multi_head as contrib_multi_head
+from weft.frontend.onnx.contrib import n_bits as contrib_n_bits
+from weft.frontend.onnx.contrib import norms as contrib_norms
+from weft.frontend.onnx.contrib import rotary as contrib_rotary
 from weft.frontend.onnx.ops import activation as ops_activation
 from weft.frontend.onnx.ops import cast as ops_cast
 from weft.frontend.onnx.ops import classic as ops_classic
@@ -40,6 +46,12 @@ from weft.frontend.onnx.ops import unpool as ops_unpool
 from weft.frontend.onnx.ops import vision as ops_vision
 
 __all__ = [
+    "contrib_activations",
+    "contrib_matmuls",
+    "contrib_multi_head",
+    "contrib_n_bits",
+    "contrib_norms",
+    "contrib_rotary",
     "ops_activation",
     "ops_cast",
     "ops_classic",

@@ -137,21 +137,17 @@ def thresholded_relu(node: Node) -> Expr:
 @converts("Gelu", since=20, attributes=("approximate",))
 def gelu(node: Node) -> Expr:
     kind = node.attrs.one_of("approximate", "none", ("none", "tanh"))
-    gate = _tanh_gate(node) if kind == "tanh" else _erf_gate(node)
-    x = node.input(0)
-    one_plus = node.call(op.add, gate, node.scalar_like(1, x))
-    half = node.call(op.multiply, x, node.scalar_like(0.5, x))
-    return node.call(op.multiply, half, one_plus)
+    return gelu_tanh(node, node.input(0)) if kind == "tanh" else gelu_erf(node, node.input(0))
 
 
-def _erf_gate(node: Node) -> Expr:
-    x = node.input(0)
-    return node.call(op.erf, node.call(op.multiply, x, node.scalar_like(1 / math.sqrt(2), x)))
+def gelu_erf(node: Node, x: Expr) -> Expr:
+    """Compute x / 2 * (1 + erf(x / sqrt(2)))."""
+    scaled = node.call(op.multiply, x, node.scalar_like(1 / math.sqrt(2), x))
+    return _gated(node, x, node.call(op.erf, scaled))
 
 
-def _tanh_gate(node: Node) -> Expr:
-    """tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))"""
-    x = node.input(0)
+def gelu_tanh(node: Node, x: Expr) -> Expr:
+    """Compute x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))."""
     square = node.call(op.multiply, x, x)
     factor = node.call(
         op.add,
@@ -159,7 +155,13 @@ def _tanh_gate(node: Node) -> Expr:
         node.scalar_like(1, x),
     )
     scaled = node.call(op.multiply, x, node.scalar_like(math.sqrt(2 / math.pi), x))
-    return node.call(op.tanh, node.call(op.multiply, scaled, factor))
+    return _gated(node, x, node.call(op.tanh, node.call(op.multiply, scaled, factor)))
+
+
+def _gated(node: Node, x: Expr, gate: Expr) -> Expr:
+    one_plus = node.call(op.add, gate, node.scalar_like(1, x))
+    half = node.call(op.multiply, x, node.scalar_like(0.5, x))
+    return node.call(op.multiply, half, one_plus)
 
 
 @converts("Softmax", attributes=("axis",))

@@ -42,7 +42,7 @@ def batch_normalization_or_training(node: Node) -> Sequence[Expr]:
         return (_normalized_by_given(node),)
     rank, momentum = node.rank(), node.attrs.number("momentum", 0.9)
     axes = tuple(i for i in range(rank) if i != 1)
-    standard = _standardized(node, node.input(0), axes, node.attrs.number("epsilon", 1e-5))
+    standard = standardized(node, node.input(0), axes, node.attrs.number("epsilon", 1e-5))
     scale, bias = (
         Term(node, node.call(op.expand_dims, node.input(i), axis=1, num_newaxis=rank - 2))
         for i in (1, 2)
@@ -95,7 +95,7 @@ def layer_normalization(node: Node) -> Sequence[Expr]:
     if axis == rank - 1 and node.rank(1) == 1 and node.outputs_read <= 1:
         bias = node.input(2) if node.has_input(2) else _zeros_like(node, scale)
         return (node.call(op.nn.layer_norm, x, scale, bias, axis=axis, epsilon=epsilon),)
-    standard = _standardized(node, x, range(axis, rank), epsilon)
+    standard = standardized(node, x, range(axis, rank), epsilon)
     scaled = node.call(op.multiply, standard.value, scale)
     result = node.call(op.add, scaled, node.input(2)) if node.has_input(2) else scaled
     if node.outputs_read <= 1:
@@ -119,7 +119,7 @@ class Standardized:
     deviation: Expr
 
 
-def _standardized(node: Node, x: Expr, axes: Sequence[int], epsilon: float) -> Standardized:
+def standardized(node: Node, x: Expr, axes: Sequence[int], epsilon: float) -> Standardized:
     mean = node.call(op.mean, x, axis=tuple(axes), keepdims=True)
     centred = node.call(op.subtract, x, mean)
     square = node.call(op.multiply, centred, centred)

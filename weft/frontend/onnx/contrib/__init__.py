@@ -1,0 +1,1 @@
+"""Converters of ONNX Runtime's own operators (domain ``com.microsoft``), one module per family."""
