@@ -37,10 +37,14 @@ class SizeRange:
     @property
     def typical(self) -> int:
         """The size in the range that decisions assume."""
-        size = max(TYPICAL_SIZE, self.low)
+        return self.nearest(TYPICAL_SIZE)
+
+    def nearest(self, size: int) -> int:
+        """``size`` if the range contains it, else the size of the range next to it or below."""
         if self.high is not None:
             size = min(size, self.high)
-        return max(size // self.multiple * self.multiple, self.low)
+        low = -(-self.low // self.multiple) * self.multiple
+        return max(size // self.multiple * self.multiple, low)
 
     def __str__(self) -> str:
         end = "" if self.high is None else self.high

@@ -121,11 +121,22 @@ def test_without_changes_of_layout_only_the_own_layouts_count() -> None:
         == {"it needs another layout"}
 
 
-def test_open_sizes_are_not_decided() -> None:
-    x, w = var("x", ("n", 8, 9, 9)), var("w", (8, 8, 3, 3))
+def test_unknown_sizes_are_not_decided() -> None:
+    x, w = var("x", (None, 8, 9, 9)), var("w", (8, 8, 3, 3))
     call = infer_expr(Function((x, w), op.nn.conv2d(x, w))).body
     assert isinstance(call, Call)
     assert decision_of(call, WIDE_CPU) is None
+
+
+def test_symbolic_batches_count_as_one_image() -> None:
+    def decided(batch: int | str) -> object:
+        x, w = var("x", (batch, 64, 56, 56)), var("w", (64, 64, 3, 3))
+        call = infer_expr(Function((x, w), op.nn.conv2d(x, w, padding=(1, 1)))).body
+        assert isinstance(call, Call)
+        return decision_of(call, WIDE_CPU)
+
+    assert decided("n") == decided(1) != decided(4)
+
 
 
 def test_the_plan_has_the_register_tile_and_the_row_block() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 from weft import te
 from weft.ir.dtype import DType
-from weft.support.errors import LoweringError
-from weft.tir.expr import PrimExpr, all_of, const, int_value
+from weft.tir.expr import PrimExpr, all_of, const, int_value, maximum
+from weft.tir.simplify import simplify
 from weft.topi.layout import BlockedIndex, Layout, convert_shape
 from weft.topi.nn.pad import pad
 from weft.topi.nn.window import window_count, window_span
@@ -63,7 +63,7 @@ def window_counts(
 ) -> list[PrimExpr]:
     """The size of the result along each spatial axis."""
     return [
-        window_count(size + (before + after), window_span(tap, step), stride)
+        simplify(window_count(size + (before + after), window_span(tap, step), stride))
         for size, (before, after), tap, step, stride in zip(
             sizes, sides, taps, dilation, strides, strict=True
         )
@@ -95,8 +95,7 @@ def conv(
       channel and one output channel in each group.
 
     A stage ``data_pad`` precedes it if the data is padded. Along the axes in ``skipped`` the data
-    is not padded: there the sum skips the taps outside of the data. Raises ``LoweringError`` for a
-    grouped convolution with a kernel of symbolic size.
+    is not padded: there the sum skips the taps outside of the data.
     """
     spatial = SPATIAL_AXES[len(strides)]
     out_channels, group_size, *taps = convert_shape(
@@ -109,8 +108,7 @@ def conv(
     padded = pad_spatial(data, data_layout, spatial, border.copied, const(0, data.dtype))
     depthwise = _is_depthwise(channels, group_size, out_channels, groups)
     reduction = _Reduction(None if depthwise else group_size, spatial, taps, kernel_layout)
-    grouping = _Grouping(groups, int_value(out_channels), int_value(group_size),
-                         depthwise=depthwise)
+    grouping = _Grouping(groups, out_channels // groups, group_size, depthwise=depthwise)
     steps = {a: (stride, step) for a, stride, step in zip(spatial, strides, dilation, strict=True)}
 
     def element(*index: PrimExpr) -> Any:
@@ -180,13 +178,12 @@ class _Reduction:
 class _Grouping:
     """Which input channels an output channel sees."""
 
-    def __init__(self, groups: int, out_channels: int | None, group_size: int | None, *,
+    def __init__(self, groups: int, outputs: PrimExpr, inputs: PrimExpr, *,
                  depthwise: bool) -> None:
-        if groups > 1 and (out_channels is None or group_size is None):
-            raise LoweringError("a grouped convolution needs a kernel of fixed size")
+        """``outputs`` and ``inputs`` count the channels of one group."""
         self.groups = groups
-        self.outputs = (out_channels or groups) // groups
-        self.inputs = group_size or 1
+        self.outputs = at_least_one(outputs)
+        self.inputs = at_least_one(inputs)
         self.depthwise = depthwise
 
     def input_channel(self, out: Any, channel: Any) -> Any:
@@ -198,7 +195,7 @@ class _Grouping:
         inputs = self.inputs
         first = self._group(out) * inputs
         if isinstance(channel, BlockedIndex):
-            if inputs % channel.factor == 0:
+            if isinstance(inputs, int) and inputs % channel.factor == 0:
                 outer = self._group(out) * (inputs // channel.factor) + channel.outer
                 return BlockedIndex(outer, channel.inner, channel.factor)
             return first + channel.value
@@ -207,10 +204,16 @@ class _Grouping:
     def _group(self, out: Any) -> PrimExpr:
         outputs = self.outputs
         if isinstance(out, BlockedIndex):
-            if outputs % out.factor == 0:
+            if isinstance(outputs, int) and outputs % out.factor == 0:
                 return out.outer // (outputs // out.factor)
             return out.value // outputs
         return out // outputs
+
+
+def at_least_one(size: PrimExpr) -> int | PrimExpr:
+    """A size that indices are divided by: 1 for an empty axis, where no index is computed."""
+    fixed = int_value(size)
+    return maximum(size, 1) if fixed is None else max(fixed, 1)
 
 
 def _is_depthwise(channels: PrimExpr, group_size: PrimExpr, out_channels: PrimExpr,

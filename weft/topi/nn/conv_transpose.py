@@ -7,10 +7,9 @@ from typing import Any
 
 from weft import te
 from weft.ir.dtype import DType
-from weft.support.errors import LoweringError
-from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value
+from weft.tir.expr import PrimExpr, all_of, const, if_then_else
 from weft.topi.layout import Layout, convert_shape
-from weft.topi.nn.conv import SPATIAL_AXES, data_axes, side_padding
+from weft.topi.nn.conv import SPATIAL_AXES, at_least_one, data_axes, side_padding
 
 
 def transposed_kernel_axes(spatial: str) -> Layout:
@@ -42,7 +41,7 @@ def conv_transpose(
     inputs, group_outputs, *taps = convert_shape(
         kernel_layout, transposed_kernel_axes(spatial), kernel.shape
     )
-    per_group = _per_group(groups, inputs, group_outputs)
+    per_group = at_least_one(group_outputs)
     batch, _, *sizes = convert_shape(data_layout, data_axes(spatial), data.shape)
     sides = side_padding(padding, len(spatial))
     extents = [
@@ -56,8 +55,8 @@ def conv_transpose(
 
     def element(*index: PrimExpr) -> Any:
         out = {a: getattr(i, "value", i) for a, i in out_layout.blocked_indices(index).items()}
-        group, o = _split(out["C"], groups, per_group[1])
-        channel = ic.var if groups == 1 else group * per_group[0] + ic.var
+        group, o = _split(out["C"], groups, per_group)
+        channel = ic.var if groups == 1 else group * (inputs // groups) + ic.var
         source, inside = {"N": out["N"], "C": channel}, []
         for a, k, step, stride, (before, _), size in zip(
             spatial, over, dilation, strides, sides, sizes, strict=True
@@ -75,19 +74,10 @@ def conv_transpose(
     return te.compute(shape, element, name=name)
 
 
-def _per_group(groups: int, inputs: PrimExpr, outputs: PrimExpr) -> tuple[int, int]:
-    """Input and output channels of one group."""
-    fixed_inputs, fixed_outputs = int_value(inputs), int_value(outputs)
-    if groups == 1:
-        return 0, 0
-    if fixed_inputs is None or fixed_outputs is None:
-        raise LoweringError("a grouped convolution needs a kernel of fixed size")
-    return fixed_inputs // groups, fixed_outputs
-
-
-def _split(channel: PrimExpr, groups: int, outputs: int) -> tuple[PrimExpr, PrimExpr]:
+def _split(
+    channel: PrimExpr, groups: int, outputs: int | PrimExpr
+) -> tuple[PrimExpr, PrimExpr]:
     """The group of an output channel, and its number in the group."""
     if groups == 1:
         return const(0), channel
-    divisor = max(outputs, 1)  # 0 for an empty kernel
-    return channel // divisor, channel % divisor
+    return channel // outputs, channel % outputs

@@ -14,9 +14,11 @@ from typing import TypeAlias
 
 from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
 from weft.ir.op import Op
-from weft.ir.types import TensorType, is_static
+from weft.ir.shape import ANY
+from weft.ir.types import TensorType
 from weft.transform.analysis.graph import known_type
 from weft.transform.layout.layout_choice import LayoutChoice
+from weft.transform.layout.typical_images import typical_image_type
 
 # The seconds to change the layout of a tensor of this type, whose sizes are fixed. The pass context
 # holds that of the target: ``config["layout_conversion"]``.
@@ -90,11 +92,14 @@ class LayoutCosts:
         self._users[node] = self._users.get(node, _Costs()) + costs
 
     def _conversion_of(self, value: Expr) -> float:
-        """Seconds to change the layout of ``value``; 0 if its size is not known."""
+        """Seconds to change the layout of ``value``; 0 if only run time determines its size.
+
+        Symbolic sizes count as the typical ones of images.
+        """
         type_ = known_type(value)
-        if not isinstance(type_, TensorType) or not is_static(type_):
+        if not isinstance(type_, TensorType) or ANY in type_.shape:
             return 0.0
-        return self._conversion(type_)
+        return self._conversion(typical_image_type(type_))
 
 
 def _operands(node: Expr) -> tuple[Expr, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from weft import te
 from weft.strategy.analysis import computes_below
 from weft.strategy.cpu.common.context import CpuContext
+from weft.tir.expr import int_value
 
 
 def accumulators(
@@ -37,6 +38,20 @@ def accumulators(
 def one_tensor(result: te.Tensor | tuple[te.Tensor, ...]) -> te.Tensor:
     """The new tensor that ``cache_write`` or ``rfactor`` returns for a compute with one output."""
     return result[0] if isinstance(result, tuple) else result
+
+
+def tile_of_axis(
+    stage: te.Stage, axis: te.IterVar, size: int
+) -> tuple[list[te.IterVar], te.IterVar]:
+    """The axis of a register tile as loops around the tile and a loop of constant extent in it.
+
+    ``stage`` is computed at the loop of its tile, where a fixed axis has the extent of the tile. A
+    symbolic one has so too, but only a split makes that extent a fact of the schedule.
+    """
+    if int_value(axis.extent) is not None:
+        return [], axis
+    outer, inner = stage.split(axis, factor=size)
+    return [outer], inner
 
 
 def register_blocking(

@@ -12,6 +12,7 @@ from weft.topi.layout import Layout
 
 RUNTIME_KERNEL = "the kernel is computed at run time"
 EMPTY = "an operand is empty"
+SYMBOLIC_CHANNELS = "the channels or the kernel have symbolic sizes"
 
 
 def plan_dots(problem: ConvProblem, target: CpuTarget) -> DotInstruction | str:

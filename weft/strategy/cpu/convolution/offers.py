@@ -13,6 +13,7 @@ from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.convolution.applies import (
     EMPTY,
     RUNTIME_KERNEL,
+    SYMBOLIC_CHANNELS,
     block_of,
     has_blocked_result,
     plan_dots,
@@ -32,11 +33,14 @@ from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.decision import Candidate, Rejected
 from weft.target import CpuTarget
 from weft.topi.layout import Layout
+from weft.transform.layout.typical_images import typical_image_shape
 
 
 def offer_direct(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer]:
     """All algorithms but Winograd, in the order in which the first of equals is taken."""
-    if problem.shape.is_empty:
+    if not problem.has_fixed_channels:
+        yield Rejected(ConvAlgorithm.DIRECT_UNBLOCKED, SYMBOLIC_CHANNELS)
+    elif problem.shape.is_empty:
         yield Rejected(ConvAlgorithm.DIRECT_UNBLOCKED, EMPTY)
     else:
         dots = list(offer_dot_product(problem, target))
@@ -90,7 +94,7 @@ def offer_narrow_dot_product(problem: ConvProblem, target: CpuTarget) -> Iterato
     """
     problem = replace(problem, attrs=problem.attrs.replace(out_dtype=float32))
     model, shape = machine_model(target), problem.shape
-    changed = shape.elements + math.prod(problem.data.concrete_shape)
+    changed = shape.elements + math.prod(typical_image_shape(problem.data.shape))
     seconds = model.seconds(model.conversion_cycles(shape.dtype.itemsize) * changed)
     for offer in offer_dot_product(problem, target):
         if isinstance(offer, Candidate):

@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.ir.dtype import DType, float32
 from weft.ir.expr import Call, Constant, Expr
+from weft.ir.shape import ANY
 from weft.ir.types import TensorType, Type, is_static
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy.implementation import attrs_of
@@ -17,11 +18,12 @@ from weft.topi.layout import Layout, convert_shape
 from weft.topi.nn.conv import data_axes, kernel_axes, side_padding
 from weft.topi.nn.dense import accumulator_dtype
 from weft.topi.nn.window import window_count, window_span
+from weft.transform.layout.typical_images import typical_image_shape
 
 
 @dataclass(frozen=True, slots=True)
 class ConvShape:
-    """The sizes of a convolution, whatever the layouts of its operands.
+    """The sizes of a convolution, whatever the layouts of its operands; typical ones if symbolic.
 
     ``inputs`` and ``outputs`` count all channels; ``extents`` are the spatial sizes of the result,
     ``dtype`` is that of the accumulators, ``itemsize`` the bytes of one element of an operand.
@@ -40,18 +42,20 @@ class ConvShape:
 
     @staticmethod
     def of(attrs: ConvAttrs, data: TensorType, kernel: TensorType) -> ConvShape:
-        """From types of fixed sizes, in the layouts that ``attrs`` name."""
-        spatial = attrs.spatial
-        batch, inputs, *sizes = convert_shape(Layout.parse(attrs.data_layout), data_axes(spatial),
-                                              data.concrete_shape)
+        """From types in the layouts that ``attrs`` name, with typical sizes for symbolic ones."""
+        spatial, layout = attrs.spatial, Layout.parse(attrs.data_layout)
+        batch, inputs, *sizes = convert_shape(
+            layout, data_axes(spatial), typical_image_shape(data.shape, layout.index_of("N")))
         outputs, _, *taps = convert_shape(Layout.parse(attrs.kernel_layout), kernel_axes(spatial),
-                                          kernel.concrete_shape)
-        extents = [
+                                          typical_image_shape(kernel.shape))
+        counts = (
             window_count(size + sum(sides), window_span(tap, dilation), stride)
             for size, sides, tap, dilation, stride in zip(
                 sizes, side_padding(attrs.padding, len(spatial)), taps, attrs.dilation,
                 attrs.strides, strict=True)
-        ]
+        )
+        # No window may fit a typical image; the sizes that arrive have some.
+        extents = counts if is_static(data) else (max(count, 1) for count in counts)
         pointwise = math.prod(taps) == 1 and not any(attrs.padding)
         return ConvShape(batch, inputs, outputs, attrs.groups, tuple(taps), tuple(extents),
                          tuple(attrs.strides), pointwise,
@@ -90,7 +94,7 @@ class ConvShape:
 
 @dataclass(frozen=True, slots=True)
 class ConvProblem:
-    """A convolution with fixed sizes.
+    """A convolution whose sizes are fixed or symbolic.
 
     ``is_constant``: the kernel is known when the model is compiled, so its layout may change and
     zeros may be appended for free. ``is_finite``: it is known to hold numbers only.
@@ -105,14 +109,14 @@ class ConvProblem:
 
     @staticmethod
     def of(call: Call, types: Sequence[Type | None] | None = None) -> ConvProblem | None:
-        """From a typed call; ``None`` if a size is not fixed.
+        """From a typed call; ``None`` if only run time determines a size.
 
         ``types`` replaces the types of the arguments while these are being rewritten.
         """
         data, kernel = types or [argument.checked_type for argument in call.args]
         if not (isinstance(data, TensorType) and isinstance(kernel, TensorType)):
             return None
-        if not (is_static(data) and is_static(kernel)):
+        if ANY in (*data.shape, *kernel.shape):
             return None
         attrs, weights = attrs_of(call, ConvAttrs), call.args[1]
         return ConvProblem(getattr(call.op, "name", ""), attrs, data, kernel,
@@ -121,6 +125,12 @@ class ConvProblem:
     @property
     def shape(self) -> ConvShape:
         return ConvShape.of(self.attrs, self.data, self.kernel)
+
+    @property
+    def has_fixed_channels(self) -> bool:
+        """Whether the kernel and the channels have fixed sizes: batch and image may be symbolic."""
+        layout = Layout.parse(self.attrs.data_layout)
+        return is_static(self.kernel) and isinstance(self.data.shape[layout.index_of("C")], int)
 
     @property
     def unblocked_data(self) -> str:

@@ -16,7 +16,7 @@ from weft import te
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy.analysis import size_of, work_of
 from weft.strategy.cpu.common.context import CpuContext
-from weft.strategy.cpu.common.microkernel import accumulators, register_blocking
+from weft.strategy.cpu.common.microkernel import accumulators, register_blocking, tile_of_axis
 from weft.strategy.cpu.common.padding import schedule_padding
 from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
@@ -50,7 +50,7 @@ def schedule_blocked(ctx: CpuContext, *, tile: RegisterTile, row_block: int) -> 
         stage.parallel(task)
     # The operators that are fused behind read a tile of sums from registers.
     s[acc].compute_at(stage, inner[-1])
-    _order_reduction(ctx, s[acc])
+    _order_reduction(ctx, s[acc], tile)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _axes(ctx: CpuContext, stage: te.Stage) -> _Axes:
     return _Axes(n, oc, rows, ow, lane, blocks, block)
 
 
-def _order_reduction(ctx: CpuContext, stage: te.Stage) -> None:
+def _order_reduction(ctx: CpuContext, stage: te.Stage, tile: RegisterTile) -> None:
     """Kernel rows are outside of the input channels.
 
     A kernel row that is skipped then skips one long run of weights, and the others remain long
@@ -93,4 +93,6 @@ def _order_reduction(ctx: CpuContext, stage: te.Stage) -> None:
     channels, *taps = stage.reduce_axis
     above = len(axes.rows)
     reduction = [*taps[:above], channels, *taps[above:]]
-    register_blocking(stage, reduction, [axes.ow], [axes.oc], axes.lane, [axes.n, *axes.rows])
+    tiles, column = tile_of_axis(stage, axes.ow, tile.mr)
+    register_blocking(stage, reduction, [column], [axes.oc], axes.lane,
+                      [axes.n, *axes.rows, *tiles])

@@ -11,7 +11,7 @@ import dataclasses
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy.analysis import computes_below, is_reduction, work_of
 from weft.strategy.cpu.common.context import CpuContext
-from weft.strategy.cpu.common.microkernel import accumulators, register_blocking
+from weft.strategy.cpu.common.microkernel import accumulators, register_blocking, tile_of_axis
 from weft.strategy.cpu.common.padding import schedule_padding
 from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
@@ -49,7 +49,8 @@ def schedule_unblocked(ctx: CpuContext, *, tile: RegisterTile, row_block: int) -
     s[acc].compute_at(stage, inner[-1])
     acc_stage = s[acc]
     an, ac, *a_rows, aw = acc_stage.axis
+    tiles, aw = tile_of_axis(acc_stage, aw, tile.nr_vectors * lanes)
     acc_vector, acc_lane = acc_stage.split(aw, factor=lanes)
     # Taps are inside the input channels: they read the same rows, shifted, while these are in L1.
     register_blocking(acc_stage, list(acc_stage.reduce_axis), [ac], [acc_vector], acc_lane,
-                      [an, *a_rows])
+                      [an, *a_rows, *tiles])

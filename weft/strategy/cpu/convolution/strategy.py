@@ -22,7 +22,7 @@ from weft.strategy.cpu.dot_product.conv_schedule import schedule_dot_product_con
 from weft.strategy.decision import Candidate
 from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.strategy.registry import strategy
-from weft.support.errors import InternalError
+from weft.support.errors import InternalError, LoweringError
 from weft.target import CpuTarget
 
 
@@ -32,13 +32,21 @@ from weft.target import CpuTarget
 def convolution(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     """What ``decide`` offers in the layouts of the call, the fastest and those it was chosen from.
 
-    Raises ``InternalError`` for dynamic shapes, which kernels do not have.
+    Raises ``LoweringError`` for sizes that only run time determines.
     """
     problem = ConvProblem.of(call)
     if problem is None:
-        raise InternalError("a kernel needs fixed sizes", where=call.span)
+        raise unknown_size(call)
     for offer in conv_offers(problem, target, keep_layouts=True).candidates:
         yield _implementation(problem, offer, target)
+
+
+def unknown_size(call: Call) -> LoweringError:
+    """The error of a convolution whose operands have an unknown dimension."""
+    return LoweringError("a convolution has a size that only run time determines",
+                         where=call.span, expected="fixed or symbolic sizes",
+                         got=", ".join(str(a.checked_type) for a in call.args),
+                         help="give the dimension a number or a name")
 
 
 def _implementation(
