@@ -70,6 +70,10 @@ class OpTraits:
     """Every element of the result is an element of the first argument. Kernels move it in the
     type in which it arrives, and a tensor of zeros stays one."""
 
+    updates_first: bool = False
+    """The result is the first argument, of the same type, with some elements replaced. At the last
+    use of that argument a kernel may write these elements alone, into its memory."""
+
     is_identity_at_same_type: bool = False
     """The result is the first argument itself wherever the two have the same type."""
 

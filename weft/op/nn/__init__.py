@@ -21,6 +21,8 @@ from weft.op.nn.bitserial import (
     bitserial_conv2d,
     bitserial_dense,
 )
+from weft.op.nn.cache import CacheUpdateAttrs, cache_update, paged_cache_update
+from weft.op.nn.cached_attention import CachedAttentionAttrs, attend_cache, cached_attention
 from weft.op.nn.conv1d import Conv1DAttrs, conv1d
 from weft.op.nn.conv2d import Conv2DAttrs, conv2d
 from weft.op.nn.conv2d_backward_weight import (
@@ -88,6 +90,11 @@ from weft.op.nn.pool_indices import (
 )
 from weft.op.nn.prelu import PReluAttrs, prelu
 from weft.op.nn.rms_norm import L2NormalizeAttrs, RmsNormAttrs, l2_normalize, rms_norm
+from weft.op.nn.rotary import (
+    RotaryEmbeddingAttrs,
+    rotary_embedding,
+    rotary_from_frequencies,
+)
 from weft.op.nn.softmax import SoftmaxAttrs, fast_softmax, log_softmax, softmax
 from weft.op.nn.space_to_batch import (
     BatchToSpaceNDAttrs,
@@ -132,6 +139,8 @@ __all__ = [
     "BinaryConv2DAttrs",
     "BitPackAttrs",
     "BitserialDenseAttrs",
+    "CacheUpdateAttrs",
+    "CachedAttentionAttrs",
     "Conv1DAttrs",
     "Conv1DTransposeAttrs",
     "Conv2DAttrs",
@@ -163,6 +172,7 @@ __all__ = [
     "PReluAttrs",
     "PadAttrs",
     "RmsNormAttrs",
+    "RotaryEmbeddingAttrs",
     "SoftmaxAttrs",
     "SpaceToBatchNDAttrs",
     "SpaceToDepthAttrs",
@@ -181,6 +191,7 @@ __all__ = [
     "adaptive_max_pool2d_indices",
     "adaptive_max_pool3d",
     "adaptive_max_pool3d_indices",
+    "attend_cache",
     "attention",
     "avg_pool1d",
     "avg_pool2d",
@@ -194,6 +205,8 @@ __all__ = [
     "bitpack",
     "bitserial_conv2d",
     "bitserial_dense",
+    "cache_update",
+    "cached_attention",
     "conv1d",
     "conv1d_transpose",
     "conv2d",
@@ -239,9 +252,12 @@ __all__ = [
     "mirror_pad",
     "nll_loss",
     "pad",
+    "paged_cache_update",
     "prelu",
     "relu",
     "rms_norm",
+    "rotary_embedding",
+    "rotary_from_frequencies",
     "softmax",
     "space_to_batch_nd",
     "space_to_depth",

@@ -1,0 +1,164 @@
+"""Rotary position embeddings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.shape import Dim
+from weft.ir.traits import CONTINUOUS
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.ir.typing.relations import normalize_axis
+from weft.op.relations import (
+    attrs_as,
+    expect_dim,
+    expect_float,
+    expect_int,
+    expect_min_rank,
+    expect_rank,
+    tensors_known,
+)
+from weft.topi.nn import rotary as topi_rotary
+
+
+@dataclass(frozen=True, kw_only=True)
+class RotaryEmbeddingAttrs(Attrs):
+    axis: int = attr(-2, "axis of the sequence")
+    interleaved: bool = attr(False, "pairs are neighbours instead of elements of two halves")
+
+
+def _check_positions(ctx: RelationContext, x: TensorType, positions: TensorType) -> None:
+    expect_float(ctx, 0, x)
+    expect_min_rank(ctx, 0, x, 3)
+    axis = normalize_axis(ctx, attrs_as(ctx, RotaryEmbeddingAttrs).axis, x.ndim)
+    if axis in (0, x.ndim - 1):
+        ctx.fail("the sequence is the batch or the last axis", arg=0, axis=axis,
+                 expected=f"an axis in 1..{x.ndim - 2}", got=axis)
+    expect_int(ctx, 1, positions)
+    expect_rank(ctx, 1, positions, 2)
+    if positions.shape[0] != 1:
+        expect_dim(ctx, 1, 0, positions.shape[0], x.shape[0], "the batches differ",
+                   why=" (that of the data), or 1")
+    expect_dim(ctx, 1, 1, positions.shape[1], x.shape[axis], "one position per step is needed",
+               why=" (the sequence)")
+
+
+def _check_pairs(ctx: RelationContext, arg: int, pairs: Dim, width: Dim) -> None:
+    if isinstance(pairs, int) and isinstance(width, int) and 2 * pairs > width:
+        ctx.fail("more elements rotate than there are", arg=arg,
+                 expected=f"at most {width // 2} pairs", got=pairs)
+
+
+def _table_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 4)
+    if types is None:
+        return False
+    x, positions, cos, sin = types
+    _check_positions(ctx, x, positions)
+    for arg, type_ in ((2, cos), (3, sin)):
+        expect_float(ctx, arg, type_)
+        expect_rank(ctx, arg, type_, 2)
+        for axis in range(2):
+            expect_dim(ctx, arg, axis, type_.shape[axis], cos.shape[axis],
+                       "the tables of cosines and sines differ")
+    if cos.shape[0] == 0 and 0 not in positions.shape:
+        ctx.fail("the tables are empty", arg=2, axis=0, expected="a size of 1 or more", got=0)
+    _check_pairs(ctx, 2, cos.shape[1], x.shape[-1])
+    ctx.output(x)
+    return True
+
+
+def _frequency_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 3)
+    if types is None:
+        return False
+    x, positions, frequencies = types
+    _check_positions(ctx, x, positions)
+    expect_float(ctx, 2, frequencies)
+    expect_rank(ctx, 2, frequencies, 1)
+    _check_pairs(ctx, 2, frequencies.shape[0], x.shape[-1])
+    ctx.output(x)
+    return True
+
+
+@define_op("nn.rotary_embedding", attrs=RotaryEmbeddingAttrs, relation=_table_relation,
+           pattern=OpPattern.INJECTIVE, level=10, traits=CONTINUOUS)
+def rotary_embedding(x: te.Tensor, positions: te.Tensor, cos: te.Tensor, sin: te.Tensor,
+                     attrs: RotaryEmbeddingAttrs) -> te.Tensor:
+    """Pairs of elements of ``x`` rotated by the angles of their positions.
+
+    ``x``: (batch, …, dim); ``positions``: (batch or 1, sequence) integers; ``cos`` and ``sin``:
+    tables (positions, pairs), to which positions are clamped. A pair (a, b) becomes
+    (a cos - b sin, b cos + a sin). The first 2 * pairs elements rotate, the others stay.
+    """
+    return topi_rotary.rotary_embedding(x, positions, cos, sin, axis=attrs.axis % x.ndim,
+                                        interleaved=attrs.interleaved)
+
+
+@define_op("nn.rotary_from_frequencies", attrs=RotaryEmbeddingAttrs,
+           relation=_frequency_relation, pattern=OpPattern.INJECTIVE, level=10,
+           traits=CONTINUOUS)
+def rotary_from_frequencies(x: te.Tensor, positions: te.Tensor, frequencies: te.Tensor,
+                            attrs: RotaryEmbeddingAttrs) -> te.Tensor:
+    """``nn.rotary_embedding`` by the angles position * frequency, with a frequency per pair."""
+    return topi_rotary.rotary_from_frequencies(x, positions, frequencies,
+                                               axis=attrs.axis % x.ndim,
+                                               interleaved=attrs.interleaved)
+
+
+def _rotated(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, axis: int, interleaved: bool
+             ) -> np.ndarray:
+    """``cos`` and ``sin`` are (batch or 1, sequence, pairs)."""
+    pairs = cos.shape[-1]
+    shape = [1] * x.ndim
+    shape[0], shape[axis % x.ndim], shape[-1] = cos.shape
+    cos, sin = cos.reshape(shape), sin.reshape(shape)
+    wide = x.astype(np.float64)
+    first = (..., slice(0, 2 * pairs, 2) if interleaved else slice(0, pairs))
+    second = (..., slice(1, 2 * pairs, 2) if interleaved else slice(pairs, 2 * pairs))
+    result = wide.copy()
+    result[first] = wide[first] * cos - wide[second] * sin
+    result[second] = wide[second] * cos + wide[first] * sin
+    return result.astype(x.dtype)
+
+
+def _table_reference(
+    x: np.ndarray, positions: np.ndarray, cos: np.ndarray, sin: np.ndarray, axis: int = -2,
+    interleaved: bool = False,
+) -> np.ndarray:
+    rows = np.clip(positions, 0, max(len(cos) - 1, 0))
+    return _rotated(x, cos[rows].astype(np.float64), sin[rows].astype(np.float64), axis,
+                    interleaved)
+
+
+def _frequency_reference(
+    x: np.ndarray, positions: np.ndarray, frequencies: np.ndarray, axis: int = -2,
+    interleaved: bool = False,
+) -> np.ndarray:
+    wide = x.dtype if x.dtype.itemsize > 2 else np.float32
+    angles = positions[..., None].astype(wide) * frequencies.astype(wide)
+    return _rotated(x, np.cos(angles.astype(np.float64)), np.sin(angles.astype(np.float64)), axis,
+                    interleaved)
+
+
+_POSITIONS = np.array([[0, 1, 2], [5, 3, 9]])
+rotary_embedding.spec(
+    _table_reference,
+    case((2, 4, 3, 8), _POSITIONS, (7, 4), (7, 4)),
+    case((2, 4, 3, 8), _POSITIONS, (7, 4), (7, 4), interleaved=True),
+    case((2, 3, 4, 6), _POSITIONS[:1].astype(np.int32), (4, 2), (4, 2), axis=1),
+    case((2, 2, 3, 6), _POSITIONS, (7, 2), (7, 2), interleaved=True),
+    case((2, 3, 4), _POSITIONS, (10, 2), (10, 2), axis=1, dtypes=("float16",)),
+    case((1, 2, 0, 4), np.zeros((1, 0), np.int64), (3, 2), (3, 2)),
+)
+rotary_from_frequencies.spec(
+    _frequency_reference,
+    case((2, 4, 3, 8), _POSITIONS, (4,), high=1.0, low=0.0),
+    case((2, 4, 3, 8), _POSITIONS, (3,), interleaved=True),
+    case((2, 3, 4, 6), _POSITIONS[:1], (2,), axis=1),
+)
