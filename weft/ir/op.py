@@ -249,6 +249,7 @@ def _check_traits(
     needs = (
         ("commutative", traits.is_commutative, tensors == 2, "two inputs"),
         ("is_reshape", traits.is_reshape, tensors == 1, "one input"),
+        ("updates_first", traits.updates_first, tensors > 0, "a tensor as first input"),
         ("is_identity_at_same_type", traits.is_identity_at_same_type, tensors > 0,
          "a tensor as first input"),
         ("homogeneity", traits.homogeneity is not Homogeneity.NONE, tensors > 0,

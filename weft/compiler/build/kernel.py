@@ -81,7 +81,8 @@ def _in_place(lowered: LoweredKernel, function: Function) -> LoweredKernel:
     number = function.attrs.get(IN_PLACE)
     if number is None:
         return lowered
-    source, target = lowered.func.params[number], lowered.func.params[-1]
+    # The scalar parameters of symbolic sizes follow the result.
+    source, target = (lowered.func.params[at] for at in (number, -1 - len(lowered.sizes)))
     if not (isinstance(source, Buffer) and isinstance(target, Buffer)):
         return lowered
     func = reuse_input(lowered.func, source, target)

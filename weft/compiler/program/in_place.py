@@ -27,7 +27,7 @@ from weft.ir.op import Op, OpPattern
 from weft.ir.structural import structural_hash
 from weft.ir.types import TensorType
 from weft.ir.visitor import children, post_order
-from weft.transform.analysis.graph import known_type
+from weft.transform.analysis.graph import known_type, traits_of
 from weft.transform.external.generate_external import external_code_of
 
 # Attribute of primitive functions (a request) and of loop programs (granted): the index of the
@@ -73,13 +73,21 @@ def _reusable(function: Function, step: Step, at: int, ranges: Mapping[int, Live
         # An input that the step takes twice might be read as the other operand, at another element,
         # after it was overwritten.
         if ref.kind is BufferKind.TEMPORARY and ranges[ref.index].last == at \
-                and step.touched.count(ref) == 1 and _is_elementwise(function, param):
+                and step.touched.count(ref) == 1 \
+                and (_is_elementwise(function, param) or _is_update(function, param)):
             return number
     return None
 
 
 def _begins(ref: BufferRef, at: int, ranges: Mapping[int, LiveRange]) -> bool:
     return ref.kind is BufferKind.TEMPORARY and ranges[ref.index].first == at
+
+
+def _is_update(function: Function, param: Var) -> bool:
+    """Whether the result is ``param`` with some elements replaced."""
+    body = function.body
+    return (isinstance(body, Call) and traits_of(body).updates_first
+            and body.args[0] is param and body.args.count(param) == 1)
 
 
 def _is_elementwise(function: Function, param: Var) -> bool:

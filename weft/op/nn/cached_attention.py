@@ -240,6 +240,8 @@ _CACHES = ((2, 2, 6, 4), (2, 2, 6, 5))
 _LENGTHS = np.array([3, 6])
 cached_attention.spec(
     _reference,
+    case((2, 2, 2, 4), *_CACHES, _LENGTHS, [(6,), np.array([0.5, 0.25], np.float32)],
+         extras=("bias", "alibi_slopes")),
     case((2, 4, 2, 4), *_CACHES, _LENGTHS, [], scale=0.5),
     case((2, 2, 1, 4), *_CACHES, np.array([1, 9], np.int32), []),
     case((2, 2, 3, 4), *_CACHES, np.array([0, 2]), []),
@@ -247,8 +249,6 @@ cached_attention.spec(
     case((2, 2, 2, 4), *_CACHES, np.array([5, 14]), [], ring=True),
     case((2, 2, 2, 4), *_CACHES, np.array([5, 14]), [], ring=True, window=3),
     case((2, 2, 2, 4), *_CACHES, _LENGTHS, [(2, 1, 2, 5)], extras=("bias",), window=4),
-    case((2, 2, 2, 4), *_CACHES, _LENGTHS, [(6,), np.array([0.5, 0.25], np.float32)],
-         extras=("bias", "alibi_slopes")),
     case((2, 2, 2, 4), (5, 1, 3, 4), (5, 1, 3, 4), np.array([2, 7]),
          [np.array([[4, 0, 9], [1, 3, 0]])], extras=("block_table",)),
     case((1, 2, 1, 16), (1, 1, 40, 16), (1, 1, 40, 16), np.array([37]), [],

@@ -7,7 +7,7 @@ import math
 from weft.tir.buffer import Buffer
 from weft.tir.expr import BufferLoad, Call, PrimExpr, access_lanes, int_value
 from weft.tir.func import PrimFunc
-from weft.tir.stmt import BufferStore, For, IfThenElse, Stmt
+from weft.tir.stmt import BufferStore, For, IfThenElse, SeqStmt, Stmt, seq
 from weft.tir.visitor import (
     exprs_of,
     post_order,
@@ -31,10 +31,18 @@ def reuse_input(func: PrimFunc, source: Buffer, target: Buffer) -> PrimFunc | No
     ```
     b[i] = a[i] * c[i]       becomes      b[i] = b[i] * c[i]
     ```
+
+    A kernel that copies the input and then replaces elements of the copy, as an update of a cache
+    does, omits the copy. It may have symbolic sizes.
     """
     size = target.static_shape
-    alike = source.dtype == target.dtype and source.static_shape == size
-    if not alike or size is None or source.strides is not None or target.strides is not None:
+    alike = source.dtype == target.dtype and source.shape == target.shape
+    if not alike or source.strides is not None or target.strides is not None:
+        return None
+    updates = _without_copy(func.body, source, target)
+    if updates is not None:
+        return func.replace(body=updates)
+    if size is None:
         return None
     if not _reads_only_where_written(func.body, source, target):
         return None
@@ -49,6 +57,29 @@ def reuse_input(func: PrimFunc, source: Buffer, target: Buffer) -> PrimFunc | No
     memo: dict[PrimExpr, PrimExpr] = {}
     body = transform_stmt(func.body, fn_expr=lambda e: transform_expr(e, renamed, memo))
     return func.replace(body=body)
+
+
+def _without_copy(body: Stmt, source: Buffer, target: Buffer) -> Stmt | None:
+    """The statements after a copy of ``source`` to ``target``, which read ``source`` no more.
+
+    ``None`` if the body is not of this form. Elements that the copy leaves out hold those of
+    ``source`` instead of nothing; a kernel writes them before it reads them.
+    """
+    if not isinstance(body, SeqStmt) or not _is_copy(body.stmts[0], source, target):
+        return None
+    rest = seq(body.stmts[1:])
+    loads = (e for node in post_order_stmts(rest) for root in exprs_of(node)
+             for e in post_order(root) if type(e) is BufferLoad)
+    return None if any(e.buffer is source for e in loads) else rest
+
+
+def _is_copy(stmt: Stmt, source: Buffer, target: Buffer) -> bool:
+    """Whether ``stmt`` is a loop nest around ``target[i] = source[i]``."""
+    while isinstance(stmt, For):
+        stmt = stmt.body
+    return (isinstance(stmt, BufferStore) and stmt.buffer is target and stmt.predicate is None
+            and isinstance(stmt.value, BufferLoad) and stmt.value.buffer is source
+            and stmt.value.indices == stmt.indices and stmt.value.predicate is None)
 
 
 def _reads_only_where_written(body: Stmt, source: Buffer, target: Buffer) -> bool:

@@ -9,12 +9,13 @@ PagedAttention", 2023).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from weft import te
 from weft.ir.dtype import int64
 from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, Var, all_of, const, maximum, minimum
+from weft.tir.expr import PrimExpr, Var, all_of, const, maximum
 from weft.tir.stmt import BufferStore, For, ForKind, IfThenElse, LetStmt, Stmt, seq
-from weft.topi.loop_nest import Body
 
 
 def cache_update(
@@ -30,16 +31,14 @@ def cache_update(
         source, rows, starts = inputs
         capacity = source.shape[2]
 
-        def write(index: tuple[PrimExpr, ...]) -> Stmt:
-            batch, head, row, element = index
-            position = starts.load(batch).astype(int64) + row
+        def row(batch: PrimExpr, head: PrimExpr, number: PrimExpr) -> Stmt:
+            position = starts.load(batch).astype(int64) + number
             slot = _slot(position, capacity) if ring else position
             inside = all_of(position >= 0, capacity > 0 if ring else position < capacity)
-            value = rows.load(*index).astype(source.dtype)
-            return IfThenElse(inside, BufferStore(outputs[0], value,
-                                                  (batch, head, slot, element)))
+            return IfThenElse(inside, _write(rows, outputs[0], (batch, head, number),
+                                             (batch, head, slot)))
 
-        return seq([_copy(source, outputs[0]), _nest(rows.shape, write)])
+        return seq([_copy(source, outputs[0]), _per_row(rows, row)])
 
     return te.extern([cache.shape], [cache, new, start], build, [cache.dtype], "cache_update")[0]
 
@@ -56,19 +55,18 @@ def paged_cache_update(
         source, rows, starts, table = inputs
         blocks, _, size, _ = source.shape
 
-        def write(index: tuple[PrimExpr, ...]) -> Stmt:
-            batch, head, row, element = index
-            position = starts.load(batch).astype(int64) + row
-            entry = minimum(position // size, table.shape[1] - 1)
-            block = Var("block", int64)
-            inside = all_of(block >= 0, block < blocks)
-            store = BufferStore(outputs[0], rows.load(*index).astype(source.dtype),
-                                (block, head, position % size, element))
+        def row(batch: PrimExpr, head: PrimExpr, number: PrimExpr) -> Stmt:
+            position = starts.load(batch).astype(int64) + number
             listed = all_of(position >= 0, position < table.shape[1] * size)
-            return IfThenElse(listed, LetStmt(block, table.load(batch, entry).astype(int64),
-                                              IfThenElse(inside, store)))
+            block = Var("block", int64)
+            exists = all_of(block >= 0, block < blocks)
+            write = _write(rows, outputs[0], (batch, head, number),
+                           (block, head, position % size))
+            return IfThenElse(listed, LetStmt(
+                block, table.load(batch, position // size).astype(int64),
+                IfThenElse(exists, write)))
 
-        return seq([_copy(source, outputs[0]), _nest(rows.shape, write)])
+        return seq([_copy(source, outputs[0]), _per_row(rows, row)])
 
     return te.extern([cache.shape], [cache, new, start, block_table], build, [cache.dtype],
                      "paged_cache_update")[0]
@@ -92,16 +90,27 @@ def _slot(position: PrimExpr, capacity: PrimExpr) -> PrimExpr:
     return position % maximum(capacity, const(1, int64))
 
 
+def _write(
+    rows: Buffer, cache: Buffer, row: tuple[PrimExpr, ...], slot: tuple[PrimExpr, ...]
+) -> Stmt:
+    return _loop("element", rows.shape[3], lambda e: BufferStore(
+        cache, rows.load(*row, e).astype(cache.dtype), (*slot, e)))
+
+
 def _copy(source: Buffer, target: Buffer) -> Stmt:
-    return _nest(source.shape, lambda i: BufferStore(target, source.load(*i), i))
+    return _per_row(source, lambda *row: _loop("element", source.shape[3], lambda e: BufferStore(
+        target, source.load(*row, e), (*row, e))))
 
 
-def _nest(shape: tuple[PrimExpr, ...], body: Body) -> Stmt:
-    """``body(index)`` for every index; heads of all rows of the batch run in parallel."""
-    task, row, element = (Var(name, int64) for name in ("task", "row", "element"))
-    batch, heads, count, width = shape
-    stmt = body((task // heads, task % heads, row, element))
-    for var, extent, kind in ((element, width, ForKind.SERIAL), (row, count, ForKind.SERIAL),
-                              (task, batch * heads, ForKind.PARALLEL)):
-        stmt = For(var, const(0), extent, kind, stmt)
-    return stmt
+def _per_row(x: Buffer, body: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt]) -> Stmt:
+    """``body(batch or block, head, row)``; the heads of all of them run in parallel."""
+    outer, heads, count, _ = x.shape
+    return _loop("task", outer * heads, lambda task: _loop(
+        "row", count, lambda row: body(task // heads, task % heads, row)), ForKind.PARALLEL)
+
+
+def _loop(
+    name: str, extent: PrimExpr, body: Callable[[Var], Stmt], kind: ForKind = ForKind.SERIAL
+) -> Stmt:
+    var = Var(name, int64)
+    return For(var, const(0), extent, kind, body(var))
