@@ -137,6 +137,10 @@ def recombine(facts: Facts, total: Linear) -> Linear:
             merged_digits = _join_digits(facts, total, atom, coefficient)
             if merged_digits is not None:
                 return recombine(facts, merged_digits)
+        if type(atom) is x.Mul:
+            merged = _join_symbolic(total, atom, coefficient)
+            if merged is not None:
+                return recombine(facts, merged)
         if type(atom) is not x.FloorDiv:
             continue
         divisor = x.int_value(atom.b)
@@ -153,6 +157,49 @@ def recombine(facts: Facts, total: Linear) -> Linear:
             rest = Linear.of_atom(x.FloorMod(atom.a, atom.b))
             return recombine(facts, without.plus(numerator, factor).plus(rest, -factor))
     return total
+
+
+def _join_symbolic(total: Linear, atom: x.Mul, coefficient: int) -> Linear | None:
+    """``total`` with ``a // d * d * m + a % d * m`` merged into ``a * m`` for a symbolic ``d``.
+
+    A divisor that is a sum has its product expanded: ``a // (n + 1) * n + a // (n + 1)``.
+    """
+    factors = product_factors(atom)
+    for quotient in (f for f in factors if type(f) is x.FloorDiv and x.int_value(f.b) is None):
+        divisor = linear_of_canonical(quotient.b)
+        first, scale = next(iter(divisor.terms.items()))
+        others = _without(factors, [quotient, *product_factors(first)])
+        if others is None or coefficient % scale:
+            continue
+        factor = coefficient // scale
+        product = _times(divisor, [quotient, *others])
+        remainder = product_atom((x.FloorMod(quotient.a, quotient.b), *others))
+        if total.terms.get(remainder) == factor and all(
+                total.terms.get(term) == c * factor for term, c in product.terms.items()):
+            merged = total.plus(product, -factor).plus(Linear.of_atom(remainder), -factor)
+            return merged.plus(_times(linear_of_canonical(quotient.a), others), factor)
+    return None
+
+
+def _times(total: Linear, factors: list[PrimExpr]) -> Linear:
+    """``total`` multiplied by atoms."""
+    if not factors:
+        return total
+    rest = Linear.of_atom(product_atom(tuple(factors)), total.const)
+    product = rest if total.const else Linear.of_const(0)
+    for term, c in total.terms.items():
+        product = product.plus(Linear.of_atom(product_atom((term, *factors))), c)
+    return product
+
+
+def _without(factors: list[PrimExpr], taken: list[PrimExpr]) -> list[PrimExpr] | None:
+    """``factors`` less ``taken``; ``None`` if one of these is not among them."""
+    rest = list(factors)
+    for factor in taken:
+        if factor not in rest:
+            return None
+        rest.remove(factor)
+    return rest
 
 
 def _remainder_in(

@@ -136,6 +136,9 @@ class Facts:
             if kind is x.FloorDiv:
                 for fact in self._quotient_facts(atom):
                     yield from _cancel(total, fact)
+            elif kind is x.FloorMod:
+                for fact in self._remainder_facts(atom):
+                    yield from _cancel(total, fact)
             elif kind is x.Min or kind is x.Max:
                 for fact in self._extremum_facts(atom):
                     yield from _cancel(total, fact)
@@ -163,14 +166,44 @@ class Facts:
                     )
 
     def _quotient_facts(self, atom: PrimExpr) -> Iterator[Linear]:
-        """``0 <= a - c * (a // c) <= c - 1`` for an atom ``a // c``."""
+        """``0 <= a - c * (a // c) <= c - 1`` for an atom ``a // c``.
+
+        ``a // b <= c - 1`` for a symbolic divisor, if ``a < c * b`` is known.
+        """
         divisor = x.int_value(atom.b)  # type: ignore[attr-defined]
-        if divisor is None or divisor <= 0:
+        if divisor is None:
+            for multiple in self._multiples_above(atom):
+                yield multiple.plus(Linear.of_atom(atom), -1).plus(Linear.of_const(-1))
+            return
+        if divisor <= 0:
             return
         dividend = self.exact(linear_of_canonical(atom.a))  # type: ignore[attr-defined]
         rest = dividend.plus(Linear.of_atom(atom), -divisor)
         yield rest
         yield Linear.of_const(divisor - 1).plus(rest, -1)
+
+    def _remainder_facts(self, atom: PrimExpr) -> Iterator[Linear]:
+        """``a % b <= b - 1`` for a symbolic divisor, if ``0 <= a < c * b`` is known: then b > 0."""
+        is_symbolic = x.int_value(atom.b) is None  # type: ignore[attr-defined]
+        if is_symbolic and any(True for _ in self._multiples_above(atom)):
+            divisor = self.exact(linear_of_canonical(atom.b))  # type: ignore[attr-defined]
+            yield divisor.plus(Linear.of_atom(atom), -1).plus(Linear.of_const(-1))
+
+    def _multiples_above(self, atom: PrimExpr) -> Iterator[Linear]:
+        """Every ``c`` such that a fact says ``a < c * b``, for ``a // b`` or ``a % b``, 0 <= a.
+
+        Such facts are the ranges of fused loops: their extent is the product of two extents.
+        """
+        dividend, divisor = atom.a, atom.b  # type: ignore[attr-defined]
+        if self.interval(dividend)[0] < 0 or self.interval(divisor)[0] < 0:
+            return
+        value = self.exact(linear_of_canonical(dividend))
+        for fact in self.not_negative:
+            if any(term not in fact.terms for term in value.terms):
+                continue
+            multiple = _quotient_of(fact.plus(value), divisor)
+            if multiple is not None:
+                yield multiple
 
     def _extremum_facts(self, atom: PrimExpr) -> Iterator[Linear]:
         """``min(a, b)`` is at most either operand, ``max(a, b)`` at least."""
@@ -178,6 +211,21 @@ class Facts:
         for operand in (atom.a, atom.b):  # type: ignore[attr-defined]
             value = self.exact(linear_of_canonical(operand))
             yield value.plus(Linear.of_atom(atom), -1).scaled(sign)
+
+
+def _quotient_of(bound: Linear, divisor: PrimExpr) -> Linear | None:
+    """``c`` where ``bound`` is ``c * divisor - 1`` or less by a constant; ``None`` otherwise."""
+    if bound.const >= 0 or not bound.terms:
+        return None
+    total = Linear({}, 0)
+    for atom, coefficient in bound.terms.items():
+        factors = product_factors(atom)
+        if divisor not in factors:
+            return None
+        factors.remove(divisor)
+        rest = Linear.of_atom(product_atom(tuple(factors))) if factors else Linear.of_const(1)
+        total = total.plus(rest, coefficient)
+    return total
 
 
 def _cancel(total: Linear, fact: Linear) -> Iterator[Linear]:

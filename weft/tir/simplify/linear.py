@@ -47,6 +47,10 @@ class Linear:
     def is_const(self) -> bool:
         return not self.terms
 
+    @property
+    def is_zero(self) -> bool:
+        return not self.terms and self.const == 0
+
     def plus(self, other: Linear, factor: int = 1) -> Linear:
         """``self + factor * other``."""
         if factor == 0:

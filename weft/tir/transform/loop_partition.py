@@ -19,6 +19,7 @@ from weft.tir.func import PrimFunc
 from weft.tir.simplify.linear import Linear
 from weft.tir.stmt import ForKind, Stmt
 from weft.tir.transform.element_range import element_range
+from weft.tir.transform.exact_tail import EXACT_TAIL, rows_that_hold, tail_versions
 from weft.tir.transform.interleave_tile import ANNOTATION as INTERLEAVE
 from weft.tir.transform.masked_tail import MASKED_TAIL
 from weft.tir.transform.rewriter import RewriterWithAnalyzer
@@ -220,6 +221,11 @@ class _Partition(RewriterWithAnalyzer):
         Split once more where its best case over the inner loops fails too: beyond that point the
         guard never holds.
         """
+        if node.kind not in _STATIC:
+            self.analyzer.bind(node.loop_var, node.min, node.extent)
+            exact = self._exact_tail(node, node.body, guard)
+            if exact is not None:
+                return node.replace(body=exact)
         best = self._extreme_case(guard, largest=True)
         cut = None if best is None else self._cut(node, best)
         if best is None or cut is None or node.kind in _STATIC:
@@ -255,9 +261,42 @@ class _Partition(RewriterWithAnalyzer):
         with self.analyzer.constraint(condition):
             main = self._version(node, _decided(body, guard, True))
         with self.analyzer.constraint(x.not_(condition)):
-            tail = self._version(node, body if guard.inner else _decided(body, guard, False))
+            tail = self._exact_tail(node, body, guard)
+            if tail is None:
+                tail = self._version(node, body if guard.inner else _decided(body, guard, False))
         self._done.discard((node.loop_var, guard.predicate))
         return s.IfThenElse(condition, main, tail)
+
+    def _exact_tail(self, node: s.For, body: Stmt, guard: _Guard) -> Stmt | None:
+        """A version of ``body`` for each number of rows in the tail of a symbolic extent.
+
+        ``None`` unless the guard is that of an unrolled loop with the pragma ``exact_tail``.
+        """
+        rows = self._rows(guard)
+        extent = int_value(guard.inner[0].extent) if rows is not None else None
+        if rows is None or extent is None or rows.is_const:
+            return None
+
+        def version(count: int) -> Stmt:
+            fixed = body
+            for other in _guards(body, self._selects):
+                found = self._rows(other)
+                if found is not None and found.plus(rows, -1).is_zero:
+                    is_first = x.LT(other.inner[0].loop_var, const(count))
+                    fixed = _replaced(fixed, other.predicate, is_first)
+            return self._version(node, fixed)
+
+        return tail_versions(rows, extent, self.analyzer, version)
+
+    def _rows(self, guard: _Guard) -> Linear | None:
+        """How many rows of a tile the guard lets through, for the rows of an exact tail."""
+        if len(guard.inner) != 1 or EXACT_TAIL not in guard.inner[0].annotations:
+            return None
+        loop = guard.inner[0]
+        self.analyzer.bind(loop.loop_var, loop.min, loop.extent)
+        total = self.analyzer.nonnegative_form(guard.predicate)
+        self.analyzer.release(loop.loop_var)
+        return None if total is None else rows_that_hold(total, loop)
 
     def _contains(self, stmt: Stmt, guard: _Guard) -> bool:
         return any(found.predicate is guard.predicate for found in _guards(stmt, self._selects))
@@ -325,7 +364,11 @@ class _Partition(RewriterWithAnalyzer):
 
 def _decided(body: Stmt, guard: _Guard, holds: bool) -> Stmt:
     """``body`` with the guard replaced by True or False."""
-    memo: dict[PrimExpr, PrimExpr] = {guard.predicate: x.TRUE if holds else x.FALSE}
+    return _replaced(body, guard.predicate, x.TRUE if holds else x.FALSE)
+
+
+def _replaced(body: Stmt, predicate: PrimExpr, by: PrimExpr) -> Stmt:
+    memo: dict[PrimExpr, PrimExpr] = {predicate: by}
     return transform_stmt(body, None, lambda e: transform_expr(e, lambda node: node, memo))
 
 

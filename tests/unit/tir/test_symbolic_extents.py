@@ -1,0 +1,123 @@
+"""Loops over symbolic extents: fused indices, and exact tails of register tiles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.tir.buffer import Buffer, buffer
+from weft.tir.eval import evaluate
+from weft.tir.expr import PrimExpr, Var, call, const, floordiv, floormod
+from weft.tir.func import PrimFunc
+from weft.tir.simplify import Analyzer
+from weft.tir.stmt import Allocate, BufferStore, For, ForKind, IfThenElse, Stmt, seq
+from weft.tir.transform.exact_tail import EXACT_TAIL
+from weft.tir.transform.loop_partition import loop_partition
+from weft.tir.visitor import all_exprs, post_order_stmts, substitute
+
+ROWS, SEQ, F, WITHIN = Var("rows"), Var("seq"), Var("f"), Var("i")
+
+
+def fused(inner: PrimExpr, outer: PrimExpr | int) -> Analyzer:
+    """``f`` runs over ``outer`` times ``inner`` iterations."""
+    analyzer = Analyzer()
+    for size in (ROWS, SEQ):
+        analyzer.bind(size, 0, None)
+    analyzer.bind(F, 0, outer * inner)
+    return analyzer
+
+
+def test_a_quotient_of_a_fused_loop_is_less_than_the_outer_extent() -> None:
+    tiles = floordiv(ROWS + 5, const(6))
+    analyzer = fused(tiles, 12)
+    assert analyzer.can_prove(F // tiles < 12)
+    assert not analyzer.can_prove(F // tiles < 11)
+    assert analyzer.can_prove(F % tiles < tiles)
+    assert analyzer.can_prove(F % tiles * 6 < ROWS)
+    assert not analyzer.can_prove(F % tiles * 6 < ROWS - 1)
+    assert fused(tiles, SEQ).can_prove(F // tiles < SEQ)
+
+
+def test_nothing_is_known_of_a_quotient_by_another_size() -> None:
+    tiles = floordiv(ROWS + 5, const(6))
+    assert not fused(tiles, 12).can_prove(F // SEQ < 12)
+    assert not fused(tiles, 12).can_prove(F % SEQ < SEQ)
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    (F // SEQ * SEQ + F % SEQ, F),
+    ((F + 3) // SEQ * SEQ * 8 + (F + 3) % SEQ * 8 + WITHIN, F * 8 + WITHIN + 24),
+    (F // (SEQ + 1) * (SEQ + 1) + F % (SEQ + 1), F),
+    (F // SEQ * SEQ * ROWS + F % SEQ * ROWS, F * ROWS),
+])
+def test_quotient_and_remainder_join(before: PrimExpr, after: PrimExpr) -> None:
+    analyzer = fused(SEQ, ROWS)
+    assert analyzer.simplify(before) is analyzer.simplify(after)
+
+
+@pytest.mark.parametrize("kept", [F // SEQ * SEQ + F % SEQ * 2, F // SEQ * SEQ * 2 + F % SEQ,
+                                  F // SEQ * SEQ + F % ROWS])
+def test_other_sums_of_quotient_and_remainder_stay(kept: PrimExpr) -> None:
+    assert "%" in str(fused(SEQ, ROWS).simplify(kept))
+
+
+@given(st.integers(0, 4), st.integers(1, 7), st.integers(0, 5), st.integers(-3, 3),
+       st.integers(1, 3))
+@settings(max_examples=60, deadline=None)
+def test_joined_digits_keep_their_value(
+    outer: int, seq_size: int, rows: int, shift: int, factor: int
+) -> None:
+    divisor = SEQ + (shift + 3)
+    before = ((F + shift) // divisor * divisor * factor * ROWS
+              + (F + shift) % divisor * ROWS * factor)
+    after = fused(SEQ, ROWS).simplify(before)
+    for e in (before, after):
+        out = buffer("out", (1,), "int64")
+        values = {F: const(outer), SEQ: const(seq_size), ROWS: const(rows)}
+        array = np.zeros(1, np.int64)
+        evaluate(PrimFunc("f", (out,), BufferStore(out, substitute(e, values), (const(0),))), array)
+        assert array[0] == (outer + shift) * factor * rows
+
+
+def tile(rows_axis: PrimExpr, mr: int, *, fuse: bool) -> PrimFunc:
+    """Doubles a matrix of ``rows`` x 4 in tiles of ``mr`` rows by way of registers."""
+    x, y = (Buffer(n, (rows_axis, const(4)), buffer("t", (1,)).dtype) for n in "xy")
+    registers = Buffer("r", (const(mr), const(4)), x.dtype, "local")
+    tiles = floordiv(rows_axis + (mr - 1), const(mr))
+    task, column = Var("task"), Var("column")
+    base = floormod(task, tiles) * mr if fuse else task * mr
+
+    def rows(body) -> Stmt:
+        row, lane = Var("row"), Var("lane")
+        guarded = IfThenElse(call("bool", "likely", base + row < rows_axis), For(
+            lane, const(0), const(4), ForKind.VECTORIZED, body(row, lane)))
+        return For(row, const(0), const(mr), ForKind.UNROLLED, guarded,
+                   annotations={EXACT_TAIL: 1})
+
+    body = seq([rows(lambda r, c: BufferStore(registers, x.load(base + r, c), (r, c))),
+                For(column, const(0), const(3), ForKind.SERIAL, rows(
+                    lambda r, c: BufferStore(registers, registers.load(r, c) * 2.0, (r, c)))),
+                rows(lambda r, c: BufferStore(y, registers.load(r, c), (base + r, c)))])
+    kind = ForKind.PARALLEL if fuse else ForKind.SERIAL
+    loop = For(task, const(0), tiles * (2 if fuse else 1), kind, Allocate(registers, body))
+    return PrimFunc("double", (x, y, rows_axis), loop, {"num_outputs": 1})
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+@pytest.mark.parametrize("mr", [1, 3, 5])
+def test_tails_are_exact(mr: int, fuse: bool) -> None:
+    size = Var("n")
+    func = tile(size, mr, fuse=fuse)
+    done = loop_partition(func)
+    guards = [e for e in all_exprs(done.body) if getattr(e, "name", "") == "likely"]
+    assert not guards
+    heights = {n.extent.value for n in post_order_stmts(done.body)
+               if isinstance(n, For) and EXACT_TAIL in n.annotations}
+    assert heights == set(range(2, mr + 1))
+    for count in range(2 * mr + 2):
+        given_rows = np.random.default_rng(count).standard_normal((count, 4)).astype(np.float32)
+        found = np.full_like(given_rows, -1)
+        evaluate(done, given_rows, found, count)
+        np.testing.assert_array_equal(found, given_rows * 8)
