@@ -13,12 +13,14 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from weft.ir.dtype import DType
+from weft.ir.shape import KnownDim, SymDim, at_least
+from weft.ir.size_range import is_symbol
 from weft.support.errors import AttrsError
 
 A = TypeVar("A", bound="Attrs")
@@ -41,6 +43,16 @@ def attr(
 def one_of(*choices: Any) -> Callable[[Any], bool]:
     """A check that the value is one of ``choices``."""
     return lambda value: value in choices
+
+
+def sizes_from(bound: int) -> Callable[[Sequence[KnownDim]], bool]:
+    """A check that no dimension is known to be less than ``bound``."""
+    return lambda dims: all(at_least(d, bound) for d in dims)
+
+
+def size_from(bound: int) -> Callable[[KnownDim], bool]:
+    """A check that a dimension is not known to be less than ``bound``."""
+    return lambda dim: at_least(dim, bound)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,13 +138,15 @@ def _hint_text(hint: Any) -> str:
         return f"one of {', '.join(hint)}"
     if hint is type(None):
         return "None"
+    if hint is SymDim:
+        return "a symbolic size"
     return hint.__name__ if isinstance(hint, type) else str(hint)
 
 
 def _convert(value: Any, hint: Any) -> Any:
     """``value`` converted to the type ``hint``, or ``_REFUSED``.
 
-    Lists become tuples, and strings become dtypes or members of an enumeration.
+    Lists become tuples, and strings become dtypes, symbols or members of an enumeration.
     """
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
@@ -146,6 +160,8 @@ def _convert(value: Any, hint: Any) -> Any:
         return value if value is None else _REFUSED
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return hint(value) if isinstance(value, str) and value in list(hint) else _REFUSED
+    if hint is SymDim and isinstance(value, str):
+        return SymDim.symbol(value) if is_symbol(value) else _REFUSED
     if hint is DType:
         return DType.of(value) if isinstance(value, (DType, str)) else _REFUSED
     if hint is bool:

@@ -171,6 +171,14 @@ class Op(Expr):
         """Register the ``StaticForm`` (``ir.dynamic``) of an operator with shape operands."""
         return self._add_hook("static_form", form)
 
+    def bind_sizes(self, function: Callable[..., Any]) -> Any:
+        """Register ``(attrs, result type) -> attrs``, applied where symbols become numbers.
+
+        For attributes whose meaning depends on a size being symbolic; both arguments have the
+        numbers already (``ir.substitution``).
+        """
+        return self._add_hook("bind_sizes", function)
+
     def spec(self, reference: Callable[..., Any], *cases: Case) -> None:
         """Register the NumPy meaning ``reference(*arrays, **attrs)`` and the generic test cases.
 

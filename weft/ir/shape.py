@@ -2,15 +2,19 @@
 
 A symbolic dimension is a polynomial in named symbols kept in normal form, so that two
 dimensions unify when their normal forms are equal (``2*n + 1`` with ``n + n + 1``).
-Quotients that do not divide exactly are atoms of the polynomial (``n // 2``).
+Quotients that do not divide exactly are atoms of the polynomial (``floordiv(n, 2)``), as are the
+larger and the smaller of two dimensions where the ranges of symbols do not tell which it is
+(``max(n - 3, 0)``).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from weft.ir.size_range import name_of, range_of
 from weft.support.errors import TypeInferenceError
 
 
@@ -30,8 +34,9 @@ class AnyDim:
 
 ANY = AnyDim()
 
-# A monomial is a sorted tuple of atoms (with repetition); an atom is a symbol's name or a quotient.
-Atom: TypeAlias = "str | FloorDivAtom"
+# A monomial is a sorted tuple of atoms (with repetition); an atom is a symbol's text, a quotient,
+# or an extreme of several dimensions.
+Atom: TypeAlias = "str | FloorDivAtom | ExtremeAtom"
 Monomial: TypeAlias = "tuple[Atom, ...]"
 
 
@@ -42,6 +47,22 @@ class FloorDivAtom:
 
     def __str__(self) -> str:
         return f"floordiv({self.numerator}, {self.denominator})"
+
+
+@dataclass(frozen=True, slots=True)
+class ExtremeAtom:
+    """The largest (``is_max``) or smallest of two or more dimensions, sorted by their text."""
+
+    is_max: bool
+    operands: tuple[int | SymDim, ...]
+
+    @property
+    def function(self) -> str:
+        """``max`` or ``min``."""
+        return "max" if self.is_max else "min"
+
+    def __str__(self) -> str:
+        return f"{self.function}({', '.join(map(str, self.operands))})"
 
 
 def _atom_key(atom: Atom) -> str:
@@ -72,7 +93,10 @@ class SymDim:
         found: set[str] = set()
         for monomial, _ in self.terms:
             for atom in monomial:
-                found |= {atom} if isinstance(atom, str) else atom.numerator.symbols()
+                if isinstance(atom, str):
+                    found.add(atom)
+                else:
+                    found.update(*(d.symbols() for d in _operands(atom) if isinstance(d, SymDim)))
         return frozenset(found)
 
     def __add__(self, other: Dim) -> Dim:
@@ -94,6 +118,9 @@ class SymDim:
     def __floordiv__(self, other: Dim) -> Dim:
         return dim_floordiv(self, other)
 
+    def __neg__(self) -> Dim:
+        return dim_mul(self, -1)
+
     def __str__(self) -> str:
         text = ""
         for monomial, coefficient in self.terms:
@@ -111,6 +138,12 @@ class SymDim:
 
 Dim: TypeAlias = "int | SymDim | AnyDim"
 Shape: TypeAlias = "tuple[Dim, ...]"
+# A dimension that the sizes of the inputs determine: the type of attributes that are sizes.
+KnownDim: TypeAlias = int | SymDim
+
+
+def _operands(atom: FloorDivAtom | ExtremeAtom) -> tuple[KnownDim, ...]:
+    return (atom.numerator,) if isinstance(atom, FloorDivAtom) else atom.operands
 
 
 def as_dim(value: object) -> Dim:
@@ -167,7 +200,24 @@ def dim_mul(a: Dim, b: Dim) -> Dim:
         for n, d in _terms(b).items():
             key = tuple(sorted(m + n, key=_atom_key))
             product[key] = product.get(key, 0) + c * d
-    return SymDim.from_terms(product)
+    return _without_exact_quotients(product)
+
+
+def _without_exact_quotients(terms: dict[Monomial, int]) -> Dim:
+    """The sum of terms, with ``n`` for ``4*floordiv(n, 4)`` if ``n`` stands for multiples of 4."""
+    total: Dim = 0
+    for monomial, coefficient in terms.items():
+        exact = next((a for a in monomial if isinstance(a, FloorDivAtom)
+                      and coefficient % a.denominator == 0
+                      and multiple_of(a.numerator) % a.denominator == 0), None)
+        if exact is None:
+            continue
+        rest = list(monomial)
+        rest.remove(exact)
+        quotient = SymDim.from_terms({tuple(rest): coefficient // exact.denominator})
+        total = dim_add(total, dim_mul(quotient, exact.numerator))
+        terms = {m: c for m, c in terms.items() if m != monomial}
+    return dim_add(total, SymDim.from_terms(terms))
 
 
 def dim_floordiv(a: Dim, b: Dim) -> Dim:
@@ -180,9 +230,11 @@ def dim_floordiv(a: Dim, b: Dim) -> Dim:
     if a == b:
         return 1
     if isinstance(b, SymDim):
-        return ANY
+        return _divided_by_monomial(a, b)
     if b == 1:
         return a
+    if b == 0:
+        raise TypeInferenceError("division of a dimension by zero", got=f"{a} // 0")
     whole: dict[Monomial, int] = {}
     rest: dict[Monomial, int] = {}
     for monomial, coefficient in _terms(a).items():
@@ -194,6 +246,61 @@ def dim_floordiv(a: Dim, b: Dim) -> Dim:
     if isinstance(left, SymDim):
         return dim_add(exact, SymDim((((FloorDivAtom(left, b),), 1),)))
     return exact  # 0 <= left < b, so it adds nothing to the quotient
+
+
+def _divided_by_monomial(a: KnownDim, b: SymDim) -> Dim:
+    """``a // b`` if ``b`` is a product that divides every term of ``a``, else ``?``."""
+    if len(b.terms) != 1:
+        return ANY
+    ((divisor, scale),) = b.terms
+    quotient: dict[Monomial, int] = {}
+    for monomial, coefficient in _terms(a).items():
+        rest = list(monomial)
+        for atom in divisor:
+            if atom not in rest:
+                return ANY
+            rest.remove(atom)
+        if coefficient % scale:
+            return ANY
+        quotient[tuple(rest)] = coefficient // scale
+    return SymDim.from_terms(quotient)
+
+
+def dim_max(a: Dim, b: Dim) -> Dim:
+    """The larger of two dimensions."""
+    return _extreme(a, b, is_max=True)
+
+
+def dim_min(a: Dim, b: Dim) -> Dim:
+    """The smaller of two dimensions."""
+    return _extreme(a, b, is_max=False)
+
+
+def _extreme(a: Dim, b: Dim, *, is_max: bool) -> Dim:
+    if isinstance(a, AnyDim) or isinstance(b, AnyDim):
+        return ANY
+    low, high = bounds_of(dim_sub(a, b))
+    if low is not None and low >= 0:
+        return a if is_max else b
+    if high is not None and high <= 0:
+        return b if is_max else a
+    parts = {*_parts(a, is_max=is_max), *_parts(b, is_max=is_max)}
+    numbers = {part for part in parts if isinstance(part, int)}
+    if len(numbers) > 1:
+        parts = (parts - numbers) | {max(numbers) if is_max else min(numbers)}
+    operands = tuple(sorted(parts, key=str))
+    return SymDim((((ExtremeAtom(is_max, operands),), 1),))
+
+
+def _parts(dim: KnownDim, *, is_max: bool) -> tuple[KnownDim, ...]:
+    """The operands of an extreme of the same kind, or the dimension itself."""
+    if isinstance(dim, SymDim) and len(dim.terms) == 1:
+        monomial, coefficient = dim.terms[0]
+        atom = monomial[0]
+        if coefficient == 1 and len(monomial) == 1 and isinstance(atom, ExtremeAtom) \
+                and atom.is_max == is_max:
+            return atom.operands
+    return (dim,)
 
 
 def dim_product(shape: Shape) -> Dim:
@@ -209,21 +316,112 @@ def dims_equal(a: Dim, b: Dim) -> bool | None:
         return None
     if a == b:
         return True
-    difference = dim_sub(a, b)
-    return False if isinstance(difference, int) else None
+    low, high = bounds_of(dim_sub(a, b))
+    is_apart = (low is not None and low > 0) or (high is not None and high < 0)
+    return False if is_apart else None
+
+
+# The least and the greatest value; ``None``: unbounded.
+Bounds: TypeAlias = "tuple[int | None, int | None]"
+
+
+def at_least(dim: Dim, bound: int) -> bool:
+    """Whether a dimension may be ``bound`` or more; false only if it is known to be less."""
+    high = bounds_of(dim)[1]
+    return high is None or high >= bound
+
+
+def bounds_of(dim: Dim) -> Bounds:
+    """The least and greatest values by the ranges of the symbols; ``None``: unbounded."""
+    if isinstance(dim, int):
+        return dim, dim
+    if isinstance(dim, AnyDim):
+        return 0, None
+    low: int | None = 0
+    high: int | None = 0
+    for monomial, coefficient in dim.terms:
+        bounds: Bounds = (coefficient, coefficient)
+        for atom in monomial:
+            bounds = _product_bounds(bounds, _atom_bounds(atom))
+        low = None if low is None or bounds[0] is None else low + bounds[0]
+        high = None if high is None or bounds[1] is None else high + bounds[1]
+    return low, high
+
+
+def _atom_bounds(atom: Atom) -> Bounds:
+    if isinstance(atom, str):
+        sizes = range_of(atom)
+        multiple = sizes.multiple
+        high = None if sizes.high is None else sizes.high // multiple * multiple
+        return -(-sizes.low // multiple) * multiple, high
+    parts = [bounds_of(d) for d in _operands(atom)]
+    if isinstance(atom, FloorDivAtom):
+        low, high = parts[0]
+        return (None if low is None else low // atom.denominator,
+                None if high is None else high // atom.denominator)
+    lows = [low for low, _ in parts if low is not None]
+    highs = [high for _, high in parts if high is not None]
+    if atom.is_max:
+        return (max(lows, default=None), max(highs) if len(highs) == len(parts) else None)
+    return (min(lows) if len(lows) == len(parts) else None, min(highs, default=None))
+
+
+def _product_bounds(a: Bounds, b: Bounds) -> Bounds:
+    if a == (0, 0) or b == (0, 0):
+        return 0, 0
+    if None not in (*a, *b):
+        corners = [x * y for x in a for y in b]  # type: ignore[operator]
+        return min(corners), max(corners)
+    for x, y in ((a, b), (b, a)):
+        if x[0] is not None and x[0] >= 0 and y[0] is not None and y[0] >= 0:
+            high = None if x[1] is None or y[1] is None else x[1] * y[1]
+            return x[0] * y[0], high
+        if x[1] is not None and x[1] <= 0 and y[0] is not None and y[0] >= 0:
+            low = None if x[0] is None or y[1] is None else x[0] * y[1]
+            return low, x[1] * y[0]
+    return None, None
+
+
+def multiple_of(dim: Dim) -> int:
+    """The largest number known to divide a dimension; 0 for 0."""
+    if isinstance(dim, int):
+        return abs(dim)
+    if isinstance(dim, AnyDim):
+        return 1
+    return math.gcd(*(coefficient * math.prod(range_of(a).multiple for a in monomial
+                                              if isinstance(a, str))
+                      for monomial, coefficient in dim.terms))
+
+
+def may_be_multiple(dim: Dim, factor: int) -> bool:
+    """Whether a dimension is a multiple of ``factor``, or unknown.
+
+    A symbolic one must be so for all sizes in the ranges of its symbols.
+    """
+    return isinstance(dim, AnyDim) or multiple_of(dim) % factor == 0
 
 
 def substitute_dim(dim: Dim, values: Mapping[str, Dim]) -> Dim:
+    """``dim`` with ``values`` for symbols, by their text or by their name without the range."""
     if not isinstance(dim, SymDim):
         return dim
     total: Dim = 0
     for monomial, coefficient in dim.terms:
         product: Dim = coefficient
         for atom in monomial:
-            if isinstance(atom, str):
-                product = dim_mul(product, values.get(atom, SymDim.symbol(atom)))
-            else:
-                numerator = substitute_dim(atom.numerator, values)
-                product = dim_mul(product, dim_floordiv(numerator, atom.denominator))
+            product = dim_mul(product, _substitute_atom(atom, values))
         total = dim_add(total, product)
+    return total
+
+
+def _substitute_atom(atom: Atom, values: Mapping[str, Dim]) -> Dim:
+    if isinstance(atom, str):
+        found = values.get(atom, values.get(name_of(atom)))
+        return SymDim.symbol(atom) if found is None else found
+    operands = [substitute_dim(d, values) for d in _operands(atom)]
+    if isinstance(atom, FloorDivAtom):
+        return dim_floordiv(operands[0], atom.denominator)
+    total = operands[0]
+    for operand in operands[1:]:
+        total = _extreme(total, operand, is_max=atom.is_max)
     return total

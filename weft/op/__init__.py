@@ -129,10 +129,8 @@ from weft.op.transform.index import TakeAttrs, take
 from weft.op.transform.join import (
     ConcatenateAttrs,
     SplitAttrs,
-    StridedSliceAttrs,
     concatenate,
     split,
-    strided_slice,
 )
 from weft.op.transform.layout import LayoutTransformAttrs, layout_transform
 from weft.op.transform.like import (
@@ -207,6 +205,7 @@ from weft.op.transform.shape import (
     squeeze,
     transpose,
 )
+from weft.op.transform.slice import StridedSliceAttrs, strided_slice
 from weft.op.transform.sparse import (
     FillEmptyRowsAttrs,
     SparseToDenseAttrs,

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
+from weft.ir.attrs import Attrs, attr, sizes_from
 from weft.ir.expr import Call, Expr
 from weft.ir.op import GradientRule, OpPattern, case, define_op
+from weft.ir.shape import AnyDim, KnownDim
 from weft.ir.traits import (
     COMMUTATIVE,
     CONTINUOUS,
@@ -23,7 +24,7 @@ from weft.ir.traits import (
 )
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
-from weft.ir.typing.relations import broadcast_shapes
+from weft.ir.typing.relations import broadcast_dims, broadcast_shapes
 from weft.op.families import BINARY_CASES, binary, comparison, float_arithmetic, logical
 from weft.op.gradients import broadcast_gradients, scalar, sum_to, tensor_type, typed_zeros
 from weft.op.layout_inference import join_layouts
@@ -34,6 +35,7 @@ from weft.tir.expr import compare as prim_compare
 from weft.tir.expr import maximum as prim_maximum
 from weft.tir.expr import minimum as prim_minimum
 from weft.topi import broadcast
+from weft.topi.sizes import as_sizes
 
 _INT = (case((3, 4), (4,), dtypes="int32", low=-9, high=9),)
 _DIVISORS = np.array([3, -2, 7, -5], np.int32)
@@ -187,8 +189,8 @@ def _where_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 
 @dataclass(frozen=True, kw_only=True)
 class BroadcastToAttrs(Attrs):
-    shape: tuple[int, ...] = attr(doc="shape of the result", expected="a tuple of sizes",
-                                  check=lambda s: all(d >= 0 for d in s))
+    shape: tuple[KnownDim, ...] = attr(doc="shape of the result", expected="a tuple of sizes",
+                                       check=sizes_from(0))
 
 
 def _broadcast_to_relation(ctx: RelationContext) -> bool:
@@ -201,7 +203,8 @@ def _broadcast_to_relation(ctx: RelationContext) -> bool:
                  expected=f"rank {len(shape)} or less", got=f"rank {source.ndim}")
     offset = len(shape) - source.ndim
     for axis, dim in enumerate(source.shape):
-        if isinstance(dim, int) and dim not in (1, shape[offset + axis]):
+        wanted = shape[offset + axis]
+        if not isinstance(dim, AnyDim) and broadcast_dims(dim, wanted) != wanted:
             ctx.fail("cannot broadcast", arg=0, axis=axis,
                      expected=f"{shape[offset + axis]} or 1", got=dim)
     ctx.output(TensorType(shape, source.dtype))
@@ -213,7 +216,7 @@ def _broadcast_to_relation(ctx: RelationContext) -> bool:
            traits=OpTraits(copies_elements=True, is_identity_at_same_type=True))
 def broadcast_to(x: te.Tensor, attrs: BroadcastToAttrs) -> te.Tensor:
     """``x`` repeated along its axes of size 1, and along new leading axes, up to ``shape``."""
-    return broadcast.broadcast_to(x, attrs.shape)
+    return broadcast.broadcast_to(x, as_sizes(attrs.shape))
 
 
 def _broadcast_to_reference(x: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -28,8 +28,9 @@ from weft.op.gradients import typed_zeros
 from weft.op.indexing_gradients import gather_gradient
 from weft.op.relations import expect_dim, expect_int, expect_rank, tensor_of, tensors_known
 from weft.op.transform import arange as counting
-from weft.op.transform import create, join, mask, order, repeat, sparse
+from weft.op.transform import create, mask, order, repeat, sparse
 from weft.op.transform import shape as shapes
+from weft.op.transform import slice as slice_
 from weft.support.errors import LoweringError
 from weft.topi import locate
 
@@ -130,7 +131,7 @@ CreateAttrs = attrs_without(create.CreateAttrs, "shape", module=__name__)
 FullAttrs = attrs_without(create.FullAttrs, "shape", module=__name__)
 ArangeAttrs = attrs_without(counting.ArangeAttrs, "start", "stop", "step", module=__name__)
 OneHotAttrs = attrs_without(mask.OneHotAttrs, "depth", module=__name__)
-StridedSliceAttrs = attrs_without(join.StridedSliceAttrs, "begin", "end", "strides",
+StridedSliceAttrs = attrs_without(slice_.StridedSliceAttrs, "begin", "end", "strides",
                                   module=__name__)
 TopkAttrs = attrs_without(order.TopkAttrs, "k", module=__name__)
 ExpandDimsAttrs = attrs_without(shapes.ExpandDimsAttrs, "axis", module=__name__)
@@ -224,7 +225,7 @@ one_hot = _dynamic(
     cases=(case(np.array([1, 0]), (), (), np.int64(3)),
            case(np.array([1, 0]), (), (), np.int64(2), axis=0)))
 strided_slice = _dynamic(
-    join.strided_slice, ("x", "begin", "end", "strides"), {"begin": 1, "end": 2, "strides": 3},
+    slice_.strided_slice, ("x", "begin", "end", "strides"), {"begin": 1, "end": 2, "strides": 3},
     _slice_type, attrs=StridedSliceAttrs,
     compute=lambda x, begin, end, strides, attrs: locate.strided_slice(
         x, begin, end, strides, _cut_axes(attrs.axes, begin.static_shape, x.ndim)),

@@ -11,6 +11,7 @@ from typing import TypeVar
 from weft import op
 from weft.ir.attrs import Attrs
 from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, const
+from weft.ir.shape import AnyDim, Dim, KnownDim, at_least, dim_min
 from weft.ir.trampoline import Routine, run
 from weft.ir.types import TensorType, TupleType, Type, is_static
 from weft.ir.typing.infer import infer_expr
@@ -113,6 +114,19 @@ def field_of(expr: Expr, index: int) -> Expr:
     return TupleGetItem(expr, index, span=expr.span, checked_type=known)
 
 
+def known_shape(expr: Expr, call: Call) -> tuple[KnownDim, ...]:
+    """The shape of ``expr``, which may be symbolic; raises ``PassError`` for unknown sizes."""
+    return tuple(known_dim(d, call) for d in tensor_type(expr).shape)
+
+
+def known_dim(dim: Dim, call: Expr) -> KnownDim:
+    """A size that may be symbolic; raises ``PassError`` for one that only run time knows."""
+    if isinstance(dim, AnyDim):
+        raise PassError("the gradient needs sizes that the inputs determine", where=call.span,
+                        got=call.checked_type, help="compile for known sizes")
+    return dim
+
+
 def static_shape(expr: Expr, call: Call) -> tuple[int, ...]:
     """The shape of ``expr``; raises ``PassError`` if it is dynamic."""
     type_ = tensor_type(expr)
@@ -122,13 +136,15 @@ def static_shape(expr: Expr, call: Call) -> tuple[int, ...]:
     return type_.concrete_shape
 
 
-def spread_along(x: Expr, axis: int, first: int, stride: int, size: int, count: int) -> Expr:
+def spread_along(
+    x: Expr, axis: int, first: Dim, stride: int, size: Dim, count: Dim
+) -> Expr:
     """``x`` along ``axis``, written into zeros of ``size`` at ``first``, ``first + stride``, ...
 
     ``count`` is the size of ``x`` along the axis. A new axis of size 1 after it is padded to
     ``stride`` and merged with it.
     """
-    shape = list(_shape_of(x))
+    shape: list[Dim] = list(_shape_of(x))
     shape[axis] = count
     zero = scalar(0.0, _typed(x))
     if stride > 1 and count:
@@ -137,11 +153,16 @@ def spread_along(x: Expr, axis: int, first: int, stride: int, size: int, count: 
         pads = tuple((0, stride - 1 if i == axis + 1 else 0) for i in range(ndim + 1))
         shape[axis] = count * stride
         x = op.reshape(op.nn.pad(wide, zero, pad_width=pads), newshape=tuple(shape), allowzero=True)
-        x = cut_to(x, axis, (count - 1) * stride + 1)
-        shape[axis] = (count - 1) * stride + 1
+        # Without the padding after the last element, which may lie beyond the end.
+        kept = (count - 1) * stride + 1 if isinstance(count, int) else \
+            dim_min(count * stride, size - first)
+        x = cut_to(x, axis, kept)
+        shape[axis] = kept
     after = size - first - shape[axis]
-    x = cut_to(x, axis, shape[axis] + after) if after < 0 else x
-    pads = tuple((first, max(after, 0)) if i == axis else (0, 0) for i in range(len(shape)))
+    if not at_least(after, 0):
+        x = cut_to(x, axis, shape[axis] + after)
+        after = 0
+    pads = tuple((first, after) if i == axis else (0, 0) for i in range(len(shape)))
     return _typed(op.nn.pad(x, zero, pad_width=pads)) if any(map(any, pads)) else _typed(x)
 
 
@@ -153,7 +174,7 @@ def align_to_axis(vector: Expr, axis: int, ndim: int) -> Expr:
     return op.expand_dims(vector, axis=1, num_newaxis=trailing, span=vector.span)
 
 
-def cut_to(x: Expr, axis: int, size: int) -> Expr:
+def cut_to(x: Expr, axis: int, size: Dim) -> Expr:
     """The first ``size`` elements along ``axis``."""
     return op.strided_slice(x, begin=(0,), end=(size,), axes=(axis,))
 
@@ -169,5 +190,6 @@ def _typed(x: Expr) -> Expr:
     return x if x.checked_type is not None else infer_expr(x, trust=True)
 
 
-def _shape_of(x: Expr) -> tuple[int, ...]:
-    return tensor_type(_typed(x)).concrete_shape
+def _shape_of(x: Expr) -> tuple[KnownDim, ...]:
+    typed = _typed(x)
+    return tuple(known_dim(d, typed) for d in tensor_type(typed).shape)

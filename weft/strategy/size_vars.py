@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from weft import te
 from weft.ir.attrs import Attrs
 from weft.ir.expr import Call, Expr, Function
-from weft.ir.shape import AnyDim, Dim, FloorDivAtom, SymDim
+from weft.ir.shape import AnyDim, Atom, Dim, ExtremeAtom, FloorDivAtom, SymDim
 from weft.ir.symbol import range_of
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.visitor import post_order
 from weft.runtime.sizes import Size
 from weft.support.errors import LoweringError
-from weft.tir.expr import PrimExpr, Var, const
+from weft.tir.expr import PrimExpr, Var, const, maximum, minimum
 from weft.tir.size_text import var_text
 
 
@@ -72,9 +73,12 @@ class SizeVars:
             total = term if total is None else total + term
         return const(0) if total is None else total
 
-    def _atom(self, atom: str | FloorDivAtom) -> PrimExpr:
+    def _atom(self, atom: Atom) -> PrimExpr:
         if isinstance(atom, FloorDivAtom):
             return self.size(atom.numerator) // const(atom.denominator)
+        if isinstance(atom, ExtremeAtom):
+            return functools.reduce(maximum if atom.is_max else minimum,
+                                    map(self.size, atom.operands))
         multiple = range_of(atom).multiple
         return self._vars[atom] if multiple == 1 else self._vars[atom] * const(multiple)
 

@@ -39,11 +39,12 @@ def full(shape: Dims, value: PrimExpr, name: str = "full") -> te.Tensor:
     return te.compute(shape, lambda *_: value, name=name)
 
 
-def repeat(x: te.Tensor, repeats: int, axis: int) -> te.Tensor:
+def repeat(x: te.Tensor, repeats: PrimExpr | int, axis: int) -> te.Tensor:
     """Element ``i`` along ``axis`` is element ``i // repeats``."""
     shape = (*x.shape[:axis], x.shape[axis] * repeats, *x.shape[axis + 1:])
+    divisor = maximum(repeats, 1)  # no element is computed where it is 0
     return te.compute(
-        shape, lambda *i: x[(*i[:axis], i[axis] // max(repeats, 1), *i[axis + 1:])],
+        shape, lambda *i: x[(*i[:axis], i[axis] // divisor, *i[axis + 1:])],
         name="repeat",
     )
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from weft import te
 from weft.ir.dtype import int64
-from weft.tir.expr import PrimExpr, all_of, const, if_then_else, maximum, minimum, select
+from weft.tir.expr import PrimExpr, all_of, as_prim, const, if_then_else, maximum, minimum, select
 
 
 def one_hot(
-    indices: te.Tensor, on_value: te.Tensor, off_value: te.Tensor, depth: int, axis: int
+    indices: te.Tensor, on_value: te.Tensor, off_value: te.Tensor, depth: PrimExpr | int, axis: int
 ) -> te.Tensor:
     """``on_value`` where the position along ``axis`` equals the index at the other axes."""
-    shape = (*indices.shape[:axis], const(depth), *indices.shape[axis:])
+    shape = (*indices.shape[:axis], as_prim(depth), *indices.shape[axis:])
 
     def element(*i: PrimExpr) -> PrimExpr:
         index = indices[(*i[:axis], *i[axis + 1:])].astype(int64)

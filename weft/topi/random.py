@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from weft import te
 from weft.ir.dtype import DType, float32, float64, int64
-from weft.tir.expr import PrimExpr, const, select
+from weft.tir.expr import PrimExpr, as_prim, const, select
 from weft.topi.scan import scan
 from weft.topi.transform import Dims, ravel_index
 
@@ -154,14 +154,14 @@ def bernoulli(key: te.Tensor, p: te.Tensor) -> te.Tensor:
     )
 
 
-def multinomial(key: te.Tensor, weights: te.Tensor, count: int) -> te.Tensor:
+def multinomial(key: te.Tensor, weights: te.Tensor, count: PrimExpr | int) -> te.Tensor:
     """Indices along the last axis drawn with replacement, with probabilities by their weights.
 
     Inverse transform sampling: the index is the number of cumulative sums that do not exceed a
     uniform number below the total.
     """
     batch: Sequence[PrimExpr] = weights.shape[:-1]
-    shape = (*batch, const(count))
+    shape = (*batch, as_prim(count))
     last = weights.shape[-1] - 1
     sums = scan(weights, weights.ndim - 1, weights.dtype, combine="add", exclusive=False,
                 reverse=False)

@@ -10,12 +10,13 @@ from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, all_of, as_prim, const, int_value, maximum, select
 from weft.tir.stmt import BufferStore, IfThenElse, Stmt, seq
 from weft.topi.loop_nest import nest
+from weft.topi.transform import Dims
 
 _ZERO = as_prim(0)
 
 
 def sparse_to_dense(
-    indices: te.Tensor, values: te.Tensor, default: te.Tensor, shape: Sequence[int]
+    indices: te.Tensor, values: te.Tensor, default: te.Tensor, shape: Dims
 ) -> te.Tensor:
     """The dense tensor: ``default`` except at the indices."""
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from weft import te
 from weft.support.errors import LoweringError
-from weft.tir.expr import PrimExpr, as_prim, const, if_then_else, int_value
+from weft.tir.expr import PrimExpr, as_prim, const, if_then_else, int_value, maximum
 from weft.topi.layout import Layout, convert_shape
 
 Dims = Sequence[PrimExpr | int]
@@ -33,23 +33,40 @@ def unravel_index(position: PrimExpr, shape: Dims) -> tuple[PrimExpr, ...]:
 
 
 def resolve_shape(
-    source: Dims, target: Sequence[int], *, allowzero: bool = False
+    source: Dims, target: Dims, *, allowzero: bool = False
 ) -> tuple[PrimExpr, ...]:
     """``target`` with 0 (copy that size, unless ``allowzero``) and -1 (the rest) filled in."""
     sizes: list[PrimExpr] = [
-        as_prim(source[i]) if size == 0 and not allowzero else const(size)
+        as_prim(source[i]) if _is(size, 0) and not allowzero else as_prim(size)
         for i, size in enumerate(target)
     ]
-    if -1 in target:
-        hole = target.index(-1)
-        known: PrimExpr = const(1)
-        for i, size in enumerate(sizes):
-            known = known * size if i != hole else known
-        total: PrimExpr = const(1)
-        for size in source:
-            total = total * size
-        sizes[hole] = total // known
+    hole = next((i for i, size in enumerate(target) if _is(size, -1)), None)
+    if hole is not None:
+        sizes[hole] = _rest(source, [*sizes[:hole], *sizes[hole + 1:]])
     return tuple(sizes)
+
+
+def _is(size: PrimExpr | int, value: int) -> bool:
+    return isinstance(size, int) and size == value
+
+
+def _rest(source: Dims, known: Sequence[PrimExpr]) -> PrimExpr:
+    """The product of ``source`` divided by that of ``known``.
+
+    Symbolic sizes that both have are cancelled: they may be 0 at run time.
+    """
+    remaining = list(map(as_prim, source))
+    divisor: PrimExpr = const(1)
+    for size in known:
+        common = next((i for i, s in enumerate(remaining) if s is size), None)
+        if int_value(size) is None and common is not None:
+            del remaining[common]
+        else:
+            divisor = divisor * size
+    total: PrimExpr = const(1)
+    for size in remaining:
+        total = total * size
+    return total // (divisor if int_value(divisor) is not None else maximum(divisor, 1))
 
 
 def reshape(x: te.Tensor, shape: Dims, name: str = "reshape") -> te.Tensor:

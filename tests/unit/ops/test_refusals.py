@@ -9,6 +9,7 @@ import pytest
 from weft import op
 from weft.ir.expr import Var, const, var
 from weft.ir.op import Op
+from weft.ir.shape import SymDim
 from weft.ir.typing.infer import infer_expr
 from weft.support.errors import AttrsError, TypeInferenceError
 
@@ -62,7 +63,10 @@ ILL_TYPED: list[Any] = [
     (op.split, [f32(5)], {"indices_or_sections": (2, 7)}, ["out of range", "up to 5"]),
     (op.strided_slice, [f32(5)], {"begin": (0, 1), "end": (2,)}, ["differ in length"]),
     (op.strided_slice, [f32(5)], {"begin": (0, 1), "end": (2, 2)}, ["more slices than axes"]),
-    (op.strided_slice, [f32("n")], {"begin": (0,), "end": (2,)}, ["unknown size"]),
+    (op.strided_slice, [f32(None)], {"begin": (0,), "end": (2,)}, ["unknown size"]),
+    (op.strided_slice, [f32("n")], {"begin": (-SymDim.symbol("n"),), "end": (2,)},
+     ["the sign of a bound", "where -n may be both", "n{1..}"]),
+    (op.split, [f32("n")], {"indices_or_sections": 3}, ["equal sections", "divisible by 3"]),
     (op.take, [f32(3), f32(2)], {"axis": 0}, ["take", "integers only", "argument 1"]),
     (op.take, [f32(0), i32(2)], {"axis": 0}, ["empty axis"]),
     (op.full, [f32(2)], {"shape": (3,)}, ["not a scalar"]),
@@ -185,7 +189,7 @@ SYMBOLIC: list[Any] = [
     (op.strided_slice, [f32("n", 8)], {"begin": (0, 1), "end": (2**31 - 1, 5)},
      "Tensor[(n, 4), float32]"),
     (op.strided_slice, [f32("n", 8)], {"begin": (-1,), "end": (2**31 - 1,)},
-     "Tensor[(1, 8), float32]"),
+     "Tensor[(min(1, n), 8), float32]"),
     (op.take, [f32(10, 4), i32("n")], {"axis": 0}, "Tensor[(n, 4), float32]"),
     (op.nn.conv2d, [f32("n", 3, 8, 8), f32(4, 3, 3, 3)], {"padding": (1, 1)},
      "Tensor[(n, 4, 8, 8), float32]"),

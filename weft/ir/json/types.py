@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.ir.dtype import DType
 from weft.ir.shape import ANY, AnyDim, Dim
-from weft.ir.text.parser import parse_type
+from weft.ir.text.parser import parse_dim
 from weft.ir.types import (
     CompositeType,
     FuncType,
@@ -81,7 +81,7 @@ class TypeReader:
     def _read(self, record: Mapping[str, Any]) -> Type:
         kind = record["kind"]
         if kind == "TensorType":
-            dims = tuple(d if isinstance(d, int) else _dim(d) for d in record["shape"])
+            dims = tuple(d if isinstance(d, int) else load_dim(d) for d in record["shape"])
             return TensorType(dims, DType.parse(record["dtype"]))
         if kind == "TypeVar":
             return TypeVar(record["name"])
@@ -100,11 +100,8 @@ class TypeReader:
         return FuncType(parts[:-1], parts[-1], bound)
 
 
-def _dim(text: str) -> Dim:
+def load_dim(text: str) -> Dim:
     """A symbolic dimension, in the syntax of the text form."""
     if text == str(AnyDim()):
         return ANY
-    found = parse_type(f"Tensor[({text},), bool]")
-    if not isinstance(found, TensorType):
-        raise TypeError(f"not a dimension: {text}")
-    return found.shape[0]
+    return parse_dim(text)

@@ -9,6 +9,8 @@ from enum import StrEnum
 from typing import Any
 
 from weft.ir.dtype import DType
+from weft.ir.json.types import load_dim
+from weft.ir.shape import SymDim
 from weft.support.errors import InternalError
 
 
@@ -20,6 +22,8 @@ def save_value(value: Any) -> Any:
         return value
     if isinstance(value, DType):
         return {"$dtype": value.name}
+    if isinstance(value, SymDim):
+        return {"$dim": str(value)}
     if isinstance(value, bytes):
         return {"$bytes": base64.b64encode(value).decode()}
     if isinstance(value, (tuple, list)):
@@ -45,4 +49,6 @@ def load_value(value: Any) -> Any:
         return {load_value(k): load_value(v) for k, v in inner}
     if key == "$dtype":
         return DType.parse(inner)
+    if key == "$dim":
+        return load_dim(inner)
     return base64.b64decode(inner) if key == "$bytes" else float(inner)

@@ -6,13 +6,25 @@ import base64
 import binascii
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from weft.ir.dtype import DType
 from weft.ir.expr import Constant
-from weft.ir.shape import ANY, Dim, SymDim, dim_add, dim_floordiv, dim_mul
+from weft.ir.shape import (
+    ANY,
+    AnyDim,
+    Dim,
+    KnownDim,
+    SymDim,
+    dim_add,
+    dim_floordiv,
+    dim_max,
+    dim_min,
+    dim_mul,
+)
 from weft.ir.symbol import range_of
 from weft.ir.text.lexer import Tokens
 from weft.ir.text.values import SCALAR_SUFFIXES, numbers_array
@@ -30,6 +42,7 @@ from weft.ir.types import (
 )
 from weft.support.errors import WeftError
 
+_EXTREMES = {"max": dim_max, "min": dim_min}
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)([a-z]\w*)?")
 _DTYPE_OF_SUFFIX = {suffix: name for name, suffix in SCALAR_SUFFIXES.items()}
 _WORDS = {
@@ -152,12 +165,25 @@ class TypeParser:
     def dim(self) -> Dim:
         """A sum of products of sizes and symbols, or ``?``."""
         start = self.tokens.offset
+        total = self._sum()
+        if isinstance(total, int) and total < 0:
+            self.tokens.fail("a dimension is negative", expected=">= 0", got=total, offset=start)
+        return total
+
+    def _sum(self) -> Dim:
         total = self._dim_term()
         while self.tokens.at("+") or self.tokens.at("-"):
             sign = 1 if self.tokens.next() == "+" else -1
             total = dim_add(total, dim_mul(sign, self._dim_term()))
-        if isinstance(total, int) and total < 0:
-            self.tokens.fail("a dimension is negative", expected=">= 0", got=total, offset=start)
+        return total
+
+    def known_dim(self) -> KnownDim:
+        """A sum of products of sizes and symbols, which may be negative."""
+        start = self.tokens.offset
+        total = self._sum()
+        if isinstance(total, AnyDim):
+            self.tokens.fail("an attribute cannot be ?", expected="a size or a symbol",
+                             offset=start)
         return total
 
     def _dim_term(self) -> Dim:
@@ -165,6 +191,15 @@ class TypeParser:
         while self.tokens.accept("*"):
             product = dim_mul(product, self._dim_factor())
         return product
+
+    def _extreme(self, choose: Callable[[Dim, Dim], Dim]) -> Dim:
+        """The operands of ``max(n - 3, 0)``."""
+        self.tokens.expect("(")
+        total = self._sum()
+        while not self.tokens.accept(")"):
+            self.tokens.expect(",")
+            total = choose(total, self._sum())
+        return total
 
     def _dim_factor(self) -> Dim:
         tokens = self.tokens
@@ -177,11 +212,13 @@ class TypeParser:
         if tokens.at("floordiv"):
             tokens.next()
             tokens.expect("(")
-            numerator = self.dim()
+            numerator = self._sum()
             tokens.expect(",")
             divisor = tokens.expect_kind("number", "the divisor")
             tokens.expect(")")
             return dim_floordiv(numerator, max(1, int(divisor)))
+        if tokens.text in _EXTREMES and tokens.following() == "(":
+            return self._extreme(_EXTREMES[tokens.next()])
         if tokens.kind == "name" and "." not in tokens.text:
             return SymDim.symbol(tokens.next())
         if tokens.kind == "sized":
@@ -211,6 +248,8 @@ def parse_value(tokens: Tokens) -> Any:
         return tuple(items)
     if tokens.accept("{"):
         return _dictionary(tokens)
+    if _starts_dim(tokens):
+        return TypeParser(tokens).known_dim()
     if tokens.accept("-"):
         value = parse_value(tokens)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -223,7 +262,23 @@ def parse_value(tokens: Tokens) -> Any:
     if tokens.kind == "name" and (tokens.text in _WORDS or _dtype_named(tokens.text)):
         word = tokens.next()
         return _WORDS.get(word, word)
-    return tokens.fail("invalid attribute value", expected='a number, "text", [..], True, None')
+    return tokens.fail("invalid attribute value",
+                       expected='a number, a symbol, "text", [..], True, None')
+
+
+def _starts_dim(tokens: Tokens) -> bool:
+    """Whether the value is a symbolic size: ``n``, ``-n + 1``, ``2*n``, ``max(n, 4)``."""
+    if tokens.kind == "number" or tokens.at("-"):
+        ahead = 1 + tokens.at("-")
+        follows_number = tokens.kind == "number" or tokens.following()[0].isdigit()
+        if follows_number:
+            return tokens.following(ahead) in ("*", "+", "-")
+        return tokens.following() not in _WORDS
+    if tokens.kind != "name":
+        return tokens.kind == "sized"
+    if tokens.at("bytes") and tokens.following() == "(":
+        return False
+    return "." not in tokens.text and tokens.text not in _WORDS and not _dtype_named(tokens.text)
 
 
 def _bytes(tokens: Tokens) -> bytes:

@@ -10,6 +10,7 @@ from typing import Any
 
 from weft.ir.expr import Constructor, Expr, Function, TypeData
 from weft.ir.module import IRModule
+from weft.ir.shape import KnownDim
 from weft.ir.text.parse_expr import ExpressionParser
 from weft.ir.text.parse_types import parse_value, string_value
 from weft.ir.text.printer import READABLE_VERSIONS, VERSION
@@ -38,6 +39,11 @@ def parse_expr(text: str, *, source: str = "<text>", into: IRModule | None = Non
 def parse_type(text: str, *, source: str = "<text>") -> Type:
     """The type in ``text``: ``Tensor[(2, n), float32]``, ``List[int32]``."""
     return _guarded(lambda: _ModuleParser(text, source, None).lone_type(), source)
+
+
+def parse_dim(text: str, *, source: str = "<text>") -> KnownDim:
+    """The symbolic size in ``text``: ``2*n + 1``, which may be negative."""
+    return _guarded(lambda: _ModuleParser(text, source, None).lone_dim(), source)
 
 
 def _guarded(parse_it: Callable[[], Any], source: str) -> Any:
@@ -118,6 +124,12 @@ class _ModuleParser(ExpressionParser):
     def lone_expression(self) -> Expr:
         self._header()
         return self._to_the_end()
+
+    def lone_dim(self) -> KnownDim:
+        """The dimension that the whole text holds."""
+        found = self.types.known_dim()
+        self.tokens.expect_kind("end", "the end of the dimension")
+        return found
 
     def lone_type(self) -> Type:
         found = self.types.type_()

@@ -12,6 +12,7 @@ import numpy as np
 
 from weft.ir.dtype import DType
 from weft.ir.expr import Constant
+from weft.ir.shape import SymDim
 from weft.ir.types import FuncType, Type, TypeVar, component_types
 from weft.ir.typing.solver import substitute_type
 
@@ -94,6 +95,8 @@ def value_text(value: Any) -> str:
         return f'bytes("{base64.b64encode(value).decode()}")'
     if isinstance(value, DType):
         return f'"{value}"'
+    if isinstance(value, SymDim):
+        return str(value)
     if isinstance(value, (tuple, list)):
         return f"[{', '.join(map(value_text, value))}]"
     if isinstance(value, Mapping):

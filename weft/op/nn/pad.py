@@ -9,25 +9,26 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr, one_of
+from weft.ir.attrs import Attrs, attr, one_of, sizes_from
 from weft.ir.expr import Call, Expr, Tuple
 from weft.ir.op import OpPattern, case, define_op, get_op
-from weft.ir.shape import Dim, dim_add
+from weft.ir.shape import Dim, KnownDim, at_least, dim_add, dim_max, dim_sub
 from weft.ir.traits import OpTraits
 from weft.ir.types import TensorType, Type
 from weft.ir.typing.relation import RelationContext
-from weft.op.gradients import attrs_of, static_shape, tensor_type, typed_zeros
+from weft.op.gradients import attrs_of, known_shape, tensor_type, typed_zeros
 from weft.op.layout_inference import InputLayout, LayoutResult, data_layout, unsplit_axis
 from weft.op.relations import attrs_as, expect_same_dtype, tensors_known
 from weft.support.errors import PassError
 from weft.topi.nn import pad as topi_pad
+from weft.topi.sizes import as_size
 
 
 @dataclass(frozen=True, kw_only=True)
 class PadAttrs(Attrs):
-    pad_width: tuple[tuple[int, int], ...] = attr(
+    pad_width: tuple[tuple[KnownDim, KnownDim], ...] = attr(
         doc="elements before and after, for each axis",
-        check=lambda w: all(n >= 0 for pair in w for n in pair),
+        check=lambda w: all(map(sizes_from(0), w)),
         expected="pairs of numbers >= 0",
     )
     pad_mode: str = attr("constant", "value of the new elements: the pad value, the nearest "
@@ -55,25 +56,28 @@ def _pad_relation(ctx: RelationContext) -> bool:
 
 
 def _padded(
-    ctx: RelationContext, axis: int, size: Dim, before: int, after: int, *, mode: str
+    ctx: RelationContext, axis: int, size: Dim, before: KnownDim, after: KnownDim, *, mode: str
 ) -> Dim:
-    needed = {"constant": 0, "edge": min(1, max(before, after)),
-              "reflect": max(before, after) + 1 if before or after else 0}[mode]
-    if isinstance(size, int) and size < needed:
+    widest = dim_max(before, after)
+    needed: Dim = 0
+    if mode != "constant" and widest != 0:
+        needed = 1 if mode == "edge" else dim_add(widest, 1)
+    if not at_least(dim_sub(size, needed), 0):
         ctx.fail(f"too few elements for pad_mode {mode!r}", arg=0, axis=axis,
                  expected=f"a size of {needed} or more", got=size)
-    return dim_add(size, before + after)
+    return dim_add(size, dim_add(before, after))
 
 
 @define_op("nn.pad", attrs=PadAttrs, relation=_pad_relation, pattern=OpPattern.INJECTIVE, level=2,
            traits=OpTraits(is_identity_at_same_type=True))
 def pad(x: te.Tensor, pad_value: te.Tensor, attrs: PadAttrs) -> te.Tensor:
     """``x`` with padding; ``pad_value`` is a scalar tensor."""
+    widths = tuple((as_size(before), as_size(after)) for before, after in attrs.pad_width)
     if attrs.pad_mode == "edge":
-        return topi_pad.edge_pad(x, attrs.pad_width)
+        return topi_pad.edge_pad(x, widths)
     if attrs.pad_mode == "reflect":
-        return topi_pad.reflect_pad(x, attrs.pad_width)
-    return topi_pad.constant_pad(x, attrs.pad_width, pad_value[()])
+        return topi_pad.reflect_pad(x, widths)
+    return topi_pad.constant_pad(x, widths, pad_value[()])
 
 
 def _pad_reference(
@@ -93,7 +97,7 @@ def _pad_by_slices(call: Call) -> Expr | None:
         return None
     x, shape = call.args[0], tensor_type(call.args[0]).shape
     for axis, (size, pair) in enumerate(zip(shape, attrs.pad_width, strict=True)):
-        if not isinstance(size, int):
+        if not isinstance(size, int) or not all(isinstance(n, int) for n in pair):
             return None
         if any(pair) and attrs.pad_mode == "reflect":
             x = join_mirrored(x, axis, size, pair, repeats_edge=False)
@@ -134,7 +138,7 @@ def _pad_layout(
     layout = data_layout(inputs)
     if layout is None:
         return None
-    widths = [(0, 0)] * layout.ndim
+    widths: list[tuple[KnownDim, KnownDim]] = [(0, 0)] * layout.ndim
     for axis, pair in enumerate(attrs.pad_width):
         position = unsplit_axis(layout, axis)
         if position is not None:
@@ -162,7 +166,7 @@ def _pad_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
         raise PassError(f"unsupported gradient of padding by {attrs.pad_mode!r}",
                         where=call.span,
                         expected="constant")
-    shape = static_shape(x, call)
+    shape = known_shape(x, call)
     begin = tuple(before for before, _ in attrs.pad_width)
     end = tuple(b + size for b, size in zip(begin, shape, strict=True))
     inner = op.strided_slice(dy, begin=begin, end=end)

@@ -25,8 +25,9 @@ from weft.op.nn.conv2d import conv2d
 from weft.op.nn.conv3d import conv3d
 from weft.op.nn.pad import pad
 from weft.op.transform.index import take
-from weft.op.transform.join import concatenate, strided_slice
+from weft.op.transform.join import concatenate
 from weft.op.transform.shape import reshape, transpose
+from weft.op.transform.slice import strided_slice
 from weft.topi.layout import Layout
 from weft.topi.nn.conv import side_padding
 

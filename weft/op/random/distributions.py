@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
+from weft.ir.attrs import Attrs, attr, size_from, sizes_from
 from weft.ir.dtype import DType, bool_, int64
 from weft.ir.expr import Call, Expr, TupleGetItem
 from weft.ir.op import Case, Op, OpPattern, case, define_op
+from weft.ir.shape import KnownDim
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import typed_zeros
@@ -36,6 +37,7 @@ from weft.op.relations import (
     tensors_known,
 )
 from weft.topi import random as topi
+from weft.topi.sizes import as_size, as_sizes
 
 _SHAPE_CHECK = "sizes >= 0"
 
@@ -44,8 +46,8 @@ _SHAPE_CHECK = "sizes >= 0"
 class NormalAttrs(Attrs):
     """For distributions with two parameters, whose dtype is also that of the result."""
 
-    out_shape: tuple[int, ...] = attr(doc="sizes of the result", expected=_SHAPE_CHECK,
-                                      check=lambda s: all(d >= 0 for d in s))
+    out_shape: tuple[KnownDim, ...] = attr(doc="sizes of the result", expected=_SHAPE_CHECK,
+                                      check=sizes_from(0))
 
 
 def unit(key: np.ndarray, shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray:
@@ -77,7 +79,7 @@ def _two_parameters(
         return True
 
     def run(key: te.Tensor, first: te.Tensor, second: te.Tensor, attrs: NormalAttrs) -> Any:
-        return topi.derived_key(key, NEXT), draw(key, first, second, attrs.out_shape)
+        return topi.derived_key(key, NEXT), draw(key, first, second, as_sizes(attrs.out_shape))
 
     def whole(key: np.ndarray, first: Any, second: Any, out_shape: Sequence[int]) -> Any:
         return derived(key, NEXT), reference(key, first, second, tuple(out_shape))
@@ -170,7 +172,7 @@ def _randint_relation(ctx: RelationContext) -> bool:
            pattern=OpPattern.OPAQUE, level=10)
 def randint(key: te.Tensor, attrs: RandintAttrs) -> tuple[te.Tensor, ...]:
     """The next key, and integers from start (inclusive) to stop (exclusive)."""
-    drawn = topi.randint(key, attrs.out_shape, attrs.start, attrs.stop, attrs.dtype)
+    drawn = topi.randint(key, as_sizes(attrs.out_shape), attrs.start, attrs.stop, attrs.dtype)
     return topi.derived_key(key, NEXT), drawn
 
 
@@ -211,8 +213,8 @@ bernoulli.spec(lambda key, p: (derived(key, NEXT), np.asarray(unit(key, p.shape,
 
 @dataclass(frozen=True, kw_only=True)
 class MultinomialAttrs(Attrs):
-    num_samples: int = attr(doc="how many indices are drawn for each line", expected="0 or more",
-                            check=lambda n: n >= 0)
+    num_samples: KnownDim = attr(doc="how many indices are drawn for each line",
+                                 expected="0 or more", check=size_from(0))
 
 
 def _multinomial_relation(ctx: RelationContext) -> bool:
@@ -239,7 +241,7 @@ def multinomial(
 
     Drawn with replacement; the weights are nonnegative and need not add up to 1.
     """
-    drawn = topi.multinomial(key, weights, attrs.num_samples)
+    drawn = topi.multinomial(key, weights, as_size(attrs.num_samples))
     return topi.derived_key(key, NEXT), drawn
 
 

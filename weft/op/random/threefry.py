@@ -12,16 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr, one_of
+from weft.ir.attrs import Attrs, attr, one_of, sizes_from
 from weft.ir.dtype import DType
 from weft.ir.expr import Constant, const
 from weft.ir.op import OpPattern, case, define_op
+from weft.ir.shape import KnownDim
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.op.relations import attrs_as
 from weft.support.errors import AttrsError
 from weft.topi import random as topi
 from weft.topi.random import uint32, uint64
+from weft.topi.sizes import as_sizes
 
 KEY_TYPE = TensorType((2,), uint32)
 # Purposes for deriving a key: the two of a split, and the next key after drawing numbers.
@@ -79,8 +81,8 @@ def wide_words(key: np.ndarray, count: int) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class ThreefryGenerateAttrs(Attrs):
-    out_shape: tuple[int, ...] = attr(doc="sizes of the result", expected="sizes >= 0",
-                                      check=lambda s: all(d >= 0 for d in s))
+    out_shape: tuple[KnownDim, ...] = attr(doc="sizes of the result", expected="sizes >= 0",
+                                      check=sizes_from(0))
     dtype: DType = attr(uint32, "dtype of the bits", check=one_of(uint32, uint64),
                         expected="uint32 or uint64")
 
@@ -96,7 +98,7 @@ def _generate_relation(ctx: RelationContext) -> bool:
            pattern=OpPattern.OPAQUE, level=10)
 def threefry_generate(key: te.Tensor, attrs: ThreefryGenerateAttrs) -> tuple[te.Tensor, ...]:
     """The next key, and random bits."""
-    return topi.derived_key(key, NEXT), topi.bits(key, attrs.out_shape, attrs.dtype)
+    return topi.derived_key(key, NEXT), topi.bits(key, as_sizes(attrs.out_shape), attrs.dtype)
 
 
 def _generate_reference(

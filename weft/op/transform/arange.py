@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,17 +14,19 @@ from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.dtype import DType, float32, float64, int64
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
 from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.shape import KnownDim, SymDim, dim_max
 from weft.ir.traits import OpTraits
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.op.relations import attrs_as, expect_rank
-from weft.tir.expr import const
+from weft.tir.expr import as_prim, const, maximum
+from weft.topi.sizes import as_size
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArangeAttrs(Attrs):
-    start: int | float = attr(0, "first number")
-    stop: int | float = attr(doc="exclusive bound", expected="a number")
+    start: KnownDim | float = attr(0, "first number")
+    stop: KnownDim | float = attr(doc="exclusive bound", expected="a number")
     step: int | float = attr(1, "distance between neighbours", check=lambda s: s != 0,
                              expected="a nonzero number")
     dtype: DType = attr(float32, "dtype of the numbers")
@@ -34,10 +37,24 @@ def arange_length(start: float, stop: float, step: float) -> int:
     return max(math.ceil((stop - start) / step), 0)
 
 
+def whole_length(start: Any, stop: Any, step: int, larger: Callable[[Any, Any], Any]) -> Any:
+    """``arange_length`` of whole numbers, over dimensions or over tensor expressions."""
+    span = larger(stop - start if step > 0 else start - stop, 0)
+    return span if abs(step) == 1 else (span + (abs(step) - 1)) // abs(step)
+
+
 def _arange_relation(ctx: RelationContext) -> bool:
     attrs = attrs_as(ctx, ArangeAttrs)
-    size = arange_length(attrs.start, attrs.stop, attrs.step)
-    ctx.output(TensorType((size,), attrs.dtype))
+    start, stop, step = attrs.start, attrs.stop, attrs.step
+    if isinstance(start, SymDim) or isinstance(stop, SymDim):
+        if isinstance(start, float) or isinstance(stop, float) or isinstance(step, float):
+            ctx.fail("symbolic bounds need whole numbers", expected="integers and symbols",
+                     got=f"start {start}, stop {stop}, step {step}")
+        else:
+            length = whole_length(start, stop, step, dim_max)
+            ctx.output(TensorType((length,), attrs.dtype))
+    else:
+        ctx.output(TensorType((arange_length(start, stop, step),), attrs.dtype))
     return True
 
 
@@ -45,11 +62,18 @@ def _arange_relation(ctx: RelationContext) -> bool:
            level=3, traits=OpTraits(is_creation=True, has_zero_gradient=True))
 def arange(attrs: ArangeAttrs) -> te.Tensor:
     """``start + i * step`` below (or above) ``stop``, computed in int64 or float64."""
-    whole = all(isinstance(v, int) for v in (attrs.start, attrs.step))
+    start, stop, step = attrs.start, attrs.stop, attrs.step
+    if isinstance(start, (int, float)) and isinstance(stop, (int, float)):
+        size = as_prim(arange_length(start, stop, step))
+        whole = all(isinstance(v, int) for v in (start, step))
+        first = const(start, int64 if whole else float64)
+    else:
+        first = as_prim(as_size(start))
+        size, whole = whole_length(first, as_prim(as_size(stop)), int(step), maximum), True
     kind = int64 if whole else float64
-    start, step = const(attrs.start, kind), const(attrs.step, kind)
-    size = arange_length(attrs.start, attrs.stop, attrs.step)
-    return te.compute((size,), lambda i: (start + i.astype(kind) * step).astype(attrs.dtype),
+    step_size = const(step, kind)
+    return te.compute((size,),
+                      lambda i: (first + i.astype(kind) * step_size).astype(attrs.dtype),
                       name="arange")
 
 

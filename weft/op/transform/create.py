@@ -8,22 +8,24 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
+from weft.ir.attrs import Attrs, attr, sizes_from
 from weft.ir.dtype import DType, float32, int64
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Op, OpPattern, case, define_op
+from weft.ir.shape import KnownDim
 from weft.ir.traits import ZERO_GRADIENT, OpTraits
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.relations import attrs_as
 from weft.tir.expr import const
 from weft.topi import indexing
+from weft.topi.sizes import as_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
 class CreateAttrs(Attrs):
-    shape: tuple[int, ...] = attr(doc="sizes of the result", expected="sizes >= 0",
-                                  check=lambda s: all(d >= 0 for d in s))
+    shape: tuple[KnownDim, ...] = attr(doc="sizes of the result", expected="sizes >= 0",
+                                       check=sizes_from(0))
     dtype: DType = attr(float32, "dtype of the result")
 
 
@@ -35,7 +37,7 @@ def _created(ctx: RelationContext) -> bool:
 
 def _constant_op(name: str, value: int, doc: str) -> Op:
     def run(attrs: CreateAttrs) -> te.Tensor:
-        return indexing.full(attrs.shape, const(value, attrs.dtype), name)
+        return indexing.full(as_sizes(attrs.shape), const(value, attrs.dtype), name)
 
     run.__doc__ = doc
     op = define_op(name, attrs=CreateAttrs, relation=_created, pattern=OpPattern.ELEMWISE,
@@ -52,8 +54,8 @@ ones = _constant_op("ones", 1, "A tensor of ones.")
 
 @dataclass(frozen=True, kw_only=True)
 class FullAttrs(Attrs):
-    shape: tuple[int, ...] = attr(doc="sizes of the result", expected="sizes >= 0",
-                                  check=lambda s: all(d >= 0 for d in s))
+    shape: tuple[KnownDim, ...] = attr(doc="sizes of the result", expected="sizes >= 0",
+                                       check=sizes_from(0))
     dtype: DType | None = attr(None, "dtype of the result; None for that of the value")
 
 
@@ -72,7 +74,8 @@ def _full_relation(ctx: RelationContext) -> bool:
            traits=OpTraits(is_creation=True))
 def full(fill_value: te.Tensor, attrs: FullAttrs) -> te.Tensor:
     """A tensor filled with a scalar."""
-    return indexing.full(attrs.shape, fill_value[()].astype(attrs.dtype or fill_value.dtype))
+    value = fill_value[()].astype(attrs.dtype or fill_value.dtype)
+    return indexing.full(as_sizes(attrs.shape), value)
 
 
 def _full_reference(value: Any, shape: tuple[int, ...], dtype: DType | None = None) -> np.ndarray:

@@ -1,10 +1,10 @@
-"""Joining and slicing: concatenate, split, strided_slice."""
+"""Joining and splitting: concatenate, split."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,12 +12,21 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import Dim, Shape, dim_add, dim_floordiv, dim_sub, dims_equal
-from weft.ir.traits import COPIES_ELEMENTS
+from weft.ir.shape import (
+    Dim,
+    KnownDim,
+    Shape,
+    at_least,
+    dim_add,
+    dim_floordiv,
+    dim_sub,
+    dims_equal,
+    may_be_multiple,
+)
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
-from weft.ir.typing.relations import normalize_axes, normalize_axis
-from weft.op.gradients import attrs_of, spread_along, static_shape
+from weft.ir.typing.relations import normalize_axis
+from weft.op.gradients import attrs_of, known_dim
 from weft.op.layout_inference import (
     InputLayout,
     LayoutResult,
@@ -29,9 +38,9 @@ from weft.op.layout_inference import (
     tuple_types,
 )
 from weft.op.relations import attrs_as, expect_rank, expect_same_dtype
-from weft.tir.expr import PrimExpr, const, int_value, maximum, minimum
 from weft.topi import transform
 from weft.topi.layout import Layout
+from weft.topi.sizes import as_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,19 +122,23 @@ def _concatenate_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     attrs = attrs_of(call, ConcatenateAttrs)
     fields = _fields(call)
     axis = attrs.axis % fields[0].ndim
-    sizes = [f.concrete_shape[axis] for f in fields]
+    sizes = [known_dim(f.shape[axis], call) for f in fields]
     if len(sizes) == 1:
         return [Tuple((dy,))]
-    parts = op.split(dy, indices_or_sections=tuple(np.cumsum(sizes[:-1]).tolist()), axis=axis)
+    cuts = tuple(itertools.accumulate(sizes[:-1], dim_add))
+    parts = op.split(dy, indices_or_sections=cuts, axis=axis)
     return [Tuple(tuple(TupleGetItem(parts, i) for i in range(len(sizes))))]
+
+
+def _ascend(positions: Sequence[KnownDim]) -> bool:
+    return all(at_least(dim_sub(b, a), 0) for a, b in itertools.pairwise((0, *positions)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitAttrs(Attrs):
-    indices_or_sections: int | tuple[int, ...] = attr(
+    indices_or_sections: int | tuple[KnownDim, ...] = attr(
         doc="number of equal sections, or the positions at which to split",
-        check=lambda v: v > 0 if isinstance(v, int) else all(i >= 0 for i in v)
-        and list(v) == sorted(v),
+        check=lambda v: v > 0 if isinstance(v, int) else _ascend(v),
         expected="a number of sections, or positions in ascending order",
     )
     axis: int = attr(0, "axis that is split")
@@ -146,14 +159,14 @@ def _split_relation(ctx: RelationContext) -> bool:
 
 
 def _part_sizes(
-    ctx: RelationContext, size: Dim, sections: int | tuple[int, ...], axis: int
+    ctx: RelationContext, size: Dim, sections: int | tuple[KnownDim, ...], axis: int
 ) -> list[Dim]:
     if isinstance(sections, int):
-        if isinstance(size, int) and size % sections:
+        if not may_be_multiple(size, sections):
             ctx.fail("the axis cannot be split into equal sections", arg=0, axis=axis,
                      expected=f"a size divisible by {sections}", got=size)
         return [dim_floordiv(size, sections)] * sections
-    if isinstance(size, int) and sections and sections[-1] > size:
+    if sections and not at_least(dim_sub(size, sections[-1]), 0):
         ctx.fail("a split position is out of range", arg=0, axis=axis,
                  expected=f"positions up to {size}", got=sections)
     bounds: list[Dim] = [0, *sections, size]
@@ -167,7 +180,7 @@ def split(x: te.Tensor, attrs: SplitAttrs) -> tuple[te.Tensor, ...]:
     axis = attrs.axis % x.ndim
     sections = attrs.indices_or_sections
     if isinstance(sections, tuple):
-        return transform.split(x, sections, axis)
+        return transform.split(x, as_sizes(sections), axis)
     part = x.shape[axis] // sections
     return transform.split(x, [part * k for k in range(1, sections)], axis)
 
@@ -196,9 +209,10 @@ def _split_layout(
             return None
     else:
         count = len(sections) + 1
-        if any(cut % factor for cut in sections):
+        whole = [cut for cut in sections if isinstance(cut, int) and cut % factor == 0]
+        if factor > 1 and len(whole) < len(sections):
             return None
-        sections = tuple(cut // factor for cut in sections)
+        sections = tuple(cut // factor for cut in whole) if factor > 1 else sections
     changed = attrs.replace(axis=layout.index_of(letter), indices_or_sections=sections)
     return LayoutResult((layout,), (layout,) * count, changed)
 
@@ -215,182 +229,3 @@ def _split_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     count = len(type_.fields) if isinstance(type_, TupleType) else 0
     parts = tuple(TupleGetItem(dy, i) for i in range(count))
     return [op.concatenate(Tuple(parts), axis=attrs.axis)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StridedSliceAttrs(Attrs):
-    begin: tuple[int, ...] = attr(doc="first index along each axis; negative counts from the end",
-                                  expected="a tuple of ints")
-    end: tuple[int, ...] = attr(doc="exclusive last index along each axis",
-                                expected="a tuple of ints")
-    strides: tuple[int, ...] | None = attr(None, "steps, negative to go backwards; None for 1",
-                                           check=lambda s: s is None or 0 not in s,
-                                           expected="nonzero steps")
-    axes: tuple[int, ...] | None = attr(None, "axes that are sliced; None for the first ones")
-
-
-@dataclass(frozen=True, slots=True)
-class AxisSlice:
-    """The slice of one axis: result ``i`` is element ``begin + stride * i``."""
-
-    axis: int
-    begin: int
-    end: int
-    stride: int
-
-
-def axis_slices(attrs: StridedSliceAttrs, ndim: int) -> list[AxisSlice]:
-    """The sliced axes, counted from the front, with begin and end as given."""
-    count = len(attrs.begin)
-    axes = attrs.axes if attrs.axes is not None else tuple(range(count))
-    strides = attrs.strides if attrs.strides is not None else (1,) * count
-    if len(strides) == 1 and count > 1:
-        strides = strides * count
-    return [AxisSlice(a % ndim, b, e, s)
-            for a, b, e, s in zip(axes, attrs.begin, attrs.end, strides, strict=True)]
-
-
-def _strided_slice_relation(ctx: RelationContext) -> bool:
-    source = ctx.tensor(0)
-    if source is None:
-        return False
-    attrs = attrs_as(ctx, StridedSliceAttrs)
-    lengths = {len(v) for v in (attrs.begin, attrs.end, attrs.axes) if v is not None}
-    count = len(attrs.begin)
-    if len(lengths) != 1 or (attrs.strides is not None and len(attrs.strides) not in (1, count)):
-        ctx.fail("begin, end, strides and axes differ in length", expected=f"{count} values each",
-                 got=f"begin {attrs.begin}, end {attrs.end}, strides {attrs.strides}, "
-                 f"axes {attrs.axes}")
-    if count > source.ndim:
-        ctx.fail("more slices than axes", arg=0, expected=f"at most {source.ndim}",
-                 got=count)
-    normalize_axes(ctx, attrs.axes or tuple(range(count)), source.ndim, name="axes")
-    shape = list(source.shape)
-    for cut in axis_slices(attrs, source.ndim):
-        shape[cut.axis] = _sliced_dim(ctx, shape[cut.axis], cut)
-    ctx.output(TensorType(tuple(shape), source.dtype))
-    return True
-
-
-def _sliced_dim(ctx: RelationContext, size: Dim, cut: AxisSlice) -> Dim:
-    if isinstance(size, int):
-        return len(range(*slice(cut.begin, cut.end, cut.stride).indices(size)))
-    if cut.begin == 0 and cut.end >= _TO_THE_END and cut.stride == 1:
-        return size
-    if cut.stride == 1 and cut.begin < 0 and cut.end >= _TO_THE_END:
-        return -cut.begin
-    return ctx.fail(
-        "an axis of unknown size can be sliced only at its end", arg=0, axis=cut.axis,
-        expected="begin=0 with an end beyond every size, or the last elements",
-        got=f"{cut.begin}:{cut.end}:{cut.stride} of size {size}",
-    )
-
-
-_TO_THE_END = 2**31 - 1
-
-
-@define_op("strided_slice", attrs=StridedSliceAttrs, relation=_strided_slice_relation,
-           pattern=OpPattern.INJECTIVE, level=4, traits=COPIES_ELEMENTS)
-def strided_slice(x: te.Tensor, attrs: StridedSliceAttrs) -> te.Tensor:
-    """``x[begin:end:strides]`` along the given axes; bounds out of range are clamped."""
-    begin: list[PrimExpr | int] = [0] * x.ndim
-    strides = [1] * x.ndim
-    shape = list(x.shape)
-    for cut in axis_slices(attrs, x.ndim):
-        start, length = _start_and_length(x.shape[cut.axis], cut)
-        begin[cut.axis], strides[cut.axis], shape[cut.axis] = start, cut.stride, length
-    return transform.strided_slice(x, begin, strides, shape)
-
-
-def _start_and_length(size: PrimExpr, cut: AxisSlice) -> tuple[PrimExpr, PrimExpr]:
-    known = int_value(size)
-    if known is not None:
-        span = range(*slice(cut.begin, cut.end, cut.stride).indices(known))
-        return const(span.start), const(len(span))
-    start = maximum(size + cut.begin, 0) if cut.begin < 0 else minimum(const(cut.begin), size)
-    return start, size - start
-
-
-def _strided_slice_reference(
-    x: np.ndarray, begin: Sequence[int], end: Sequence[int],
-    strides: Sequence[int] | None = None, axes: Sequence[int] | None = None,
-) -> np.ndarray:
-    attrs = StridedSliceAttrs.make({"begin": begin, "end": end, "strides": strides, "axes": axes})
-    index = [slice(None)] * x.ndim
-    for cut in axis_slices(attrs, x.ndim):
-        span = range(*slice(cut.begin, cut.end, cut.stride).indices(x.shape[cut.axis]))
-        stop = span.stop if span.stop >= 0 else None
-        index[cut.axis] = slice(span.start, stop, cut.stride) if len(span) > 0 else slice(0, 0)
-    return x[tuple(index)].copy()
-
-
-
-@strided_slice.layout
-def _strided_slice_layout(
-    attrs: StridedSliceAttrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
-) -> LayoutResult | None:
-    """A blocked axis can be sliced only between its blocks, and without steps."""
-    layout = data_layout(inputs)
-    if layout is None:
-        return None
-    shape = data_shape(types)
-    cuts: list[AxisSlice] = []
-    for cut in axis_slices(attrs, len(shape)):
-        letter = axis_letter(layout, cut.axis)
-        moved = _in_blocks(cut, layout.factor_of(letter), shape[cut.axis])
-        if moved is None:
-            return None
-        cuts.append(replace(moved, axis=layout.index_of(letter)))
-    changed = StridedSliceAttrs(
-        begin=tuple(c.begin for c in cuts), end=tuple(c.end for c in cuts),
-        strides=tuple(c.stride for c in cuts), axes=tuple(c.axis for c in cuts),
-    )
-    return LayoutResult((layout,), (layout,), changed)
-
-
-def _in_blocks(cut: AxisSlice, factor: int, size: Dim) -> AxisSlice | None:
-    """The slice in units of blocks of ``factor``; ``None`` if a bound lies inside a block."""
-    if factor == 1:
-        return cut
-    if not isinstance(size, int) or cut.stride != 1:
-        return None
-    begin, end, _ = slice(cut.begin, cut.end).indices(size)
-    if begin % factor or end % factor:
-        return None
-    return replace(cut, begin=begin // factor, end=end // factor)
-
-
-strided_slice.spec(
-    _strided_slice_reference,
-    case((4, 6), begin=(1, 0), end=(3, 6)),
-    case((4, 6), begin=(-3,), end=(100,), axes=(1,)),
-    case((7,), begin=(0,), end=(7,), strides=(2,)),
-    case((7, 2), begin=(6,), end=(-8,), strides=(-2,), axes=(0,)),
-    case((4, 3), begin=(2,), end=(2,)),
-)
-
-
-@strided_slice.gradient
-def _strided_slice_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
-    """Write elements back between zeros, axis by axis; reverse backward slices first."""
-    attrs = attrs_of(call, StridedSliceAttrs)
-    shape, cut = static_shape(call.args[0], call), static_shape(call, call)
-    axes = attrs.axes if attrs.axes is not None else tuple(range(len(attrs.begin)))
-    strides = attrs.strides or (1,) * len(axes)
-    for axis, begin, stride in zip(axes, attrs.begin, strides, strict=True):
-        axis %= len(shape)  # noqa: PLW2901
-        positions = _positions(shape[axis], begin, stride, cut[axis])
-        if stride < 0 and positions:
-            count = len(positions)
-            dy = op.strided_slice(dy, begin=(count - 1,), end=(-count - 1,), strides=(-1,),
-                                  axes=(axis,))
-            positions = positions[::-1]
-        first = positions[0] if positions else shape[axis]
-        dy = spread_along(dy, axis, first, abs(stride), shape[axis], len(positions))
-    return [dy]
-
-
-def _positions(size: int, begin: int, stride: int, count: int) -> list[int]:
-    first = begin + size if begin < 0 else begin
-    first = min(max(first, 0), size - 1 if stride < 0 else size)
-    return [first + i * stride for i in range(count)]

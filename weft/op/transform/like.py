@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, NoAttrs, attr
+from weft.ir.attrs import Attrs, NoAttrs, attr, sizes_from
 from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
-from weft.ir.shape import Shape, dim_product, dim_sub, dims_equal
+from weft.ir.shape import KnownDim, Shape, dim_product, dim_sub, dims_equal
 from weft.ir.traits import ZERO_GRADIENT
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
@@ -21,9 +21,10 @@ from weft.ir.typing.relations import broadcast_dims, identity_relation, normaliz
 from weft.op.families import UNARY_CASES, unary
 from weft.op.gradients import scalar, tensor_type
 from weft.op.relations import attrs_as, expect_same_dtype, tensors_known
-from weft.tir.expr import const
+from weft.tir.expr import as_prim, const
 from weft.topi import broadcast, elementwise, indexing, transform
 from weft.topi import reduce as topi_reduce
+from weft.topi.sizes import as_sizes
 
 zeros_like = unary("zeros_like", np.zeros_like, doc="Zeros in the shape and dtype of x.",
                    compute=lambda x: indexing.full(x.shape, const(0, x.dtype), "zeros_like"),
@@ -233,8 +234,8 @@ full_like.gradient(lambda call, _y, dy: [zeros_like(call.args[0]), get_op("sum")
 
 @dataclass(frozen=True, kw_only=True)
 class CollapseSumToAttrs(Attrs):
-    shape: tuple[int, ...] = attr(doc="sizes of the result", expected="sizes >= 0",
-                                  check=lambda s: all(d >= 0 for d in s))
+    shape: tuple[KnownDim, ...] = attr(doc="sizes of the result", expected="sizes >= 0",
+                                       check=sizes_from(0))
 
 
 def _collapse_sum_to_relation(ctx: RelationContext) -> bool:
@@ -251,7 +252,7 @@ def _collapse_sum_to_relation(ctx: RelationContext) -> bool:
            pattern=OpPattern.COMM_REDUCE, level=4)
 def collapse_sum_to(x: te.Tensor, attrs: CollapseSumToAttrs) -> te.Tensor:
     """``x`` summed to a shape that broadcasts to the shape of x."""
-    return topi_reduce.collapse_sum(x, [const(d) for d in attrs.shape])
+    return topi_reduce.collapse_sum(x, [as_prim(d) for d in as_sizes(attrs.shape)])
 
 
 collapse_sum_to.spec(collapse_reference, case((2, 3, 5), shape=(3, 1)), case((4,), shape=()),

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr
+from weft.ir.attrs import Attrs, attr, size_from
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.shape import KnownDim
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
@@ -26,11 +27,12 @@ from weft.op.relations import (
 )
 from weft.op.transform.like import zeros_like
 from weft.topi import mask as topi
+from weft.topi.sizes import as_size
 
 
 @dataclass(frozen=True, kw_only=True)
 class OneHotAttrs(Attrs):
-    depth: int = attr(doc="size of the new axis", check=lambda n: n >= 0, expected="0 or more")
+    depth: KnownDim = attr(doc="size of the new axis", check=size_from(0), expected="0 or more")
     axis: int = attr(-1, "position of the new axis in the result")
 
 
@@ -57,7 +59,7 @@ def one_hot(
 ) -> te.Tensor:
     """``on_value`` where the index along the new axis equals the element, else ``off_value``."""
     axis = attrs.axis % (indices.ndim + 1)
-    return topi.one_hot(indices, on_value, off_value, attrs.depth, axis)
+    return topi.one_hot(indices, on_value, off_value, as_size(attrs.depth), axis)
 
 
 def _one_hot_reference(

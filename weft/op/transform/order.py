@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
+from weft.ir.attrs import Attrs, attr, size_from
 from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr, TupleGetItem
 from weft.ir.op import Op, OpPattern, case, define_op
+from weft.ir.shape import KnownDim, at_least, dim_sub
 from weft.ir.traits import ZERO_GRADIENT
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
@@ -20,6 +21,7 @@ from weft.op.gradients import attrs_of, scalar, tensor_type, typed_zeros
 from weft.op.relations import attrs_as, expect_number
 from weft.topi import scan as topi_scan
 from weft.topi import sort as topi_sort
+from weft.topi.sizes import as_size
 from weft.topi.upcast import converted
 
 
@@ -117,7 +119,7 @@ class ArgsortAttrs(SortAttrs):
 
 @dataclass(frozen=True, kw_only=True)
 class TopkAttrs(ArgsortAttrs):
-    k: int = attr(1, "how many", check=lambda n: n >= 0, expected="0 or more")
+    k: KnownDim = attr(1, "how many", check=size_from(0), expected="0 or more")
     is_ascend: bool = attr(False, "select the smallest elements, not the largest")
 
 
@@ -129,7 +131,7 @@ def _sort_relation(ctx: RelationContext) -> bool:
     axis = normalize_axis(ctx, attrs.axis, source.ndim)
     if isinstance(attrs, TopkAttrs):
         size = source.shape[axis]
-        if isinstance(size, int) and attrs.k > size:
+        if not at_least(dim_sub(size, attrs.k), 0):
             ctx.fail("k exceeds the number of elements", arg=0, axis=axis,
                      expected=f"{attrs.k} or more", got=size)
         shape = (*source.shape[:axis], attrs.k, *source.shape[axis + 1:])
@@ -161,7 +163,7 @@ def argsort(x: te.Tensor, attrs: ArgsortAttrs) -> te.Tensor:
 def topk(x: te.Tensor, attrs: TopkAttrs) -> tuple[te.Tensor, te.Tensor]:
     """The k largest (or smallest) elements along an axis, and their indices."""
     axis = attrs.axis % x.ndim
-    position = topi_sort.argsort(x, axis, is_ascend=attrs.is_ascend, count=attrs.k)
+    position = topi_sort.argsort(x, axis, is_ascend=attrs.is_ascend, count=as_size(attrs.k))
     values = topi_sort.at_positions(x, position, axis)  # int64 indices, which do not wrap
     return values, converted(position, attrs.dtype)
 

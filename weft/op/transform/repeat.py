@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
+from weft.ir.attrs import Attrs, attr, sizes_from
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import dim_mul
+from weft.ir.shape import KnownDim, dim_mul
 from weft.ir.traits import COPIES_ELEMENTS
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
-from weft.op.gradients import attrs_of, static_shape
+from weft.op.gradients import attrs_of, known_shape
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -26,13 +26,13 @@ from weft.op.relations import (
 from weft.op.transform.like import zeros_like
 from weft.tir.expr import maximum
 from weft.topi import indexing
+from weft.topi.sizes import as_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
 class TileAttrs(Attrs):
-    reps: tuple[int, ...] = attr(doc="repetitions along each axis, aligned at the last axis",
-                                 check=lambda r: all(n >= 0 for n in r),
-                                 expected="numbers >= 0")
+    reps: tuple[KnownDim, ...] = attr(doc="repetitions along each axis, aligned at the last axis",
+                                      check=sizes_from(0), expected="numbers >= 0")
 
 
 def _tile_relation(ctx: RelationContext) -> bool:
@@ -52,8 +52,9 @@ def _tile_relation(ctx: RelationContext) -> bool:
            traits=COPIES_ELEMENTS)
 def tile(x: te.Tensor, attrs: TileAttrs) -> te.Tensor:
     """``x`` repeated along its axes, and along new leading axes."""
-    lead = max(len(attrs.reps) - x.ndim, 0)
-    times = (1,) * (x.ndim + lead - len(attrs.reps)) + attrs.reps
+    reps = as_sizes(attrs.reps)
+    lead = max(len(reps) - x.ndim, 0)
+    times = (1,) * (x.ndim + lead - len(reps)) + reps
     shape = [n if i < lead else x.shape[i - lead] * n for i, n in enumerate(times)]
     return te.compute(
         shape,
@@ -70,7 +71,7 @@ tile.spec(np.tile, case((2, 3), reps=(2, 1)), case((3,), reps=(2, 2)),
 @tile.gradient
 def _tile_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     """Reshape so that repetitions become separate axes, and sum over these."""
-    shape, reps = static_shape(call.args[0], call), attrs_of(call, TileAttrs).reps
+    shape, reps = known_shape(call.args[0], call), attrs_of(call, TileAttrs).reps
     rank = max(len(shape), len(reps))
     sizes = (1,) * (rank - len(shape)) + shape
     times = (1,) * (rank - len(reps)) + tuple(reps)

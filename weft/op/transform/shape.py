@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
+from weft.ir.attrs import Attrs, attr, sizes_from
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import Dim, Shape, dim_floordiv, dim_mul, dim_product, dims_equal
+from weft.ir.shape import Dim, KnownDim, Shape, dim_floordiv, dim_mul, dim_product, dims_equal
 from weft.ir.traits import COPIES_ELEMENTS, RESHAPE
-from weft.ir.types import TensorType, Type
+from weft.ir.types import TensorType, Type, has_any
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axes
-from weft.op.gradients import attrs_of, static_shape, tensor_type
+from weft.op.gradients import attrs_of, known_shape, tensor_type
 from weft.op.layout_inference import (
     InputLayout,
     LayoutResult,
@@ -27,13 +27,14 @@ from weft.op.layout_inference import (
 from weft.op.relations import attrs_as, expect_min_rank
 from weft.tir.expr import int_value
 from weft.topi import transform
+from weft.topi.sizes import as_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReshapeAttrs(Attrs):
-    newshape: tuple[int, ...] = attr(
+    newshape: tuple[KnownDim, ...] = attr(
         doc="sizes of the result; 0 copies that size of the argument, -1 stands for the rest",
-        check=lambda s: all(d >= -1 for d in s) and s.count(-1) <= 1,
+        check=lambda s: sizes_from(-1)(s) and s.count(-1) <= 1,
         expected="sizes >= 0, 0 to copy, and at most one -1",
     )
     allowzero: bool = attr(False, "treat 0 as a size of zero instead")
@@ -44,7 +45,7 @@ def _reshape_relation(ctx: RelationContext) -> bool:
     if source is None:
         return False
     attrs = attrs_as(ctx, ReshapeAttrs)
-    shape = [_copied(ctx, source, i, d, attrs) for i, d in enumerate(attrs.newshape)]
+    shape: list[Dim] = [_copied(ctx, source, i, d, attrs) for i, d in enumerate(attrs.newshape)]
     if -1 in attrs.newshape:
         hole = attrs.newshape.index(-1)
         shape[hole] = 1
@@ -58,7 +59,7 @@ def _reshape_relation(ctx: RelationContext) -> bool:
 
 
 def _copied(
-    ctx: RelationContext, source: TensorType, axis: int, size: int, attrs: ReshapeAttrs
+    ctx: RelationContext, source: TensorType, axis: int, size: KnownDim, attrs: ReshapeAttrs
 ) -> Dim:
     if size != 0 or attrs.allowzero:
         return size
@@ -89,7 +90,7 @@ def _rest(ctx: RelationContext, source: Shape, known: Shape) -> Dim:
            pattern=OpPattern.INJECTIVE, level=3, traits=RESHAPE)
 def reshape(x: te.Tensor, attrs: ReshapeAttrs) -> te.Tensor:
     """The elements of x in row-major order in another shape."""
-    shape = transform.resolve_shape(x.shape, attrs.newshape, allowzero=attrs.allowzero)
+    shape = transform.resolve_shape(x.shape, as_sizes(attrs.newshape), allowzero=attrs.allowzero)
     return transform.reshape(x, shape)
 
 
@@ -101,6 +102,14 @@ def _reshape_reference(
 
 
 
+@reshape.bind_sizes
+def _reshape_at_sizes(attrs: ReshapeAttrs, result: Type) -> ReshapeAttrs:
+    """The result's shape, because a symbol that becomes 0 neither copies a size nor divides."""
+    if not isinstance(result, TensorType) or has_any(result.shape):
+        return attrs
+    return attrs.replace(newshape=result.shape, allowzero=True)
+
+
 @reshape.layout
 def _reshape_layout(
     attrs: ReshapeAttrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
@@ -109,7 +118,7 @@ def _reshape_layout(
     layout, shape = data_layout(inputs), data_shape(types)
     if layout is None or not keeps_order(layout, shape):
         return None
-    sizes: list[int] = []
+    sizes: list[KnownDim] = []
     for axis, size in enumerate(attrs.newshape):
         if size != 0 or attrs.allowzero:
             sizes.append(size)
@@ -141,7 +150,7 @@ reshape.spec(
 @reshape.gradient
 def _reshape_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     x = call.args[0]
-    return [op.reshape(dy, newshape=static_shape(x, call), allowzero=True)]
+    return [op.reshape(dy, newshape=known_shape(x, call), allowzero=True)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
+from weft.ir.attrs import Attrs, attr, sizes_from
 from weft.ir.dtype import bool_, int64
 from weft.ir.dynamic import Bounds
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import ANY, dim_add
+from weft.ir.shape import ANY, KnownDim, dim_add
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import tensor_type, typed_zeros
@@ -30,12 +30,13 @@ from weft.op.relations import (
     tensors_known,
 )
 from weft.topi import sparse as topi
+from weft.topi.sizes import as_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
 class SparseToDenseAttrs(Attrs):
-    output_shape: tuple[int, ...] = attr(doc="sizes of the dense tensor", expected="sizes >= 0",
-                                         check=lambda s: all(d >= 0 for d in s))
+    output_shape: tuple[KnownDim, ...] = attr(doc="sizes of the dense tensor",
+                                              expected="sizes >= 0", check=sizes_from(0))
 
 
 def _expect_rows(ctx: RelationContext, arg: int, indices: TensorType, rank: int) -> None:
@@ -68,7 +69,7 @@ def sparse_to_dense(
 
     Indices out of range are ignored.
     """
-    return topi.sparse_to_dense(indices, values, default, attrs.output_shape)
+    return topi.sparse_to_dense(indices, values, default, as_sizes(attrs.output_shape))
 
 
 def _sparse_to_dense_reference(

@@ -10,18 +10,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr
+from weft.ir.attrs import Attrs, attr, size_from
 from weft.ir.expr import Call, Expr, Tuple
 from weft.ir.op import OpPattern, case, define_op, get_op
-from weft.ir.shape import Dim, dim_add, dim_floordiv, dim_mul, dim_product, dim_sub
+from weft.ir.shape import Dim, KnownDim, dim_add, dim_floordiv, dim_mul, dim_product, dim_sub
 from weft.ir.traits import COPIES_ELEMENTS
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
-from weft.op.gradients import attrs_of, tensor_type
+from weft.op.gradients import attrs_of, known_shape
 from weft.op.indexing_gradients import gather_gradient
 from weft.op.relations import attrs_as, expect_dim, expect_rank, expect_same_dtype
 from weft.topi import indexing, transform
+from weft.topi.sizes import as_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +76,8 @@ def _stack_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 
 @dataclass(frozen=True, kw_only=True)
 class RepeatAttrs(Attrs):
-    repeats: int = attr(doc="repetitions of each element", check=lambda n: n >= 0,
-                        expected="0 or more")
+    repeats: KnownDim = attr(doc="repetitions of each element", check=size_from(0),
+                             expected="0 or more")
     axis: int | None = attr(None, "axis along which elements are repeated; None for all elements "
                             "in row-major order")
 
@@ -99,7 +100,7 @@ def repeat(x: te.Tensor, attrs: RepeatAttrs) -> te.Tensor:
     """Each element along an axis, repeated in place."""
     if attrs.axis is None:
         x = transform.reshape(x, transform.resolve_shape(x.shape, (-1,)), "flat")
-    return indexing.repeat(x, attrs.repeats, (attrs.axis or 0) % x.ndim)
+    return indexing.repeat(x, as_size(attrs.repeats), (attrs.axis or 0) % x.ndim)
 
 
 repeat.spec(np.repeat, case((2, 3), repeats=2, axis=1), case((2, 3), repeats=3, axis=-2),
@@ -110,7 +111,7 @@ repeat.spec(np.repeat, case((2, 3), repeats=2, axis=1), case((2, 3), repeats=3, 
 @repeat.gradient
 def _repeat_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     """The sum of the gradients of the copies of an element."""
-    attrs, shape = attrs_of(call, RepeatAttrs), tensor_type(call.args[0]).concrete_shape
+    attrs, shape = attrs_of(call, RepeatAttrs), known_shape(call.args[0], call)
     axis = len(shape) if attrs.axis is None else attrs.axis % len(shape) + 1
     copies = (*shape[:axis], attrs.repeats, *shape[axis:])
     return [get_op("sum")(get_op("reshape")(dy, newshape=copies, allowzero=True), axis=axis)]

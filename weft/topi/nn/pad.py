@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from weft import te
 from weft.tir.expr import PrimExpr, all_of, as_prim, if_then_else, maximum, minimum, select
 from weft.topi import elementwise
 
-Pads = Sequence[tuple[int, int]]
+Width: TypeAlias = "PrimExpr | int"
+Pads: TypeAlias = Sequence[tuple[Width, Width]]
 Source = Callable[[PrimExpr, PrimExpr], PrimExpr]
 
 
@@ -17,22 +19,26 @@ def pad(x: te.Tensor, widths: Pads, value: PrimExpr, name: str = "pad") -> te.Te
 
     Unpadded axes are not guarded; returns ``x`` itself if no axis is padded.
     """
-    if not any(before or after for before, after in widths):
+    if not any(_is_padded(before) or _is_padded(after) for before, after in widths):
         return x
 
     def element(*index: PrimExpr) -> PrimExpr:
         inside: list[PrimExpr] = []
         source: list[PrimExpr] = []
         for i, size, (before, after) in zip(index, x.shape, widths, strict=True):
-            if before > 0:
+            if _is_padded(before):
                 inside.append(i >= before)
-            if after > 0:
+            if _is_padded(after):
                 inside.append(i < size + before)
             source.append(i - before)
         # Loop partitioning splits off the interior, whose copy has no guard.
         return if_then_else(te.likely(all_of(*inside)), x[tuple(source)], value)
 
     return te.compute(padded_shape(x, widths), element, name=name, role=te.StageRole.PADDING)
+
+
+def _is_padded(width: Width) -> bool:
+    return not isinstance(width, int) or width > 0
 
 
 def constant_pad(x: te.Tensor, widths: Pads, value: PrimExpr) -> te.Tensor:
@@ -66,10 +72,10 @@ def _from_source(x: te.Tensor, widths: Pads, source: Source) -> te.Tensor:
 
     def element(*index: PrimExpr) -> PrimExpr:
         at = [
-            source(i - before, size) if before or after else i
+            source(i - before, size) if _is_padded(before) or _is_padded(after) else i
             for i, size, (before, after) in zip(index, x.shape, widths, strict=True)
         ]
-        if x.ndim == 0 or not any(widths[last]):
+        if x.ndim == 0 or not any(map(_is_padded, widths[last])):
             return x[tuple(at)]
         # In the interior of a row the source index is affine, so that vectors can copy it.
         before, size = widths[last][0], x.shape[last]
