@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft.ir.symbol import range_of
 from weft.support.errors import LoweringError
 from weft.tir.expr import PrimExpr, as_prim
 from weft.tir.simplify import Analyzer
+from weft.tir.size_text import bind_size
 from weft.tir.visitor import vars_of
 
 
@@ -32,9 +32,7 @@ def size_bounds(size: PrimExpr | int) -> tuple[int | None, int | None]:
         return size, size
     expr, analyzer = as_prim(size), Analyzer()
     for var in sorted(vars_of(expr), key=lambda v: v.name):
-        sizes = range_of(var.name)
-        extent = None if sizes.high is None else sizes.high - sizes.low + 1
-        analyzer.bind(var, sizes.low, extent)
+        bind_size(analyzer, var)
     return analyzer.int_bounds(expr)
 
 
