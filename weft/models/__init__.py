@@ -1,5 +1,9 @@
 """Language models as decoders: programs of the weft IR with key and value caches."""
 
-from weft.models.decoder import Decoder, check_append, check_copy, check_truncate
+from weft.models.architecture import Architecture, Layer, Rotary, Weights
+from weft.models.compiled_decoder import CompiledDecoder
+from weft.models.decoder import Decoder
+from weft.models.transformers import architecture_of, decoder_from_transformers
 
-__all__ = ["Decoder", "check_append", "check_copy", "check_truncate"]
+__all__ = ["Architecture", "CompiledDecoder", "Decoder", "Layer", "Rotary", "Weights",
+           "architecture_of", "decoder_from_transformers"]

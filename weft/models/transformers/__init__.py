@@ -1,0 +1,5 @@
+"""Decoders from models of the transformers library: configuration and weights, without tracing."""
+
+from weft.models.transformers.load import architecture_of, decoder_from_transformers
+
+__all__ = ["architecture_of", "decoder_from_transformers"]
