@@ -14,6 +14,7 @@ import numpy as np
 
 import weft
 from weft.runtime import TensorSpec
+from weft.runtime.sized_module import SizedModule
 from weft.support.config import config
 from weft.support.errors import (
     InternalError,
@@ -30,7 +31,7 @@ EXIT_UNSUPPORTED = 3
 EXIT_INTERNAL = 70
 
 F = TypeVar("F", bound=Callable[..., Any])
-Runnable: TypeAlias = "weft.Executable | weft.CompiledModule"
+Runnable: TypeAlias = "weft.Executable | weft.CompiledModule | SizedModule"
 
 
 def exit_code(error: WeftError) -> int:

@@ -13,6 +13,7 @@ from weft.cli.models import ModelFile
 from weft.cli.output import check_writable, write_text
 from weft.compiler.report.page import html_report
 from weft.compiler.stages import STAGES
+from weft.runtime.sizes import Size
 from weft.support.errors import InvalidInputError
 
 
@@ -60,11 +61,16 @@ def inspect_command(model: str, target: str | None,
     program = module.manifest.vm
     # The virtual machine determines at run time which kernels are called, and how often.
     calls = module.manifest.steps if program is None else program.kernels
-    rows = [(number, call.op, call.implementation, round(call.flops / 1e6, 3))
+    rows = [(number, call.op, call.implementation, _scaled(call.flops, 3))
             for number, call in enumerate(calls)]
     print_table("", ("#", "operators", "implementation", "MFLOP"), rows)
-    click.echo(f"arena {module.manifest.arena_bytes / 1e6:.2f} MB")
+    click.echo(f"arena {_scaled(module.manifest.arena_bytes, 2)} MB")
     click.echo(f"\ndecisions\n{module.as_text('decisions')}")
+
+
+def _scaled(size: Size, digits: int) -> str:
+    """A number in millions; a symbolic one is left to a profile."""
+    return "symbolic" if isinstance(size, str) else f"{size / 1e6:.{digits}f}"
 
 
 def _check_fixed(module: Any) -> None:

@@ -63,6 +63,9 @@ class Backend(abc.ABC, Generic[T]):
     # Temporaries are in the first space of the device. Inputs, outputs and constants are in host
     # memory, which ``load`` or the kernels must make accessible.
     device: ClassVar[Device] = HOST
+    # Whether ``build_main`` computes symbolic sizes. If not, models with dynamic shapes are
+    # compiled once for each set of input shapes.
+    takes_sizes: ClassVar[bool] = False
     memory_spaces: ClassVar[Sequence[MemorySpace]] = (HOST_MEMORY,)
 
     def lower(self, func: PrimFunc, *, insertions: Sequence[TirInsertion] = (),

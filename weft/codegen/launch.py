@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.runtime.device import HOST, Device
-from weft.runtime.manifest import Argument
+from weft.runtime.manifest import Argument, VariantSpec
+from weft.runtime.sizes import Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +35,17 @@ LaunchPath: TypeAlias = "tuple[LaunchGuard | Loop, ...]"
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Run the kernel ``symbol`` on the addresses of ``args``, on a stream of a device."""
+    """Run the kernel ``symbol`` on the addresses of ``args``, on a stream of a device.
+
+    The first of ``variants`` that takes the sizes of the call runs instead.
+    """
 
     symbol: str
     args: tuple[Argument, ...]
     path: LaunchPath = ()
     device: Device = HOST
     stream: int = 0
+    variants: tuple[VariantSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +59,15 @@ class LaunchJump:
 
 @dataclass(frozen=True, slots=True)
 class LaunchProgram:
-    """``jumps`` are in ascending order of ``at``."""
+    """``jumps`` are in ascending order of ``at``.
+
+    ``symbols`` and ``sizes`` are those of the manifest. The main function of a program with symbols
+    finds the address of their values, as int64, behind the pointers to the inputs.
+    """
 
     num_inputs: int
     num_outputs: int
     launches: tuple[Launch, ...]
     jumps: tuple[LaunchJump, ...] = ()
+    symbols: tuple[str, ...] = ()
+    sizes: tuple[Size, ...] = ()

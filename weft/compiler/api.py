@@ -17,12 +17,12 @@ from weft.compiler.dynamic_inputs import (
     manifest_of_onnx,
     manifest_of_program,
 )
-from weft.compiler.dynamic_model import DynamicModel
+from weft.compiler.dynamic_model import CompileAt, DynamicModel
 from weft.compiler.executable import Executable
 from weft.compiler.extensions import Extensions, PassesLike, RulesLike, TirPassesLike
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import count_passes, phases_of, run_pipeline
-from weft.compiler.program.lowering import try_lower_program
+from weft.compiler.program.lowering import lower_program, try_lower_program
 from weft.compiler.program.model_code import ModelCode, build_model
 from weft.compiler.sources import (
     ModelLike,
@@ -35,12 +35,13 @@ from weft.compiler.sources import (
 from weft.compiler.stages import Stages
 from weft.compiler.vm.build import build_vm_model
 from weft.ir.module import IRModule
+from weft.runtime.artifact import check_machine
 from weft.runtime.manifest import Manifest
 from weft.strategy.records import active_records
 from weft.support import progress, trace
 from weft.support.cache import open_cache
 from weft.support.config import config
-from weft.support.errors import InternalError, UnsupportedModelError
+from weft.support.errors import ArtifactError, InternalError, UnsupportedModelError, WeftError
 from weft.support.log import Level, debug, enabled
 from weft.support.plugins import load_plugins
 from weft.target import Target
@@ -105,7 +106,7 @@ def compile(
         source = prepare(model, example_inputs, inputs)
         threads: int | None = config.override("threads") if "threads" in knobs else None
         made = manifest_of_program(source, options) or _compile(source, options)
-        if isinstance(made, ModelCode):
+        if isinstance(made, ModelCode) and not made.manifest.symbols:
             return _opened(made, Stages(source, options), threads)
         check_file = unchanged_file(source)
 
@@ -118,7 +119,20 @@ def compile(
                                         got=code.signature())
                 return _opened(code, Stages(source, fixed), threads)
 
-        return DynamicModel(replace(made, threads=threads), Stages(source, options), compile_at)
+        return _dynamic(made, Stages(source, options), threads, compile_at)
+
+
+def _dynamic(made: ModelCode | Manifest, stages: Stages, threads: int | None,
+             compile_at: CompileAt) -> DynamicModel | ForeignModel:
+    """The executable of a model with dynamic shapes, from its general program or signature."""
+    if isinstance(made, Manifest):
+        return DynamicModel(replace(made, threads=threads), stages, compile_at)
+    code = replace(made, manifest=replace(made.manifest, threads=threads))
+    try:
+        check_machine(code.manifest.target)
+    except ArtifactError as reason:
+        return ForeignModel(code, stages, reason)
+    return DynamicModel(code.manifest, stages, compile_at, code)
 
 
 def _opened(code: ModelCode, stages: Stages, threads: int | None) -> CompiledModel | ForeignModel:
@@ -163,13 +177,41 @@ def _compile_cached(model: Source, options: CompileOptions) -> ModelCode | Manif
     if isinstance(mod, Manifest):
         return mod
     if has_dynamic_inputs(mod):
-        return manifest_of_module(mod, options)
-    with progress.task("optimising the graph", count_passes(options)) as task:
-        mod = run_pipeline(mod, options, task=task)
-    with trace.span("lower program"):
-        program = try_lower_program(mod)
-    code = build_vm_model(mod, options) if program is None else build_model(program, options)
+        try:
+            code = _general_code(mod, options)
+        except WeftError as error:
+            debug(Level.CACHE, "compiler", f"not compiled for all sizes: {error}")
+            return manifest_of_module(mod, options)
+    else:
+        code = _fixed_code(mod, options)
     is_current = active_records().digest == options.records  # not if tuning ran meanwhile
     if cache is not None and key is not None and is_current:
         cache.put(key, *code.to_parts())
     return code
+
+
+def _general_code(mod: IRModule, options: CompileOptions) -> ModelCode:
+    """The program for all sizes of a module with symbolic inputs.
+
+    Raises ``WeftError`` where a size is not determined by the inputs, or an operator needs numbers.
+    """
+    if not config.symbolic_sizes:
+        raise UnsupportedModelError("WEFT_SYMBOLIC_SIZES=0 asks for programs of fixed sizes")
+    if not backend_of(options.target).takes_sizes:
+        raise UnsupportedModelError(f"kernels of {options.target.kind} targets need fixed sizes")
+    if options.codegens:
+        raise UnsupportedModelError("external code generators take regions of fixed sizes")
+    mod = run_pipeline(mod, options)
+    program = lower_program(mod)
+    code = build_model(program, options)
+    if code.callbacks:
+        raise UnsupportedModelError("functions of Python need fixed sizes")
+    return code
+
+
+def _fixed_code(mod: IRModule, options: CompileOptions) -> ModelCode:
+    with progress.task("optimising the graph", count_passes(options)) as task:
+        mod = run_pipeline(mod, options, task=task)
+    with trace.span("lower program"):
+        program = try_lower_program(mod)
+    return build_vm_model(mod, options) if program is None else build_model(program, options)

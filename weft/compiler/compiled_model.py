@@ -23,6 +23,7 @@ from weft.runtime import CompiledModule, Manifest, TensorSpec
 from weft.runtime.artifact import check_machine, module_class
 from weft.runtime.library import Library
 from weft.runtime.profile import Profile
+from weft.runtime.sized_module import SizedModule
 from weft.runtime.step_module import StepModule
 from weft.runtime.vm.module import VmModule
 from weft.support.errors import ArtifactError, OptionError, TargetError
@@ -166,7 +167,8 @@ class PythonCallingStepModel(_CallsPython, StepModel):
 
 
 # By the class that runs the program: the model, and the model that calls Python functions.
-_MODELS: dict[type[CompiledModule], tuple[type[CompiledModel], type[CompiledModel]]] = {
+_MODELS: dict[type[CompiledModule | SizedModule],
+              tuple[type[CompiledModel], type[CompiledModel]]] = {
     CompiledModule: (CompiledModel, PythonCallingModel),
     StepModule: (StepModel, PythonCallingStepModel),
     VmModule: (VmModel, PythonCallingVmModel),

@@ -1,12 +1,14 @@
-"""Models with dynamic shapes: one program of fixed shapes per set of input shapes.
+"""Models with dynamic shapes.
 
-Layouts, tiles, the memory plan and the native main all need fixed shapes to be fast. So a model
-whose inputs have dynamic shapes is compiled as a whole at the first call with each set of input
-shapes, and the program is cached for later calls.
+Most have one general program, whose kernels take the sizes at run time. A model that cannot be
+compiled so (a size that only data determines, an operator that needs numbers) is compiled as a
+whole at the first call with each set of input shapes, and the program is cached for later calls.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,15 +17,19 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
+from weft.codegen import backend_of
 from weft.compiler.compiled_model import Compiled
 from weft.compiler.executable import Executable
+from weft.compiler.extensions import Extensions
 from weft.compiler.options import CompileOptions
+from weft.compiler.program.model_code import ModelCode
 from weft.compiler.stages import Stages
-from weft.runtime import Manifest, TensorSpec
+from weft.runtime import CompiledModule, Manifest, TensorSpec
 from weft.runtime.buffers import BoundCall
 from weft.runtime.ndarray import to_numpy
 from weft.runtime.profile import Profile
 from weft.runtime.signature import Signature
+from weft.runtime.sized_module import SizedModule, shape_of
 from weft.runtime.vm.module import with_sizes
 from weft.support.config import config
 from weft.support.errors import ArtifactError, InvalidInputError
@@ -33,13 +39,22 @@ CompileAt: TypeAlias = "Callable[[CompileOptions], Executable]"
 
 
 class DynamicModel(Compiled):
-    """An executable that compiles at the first call with each set of input shapes.
+    """An executable for all sizes of the symbolic dimensions of its inputs.
 
-    Several threads may call it at once. It keeps the ``WEFT_DYNAMIC_PROGRAMS`` programs used last.
+    ``general`` is its program for all sizes. Without one, the model compiles at the first call with
+    each set of input shapes, and keeps the ``WEFT_DYNAMIC_PROGRAMS`` programs used last; ``reason``
+    says why. Several threads may call it at once.
     """
 
-    def __init__(self, manifest: Manifest, stages: Stages, compile_at: CompileAt) -> None:
+    def __init__(self, manifest: Manifest, stages: Stages, compile_at: CompileAt,
+                 code: ModelCode | None = None, reason: str | None = None) -> None:
         self.manifest = manifest
+        self.reason = reason
+        if code is not None:
+            self._code = code
+        self.general = None if code is None else SizedModule(
+            manifest, backend_of(stages.options.target).load(code.objects, stages.options.target),
+            code.constants)
         self._stages = stages
         self._compile_at = compile_at
         self._signature = Signature(manifest)
@@ -72,6 +87,8 @@ class DynamicModel(Compiled):
         """
         if out is not None and self._signature.takes("out"):
             kwargs, out = {**kwargs, "out": out}, None
+        if self.general is not None:
+            return self.general(*args, out=out, **kwargs)
         values = self._signature.bind(args, kwargs)
         return self._program_for(values)(*values, out=out)
 
@@ -113,21 +130,41 @@ class DynamicModel(Compiled):
         return self._program(tuple(_fixed(spec, inputs.get(spec.name, spec.shape), sizes)
                                    for spec in self.inputs))
 
-    def export(self, path: object, *, kind: str = "weft") -> None:  # noqa: ARG002
-        """Raises ``ArtifactError``: artifacts contain no compiler. Export ``at(...)`` instead."""
+    def export(self, path: str | os.PathLike[str], *, kind: str = "weft") -> None:
+        """Write the general program as an artifact that runs at all sizes.
+
+        Raises ``ArtifactError`` for a model without one, besides what other executables raise.
+        """
+        if self.general is not None:
+            super().export(path, kind=kind)
+            return
         raise ArtifactError(
             "a model with dynamic shapes cannot be exported: artifacts contain no compiler",
             where=path, got=self.manifest.signature(),
+            notes=[] if self.reason is None else [f"not compiled for all sizes: {self.reason}"],
             help='give all sizes, as in weft.compile(model, inputs={"x": (1, 3, 224, 224)}), '
                  'or export model.at({"x": (1, 3, 224, 224)})',
         )
 
-    def __repr__(self) -> str:
-        return (f"<{type(self).__name__} {self.manifest.signature()}, "
-                f"programs for {len(self._programs)} sizes>")
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the general program; the copy compiles for no further shapes.
 
-    def _program_for(self, values: Sequence[Any]) -> Executable:
-        shapes = tuple([_shape_of(value) for value in values])
+        Raises ``ArtifactError`` for a model without one.
+        """
+        if self.general is None:
+            return super().__reduce__()
+        options = dataclasses.replace(self.options, extensions=Extensions(), records_file=None)
+        return _unpickled, (b"".join(map(bytes, self._code.to_parts())), options)
+
+    def __repr__(self) -> str:
+        kind = "for all sizes" if self.general is not None else (
+            f"programs for {len(self._programs)} sizes")
+        return f"<{type(self).__name__} {self.manifest.signature()}, {kind}>"
+
+    def _program_for(self, values: Sequence[Any]) -> Executable | CompiledModule:
+        if self.general is not None:
+            return self.general.module_for(values)
+        shapes = tuple([shape_of(value) for value in values])
         found = self._find(shapes)
         if found is not None:
             return found
@@ -157,6 +194,16 @@ class DynamicModel(Compiled):
             return made
 
 
+def _unpickled(payload: bytes, options: CompileOptions) -> DynamicModel:
+    code = ModelCode.from_payload(memoryview(payload))
+
+    def compile_at(_: CompileOptions) -> NoReturn:
+        raise ArtifactError("an unpickled model cannot be compiled for other shapes",
+                            help="use at() in the process that compiled it")
+
+    return DynamicModel(code.manifest, Stages(None, options), compile_at, code)
+
+
 def _fixed(spec: TensorSpec, shape: Sequence[Any], sizes: dict[str, int]) -> tuple[int, ...]:
     """``shape`` checked against an input; ``sizes`` are the dimensions known so far, by name."""
     def refuse(what: str, help: str | None = None) -> NoReturn:
@@ -179,9 +226,3 @@ def _fixed(spec: TensorSpec, shape: Sequence[Any], sizes: dict[str, int]) -> tup
                 and sizes.setdefault(declared, int(size)) != size:
             refuse(f"cannot have size {size} (axis {axis}): {declared} is {sizes[declared]}")
     return tuple(map(int, given))
-
-
-def _shape_of(value: Any) -> tuple[int, ...]:
-    if type(value) is np.ndarray:
-        return value.shape
-    return tuple(map(int, value.shape)) if hasattr(value, "shape") else np.shape(value)

@@ -31,6 +31,10 @@ def export_c(path: str | os.PathLike[str], manifest: Manifest, objects: Sequence
             got=manifest.signature(),
             help="programs with closures, data types, recursion or dynamic shapes need weft.load",
         )
+    if manifest.symbols:
+        raise ArtifactError("a C artifact of a program with symbolic sizes is not supported yet",
+                            got=manifest.signature(),
+                            help='give all sizes: inputs={"x": (1, 3, 224, 224)}')
     folder = Path(path)
     name = _identifier(folder.name)
     weights = np.ascontiguousarray(constants).view(np.uint8).data

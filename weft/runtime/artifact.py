@@ -26,6 +26,7 @@ from weft.runtime.cpu import host_features, machine, system
 from weft.runtime.library import LOADERS
 from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TargetSpec
 from weft.runtime.module import CompiledModule
+from weft.runtime.sized_module import SizedModule
 from weft.runtime.step_module import StepModule
 from weft.runtime.threads import checked_count
 from weft.runtime.vm.module import VmModule
@@ -34,7 +35,7 @@ from weft.support.errors import ArtifactError
 
 
 def load(path: str | os.PathLike[str], *, map_constants: bool = True,
-         threads: int | None = None) -> CompiledModule:
+         threads: int | None = None) -> CompiledModule | SizedModule:
     """The module that an artifact holds; no compiler is imported.
 
     Weights are mapped from the file, so that processes share them: replace the file as a whole
@@ -62,7 +63,8 @@ def load(path: str | os.PathLike[str], *, map_constants: bool = True,
                             help=error.help) from None
 
 
-def _load(path: Path, *, map_constants: bool, threads: int | None) -> CompiledModule:
+def _load(path: Path, *, map_constants: bool, threads: int | None
+          ) -> CompiledModule | SizedModule:
     data = _map_file(path)
     with path.open("rb") as file:
         extents = locate_members(file, len(data))
@@ -87,10 +89,14 @@ def _load(path: Path, *, map_constants: bool, threads: int | None) -> CompiledMo
     return module_class(manifest)(manifest, library, constants)
 
 
-def module_class(manifest: Manifest) -> type[CompiledModule]:
-    """How a program runs: on the virtual machine, by ``weft_main``, or step by step."""
+def module_class(manifest: Manifest) -> type[CompiledModule | SizedModule]:
+    """How a program runs: on the virtual machine, by ``weft_main`` at fixed or at all sizes, or
+    step by step.
+    """
     if manifest.vm is not None:
         return VmModule
+    if manifest.symbols:
+        return SizedModule
     return CompiledModule if manifest.launched_by == MAIN_SYMBOL else StepModule
 
 

@@ -4,35 +4,57 @@ from __future__ import annotations
 
 import ctypes
 
-from weft.runtime.arena import AlignedBlock, address_of
+import numpy as np
+
+from weft.runtime.arena import address_of
+from weft.runtime.arena_pool import ArenaPool
+from weft.runtime.call_sizes import CallSizes
 from weft.runtime.library import Block, Library
 from weft.runtime.manifest import Argument, Manifest
 
 
 class Frame:
-    """An arena with arrays of input and output pointers; used by one call at a time."""
+    """Arrays of input and output pointers, with an arena between ``acquire`` and ``release``.
 
-    __slots__ = ("arena", "arenas", "inputs", "inputs_address", "outputs", "outputs_address")
+    It is used by one call at a time. A program with symbols finds their values through one more
+    entry of the inputs.
+    """
 
-    def __init__(self, manifest: Manifest, library: Library) -> None:
-        self.arena = AlignedBlock(manifest.arena_bytes)
+    __slots__ = ("_pool", "arena", "arenas", "inputs", "inputs_address", "outputs",
+                 "outputs_address", "sizes")
+
+    def __init__(self, manifest: Manifest, library: Library, pool: ArenaPool,
+                 sizes: CallSizes) -> None:
+        self._pool = pool
+        self.sizes = sizes
+        self.arena = 0
         self.arenas: dict[str, Block] = {
             arena.space: library.allocate(arena.nbytes, arena.device, arena.alignment)
             for arena in manifest.arenas}
-        self.inputs = (ctypes.c_void_p * max(1, len(manifest.inputs)))()
+        self.inputs = (ctypes.c_void_p * (len(manifest.inputs) + 1))()
         self.outputs = (ctypes.c_void_p * max(1, len(manifest.outputs)))()
+        self.inputs[len(manifest.inputs)] = sizes.address
         self.inputs_address = ctypes.addressof(self.inputs)
         self.outputs_address = ctypes.addressof(self.outputs)
 
-    def point_at(self, inputs: list, outputs: list) -> None:
+    def acquire(self) -> None:
+        """Take an arena; may raise ``MemoryError``."""
+        self.arena = self._pool.take(self.sizes.arena_bytes)
+
+    def release(self) -> None:
+        """Give the arena back."""
+        self._pool.give_back(self.arena)
+        self.arena = 0
+
+    def point_at(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> None:
         """Set the pointers to these arrays, which the caller keeps alive during the call."""
         for number, array in enumerate(inputs):
             self.inputs[number] = address_of(array)
         for number, array in enumerate(outputs):
             self.outputs[number] = address_of(array)
 
-    def pointer(self, argument: Argument, constants: int) -> int:
-        """The address of a kernel argument; ``constants`` is that of the constant data."""
+    def value(self, argument: Argument, constants: int) -> int:
+        """A kernel argument: an address or a size; ``constants`` is that of the constant data."""
         kind, value = argument
         if kind == "input":
             return self.inputs[value] or 0
@@ -40,4 +62,8 @@ class Frame:
             return self.outputs[value] or 0
         if kind == "const":
             return constants + value
-        return (self.arena if kind == "arena" else self.arenas[kind]).address + value
+        if kind == "size":
+            return self.sizes.table[value]
+        if kind == "slot":
+            return self.arena + self.sizes.table[value]
+        return (self.arena if kind == "arena" else self.arenas[kind].address) + value

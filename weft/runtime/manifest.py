@@ -19,6 +19,7 @@ import numpy as np
 
 from weft.runtime.device import HOST, Device
 from weft.runtime.dtypes import numpy_dtype
+from weft.runtime.sizes import Size, names_in, parsed
 from weft.runtime.thread_pool import MAX_THREADS
 from weft.runtime.vm.plain import from_plain, to_plain
 from weft.runtime.vm.program import VmProgram
@@ -28,8 +29,9 @@ FORMAT_VERSION = 2
 MAIN_SYMBOL = "weft_main"
 
 # An argument of a kernel: ("input", number), ("output", number), ("const", byte offset), ("arena",
-# byte offset), or (the space of another arena, byte offset in it).
-ARGUMENT_KINDS = ("input", "output", "const", "arena")
+# byte offset), or (the space of another arena, byte offset in it). Programs with symbols also have
+# ("slot", n), the arena at the byte offset ``sizes[n]``, and the integer ("size", n), ``sizes[n]``.
+ARGUMENT_KINDS = ("input", "output", "const", "arena", "slot", "size")
 Argument = tuple[str, int]
 # The boolean scalar of a branch, and its value if the branch is taken.
 Condition = tuple[Argument, bool]
@@ -67,6 +69,44 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class SymbolSpec:
+    """A symbolic size of a program, its range, and the input axis that determines it.
+
+    The axis has ``scale * symbol + offset`` elements. The symbol is a multiple of ``multiple``.
+    """
+
+    name: str
+    input: int
+    axis: int
+    low: int = 0
+    high: int | None = None
+    multiple: int = 1
+    scale: int = 1
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class VariantSpec:
+    """A kernel that runs instead of the general one if a symbol is in a range.
+
+    ``symbol`` is the number of the symbol. ``args`` are all arguments of the kernel.
+    """
+
+    kernel: str
+    args: tuple[Argument, ...]
+    symbol: int
+    low: int
+    high: int | None
+    multiple: int = 1
+    implementation: str = ""
+
+    def takes(self, size: int) -> bool:
+        """Whether the variant runs where the symbol is ``size``."""
+        return (self.low <= size and (self.high is None or size <= self.high)
+                and size % self.multiple == 0)
+
+
+@dataclass(frozen=True, slots=True)
 class ConstantSpec:
     """A constant: its byte offset in the block of constants, dtype and shape."""
 
@@ -84,18 +124,20 @@ class KernelCall:
     """One kernel call of a program, made only if the scalar of every guard is as expected.
 
     ``op`` is the text of the operators fused into the kernel; ``flops`` and ``bytes_moved`` are
-    of one call. The kernel runs on a stream of ``device``.
+    of one call. The kernel runs on a stream of ``device``. The first of ``variants`` that takes the
+    sizes of a call runs instead.
     """
 
     symbol: str
     args: tuple[Argument, ...]
     implementation: str = ""
     op: str = ""
-    flops: int = 0
-    bytes_moved: int = 0
+    flops: Size = 0
+    bytes_moved: Size = 0
     guards: tuple[Condition, ...] = ()
     device: Device = HOST
     stream: int = 0
+    variants: tuple[VariantSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +185,16 @@ class Manifest:
     ``launched_by`` is one of ``LAUNCHERS``. ``arena_bytes`` is the size of the arena in host
     memory, ``arenas`` are the others. ``threads`` is the number of threads that calls use;
     ``None``: the number that is set for the process.
+
+    ``symbols`` are the symbolic sizes of a program that runs at all sizes, and ``sizes`` what
+    follows from them: each entry is a size over the symbols and over earlier entries, which are
+    named ``_0``, ``_1``, ... in it. Shapes, work and memory may then be sizes, too.
     """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     target: TargetSpec
-    arena_bytes: int
+    arena_bytes: Size
     constants_bytes: int
     steps: tuple[KernelCall, ...] = ()
     jumps: tuple[BackJump, ...] = ()
@@ -161,15 +207,18 @@ class Manifest:
     threads: int | None = None
     launched_by: str = MAIN_SYMBOL
     arenas: tuple[ArenaSpec, ...] = ()
+    symbols: tuple[SymbolSpec, ...] = ()
+    sizes: tuple[Size, ...] = ()
 
     def to_json(self) -> str:
         """Equal manifests give equal text; optional fields are left out at their default."""
         plain = asdict(replace(self, vm=None))
         del plain["vm"]
-        _drop_defaults(plain, {"threads": None, "launched_by": MAIN_SYMBOL, "arenas": ()})
+        _drop_defaults(plain, {"threads": None, "launched_by": MAIN_SYMBOL, "arenas": (),
+                               "symbols": (), "sizes": ()})
         _drop_defaults(plain["target"], {"kind": "cpu"})
         for step in plain["steps"]:
-            _drop_defaults(step, {"device": asdict(HOST), "stream": 0})
+            _drop_defaults(step, {"device": asdict(HOST), "stream": 0, "variants": ()})
         text = json.dumps(plain, indent=1, sort_keys=True)
         if self.vm is None:
             return text
@@ -205,18 +254,22 @@ def check_manifest(manifest: Manifest) -> None:
 
     The names of the arenas must differ from each other and from ``ARGUMENT_KINDS``.
     """
-    sizes = (manifest.arena_bytes, manifest.constants_bytes)
+    arena = manifest.arena_bytes if isinstance(manifest.arena_bytes, int) else 0
+    sizes = (arena, manifest.constants_bytes)
     if min(sizes) < 0 or max(sizes) >= 1 << 48:
         raise ArtifactError("a damaged manifest", where="sizes of arena and constants", got=sizes)
+    _check_symbols(manifest)
     kinds = (*ARGUMENT_KINDS, *(arena.space for arena in manifest.arenas))
     if len(set(kinds)) < len(kinds):
         raise ArtifactError("a damaged manifest", where="names of arenas",
                             got=", ".join(arena.space for arena in manifest.arenas))
     limits = {"input": len(manifest.inputs), "output": len(manifest.outputs),
-              "const": manifest.constants_bytes + 1, "arena": manifest.arena_bytes + 1,
+              "const": manifest.constants_bytes + 1, "arena": arena + 1,
+              "slot": len(manifest.sizes), "size": len(manifest.sizes),
               **{arena.space: arena.nbytes + 1 for arena in manifest.arenas}}
     for step in manifest.steps:
-        for kind, value in (*step.args, *(condition for condition, _ in step.guards)):
+        variants = (argument for variant in step.variants for argument in variant.args)
+        for kind, value in (*step.args, *(condition for condition, _ in step.guards), *variants):
             if not 0 <= value < limits.get(kind, 0):
                 raise ArtifactError("a damaged manifest", where=f"arguments of {step.symbol}",
                                     got=f"{kind} {value}")
@@ -237,6 +290,25 @@ def check_manifest(manifest: Manifest) -> None:
                             expected=f"1 to {MAX_THREADS}")
 
 
+def _check_symbols(manifest: Manifest) -> None:
+    """Raise ``ArtifactError`` for sizes over unknown symbols, and symbols without an input."""
+    known = {symbol.name for symbol in manifest.symbols}
+    for symbol in manifest.symbols:
+        inputs = manifest.inputs[symbol.input : symbol.input + 1]
+        if not inputs or symbol.axis >= len(inputs[0].shape) or symbol.scale < 1 \
+                or symbol.multiple < 1:
+            raise ArtifactError("a damaged manifest", where=f"symbol {symbol.name}", got=symbol)
+    if manifest.vm is None:
+        for number, size in enumerate(manifest.sizes):
+            earlier = {f"_{n}" for n in range(number)}
+            unknown = names_in(size) - known - earlier
+            if unknown:
+                raise ArtifactError("a damaged manifest", where="sizes", got=", ".join(unknown))
+    if any(not 0 <= variant.symbol < len(manifest.symbols) or variant.multiple < 1
+           for step in manifest.steps for variant in step.variants):
+        raise ArtifactError("a damaged manifest", where="variants of kernels")
+
+
 def _drop_defaults(plain: dict[str, Any], defaults: Mapping[str, Any]) -> None:
     for key, default in defaults.items():
         if plain[key] == default:
@@ -252,7 +324,7 @@ def _manifest(plain: Mapping[str, Any]) -> Manifest:
         target=TargetSpec(_text(target["triple"]), _text(target["cpu"]),
                           tuple(_text(name) for name in target["features"]),
                           _text(target.get("kind", "cpu"))),
-        arena_bytes=_whole(plain["arena_bytes"]),
+        arena_bytes=_size(plain["arena_bytes"]),
         constants_bytes=_whole(plain["constants_bytes"]),
         steps=tuple(_step(s, spaces) for s in plain["steps"]),
         jumps=tuple(BackJump(_whole(j["at"]), _whole(j["to"]), _conditions(j["guards"], spaces))
@@ -267,6 +339,9 @@ def _manifest(plain: Mapping[str, Any]) -> Manifest:
         launched_by=_text(plain.get("launched_by", MAIN_SYMBOL)),
         arenas=tuple(ArenaSpec(_text(a["space"]), _whole(a["nbytes"]), _device(a["device"]),
                                _whole(a["alignment"])) for a in plain.get("arenas", ())),
+        symbols=tuple(SymbolSpec(_text(s["name"]), **_wholes(s, "name"))
+                      for s in plain.get("symbols", ())),
+        sizes=tuple(map(_size, plain.get("sizes", ()))),
     )
 
 
@@ -278,10 +353,23 @@ def _tensor(plain: Mapping[str, Any]) -> TensorSpec:
 def _step(plain: Mapping[str, Any], spaces: Sequence[str]) -> KernelCall:
     args = tuple((_kind(kind, spaces), _whole(value)) for kind, value in plain["args"])
     return KernelCall(_text(plain["symbol"]), args, _text(plain["implementation"]),
-                      _text(plain["op"]), _whole(plain["flops"]), _whole(plain["bytes_moved"]),
+                      _text(plain["op"]), _size(plain["flops"]), _size(plain["bytes_moved"]),
                       _conditions(plain.get("guards", ()), spaces),
                       _device(plain["device"]) if "device" in plain else HOST,
-                      _whole(plain.get("stream", 0)))
+                      _whole(plain.get("stream", 0)),
+                      tuple(_variant(v, spaces) for v in plain.get("variants", ())))
+
+
+def _variant(plain: Mapping[str, Any], spaces: Sequence[str]) -> VariantSpec:
+    args = tuple((_kind(kind, spaces), _whole(value)) for kind, value in plain["args"])
+    return VariantSpec(_text(plain["kernel"]), args, implementation=_text(plain["implementation"]),
+                       **_wholes(plain, "kernel", "args", "implementation"))
+
+
+def _wholes(plain: Mapping[str, Any], *others: str) -> dict[str, Any]:
+    """The fields of a record that are whole numbers, or ``None`` for an end that is open."""
+    return {key: None if key == "high" and value is None else _signed(value)
+            for key, value in plain.items() if key not in others}
 
 
 def _device(plain: Mapping[str, Any]) -> Device:
@@ -297,6 +385,20 @@ def _kind(value: object, spaces: Sequence[str]) -> str:
     if value not in ARGUMENT_KINDS and value not in spaces:
         raise ValueError(f"unknown kind of argument {value!r}")
     return str(value)
+
+
+def _size(value: object) -> Size:
+    """A whole number, or a text over symbols, which is checked."""
+    if isinstance(value, str):
+        parsed(value)
+        return value
+    return _whole(value)
+
+
+def _signed(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is not an integer")
+    return value
 
 
 def _text(value: object) -> str:

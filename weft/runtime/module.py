@@ -11,6 +11,7 @@ import numpy as np
 
 from weft.runtime import threads
 from weft.runtime.arena import AlignedBlock, Pool, address_of, aligned_bytes
+from weft.runtime.arena_pool import ArenaPool
 from weft.runtime.buffers import (
     BoundCall,
     check_apart,
@@ -18,9 +19,10 @@ from weft.runtime.buffers import (
     given_outputs,
     output_buffer,
 )
+from weft.runtime.call_sizes import CallSizes, fixed_sizes, steps_at
 from weft.runtime.frame import Frame
 from weft.runtime.library import Kernel, Library, NativeLibrary, function
-from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TensorSpec
+from weft.runtime.manifest import MAIN_SYMBOL, KernelCall, Manifest, TensorSpec
 from weft.runtime.ndarray import to_numpy
 from weft.runtime.outputs import output_maker
 from weft.runtime.profile import Profile, Stepper, profile_module, report_kernels
@@ -41,11 +43,15 @@ class CompiledModule:
     dtypes (see ``weft.runtime.ndarray.to_numpy``), results are new NumPy arrays.
 
     ``constants`` are the bytes that the manifest's constant offsets point into; memory aligned to
-    64 bytes is used directly, other memory is copied.
+    64 bytes is used directly, other memory is copied. ``sizes`` are those of a program with
+    symbols, which shares ``arenas`` with the modules of other sizes (``SizedModule``).
     """
 
     def __init__(self, manifest: Manifest, library: Library,
-                 constants: bytes | memoryview | np.ndarray | AlignedBlock) -> None:
+                 constants: bytes | memoryview | np.ndarray | AlignedBlock,
+                 sizes: CallSizes | None = None, arenas: ArenaPool | None = None) -> None:
+        self._sizes = fixed_sizes(manifest) if sizes is None else sizes
+        self._arenas = ArenaPool() if arenas is None else arenas
         self.manifest = manifest
         self.library = library
         self._constants = aligned_bytes(constants)
@@ -66,21 +72,23 @@ class CompiledModule:
             raise InternalError("a program in machine code needs a library with addresses",
                                 got=type(library).__name__)
         self._constants_address = address_of(self._constants)
-        self._makers = [output_maker(s.concrete_shape, s.numpy_dtype) for s in manifest.outputs]
+        self._makers = [output_maker(s.concrete_shape, s.numpy_dtype)
+                        for s in self._sizes.outputs]
         self._main = function(library, MAIN_SYMBOL, ctypes.c_int32, *[_POINTER] * 4)
-        self._frames: Pool[Frame] = Pool(functools.partial(Frame, manifest, library))
-        self._call = python_call(manifest, library, self._constants, self._makers)
+        self._frames = self._frame_pool()
+        self._call = python_call(manifest, self._sizes, library, self._constants, self._makers,
+                                 self._arenas)
         self._quick = _declines if self._call is None else self._call.quick
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Name, dtype and shape of every input."""
-        return self.manifest.inputs
+        return self._sizes.inputs
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Name, dtype and shape of every output."""
-        return self.manifest.outputs
+        return self._sizes.outputs
 
     @property
     def threads(self) -> int | None:
@@ -122,10 +130,12 @@ class CompiledModule:
         """A function that runs the program on these buffers, one call at a time."""
         if self._watched:
             return functools.partial(self._execute, arrays, outputs)
-        frame = Frame(self.manifest, self.library)
+        # The arena is freed with the bound call.
+        frame = Frame(self.manifest, self.library, ArenaPool(), self._sizes)
+        frame.acquire()
         frame.point_at(arrays, outputs)
         addresses = (frame.inputs_address, frame.outputs_address, self._constants_address,
-                     frame.arena.address)
+                     frame.arena)
         return functools.partial(self._run_at, addresses, (frame, arrays, outputs))
 
     def _run_at(self, addresses: tuple[int, ...], _kept: object) -> None:
@@ -206,21 +216,28 @@ class CompiledModule:
 
     def _arrays(self, values: Sequence[Any]) -> list[np.ndarray]:
         return [to_numpy(value, spec)
-                for value, spec in zip(values, self.manifest.inputs, strict=True)]
+                for value, spec in zip(values, self._sizes.inputs, strict=True)]
 
     def _run_main(self, inputs: list[np.ndarray], given: Sequence[np.ndarray] | None = None
                   ) -> list[np.ndarray]:
         """Call ``weft_main`` through ctypes: into given memory, or without ``PythonCall``."""
         outputs = self._made_outputs() if given is None else list(given)
         frame = self._frames.take()
+        frame.acquire()
         try:
             frame.point_at(inputs, outputs)
             status = self._main(frame.inputs_address, frame.outputs_address,
-                                self._constants_address, frame.arena.address)
+                                self._constants_address, frame.arena)
         finally:
+            frame.release()
             self._frames.give_back(frame)
         _check_status(status)
         return outputs
+
+    def _frame_pool(self) -> Pool[Frame]:
+        # Not a bound method, which would keep the module alive until cycles are collected.
+        return Pool(functools.partial(Frame, self.manifest, self.library, self._arenas,
+                                      self._sizes))
 
     def _made_outputs(self) -> list[np.ndarray]:
         return [make() for make in self._makers]
@@ -234,14 +251,19 @@ class CompiledModule:
         return outputs
 
     def _stepper(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> Stepper:
-        return Stepper(self.manifest, self._functions, self._constants_address, self._frames,
-                       inputs, outputs, self.library)
+        return Stepper(self.manifest, self._steps, self._functions, self._constants_address,
+                       self._frames, inputs, outputs, self.library)
+
+    @functools.cached_property
+    def _steps(self) -> tuple[KernelCall, ...]:
+        """The kernel calls at the sizes of this module."""
+        return steps_at(self.manifest, self._sizes)
 
     @functools.cached_property
     def _functions(self) -> list[Kernel]:
         """The kernel of every step."""
         return [self.library.kernel(step.symbol, len(step.args), step.device, step.stream)
-                for step in self.manifest.steps]
+                for step in self._steps]
 
     def _apply_threads(self) -> None:
         self._threading.apply(threads.num_threads(self.manifest.threads))

@@ -25,6 +25,7 @@ from weft.runtime.frame import Frame
 from weft.runtime.library import Library
 from weft.runtime.manifest import Condition, KernelCall, Manifest
 from weft.runtime.peak import measure_fma_peak
+from weft.runtime.sizes import evaluate
 from weft.runtime.table import render_table
 from weft.support import trace
 from weft.support.errors import OptionError
@@ -33,7 +34,7 @@ from weft.support.log import Level, debug
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """One kernel call: its duration and its start, in seconds.
+    """One kernel call: its duration and its start, in seconds, and its work.
 
     In a profile these are the best duration, and the start if every call took its best.
     """
@@ -41,6 +42,16 @@ class StepTime:
     call: KernelCall
     start: float
     seconds: float
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of the call."""
+        return evaluate(self.call.flops, {})
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes that the call reads and writes."""
+        return evaluate(self.call.bytes_moved, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +140,12 @@ class Profile:
 class Stepper:
     """Runs the kernels of one module call one by one; a context manager that owns the frame."""
 
-    def __init__(self, manifest: Manifest, functions: Sequence[Callable[..., None]],
-                 constants: int, frames: Pool[Frame], inputs: list[np.ndarray],
-                 outputs: list[np.ndarray], library: Library) -> None:
+    def __init__(self, manifest: Manifest, steps: Sequence[KernelCall],
+                 functions: Sequence[Callable[..., None]], constants: int, frames: Pool[Frame],
+                 inputs: list[np.ndarray], outputs: list[np.ndarray], library: Library) -> None:
         self.manifest = manifest
         self.library = library
+        self._steps = steps
         self._functions = functions
         self._constants = constants
         self._frames = frames
@@ -144,9 +156,10 @@ class Stepper:
 
     def __enter__(self) -> Self:
         frame = self._frame = self._frames.take()
+        frame.acquire()
         frame.point_at(*self._arrays)
-        for call, step in zip(self._functions, self.manifest.steps, strict=True):
-            pointers = [frame.pointer(a, self._constants) for a in step.args]
+        for call, step in zip(self._functions, self._steps, strict=True):
+            pointers = [frame.value(a, self._constants) for a in step.args]
             self._calls.append((call, pointers, self._flags(frame, step.guards)))
         for jump in self.manifest.jumps:
             flags = self._flags(frame, jump.guards)
@@ -158,11 +171,12 @@ class Stepper:
         if self._frame is not None:
             if error is not None:
                 self.library.synchronize()  # kernels may still use the frame
+            self._frame.release()
             self._frames.give_back(self._frame)
             self._frame = None
 
     def _flags(self, frame: Frame, guards: Sequence[Condition]) -> _Flags:
-        return [(frame.pointer(buffer, self._constants), expected) for buffer, expected in guards]
+        return [(frame.value(buffer, self._constants), expected) for buffer, expected in guards]
 
     def _hold(self, flags: _Flags) -> bool:
         """Whether all conditions are as expected, once the kernels that compute them are done."""
@@ -177,7 +191,7 @@ class Stepper:
         kernel, and times are those of launches.
         """
         clock = time.perf_counter
-        calls = self.manifest.steps
+        calls = self._steps
         made: list[StepTime] = []
         at = 0
         wait = self.library.synchronize
@@ -224,8 +238,8 @@ def report_kernels(steps: Sequence[StepTime]) -> None:
     for number, step in enumerate(steps):
         call, seconds = step.call, step.seconds
         debug(Level.KERNELS, "kernel",
-              f"{number:3d} {seconds * 1e6:10.1f} us {call.flops * 1e-9 / seconds:8.1f} GFLOP/s "
-              f"{call.bytes_moved * 1e-9 / seconds:7.1f} GB/s  {call.op or call.symbol} "
+              f"{number:3d} {seconds * 1e6:10.1f} us {step.flops * 1e-9 / seconds:8.1f} GFLOP/s "
+              f"{step.bytes_moved * 1e-9 / seconds:7.1f} GB/s  {call.op or call.symbol} "
               f"({call.implementation})")
         if recorder is not None:
             recorder.add(call.op or call.symbol, "kernel", step.start, step.start + seconds,
@@ -258,5 +272,5 @@ def _seconds(call: Callable[[], Any]) -> float:
 def _joined(group: Sequence[StepTime]) -> KernelProfile:
     first = group[0].call
     return KernelProfile(first.symbol, first.op, first.implementation, len(group),
-                         sum(s.seconds for s in group), sum(s.call.flops for s in group),
-                         sum(s.call.bytes_moved for s in group))
+                         sum(s.seconds for s in group), sum(s.flops for s in group),
+                         sum(s.bytes_moved for s in group))

@@ -6,7 +6,7 @@ call needs. The builtin takes one array per input and returns
 
 - a list of new output arrays, if all arguments match the module's signature exactly;
 - ``None``, without running, if an argument does not;
-- ``NO_ARENA``, without running, if other threads use all arenas;
+- ``NO_ARENA``, without running, if other threads use all arenas, or the next one is too small;
 - otherwise the nonzero status of ``weft_main``.
 
 The GIL is released while compiled code runs, unless the run is shorter than reacquiring it may be.
@@ -20,14 +20,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from weft.runtime.arena import AlignedBlock, address_of
+from weft.runtime.arena import address_of
+from weft.runtime.arena_pool import ArenaPool
+from weft.runtime.call_sizes import CallSizes
 from weft.runtime.library import NativeLibrary
 from weft.runtime.manifest import MAIN_SYMBOL, Manifest
 from weft.runtime.numpy_layout import known_layout
+from weft.runtime.sizes import evaluate
 from weft.support.errors import InternalError, WeftError
 
 PYTHON_CALL = "weft_python_call"
-GIVE_ARENA = "weft_give_arena"
 NO_ARENA = -1
 
 # Functions of CPython's stable ABI, by field of the plan.
@@ -36,9 +38,11 @@ _FUNCTIONS = {
     "inc_ref": "Py_IncRef", "dec_ref": "Py_DecRef", "from_long": "PyLong_FromLong",
     "save_thread": "PyEval_SaveThread", "restore_thread": "PyEval_RestoreThread",
 }
-# ``makers`` are callables that allocate the output arrays; ``method`` is a ``PyMethodDef``.
-PLAN_FIELDS = ("main", "constants", "arenas", "inputs", "num_inputs", "makers", "num_outputs",
-               "releases", "array_type", "none", *_FUNCTIONS, "method")
+# ``arenas`` is the address of the head of the list of free arenas (``ArenaPool``), ``sizes`` that
+# of the values of the symbols, ``makers`` are callables that allocate the output arrays,
+# ``method`` is a ``PyMethodDef``.
+PLAN_FIELDS = ("main", "constants", "arenas", "arena_bytes", "sizes", "inputs", "num_inputs",
+               "makers", "num_outputs", "releases", "array_type", "none", *_FUNCTIONS, "method")
 _METHOD_WORDS = 4
 _METH_FASTCALL = 0x80
 _NAME = ctypes.c_char_p(MAIN_SYMBOL.encode())
@@ -46,6 +50,7 @@ _NAME = ctypes.c_char_p(MAIN_SYMBOL.encode())
 # Lower bounds of FLOPs and bytes per microsecond, also for kernels that are not vectorised.
 _FLOPS, _BYTES = 1000, 2000
 _SHORT = 3.0  # microseconds
+_SHORT_STEPS = 4
 
 Builtin: TypeAlias = "Callable[..., list[np.ndarray] | int | None]"
 
@@ -53,20 +58,18 @@ Builtin: TypeAlias = "Callable[..., list[np.ndarray] | int | None]"
 class PythonCall:
     """``quick`` is the builtin; ``run`` also handles array subclasses, equal dtypes and arenas."""
 
-    __slots__ = ("_arenas", "_dtypes", "_give", "_nbytes", "_plan", "quick")
+    __slots__ = ("_arenas", "_dtypes", "_nbytes", "_plan", "quick")
 
-    def __init__(self, manifest: Manifest, library: NativeLibrary, constants: np.ndarray,
-                 makers: Sequence[Callable[[], np.ndarray]]) -> None:
-        self._arenas: list[AlignedBlock] = []
-        self._dtypes = [spec.numpy_dtype for spec in manifest.inputs]
-        self._nbytes = max(manifest.arena_bytes, 8)  # a free arena holds a pointer to the next one
-        # PYFUNCTYPE holds the GIL, which protects the list of arenas.
-        prototype = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-        self._give = prototype(library.address(GIVE_ARENA))
-        self._plan = _plan(manifest, library, constants, makers, self._arenas)
-        method = self._plan.ctypes.data + 8 * PLAN_FIELDS.index("method")
+    def __init__(self, sizes: CallSizes, library: NativeLibrary, constants: np.ndarray,
+                 makers: Sequence[Callable[[], np.ndarray]], arenas: ArenaPool, *,
+                 releases: bool) -> None:
+        self._arenas = arenas
+        self._dtypes = [spec.numpy_dtype for spec in sizes.inputs]
+        self._nbytes = sizes.arena_bytes
+        self._plan = _plan(sizes, library, constants, makers, arenas, releases=releases)
+        method = address_of(self._plan) + 8 * PLAN_FIELDS.index("method")
         self.quick: Builtin = _new_builtin(method, self._plan, None)
-        self._add_arena()
+        arenas.add(self._nbytes)
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The outputs for C-contiguous arrays of the declared shapes and dtypes.
@@ -78,21 +81,17 @@ class PythonCall:
                  for array, dtype in zip(arrays, self._dtypes, strict=True)]
         results = self.quick(*plain)
         while results == NO_ARENA:
-            self._add_arena()
+            self._arenas.add(self._nbytes)
             results = self.quick(*plain)
         if isinstance(results, list):
             return results
         raise InternalError("the compiled program failed", got=f"status {results}")
 
-    def _add_arena(self) -> None:
-        block = AlignedBlock(self._nbytes)
-        self._arenas.append(block)
-        self._give(address_of(self._plan), block.address)
 
-
-def python_call(manifest: Manifest, library: NativeLibrary, constants: np.ndarray,
-                makers: Sequence[Callable[[], np.ndarray]]) -> PythonCall | None:
-    """The builtin call of a module; ``makers`` allocate its outputs.
+def python_call(manifest: Manifest, sizes: CallSizes, library: NativeLibrary,
+                constants: np.ndarray, makers: Sequence[Callable[[], np.ndarray]],
+                arenas: ArenaPool) -> PythonCall | None:
+    """The builtin call of a module at ``sizes``; ``makers`` allocate its outputs.
 
     ``None`` if the interpreter has another object layout, or the library lacks the symbol.
     """
@@ -102,39 +101,48 @@ def python_call(manifest: Manifest, library: NativeLibrary, constants: np.ndarra
         library.address(PYTHON_CALL)
     except WeftError:
         return None
-    return PythonCall(manifest, library, constants, makers)
+    return PythonCall(sizes, library, constants, makers, arenas,
+                      releases=not is_short(manifest, sizes))
 
 
-def _plan(manifest: Manifest, library: NativeLibrary, constants: np.ndarray,
-          makers: Sequence[Callable[[], np.ndarray]], arenas: list[AlignedBlock]) -> np.ndarray:
+def _plan(sizes: CallSizes, library: NativeLibrary, constants: np.ndarray,
+          makers: Sequence[Callable[[], np.ndarray]], arenas: ArenaPool, *, releases: bool
+          ) -> np.ndarray:
     """The plan, which keeps the objects alive that it points to."""
-    inputs = np.array([word for spec in manifest.inputs
+    inputs = np.array([word for spec in sizes.inputs
                        for word in (id(spec.numpy_dtype), len(spec.shape), *spec.concrete_shape)],
                       np.uint64)
     made = np.array([id(maker) for maker in makers], np.uint64)
     values: dict[str, int] = {
-        "main": library.address(MAIN_SYMBOL), "constants": address_of(constants), "arenas": 0,
-        "inputs": address_of(inputs), "num_inputs": len(manifest.inputs),
+        "main": library.address(MAIN_SYMBOL), "constants": address_of(constants),
+        "arenas": arenas.head, "arena_bytes": sizes.arena_bytes, "sizes": sizes.address,
+        "inputs": address_of(inputs), "num_inputs": len(sizes.inputs),
         "makers": address_of(made), "num_outputs": len(makers),
-        "releases": not is_short(manifest), "array_type": id(np.ndarray), "none": id(None),
+        "releases": releases, "array_type": id(np.ndarray), "none": id(None),
     }
     values |= {field: _function(name) for field, name in _FUNCTIONS.items()}
     memory = (ctypes.c_uint64 * (len(values) + _METHOD_WORDS))()
     method = (_address(_NAME), library.address(PYTHON_CALL), _METH_FASTCALL, 0)
     memory[:] = [*(values[field] for field in PLAN_FIELDS[:-1]), *method]
-    setattr(memory, "alive", (library, constants, inputs, list(makers), made, arenas))  # noqa: B010
+    setattr(memory, "alive", (library, constants, inputs, list(makers), made, arenas, sizes))  # noqa: B010
     return np.frombuffer(memoryview(memory), np.uint64)
 
 
-def is_short(manifest: Manifest) -> bool:
+def is_short(manifest: Manifest, sizes: CallSizes) -> bool:
     """Whether a call takes at most a few microseconds, so that the GIL is not released.
 
     Reacquiring the GIL may take a thousand times as long. ``False`` for programs with loops, and
     with kernels that do not state the bytes they move (external code).
     """
-    if manifest.jumps or not all(step.bytes_moved for step in manifest.steps):
+    steps = manifest.steps
+    if manifest.jumps or not all(step.bytes_moved for step in steps):
         return False
-    work = sum(step.flops / _FLOPS + step.bytes_moved / _BYTES for step in manifest.steps)
+    if manifest.symbols and len(steps) > _SHORT_STEPS:
+        return False  # without evaluating the work of each at every new size
+    work = 0.0
+    for step in steps:
+        work += (evaluate(step.flops, sizes.symbols) / _FLOPS
+                 + evaluate(step.bytes_moved, sizes.symbols) / _BYTES)
     return work < _SHORT
 
 

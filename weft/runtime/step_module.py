@@ -26,7 +26,7 @@ class StepModule(CompiledModule):
         self._constants_address = address_of(self._constants)
         self._makers = [output_maker(s.concrete_shape, s.numpy_dtype)
                         for s in self.manifest.outputs]
-        self._frames: Pool[Frame] = Pool(functools.partial(Frame, self.manifest, self.library))
+        self._frames = self._frame_pool()
 
     def _bound(self, arrays: list[np.ndarray], outputs: list[np.ndarray]) -> Callable[[], object]:
         return functools.partial(self._execute, arrays, outputs)

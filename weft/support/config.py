@@ -175,6 +175,9 @@ class Config:
     dynamic_programs = Knob("WEFT_DYNAMIC_PROGRAMS", 16, _integer(1, 65536), "1 to 65536",
                             "programs that a model with dynamic shapes keeps, one for each set of "
                             "input shapes")
+    symbolic_sizes = Knob("WEFT_SYMBOLIC_SIZES", True, _flag, "0 or 1",
+                          "compile a model with dynamic shapes once for all sizes; 0 compiles it "
+                          "for each set of input shapes")
     perf_map = Knob("WEFT_PERF_MAP", False, _flag, "0 or 1",
                     "write /tmp/perf-PID.map, so that `perf` names compiled kernels")
 

@@ -18,6 +18,8 @@ from weft.compiler.report.page import html_report
 from weft.compiler.stages import stages_of
 from weft.ir import Function, Tuple, const, var
 from weft.ir.python.builder import while_loop
+from weft.runtime.arena_pool import ArenaPool
+from weft.runtime.call_sizes import fixed_sizes
 from weft.runtime.device import HOST_MEMORY, Device, MemorySpace
 from weft.runtime.frame import Frame
 from weft.runtime.library import LOADERS
@@ -336,7 +338,7 @@ def test_memory_of_the_host_may_have_a_larger_alignment(toy, monkeypatch):
     monkeypatch.setitem(BACKENDS._entries, "toy", Aligned())
     model = weft.parse("def @main(%x: Tensor[(64), float32]) { nn.softmax(cumsum(%x)) }")
     module = weft.compile(model, target="toy")
-    frame = Frame(module.manifest, module.library)
+    frame = Frame(module.manifest, module.library, ArenaPool(), fixed_sizes(module.manifest))
     assert frame.arenas["lines"].address % 4096 == 0
     x = np.linspace(0, 1, 64, dtype=np.float32)
     np.testing.assert_allclose(module(x), weft.compile(model)(x), rtol=1e-4)

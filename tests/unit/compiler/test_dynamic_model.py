@@ -1,4 +1,4 @@
-"""Models with dynamic shapes: one program per set of input shapes."""
+"""Models with dynamic shapes that are compiled for each set of input shapes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _own_cache(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def model() -> weft.DynamicModel:
-    compiled = weft.compile(weft.parse(TEXT), dynamic_programs=2)
+    compiled = weft.compile(weft.parse(TEXT), dynamic_programs=2, symbolic_sizes=False)
     assert isinstance(compiled, weft.DynamicModel)
     return compiled
 
@@ -114,7 +114,7 @@ def test_shapes_that_do_not_fit_are_refused_before_anything_is_compiled(model, s
 
 
 def test_threads_that_meet_the_same_new_sizes():
-    model = weft.compile(weft.parse(TEXT))
+    model = weft.compile(weft.parse(TEXT), symbolic_sizes=False)
     x, y = arrays(4)
     with ThreadPoolExecutor(4) as pool:
         for results in pool.map(lambda _: model(x, y), range(8)):

@@ -18,7 +18,9 @@ import weft
 from tests.unit.runtime.programs import SIZE, expected, manifest, module, sample
 from weft.runtime import module as module_file
 from weft.runtime import numpy_layout
-from weft.runtime.manifest import BackJump
+from weft.runtime.arena_pool import ArenaPool
+from weft.runtime.call_sizes import fixed_sizes
+from weft.runtime.manifest import BackJump, Manifest
 from weft.runtime.module import CompiledModule
 from weft.runtime.python_call import NO_ARENA, PythonCall, is_short
 from weft.support.errors import InternalError, InvalidInputError
@@ -27,6 +29,10 @@ from weft.support.errors import InternalError, InvalidInputError
 @pytest.fixture(scope="module")
 def mod() -> CompiledModule:
     return module()
+
+
+def short(manifest: Manifest) -> bool:
+    return is_short(manifest, fixed_sizes(manifest))
 
 
 def quick(mod: CompiledModule, *args: object) -> object:
@@ -117,7 +123,8 @@ def test_no_memory_for_results_is_an_error(mod: CompiledModule) -> None:
 
     first = np.zeros(SIZE, np.float32)
     two = replace(mod.manifest, outputs=mod.manifest.outputs * 2)
-    call = PythonCall(two, mod.library, mod._constants, [lambda: first, fail])
+    call = PythonCall(fixed_sizes(two), mod.library, mod._constants, [lambda: first, fail],
+                      ArenaPool(), releases=False)
     for _ in range(3):
         with pytest.raises(MemoryError, match="none left"):
             call.quick(sample())
@@ -129,13 +136,14 @@ def test_no_memory_for_results_is_an_error(mod: CompiledModule) -> None:
 def test_no_arena_is_free(mod: CompiledModule) -> None:
     """A maker that calls the program again meets an arena in use, as a thread would."""
     makers = [functools.partial(np.empty, SIZE, np.float32)]
-    call = PythonCall(manifest(), mod.library, mod._constants, makers)
-    first_free = call._plan[2]
-    call._plan[2] = 0
+    arenas = ArenaPool()
+    sizes = fixed_sizes(manifest())
+    call = PythonCall(sizes, mod.library, mod._constants, makers, arenas, releases=False)
+    in_use = arenas.take(sizes.arena_bytes)
     assert call.quick(sample()) == NO_ARENA
     (y,) = call.run([sample()])
     np.testing.assert_array_equal(y, expected(sample()))
-    assert call._plan[2] not in (0, first_free)
+    assert arenas.take(sizes.arena_bytes) not in (0, in_use)
 
 
 def test_it_outlives_its_module() -> None:
@@ -169,7 +177,7 @@ def test_many_inputs_and_outputs_of_all_kinds() -> None:
 def test_threads_work_in_arenas_of_their_own(
     monkeypatch: pytest.MonkeyPatch, *, short: bool
 ) -> None:
-    monkeypatch.setattr("weft.runtime.python_call.is_short", lambda _: short)
+    monkeypatch.setattr("weft.runtime.python_call.is_short", lambda *_: short)
     mod = module()
     wrong: list[int] = []
 
@@ -189,9 +197,9 @@ def test_threads_work_in_arenas_of_their_own(
 
 def test_short_calls_keep_the_lock() -> None:
     small = manifest()
-    assert not is_short(small)  # 20 kB
+    assert not short(small)  # 20 kB
     one, two = (replace(step, bytes_moved=400, flops=100) for step in small.steps)
-    assert is_short(replace(small, steps=(one, two)))
-    assert not is_short(replace(small, steps=(one, two), jumps=(BackJump(2, 0),)))
+    assert short(replace(small, steps=(one, two)))
+    assert not short(replace(small, steps=(one, two), jumps=(BackJump(2, 0),)))
     foreign = replace(two, bytes_moved=0, flops=0)
-    assert not is_short(replace(small, steps=(one, foreign)))
+    assert not short(replace(small, steps=(one, foreign)))

@@ -40,6 +40,7 @@ class CpuBackend(Backend[CpuTarget]):
     """LLVM for x86-64, AArch64 and RISC-V with ELF objects."""
 
     kind: ClassVar[str] = "cpu"
+    takes_sizes: ClassVar[bool] = True
     instructions: ClassVar[Sequence[Instruction]] = DOT_PRODUCTS
 
     def build_kernel(self, func: PrimFunc, target: CpuTarget) -> bytes:
@@ -60,7 +61,8 @@ class CpuBackend(Backend[CpuTarget]):
                                expected=symbol, got=", ".join(sorted(defined)) or "no symbols")
 
     def build_main(self, program: LaunchProgram, target: CpuTarget) -> bytes:
-        kernels = frozenset(launch.symbol for launch in program.launches)
+        kernels = frozenset(symbol for launch in program.launches for symbol in (
+            launch.symbol, *(variant.kernel for variant in launch.variants)))
         text = main_text(program, target)
         return build_text(MAIN_SYMBOL, text, target, externs=kernels).object
 

@@ -7,12 +7,15 @@ branches around them, so it is written as text directly rather than as a loop pr
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from weft.codegen.launch import LaunchGuard, LaunchJump, LaunchPath, LaunchProgram, Loop
+from weft.codegen.launch import Launch, LaunchGuard, LaunchJump, LaunchPath, LaunchProgram, Loop
+from weft.codegen.llvm.size_code import SizeWriter
 from weft.codegen.llvm.target_machine import data_layout
-from weft.runtime.manifest import MAIN_SYMBOL, Argument, Manifest, TensorSpec
+from weft.runtime.manifest import MAIN_SYMBOL, Argument, Manifest, TensorSpec, VariantSpec
 from weft.target import CpuTarget
 
 _BASE = {"const": "constants", "arena": "arena"}
@@ -26,21 +29,20 @@ def main_text(program: LaunchProgram, target: CpuTarget) -> str:
     """The LLVM module that defines ``weft_main``."""
     lines = [*_load_ports("inputs", "in", program.num_inputs),
              *_load_ports("outputs", "out", program.num_outputs)]
-    signatures: dict[str, int] = {}
-    blocks = _Blocks(lines, lambda argument: _address(lines, argument))
+    symbols, sizes = _sizes(lines, program)
+    signatures: dict[str, str] = {}
+    writer = _LaunchWriter(lines, signatures, symbols, sizes)
+    blocks = _Blocks(lines, writer.address)
     jumps = deque(program.jumps)
     for at, launch in enumerate(program.launches):
         while jumps and jumps[0].at == at:
             blocks.jump(jumps.popleft())
         blocks.enter(launch.path)
-        arguments = [_address(lines, argument) for argument in launch.args]
-        signatures[launch.symbol] = len(arguments)
-        lines.append(f"call void @{launch.symbol}({', '.join(f'ptr {a}' for a in arguments)})")
+        writer.launch(launch)
     for jump in jumps:
         blocks.jump(jump)
     blocks.enter(())
-    declarations = [f"declare void @{symbol}({', '.join(['ptr'] * count)})"
-                    for symbol, count in signatures.items()]
+    declarations = [f"declare void @{symbol}({types})" for symbol, types in signatures.items()]
     body = "\n".join(line if line.endswith(":") else f"  {line}" for line in [*lines, "ret i32 0"])
     head = f"define i32 @{MAIN_SYMBOL}(ptr %inputs, ptr %outputs, ptr %constants, ptr %arena)"
     return "\n".join([_preamble(target), *declarations, "", f"{head} {{", body, "}", ""])
@@ -109,15 +111,79 @@ def _load_ports(array: str, prefix: str, count: int) -> list[str]:
     return lines
 
 
-def _address(lines: list[str], argument: Argument) -> str:
-    kind, value = argument
-    if kind == "input":
-        return f"%in{value}"
-    if kind == "output":
-        return f"%out{value}"
-    name = f"%v{len(lines)}"
-    lines.append(f"{name} = getelementptr i8, ptr %{_BASE[kind]}, i64 {value}")
-    return name
+def _sizes(lines: list[str], program: LaunchProgram) -> tuple[list[str], list[str]]:
+    """The LLVM values of the symbols and of the table of sizes."""
+    if not program.symbols:
+        return [], []
+    lines.append(f"%sizes.at = getelementptr ptr, ptr %inputs, i64 {program.num_inputs}")
+    lines.append("%sizes = load ptr, ptr %sizes.at")
+    symbols = []
+    for number in range(len(program.symbols)):
+        lines.append(f"%size.at{number} = getelementptr i64, ptr %sizes, i64 {number}")
+        lines.append(f"%size{number} = load i64, ptr %size.at{number}")
+        symbols.append(f"%size{number}")
+    writer = SizeWriter(lines, dict(zip(program.symbols, symbols, strict=True)))
+    table = [writer.define(f"_{number}", size) for number, size in enumerate(program.sizes)]
+    return symbols, table
+
+
+@dataclass(frozen=True, slots=True)
+class _LaunchWriter:
+    """Writes calls of kernels; collects the parameter types of each in ``signatures``."""
+
+    lines: list[str]
+    signatures: dict[str, str]
+    symbols: Sequence[str]
+    sizes: Sequence[str]
+
+    def launch(self, launch: Launch) -> None:
+        """Call the kernel, or the first variant that takes the sizes."""
+        done = f"step{len(self.lines)}.done"
+        for variant in launch.variants:
+            taken = self._takes(variant)
+            number = len(self.lines)
+            self.lines.extend([f"br i1 {taken}, label %v{number}.run, label %v{number}.not",
+                               f"v{number}.run:"])
+            self._call(variant.kernel, variant.args)
+            self.lines.extend([f"br label %{done}", f"v{number}.not:"])
+        self._call(launch.symbol, launch.args)
+        if launch.variants:
+            self.lines.extend([f"br label %{done}", f"{done}:"])
+
+    def _call(self, symbol: str, args: Sequence[Argument]) -> None:
+        types = ["i64" if kind == "size" else "ptr" for kind, _ in args]
+        self.signatures[symbol] = ", ".join(types)
+        values = [f"{type_} {self.address(argument)}"
+                  for type_, argument in zip(types, args, strict=True)]
+        self.lines.append(f"call void @{symbol}({', '.join(values)})")
+
+    def _takes(self, variant: VariantSpec) -> str:
+        size = self.symbols[variant.symbol]
+        tests = [self._emit(f"icmp sge i64 {size}, {variant.low}")]
+        if variant.high is not None:
+            tests.append(self._emit(f"icmp sle i64 {size}, {variant.high}"))
+        if variant.multiple > 1:
+            rest = self._emit(f"urem i64 {size}, {variant.multiple}")
+            tests.append(self._emit(f"icmp eq i64 {rest}, 0"))
+        return functools.reduce(lambda a, b: self._emit(f"and i1 {a}, {b}"), tests)
+
+    def address(self, argument: Argument) -> str:
+        """The value of an argument: an address, or a size."""
+        kind, value = argument
+        if kind == "input":
+            return f"%in{value}"
+        if kind == "output":
+            return f"%out{value}"
+        if kind == "size":
+            return self.sizes[value]
+        if kind == "slot":
+            return self._emit(f"getelementptr i8, ptr %arena, i64 {self.sizes[value]}")
+        return self._emit(f"getelementptr i8, ptr %{_BASE[kind]}, i64 {value}")
+
+    def _emit(self, instruction: str) -> str:
+        name = f"%v{len(self.lines)}"
+        self.lines.append(f"{name} = {instruction}")
+        return name
 
 
 def c_entry_text(name: str, manifest: Manifest, target: CpuTarget) -> str:
@@ -127,7 +193,7 @@ def c_entry_text(name: str, manifest: Manifest, target: CpuTarget) -> str:
     """
     lines = [*_check_pointer("%inputs", bool(manifest.inputs)),
              *_check_pointer("%outputs", bool(manifest.outputs)),
-             *_check_pointer("%workspace", manifest.arena_bytes > 0),
+             *_check_pointer("%workspace", bool(manifest.arena_bytes)),
              *_check_arrays("%inputs", "in", manifest.inputs),
              *_check_arrays("%outputs", "out", manifest.outputs)]
     checks = "\n".join(f"  {line}" if not line.endswith(":") else line for line in lines)

@@ -14,7 +14,7 @@ from weft.compiler.build.fingerprint import key_of
 from weft.compiler.build.kernel_set import operator_names
 from weft.compiler.program.in_place import IN_PLACE
 from weft.ir.expr import Function
-from weft.runtime.sizes import evaluate
+from weft.runtime.sizes import Size
 from weft.strategy import LoweredKernel, lower_function
 from weft.support import trace
 from weft.support.cache import DiskCache
@@ -34,15 +34,17 @@ class KernelFacts:
     """The symbol, cost and memory needs of a kernel.
 
     ``in_place`` is the number of the input whose memory the result must share: the kernel reads
-    the input from the memory of its result. ``None`` if there is no such input.
+    the input from the memory of its result. ``None`` if there is no such input. ``sizes`` are the
+    values of its scalar parameters, which follow the buffers, over the symbols of the program.
     """
 
     symbol: str
     implementation: str
-    flops: int
-    bytes_moved: int
-    workspace_bytes: int
+    flops: Size
+    bytes_moved: Size
+    workspace_bytes: Size
     in_place: int | None = None
+    sizes: tuple[Size, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,8 @@ class BuiltKernel:
     @staticmethod
     def from_bytes(data: bytes | memoryview) -> BuiltKernel:
         size = int.from_bytes(data[:4], "little")
-        facts = KernelFacts(**json.loads(bytes(data[4 : 4 + size])))
+        head = json.loads(bytes(data[4 : 4 + size]))
+        facts = dataclasses.replace(KernelFacts(**head), sizes=tuple(head["sizes"]))
         return BuiltKernel(facts, bytes(data[4 + size :]))
 
 
@@ -107,10 +110,9 @@ def build_kernel(name: str, function: Function, target: Target, number: int = 0,
         kernel_dump.show_kernel(number, lowered, target)
     with trace.span(f"codegen {name}", "kernel"):
         code = _object_code(lowered.func, target, cache)
-    facts = KernelFacts(name, lowered.implementation, evaluate(lowered.flops, {}),
-                        evaluate(lowered.bytes_moved, {}),
-                        int(lowered.func.attrs.get("workspace_bytes", 0)),
-                        lowered.func.attrs.get(IN_PLACE))
+    facts = KernelFacts(name, lowered.implementation, lowered.flops, lowered.bytes_moved,
+                        lowered.func.attrs.get("workspace_bytes", 0),
+                        lowered.func.attrs.get(IN_PLACE), lowered.sizes)
     return BuiltKernel(facts, code)
 
 

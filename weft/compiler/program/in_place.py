@@ -25,6 +25,7 @@ from weft.compiler.program.program import (
 from weft.ir.expr import Call, Expr, Function, Var
 from weft.ir.op import Op, OpPattern
 from weft.ir.structural import structural_hash
+from weft.ir.symbol import typical_size
 from weft.ir.types import TensorType
 from weft.ir.visitor import children, post_order
 from weft.transform.analysis.graph import known_type, traits_of
@@ -94,7 +95,7 @@ def _is_elementwise(function: Function, param: Var) -> bool:
     """Whether ``param`` reaches the result only through elementwise operators of its shape."""
     wanted = known_type(function.body)
     if not isinstance(wanted, TensorType) or known_type(param) != wanted \
-            or bytes_of(wanted) < SMALLEST:
+            or typical_size(bytes_of(wanted)) < SMALLEST:
         return False
     reached: set[Expr] = {param}
     for node in post_order(function.body):

@@ -37,10 +37,11 @@ from weft.ir.expr import (
 )
 from weft.ir.module import IRModule
 from weft.ir.op import Op
+from weft.ir.shape import AnyDim
 from weft.ir.trampoline import Routine
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.visitor import post_order
-from weft.support.errors import InternalError, TypeInferenceError, UnsupportedModelError
+from weft.support.errors import InternalError, UnsupportedModelError
 from weft.transform.analysis.graph import is_primitive, is_reshape
 from weft.transform.normal_form.to_a_normal_form import Normalizer
 
@@ -66,7 +67,8 @@ Tails: TypeAlias = "Mapping[FunctionKey, OpenLoop]"
 def lower_program(mod: IRModule) -> Program:
     """Lower ``mod["main"]``, which is typed and has its operators in primitive functions.
 
-    Raises ``UnsupportedModelError`` for dynamic shapes and for programs that are not first-order.
+    Raises ``UnsupportedModelError`` for sizes that symbols do not determine, and for programs that
+    are not first-order.
     """
     return ask_for_reuse(_Lowering(mod).run())
 
@@ -310,19 +312,17 @@ def primitive_of(call: Call) -> Function:
 
 
 def flat_types(type_: Type) -> list[TensorType]:
-    """The tensor types of a (nested tuple) type; ``UnsupportedModelError`` for dynamic shapes."""
+    """The tensor types of a (nested tuple) type; ``UnsupportedModelError`` for unknown sizes."""
     if isinstance(type_, TupleType):
         return [flat for field in type_.fields for flat in flat_types(field)]
     if not isinstance(type_, TensorType):
         raise UnsupportedModelError("unsupported type of a program input or output",
                                     expected="tensors and tuples of tensors", got=str(type_))
-    try:
-        type_.concrete_shape  # noqa: B018 - raises where a size is symbolic
-    except TypeInferenceError:
+    if any(isinstance(size, AnyDim) for size in type_.shape):
         raise UnsupportedModelError(
-            "dynamic shape in a statically compiled program", got=str(type_),
+            "a size that only run time determines, in a compiled program", got=str(type_),
             help='give all sizes, as in weft.compile(model, inputs={"x": (1, 3, 224, 224)})',
-        ) from None
+        )
     return [type_]
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from weft.compiler.program.program import BufferKind, BufferRef, Jump, Program, Step, guards_of
+from weft.ir.shape import Dim
 from weft.runtime.device import HOST_MEMORY, MemorySpace
 from weft.support.errors import InternalError
 
@@ -205,5 +206,11 @@ class _Planner:
         return start
 
     def _bytes(self, number: int) -> int:
-        return aligned(self.program.temporaries[number],
+        return aligned(_fixed(self.program.temporaries[number]),
                        self.spaces[self.space_of[number]].alignment)
+
+
+def _fixed(size: Dim) -> int:
+    if not isinstance(size, int):
+        raise InternalError("a memory plan of offsets needs fixed sizes", got=str(size))
+    return size

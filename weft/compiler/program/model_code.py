@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 import weft
 from weft.codegen import backend_of
+from weft.codegen.backend import Backend
 from weft.codegen.launch import LaunchGuard, LaunchPath, LaunchProgram
 from weft.compiler.build.external_kernel import Callback
 from weft.compiler.build.kernel import BuiltKernel, KernelFacts
@@ -18,7 +20,9 @@ from weft.compiler.options import CompileOptions
 from weft.compiler.program.launches import launch_program
 from weft.compiler.program.memory_plan import MemoryPlan, aligned, plan_memory
 from weft.compiler.program.program import Port, Program
+from weft.compiler.program.sized_launches import sized_launches
 from weft.ir.dtype import DType
+from weft.ir.symbol import size_of_dim
 from weft.runtime.arena import AlignedBlock
 from weft.runtime.device import HOST_MEMORY, MemorySpace
 from weft.runtime.manifest import (
@@ -29,10 +33,12 @@ from weft.runtime.manifest import (
     ConstantSpec,
     KernelCall,
     Manifest,
+    SymbolSpec,
     TensorSpec,
 )
+from weft.runtime.sizes import Size, evaluate
 from weft.support import trace
-from weft.support.errors import ArtifactError
+from weft.support.errors import ArtifactError, UnsupportedModelError
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,28 +96,53 @@ def build_model(program: Program, options: CompileOptions) -> ModelCode:
     program = program.on(backend.device)
     kernels = build_kernels(program.kernels, target, options.extensions.tir_passes)
     facts = [kernel.facts for kernel in kernels]
-    plan = plan_memory(program, {n: f.workspace_bytes for n, f in enumerate(facts)},
-                       {n: f.in_place for n, f in enumerate(facts) if f.in_place is not None},
-                       backend.memory_spaces)
     offsets, total = constant_layout(program.constants)
-    launches = launch_program(program, plan, offsets, facts, backend.memory_spaces)
+    layout = _layout(program, facts, offsets, backend)
+    launches = layout.launches
     with trace.span("main"):
         main = backend.build_main(launches, target)
     mains = () if main is None else (main,)
     objects = (*mains, *(k.object_code for k in kernels), *backend.support_objects(target))
-    host, arenas = _arenas(plan, backend.memory_spaces)
     manifest = Manifest(
         inputs=_specs(program.inputs), outputs=_specs(program.outputs),
-        target=backend.target_spec(target), arena_bytes=host, constants_bytes=total,
+        target=backend.target_spec(target), arena_bytes=layout.arena_bytes,
+        constants_bytes=total,
         steps=_calls(program, launches, facts),
         jumps=tuple(BackJump(jump.at, jump.loop.first, _conditions(jump.path))
                     for jump in launches.jumps),
         constants=constant_specs(program.constants, offsets),
         output_is_tuple=program.output_is_tuple, weft_version=weft.__version__,
-        launched_by=MAIN_SYMBOL if mains else "steps", arenas=arenas,
+        launched_by=MAIN_SYMBOL if mains else "steps", arenas=layout.arenas,
+        symbols=layout.symbols, sizes=launches.sizes,
     )
     return ModelCode(manifest, objects, pack_constants(program.constants, offsets, total),
                      callbacks_of(kernels))
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The launches of a program and its memory."""
+
+    launches: LaunchProgram
+    arena_bytes: Size
+    arenas: tuple[ArenaSpec, ...] = ()
+    symbols: tuple[SymbolSpec, ...] = ()
+
+
+def _layout(program: Program, facts: Sequence[KernelFacts], offsets: Sequence[int],
+            backend: Backend[Any]) -> _Layout:
+    if program.is_symbolic:
+        if not backend.takes_sizes:
+            raise UnsupportedModelError(
+                f"targets of kind {backend.kind!r} run programs of fixed sizes only")
+        sized = sized_launches(program, facts, offsets)
+        return _Layout(sized.launches, sized.arena_bytes, symbols=sized.symbols)
+    spaces = backend.memory_spaces
+    plan = plan_memory(program, {n: evaluate(f.workspace_bytes, {}) for n, f in enumerate(facts)},
+                       {n: f.in_place for n, f in enumerate(facts) if f.in_place is not None},
+                       spaces)
+    host, arenas = _arenas(plan, spaces)
+    return _Layout(launch_program(program, plan, offsets, facts, spaces), host, arenas)
 
 
 def callbacks_of(kernels: Sequence[BuiltKernel]) -> tuple[Callback, ...]:
@@ -158,7 +189,8 @@ def _calls(program: Program, launches: LaunchProgram, facts: Sequence[KernelFact
         known = facts[step.kernel]
         calls.append(KernelCall(launch.symbol, launch.args, known.implementation,
                                 program.kernels[step.kernel].text, known.flops, known.bytes_moved,
-                                _conditions(launch.path), launch.device, launch.stream))
+                                _conditions(launch.path), launch.device, launch.stream,
+                                launch.variants))
     return tuple(calls)
 
 
@@ -176,4 +208,5 @@ def _arenas(plan: MemoryPlan, spaces: Sequence[MemorySpace]) -> tuple[int, tuple
 
 
 def _specs(ports: Sequence[Port]) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec(p.name, str(p.type.dtype), p.type.concrete_shape) for p in ports)
+    return tuple(TensorSpec(p.name, str(p.type.dtype), tuple(map(size_of_dim, p.type.shape)))
+                 for p in ports)

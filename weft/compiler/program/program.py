@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 
 from weft.codegen.launch import Loop
 from weft.ir.expr import Function
-from weft.ir.types import TensorType
+from weft.ir.shape import Dim, dim_mul, dim_product
+from weft.ir.symbol import SizeRange
+from weft.ir.types import TensorType, is_static
 from weft.runtime.device import HOST, Device
 
 
@@ -128,17 +129,36 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelVariant:
+    """Kernel number ``kernel`` runs instead of a general one if the symbol is in the range."""
+
+    kernel: int
+    symbol: str
+    sizes: SizeRange
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
-    """``temporaries`` are sizes in bytes; ``constants`` are distinct arrays."""
+    """``temporaries`` are sizes in bytes; ``constants`` are distinct arrays.
+
+    ``variants`` are kernels that replace another, by its number, at some sizes: the first whose
+    range holds the size runs.
+    """
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     output_is_tuple: bool
     constants: tuple[np.ndarray, ...]
-    temporaries: tuple[int, ...]
+    temporaries: tuple[Dim, ...]
     kernels: tuple[KernelSource, ...]
     steps: tuple[Step, ...]
     jumps: tuple[Jump, ...] = ()
+    variants: Mapping[int, tuple[KernelVariant, ...]] = field(default_factory=dict)
+
+    @property
+    def is_symbolic(self) -> bool:
+        """Whether an input has a symbolic size."""
+        return not all(is_static(port.type) for port in self.inputs)
 
     def on(self, device: Device) -> Program:
         """The same program with all kernels on ``device``."""
@@ -146,6 +166,6 @@ class Program:
             self, steps=tuple(dataclasses.replace(step, device=device) for step in self.steps))
 
 
-def bytes_of(type_: TensorType) -> int:
-    """Bytes of a tensor of fixed shape."""
-    return math.prod(type_.concrete_shape) * type_.dtype.itemsize
+def bytes_of(type_: TensorType) -> Dim:
+    """Bytes of a tensor."""
+    return dim_mul(dim_product(type_.shape), type_.dtype.itemsize)

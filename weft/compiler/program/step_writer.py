@@ -26,6 +26,7 @@ from weft.compiler.program.program import (
 from weft.ir.dtype import DType
 from weft.ir.expr import Function, Var
 from weft.ir.op import get_op
+from weft.ir.shape import Dim
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
 
@@ -54,7 +55,7 @@ class StepWriter:
 
     def __init__(self) -> None:
         self.kernels = KernelSet()
-        self.temporaries: list[int] = []
+        self.temporaries: list[Dim] = []
         self.steps: list[Step] = []
         self.jumps: list[Jump] = []
         self._path: Path = ()
@@ -71,7 +72,7 @@ class StepWriter:
         return Mark(len(self.steps), len(self.temporaries))
 
     def temporary(self, type_: TensorType) -> BufferRef:
-        """A new temporary buffer for a tensor of static shape."""
+        """A new temporary buffer for a tensor."""
         self.temporaries.append(bytes_of(type_))
         return BufferRef(BufferKind.TEMPORARY, len(self.temporaries) - 1)
 

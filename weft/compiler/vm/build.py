@@ -22,9 +22,12 @@ from weft.compiler.vm.lower_module import VmSource, lower_module
 from weft.ir.dynamic import bounds_of, needs_values, result_types, value_params
 from weft.ir.expr import Function
 from weft.ir.module import IRModule
+from weft.ir.shape import AnyDim
+from weft.ir.symbol import size_of_dim
 from weft.ir.types import TensorType, is_static
 from weft.runtime.device import HOST
 from weft.runtime.manifest import Manifest, TensorSpec
+from weft.runtime.sizes import evaluate
 from weft.runtime.vm.program import TensorForm, VmKernel, VmProgram
 from weft.runtime.vm.text import as_text
 from weft.support import trace
@@ -81,8 +84,9 @@ def has_fixed_sizes(function: Function) -> bool:
 def vm_kernel(kernel: KernelSource, built: BuiltKernel) -> VmKernel:
     """The description of a built kernel for the virtual machine."""
     facts, bounds = built.facts, bounds_of(kernel.function)
-    return VmKernel(facts.symbol, len(_inputs(kernel)), _forms(kernel), facts.workspace_bytes,
-                    facts.implementation, kernel.text, facts.flops, facts.bytes_moved,
+    work = [evaluate(size, {}) for size in (facts.workspace_bytes, facts.flops, facts.bytes_moved)]
+    return VmKernel(facts.symbol, len(_inputs(kernel)), _forms(kernel), work[0],
+                    facts.implementation, kernel.text, work[1], work[2],
                     input_shapes=tuple(t.concrete_shape for t in _inputs(kernel)),
                     counted=() if bounds is None else bounds.counted)
 
@@ -114,6 +118,7 @@ def _manifest(source: VmSource, kernels: Sequence[VmKernel], offsets: Sequence[i
 
 
 def spec_of(port: Port) -> TensorSpec:
-    """An input or output as the manifest describes it; symbolic dimensions are names."""
-    shape = tuple(size if isinstance(size, int) else str(size) for size in port.type.shape)
+    """An input or output as the manifest describes it; symbolic dimensions are texts."""
+    shape = tuple("?" if isinstance(size, AnyDim) else size_of_dim(size)
+                  for size in port.type.shape)
     return TensorSpec(port.name, str(port.type.dtype), shape)

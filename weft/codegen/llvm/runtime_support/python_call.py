@@ -11,7 +11,8 @@ libpython. ``weft.runtime.numpy_layout`` has the offsets of the array fields.
 from __future__ import annotations
 
 from weft.runtime import numpy_layout as layout
-from weft.runtime.python_call import GIVE_ARENA, NO_ARENA, PLAN_FIELDS, PYTHON_CALL
+from weft.runtime.arena_pool import NBYTES, NEXT
+from weft.runtime.python_call import NO_ARENA, PLAN_FIELDS, PYTHON_CALL
 
 
 def _field(name: str, kind: str = "ptr", value: str | None = None) -> str:
@@ -128,16 +129,22 @@ done:
 }}
 """
 
-# The free arenas form a linked list through their first words, which the GIL protects.
+# The free arenas form a linked list (``weft.runtime.arena_pool``), which the GIL protects.
 _RUN = f"""
 define internal i32 @weft.run_main(ptr %plan, ptr %inputs, ptr %outputs) nounwind {{
 entry:
-{_field("arenas", value="arena")}
+{_field("arenas")}
+{_field("arena_bytes", "i64")}
+  %arena = load ptr, ptr %arenas
   %some = icmp ne ptr %arena, null
-  br i1 %some, label %take, label %none
+  br i1 %some, label %measure, label %none
+measure:
+{_member("nbytes", "arena", NBYTES, "i64")}
+  %enough = icmp uge i64 %nbytes, %arena_bytes
+  br i1 %enough, label %take, label %none
 take:
-  %rest = load ptr, ptr %arena
-  store ptr %rest, ptr %arena.at
+{_member("rest", "arena", NEXT, "ptr")}
+  store ptr %rest, ptr %arenas
 {_field("main")}
 {_field("constants")}
 {_field("releases", "i64")}
@@ -155,18 +162,12 @@ unlocked:
   br label %done
 done:
   %status = phi i32 [ %quick, %locked ], [ %slow, %unlocked ]
-  call void @{GIVE_ARENA}(ptr %plan, ptr %arena)
+  %others = load ptr, ptr %arenas
+  store ptr %others, ptr %rest.at
+  store ptr %arena, ptr %arenas
   ret i32 %status
 none:
   ret i32 {NO_ARENA}
-}}
-
-define void @{GIVE_ARENA}(ptr %plan, ptr %arena) nounwind {{
-entry:
-{_field("arenas", value="others")}
-  store ptr %others, ptr %arena
-  store ptr %arena, ptr %others.at
-  ret void
 }}
 """
 
@@ -179,7 +180,11 @@ entry:
   %enough = icmp eq i64 %count, %num_inputs
   br i1 %enough, label %read, label %decline
 read:
-  %inputs = alloca ptr, i64 %num_inputs
+  %with_sizes = add i64 %num_inputs, 1
+  %inputs = alloca ptr, i64 %with_sizes
+{_field("sizes")}
+  %sizes.slot = getelementptr ptr, ptr %inputs, i64 %num_inputs
+  store ptr %sizes, ptr %sizes.slot
   %fits = call i1 @weft.read_inputs(ptr %plan, ptr %args, ptr %inputs)
   br i1 %fits, label %make, label %decline
 make:

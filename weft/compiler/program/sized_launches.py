@@ -1,0 +1,113 @@
+"""From a program with symbolic sizes to launches over slots and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from weft.codegen.launch import Launch, LaunchGuard, LaunchJump, LaunchPath, LaunchProgram
+from weft.compiler.build.kernel import KernelFacts
+from weft.compiler.program.program import (
+    BufferKind,
+    BufferRef,
+    Guard,
+    KernelVariant,
+    Path,
+    Program,
+    Step,
+)
+from weft.compiler.program.slot_plan import SizeTable, SlotPlan, plan_slots
+from weft.compiler.program.symbols import symbol_specs
+from weft.ir.symbol import SizeRange, name_of
+from weft.runtime.manifest import Argument, SymbolSpec, VariantSpec
+from weft.runtime.sizes import Size
+
+
+@dataclass(frozen=True, slots=True)
+class SizedLaunches:
+    """The launches of a program with symbols; ``arena_bytes`` refers to the table of sizes."""
+
+    launches: LaunchProgram
+    arena_bytes: Size
+    symbols: tuple[SymbolSpec, ...]
+
+
+def sized_launches(program: Program, facts: Sequence[KernelFacts],
+                   constant_offsets: Sequence[int]) -> SizedLaunches:
+    """The launches of a program with symbols; ``facts`` are those of its kernels.
+
+    Variants that would need another memory plan than the general kernel are left out.
+    """
+    symbols = symbol_specs(program.inputs)
+    variants = {kernel: tuple(v for v in found
+                              if facts[v.kernel].in_place == facts[kernel].in_place)
+                for kernel, found in program.variants.items()}
+    typical = {s.name: SizeRange(s.low, s.high, s.multiple).typical for s in symbols}
+    plan = plan_slots(program, _workspaces(facts, variants),
+                      {n: f.in_place for n, f in enumerate(facts) if f.in_place is not None},
+                      typical)
+    table = SizeTable()
+    offsets, arena_bytes = table.add_slots(plan.slots)
+    numbers = {symbol.name: number for number, symbol in enumerate(symbols)}
+    writer = _Writer(plan, offsets, constant_offsets, facts, table, numbers, variants)
+    launches = tuple(writer.launch(at, step) for at, step in enumerate(program.steps))
+    jumps = tuple(LaunchJump(jump.at, jump.loop, writer.path(jump.path)) for jump in program.jumps)
+    made = LaunchProgram(len(program.inputs), len(program.outputs), launches, jumps,
+                         tuple(numbers), tuple(table.entries))
+    return SizedLaunches(made, arena_bytes, symbols)
+
+
+def _workspaces(facts: Sequence[KernelFacts],
+                variants: Mapping[int, tuple[KernelVariant, ...]]) -> dict[int, Size]:
+    """The scratch of each kernel: enough for all of its variants."""
+    found: dict[int, Size] = {}
+    for number, fact in enumerate(facts):
+        needed = [fact.workspace_bytes, *(facts[v.kernel].workspace_bytes
+                                          for v in variants.get(number, ()))]
+        distinct = [str(size) for size in dict.fromkeys(needed) if size]
+        if len(distinct) > 1:
+            found[number] = f"max({', '.join(distinct)})"
+        elif distinct:
+            found[number] = next(size for size in needed if size)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    plan: SlotPlan
+    slots: Sequence[int]  # the entries of their offsets
+    constant_offsets: Sequence[int]
+    facts: Sequence[KernelFacts]
+    table: SizeTable
+    symbols: Mapping[str, int]
+    variants: Mapping[int, tuple[KernelVariant, ...]]
+
+    def launch(self, at: int, step: Step) -> Launch:
+        variants = tuple(self._variant(at, step, v) for v in self.variants.get(step.kernel, ()))
+        return Launch(self.facts[step.kernel].symbol, self._arguments(at, step, step.kernel),
+                      self.path(step.path), step.device, step.stream, variants)
+
+    def _variant(self, at: int, step: Step, variant: KernelVariant) -> VariantSpec:
+        facts, sizes = self.facts[variant.kernel], variant.sizes
+        return VariantSpec(facts.symbol, self._arguments(at, step, variant.kernel),
+                           self.symbols[name_of(variant.symbol)], sizes.low, sizes.high,
+                           sizes.multiple, facts.implementation)
+
+    def _arguments(self, at: int, step: Step, kernel: int) -> tuple[Argument, ...]:
+        facts = self.facts[kernel]
+        arguments = [self.argument(ref) for ref in step.buffers]
+        arguments += [("size", self.table.number_of(size)) for size in facts.sizes]
+        if facts.workspace_bytes:
+            arguments.append(("slot", self.slots[self.plan.workspaces[at]]))
+        return tuple(arguments)
+
+    def path(self, path: Path) -> LaunchPath:
+        return tuple(LaunchGuard(self.argument(scope.condition), scope.expected)
+                     if isinstance(scope, Guard) else scope for scope in path)
+
+    def argument(self, ref: BufferRef) -> Argument:
+        if ref.kind is BufferKind.CONSTANT:
+            return ref.kind.value, self.constant_offsets[ref.index]
+        if ref.kind is BufferKind.TEMPORARY:
+            return "slot", self.slots[self.plan.temporaries[ref.index]]
+        return ref.kind.value, ref.index

@@ -1,0 +1,135 @@
+"""What the shapes of a call's inputs determine: symbols, shapes of outputs, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.runtime.arena import address_of
+from weft.runtime.manifest import KernelCall, Manifest, SymbolSpec, TensorSpec
+from weft.runtime.sizes import evaluate, table_function
+from weft.support.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True)
+class CallSizes:
+    """The sizes of one call.
+
+    ``values`` are those of the symbols, as int64, at ``address``; ``table`` are the entries of
+    ``Manifest.sizes``. ``inputs`` and ``outputs`` have fixed shapes.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    arena_bytes: int
+    table: tuple[int, ...]
+    values: np.ndarray
+    address: int
+    symbols: Mapping[str, int]
+
+
+_NO_VALUES = np.zeros(0, np.int64)
+
+
+def fixed_sizes(manifest: Manifest) -> CallSizes:
+    """The sizes of a program without symbols."""
+    return CallSizes(manifest.inputs, manifest.outputs, evaluate(manifest.arena_bytes, {}), (),
+                     _NO_VALUES, 0, {})
+
+
+def steps_at(manifest: Manifest, sizes: CallSizes) -> tuple[KernelCall, ...]:
+    """The kernel calls at these sizes: variants are chosen, and work is in numbers."""
+    if not manifest.symbols:
+        return manifest.steps
+    return tuple(_step_at(step, sizes) for step in manifest.steps)
+
+
+def _step_at(step: KernelCall, sizes: CallSizes) -> KernelCall:
+    values = sizes.values.tolist()
+    chosen = next((v for v in step.variants if v.takes(values[v.symbol])), None)
+    if chosen is not None:
+        step = replace(step, symbol=chosen.kernel, args=chosen.args,
+                       implementation=chosen.implementation)
+    return replace(step, flops=evaluate(step.flops, sizes.symbols),
+                   bytes_moved=evaluate(step.bytes_moved, sizes.symbols), variants=())
+
+
+class SizeSolver:
+    """Finds the sizes of calls of one program with symbols."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self._table: Callable[[Mapping[str, int]], tuple[int, ...]] = table_function(
+            manifest.sizes, [symbol.name for symbol in manifest.symbols])
+
+    def solve(self, shapes: Sequence[tuple[int, ...]]) -> CallSizes:
+        """The sizes for these input shapes.
+
+        Raises ``InvalidInputError`` for a wrong rank, a size beyond the range of its symbol, and
+        sizes that contradict each other.
+        """
+        manifest = self._manifest
+        for spec, shape in zip(manifest.inputs, shapes, strict=True):
+            if len(spec.shape) != len(shape):
+                raise _wrong(spec, f"has rank {len(shape)}, expected {len(spec.shape)}", shape)
+        symbols = {s.name: self._symbol(s, shapes[s.input]) for s in manifest.symbols}
+        for spec, shape in zip(manifest.inputs, shapes, strict=True):
+            self._check(spec, shape, symbols)
+        values = np.array(list(symbols.values()), np.int64)
+        table = self._table(symbols)
+        known = {**symbols, **{f"_{n}": value for n, value in enumerate(table)}} \
+            if isinstance(manifest.arena_bytes, str) else symbols
+        return CallSizes(
+            tuple(TensorSpec(spec.name, spec.dtype, tuple(shape))
+                  for spec, shape in zip(manifest.inputs, shapes, strict=True)),
+            tuple(TensorSpec(spec.name, spec.dtype,
+                             tuple([evaluate(size, symbols) for size in spec.shape]))
+                  for spec in manifest.outputs),
+            evaluate(manifest.arena_bytes, known), table, values, address_of(values), symbols)
+
+    def _symbol(self, symbol: SymbolSpec, shape: tuple[int, ...]) -> int:
+        spec = self._manifest.inputs[symbol.input]
+        value, rest = divmod(shape[symbol.axis] - symbol.offset, symbol.scale)
+        if rest:
+            raise _wrong(spec, f"cannot have size {shape[symbol.axis]} (axis {symbol.axis}): it is "
+                               f"{spec.shape[symbol.axis]}", shape)
+        if value < symbol.low or (symbol.high is not None and value > symbol.high) \
+                or value % symbol.multiple:
+            raise _wrong(spec, f"cannot have size {shape[symbol.axis]} (axis {symbol.axis}): "
+                               f"{range_text(symbol)}", shape)
+        return value
+
+    def _check(self, spec: TensorSpec, shape: tuple[int, ...], symbols: Mapping[str, int]) -> None:
+        for axis, (declared, size) in enumerate(zip(spec.shape, shape, strict=True)):
+            if declared == size or evaluate(declared, symbols) == size:
+                continue
+            if isinstance(declared, int):
+                raise _wrong(spec, f"has a fixed size of {declared} (axis {axis}), not {size}",
+                             shape)
+            raise _wrong(spec, f"cannot have size {size} (axis {axis}): {declared} is "
+                               f"{evaluate(declared, symbols)}{self._source(declared)}", shape)
+
+    def _source(self, name: str) -> str:
+        """Which input determined a symbol."""
+        for symbol in self._manifest.symbols:
+            if symbol.name == name:
+                return f" in input {self._manifest.inputs[symbol.input].name!r}"
+        return ""
+
+
+def range_text(symbol: SymbolSpec) -> str:
+    """The range of a symbol as a sentence."""
+    parts = []
+    if symbol.high is not None:
+        parts.append(f"from {symbol.low} to {symbol.high}")
+    elif symbol.low:
+        parts.append(f"{symbol.low} or more")
+    if symbol.multiple > 1:
+        parts.append(f"a multiple of {symbol.multiple}")
+    return f"{symbol.name} is {' and '.join(parts) or 'a size'}"
+
+
+def _wrong(spec: TensorSpec, what: str, shape: Sequence[int]) -> InvalidInputError:
+    return InvalidInputError(f"input {spec.name!r} {what}", expected=spec, got=repr(tuple(shape)))

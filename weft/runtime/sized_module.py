@@ -1,0 +1,139 @@
+"""Compiled modules that run at all sizes of their symbols."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from weft.runtime.arena import AlignedBlock, aligned_bytes
+from weft.runtime.arena_pool import ArenaPool
+from weft.runtime.buffers import BoundCall
+from weft.runtime.call_sizes import SizeSolver
+from weft.runtime.library import Library
+from weft.runtime.manifest import Manifest, TensorSpec
+from weft.runtime.module import CompiledModule
+from weft.runtime.ndarray import to_numpy
+from weft.runtime.profile import Profile
+from weft.runtime.signature import Signature
+from weft.support.errors import ArtifactError, InvalidInputError
+
+Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
+
+# Sizes whose checked calls are kept ready. Others cost some ten microseconds again.
+KEPT_SIZES = 256
+
+
+class SizedModule:
+    """A program whose kernels take symbolic sizes at run time.
+
+    It is called as a ``CompiledModule``. Code, weights and arenas are the same for all sizes; what
+    the shapes of the inputs determine (``CallSizes``) is computed at the first call with them.
+    """
+
+    def __init__(self, manifest: Manifest, library: Library,
+                 constants: bytes | memoryview | np.ndarray | AlignedBlock) -> None:
+        self.manifest = manifest
+        self.library = library
+        self._constants = aligned_bytes(constants)
+        self._signature = Signature(manifest)
+        self._solver = SizeSolver(manifest)
+        self._arenas = ArenaPool()
+        self._ready: OrderedDict[Shapes, CompiledModule] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Name, dtype and shape of every input; symbolic sizes are texts."""
+        return self.manifest.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Name, dtype and shape of every output; symbolic sizes are texts."""
+        return self.manifest.outputs
+
+    @property
+    def threads(self) -> int | None:
+        """See ``CompiledModule.threads``."""
+        return self.manifest.threads
+
+    @property
+    def arena_nbytes(self) -> int:
+        """The memory for temporaries that calls so far needed."""
+        return self._arenas.nbytes
+
+    def __call__(self, /, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        """See ``CompiledModule.__call__``."""
+        if out is not None and self._signature.takes("out"):
+            kwargs, out = {**kwargs, "out": out}, None
+        values = self._signature.bind(args, kwargs)
+        return self.module_for(values)(*values, out=out)
+
+    def bind(self, /, *args: Any, out: Any = None, **kwargs: Any) -> BoundCall:
+        """See ``CompiledModule.bind``."""
+        if out is not None and self._signature.takes("out"):
+            kwargs, out = {**kwargs, "out": out}, None
+        values = self._signature.bind(args, kwargs)
+        return self.module_for(values).bind(*values, out=out)
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
+            ) -> list[np.ndarray]:
+        """ONNX Runtime's signature: the named outputs (``None`` for all) for inputs by name."""
+        if type(feeds) is not dict and not isinstance(feeds, Mapping):
+            raise InvalidInputError("feeds are not a mapping", got=type(feeds).__name__,
+                                    expected=f"arrays by name: {self.manifest.signature()}")
+        return self.module_for(self._signature.bind((), feeds)).run(output_names, feeds)
+
+    def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:
+        """Time every kernel at the sizes of these inputs."""
+        values = self._signature.bind(args, kwargs)
+        return self.module_for(values).profile(*values, repeat=repeat)
+
+    def module_for(self, values: Sequence[Any]) -> CompiledModule:
+        """The module for the shapes of these arguments.
+
+        Raises ``InvalidInputError`` for shapes that do not fit the signature.
+        """
+        shapes = tuple([shape_of(value) for value in values])
+        found = self._ready.get(shapes)
+        return found if found is not None else self._make(shapes, values)
+
+    def _make(self, shapes: Shapes, values: Sequence[Any]) -> CompiledModule:
+        sizes = self._solver.solve(shapes)
+        for value, spec in zip(values, sizes.inputs, strict=True):
+            if not isinstance(value, np.ndarray):
+                to_numpy(value, spec)  # raises for values that are no arrays
+        made = CompiledModule(self.manifest, self.library, self._constants, sizes, self._arenas)
+        with self._lock:
+            self._ready[shapes] = made
+            while len(self._ready) > KEPT_SIZES:
+                self._ready.popitem(last=False)
+        return made
+
+    def __reduce__(self) -> Any:
+        raise ArtifactError(
+            "a loaded module cannot be pickled", got=self.manifest.signature(),
+            help="pass the path of its artifact, and call weft.load there",
+        )
+
+    def __copy__(self) -> SizedModule:
+        """The module itself, which is immutable."""
+        return self
+
+    def __deepcopy__(self, memo: Mapping[int, Any]) -> SizedModule:
+        return self
+
+    def __repr__(self) -> str:
+        target = self.manifest.target
+        return (f"<{type(self).__name__} {self.manifest.signature()}, "
+                f"{len(self.manifest.steps)} kernel calls, for {target.cpu}>")
+
+
+def shape_of(value: Any) -> tuple[int, ...]:
+    """The shape of an array, of an object with a shape, or of nested lists."""
+    if type(value) is np.ndarray:
+        return value.shape
+    return tuple(map(int, value.shape)) if hasattr(value, "shape") else np.shape(value)
