@@ -195,7 +195,7 @@ def _general_code(mod: IRModule, options: CompileOptions) -> ModelCode:
 
     Raises ``WeftError`` where a size is not determined by the inputs, or an operator needs numbers.
     """
-    if not config.symbolic_sizes:
+    if not options.symbolic_sizes:
         raise UnsupportedModelError("WEFT_SYMBOLIC_SIZES=0 asks for programs of fixed sizes")
     if not backend_of(options.target).takes_sizes:
         raise UnsupportedModelError(f"kernels of {options.target.kind} targets need fixed sizes")

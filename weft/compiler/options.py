@@ -25,6 +25,7 @@ class CompileOptions:
     run by Winograd. ``codegens`` are the names of external code generators, in the order in which
     they choose regions. ``records`` is the digest of the measured records that kernels are chosen
     by, ``records_file`` the file that held them. ``extensions`` are the user's passes and rules.
+    ``symbolic_sizes``: whether a model with dynamic shapes gets one program for all sizes.
     """
 
     target: Target
@@ -35,6 +36,7 @@ class CompileOptions:
     records: str = ""
     records_file: Path | None = None
     extensions: Extensions = field(default_factory=Extensions)
+    symbolic_sizes: bool = True
 
     @staticmethod
     def make(
@@ -55,7 +57,8 @@ class CompileOptions:
         chosen = Target.of(config.target if target is None else target)
         return CompileOptions(chosen, opt_level, _shapes(inputs), config.winograd,
                               _names(codegens), active_records().digest, config.records,
-                              Extensions.make() if extensions is None else extensions)
+                              Extensions.make() if extensions is None else extensions,
+                              config.symbolic_sizes)
 
     @property
     def input_shapes(self) -> dict[str, tuple[object, ...]] | None:
@@ -75,7 +78,8 @@ class CompileOptions:
 
     def key_text(self) -> str:
         """Equal for options that give the same code; extensions are not part of it."""
-        return f"{self.target}|O{self.opt_level}|{self.inputs!r}|{self.winograd}|{self.records}"
+        return (f"{self.target}|O{self.opt_level}|{self.inputs!r}|{self.winograd}|{self.records}|"
+                f"{self.symbolic_sizes}")
 
 
 def _names(codegens: Sequence[str]) -> tuple[str, ...]:

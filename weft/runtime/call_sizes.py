@@ -34,9 +34,9 @@ _NO_VALUES = np.zeros(0, np.int64)
 
 
 def fixed_sizes(manifest: Manifest) -> CallSizes:
-    """The sizes of a program without symbols."""
-    return CallSizes(manifest.inputs, manifest.outputs, evaluate(manifest.arena_bytes, {}), (),
-                     _NO_VALUES, 0, {})
+    """The sizes of a program without symbols; for one with symbols those of its signature."""
+    arena_bytes = manifest.arena_bytes if isinstance(manifest.arena_bytes, int) else 0
+    return CallSizes(manifest.inputs, manifest.outputs, arena_bytes, (), _NO_VALUES, 0, {})
 
 
 def steps_at(manifest: Manifest, sizes: CallSizes) -> tuple[KernelCall, ...]:

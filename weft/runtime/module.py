@@ -19,14 +19,14 @@ from weft.runtime.buffers import (
     given_outputs,
     output_buffer,
 )
-from weft.runtime.call_sizes import CallSizes, fixed_sizes, steps_at
+from weft.runtime.call_sizes import fixed_sizes, steps_at
 from weft.runtime.frame import Frame
 from weft.runtime.library import Kernel, Library, NativeLibrary, function
 from weft.runtime.manifest import MAIN_SYMBOL, KernelCall, Manifest, TensorSpec
 from weft.runtime.ndarray import to_numpy
 from weft.runtime.outputs import output_maker
 from weft.runtime.profile import Profile, Stepper, profile_module, report_kernels
-from weft.runtime.python_call import python_call
+from weft.runtime.python_call import PythonCall, call_template, is_short
 from weft.runtime.signature import Signature
 from weft.support import trace
 from weft.support.errors import ArtifactError, InternalError, InvalidInputError
@@ -43,15 +43,13 @@ class CompiledModule:
     dtypes (see ``weft.runtime.ndarray.to_numpy``), results are new NumPy arrays.
 
     ``constants`` are the bytes that the manifest's constant offsets point into; memory aligned to
-    64 bytes is used directly, other memory is copied. ``sizes`` are those of a program with
-    symbols, which shares ``arenas`` with the modules of other sizes (``SizedModule``).
+    64 bytes is used directly, other memory is copied.
     """
 
     def __init__(self, manifest: Manifest, library: Library,
-                 constants: bytes | memoryview | np.ndarray | AlignedBlock,
-                 sizes: CallSizes | None = None, arenas: ArenaPool | None = None) -> None:
-        self._sizes = fixed_sizes(manifest) if sizes is None else sizes
-        self._arenas = ArenaPool() if arenas is None else arenas
+                 constants: bytes | memoryview | np.ndarray | AlignedBlock) -> None:
+        self._sizes = fixed_sizes(manifest)
+        self._arenas = ArenaPool()
         self.manifest = manifest
         self.library = library
         self._constants = aligned_bytes(constants)
@@ -67,17 +65,23 @@ class CompiledModule:
 
     def _bind_code(self) -> None:
         """Find ``weft_main`` and prepare its calls."""
-        manifest, library = self.manifest, self.library
+        library = self.library
         if not isinstance(library, NativeLibrary):
             raise InternalError("a program in machine code needs a library with addresses",
                                 got=type(library).__name__)
         self._constants_address = address_of(self._constants)
-        self._makers = [output_maker(s.concrete_shape, s.numpy_dtype)
-                        for s in self._sizes.outputs]
         self._main = function(library, MAIN_SYMBOL, ctypes.c_int32, *[_POINTER] * 4)
+        self._template = call_template(library, self._constants)
+        self._bind_sizes()
+
+    def _bind_sizes(self) -> None:
+        """Prepare calls at the sizes of this module."""
+        sizes = self._sizes
+        self._makers = [output_maker(s.concrete_shape, s.numpy_dtype) for s in sizes.outputs]
         self._frames = self._frame_pool()
-        self._call = python_call(manifest, self._sizes, library, self._constants, self._makers,
-                                 self._arenas)
+        self._call = None if self._template is None else PythonCall(
+            self._template, sizes, self._makers, self._arenas,
+            releases=not is_short(self.manifest, sizes))
         self._quick = _declines if self._call is None else self._call.quick
 
     @property

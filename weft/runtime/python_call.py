@@ -43,6 +43,7 @@ _FUNCTIONS = {
 # ``method`` is a ``PyMethodDef``.
 PLAN_FIELDS = ("main", "constants", "arenas", "arena_bytes", "sizes", "inputs", "num_inputs",
                "makers", "num_outputs", "releases", "array_type", "none", *_FUNCTIONS, "method")
+_NUMBER = {field: number for number, field in enumerate(PLAN_FIELDS)}
 _METHOD_WORDS = 4
 _METH_FASTCALL = 0x80
 _NAME = ctypes.c_char_p(MAIN_SYMBOL.encode())
@@ -55,19 +56,39 @@ _SHORT_STEPS = 4
 Builtin: TypeAlias = "Callable[..., list[np.ndarray] | int | None]"
 
 
+class CallTemplate:
+    """The words of a plan that are the same for all sizes of a program.
+
+    It keeps the library and the constants alive.
+    """
+
+    __slots__ = ("constants", "library", "words")
+
+    def __init__(self, library: NativeLibrary, constants: np.ndarray) -> None:
+        self.library = library
+        self.constants = constants
+        values: dict[str, int] = {
+            "main": library.address(MAIN_SYMBOL), "constants": address_of(constants),
+            "array_type": id(np.ndarray), "none": id(None)}
+        values |= {field: _address(getattr(ctypes.pythonapi, name))
+                   for field, name in _FUNCTIONS.items()}
+        method = (_address(_NAME), library.address(PYTHON_CALL), _METH_FASTCALL, 0)
+        self.words = [*(values.get(field, 0) for field in PLAN_FIELDS[:-1]), *method]
+
+
 class PythonCall:
     """``quick`` is the builtin; ``run`` also handles array subclasses, equal dtypes and arenas."""
 
     __slots__ = ("_arenas", "_dtypes", "_nbytes", "_plan", "quick")
 
-    def __init__(self, sizes: CallSizes, library: NativeLibrary, constants: np.ndarray,
+    def __init__(self, template: CallTemplate, sizes: CallSizes,
                  makers: Sequence[Callable[[], np.ndarray]], arenas: ArenaPool, *,
                  releases: bool) -> None:
         self._arenas = arenas
         self._dtypes = [spec.numpy_dtype for spec in sizes.inputs]
         self._nbytes = sizes.arena_bytes
-        self._plan = _plan(sizes, library, constants, makers, arenas, releases=releases)
-        method = address_of(self._plan) + 8 * PLAN_FIELDS.index("method")
+        self._plan = _plan(template, sizes, self._dtypes, makers, arenas, releases=releases)
+        method = ctypes.addressof(self._plan) + 8 * PLAN_FIELDS.index("method")
         self.quick: Builtin = _new_builtin(method, self._plan, None)
         arenas.add(self._nbytes)
 
@@ -88,10 +109,8 @@ class PythonCall:
         raise InternalError("the compiled program failed", got=f"status {results}")
 
 
-def python_call(manifest: Manifest, sizes: CallSizes, library: NativeLibrary,
-                constants: np.ndarray, makers: Sequence[Callable[[], np.ndarray]],
-                arenas: ArenaPool) -> PythonCall | None:
-    """The builtin call of a module at ``sizes``; ``makers`` allocate its outputs.
+def call_template(library: NativeLibrary, constants: np.ndarray) -> CallTemplate | None:
+    """What the builtin calls of a module share.
 
     ``None`` if the interpreter has another object layout, or the library lacks the symbol.
     """
@@ -101,31 +120,33 @@ def python_call(manifest: Manifest, sizes: CallSizes, library: NativeLibrary,
         library.address(PYTHON_CALL)
     except WeftError:
         return None
-    return PythonCall(sizes, library, constants, makers, arenas,
-                      releases=not is_short(manifest, sizes))
+    return CallTemplate(library, constants)
 
 
-def _plan(sizes: CallSizes, library: NativeLibrary, constants: np.ndarray,
+class _Words(ctypes.Array):
+    """A plan: an array with attributes, which keep the objects alive that it points to."""
+
+    _type_ = ctypes.c_uint64
+    _length_ = len(PLAN_FIELDS) - 1 + _METHOD_WORDS
+
+
+def _plan(template: CallTemplate, sizes: CallSizes, dtypes: Sequence[np.dtype],
           makers: Sequence[Callable[[], np.ndarray]], arenas: ArenaPool, *, releases: bool
-          ) -> np.ndarray:
-    """The plan, which keeps the objects alive that it points to."""
-    inputs = np.array([word for spec in sizes.inputs
-                       for word in (id(spec.numpy_dtype), len(spec.shape), *spec.concrete_shape)],
-                      np.uint64)
-    made = np.array([id(maker) for maker in makers], np.uint64)
-    values: dict[str, int] = {
-        "main": library.address(MAIN_SYMBOL), "constants": address_of(constants),
-        "arenas": arenas.head, "arena_bytes": sizes.arena_bytes, "sizes": sizes.address,
-        "inputs": address_of(inputs), "num_inputs": len(sizes.inputs),
-        "makers": address_of(made), "num_outputs": len(makers),
-        "releases": releases, "array_type": id(np.ndarray), "none": id(None),
-    }
-    values |= {field: _function(name) for field, name in _FUNCTIONS.items()}
-    memory = (ctypes.c_uint64 * (len(values) + _METHOD_WORDS))()
-    method = (_address(_NAME), library.address(PYTHON_CALL), _METH_FASTCALL, 0)
-    memory[:] = [*(values[field] for field in PLAN_FIELDS[:-1]), *method]
-    setattr(memory, "alive", (library, constants, inputs, list(makers), made, arenas, sizes))  # noqa: B010
-    return np.frombuffer(memoryview(memory), np.uint64)
+          ) -> _Words:
+    words = [word for spec, dtype in zip(sizes.inputs, dtypes, strict=True)
+             for word in (id(dtype), len(spec.shape), *spec.concrete_shape)]
+    inputs = (ctypes.c_uint64 * max(1, len(words)))(*words)
+    made = (ctypes.c_uint64 * max(1, len(makers)))(*map(id, makers))
+    plan = _Words(*template.words)
+    for field, value in (
+        ("arenas", arenas.head), ("arena_bytes", sizes.arena_bytes), ("sizes", sizes.address),
+        ("inputs", ctypes.addressof(inputs)), ("num_inputs", len(sizes.inputs)),
+        ("makers", ctypes.addressof(made)), ("num_outputs", len(makers)),
+        ("releases", int(releases)),
+    ):
+        plan[_NUMBER[field]] = value
+    setattr(plan, "alive", (template, inputs, list(makers), made, arenas, sizes))  # noqa: B010
+    return plan
 
 
 def is_short(manifest: Manifest, sizes: CallSizes) -> bool:
@@ -144,10 +165,6 @@ def is_short(manifest: Manifest, sizes: CallSizes) -> bool:
         work += (evaluate(step.flops, sizes.symbols) / _FLOPS
                  + evaluate(step.bytes_moved, sizes.symbols) / _BYTES)
     return work < _SHORT
-
-
-def _function(name: str) -> int:
-    return _address(getattr(ctypes.pythonapi, name))
 
 
 def _address(pointer: Any) -> int:

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from weft.runtime.arena import AlignedBlock, aligned_bytes
+from weft.runtime.arena import AlignedBlock
 from weft.runtime.arena_pool import ArenaPool
 from weft.runtime.buffers import BoundCall
-from weft.runtime.call_sizes import SizeSolver
+from weft.runtime.call_sizes import CallSizes, SizeSolver
 from weft.runtime.library import Library
 from weft.runtime.manifest import Manifest, TensorSpec
 from weft.runtime.module import CompiledModule
@@ -27,6 +27,31 @@ Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
 KEPT_SIZES = 256
 
 
+class _Shared(CompiledModule):
+    """The code of a program with symbols, apart from its sizes.
+
+    The modules of all sizes share its arenas, addresses and count of threads, so that one more
+    takes some ten microseconds.
+    """
+
+    def _bind_sizes(self) -> None:
+        """Wait for the sizes of a call."""
+
+    @property
+    def arenas(self) -> ArenaPool:
+        """The arenas of all sizes."""
+        return self._arenas
+
+
+class _AtSizes(CompiledModule):
+    """The module for the sizes of a call."""
+
+    def __init__(self, shared: _Shared, sizes: CallSizes) -> None:
+        self.__dict__.update(shared.__dict__)
+        self._sizes = sizes
+        self._bind_sizes()
+
+
 class SizedModule:
     """A program whose kernels take symbolic sizes at run time.
 
@@ -38,10 +63,9 @@ class SizedModule:
                  constants: bytes | memoryview | np.ndarray | AlignedBlock) -> None:
         self.manifest = manifest
         self.library = library
-        self._constants = aligned_bytes(constants)
+        self._shared = _Shared(manifest, library, constants)
         self._signature = Signature(manifest)
         self._solver = SizeSolver(manifest)
-        self._arenas = ArenaPool()
         self._ready: OrderedDict[Shapes, CompiledModule] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -63,7 +87,7 @@ class SizedModule:
     @property
     def arena_nbytes(self) -> int:
         """The memory for temporaries that calls so far needed."""
-        return self._arenas.nbytes
+        return self._shared.arenas.nbytes
 
     def __call__(self, /, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """See ``CompiledModule.__call__``."""
@@ -106,7 +130,7 @@ class SizedModule:
         for value, spec in zip(values, sizes.inputs, strict=True):
             if not isinstance(value, np.ndarray):
                 to_numpy(value, spec)  # raises for values that are no arrays
-        made = CompiledModule(self.manifest, self.library, self._constants, sizes, self._arenas)
+        made = _AtSizes(self._shared, sizes)
         with self._lock:
             self._ready[shapes] = made
             while len(self._ready) > KEPT_SIZES:

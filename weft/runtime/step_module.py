@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.runtime.arena import Pool, address_of
-from weft.runtime.frame import Frame
+from weft.runtime.arena import address_of
 from weft.runtime.module import CompiledModule
 from weft.runtime.outputs import output_maker
 from weft.runtime.profile import report_kernels

@@ -43,7 +43,8 @@ def checked(text: str, starts: list[int]) -> CompiledModule:
 
 
 def test_updates_take_the_memory_of_the_cache() -> None:
-    assert in_place(checked(CONTIGUOUS.replace("RESULT", "%second"), [0, 5, 63, -1])) == [True, True]
+    granted = in_place(checked(CONTIGUOUS.replace("RESULT", "%second"), [0, 5, 63, -1]))
+    assert granted == [True, True]
 
 
 def test_a_cache_that_is_used_again_stays() -> None:

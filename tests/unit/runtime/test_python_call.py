@@ -85,7 +85,7 @@ def test_what_it_declines_is_converted_or_refused(mod: CompiledModule) -> None:
 
 
 def test_without_it_everything_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module_file, "python_call", lambda *_: None)
+    monkeypatch.setattr(module_file, "call_template", lambda *_: None)
     plain = module()
     assert plain._call is None
     np.testing.assert_array_equal(plain(sample()), module()(sample()))
@@ -123,8 +123,8 @@ def test_no_memory_for_results_is_an_error(mod: CompiledModule) -> None:
 
     first = np.zeros(SIZE, np.float32)
     two = replace(mod.manifest, outputs=mod.manifest.outputs * 2)
-    call = PythonCall(fixed_sizes(two), mod.library, mod._constants, [lambda: first, fail],
-                      ArenaPool(), releases=False)
+    call = PythonCall(mod._template, fixed_sizes(two), [lambda: first, fail], ArenaPool(),
+                      releases=False)
     for _ in range(3):
         with pytest.raises(MemoryError, match="none left"):
             call.quick(sample())
@@ -138,7 +138,7 @@ def test_no_arena_is_free(mod: CompiledModule) -> None:
     makers = [functools.partial(np.empty, SIZE, np.float32)]
     arenas = ArenaPool()
     sizes = fixed_sizes(manifest())
-    call = PythonCall(sizes, mod.library, mod._constants, makers, arenas, releases=False)
+    call = PythonCall(mod._template, sizes, makers, arenas, releases=False)
     in_use = arenas.take(sizes.arena_bytes)
     assert call.quick(sample()) == NO_ARENA
     (y,) = call.run([sample()])
@@ -192,7 +192,7 @@ def test_threads_work_in_arenas_of_their_own(
     for worker in workers:
         worker.join()
     assert not wrong
-    assert len(mod._call._arenas) <= len(workers)
+    assert len(mod._arenas._blocks) <= len(workers)
 
 
 def test_short_calls_keep_the_lock() -> None:

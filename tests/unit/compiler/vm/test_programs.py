@@ -189,7 +189,7 @@ def test_dynamic_shapes_are_compiled_at_first_use():
 
 def test_one_name_is_one_size():
     module = compile_text(DYNAMIC)
-    with pytest.raises(InvalidInputError, match="'y' cannot have size 4 .* n is 2 in input 'x'"):
+    with pytest.raises(InvalidInputError, match=r"'y' cannot have size 4 .* n is 2 in input 'x'"):
         module(np.ones((2, 3), np.float32), np.ones((4, 1), np.float32))
     with pytest.raises(InvalidInputError, match="'x' has a fixed size of 3"):
         module(np.ones((2, 4), np.float32), np.ones((2, 1), np.float32))
