@@ -24,6 +24,7 @@ from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import count_passes, phases_of, run_pipeline
 from weft.compiler.program.lowering import lower_program, try_lower_program
 from weft.compiler.program.model_code import ModelCode, build_model
+from weft.compiler.program.variants import add_variants
 from weft.compiler.sources import (
     ModelLike,
     Source,
@@ -41,7 +42,13 @@ from weft.strategy.records import active_records
 from weft.support import progress, trace
 from weft.support.cache import open_cache
 from weft.support.config import config
-from weft.support.errors import ArtifactError, InternalError, UnsupportedModelError, WeftError
+from weft.support.errors import (
+    ArtifactError,
+    InternalError,
+    OptionError,
+    UnsupportedModelError,
+    WeftError,
+)
 from weft.support.log import Level, debug, enabled
 from weft.support.plugins import load_plugins
 from weft.target import Target
@@ -71,6 +78,7 @@ def compile(
     rules: RulesLike = (),
     tir_passes: TirPassesLike = (),
     codegens: Sequence[str] = (),
+    specialize: Mapping[str, Sequence[object]] | None = None,
     **knobs: Any,
 ) -> Executable:
     """Compile ``model`` for ``target``.
@@ -80,9 +88,10 @@ def compile(
     ``torch.export.ExportedProgram``, an ``IRModule``, a ``Function`` or a ``@weft.function``.
 
     ``target`` is a ``Target`` or its text (``"llvm -mcpu=haswell"``); by default this machine.
-    ``inputs`` overrides shapes by input name; a name as a size makes it dynamic, and the model
-    compiles for each set of input shapes at the first call with them (``DynamicModel``).
-    ``opt_level`` is 0 (no optimisation) to 3.
+    ``inputs`` overrides shapes by input name; a name as a size makes it symbolic:
+    ``{"x": ("batch", 3, 224, 224)}``. One program then runs at all sizes (``DynamicModel``,
+    docs/dynamic_shapes.md); ``specialize`` asks for faster kernels at some sizes:
+    ``{"batch": [1, 8, (2, 4)]}``. ``opt_level`` is 0 (no optimisation) to 3.
 
     ``passes`` are users' passes over the IR, ``rules`` rewrite rules that ``simplify_expr`` applies
     before its own, ``tir_passes`` functions over the loop program of each kernel; ``weft.insert``
@@ -99,7 +108,7 @@ def compile(
     with config(**knobs):
         load_plugins()
         options = CompileOptions.make(target, opt_level, inputs, codegens,
-                                      Extensions.make(passes, rules, tir_passes))
+                                      Extensions.make(passes, rules, tir_passes), specialize)
         # Reports unknown positions of passes before any work.
         phases_of(options)
         with_insertions(backend_of(options.target).tir_passes, options.extensions.tir_passes)
@@ -179,6 +188,8 @@ def _compile_cached(model: Source, options: CompileOptions) -> ModelCode | Manif
     if has_dynamic_inputs(mod):
         try:
             code = _general_code(mod, options)
+        except OptionError:
+            raise
         except WeftError as error:
             debug(Level.CACHE, "compiler", f"not compiled for all sizes: {error}")
             return manifest_of_module(mod, options)
@@ -202,7 +213,7 @@ def _general_code(mod: IRModule, options: CompileOptions) -> ModelCode:
     if options.codegens:
         raise UnsupportedModelError("external code generators take regions of fixed sizes")
     mod = run_pipeline(mod, options)
-    program = lower_program(mod)
+    program = add_variants(lower_program(mod), options.target, dict(options.specialize))
     code = build_model(program, options)
     if code.callbacks:
         raise UnsupportedModelError("functions of Python need fixed sizes")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from weft.compiler.extensions import Extensions
+from weft.ir.symbol import SizeRange
 from weft.strategy.records import active_records
 from weft.support.config import Config, config
 from weft.support.errors import OptionError
@@ -26,6 +27,7 @@ class CompileOptions:
     they choose regions. ``records`` is the digest of the measured records that kernels are chosen
     by, ``records_file`` the file that held them. ``extensions`` are the user's passes and rules.
     ``symbolic_sizes``: whether a model with dynamic shapes gets one program for all sizes.
+    ``specialize`` are the ranges of symbols for which its kernels get variants, by name.
     """
 
     target: Target
@@ -37,6 +39,7 @@ class CompileOptions:
     records_file: Path | None = None
     extensions: Extensions = field(default_factory=Extensions)
     symbolic_sizes: bool = True
+    specialize: tuple[tuple[str, tuple[SizeRange, ...]], ...] = ()
 
     @staticmethod
     def make(
@@ -45,6 +48,7 @@ class CompileOptions:
         inputs: Mapping[str, Sequence[object]] | None = None,
         codegens: Sequence[str] = (),
         extensions: Extensions | None = None,
+        specialize: Mapping[str, Sequence[object]] | None = None,
     ) -> CompileOptions:
         """Checked options; raises ``OptionError`` and ``TargetError``.
 
@@ -58,7 +62,7 @@ class CompileOptions:
         return CompileOptions(chosen, opt_level, _shapes(inputs), config.winograd,
                               _names(codegens), active_records().digest, config.records,
                               Extensions.make() if extensions is None else extensions,
-                              config.symbolic_sizes)
+                              config.symbolic_sizes, _ranges(specialize))
 
     @property
     def input_shapes(self) -> dict[str, tuple[object, ...]] | None:
@@ -79,7 +83,7 @@ class CompileOptions:
     def key_text(self) -> str:
         """Equal for options that give the same code; extensions are not part of it."""
         return (f"{self.target}|O{self.opt_level}|{self.inputs!r}|{self.winograd}|{self.records}|"
-                f"{self.symbolic_sizes}")
+                f"{self.symbolic_sizes}|{self.specialize}")
 
 
 def _names(codegens: Sequence[str]) -> tuple[str, ...]:
@@ -87,6 +91,28 @@ def _names(codegens: Sequence[str]) -> tuple[str, ...]:
         raise OptionError("codegens cannot be used", got=repr(codegens),
                           expected='names of code generators: ["acc"]')
     return tuple(codegens)
+
+
+def _ranges(specialize: Mapping[str, Sequence[object]] | None
+            ) -> tuple[tuple[str, tuple[SizeRange, ...]], ...]:
+    if specialize is None:
+        return ()
+    if not isinstance(specialize, Mapping) or any(
+            isinstance(sizes, str) or not isinstance(sizes, Sequence)
+            for sizes in specialize.values()):
+        raise OptionError("specialize cannot be used", got=repr(specialize),
+                          expected='sizes by the name of a symbol: {"seq": [1, 128, (2, 16)]}')
+    return tuple((str(name), tuple(_range(name, one) for one in sizes))
+                 for name, sizes in specialize.items())
+
+
+def _range(name: str, value: object) -> SizeRange:
+    ends = [end for end in (value if isinstance(value, tuple) else (value, value))
+            if isinstance(end, int) and not isinstance(end, bool)]
+    if len(ends) != 2 or not 0 <= ends[0] <= ends[1]:
+        raise OptionError(f"specialize gives a wrong size for {name!r}", got=repr(value),
+                          expected="a size, or a pair of sizes: the first and the last")
+    return SizeRange(*ends)
 
 
 def _shapes(

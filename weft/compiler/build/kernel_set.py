@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weft.compiler.program.program import KernelSource
 from weft.ir.expr import Call, Function
 from weft.ir.op import Op
@@ -18,6 +20,14 @@ class KernelSet:
         self.sources: list[KernelSource] = []
         self._numbers: dict[str, int] = {}
         self._digests: dict[Function, str] = {}  # by identity
+
+    @staticmethod
+    def of(sources: Sequence[KernelSource]) -> KernelSet:
+        """A set that begins with these kernels, under their numbers."""
+        made = KernelSet()
+        made.sources = list(sources)
+        made._numbers = {source.digest: number for number, source in enumerate(sources)}
+        return made
 
     def number_of(self, function: Function) -> int:
         """The number of the kernel of a primitive function."""
