@@ -13,6 +13,8 @@ from weft.strategy.cpu.machine_model import MachineModel, machine_model
 from weft.target import CpuTarget
 
 MAX_VECTORS, MAX_ROWS = 8, 32  # of the tiles that ``choose_tile`` considers
+# Vector multiply-adds in all versions of the tail of a symbolic extent: so many compile in 50 ms.
+MAX_TAIL_MULTIPLY_ADDS = 112
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,11 @@ class RegisterTile:
 def fits_registers(tile: RegisterTile, target: CpuTarget) -> bool:
     """Whether the accumulators, a row of vector operands and one broadcast fit the registers."""
     return tile.accumulators + tile.nr_vectors + 1 <= target.vector_registers
+
+
+def has_short_tail(tile: RegisterTile) -> bool:
+    """Whether the versions of the tail for 1 to ``mr - 1`` rows are little code."""
+    return tile.nr_vectors * tile.mr * (tile.mr - 1) // 2 <= MAX_TAIL_MULTIPLY_ADDS
 
 
 def tiles_that_fit(

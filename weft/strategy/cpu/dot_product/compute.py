@@ -119,9 +119,11 @@ class _PackedMatmul:
             return self._sum(self._x(left, at, m, kg, ki), self._y(right, at, n, kg, ki),
                              [kg, ki])
 
-        # Whole tiles: shorter loops would not become instructions, and rows have no mask.
-        shape = (*self.batch, _round_up(self.rows, self.tile.mr),
-                 _round_up(self.columns, self.nr))
+        # Whole tiles: shorter loops would not become instructions, and rows have no mask. The tail
+        # of a symbolic M has a version for each number of rows instead.
+        is_fixed = int_value(self.rows) is not None
+        rows = _round_up(self.rows, self.tile.mr) if is_fixed else self.rows
+        shape = (*self.batch, rows, _round_up(self.columns, self.nr))
         sums = te.compute(shape, body, name="dot", role=te.StageRole.DOT_PRODUCT)
         found = (self._column_correction(right, sums), self._row_correction(left))
         corrections = [c for c in found if c is not None]

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from weft.op.nn.dense import WeightPanels
 from weft.strategy.cpu.common.register_tile import (
+    MAX_ROWS,
+    MAX_VECTORS,
     RegisterTile,
     choose_tile,
     cover_cycles,
+    fastest_first,
     fits_registers,
+    has_short_tail,
+    tiles_that_fit,
 )
 from weft.strategy.cpu.dot_product.instruction import DotInstruction
+from weft.strategy.cpu.gemm.cost import GemmShape
 from weft.strategy.cpu.machine_model import machine_model
 from weft.target import CpuTarget
 
@@ -22,46 +29,67 @@ MAX_PANEL_VECTORS = 4  # the widest panel of a constant weight: more leave few r
 class DotProductPlan:
     """How one call runs: the instruction, the accumulators that a tile keeps in registers, and the
     layout of a weight that is packed at compile time (``None``: B is packed at run time).
+    ``assumes`` says which numbers the estimates take for symbolic sizes.
     """
 
     dot: DotInstruction
     tile: RegisterTile
     panels: WeightPanels | None = None
+    assumes: str = ""
 
     def __str__(self) -> str:
         nr = self.tile.nr_vectors * self.dot.lanes
         weight = "packs B" if self.panels is None else f"weight {self.panels.layout}"
-        return f"{self.dot.instruction.name}, mr {self.tile.mr}, nr {nr}, {weight}"
+        assumes = f", assumes {self.assumes}" if self.assumes else ""
+        return f"{self.dot.instruction.name}, mr {self.tile.mr}, nr {nr}, {weight}{assumes}"
 
 
-def plan_run_time(dot: DotInstruction, m: int, n: int, target: CpuTarget) -> DotProductPlan:
+def plan_run_time(dot: DotInstruction, shape: GemmShape, target: CpuTarget) -> DotProductPlan:
     """The plan that packs both operands at run time."""
-    vectors = -(-n // dot.lanes)
-    if dot.shifts_left:
+    m, vectors = shape.m, -(-shape.n // dot.lanes)
+    if dot.shifts_left and not shape.samples:
         # Of few rows the tile has one more: it sums the columns of B, which are in registers then.
         tile = choose_tile(m + 1, vectors, target)
         if tile.mr > m:
-            return DotProductPlan(dot, tile)
-    return DotProductPlan(dot, choose_tile(m, vectors, target))
+            return DotProductPlan(dot, tile, assumes=shape.assumptions)
+    return DotProductPlan(dot, _tile(shape, vectors, target), assumes=shape.assumptions)
 
 
 def plan_prepacked(
-    dot: DotInstruction, m: int, n: int, target: CpuTarget, panels: WeightPanels | None = None
+    dot: DotInstruction, shape: GemmShape, target: CpuTarget, panels: WeightPanels | None = None
 ) -> DotProductPlan:
     """The plan for a constant weight, in ``panels`` if it has been packed already.
 
     A tile is as wide as a panel, or narrower where that makes room for the row of column sums.
     """
+    m, n = shape.m, shape.n
     panels = panels or panels_for(n, dot)
     vectors = panels.nr // dot.lanes
-    if dot.shifts_left:
+    if dot.shifts_left and not shape.samples:
         for width in range(vectors, 0, -1):
             tile = RegisterTile(m + 1, width)
             # A tile must divide the panel: its columns lie in one.
             if vectors % width == 0 and fits_registers(tile, target):
                 return DotProductPlan(dot, tile, panels)
-    tile = choose_tile(m, -(-n // panels.nr) * vectors, target, vector_step=vectors)
-    return DotProductPlan(dot, RegisterTile(tile.mr, vectors), panels)
+    tile = _tile(shape, -(-n // panels.nr) * vectors, target, vector_step=vectors)
+    return DotProductPlan(dot, RegisterTile(tile.mr, vectors), panels, shape.assumptions)
+
+
+def _tile(
+    shape: GemmShape, vectors: int, target: CpuTarget, *, vector_step: int = 1
+) -> RegisterTile:
+    """The fastest tile; for a symbolic M by the cycles of several M, with a tail of little code."""
+    if not shape.samples:
+        return choose_tile(shape.m, vectors, target, vector_step=vector_step)
+    model = machine_model(target)
+
+    def cycles(tile: RegisterTile) -> float:
+        return sum(math.log(cover_cycles(model, m, vectors, tile)) for m in shape.samples)
+
+    counts = range(vector_step, min(vectors, MAX_VECTORS) + 1, vector_step)
+    tiles = tiles_that_fit(min(max(shape.samples), MAX_ROWS), counts, target)
+    fitting = fastest_first(filter(has_short_tail, tiles), cycles)
+    return fitting[0] if fitting else RegisterTile(1, min(vectors, vector_step))
 
 
 def panels_for(n: int, dot: DotInstruction) -> WeightPanels:

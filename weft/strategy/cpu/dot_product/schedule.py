@@ -9,6 +9,8 @@ from weft.strategy.cpu.dot_product.cost import DotProductPlan
 from weft.strategy.cpu.dot_product.instruction import DotInstruction
 from weft.strategy.cpu.elementwise.schedule import parallelize, vectorize_innermost
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
+from weft.tir.expr import int_value
+from weft.tir.transform.exact_tail import EXACT_TAIL
 
 CHUNK = 16  # groups of a row that are adjacent in a packed A: a cache line of 64 bytes
 
@@ -67,9 +69,12 @@ def _schedule_tiles(
     vector, lane = stage.split(inside, factor=dot.lanes)
     around, within_tile = [*leading[:-1], panels], [vector, lane]
     if leading:  # otherwise A is a vector, and C too
+        has_symbolic_rows = int_value(leading[-1].extent) is None
         tile_row, row_in = stage.split(leading[-1], factor=tile.mr)
         around, within_tile = [*around, tile_row], [row_in, *within_tile]
         stage.unroll(row_in)
+        if has_symbolic_rows:
+            stage.pragma(row_in, EXACT_TAIL, 1)
     stage.reorder(*around, *within_tile)
     stage.unroll(vector)
     stage.vectorize(lane)
@@ -78,6 +83,13 @@ def _schedule_tiles(
     acc.set_scope("local")
     acc.compute_at(stage, task)
     *acc_batch, acc_row, acc_column = acc.axis
+    if int_value(acc_row.extent) is None:
+        outer, acc_row = acc.split(acc_row, factor=tile.mr)
+        acc_batch = [*acc_batch, outer]
+        acc.pragma(acc_row, EXACT_TAIL, 1)
+    if int_value(acc_column.extent) is None:
+        outer, acc_column = acc.split(acc_column, factor=tile.nr_vectors * dot.lanes)
+        acc_batch = [*acc_batch, outer]
     group, inner = acc.reduce_axis
     # A chunk is a cache line of each row of A: the inner loop reads all of it while it is in L1.
     chunk, within = acc.split(group, factor=CHUNK)

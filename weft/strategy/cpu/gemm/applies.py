@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from weft.ir.dtype import DType, float32, int32
 from weft.ir.expr import Call, Constant
-from weft.ir.shape import Dim
+from weft.ir.shape import AnyDim, Dim, bounds_of, dim_product
+from weft.ir.symbol import typical_size
 from weft.ir.types import TensorType, is_static
 from weft.op.nn.dense import DenseAttrs, WeightPanels
 from weft.op.nn.matmul import BatchMatmulAttrs, MatmulAttrs
@@ -26,8 +27,8 @@ from weft.target import CpuTarget
 from weft.topi.nn.dense import accumulator_dtype
 from weft.transform.analysis.graph import known_type
 
-# M where it is known at run time only, and N and K likewise.
-TYPICAL_SIZE = 64
+# The sizes of a symbolic M by which tiles are ranked: rows of decoding, of short and long inputs.
+SAMPLES_OF_M = (1, 2, 4, 7, 16, 33, 64, 100, 197, 512)
 # With fewer rows or columns most of a register tile, or of a packed B panel, is unused: measured
 # on matmuls of 2 to 16 rows and columns on an AMD core with AVX-512.
 MIN_PACKED_ROWS, MIN_COLUMNS = 4, 3
@@ -72,22 +73,35 @@ class MatmulProblem:
         return None
 
     @property
-    def is_static(self) -> bool:
-        """Whether all sizes are known, and none is 0."""
-        return all(is_static(t) and 0 not in t.shape for t in (self.a, self.b, self.c))
+    def is_known(self) -> bool:
+        """Whether symbols determine all sizes that are not fixed."""
+        return not any(isinstance(d, AnyDim) for t in (self.a, self.b, self.c) for d in t.shape)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a fixed size is 0."""
+        return any(0 in t.shape for t in (self.a, self.b, self.c))
 
     @property
     def matrices(self) -> int:
-        """The size of the batch."""
-        return 1 if self.flat_rows else math.prod(map(_size, self.c.shape[:-2]))
+        """The size of the batch, at least 1; a symbolic one counts as its smallest."""
+        sizes = () if self.flat_rows else self.c.shape[:-2]
+        return math.prod(d if isinstance(d, int) else max(1, smallest(d)) for d in sizes)
+
+    @property
+    def m(self) -> Dim:
+        """The rows of one matrix."""
+        *leading, _ = self.c.shape
+        return dim_product(tuple(leading)) if self.flat_rows else leading[-1]
 
     def shape(self, accumulator: DType) -> GemmShape:
         """M, N and K; a size that is not known counts as a typical one."""
-        *leading, columns = map(_size, self.c.shape)
-        rows = math.prod(leading) if self.flat_rows else leading[-1]
-        m = rows if is_static(self.a) else TYPICAL_SIZE
-        k = _size(self.a.shape[-2 if self.transpose_a else -1])
-        return GemmShape(max(m, 1), columns, k, accumulator)
+        k = self.a.shape[-2 if self.transpose_a else -1]
+        n, m = self.c.shape[-1], self.m
+        symbolic = tuple(name for name, size in (("M", m), ("N", n), ("K", k))
+                         if not isinstance(size, int))
+        return GemmShape(max(typical_size(m), 1), typical_size(n), typical_size(k), accumulator,
+                         symbolic, samples_of(m) if "M" in symbolic else ())
 
     def before_packing(self) -> MatmulProblem:
         """The problem as it was when its weight, constant then, was packed."""
@@ -108,8 +122,16 @@ def _dense_problem(
                          panels=panels)
 
 
-def _size(dim: Dim) -> int:
-    return dim if isinstance(dim, int) else TYPICAL_SIZE
+def smallest(dim: Dim) -> int:
+    """The smallest size that a dimension may have."""
+    return max(bounds_of(dim)[0] or 0, 0)
+
+
+def samples_of(m: Dim) -> tuple[int, ...]:
+    """Sizes that a symbolic M may have, and its largest one if that is known."""
+    low, high = smallest(m), bounds_of(m)[1]
+    found = [size for size in SAMPLES_OF_M if low <= size and (high is None or size < high)]
+    return (*found, *(() if high is None else (high,))) or (max(low, 1),)
 
 
 def why_not_prepacked(problem: MatmulProblem) -> str | None:
@@ -126,12 +148,11 @@ def why_not_prepacked_gemm(problem: MatmulProblem) -> str | None:
     reason = why_not_prepacked(problem)
     if reason is not None:
         return reason
+    if not problem.is_known:
+        return "a size is not known"
     panels = problem.panels
-    if panels is not None:
-        if panels.k_group > 1:
-            return "the weight is packed for a dot-product instruction"
-        if not (is_static(problem.a) and is_static(problem.c)):
-            return "M is not known"
+    if panels is not None and panels.k_group > 1:
+        return "the weight is packed for a dot-product instruction"
     if (problem.c.shape[-1] if panels is None else panels.nr) == 1:
         return "a panel of one column fills no vector"
     return None
@@ -149,7 +170,7 @@ def why_not_gemm(problem: MatmulProblem) -> str | None:
         return f"the result is {c.dtype}, the accumulators are {accumulator}"
     if problem.panels is not None or a.ndim != b.ndim or a.ndim < 2:
         return "the operands are not two stored matrices or two stacks of them"
-    if not problem.is_static:
+    if problem.is_empty or not problem.is_known:
         return "a size is 0 or not known"
     return None if c.dtype is not accumulator else _why_too_small(problem)
 
@@ -171,7 +192,7 @@ def dot_product_of(
     problem: MatmulProblem, target: CpuTarget, *, prepacked: bool
 ) -> DotInstruction | None:
     """The dot-product instruction for a problem of known sizes, with accumulators of 32 bits."""
-    if not problem.is_static:
+    if problem.is_empty or not problem.is_known:
         return None
     a, b, c = problem.a.dtype, problem.b.dtype, problem.c.dtype
     plan = select_dot_instruction(a, b, target, keeps_right=prepacked)
@@ -193,6 +214,6 @@ def why_no_dot_product(problem: MatmulProblem, target: CpuTarget, *, prepacked: 
         return f"the CPU lacks {' and '.join(features)}"
     if prepacked and select_dot_instruction(a, b, target, keeps_right=True) is None:
         return f"the instruction takes no weight of {b} without a conversion"
-    if not problem.is_static:
+    if problem.is_empty or not problem.is_known:
         return "a size is 0 or not known"
     return f"the result is {c}" if problem.panels is None else "the weight is packed otherwise"

@@ -10,6 +10,7 @@ each block, which costs a few percent. nc, the columns of B that share an A bloc
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Iterator
@@ -17,7 +18,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from weft.op.nn.dense import WeightPanels
-from weft.strategy.cpu.common.register_tile import RegisterTile, fastest_first, tiles_that_fit
+from weft.strategy.cpu.common.register_tile import (
+    RegisterTile,
+    fastest_first,
+    has_short_tail,
+    tiles_that_fit,
+)
 from weft.strategy.cpu.elementwise.schedule import MIN_PARALLEL_EXTENT
 from weft.strategy.cpu.gemm.cost import GemmShape, gemm_step_cycles
 from weft.strategy.cpu.machine_model import (
@@ -47,12 +53,13 @@ ACCEPTABLE_IMBALANCE = 1.1
 class GemmBlocking:
     """Register and cache blocking. ``mc`` rows of A use a B panel while it is in L2.
 
-    ``lanes`` is the width of the vectors, ``kc`` is ``None`` where K is not cut.
+    ``lanes`` is the width of the vectors. ``mc`` is ``None`` where all rows of A use a panel one
+    after the other, because their number is symbolic; ``kc`` is ``None`` where K is not cut.
     """
 
     tile: RegisterTile
     lanes: int
-    mc: int
+    mc: int | None
     kc: int | None
 
     @property
@@ -85,7 +92,8 @@ class GemmPlan:
     """How one call runs as a GEMM: what the compute packs and the loops that the schedule makes.
 
     ``panels`` is the layout of a weight that is packed at compile time; ``packs_a`` and ``packs_b``
-    pack an operand at run time.
+    pack an operand at run time. ``assumes`` says which numbers the estimates take for symbolic
+    sizes.
     """
 
     blocking: GemmBlocking
@@ -94,10 +102,13 @@ class GemmPlan:
     panels: WeightPanels | None = None
     packs_a: bool = False
     packs_b: bool = False
+    assumes: str = ""
 
     def __str__(self) -> str:
         blocking = self.blocking
-        facts = [f"mr {blocking.mr}, nr {blocking.nr}, mc {blocking.mc}"]
+        facts = [f"mr {blocking.mr}, nr {blocking.nr}"]
+        if blocking.mc is not None:
+            facts.append(f"mc {blocking.mc}")
         if blocking.kc is not None:
             facts.append(f"kc {blocking.kc}")
         if self.panels is not None:
@@ -106,7 +117,10 @@ class GemmPlan:
             facts.append("packs A")
         if self.packs_b:
             facts.append("packs B")
-        return ", ".join([*facts, f"a task per {self.loops}"])
+        facts.append(f"a task per {self.loops}")
+        if self.assumes:
+            facts.append(f"assumes {self.assumes}")
+        return ", ".join(facts)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -130,6 +144,8 @@ def blocking_of_tile(
     shape: GemmShape, target: CpuTarget, tile: RegisterTile, *, panel: int = 0
 ) -> GemmBlocking:
     """The cache blocking that follows from a register tile."""
+    if shape.symbolic:
+        return GemmBlocking(tile, _lanes(shape, target, panel), None, None)
     lanes = _lanes(shape, target, panel)
     step_bytes = tile.nr_vectors * lanes * shape.dtype.itemsize  # of a B panel, for one step of K
     tiles = -(-shape.m // tile.mr)
@@ -169,6 +185,8 @@ def rank_tiles(shape: GemmShape, target: CpuTarget, panel: int = 0) -> list[Regi
     lanes = _lanes(shape, target, panel)
     step = max(1, panel // lanes)
     vectors = -(-shape.n // lanes)
+    if shape.symbolic:
+        return rank_symbolic_tiles(shape, target, lanes=lanes, step=step)
 
     def cycles(tile: RegisterTile) -> float:
         tasks = -(-shape.m // tile.mr) * -(-vectors // tile.nr_vectors)
@@ -181,12 +199,38 @@ def rank_tiles(shape: GemmShape, target: CpuTarget, panel: int = 0) -> list[Regi
     return fastest_first(tiles, cycles) or [RegisterTile(1, step)]
 
 
+def rank_symbolic_tiles(
+    shape: GemmShape, target: CpuTarget, *, lanes: int, step: int
+) -> list[RegisterTile]:
+    """Register tiles for a GEMM with symbolic sizes, by the cycles of several M, the best first.
+
+    The tail of M has a version for each number of rows, so tiles with many rows would be much code.
+    """
+    vectors = -(-shape.n // lanes)
+    sizes = shape.samples or (shape.m,)
+
+    def cycles(tile: RegisterTile) -> float:
+        panels = -(-vectors // tile.nr_vectors)
+        total = 0.0
+        for m in sizes:
+            step_cycles = gemm_step_cycles(dataclasses.replace(shape, m=m), tile,
+                                           panels * tile.nr_vectors, target)
+            total += math.log(step_cycles * imbalance(-(-m // tile.mr) * panels))
+        return total
+
+    counts = [n for n in range(step, max(MAX_VECTORS, step) + 1, step) if n < vectors + step]
+    tiles = tiles_that_fit(min(max(sizes), _rows_in_l1_set(shape, target)), counts, target)
+    return fastest_first(filter(has_short_tail, tiles), cycles) or [RegisterTile(1, step)]
+
+
 def _rows_in_l1_set(shape: GemmShape, target: CpuTarget) -> int:
     """How many rows of an A that is read in place stay in L1 without evicting each other.
 
     Rows whose distance is a multiple of the page size share a set of L1.
     """
     model = machine_model(target)
+    if "K" in shape.symbolic:  # the distance may be any
+        shape = dataclasses.replace(shape, k=model.page_bytes)
     # The offset in a page selects the set, so L1 has as many ways as it has pages. A row falls into
     # the set of another one after ``page // gcd(stride, page)`` rows.
     page, ways = model.page_bytes, max(1, target.l1_bytes // model.page_bytes)
@@ -226,7 +270,7 @@ def loops_of(
     """
     tiles, panels = -(-shape.m // blocking.mr), -(-shape.n // blocking.nr)
     work = matrices * shape.m * shape.n * shape.k
-    is_deep = shape.k >= SPLIT_K_WAYS * MIN_SPLIT_K_DEPTH
+    is_deep = shape.k >= SPLIT_K_WAYS * MIN_SPLIT_K_DEPTH and not shape.symbolic
     if (matrices * tiles * panels < MIN_PARALLEL_EXTENT and is_deep
             and work >= SPLIT_K_WAYS * PARALLEL_THRESHOLD):
         return GemmLoops.SPLIT_K, True
@@ -235,6 +279,6 @@ def loops_of(
     is_parallel = work >= PARALLEL_THRESHOLD
     keeps_threads_busy = not is_parallel or imbalance(matrices * panels) < ACCEPTABLE_IMBALANCE
     # A single block of rows: with several, each of them would pack every panel again.
-    fits_l3 = tiles * blocking.mr <= blocking.mc
+    fits_l3 = blocking.mc is None or tiles * blocking.mr <= blocking.mc
     by_panels = packs and fits_l3 and keeps_threads_busy
     return GemmLoops.B_PANELS if by_panels else GemmLoops.TILES, is_parallel

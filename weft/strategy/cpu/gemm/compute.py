@@ -88,7 +88,8 @@ def gemm(
 
     def in_bounds(n: PrimExpr) -> PrimExpr:
         """A mask, which only the last of several panels needs."""
-        return te.likely(n < columns) if (int_value(columns) or 0) > nr else n < columns
+        is_one_panel = is_fixed and (int_value(columns) or 0) <= nr
+        return n < columns if is_one_panel else te.likely(n < columns)
 
     def element(*index: PrimExpr) -> PrimExpr:
         *at, m, n = index
@@ -96,14 +97,16 @@ def gemm(
         column = (n // nr, k, n % nr) if plan.packs_b else (k, n)
         y = right[(*batch_index(b, at), *column)].astype(accumulator)
         # Packed panels have zeros beyond the last column; B in memory ends there.
-        if not plan.packs_b and int_value(columns) != int_value(whole):
+        if not plan.packs_b and not (is_fixed and int_value(columns) == int_value(whole)):
             y = if_then_else(in_bounds(n), y, const(0, accumulator))
         return te.sum(left[(*batch_index(a, at), *row)] * y, k)
 
-    lanes = blocking.lanes
-    whole = (columns + (lanes - 1)) // lanes * lanes
+    # A symbolic N is rounded to whole panels: the tail is one panel with masked loads and stores.
+    is_fixed = int_value(columns) is not None
+    step = blocking.lanes if is_fixed else nr
+    whole = (columns + (step - 1)) // step * step
     sums = te.compute((*batch, rows, whole), element, name="matmul")
-    if int_value(columns) == int_value(whole) and accumulator is out_dtype:
+    if is_fixed and int_value(columns) == int_value(whole) and accumulator is out_dtype:
         return sums
     return te.compute((*batch, rows, columns), lambda *i: sums[i].astype(out_dtype),
                       name="matmul_columns")

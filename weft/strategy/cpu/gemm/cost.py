@@ -16,12 +16,24 @@ from weft.target import CpuTarget
 
 @dataclass(frozen=True, slots=True)
 class GemmShape:
-    """``C[m, n] = A[m, k] * B[k, n]``, accumulated in ``dtype``."""
+    """``C[m, n] = A[m, k] * B[k, n]``, accumulated in ``dtype``.
+
+    ``symbolic`` names those of M, N and K that only run time knows: their numbers are typical
+    ones. ``samples`` are sizes that a symbolic M may have, by which tiles are ranked.
+    """
 
     m: int
     n: int
     k: int
     dtype: DType
+    symbolic: tuple[str, ...] = ()
+    samples: tuple[int, ...] = ()
+
+    @property
+    def assumptions(self) -> str:
+        """``M = 64, K = 64``: the numbers that estimates take for symbolic sizes."""
+        sizes = {"M": self.m, "N": self.n, "K": self.k}
+        return ", ".join(f"{name} = {sizes[name]}" for name in self.symbolic)
 
     @property
     def a_bytes(self) -> int:

@@ -6,6 +6,7 @@ the candidates, the computes and schedules build the plan.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -149,7 +150,7 @@ def _prepacked_dot_product(problem: MatmulProblem, target: CpuTarget) -> _Offer:
     if dot is None:
         return Rejected(algorithm, reason or why_no_dot_product(problem, target, prepacked=True))
     shape = problem.shape(dot.accumulator)
-    plan = plan_prepacked(dot, shape.m, shape.n, target, problem.panels)
+    plan = plan_prepacked(dot, shape, target, problem.panels)
     return _candidate(algorithm, plan, _dot_product_seconds(plan, shape, problem, target))
 
 
@@ -173,7 +174,7 @@ def _dot_product(problem: MatmulProblem, target: CpuTarget) -> _Offer:
     if dot is None:
         return Rejected(algorithm, why_no_dot_product(problem, target, prepacked=False))
     shape = problem.shape(dot.accumulator)
-    plan = plan_run_time(dot, shape.m, shape.n, target)
+    plan = plan_run_time(dot, shape, target)
     return _candidate(algorithm, plan, _dot_product_seconds(plan, shape, problem, target))
 
 
@@ -217,9 +218,9 @@ def prepacked_plan(problem: MatmulProblem, blocking: GemmBlocking) -> GemmPlan:
     shape = problem.shape(accumulator_dtype(problem.c.dtype))
     columns = -(-shape.n // panels.nr) * panels.nr
     loops, is_parallel = loops_of(
-        GemmShape(shape.m, columns, shape.k, shape.dtype), blocking, matrices=1,
+        dataclasses.replace(shape, n=columns), blocking, matrices=1,
         packs=_converts_a(problem, shape))
-    return GemmPlan(blocking, loops, is_parallel, panels)
+    return GemmPlan(blocking, loops, is_parallel, panels, assumes=shape.assumptions)
 
 
 def run_time_plan(problem: MatmulProblem, blocking: GemmBlocking, target: CpuTarget) -> GemmPlan:
@@ -230,9 +231,9 @@ def run_time_plan(problem: MatmulProblem, blocking: GemmBlocking, target: CpuTar
     packs_b = problem.transpose_b or worth_packing_b(shape, blocking, target)
     columns = -(-shape.n // blocking.lanes) * blocking.lanes
     loops, is_parallel = loops_of(
-        GemmShape(shape.m, columns, shape.k, shape.dtype), blocking, matrices=problem.matrices,
+        dataclasses.replace(shape, n=columns), blocking, matrices=problem.matrices,
         packs=packs_a or packs_b or _converts_a(problem, shape))
-    return GemmPlan(blocking, loops, is_parallel, None, packs_a, packs_b)
+    return GemmPlan(blocking, loops, is_parallel, None, packs_a, packs_b, shape.assumptions)
 
 
 def plan_variants(

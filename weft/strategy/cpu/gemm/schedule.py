@@ -17,6 +17,8 @@ from weft.strategy.cpu.elementwise.transpose import find_transposed_access, tile
 from weft.strategy.cpu.gemm.blocking import SPLIT_K_WAYS, GemmBlocking, GemmLoops, GemmPlan
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, machine_model
 from weft.target import CpuTarget
+from weft.tir.expr import int_value
+from weft.tir.transform.exact_tail import EXACT_TAIL
 
 AttachPoint: TypeAlias = "tuple[te.Stage, te.IterVar]"
 # The axes of C: those of the batch, that of M and that of N.
@@ -86,8 +88,7 @@ def _tile(
     panel, inside = stage.split(column, factor=blocking.nr)
     vector, lane = stage.split(inside, factor=blocking.lanes)
     tile_row, row_in = stage.split(row, factor=blocking.mr)
-    # mc is a multiple of mr, so that no tile straddles two blocks.
-    blocks, tile_row = _row_blocks(stage, tile_row, blocking.mc // blocking.mr)
+    blocks, tile_row = _row_blocks(stage, tile_row, blocking)
     unrolled = [row_in, vector] if beside is None else [beside, row_in, vector]
     # Panels outside tiles of rows: the B panel is the operand that is worth keeping in L2.
     stage.reorder(*batch, *blocks, panel, tile_row, *unrolled, lane)
@@ -100,6 +101,14 @@ def _tile(
     task = stage.fuse(*batch, *blocks, panel, *inner)
     acc.compute_at(stage, tile_row if by_panels else task)
     *acc_batch, acc_row, acc_column = acc.axis
+    if int_value(acc_row.extent) is None:
+        tile, acc_row = acc.split(acc_row, factor=blocking.mr)
+        acc_batch = [*acc_batch, tile]
+        acc.pragma(acc_row, EXACT_TAIL, 1)
+        stage.pragma(row_in, EXACT_TAIL, 1)
+    if int_value(acc_column.extent) is None:
+        tile, acc_column = acc.split(acc_column, factor=blocking.nr)
+        acc_batch = [*acc_batch, tile]
     rows = [acc_row] if beside is None else [*acc_batch, acc_row]
     vectors, acc_lane = acc.split(acc_column, factor=blocking.lanes)
     register_blocking(acc, list(acc.reduce_axis), rows, [vectors], acc_lane,
@@ -108,9 +117,12 @@ def _tile(
 
 
 def _row_blocks(
-    stage: te.Stage, tile_row: te.IterVar, tiles: int
+    stage: te.Stage, tile_row: te.IterVar, blocking: GemmBlocking
 ) -> tuple[list[te.IterVar], te.IterVar]:
-    """The loop over blocks of ``tiles`` tiles, if there are several, and the one inside a block."""
+    """The loop over blocks of mc rows, if there are several, and that over the tiles of a block."""
+    if blocking.mc is None:
+        return [], tile_row
+    tiles = blocking.mc // blocking.mr  # without a rest: no tile straddles two blocks
     if size_of(tile_row.extent) <= tiles:
         return [], tile_row
     outer, inner = stage.split(tile_row, factor=tiles)
