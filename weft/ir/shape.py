@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.ir.size_range import name_of, range_of
+from weft.ir.size_syntax import parse_size
 from weft.support.errors import TypeInferenceError
 
 
@@ -147,14 +148,18 @@ def _operands(atom: FloorDivAtom | ExtremeAtom) -> tuple[KnownDim, ...]:
 
 
 def as_dim(value: object) -> Dim:
-    """``3``, ``"n"`` (a symbol), ``"?"`` or ``None`` (any), or a ``Dim`` unchanged."""
+    """``3``, ``"n"`` or ``"1 <= n <= 64"`` (a symbol), ``"?"`` or ``None`` (any), or a ``Dim``.
+
+    ``weft.ir.size_syntax`` describes the texts. Raises ``TypeInferenceError`` for other values.
+    """
     if isinstance(value, (SymDim, AnyDim)):
         return value
     if value is None or value == "?":
         return ANY
     if isinstance(value, str):
-        if value.isidentifier():
-            return SymDim.symbol(value)
+        dim = parse_size(value, SymDim.symbol)
+        if at_least(dim, 0):
+            return dim
     elif isinstance(value, bool):
         pass
     elif hasattr(value, "__index__"):

@@ -9,8 +9,9 @@ function with the symbol replaced by one of a smaller range.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from weft.ir.shape import Atom, Dim, ExtremeAtom, FloorDivAtom, SymDim
+from weft.ir.shape import Atom, Dim, ExtremeAtom, FloorDivAtom, Shape, SymDim
 from weft.ir.size_range import (
     ANY_SIZE,
     TYPICAL_SIZE,
@@ -20,11 +21,27 @@ from weft.ir.size_range import (
     range_of,
     symbol_text,
 )
+from weft.ir.size_syntax import common_range
 from weft.runtime.sizes import Size
 from weft.support.errors import TypeInferenceError
 
-__all__ = ["ANY_SIZE", "TYPICAL_SIZE", "SizeRange", "is_symbol", "name_of", "range_of",
-           "size_of_dim", "symbol_text", "typical_size"]
+__all__ = ["ANY_SIZE", "TYPICAL_SIZE", "SizeRange", "common_symbols", "is_symbol", "name_of",
+           "range_of", "size_of_dim", "symbol_text", "typical_size"]
+
+
+def common_symbols(shapes: Sequence[Shape]) -> dict[str, Dim]:
+    """The symbols of ``shapes`` by name, each with the sizes that are in all of its ranges.
+
+    So a bound that one input declares holds wherever its name occurs: ``substitute_dim`` takes
+    the result. Raises ``TypeInferenceError`` for bounds that contradict each other.
+    """
+    ranges: dict[str, SizeRange] = {}
+    texts = {t for shape in shapes for dim in shape if isinstance(dim, SymDim)
+             for t in dim.symbols()}
+    for text in sorted(texts):
+        name = name_of(text)
+        ranges[name] = common_range(name, ranges.get(name, ANY_SIZE), range_of(text))
+    return {n: SymDim.symbol(symbol_text(n, r)) for n, r in ranges.items()}
 
 
 def typical_size(dim: Dim) -> int:

@@ -11,8 +11,10 @@ from onnx import TensorProto, helper
 from tests.unit.frontend.onnx_cases import assert_agrees, make_model, run_weft, single
 from weft.frontend.onnx import from_onnx
 from weft.ir.expr import Constant
+from weft.ir.substitution import substitute_symbols
 from weft.ir.types import TensorType
 from weft.support.errors import InvalidModelError, UnsupportedModelError
+from weft.transform.analysis.reference import evaluate
 
 RNG = np.random.default_rng(13)
 X = RNG.uniform(-1, 1, (2, 3, 4)).astype(np.float32)
@@ -224,10 +226,12 @@ def test_reshape_that_fixes_a_symbolic_size_is_refused(target: tuple[int, ...]) 
     assert from_onnx(model, inputs={"x": (1, 3, 4)})["main"].body.checked_type.shape == target
 
 
-def test_symbolic_shape_as_data_is_refused() -> None:
+def test_symbolic_sizes_are_data_where_nodes_need_them() -> None:
     nodes = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Relu", ["s"], ["y"])]
     model = make_model(
         nodes, {"x": (["n"], TensorProto.FLOAT)}, ["y"], output_type=TensorProto.INT64
     )
-    with pytest.raises(UnsupportedModelError, match="shape that is only known at run time"):
-        from_onnx(model)
+    for size in (0, 3):
+        result = evaluate(substitute_symbols(from_onnx(model), {"n": size}),
+                          [np.zeros(size, np.float32)])
+        np.testing.assert_array_equal(result, [size])

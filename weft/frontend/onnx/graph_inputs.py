@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from onnx import TypeProto, ValueInfoProto
 
+from weft.frontend.onnx.dimensions import Dimensions, identifier
 from weft.frontend.onnx.dtypes import dtype_of
 from weft.frontend.onnx.node import ABSENT, Value
 from weft.ir.expr import Tuple, Var
-from weft.ir.shape import ANY, Dim, Shape, SymDim, as_shape
 from weft.ir.span import Span
 from weft.ir.types import TensorType, TupleType
 from weft.support.errors import InvalidInputError, InvalidModelError
@@ -25,6 +24,7 @@ class GraphInputs:
     """Creates the parameters; ``params`` maps the input names that users pass to parameters."""
 
     source: str
+    dimensions: Dimensions
     params: dict[str, Var] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
 
@@ -88,8 +88,8 @@ class GraphInputs:
                     where=where,
                     help=f'give it one: inputs={{"{name}": (1, 3, 224, 224)}}',
                 )
-            return TensorType(declared_shape(name, kind, where), dtype)
-        shape = as_shape(override)
+            return TensorType(self.dimensions.declared(name, kind), dtype)
+        shape = self.dimensions.override(name, override)
         if has_shape and len(kind.tensor_type.shape.dim) != len(shape):
             raise InvalidInputError(
                 f"the shape given for input {name!r} has the wrong rank",
@@ -98,35 +98,3 @@ class GraphInputs:
                 got=str(tuple(override)),
             )
         return TensorType(shape, dtype)
-
-
-def declared_shape(name: str, kind: TypeProto, where: Span) -> Shape:
-    """Return the declared shape of a tensor type; named dimensions become symbols."""
-    dims: list[Dim] = []
-    for axis, dim in enumerate(kind.tensor_type.shape.dim):
-        stated = dim.WhichOneof("value")
-        if stated == "dim_param" and dim.dim_param:
-            dims.append(SymDim.symbol(identifier(dim.dim_param, set())))
-        elif stated == "dim_value":
-            if dim.dim_value < 0:
-                raise InvalidModelError(
-                    f"dimension {axis} of graph input {name!r} is negative",
-                    where=where,
-                    got=str(dim.dim_value),
-                    help=f'give the shape: inputs={{"{name}": (1, 3, 224, 224)}}',
-                )
-            dims.append(int(dim.dim_value))
-        else:
-            dims.append(ANY)
-    return tuple(dims)
-
-
-def identifier(name: str, taken: set[str]) -> str:
-    """Return a unique identifier for ``name``: ``gpu_0/data_0`` -> ``gpu_0_data_0``."""
-    base = re.sub(r"\W", "_", name, flags=re.ASCII)
-    base = base if re.match(r"[A-Za-z_]", base) else f"x_{base}"
-    result, count = base, 1
-    while result in taken:
-        result, count = f"{base}_{count}", count + 1
-    taken.add(result)
-    return result

@@ -12,15 +12,17 @@ from onnx import GraphProto, ValueInfoProto
 from weft.frontend.onnx import converters as _converters  # noqa: F401 - fills the table
 from weft.frontend.onnx.checks import check_features, check_versions, node_checker
 from weft.frontend.onnx.coverage import check_coverage
+from weft.frontend.onnx.dimensions import Dimensions
 from weft.frontend.onnx.dtypes import dtype_of
 from weft.frontend.onnx.function_bodies import expand_function_bodies
 from weft.frontend.onnx.functions import inline_functions
-from weft.frontend.onnx.graph_inputs import GraphInputs, Override, declared_shape
+from weft.frontend.onnx.graph_inputs import GraphInputs, Override
 from weft.frontend.onnx.graph_order import GraphOrder, check_graph
 from weft.frontend.onnx.loader import LoadedModel, load_model
 from weft.frontend.onnx.node import Absent, items_of, tensor_type
 from weft.frontend.onnx.scope import Scope, Surroundings
 from weft.frontend.onnx.shape_value import ShapeValue
+from weft.frontend.onnx.size_data import size_data
 from weft.frontend.onnx.upgrade import upgrade_opset
 from weft.ir.expr import Expr, Function, Tuple
 from weft.ir.module import IRModule
@@ -56,8 +58,9 @@ class GraphImporter:
         check = node_checker(loaded.proto, opsets)
         self.scope = Scope(Surroundings(self.source, self.folder, opsets, check), {})
         self.values = self.scope.values
-        self.inputs = GraphInputs(self.source)
         self.overrides = dict(inputs)
+        self.dimensions = Dimensions.of(self.source, self.graph.input, self.overrides)
+        self.inputs = GraphInputs(self.source, self.dimensions)
 
     def run(self, order: GraphOrder) -> IRModule:
         self.scope.read_initializers(self.graph)
@@ -99,7 +102,7 @@ class GraphImporter:
             return None
         where = Span(self.source, node=value.name)
         dtype = dtype_of(value.type.tensor_type.elem_type, f"graph value {value.name!r}", where)
-        return TensorType(declared_shape(value.name, value.type, where), dtype)
+        return TensorType(self.dimensions.declared(value.name, value.type), dtype)
 
     def _module(self) -> IRModule:
         """Build the module; each tensor of a sequence is a separate output: ``y[0]``, ``y[1]``."""
@@ -117,11 +120,7 @@ class GraphImporter:
     def _outputs(self, value: ValueInfoProto) -> list[tuple[str, Expr]]:
         result = self.values[value.name]
         if isinstance(result, ShapeValue):
-            raise InvalidModelError(
-                f"output {value.name!r} is a shape that is only known at run time",
-                where=self.source,
-                help="fix the sizes of the inputs with inputs=",
-            )
+            result = size_data(result, Span(self.source, node=value.name))
         if isinstance(result, Absent):
             return []
         if isinstance(result.checked_type, TupleType):

@@ -11,6 +11,7 @@ import numpy as np
 
 from weft.frontend.onnx.attributes import Attributes
 from weft.frontend.onnx.shape_value import ShapeValue
+from weft.frontend.onnx.size_data import size_data
 from weft.frontend.typed import tensor_type, typed
 from weft.ir.dtype import DType
 from weft.ir.expr import Constant, Expr, Tuple, TupleGetItem
@@ -68,19 +69,13 @@ class Node:
         return index < len(self.inputs) and self.inputs[index] is not None
 
     def input(self, index: int) -> Expr:
-        """Return input ``index``; raises ``InvalidModelError`` if it is missing."""
+        """Return input ``index``, sizes as data; ``InvalidModelError`` if it is missing."""
         if not self.has_input(index):
             raise InvalidModelError(f"{self.op}: input {index} is missing", where=self.span)
         value = self.inputs[index]
         if isinstance(value, Absent):
             raise self.fail(f"input {index} is an optional value without an element")
-        if not isinstance(value, Expr):
-            raise UnsupportedModelError(
-                f"{self.op} takes a shape that is only known at run time",
-                where=self.span,
-                help='fix the sizes at compile time: inputs={"x": (1, 3, 224, 224)}',
-            )
-        return value
+        return size_data(value, self.span) if isinstance(value, ShapeValue) else value
 
     def all_inputs(self) -> list[Expr]:
         """Return the inputs of a variadic operator; at least one, and none may be omitted."""
@@ -140,7 +135,22 @@ class Node:
     def dims(self, index: int, name: str) -> tuple[Dim, ...]:
         """Return an input that holds a shape, as integers and symbolic dimensions."""
         value = self.inputs[index] if self.has_input(index) else None
-        return value.flat() if isinstance(value, ShapeValue) else self.ints(index, name)
+        if not isinstance(value, ShapeValue):
+            return self.ints(index, name)
+        try:
+            return value.flat()
+        except TypeError:
+            raise self.fail(f"input {name!r} holds numbers that are not sizes") from None
+
+    def dim(self, index: int, name: str) -> Dim:
+        """Return an input that holds one size."""
+        sizes = self.dims(index, name)
+        if len(sizes) != 1:
+            raise self.fail(f"input {name!r} must have exactly one element", got=str(sizes))
+        return sizes[0]
+
+    def optional_dims(self, index: int, name: str) -> tuple[Dim, ...] | None:
+        return self.dims(index, name) if self.has_input(index) else None
 
     def axis(self, axis: int, rank: int) -> int:
         """Return ``axis`` as a non-negative index; raises ``InvalidModelError`` if out of range."""
@@ -172,6 +182,14 @@ class Node:
     def scalar_like(self, value: float, other: Expr) -> Expr:
         """Return a scalar constant with the dtype of ``other``."""
         return self.constant(value, tensor_type(other).dtype)
+
+    def size(self, dim: Dim, dtype: DType | str = "int64") -> Expr:
+        """Return a dimension as a scalar tensor, which is a constant if the dimension is fixed."""
+        if isinstance(dim, int):
+            return self.constant(dim, dtype)
+        element = np.empty((), object)
+        element[()] = dim
+        return size_data(ShapeValue(element, DType.of(dtype)), self.span)
 
     def fail(self, what: str, **details: Any) -> InvalidModelError:
         """Return the error to raise for an invalid node."""

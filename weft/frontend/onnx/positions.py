@@ -16,3 +16,14 @@ def positions(node: Node, end: Dim, dtype: DType | str = "int64", *, first: Dim 
     if isinstance(first, int) and isinstance(end, int):
         return node.constant(np.arange(first, end), dtype)
     return node.call(op.arange, start=first, stop=end, step=1, dtype=DType.of(dtype))
+
+
+def positions_along(node: Node, size: Dim, axis: int, rank: int, *, first: Dim = 0
+                    ) -> Expr:
+    """``first``, … up to ``size`` (exclusive), int64, along ``axis``.
+
+    The other axes of the result have size 1; it broadcasts to ``rank`` axes.
+    """
+    line = positions(node, size, first=first)
+    rest = rank - axis - 1
+    return node.call(op.expand_dims, line, axis=1, num_newaxis=rest) if rest else line

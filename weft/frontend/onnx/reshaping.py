@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.ir.expr import Expr
-from weft.ir.shape import AnyDim, Dim, Shape, dim_floordiv, dim_mul, dim_product
+from weft.ir.shape import AnyDim, Dim, KnownDim, Shape, dim_floordiv, dim_mul, dim_product
 from weft.support.errors import UnsupportedModelError
 
 
@@ -29,7 +29,10 @@ def reshape_to(node: Node, value: Expr, target: Sequence[Dim]) -> Expr:
         target = _with_inferred(node, target, inferred[0], total, rest)
     elif total != rest and not isinstance(dim_mul(total, rest), AnyDim):
         _fail_count(node, shape, target)
-    newshape = _as_newshape(node, tuple(target), shape)
+    if any(isinstance(d, AnyDim) for d in (*shape, *target)):
+        newshape: tuple[Dim, ...] = _as_newshape(node, tuple(target), shape)
+    else:
+        newshape = tuple(target)
     return node.call(op.reshape, value, newshape=newshape, allowzero=0 in target)
 
 
@@ -79,6 +82,20 @@ def _fail_count(node: Node, shape: Sequence[Dim], target: Sequence[Dim]) -> None
         got=_text(target),
         help="the model fixes the target: keep the input shapes that it was exported for",
     )
+
+
+def known_sizes(node: Node, dims: Sequence[Dim]) -> tuple[KnownDim, ...]:
+    """``dims``, which must not depend on the data of tensors."""
+    known = tuple(d for d in dims if not isinstance(d, AnyDim))
+    if len(known) < len(dims):
+        raise UnsupportedModelError(f"{node.op} to a size that only data decides",
+                                    where=node.span, got=_text(dims))
+    return known
+
+
+def broadcast_to(node: Node, value: Expr, shape: Sequence[Dim]) -> Expr:
+    """``value`` broadcast to ``shape``."""
+    return node.call(op.broadcast_to, value, shape=known_sizes(node, shape))
 
 
 def flatten_at(node: Node, value: Expr, axis: int) -> Expr:

@@ -13,7 +13,8 @@ from weft.frontend.onnx.attributes import Attributes
 from weft.frontend.onnx.graph_order import GraphOrder, OrderedNode
 from weft.frontend.onnx.node import Absent, Node, Value
 from weft.frontend.onnx.registry import Converted, find_converter, operator_name, opset_of
-from weft.frontend.onnx.shape_value import ShapeValue, evaluate_on_shapes
+from weft.frontend.onnx.shape_rules import evaluate_on_shapes
+from weft.frontend.onnx.shape_value import ShapeValue
 from weft.frontend.onnx.tensors import tensor_to_numpy
 from weft.ir.expr import Constant, Expr
 from weft.ir.span import Span
@@ -131,7 +132,7 @@ def _convert(node: Node) -> Sequence[Value]:
     return (result,) if isinstance(result, (Expr, ShapeValue, Absent)) else result
 
 
-# Input index of the shape argument; other operators on shapes are evaluated at import.
+# Input index of the shape argument; other operators on shapes are evaluated at import if possible.
 _SHAPE_ARGUMENT = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1}
 
 
@@ -140,6 +141,8 @@ def _convert_with_shapes(node: Node) -> Converted:
     if positions == [_SHAPE_ARGUMENT.get(node.op)]:
         return _run_converter(node)
     result = evaluate_on_shapes(node)
+    if result is None:
+        return _run_converter(node)
     return Constant(result, span=node.span) if isinstance(result, np.ndarray) else result
 
 

@@ -8,11 +8,12 @@ from onnx import TensorProto
 from weft import op
 from weft.frontend.onnx.node import Node, Value
 from weft.frontend.onnx.registry import converts
-from weft.frontend.onnx.shape_value import ShapeValue, settle
+from weft.frontend.onnx.reshaping import broadcast_to, known_sizes
+from weft.frontend.onnx.shape_value import Ratio, ShapeValue, settle
 from weft.frontend.onnx.tensors import checked_shape, tensor_to_numpy
 from weft.ir.dtype import DType
 from weft.ir.expr import Constant, Expr
-from weft.ir.shape import dim_product
+from weft.ir.shape import Dim, SymDim, dim_product, dims_equal
 from weft.support.errors import UnsupportedModelError
 
 _VALUE_ATTRIBUTES = ("value", "value_float", "value_floats", "value_int", "value_ints")
@@ -46,19 +47,15 @@ def _constant_array(node: Node, name: str) -> np.ndarray:
 @converts("ConstantOfShape", since=9, attributes=("value",))
 def constant_of_shape(node: Node) -> Expr:
     dims = node.dims(0, "input")
-    if not all(isinstance(d, int) for d in dims):
-        raise UnsupportedModelError(
-            "ConstantOfShape with a size that is only known at run time",
-            where=node.span,
-            got=f"({', '.join(map(str, dims))})",
-            help='fix the sizes at compile time: inputs={"x": (1, 3, 224, 224)}',
-        )
     tensor = node.attrs.tensor("value")
     fill = np.zeros(1, np.float32)
     if tensor is not None:
         fill = tensor_to_numpy(tensor, node.folder, str(node.span))
     if fill.size != 1:
         raise node.fail("the value is not a scalar", got=f"shape {fill.shape}")
+    if not all(isinstance(d, int) for d in dims):
+        return node.call(op.full, node.constant(fill.reshape(()), DType.of(fill.dtype)),
+                         shape=known_sizes(node, dims))
     label = f"the result of {node.op}"
     shape = checked_shape(dims, DType.of(fill.dtype), label, node.span)
     return Constant(np.full(shape, fill.reshape(()), fill.dtype), span=node.span)
@@ -86,7 +83,9 @@ def _known(node: Node, dims: np.ndarray) -> Value:
 
 @converts("Range", since=11)
 def range_(node: Node) -> Expr:
-    """Evaluate the range at import: its length is a dimension, so all inputs must be constant."""
+    """Evaluate the range at import: its length is a dimension, so no input may be data."""
+    if any(isinstance(value, ShapeValue) for value in node.inputs):
+        return _symbolic_range(node)
     start, limit, delta = (
         node.array(i, name) for i, name in enumerate(("start", "limit", "delta"))
     )
@@ -97,6 +96,29 @@ def range_(node: Node) -> Expr:
     checked_shape((count,), dtype, "the result of Range", node.span)
     steps = np.arange(count).astype(start.dtype) * delta.reshape(()) + start.reshape(())
     return Constant(steps.astype(start.dtype), span=node.span)
+
+
+def _symbolic_range(node: Node) -> Expr:
+    """A range of whole numbers between sizes."""
+    start, limit, delta = (_whole(node, i) for i in range(3))
+    if not isinstance(delta, int) or delta == 0:
+        raise UnsupportedModelError("Range with a symbolic step", where=node.span, got=str(delta))
+    known = next(v for v in node.inputs if isinstance(v, ShapeValue))
+    return node.call(op.arange, start=start, stop=limit, step=delta, dtype=known.dtype)
+
+
+def _whole(node: Node, index: int) -> Dim:
+    value = node.inputs[index]
+    if isinstance(value, Constant) and value.data.size == 1:
+        number = value.data.item()
+        items = [int(number)] if number == int(number) else []
+    else:
+        items = value.dims.reshape(-1).tolist() if isinstance(value, ShapeValue) else []
+    items = [v.numerator if isinstance(v, Ratio) and v.denominator == 1 else v for v in items]
+    if len(items) != 1 or not isinstance(items[0], (int, SymDim)):
+        raise UnsupportedModelError("Range with a bound that is not a size", where=node.span,
+                                    expected="constants and sizes")
+    return items[0]
 
 
 @converts("Expand", since=8)
@@ -110,11 +132,17 @@ def expand(node: Node) -> Expr:
         (1,) * (rank - len(target)) + target,
         strict=True,
     )
-    result = tuple(have if want == 1 else want for have, want in pairs)
-    if not all(isinstance(d, int) for d in result):
-        raise UnsupportedModelError(
-            "Expand to a size that is only known at run time",
-            where=node.span,
-            help='fix the sizes at compile time: inputs={"x": (1, 3, 224, 224)}',
-        )
-    return node.call(op.broadcast_to, node.input(0), shape=result)
+    return broadcast_to(node, node.input(0), tuple(_expanded(node, *pair) for pair in pairs))
+
+
+def _expanded(node: Node, have: Dim, want: Dim) -> Dim:
+    """The broadcast of two sizes."""
+    if want in (1, have):
+        return have
+    if have == 1 or dims_equal(want, 1) is False:
+        return want
+    if isinstance(have, int):
+        return have  # the target is this size, or 1
+    raise UnsupportedModelError("Expand to a size that may be 1 or that of the input",
+                                where=node.span, expected=str(have), got=str(want),
+                                help=f'say that they are equal, or at least 2: "{want} >= 2"')

@@ -8,8 +8,11 @@ import numpy as np
 
 from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
+from weft.frontend.onnx.positions import positions_along
 from weft.frontend.onnx.registry import converts
-from weft.frontend.onnx.reshaping import reshape_to
+from weft.frontend.onnx.reshaping import broadcast_to, reshape_to
+from weft.frontend.onnx.shape_value import ShapeValue
+from weft.frontend.onnx.size_data import size_data
 from weft.ir.expr import Constant, Expr
 from weft.ir.shape import Dim
 from weft.support.errors import UnsupportedModelError
@@ -19,14 +22,16 @@ _REDUCTIONS = {"none": "update", "add": "add", "mul": "mul", "min": "min", "max"
 
 def counted_from_start(node: Node, indices: Expr, sizes: Sequence[Dim]) -> Expr:
     """Convert negative indices; ``sizes`` holds one size, or one for each entry of axis 0."""
-    if not all(isinstance(s, int) for s in sizes):
-        raise UnsupportedModelError(f"{node.op} along an axis of symbolic size", where=node.span)
     type_ = tensor_type(indices)
     if not type_.dtype.is_int:
         raise node.fail("the indices are not integers", got=str(type_.dtype))
     shape = () if len(sizes) == 1 else (len(sizes), *(1,) * (type_.ndim - 1))
-    lengths = np.asarray(sizes, type_.dtype.numpy).reshape(shape)
-    moved = node.call(op.add, indices, Constant(lengths, span=node.span))
+    if all(isinstance(s, int) for s in sizes):
+        lengths = node.constant(np.reshape(sizes, shape), type_.dtype)
+    else:
+        elements = np.array([*sizes, None], object)[:-1].reshape(shape)
+        lengths = size_data(ShapeValue(elements, type_.dtype), node.span)
+    moved = node.call(op.add, indices, lengths)
     return node.call(op.where, node.call(op.less, indices, node.scalar_like(0, indices)), moved,
                      indices)
 
@@ -84,19 +89,16 @@ def tensor_scatter(node: Node) -> Expr:
     axis = node.axis(node.attrs.integer("axis", -2), rank)
     size, (batch, *_) = node.shape()[axis], node.shape()
     shape = node.shape(1)
-    fixed = [d for d in (size, batch, *shape) if isinstance(d, int)]
-    if axis == 0 or len(fixed) != 2 + len(shape):
-        raise UnsupportedModelError("TensorScatter over an axis of symbolic size or the batch axis",
-                                    where=node.span)
-    steps = np.arange(fixed[2 + axis], dtype=np.int64).reshape(-1, *(1,) * (rank - axis - 1))
-    positions: Expr = Constant(steps, span=node.span)
+    if axis == 0:
+        raise UnsupportedModelError("TensorScatter along the batch axis", where=node.span)
+    steps = positions_along(node, shape[axis], axis, rank)
     if node.has_input(2):
         start = reshape_to(node, node.input(2), (batch, *(1,) * (rank - 1)))
-        positions = node.call(op.add, positions, start)
+        steps = node.call(op.add, steps, start)
     if node.attrs.one_of("mode", "linear", ("linear", "circular")) == "circular":
-        positions = node.call(op.floor_mod, positions, node.scalar_like(float(fixed[0]), positions))
-    positions = node.call(op.broadcast_to, positions, shape=shape)
-    return node.call(op.scatter_elements, node.input(0), positions, node.input(1), axis=axis,
+        steps = node.call(op.floor_mod, steps, node.size(size, tensor_type(steps).dtype))
+    steps = broadcast_to(node, steps, shape)
+    return node.call(op.scatter_elements, node.input(0), steps, node.input(1), axis=axis,
                      reduction="update")
 
 
@@ -127,15 +129,10 @@ def reverse_sequence(node: Node) -> Expr:
     """Reverse the first ``sequence_lens[b]`` steps of batch ``b``; keep the others."""
     batch, time = node.attrs.integer("batch_axis", 1), node.attrs.integer("time_axis", 0)
     shape, rank = node.shape(), node.rank()
-    steps = shape[time]
-    if not isinstance(steps, int) or not all(isinstance(d, int) for d in shape):
-        raise UnsupportedModelError("ReverseSequence over symbolic sizes", where=node.span)
     lengths = reshape_to(node, node.input(1),
                          tuple(shape[batch] if a == batch else 1 for a in range(rank)))
-    step = Constant(np.arange(steps).reshape([-1 if a == time else 1 for a in range(rank)]),
-                    span=node.span)
+    step = positions_along(node, shape[time], time, rank)
     last = node.call(op.subtract, node.call(op.subtract, lengths, node.scalar_like(1, lengths)),
                      step)
     positions = node.call(op.where, node.call(op.less, step, lengths), last, step)
-    return node.call(op.gather, node.input(0), node.call(op.broadcast_to, positions, shape=shape),
-                     axis=time)
+    return node.call(op.gather, node.input(0), broadcast_to(node, positions, shape), axis=time)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft import op
 from weft.frontend.onnx.node import Node, constant_value, tensor_type
 from weft.frontend.onnx.registry import converts
-from weft.frontend.onnx.reshaping import reshape_to
+from weft.frontend.onnx.reshaping import broadcast_to, reshape_to
 from weft.ir.expr import Expr
 from weft.ir.shape import Dim, Shape, dim_product, dims_equal
 
@@ -96,9 +96,7 @@ def _stacked(node: Node, value: Expr, batch: Shape) -> Expr:
     shape = tensor_type(value).shape
     full = (*batch, *shape[-2:])
     if shape != full and dim_product(shape[:-2]) != 1:
-        if not all(isinstance(d, int) for d in full):
-            raise node.fail("batch dimensions of symbolic size do not broadcast", got=str(shape))
-        value = node.call(op.broadcast_to, value, shape=full)
+        value = broadcast_to(node, value, full)
     return reshape_to(node, value, (dim_product(tensor_type(value).shape[:-2]), *shape[-2:]))
 
 

@@ -9,12 +9,12 @@ import numpy as np
 from weft import op
 from weft.frontend.onnx.dtypes import dtype_of
 from weft.frontend.onnx.node import Node, tensor_type
+from weft.frontend.onnx.positions import positions, positions_along
 from weft.frontend.onnx.registry import ConvertFunction, converts, register
-from weft.frontend.onnx.reshaping import flatten_at, reshape_to
-from weft.ir.dtype import DType
-from weft.ir.expr import Constant, Expr
+from weft.frontend.onnx.reshaping import flatten_at, known_sizes, reshape_to
+from weft.ir.expr import Expr
 from weft.ir.op import Op
-from weft.support.errors import UnsupportedModelError
+from weft.ir.shape import Dim, at_least, dim_add
 
 
 def _scan(operator: Op) -> ConvertFunction:
@@ -39,7 +39,7 @@ register("CumProd", _scan(op.cumprod), since=26, attributes=("exclusive", "rever
 @converts("TopK", since=11, attributes=("axis", "largest", "sorted"), outputs=2)
 def top_k(node: Node) -> Sequence[Expr]:
     """Convert TopK; the result is always sorted, which ``sorted=0`` permits."""
-    return _top_k(node, node.integer(1, "K"))
+    return _top_k(node, node.dim(1, "K"))
 
 
 @converts("TopK", attributes=("axis", "k"), outputs=2)
@@ -47,7 +47,7 @@ def top_k_by_attribute(node: Node) -> Sequence[Expr]:
     return _top_k(node, node.attrs.integer("k", 0))
 
 
-def _top_k(node: Node, count: int) -> Sequence[Expr]:
+def _top_k(node: Node, count: Dim) -> Sequence[Expr]:
     axis = node.axis(node.attrs.integer("axis", -1), node.rank())
     ascending = not node.attrs.flag("largest", True)
     found = node.call(op.topk, node.input(0), k=count, axis=axis, is_ascend=ascending)
@@ -61,33 +61,33 @@ def trilu(node: Node) -> Expr:
     if len(shape) < 2:
         raise node.fail("the input is not a matrix", got=f"rank {len(shape)}")
     rows, columns = shape[-2:]
-    if not isinstance(rows, int) or not isinstance(columns, int):
-        raise UnsupportedModelError("Trilu over symbolic sizes", where=node.span)
-    k = int(node.array(1, "k").reshape(())) if node.has_input(1) else 0
-    offset = np.arange(columns)[None, :] - np.arange(rows)[:, None]
-    kept = offset >= k if node.attrs.flag("upper", True) else offset <= k
+    k = reshape_to(node, node.input(1), ()) if node.has_input(1) else node.constant(0, "int64")
+    offset = node.call(op.subtract, positions(node, columns), positions_along(node, rows, 0, 2))
+    compare = op.greater_equal if node.attrs.flag("upper", True) else op.less_equal
     zero = node.constant(False if node.dtype().is_bool else 0, node.dtype())
-    return node.call(op.where, Constant(kept, span=node.span), x, zero)
+    return node.call(op.where, node.call(compare, offset, k), x, zero)
 
 
 @converts("EyeLike", since=9, attributes=("dtype", "k"))
 def eye_like(node: Node) -> Expr:
     shape = node.shape()
-    if len(shape) != 2 or not all(isinstance(d, int) for d in shape):
-        raise UnsupportedModelError("EyeLike of a tensor that is not a matrix of static shape",
-                                    where=node.span)
+    if len(shape) != 2:
+        raise node.fail("the input is not a matrix", got=f"rank {len(shape)}")
     dtype = node.dtype()
     if "dtype" in node.attrs:
         dtype = dtype_of(node.attrs.integer("dtype", 0), "the result of EyeLike", node.span)
-    rows, columns = (d for d in shape if isinstance(d, int))
-    eye = np.eye(rows, columns, node.attrs.integer("k", 0))
-    return Constant(eye.astype(DType.of(dtype).numpy), span=node.span)
+    rows, columns = shape
+    k = node.attrs.integer("k", 0)
+    if isinstance(rows, int) and isinstance(columns, int):
+        return node.constant(np.eye(rows, columns, k), dtype)
+    diagonal = positions_along(node, dim_add(rows, k), 0, 2, first=k)
+    return node.call(op.cast, node.call(op.equal, positions(node, columns), diagonal), dtype=dtype)
 
 
 @converts("Tile", since=6)
 def tile(node: Node) -> Expr:
-    reps = node.ints(1, "repeats")
-    if len(reps) != node.rank() or any(r < 0 for r in reps):
+    reps = known_sizes(node, node.dims(1, "repeats"))
+    if len(reps) != node.rank() or not all(at_least(r, 0) for r in reps):
         raise node.fail("wrong number of repeats", expected=f"{node.rank()} numbers >= 0",
                         got=str(reps))
     return node.call(op.tile, node.input(0), reps=reps)
@@ -110,10 +110,6 @@ def hardmax(node: Node) -> Expr:
 def _hardmax(node: Node, x: Expr, axis: int) -> Expr:
     """One at the first of the largest elements along the axis, zero elsewhere."""
     shape = tensor_type(x).shape
-    size = shape[axis]
-    if not isinstance(size, int):
-        raise UnsupportedModelError("Hardmax along an axis of symbolic size", where=node.span)
-    positions = np.arange(size).reshape(-1, *(1,) * (len(shape) - axis - 1))
     best = node.call(op.argmax, x, axis=(axis,), keepdims=True)
-    hit = node.call(op.equal, best, Constant(positions, span=node.span))
+    hit = node.call(op.equal, best, positions_along(node, shape[axis], axis, len(shape)))
     return node.call(op.cast, hit, dtype=node.dtype().name)

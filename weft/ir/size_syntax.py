@@ -1,0 +1,114 @@
+"""The sizes that users write for inputs: ``"batch"``, ``"1 <= seq <= 2048"``, ``"past + seq"``.
+
+A bound is a Python comparison of a name with numbers, ``%`` demands a multiple, and ``and`` joins
+both: ``"seq <= 2048 and seq % 8 == 0"``. The text of a symbol with its range, ``"seq{1..16}"``, is
+read as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from weft.ir.size_range import ANY_SIZE, SizeRange, is_symbol, symbol_text
+from weft.support.errors import TypeInferenceError
+
+T = TypeVar("T")
+_ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+# How far a strict bound is from the one that includes it.
+_FROM_BELOW = {ast.LtE: 0, ast.Lt: 1}
+_FROM_ABOVE = {ast.GtE: 0, ast.Gt: 1}
+
+
+def parse_size(text: str, symbol: Callable[[str], T]) -> T:
+    """The size that a text means; ``symbol`` makes a dimension of a symbol's text.
+
+    Raises ``TypeInferenceError`` for a text that is not a size, and for bounds that no size meets.
+    """
+    if is_symbol(text) and not text.isdigit():
+        return symbol(text)
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        raise _refused(text) from None
+    if isinstance(tree, (ast.Compare, ast.BoolOp)):
+        return symbol(_bounded(tree, text))
+    size: T | int = _evaluated(tree, symbol, text)
+    if isinstance(size, int):
+        raise _refused(text)
+    return size
+
+
+def _refused(text: str) -> TypeInferenceError:
+    return TypeInferenceError(
+        f"not a dimension: {text!r}",
+        expected='a size >= 0, a symbol such as "batch", bounds such as "1 <= batch <= 64", an '
+                 'expression such as "past + seq", or None for any size',
+    )
+
+
+def _evaluated(tree: ast.expr, symbol: Callable[[str], Any], text: str) -> Any:
+    match tree:
+        case ast.Name(id=name):
+            return symbol(name)
+        case ast.Constant(value=int(number)) if not isinstance(number, bool):
+            return number
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+            a, b = _evaluated(left, symbol, text), _evaluated(right, symbol, text)
+            if isinstance(op, ast.FloorDiv) and not (isinstance(b, int) and b > 0):
+                raise _refused(text)
+            return _ARITHMETIC[type(op)](a, b)
+    raise _refused(text)
+
+
+def _bounded(tree: ast.expr, text: str) -> str:
+    """The text of the symbol that a comparison, or comparisons joined by ``and``, bound."""
+    parts = tree.values if isinstance(tree, ast.BoolOp) else [tree]
+    if isinstance(tree, ast.BoolOp) and not isinstance(tree.op, ast.And):
+        raise _refused(text)
+    names: set[str] = set()
+    sizes = ANY_SIZE
+    for part in parts:
+        if not isinstance(part, ast.Compare):
+            raise _refused(text)
+        operands = [part.left, *part.comparators]
+        for left, op, right in zip(operands, part.ops, operands[1:], strict=False):
+            name, found = _compared(left, op, right, text)
+            names.add(name)
+            sizes = common_range(name, sizes, found)
+    if len(names) != 1:
+        raise _refused(text)
+    return symbol_text(names.pop(), sizes)
+
+
+def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr, text: str) -> tuple[str, SizeRange]:
+    match left, right:
+        case ast.Name(id=name), ast.Constant(value=int(bound)) if type(op) in _FROM_BELOW:
+            return name, SizeRange(0, bound - _FROM_BELOW[type(op)])
+        case ast.Name(id=name), ast.Constant(value=int(bound)) if type(op) in _FROM_ABOVE:
+            return name, SizeRange(max(bound + _FROM_ABOVE[type(op)], 0))
+        case ast.Constant(value=int(bound)), ast.Name(id=name) if type(op) in _FROM_BELOW:
+            return name, SizeRange(max(bound + _FROM_BELOW[type(op)], 0))
+        case ast.Constant(value=int(bound)), ast.Name(id=name) if type(op) in _FROM_ABOVE:
+            return name, SizeRange(0, bound - _FROM_ABOVE[type(op)])
+        case (ast.BinOp(left=ast.Name(id=name), op=ast.Mod(), right=ast.Constant(value=int(n))),
+              ast.Constant(value=0)) if isinstance(op, ast.Eq) and n > 0:
+            return name, SizeRange(0, None, n)
+    raise _refused(text)
+
+
+def common_range(name: str, a: SizeRange, b: SizeRange) -> SizeRange:
+    """The sizes in both ranges; ``TypeInferenceError`` if there are none."""
+    low, multiple = max(a.low, b.low), math.lcm(a.multiple, b.multiple)
+    highs = [r.high for r in (a, b) if r.high is not None]
+    high = min(highs, default=None)
+    if high is not None and (high < 0 or high // multiple * multiple < low):
+        raise TypeInferenceError(f"the bounds of {name} contradict each other",
+                                 expected="bounds that some size meets", got=f"{a} and {b}")
+    return SizeRange(low, high, multiple)
