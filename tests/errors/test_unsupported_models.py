@@ -17,7 +17,7 @@ def test_unknown_operators_are_all_listed_with_counts() -> None:
     nodes = [
         helper.make_node("Multinomial", ["x"], ["a"], name="draw"),
         *[helper.make_node("ImageDecoder", ["x"], [f"n{i}"], name=f"image{i}") for i in range(5)],
-        helper.make_node("FusedConv", ["x"], ["f"], name="fused", domain="com.microsoft"),
+        helper.make_node("GreedySearch", ["x"], ["f"], name="search", domain="com.microsoft"),
         helper.make_node("Relu", ["x"], ["y"]),
     ]
     assert_refused(
@@ -28,10 +28,16 @@ def test_unknown_operators_are_all_listed_with_counts() -> None:
           --> <ModelProto>
           operator ImageDecoder: 5 nodes (image0, image1, image2, ...)
           operator Multinomial: 1 node (draw)
-          operator com.microsoft::FusedConv: 1 node (fused)
+          operator com.microsoft::GreedySearch: 1 node (search)
           help: docs/onnx.md lists the ONNX operators that are supported
     """,
     )
+
+
+def test_operator_of_a_domain_that_is_not_imported() -> None:
+    model = make_model([helper.make_node("Gelu", ["x"], ["y"], domain="com.microsoft")])
+    error = error_of(lambda: from_onnx(model), UnsupportedModelError)
+    assert error.help == "the model does not import a version of 'com.microsoft' that has Gelu"
 
 
 def test_misspelt_operator() -> None:

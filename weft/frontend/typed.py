@@ -13,6 +13,7 @@ import numpy as np
 
 from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
 from weft.ir.op import Op
+from weft.ir.substitution import has_symbols
 from weft.ir.types import TensorType, TupleType, Type, is_static
 from weft.ir.typing.infer import infer_expr
 from weft.support.errors import InternalError, InvalidModelError, TypeInferenceError
@@ -83,6 +84,8 @@ def _is_small(call: Call) -> bool:
     if not isinstance(call.op, Op) or call.op.reference is None or not call.args:
         return False
     if not all(_is_constant(a) for a in call.args) or not is_static(call.checked_type):  # type: ignore[arg-type]
+        return False
+    if has_symbols(call.attrs):
         return False
     if call.op.name == "qnn.dequantize" and _elements(call.checked_type) > 1:
         return False  # matmuls and convolutions read quantized weights

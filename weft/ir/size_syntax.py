@@ -22,8 +22,8 @@ _ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv,
 }
 # How far a strict bound is from the one that includes it.
-_FROM_BELOW = {ast.LtE: 0, ast.Lt: 1}
-_FROM_ABOVE = {ast.GtE: 0, ast.Gt: 1}
+_FROM_BELOW: Mapping[type[ast.cmpop], int] = {ast.LtE: 0, ast.Lt: 1}
+_FROM_ABOVE: Mapping[type[ast.cmpop], int] = {ast.GtE: 0, ast.Gt: 1}
 
 
 def parse_size(text: str, symbol: Callable[[str], T]) -> T:

@@ -75,6 +75,15 @@ def rewrite_dims(value: Any, change: Callable[[SymDim], Dim]) -> Any:
     return value
 
 
+def has_symbols(value: Any) -> bool:
+    """Whether an attribute's value, or a record of attributes, contains a symbolic dimension."""
+    if isinstance(value, Attrs):
+        return any(has_symbols(item) for _, item in value.items())
+    if isinstance(value, tuple):
+        return any(map(has_symbols, value))
+    return isinstance(value, SymDim)
+
+
 class _Substitution:
     """Rewrites one function; variables of symbolic type are replaced by fresh ones."""
 

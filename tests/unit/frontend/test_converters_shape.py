@@ -13,7 +13,7 @@ from weft.frontend.onnx import from_onnx
 from weft.ir.expr import Constant
 from weft.ir.substitution import substitute_symbols
 from weft.ir.types import TensorType
-from weft.support.errors import InvalidModelError, UnsupportedModelError
+from weft.support.errors import InvalidModelError
 from weft.transform.analysis.reference import evaluate
 
 RNG = np.random.default_rng(13)

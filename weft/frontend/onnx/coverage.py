@@ -94,6 +94,8 @@ def _suggestion(missing: list[str]) -> str | None:
     """Suggest a supported operator with a similar name: a misspelling suggests a damaged file."""
     for name in missing:
         domain, _, own = name.rpartition("::")
+        if name in supported_operators():
+            return f"the model does not import a version of {domain!r} that has {own}"
         # Compare names without the domain, which would make all of them similar.
         alike = {known.rpartition("::")[2]: known for known in supported_operators()
                  if known.rpartition("::")[0] == domain}

@@ -27,9 +27,14 @@ from weft.frontend.onnx.upgrade import upgrade_opset
 from weft.ir.expr import Expr, Function, Tuple
 from weft.ir.module import IRModule
 from weft.ir.span import Span
-from weft.ir.types import TensorType, TupleType
+from weft.ir.types import TensorType, TupleType, is_static
 from weft.ir.typing.infer import infer_type
-from weft.support.errors import InvalidInputError, InvalidModelError
+from weft.support.errors import (
+    InvalidInputError,
+    InvalidModelError,
+    TypeInferenceError,
+    UnsupportedModelError,
+)
 
 Overrides = Mapping[str, Override]
 
@@ -65,8 +70,15 @@ class GraphImporter:
     def run(self, order: GraphOrder) -> IRModule:
         self.scope.read_initializers(self.graph)
         self._import_inputs()
-        self.scope.convert_nodes(order)
-        return self._module()
+        try:
+            self.scope.convert_nodes(order)
+            return self._module()
+        except TypeInferenceError as error:
+            if all(is_static(tensor_type(p)) for p in self.inputs.params.values()):
+                raise
+            raise UnsupportedModelError(  # other sizes may be accepted
+                error.what, where=error.where, expected=error.expected, got=error.got,
+                help=error.help or 'fix the sizes: inputs={"x": (1, 3, 224, 224)}') from error
 
     def _import_inputs(self) -> None:
         """Create the parameters; skip initializers, which IR version 3 also lists as inputs."""

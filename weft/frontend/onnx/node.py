@@ -73,9 +73,11 @@ class Node:
         if not self.has_input(index):
             raise InvalidModelError(f"{self.op}: input {index} is missing", where=self.span)
         value = self.inputs[index]
-        if isinstance(value, Absent):
+        if isinstance(value, ShapeValue):
+            return size_data(value, self.span)
+        if not isinstance(value, Expr):
             raise self.fail(f"input {index} is an optional value without an element")
-        return size_data(value, self.span) if isinstance(value, ShapeValue) else value
+        return value
 
     def all_inputs(self) -> list[Expr]:
         """Return the inputs of a variadic operator; at least one, and none may be omitted."""

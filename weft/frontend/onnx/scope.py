@@ -18,7 +18,13 @@ from weft.frontend.onnx.shape_value import ShapeValue
 from weft.frontend.onnx.tensors import tensor_to_numpy
 from weft.ir.expr import Constant, Expr
 from weft.ir.span import Span
-from weft.support.errors import AttrsError, InternalError, InvalidModelError, WeftError
+from weft.support.errors import (
+    AttrsError,
+    InternalError,
+    InvalidModelError,
+    UnsupportedModelError,
+    WeftError,
+)
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,9 @@ def _convert(node: Node) -> Sequence[Value]:
             result = _run_converter(node)
     except AttrsError as error:
         # The attributes of the weft operator came from the model: report an invalid model.
-        raise InvalidModelError(
+        symbolic = any(isinstance(value, ShapeValue) for value in node.inputs)
+        kind = UnsupportedModelError if symbolic else InvalidModelError
+        raise kind(
             f"{node.op}: {error.what}",
             where=node.span,
             expected=error.expected,

@@ -11,6 +11,7 @@ import numpy as np
 from weft.ir.expr import Call, Constant, Expr, Function, If, Tuple, TupleGetItem
 from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.substitution import has_symbols
 from weft.ir.types import TensorType, TupleType, Type, is_static
 from weft.transform.analysis.graph import is_constant, known_type, rewrite_function
 from weft.transform.analysis.reference import evaluate_call
@@ -46,6 +47,8 @@ class FoldConstant(FunctionPass):
         if not isinstance(node, Call) or not isinstance(node.op, Op):
             return node
         if node.op.reference is None or not all(map(is_constant, node.args)):
+            return node
+        if has_symbols(node.attrs):  # such as arange(start=n, stop=n + 1), of static type
             return node
         type_ = known_type(original)
         return node if self._too_large(node, type_) else evaluate_constant(node, type_)

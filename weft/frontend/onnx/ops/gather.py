@@ -11,7 +11,7 @@ from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.positions import positions_along
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import broadcast_to, reshape_to
-from weft.frontend.onnx.shape_value import ShapeValue
+from weft.frontend.onnx.shape_value import ShapeValue, object_array, settle
 from weft.frontend.onnx.size_data import size_data
 from weft.ir.expr import Constant, Expr
 from weft.ir.shape import Dim
@@ -26,11 +26,9 @@ def counted_from_start(node: Node, indices: Expr, sizes: Sequence[Dim]) -> Expr:
     if not type_.dtype.is_int:
         raise node.fail("the indices are not integers", got=str(type_.dtype))
     shape = () if len(sizes) == 1 else (len(sizes), *(1,) * (type_.ndim - 1))
-    if all(isinstance(s, int) for s in sizes):
-        lengths = node.constant(np.reshape(sizes, shape), type_.dtype)
-    else:
-        elements = np.array([*sizes, None], object)[:-1].reshape(shape)
-        lengths = size_data(ShapeValue(elements, type_.dtype), node.span)
+    known = settle(object_array(list(sizes)).reshape(shape), type_.dtype)
+    lengths = (size_data(known, node.span) if isinstance(known, ShapeValue)
+               else Constant(known, span=node.span))
     moved = node.call(op.add, indices, lengths)
     return node.call(op.where, node.call(op.less, indices, node.scalar_like(0, indices)), moved,
                      indices)
