@@ -1,0 +1,93 @@
+"""Every case of every operator with symbols for its sizes, compiled once, run at several sizes.
+
+What does not work is in ``symbolic_exceptions.py``, with reasons; a listed case that works fails
+here, so that the list only shrinks.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.unit.ops.harness import assert_close
+from tests.unit.ops.symbolic_exceptions import REFUSED, WRONG, fixed_inputs, reason_for
+from tests.unit.ops.symbolic_form import SymbolicForm, SymbolicKernel, expected_at, symbolic_form
+from weft import op as catalogue
+from weft.ir.dynamic import needs_values
+from weft.ir.op import OPS, Case
+from weft.support.errors import WeftError
+from weft.target import CpuTarget
+
+assert catalogue.__all__, "the import registers the operators"
+
+_SIZES = (0, 1, 2, 3, 5, 7, 16, 17, 33)
+_MAX_ELEMENTS = 3000  # of an input; the references of convolutions are loops in Python
+
+
+@pytest.mark.parametrize(("name", "one"), [
+    pytest.param(name, one, id=f"{name}-{i}") for name in OPS if not needs_values(OPS.get(name))
+    for i, one in enumerate(OPS.get(name).cases)])
+def test_a_kernel_for_all_sizes(name: str, one: Case, request: pytest.FixtureRequest) -> None:
+    case = request.node.callspec.id
+    refused, wrong = reason_for(REFUSED, case), reason_for(WRONG, case)
+    try:
+        tried = run_case(name, one, case)
+    except WeftError as error:
+        if refused is None:
+            raise AssertionError(f"{case} is refused") from error
+        return
+    except (AssertionError, IndexError, ZeroDivisionError):
+        if wrong is None:
+            raise
+        return
+    if tried:
+        assert not refused, f"{case} works: delete it from REFUSED ({refused})"
+        assert not wrong, f"{case} works: delete it from WRONG ({wrong})"
+
+
+def test_every_exception_is_about_a_case() -> None:
+    cases = [f"{name}-{i}" for name in OPS for i in range(len(OPS.get(name).cases))]
+    for listed in (REFUSED, WRONG):
+        for pattern in listed:
+            assert any(fnmatch(case, pattern) for case in cases), pattern
+
+
+def run_case(name: str, one: Case, seed: str) -> int:
+    """Compile the symbolic form and compare it with the reference; the number of sizes tried."""
+    form = symbolic_form(OPS.get(name), one, fixed_inputs(name))
+    if form is None:
+        return 0
+    kernel, tried = SymbolicKernel(form, CpuTarget.host()), 0
+    for sizes in _draws(form, seed):
+        arrays = form.inputs(sizes)
+        expected = expected_at(form, sizes, arrays)
+        if expected is None:
+            continue
+        for got, want in zip(kernel.run(arrays, sizes), expected, strict=True):
+            assert_close(got, want, one)
+        tried += 1
+    return tried
+
+
+def _draws(form: SymbolicForm, seed: str) -> Iterator[Mapping[str, int]]:
+    """The sizes of the case, and five random ones, the same in every run."""
+    yield form.sizes
+    rng = random.Random(seed)
+    for _ in range(5 if form.free else 0):
+        sizes = {s: rng.choice(_SIZES) if s in form.free else size
+                 for s, size in form.sizes.items()}
+        if all(np.prod(a.shape) <= _MAX_ELEMENTS for a in _arrays(form.at(sizes).inputs)):
+            yield sizes
+
+
+def _arrays(inputs: Any) -> Iterator[Any]:
+    for spec in inputs:
+        if isinstance(spec, list):
+            yield from _arrays(spec)
+        else:
+            yield spec if isinstance(spec, (np.ndarray, np.generic)) else np.broadcast_to(0, spec)
