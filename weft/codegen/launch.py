@@ -61,8 +61,9 @@ class LaunchJump:
 class LaunchProgram:
     """``jumps`` are in ascending order of ``at``.
 
-    ``symbols`` and ``sizes`` are those of the manifest. The main function of a program with symbols
-    finds the address of their values, as int64, behind the pointers to the inputs.
+    ``symbols`` and ``sizes`` are those of the manifest. The main function finds the pointers to the
+    states behind those to the inputs, and behind them, if there are symbols, the address of their
+    values as int64.
     """
 
     num_inputs: int
@@ -71,3 +72,4 @@ class LaunchProgram:
     jumps: tuple[LaunchJump, ...] = ()
     symbols: tuple[str, ...] = ()
     sizes: tuple[Size, ...] = ()
+    num_states: int = 0

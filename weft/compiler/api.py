@@ -22,8 +22,8 @@ from weft.compiler.executable import Executable
 from weft.compiler.extensions import Extensions, PassesLike, RulesLike, TirPassesLike
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import count_passes, phases_of, run_pipeline
-from weft.compiler.program.lowering import lower_program, try_lower_program
-from weft.compiler.program.model_code import ModelCode, build_model
+from weft.compiler.program.lowering import is_first_order, lower_program
+from weft.compiler.program.model_code import ModelCode, StateUpdateError, build_model
 from weft.compiler.program.variants import add_variants
 from weft.compiler.sources import (
     ModelLike,
@@ -79,6 +79,7 @@ def compile(
     tir_passes: TirPassesLike = (),
     codegens: Sequence[str] = (),
     specialize: Mapping[str, Sequence[object]] | None = None,
+    state: Mapping[str, str] | None = None,
     **knobs: Any,
 ) -> Executable:
     """Compile ``model`` for ``target``.
@@ -92,6 +93,10 @@ def compile(
     ``{"x": ("batch", 3, 224, 224)}``. One program then runs at all sizes (``DynamicModel``,
     docs/dynamic_shapes.md); ``specialize`` asks for faster kernels at some sizes:
     ``{"batch": [1, 8, (2, 4)]}``. ``opt_level`` is 0 (no optimisation) to 3.
+
+    ``state`` maps an output to the input that it is the next value of: ``{"present": "past"}``. The
+    module keeps that tensor itself, zeros at first, and updates it in place; calls neither take
+    nor return it (``CompiledModule.state``).
 
     ``passes`` are users' passes over the IR, ``rules`` rewrite rules that ``simplify_expr`` applies
     before its own, ``tir_passes`` functions over the loop program of each kernel; ``weft.insert``
@@ -108,7 +113,8 @@ def compile(
     with config(**knobs):
         load_plugins()
         options = CompileOptions.make(target, opt_level, inputs, codegens,
-                                      Extensions.make(passes, rules, tir_passes), specialize)
+                                      Extensions.make(passes, rules, tir_passes), specialize,
+                                      state)
         # Reports unknown positions of passes before any work.
         phases_of(options)
         with_insertions(backend_of(options.target).tir_passes, options.extensions.tir_passes)
@@ -191,6 +197,8 @@ def _compile_cached(model: Source, options: CompileOptions) -> ModelCode | Manif
         except OptionError:
             raise
         except WeftError as error:
+            if options.state:
+                raise  # a program per set of shapes would have a state per set of shapes
             debug(Level.CACHE, "compiler", f"not compiled for all sizes: {error}")
             return manifest_of_module(mod, options)
     else:
@@ -213,8 +221,7 @@ def _general_code(mod: IRModule, options: CompileOptions) -> ModelCode:
     if options.codegens:
         raise UnsupportedModelError("external code generators take regions of fixed sizes")
     mod = run_pipeline(mod, options)
-    program = add_variants(lower_program(mod), options.target, dict(options.specialize))
-    code = build_model(program, options)
+    code = _program_code(mod, options)
     if code.callbacks:
         raise UnsupportedModelError("functions of Python need fixed sizes")
     return code
@@ -223,6 +230,19 @@ def _general_code(mod: IRModule, options: CompileOptions) -> ModelCode:
 def _fixed_code(mod: IRModule, options: CompileOptions) -> ModelCode:
     with progress.task("optimising the graph", count_passes(options)) as task:
         mod = run_pipeline(mod, options, task=task)
-    with trace.span("lower program"):
-        program = try_lower_program(mod)
-    return build_vm_model(mod, options) if program is None else build_model(program, options)
+    if not options.state and not is_first_order(mod):
+        return build_vm_model(mod, options)
+    return _program_code(mod, options)
+
+
+def _program_code(mod: IRModule, options: CompileOptions) -> ModelCode:
+    """The code of a first-order program; states that cannot be updated in place are copied."""
+    copied: frozenset[int] = frozenset()
+    while True:
+        with trace.span("lower program"):
+            program = lower_program(mod, dict(options.state), copied)
+            program = add_variants(program, options.target, dict(options.specialize))
+        try:
+            return build_model(program, options)
+        except StateUpdateError as refused:
+            copied |= refused.states

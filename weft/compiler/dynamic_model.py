@@ -30,6 +30,7 @@ from weft.runtime.ndarray import to_numpy
 from weft.runtime.profile import Profile
 from weft.runtime.signature import Signature
 from weft.runtime.sized_module import SizedModule, shape_of
+from weft.runtime.state import State
 from weft.runtime.vm.module import with_sizes
 from weft.support.config import config
 from weft.support.errors import ArtifactError, InvalidInputError
@@ -78,6 +79,11 @@ class DynamicModel(Compiled):
         """The input shapes of the cached programs, most recently used last."""
         with self._table_lock:
             return tuple(self._programs)
+
+    @property
+    def state(self) -> State:
+        """The tensors that the module keeps from call to call, by the name of their input."""
+        return State(()) if self.general is None else self.general.state
 
     def __call__(self, /, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """Run on inputs given by position or by name; one output alone, several as a tuple.

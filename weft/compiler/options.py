@@ -27,7 +27,8 @@ class CompileOptions:
     they choose regions. ``records`` is the digest of the measured records that kernels are chosen
     by, ``records_file`` the file that held them. ``extensions`` are the user's passes and rules.
     ``symbolic_sizes``: whether a model with dynamic shapes gets one program for all sizes.
-    ``specialize`` are the ranges of symbols for which its kernels get variants, by name.
+    ``specialize`` are the ranges of symbols for which its kernels get variants, by name. ``state``
+    are outputs and the inputs that they are the next values of, by name.
     """
 
     target: Target
@@ -40,6 +41,7 @@ class CompileOptions:
     extensions: Extensions = field(default_factory=Extensions)
     symbolic_sizes: bool = True
     specialize: tuple[tuple[str, tuple[SizeRange, ...]], ...] = ()
+    state: tuple[tuple[str, str], ...] = ()
 
     @staticmethod
     def make(
@@ -49,6 +51,7 @@ class CompileOptions:
         codegens: Sequence[str] = (),
         extensions: Extensions | None = None,
         specialize: Mapping[str, Sequence[object]] | None = None,
+        state: Mapping[str, str] | None = None,
     ) -> CompileOptions:
         """Checked options; raises ``OptionError`` and ``TargetError``.
 
@@ -62,7 +65,7 @@ class CompileOptions:
         return CompileOptions(chosen, opt_level, _shapes(inputs), config.winograd,
                               _names(codegens), active_records().digest, config.records,
                               Extensions.make() if extensions is None else extensions,
-                              config.symbolic_sizes, _ranges(specialize))
+                              config.symbolic_sizes, _ranges(specialize), _state(state))
 
     @property
     def input_shapes(self) -> dict[str, tuple[object, ...]] | None:
@@ -83,7 +86,7 @@ class CompileOptions:
     def key_text(self) -> str:
         """Equal for options that give the same code; extensions are not part of it."""
         return (f"{self.target}|O{self.opt_level}|{self.inputs!r}|{self.winograd}|{self.records}|"
-                f"{self.symbolic_sizes}|{self.specialize}")
+                f"{self.symbolic_sizes}|{self.specialize}|{self.state}")
 
 
 def _names(codegens: Sequence[str]) -> tuple[str, ...]:
@@ -91,6 +94,17 @@ def _names(codegens: Sequence[str]) -> tuple[str, ...]:
         raise OptionError("codegens cannot be used", got=repr(codegens),
                           expected='names of code generators: ["acc"]')
     return tuple(codegens)
+
+
+def _state(state: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
+    if state is None:
+        return ()
+    if not isinstance(state, Mapping) or not all(
+            isinstance(name, str) for pair in state.items() for name in pair):
+        raise OptionError("state cannot be used", got=repr(state),
+                          expected='names of inputs by the output that is the next value: '
+                                   '{"present": "past"}')
+    return tuple(state.items())
 
 
 def _ranges(specialize: Mapping[str, Sequence[object]] | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,24 +17,25 @@ from weft.runtime.manifest import Argument, Manifest
 class Frame:
     """Arrays of input and output pointers, with an arena between ``acquire`` and ``release``.
 
-    It is used by one call at a time. A program with symbols finds their values through one more
-    entry of the inputs.
+    It is used by one call at a time. ``extras`` are the pointers behind those to the inputs.
     """
 
-    __slots__ = ("_pool", "arena", "arenas", "inputs", "inputs_address", "outputs",
+    __slots__ = ("_behind", "_pool", "arena", "arenas", "inputs", "inputs_address", "outputs",
                  "outputs_address", "sizes")
 
     def __init__(self, manifest: Manifest, library: Library, pool: ArenaPool,
-                 sizes: CallSizes) -> None:
+                 sizes: CallSizes, extras: Sequence[int] = ()) -> None:
         self._pool = pool
         self.sizes = sizes
         self.arena = 0
         self.arenas: dict[str, Block] = {
             arena.space: library.allocate(arena.nbytes, arena.device, arena.alignment)
             for arena in manifest.arenas}
-        self.inputs = (ctypes.c_void_p * (len(manifest.inputs) + 1))()
+        self._behind = len(manifest.inputs)
+        self.inputs = (ctypes.c_void_p * max(1, self._behind + len(extras)))()
         self.outputs = (ctypes.c_void_p * max(1, len(manifest.outputs)))()
-        self.inputs[len(manifest.inputs)] = sizes.address
+        for number, address in enumerate(extras):
+            self.inputs[self._behind + number] = address
         self.inputs_address = ctypes.addressof(self.inputs)
         self.outputs_address = ctypes.addressof(self.outputs)
 
@@ -62,6 +64,8 @@ class Frame:
             return self.outputs[value] or 0
         if kind == "const":
             return constants + value
+        if kind == "state":
+            return self.inputs[self._behind + value] or 0
         if kind == "size":
             return self.sizes.table[value]
         if kind == "slot":

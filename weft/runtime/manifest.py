@@ -29,9 +29,10 @@ FORMAT_VERSION = 2
 MAIN_SYMBOL = "weft_main"
 
 # An argument of a kernel: ("input", number), ("output", number), ("const", byte offset), ("arena",
-# byte offset), or (the space of another arena, byte offset in it). Programs with symbols also have
+# byte offset), ("state", number), or (the space of another arena, byte offset in it). Programs with
+# symbols also have
 # ("slot", n), the arena at the byte offset ``sizes[n]``, and the integer ("size", n), ``sizes[n]``.
-ARGUMENT_KINDS = ("input", "output", "const", "arena", "slot", "size")
+ARGUMENT_KINDS = ("input", "output", "const", "arena", "state", "slot", "size")
 Argument = tuple[str, int]
 # The boolean scalar of a branch, and its value if the branch is taken.
 Condition = tuple[Argument, bool]
@@ -188,7 +189,8 @@ class Manifest:
 
     ``symbols`` are the symbolic sizes of a program that runs at all sizes, and ``sizes`` what
     follows from them: each entry is a size over the symbols and over earlier entries, which are
-    named ``_0``, ``_1``, ... in it. Shapes, work and memory may then be sizes, too.
+    named ``_0``, ``_1``, ... in it. Shapes, work and memory may then be sizes, too. ``states`` are
+    tensors of fixed shape that the module keeps from call to call.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -209,13 +211,14 @@ class Manifest:
     arenas: tuple[ArenaSpec, ...] = ()
     symbols: tuple[SymbolSpec, ...] = ()
     sizes: tuple[Size, ...] = ()
+    states: tuple[TensorSpec, ...] = ()
 
     def to_json(self) -> str:
         """Equal manifests give equal text; optional fields are left out at their default."""
         plain = asdict(replace(self, vm=None))
         del plain["vm"]
         _drop_defaults(plain, {"threads": None, "launched_by": MAIN_SYMBOL, "arenas": (),
-                               "symbols": (), "sizes": ()})
+                               "symbols": (), "sizes": (), "states": ()})
         _drop_defaults(plain["target"], {"kind": "cpu"})
         for step in plain["steps"]:
             _drop_defaults(step, {"device": asdict(HOST), "stream": 0, "variants": ()})
@@ -266,6 +269,7 @@ def check_manifest(manifest: Manifest) -> None:
     limits = {"input": len(manifest.inputs), "output": len(manifest.outputs),
               "const": manifest.constants_bytes + 1, "arena": arena + 1,
               "slot": len(manifest.sizes), "size": len(manifest.sizes),
+              "state": len(manifest.states),
               **{arena.space: arena.nbytes + 1 for arena in manifest.arenas}}
     for step in manifest.steps:
         variants = (argument for variant in step.variants for argument in variant.args)
@@ -283,8 +287,10 @@ def check_manifest(manifest: Manifest) -> None:
     for constant in manifest.constants:
         if constant.offset < 0 or constant.offset + constant.nbytes > manifest.constants_bytes:
             raise ArtifactError("a damaged manifest", where="constants", got=constant)
-    for tensor in (*manifest.inputs, *manifest.outputs):
+    for tensor in (*manifest.inputs, *manifest.outputs, *manifest.states):
         numpy_dtype(tensor.dtype)
+    if any(not isinstance(size, int) for state in manifest.states for size in state.shape):
+        raise ArtifactError("a damaged manifest", where="states", got=manifest.states)
     if manifest.threads is not None and not 1 <= manifest.threads <= MAX_THREADS:
         raise ArtifactError("a damaged manifest", where="threads", got=manifest.threads,
                             expected=f"1 to {MAX_THREADS}")
@@ -342,6 +348,7 @@ def _manifest(plain: Mapping[str, Any]) -> Manifest:
         symbols=tuple(SymbolSpec(_text(s["name"]), **_wholes(s, "name"))
                       for s in plain.get("symbols", ())),
         sizes=tuple(map(_size, plain.get("sizes", ()))),
+        states=tuple(map(_tensor, plain.get("states", ()))),
     )
 
 

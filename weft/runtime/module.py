@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -28,11 +29,13 @@ from weft.runtime.outputs import output_maker
 from weft.runtime.profile import Profile, Stepper, profile_module, report_kernels
 from weft.runtime.python_call import PythonCall, call_template, is_short
 from weft.runtime.signature import Signature
+from weft.runtime.state import State
 from weft.support import trace
 from weft.support.errors import ArtifactError, InternalError, InvalidInputError
 from weft.support.log import Level, enabled
 
 _POINTER = ctypes.c_void_p
+_NO_LOCK: contextlib.nullcontext[None] = contextlib.nullcontext()
 
 
 class CompiledModule:
@@ -50,6 +53,7 @@ class CompiledModule:
                  constants: bytes | memoryview | np.ndarray | AlignedBlock) -> None:
         self._sizes = fixed_sizes(manifest)
         self._arenas = ArenaPool()
+        self._state = State(manifest.states)
         self.manifest = manifest
         self.library = library
         self._constants = aligned_bytes(constants)
@@ -80,7 +84,7 @@ class CompiledModule:
         self._makers = [output_maker(s.concrete_shape, s.numpy_dtype) for s in sizes.outputs]
         self._frames = self._frame_pool()
         self._call = None if self._template is None else PythonCall(
-            self._template, sizes, self._makers, self._arenas,
+            self._template, sizes, self._makers, self._arenas, extras=self._extras(),
             releases=not is_short(self.manifest, sizes))
         self._quick = _declines if self._call is None else self._call.quick
 
@@ -93,6 +97,11 @@ class CompiledModule:
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Name, dtype and shape of every output."""
         return self._sizes.outputs
+
+    @property
+    def state(self) -> State:
+        """The tensors that the module keeps from call to call, by the name of their input."""
+        return self._state
 
     @property
     def threads(self) -> int | None:
@@ -135,7 +144,7 @@ class CompiledModule:
         if self._watched:
             return functools.partial(self._execute, arrays, outputs)
         # The arena is freed with the bound call.
-        frame = Frame(self.manifest, self.library, ArenaPool(), self._sizes)
+        frame = Frame(self.manifest, self.library, ArenaPool(), self._sizes, self._extras())
         frame.acquire()
         frame.point_at(arrays, outputs)
         addresses = (frame.inputs_address, frame.outputs_address, self._constants_address,
@@ -145,7 +154,8 @@ class CompiledModule:
     def _run_at(self, addresses: tuple[int, ...], _kept: object) -> None:
         """Run on the buffers at these addresses, which ``_kept`` keeps alive."""
         self._threading.apply(threads.num_threads(self.manifest.threads))
-        _check_status(self._main(*addresses))
+        with self._state.lock if self._state else _NO_LOCK:
+            _check_status(self._main(*addresses))
 
     def _call_into(self, out: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if self._signature.takes("out"):
@@ -207,6 +217,13 @@ class CompiledModule:
     def _execute(self, values: Sequence[Any], outputs: Sequence[np.ndarray] | None = None
                  ) -> list[np.ndarray]:
         """The results, in ``outputs`` if given."""
+        if not self._state:
+            return self._run(values, outputs)
+        with self._state.lock:
+            return self._run(values, outputs)
+
+    def _run(self, values: Sequence[Any], outputs: Sequence[np.ndarray] | None
+             ) -> list[np.ndarray]:
         self._threading.apply(threads.num_threads(self.manifest.threads))
         if self._watched:
             return self._run_stepwise(self._arrays(values), outputs)
@@ -241,7 +258,12 @@ class CompiledModule:
     def _frame_pool(self) -> Pool[Frame]:
         # Not a bound method, which would keep the module alive until cycles are collected.
         return Pool(functools.partial(Frame, self.manifest, self.library, self._arenas,
-                                      self._sizes))
+                                      self._sizes, self._extras()))
+
+    def _extras(self) -> list[int]:
+        """The pointers behind those to the inputs: the states, and the values of the symbols."""
+        states = [address_of(array) for array in self._state.values()]
+        return [*states, self._sizes.address] if self.manifest.symbols else states
 
     def _made_outputs(self) -> list[np.ndarray]:
         return [make() for make in self._makers]

@@ -38,10 +38,11 @@ _FUNCTIONS = {
     "inc_ref": "Py_IncRef", "dec_ref": "Py_DecRef", "from_long": "PyLong_FromLong",
     "save_thread": "PyEval_SaveThread", "restore_thread": "PyEval_RestoreThread",
 }
-# ``arenas`` is the address of the head of the list of free arenas (``ArenaPool``), ``sizes`` that
-# of the values of the symbols, ``makers`` are callables that allocate the output arrays,
-# ``method`` is a ``PyMethodDef``.
-PLAN_FIELDS = ("main", "constants", "arenas", "arena_bytes", "sizes", "inputs", "num_inputs",
+# ``arenas`` is the address of the head of the list of free arenas (``ArenaPool``), ``extras`` are
+# the pointers behind those to the inputs (``behind_inputs``), ``makers`` are callables that
+# allocate the output arrays, ``method`` is a ``PyMethodDef``.
+PLAN_FIELDS = ("main", "constants", "arenas", "arena_bytes", "extras", "num_extras", "inputs",
+               "num_inputs",
                "makers", "num_outputs", "releases", "array_type", "none", *_FUNCTIONS, "method")
 _NUMBER = {field: number for number, field in enumerate(PLAN_FIELDS)}
 _METHOD_WORDS = 4
@@ -83,11 +84,12 @@ class PythonCall:
 
     def __init__(self, template: CallTemplate, sizes: CallSizes,
                  makers: Sequence[Callable[[], np.ndarray]], arenas: ArenaPool, *,
-                 releases: bool) -> None:
+                 extras: Sequence[int] = (), releases: bool) -> None:
         self._arenas = arenas
         self._dtypes = [spec.numpy_dtype for spec in sizes.inputs]
         self._nbytes = sizes.arena_bytes
-        self._plan = _plan(template, sizes, self._dtypes, makers, arenas, releases=releases)
+        self._plan = _plan(template, sizes, self._dtypes, makers, arenas, extras,
+                           releases=releases)
         method = ctypes.addressof(self._plan) + 8 * PLAN_FIELDS.index("method")
         self.quick: Builtin = _new_builtin(method, self._plan, None)
         arenas.add(self._nbytes)
@@ -131,21 +133,23 @@ class _Words(ctypes.Array):
 
 
 def _plan(template: CallTemplate, sizes: CallSizes, dtypes: Sequence[np.dtype],
-          makers: Sequence[Callable[[], np.ndarray]], arenas: ArenaPool, *, releases: bool
-          ) -> _Words:
+          makers: Sequence[Callable[[], np.ndarray]], arenas: ArenaPool, extras: Sequence[int], *,
+          releases: bool) -> _Words:
     words = [word for spec, dtype in zip(sizes.inputs, dtypes, strict=True)
              for word in (id(dtype), len(spec.shape), *spec.concrete_shape)]
     inputs = (ctypes.c_uint64 * max(1, len(words)))(*words)
+    behind = (ctypes.c_uint64 * max(1, len(extras)))(*extras)
     made = (ctypes.c_uint64 * max(1, len(makers)))(*map(id, makers))
     plan = _Words(*template.words)
     for field, value in (
-        ("arenas", arenas.head), ("arena_bytes", sizes.arena_bytes), ("sizes", sizes.address),
+        ("arenas", arenas.head), ("arena_bytes", sizes.arena_bytes),
+        ("extras", ctypes.addressof(behind)), ("num_extras", len(extras)),
         ("inputs", ctypes.addressof(inputs)), ("num_inputs", len(sizes.inputs)),
         ("makers", ctypes.addressof(made)), ("num_outputs", len(makers)),
         ("releases", int(releases)),
     ):
         plan[_NUMBER[field]] = value
-    setattr(plan, "alive", (template, inputs, list(makers), made, arenas, sizes))  # noqa: B010
+    setattr(plan, "alive", (template, inputs, behind, list(makers), made, arenas, sizes))  # noqa: B010
     return plan
 
 

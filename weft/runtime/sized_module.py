@@ -19,6 +19,7 @@ from weft.runtime.module import CompiledModule
 from weft.runtime.ndarray import to_numpy
 from weft.runtime.profile import Profile
 from weft.runtime.signature import Signature
+from weft.runtime.state import State
 from weft.support.errors import ArtifactError, InvalidInputError
 
 Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
@@ -78,6 +79,11 @@ class SizedModule:
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Name, dtype and shape of every output; symbolic sizes are texts."""
         return self.manifest.outputs
+
+    @property
+    def state(self) -> State:
+        """See ``CompiledModule.state``; all sizes share it."""
+        return self._shared.state
 
     @property
     def threads(self) -> int | None:

@@ -27,11 +27,11 @@ _ALIGNMENT = 64
 
 def main_text(program: LaunchProgram, target: CpuTarget) -> str:
     """The LLVM module that defines ``weft_main``."""
-    lines = [*_load_ports("inputs", "in", program.num_inputs),
+    lines = [*_load_ports("inputs", "in", program.num_inputs + program.num_states),
              *_load_ports("outputs", "out", program.num_outputs)]
     symbols, sizes = _sizes(lines, program)
     signatures: dict[str, str] = {}
-    writer = _LaunchWriter(lines, signatures, symbols, sizes)
+    writer = _LaunchWriter(lines, signatures, symbols, sizes, program.num_inputs)
     blocks = _Blocks(lines, writer.address)
     jumps = deque(program.jumps)
     for at, launch in enumerate(program.launches):
@@ -115,7 +115,8 @@ def _sizes(lines: list[str], program: LaunchProgram) -> tuple[list[str], list[st
     """The LLVM values of the symbols and of the table of sizes."""
     if not program.symbols:
         return [], []
-    lines.append(f"%sizes.at = getelementptr ptr, ptr %inputs, i64 {program.num_inputs}")
+    behind = program.num_inputs + program.num_states
+    lines.append(f"%sizes.at = getelementptr ptr, ptr %inputs, i64 {behind}")
     lines.append("%sizes = load ptr, ptr %sizes.at")
     symbols = []
     for number in range(len(program.symbols)):
@@ -135,6 +136,7 @@ class _LaunchWriter:
     signatures: dict[str, str]
     symbols: Sequence[str]
     sizes: Sequence[str]
+    num_inputs: int
 
     def launch(self, launch: Launch) -> None:
         """Call the kernel, or the first variant that takes the sizes."""
@@ -172,6 +174,8 @@ class _LaunchWriter:
         kind, value = argument
         if kind == "input":
             return f"%in{value}"
+        if kind == "state":
+            return f"%in{self.num_inputs + value}"
         if kind == "output":
             return f"%out{value}"
         if kind == "size":

@@ -50,14 +50,30 @@ def ask_for_reuse(program: Program) -> Program:
         key = step.kernel, _reusable(source.function, step, at, ranges)
         if key not in numbers:
             numbers[key] = len(kernels)
-            kernels.append(source if key[1] is None else _asking(source.function, key[1]))
+            kernels.append(source if key[1] is None else _source_asking(source.function, key[1]))
         steps.append(dataclasses.replace(step, kernel=numbers[key]))
     return dataclasses.replace(program, kernels=tuple(kernels), steps=tuple(steps))
 
 
-def _asking(function: Function, number: int) -> KernelSource:
-    function = dataclasses.replace(function, attrs={**function.attrs, IN_PLACE: number})
+def asking(function: Function, number: int) -> Function:
+    """The function with the request that its result takes the memory of an input."""
+    return dataclasses.replace(function, attrs={**function.attrs, IN_PLACE: number})
+
+
+def _source_asking(function: Function, number: int) -> KernelSource:
+    function = asking(function, number)
     return kernel_source(function, structural_hash(function))
+
+
+def may_take_memory(function: Function, param: Var, smallest: int = 0) -> bool:
+    """Whether the result of a primitive function may be computed over the memory of ``param``.
+
+    It is the argument with some elements replaced, or an elementwise function of it with at least
+    ``smallest`` bytes.
+    """
+    if external_code_of(function) is not None:
+        return False
+    return _is_update(function, param) or _is_elementwise(function, param, smallest)
 
 
 def _reusable(function: Function, step: Step, at: int, ranges: Mapping[int, LiveRange]
@@ -68,14 +84,14 @@ def _reusable(function: Function, step: Step, at: int, ranges: Mapping[int, Live
     """
     if len(step.writes) != 1 or len(function.params) != len(step.reads):
         return None
-    if not _begins(step.writes[0], at, ranges) or external_code_of(function) is not None:
+    if not _begins(step.writes[0], at, ranges):
         return None
     for number, (ref, param) in enumerate(zip(step.reads, function.params, strict=True)):
         # An input that the step takes twice might be read as the other operand, at another element,
         # after it was overwritten.
         if ref.kind is BufferKind.TEMPORARY and ranges[ref.index].last == at \
                 and step.touched.count(ref) == 1 \
-                and (_is_elementwise(function, param) or _is_update(function, param)):
+                and may_take_memory(function, param, SMALLEST):
             return number
     return None
 
@@ -91,11 +107,11 @@ def _is_update(function: Function, param: Var) -> bool:
             and body.args[0] is param and body.args.count(param) == 1)
 
 
-def _is_elementwise(function: Function, param: Var) -> bool:
+def _is_elementwise(function: Function, param: Var, smallest: int) -> bool:
     """Whether ``param`` reaches the result only through elementwise operators of its shape."""
     wanted = known_type(function.body)
     if not isinstance(wanted, TensorType) or known_type(param) != wanted \
-            or typical_size(bytes_of(wanted)) < SMALLEST:
+            or typical_size(bytes_of(wanted)) < smallest:
         return False
     reached: set[Expr] = {param}
     for node in post_order(function.body):

@@ -23,7 +23,8 @@ def launch_program(program: Program, plan: MemoryPlan, constant_offsets: Sequenc
     launches = tuple(writer.launch(at, step, facts[step.kernel])
                      for at, step in enumerate(program.steps))
     jumps = tuple(LaunchJump(jump.at, jump.loop, writer.path(jump.path)) for jump in program.jumps)
-    return LaunchProgram(len(program.inputs), len(program.outputs), launches, jumps)
+    return LaunchProgram(len(program.inputs), len(program.outputs), launches, jumps,
+                         num_states=len(program.states))
 
 
 @dataclass(frozen=True, slots=True)

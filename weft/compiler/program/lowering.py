@@ -20,6 +20,7 @@ from weft.compiler.program.function_calls import FunctionCalls, FunctionKey
 from weft.compiler.program.in_place import ask_for_reuse
 from weft.compiler.program.invariants import loop_invariants
 from weft.compiler.program.program import BufferKind, BufferRef, Port, Program
+from weft.compiler.program.state import bind_state
 from weft.compiler.program.step_writer import LoopFrame, Mark, StepWriter
 from weft.ir import trampoline
 from weft.ir.dynamic import depends_on_data
@@ -64,13 +65,15 @@ class OpenLoop:
 Tails: TypeAlias = "Mapping[FunctionKey, OpenLoop]"
 
 
-def lower_program(mod: IRModule) -> Program:
+def lower_program(mod: IRModule, state: Mapping[str, str] | None = None,
+                  copied: frozenset[int] = frozenset()) -> Program:
     """Lower ``mod["main"]``, which is typed and has its operators in primitive functions.
 
+    ``state`` and ``copied`` are those of ``bind_state``, whose errors are raised.
     Raises ``UnsupportedModelError`` for sizes that symbols do not determine, and for programs that
     are not first-order.
     """
-    return ask_for_reuse(_Lowering(mod).run())
+    return ask_for_reuse(bind_state(_Lowering(mod).run(), state or {}, copied))
 
 
 def try_lower_program(mod: IRModule) -> Program | None:

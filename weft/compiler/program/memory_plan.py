@@ -158,7 +158,7 @@ class _Planner:
         for at, step in enumerate(self.program.steps):
             space = self._space(step)
             reused = in_place.get(step.kernel)
-            if reused is None:
+            if reused is None or step.writes[0].kind is not BufferKind.TEMPORARY:
                 self._allocate(at, step, space)
             else:
                 source, target = step.reads[reused].index, step.writes[0].index

@@ -21,6 +21,7 @@ from weft.compiler.program.launches import launch_program
 from weft.compiler.program.memory_plan import MemoryPlan, aligned, plan_memory
 from weft.compiler.program.program import Port, Program
 from weft.compiler.program.sized_launches import sized_launches
+from weft.compiler.program.state import updates_not_granted
 from weft.ir.dtype import DType
 from weft.ir.symbol import size_of_dim
 from weft.runtime.arena import AlignedBlock
@@ -38,7 +39,7 @@ from weft.runtime.manifest import (
 )
 from weft.runtime.sizes import Size, evaluate
 from weft.support import trace
-from weft.support.errors import ArtifactError, UnsupportedModelError
+from weft.support.errors import ArtifactError, InternalError, UnsupportedModelError
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +90,27 @@ class ModelCode:
         return ModelCode(Manifest.from_json(head["manifest"]), tuple(objects), constants)
 
 
+class StateUpdateError(InternalError):
+    """Kernels that were to update the states ``states`` in place cannot do so."""
+
+    def __init__(self, states: frozenset[int]) -> None:
+        super().__init__("a state cannot be updated in place", got=str(sorted(states)))
+        self.states = states
+
+
 def build_model(program: Program, options: CompileOptions) -> ModelCode:
-    """Object code, constants and manifest of a lowered program."""
+    """Object code, constants and manifest of a lowered program.
+
+    Raises ``StateUpdateError`` for states that must be copied.
+    """
     target = options.target
     backend = backend_of(target)
     program = program.on(backend.device)
     kernels = build_kernels(program.kernels, target, options.extensions.tir_passes)
     facts = [kernel.facts for kernel in kernels]
+    missed = updates_not_granted(program, [fact.in_place for fact in facts])
+    if missed:
+        raise StateUpdateError(missed)
     offsets, total = constant_layout(program.constants)
     layout = _layout(program, facts, offsets, backend)
     launches = layout.launches
@@ -113,7 +128,7 @@ def build_model(program: Program, options: CompileOptions) -> ModelCode:
         constants=constant_specs(program.constants, offsets),
         output_is_tuple=program.output_is_tuple, weft_version=weft.__version__,
         launched_by=MAIN_SYMBOL if mains else "steps", arenas=layout.arenas,
-        symbols=layout.symbols, sizes=launches.sizes,
+        symbols=layout.symbols, sizes=launches.sizes, states=_specs(program.states),
     )
     return ModelCode(manifest, objects, pack_constants(program.constants, offsets, total),
                      callbacks_of(kernels))

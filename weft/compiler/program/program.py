@@ -29,11 +29,12 @@ class BufferKind(enum.Enum):
     OUTPUT = "output"
     CONSTANT = "const"
     TEMPORARY = "arena"
+    STATE = "state"
 
 
 @dataclass(frozen=True, slots=True)
 class BufferRef:
-    """The memory of one tensor: input, output, constant or temporary number ``index``."""
+    """The memory of one tensor: input, output, constant, temporary or state number ``index``."""
 
     kind: BufferKind
     index: int
@@ -141,8 +142,8 @@ class KernelVariant:
 class Program:
     """``temporaries`` are sizes in bytes; ``constants`` are distinct arrays.
 
-    ``variants`` are kernels that replace another, by its number, at some sizes: the first whose
-    range holds the size runs.
+    ``states`` are tensors that the module keeps from call to call. ``variants`` are kernels that
+    replace another, by its number, at some sizes: the first whose range holds the size runs.
     """
 
     inputs: tuple[Port, ...]
@@ -154,6 +155,7 @@ class Program:
     steps: tuple[Step, ...]
     jumps: tuple[Jump, ...] = ()
     variants: Mapping[int, tuple[KernelVariant, ...]] = field(default_factory=dict)
+    states: tuple[Port, ...] = ()
 
     @property
     def is_symbolic(self) -> bool:

@@ -53,7 +53,7 @@ def sized_launches(program: Program, facts: Sequence[KernelFacts],
     launches = tuple(writer.launch(at, step) for at, step in enumerate(program.steps))
     jumps = tuple(LaunchJump(jump.at, jump.loop, writer.path(jump.path)) for jump in program.jumps)
     made = LaunchProgram(len(program.inputs), len(program.outputs), launches, jumps,
-                         tuple(numbers), tuple(table.entries))
+                         tuple(numbers), tuple(table.entries), len(program.states))
     return SizedLaunches(made, arena_bytes, symbols)
 
 

@@ -62,7 +62,7 @@ class _Planner:
         workspaces = []
         for at, step in enumerate(self.program.steps):
             reused = in_place.get(step.kernel)
-            if reused is None:
+            if reused is None or step.writes[0].kind is not BufferKind.TEMPORARY:
                 self._allocate(at, step)
             else:
                 source, target = step.reads[reused].index, step.writes[0].index

@@ -172,6 +172,8 @@ none:
 """
 
 _CALL = f"""
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
 define ptr @{PYTHON_CALL}(ptr %self, ptr %args, i64 %count) nounwind {{
 entry:
 {_member("plan", "self", layout.DATA, "ptr")}
@@ -180,11 +182,13 @@ entry:
   %enough = icmp eq i64 %count, %num_inputs
   br i1 %enough, label %read, label %decline
 read:
-  %with_sizes = add i64 %num_inputs, 1
-  %inputs = alloca ptr, i64 %with_sizes
-{_field("sizes")}
-  %sizes.slot = getelementptr ptr, ptr %inputs, i64 %num_inputs
-  store ptr %sizes, ptr %sizes.slot
+{_field("extras")}
+{_field("num_extras", "i64")}
+  %num_pointers = add i64 %num_inputs, %num_extras
+  %inputs = alloca ptr, i64 %num_pointers
+  %behind = getelementptr ptr, ptr %inputs, i64 %num_inputs
+  %extra_bytes = mul i64 %num_extras, 8
+  call void @llvm.memcpy.p0.p0.i64(ptr %behind, ptr %extras, i64 %extra_bytes, i1 false)
   %fits = call i1 @weft.read_inputs(ptr %plan, ptr %args, ptr %inputs)
   br i1 %fits, label %make, label %decline
 make:

@@ -1,0 +1,50 @@
+"""The tensors that a module keeps from call to call."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from weft.runtime.arena import AlignedBlock
+from weft.runtime.manifest import TensorSpec
+
+
+class State(Mapping[str, np.ndarray]):
+    """The state of a module by name: zeros at first, updated by calls, readable and writable.
+
+    ``lock`` is held during a call.
+    """
+
+    def __init__(self, specs: Sequence[TensorSpec]) -> None:
+        self.lock = threading.Lock()
+        self._arrays = {spec.name: _zeros(spec) for spec in specs}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """The array with the current value; writing to it changes the state."""
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __setitem__(self, name: str, value: object) -> None:
+        """Copy ``value`` into the array of that name; ``KeyError`` for an unknown one."""
+        self._arrays[name][...] = value
+
+    def reset(self) -> None:
+        """Set all elements to zero."""
+        with self.lock:
+            for array in self._arrays.values():
+                array[...] = np.zeros((), array.dtype)
+
+
+def _zeros(spec: TensorSpec) -> np.ndarray:
+    block = AlignedBlock(spec.nbytes)
+    block.array[:] = 0
+    return block.array.view(spec.numpy_dtype).reshape(spec.concrete_shape) if math.prod(
+        spec.concrete_shape) else np.zeros(spec.concrete_shape, spec.numpy_dtype)
