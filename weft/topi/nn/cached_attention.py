@@ -109,7 +109,7 @@ class _Caches:
     def load(self, x: te.Tensor, batch: PrimExpr, head: PrimExpr, slot: PrimExpr,
              element: PrimExpr, dtype: DType) -> PrimExpr:
         """An element of a cache; zero where no position was written."""
-        group = (int_value(self.q.shape[1]) or 1) // (int_value(x.shape[1]) or 1)
+        group = self.q.shape[1] // maximum(x.shape[1], const(1, int64))
         table, row, block = self.extras.get("block_table"), slot, batch
         if table is not None:
             # A block that does not exist is read as another: the table is data.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 from weft.ir.expr import Call
+from weft.ir.shape import AnyDim, Dim, dims_equal
+from weft.ir.symbol import typical_size
 from weft.ir.types import TensorType, is_static
 from weft.op.nn.attention import AS_GOOD_AS_INFINITE, AttentionAttrs
 from weft.strategy.cpu.attention.cost import AttentionShape
@@ -30,6 +32,45 @@ def why_only_generic(call: Call) -> str | None:
     return None
 
 
+def why_not_streamed(call: Call) -> str | None:
+    """Why streamed attention cannot run a call of any attention operator; ``None`` if it can.
+
+    It serves symbolic sizes and caches; other kernels are faster for fixed sizes.
+    """
+    types = [arg.checked_type for arg in call.args[:3]]
+    tensors = [t for t in types if isinstance(t, TensorType)]
+    if len(tensors) < 3 or any(isinstance(d, AnyDim) for t in tensors for d in t.shape):
+        return "a size is not known when the kernel is compiled"
+    for tensor in tensors:
+        if not 16 <= tensor.dtype.bits <= 32:
+            return f"scores are computed in float32, the dtype is {tensor.dtype}"
+        depth = tensor.shape[-1]
+        if not isinstance(depth, int) or depth == 0:
+            return "the last sizes must be fixed and positive"
+    q, k, _ = tensors
+    if q.ndim > 2 and not _has_groups(q.shape[-3], k.shape[-3]):
+        return "the number of heads that share keys is not fixed"
+    return None
+
+
+def _has_groups(heads: Dim, shared: Dim) -> bool:
+    if isinstance(heads, int) and isinstance(shared, int):
+        return shared > 0
+    return dims_equal(heads, shared) is True
+
+
+def typical_shape(call: Call) -> AttentionShape:
+    """The sizes that estimates assume for a call to which ``why_not_streamed`` does not object."""
+    q, k, v = (arg.checked_type for arg in call.args[:3])
+    if not (isinstance(q, TensorType) and isinstance(k, TensorType) and isinstance(v, TensorType)):
+        raise InternalError("attention of operands that are not tensors", where=call.span)
+    sizes = [[max(typical_size(dim), 1) for dim in t.shape] for t in (q, k, v)]
+    *heads, queries, depth = sizes[0]
+    group = heads[-1] // sizes[1][-3] if heads else 1
+    return AttentionShape(math.prod(heads), queries, sizes[1][-2], depth, sizes[2][-1],
+                          group=max(group, 1))
+
+
 def attention_shape(call: Call) -> AttentionShape:
     """The sizes of a call to which ``why_only_generic`` finds no objection."""
     q, k, v = (arg.checked_type for arg in call.args[:3])
@@ -38,10 +79,10 @@ def attention_shape(call: Call) -> AttentionShape:
     *heads, queries, depth = q.concrete_shape
     group = heads[-1] // k.concrete_shape[-3] if heads else 1
     return AttentionShape(math.prod(heads), queries, k.concrete_shape[-2], depth,
-                          v.concrete_shape[-1], _causal_offset(call), group)
+                          v.concrete_shape[-1], causal_offset(call), group)
 
 
-def _causal_offset(call: Call) -> int | None:
+def causal_offset(call: Call) -> int | None:
     """The offset beyond which keys can be skipped; ``None`` if all keys must be read."""
     attrs = attrs_of(call, AttentionAttrs)
     if not attrs.causal or attrs.fill is None:

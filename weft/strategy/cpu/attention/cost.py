@@ -177,6 +177,15 @@ def decode_cycles(shape: AttentionShape, target: CpuTarget) -> float:
     return shape.heads * shape.queries * shape.keys * per_key
 
 
+def streamed_cycles(shape: AttentionShape, target: CpuTarget) -> float:
+    """Streamed attention: the products of decode attention for any number of rows."""
+    model, lanes = machine_model(target), target.lanes("float32")
+    depth, width = -(-shape.depth // lanes), -(-shape.width // lanes)
+    per_key = (depth + width) / model.fma_per_cycle + model.horizontal_sum_cycles
+    per_key += model.exp_vector_cycles / lanes
+    return shape.heads * shape.queries * shape.keys * per_key
+
+
 def unfused_cycles(shape: AttentionShape, target: CpuTarget) -> float:
     """Two matmuls and a softmax as separate kernels.
 

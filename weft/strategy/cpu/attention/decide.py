@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weft.ir.dtype import float32
 from weft.ir.expr import Call
-from weft.ir.types import TensorType
+from weft.ir.types import TensorType, is_static
 from weft.strategy.cpu.attention.applies import (
     attention_shape,
+    typical_shape,
     why_not_decode,
+    why_not_streamed,
     why_not_unfused,
     why_only_generic,
 )
@@ -23,6 +25,7 @@ from weft.strategy.cpu.attention.cost import (
     decode_cycles,
     generic_cycles,
     plan_tiles,
+    streamed_cycles,
     unfused_cycles,
 )
 from weft.strategy.cpu.estimate import roofline_seconds
@@ -39,6 +42,7 @@ class AttentionAlgorithm(enum.StrEnum):
 
     FUSED = "fused"  # tiles of queries by blocks of keys in one kernel
     DECODE = "decode"  # few queries: keys and values are read once, unpacked
+    STREAMED = "streamed"  # tiles of rows by blocks of keys; sizes may be symbolic, lengths data
     UNFUSED = "unfused"  # matmul, softmax and matmul as separate kernels
     GENERIC = "generic"  # the operator's compute under the default schedule
 
@@ -58,6 +62,8 @@ AttentionCandidate = Candidate[AttentionPlan]
 @decides("nn.masked_attention", target="cpu")
 def decide_attention(call: Call, target: CpuTarget) -> Decision[AttentionPlan]:
     """The algorithm that runs a call of ``nn.attention`` or ``nn.masked_attention``."""
+    if _is_symbolic(call):
+        return decide_streamed(call, target)
     generic = _generic(call, target)
     objection = why_only_generic(call)
     if objection is not None:
@@ -67,8 +73,33 @@ def decide_attention(call: Call, target: CpuTarget) -> Decision[AttentionPlan]:
     return choose((*candidates, generic), rejected)
 
 
+@decides("nn.cached_attention", target="cpu")
+def decide_streamed(call: Call, target: CpuTarget) -> Decision[AttentionPlan]:
+    """Streamed attention where it can run the call."""
+    generic = Candidate(AttentionAlgorithm.GENERIC, roofline_seconds(call, target), AttentionPlan())
+    objection = why_not_streamed(call)
+    if objection is not None:
+        return Decision(generic, (Rejected(AttentionAlgorithm.STREAMED, objection),))
+    shape = typical_shape(call)
+    seconds = machine_model(target).seconds
+    generic = replace(generic, seconds=seconds(generic_cycles(shape, target)))
+    streamed = Candidate(
+        AttentionAlgorithm.STREAMED, seconds(streamed_cycles(shape, target)), AttentionPlan(shape),
+        f"assumes {shape.queries} queries and {shape.keys} keys")
+    return choose((streamed, generic), tuple(
+        Rejected(a, "the sizes are not fixed") for a in (
+            AttentionAlgorithm.FUSED, AttentionAlgorithm.DECODE, AttentionAlgorithm.UNFUSED)))
+
+
+def _is_symbolic(call: Call) -> bool:
+    types = [arg.checked_type for arg in call.args]
+    return not all(isinstance(t, TensorType) and is_static(t) for t in types)
+
+
 def kernel_candidates(call: Call, target: CpuTarget) -> list[AttentionCandidate]:
     """The candidates that run as one kernel, without a rewrite of the call."""
+    if _is_symbolic(call):
+        return [decide_streamed(call, target).chosen]
     generic = _generic(call, target)
     if why_only_generic(call) is not None:
         return [generic]
@@ -97,7 +128,7 @@ def _candidates(
     seconds, tiles = machine_model(target).seconds, plan_tiles(shape, target)
     fused = seconds(tiles.cycles)
     candidates = [Candidate(AttentionAlgorithm.FUSED, fused, AttentionPlan(shape, tiles))]
-    rejected = []
+    rejected = [Rejected(AttentionAlgorithm.STREAMED, "the sizes are fixed")]
     objection = why_not_decode(shape)
     if objection is None:
         decode = seconds(decode_cycles(shape, target))

@@ -135,7 +135,7 @@ class _DecodeTask:
         def element(d: PrimExpr, lane: PrimExpr, limit: int | None) -> Stmt:
             del lane
             value = self.q.load(*self.query(row), d).astype(float32) * scale
-            return BufferStore(queries, _below(d, limit, value, 0.0), (row, d))
+            return BufferStore(queries, below(d, limit, value, 0.0), (row, d))
 
         return self._along(self.shape.depth, element)
 
@@ -154,17 +154,17 @@ class _DecodeTask:
                 key = self.k.load(*self.at, start + n, d).astype(float32)
                 # The zeros of the padded query do not suffice: what follows the key may be
                 # infinite, and nothing follows the last one.
-                value = queries.load(row, d) * _below(d, limit, key, 0.0)
+                value = queries.load(row, d) * below(d, limit, key, 0.0)
                 return BufferStore(acc, acc.load(n, lane) + value, (n, lane))
 
-            return _unrolled(count, lambda n: self._lanes(lambda lane: step(n, lane)))
+            return unrolled(count, lambda n: self._lanes(lambda lane: step(n, lane)))
 
         stored = (row, Ramp(start, const(1), self.lanes))
         return Allocate(acc, seq([
-            _unrolled(self.lanes, lambda n: self._lanes(
+            unrolled(self.lanes, lambda n: self._lanes(
                 lambda lane: BufferStore(acc, const(0, float32), (n, lane)))),
             in_tiles(self.shape.depth, self.lanes, products),
-            _with_row_sums(acc, self.lanes, lambda sums: BufferStore(scores, sums, stored)),
+            with_row_sums(acc, self.lanes, lambda sums: BufferStore(scores, sums, stored)),
         ]))
 
     def _softmax(self, scores: Buffer, total: Buffer, row: PrimExpr) -> Stmt:
@@ -175,7 +175,7 @@ class _DecodeTask:
 
         def largest(n: PrimExpr, lane: PrimExpr, limit: int | None) -> Stmt:
             score, so_far = scores.load(row, n), best.load(lane)
-            masked = _below(n, limit, self._masked(score, row, n), -math.inf)
+            masked = below(n, limit, self._masked(score, row, n), -math.inf)
             return seq([
                 BufferStore(scores, masked, (row, n)),
                 BufferStore(best, select(score > so_far, score, so_far), (lane,)),
@@ -235,13 +235,13 @@ class _DecodeTask:
         limit = self.shape.width if width % lanes else None
 
         def tile(body: Callable[[tuple[PrimExpr, ...], PrimExpr], Stmt]) -> Stmt:
-            return _unrolled(self.count, lambda row: _unrolled(vectors, lambda n: self._lanes(
+            return unrolled(self.count, lambda row: unrolled(vectors, lambda n: self._lanes(
                 lambda lane: body((row, n, lane), start + n * lanes + lane))))
 
         def step(n: PrimExpr) -> Stmt:
             def element(i: tuple[PrimExpr, ...], e: PrimExpr) -> Stmt:
                 value = self.v.load(*self.at, n, e).astype(float32)
-                weighted = scores.load(i[0], n) * _below(e, limit, value, 0.0)
+                weighted = scores.load(i[0], n) * below(e, limit, value, 0.0)
                 return BufferStore(acc, acc.load(*i) + weighted, i)
 
             return tile(element)
@@ -260,16 +260,16 @@ class _DecodeTask:
         ]))
 
 
-def _unrolled(extent: int, body: Callable[[Var], Stmt]) -> Stmt:
+def unrolled(extent: int, body: Callable[[Var], Stmt]) -> Stmt:
     return loop("n", extent, body, ForKind.UNROLLED)
 
 
-def _below(index: PrimExpr, limit: int | None, value: PrimExpr, other: float) -> PrimExpr:
+def below(index: PrimExpr, limit: int | None, value: PrimExpr, other: float) -> PrimExpr:
     """``value`` if ``index < limit``, else ``other``; ``value`` is not evaluated otherwise."""
     return value if limit is None else if_then_else(index < limit, value, const(other, float32))
 
 
-def _with_row_sums(
+def with_row_sums(
     square: Buffer, lanes: int, body: Callable[[PrimExpr], Stmt]
 ) -> Stmt:
     """``body(vector)``, where lane ``i`` of the vector is the sum of row ``i`` of ``square``.

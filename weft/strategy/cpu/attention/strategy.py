@@ -5,9 +5,21 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
+from weft import te
 from weft.ir.expr import Call
-from weft.strategy.cpu.attention.compute import decode_attention, fused_attention
-from weft.strategy.cpu.attention.decide import AttentionCandidate, kernel_candidates
+from weft.strategy.cpu.attention.applies import causal_offset
+from weft.strategy.cpu.attention.compute import (
+    decode_attention,
+    fused_attention,
+    streamed_attention,
+    streamed_cached_attention,
+)
+from weft.strategy.cpu.attention.decide import (
+    AttentionAlgorithm,
+    AttentionCandidate,
+    decide_streamed,
+    kernel_candidates,
+)
 from weft.strategy.cpu.attention.schedule import schedule_attention
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.implementation import Implementation
@@ -20,15 +32,32 @@ from weft.target import CpuTarget
 def attention(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     """Fused tiles, decode attention, and the operator's compute under the default schedule."""
     for candidate in kernel_candidates(call, target):
-        yield _implementation(f"{call.op}.cpu.{candidate.algorithm}", candidate, target)
+        yield _implementation(call, candidate, target)
+
+
+@strategy("nn.cached_attention", target="cpu", complete=True)
+def cached_attention(call: Call, target: CpuTarget) -> Iterator[Implementation]:
+    """Streamed attention, or the operator's compute under the default schedule."""
+    candidate = decide_streamed(call, target).chosen
+    name = f"{call.op}.cpu.{candidate.algorithm}"
+    if candidate.algorithm == AttentionAlgorithm.GENERIC:
+        yield Implementation(name, schedule_default, seconds=candidate.seconds)
+    else:
+        compute = functools.partial(streamed_cached_attention, lanes=target.lanes("float32"))
+        yield Implementation(name, schedule_attention, compute, candidate.seconds)
 
 
 def _implementation(
-    name: str, candidate: AttentionCandidate, target: CpuTarget
+    call: Call, candidate: AttentionCandidate, target: CpuTarget
 ) -> Implementation:
-    plan = candidate.plan
+    plan, name = candidate.plan, f"{call.op}.cpu.{candidate.algorithm}"
     if plan.shape is None:
         return Implementation(name, schedule_default, seconds=candidate.seconds)
+    compute: functools.partial[te.Tensor]
+    if candidate.algorithm == AttentionAlgorithm.STREAMED:
+        compute = functools.partial(streamed_attention, offset=causal_offset(call),
+                                    lanes=target.lanes("float32"))
+        return Implementation(name, schedule_attention, compute, candidate.seconds)
     if plan.tiles is not None:
         compute = functools.partial(fused_attention, plan=plan.tiles)
     else:
