@@ -326,6 +326,14 @@ def dims_equal(a: Dim, b: Dim) -> bool | None:
     return False if is_apart else None
 
 
+def may_be_equal(a: Dim, b: Dim) -> bool:
+    """Whether two dimensions are equal, or one of them is unknown (``?``).
+
+    Symbolic ones must be equal for all sizes: nothing checks them once kernels are compiled.
+    """
+    return isinstance(a, AnyDim) or isinstance(b, AnyDim) or dims_equal(a, b) is True
+
+
 # The least and the greatest value; ``None``: unbounded.
 Bounds: TypeAlias = "tuple[int | None, int | None]"
 
@@ -404,6 +412,15 @@ def may_be_multiple(dim: Dim, factor: int) -> bool:
     A symbolic one must be so for all sizes in the ranges of its symbols.
     """
     return isinstance(dim, AnyDim) or multiple_of(dim) % factor == 0
+
+
+def may_be_at_least(dim: Dim, bound: Dim) -> bool:
+    """Whether a dimension is ``bound`` or more for all sizes, or one of them is unknown."""
+    difference = dim_sub(dim, bound)
+    if isinstance(difference, AnyDim):
+        return True
+    low, _ = bounds_of(difference)
+    return low is not None and low >= 0
 
 
 def substitute_dim(dim: Dim, values: Mapping[str, Dim]) -> Dim:

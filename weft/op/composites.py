@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.ir.expr import Expr
 from weft.ir.op import as_expr
-from weft.ir.shape import dims_equal
+from weft.ir.shape import may_be_equal
 from weft.ir.typing.infer import infer_expr
 from weft.op.broadcast import add, broadcast_to, subtract, where
 from weft.op.elementwise import exp, log, sqrt
@@ -64,7 +64,7 @@ def segment_sum(data: Any, segment_ids: Any, *, num_segments: int) -> Expr:
     """Sums of the rows of ``data`` (along axis 0) with equal ids, at the row given by the id."""
     rows = tensor_type(infer_expr(as_expr(data)))
     ids = tensor_type(infer_expr(as_expr(segment_ids)))
-    if ids.ndim != 1 or rows.ndim < 1 or dims_equal(ids.shape[0], rows.shape[0]) is False:
+    if ids.ndim != 1 or rows.ndim < 1 or not may_be_equal(ids.shape[0], rows.shape[0]):
         raise AttrsError("segment_sum needs one id for each row", expected=f"{rows.shape[:1]} ids",
                          got=str(ids))
     shape = rows.concrete_shape

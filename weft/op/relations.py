@@ -12,7 +12,17 @@ from typing import TypeVar
 
 from weft.ir.attrs import Attrs
 from weft.ir.dtype import DType
-from weft.ir.shape import ANY, Dim, Shape, dim_floordiv, dim_mul, dims_equal
+from weft.ir.shape import (
+    ANY,
+    Dim,
+    Shape,
+    SymDim,
+    dim_floordiv,
+    dim_mul,
+    dims_equal,
+    may_be_equal,
+    may_be_multiple,
+)
 from weft.ir.types import TensorType, Type
 from weft.ir.typing.relation import Relation, RelationContext
 from weft.support.errors import AttrsError, InternalError
@@ -116,14 +126,37 @@ def checked(check: Check, relation: Relation, *, args: int = 1) -> Relation:
     return relate
 
 
+def symbols_help(a: Dim, b: Dim) -> str | None:
+    """What to do about two dimensions that only some sizes make equal."""
+    if dims_equal(a, b) is False:
+        return None
+    return f"if {a} and {b} are always equal, give both the same size or symbol"
+
+
 def expect_dim(
     ctx: RelationContext, arg: int, axis: int, got: Dim, expected: Dim, message: str,
     *, why: str = "", help: str | None = None,
 ) -> Dim:
-    """Fail if the dimension is known to differ; return the better known of the two."""
-    if dims_equal(got, expected) is False:
-        ctx.fail(message, arg=arg, axis=axis, expected=f"{expected}{why}", got=got, help=help)
+    """Fail unless the dimensions are equal, or one is unknown; return the better known."""
+    if not may_be_equal(got, expected):
+        ctx.fail(message, arg=arg, axis=axis, expected=f"{expected}{why}", got=got,
+                 help=help or symbols_help(got, expected))
     return expected if got is ANY else got
+
+
+def multiples_help(size: Dim, factor: int) -> str | None:
+    """How to declare that a symbolic size is a multiple."""
+    if not isinstance(size, SymDim):
+        return None
+    return f"give its symbol a range of multiples, such as n{{{factor}..%{factor}}}"
+
+
+def range_help(size: Dim, least: Dim) -> str | None:
+    """How to declare the least value of a symbolic size."""
+    if not isinstance(size, SymDim):
+        return None
+    return f"give its symbol a range, such as n{{{least}..}}" if isinstance(least, int) else \
+        f"use sizes that show that {size} is never less than {least}"
 
 
 def layout_attr(ctx: RelationContext, name: str) -> Layout:
@@ -149,9 +182,10 @@ def to_layout(ctx: RelationContext, src: Layout, dst: Layout, shape: Shape, *, a
     for position, axis in enumerate(dst.primal.axes):
         factor = dst.factor_of(axis.letter)
         size = whole[position]
-        if factor > 1 and (not isinstance(size, int) or size % factor):
+        if factor > 1 and (size is ANY or not may_be_multiple(size, factor)):
             ctx.fail(f"layout {dst} does not fit", arg=arg,
-                     expected=f"axis {axis.letter} divisible by {factor}", got=size)
+                     expected=f"axis {axis.letter} divisible by {factor}", got=size,
+                     help=multiples_help(size, factor))
     return converted
 
 

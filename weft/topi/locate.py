@@ -23,6 +23,7 @@ from weft.tir.expr import (
 from weft.tir.stmt import Allocate, BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from weft.topi.broadcast import broadcast_index, broadcast_shape
 from weft.topi.loop_nest import nest
+from weft.topi.sizes import fixed_size
 from weft.topi.sort import before
 
 
@@ -44,7 +45,7 @@ def adv_index(x: te.Tensor, positions: Sequence[te.Tensor]) -> te.Tensor:
 
 def unravel_index(indices: te.Tensor, shape: te.Tensor) -> te.Tensor:
     """Coordinate ``k`` of each flat row-major position in a tensor of ``shape``."""
-    count = int_value(shape.shape[0]) or 0
+    count = fixed_size(shape.shape[0], "a shape")
 
     def element(k: PrimExpr, *i: PrimExpr) -> PrimExpr:
         rest, digit = indices[i].astype(int64), const(0, int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from weft.support.errors import LoweringError
-from weft.tir.expr import PrimExpr, as_prim
+from weft.tir.expr import PrimExpr, as_prim, int_value
 from weft.tir.simplify import Analyzer
 from weft.tir.size_text import bind_size
 from weft.tir.visitor import vars_of
@@ -24,6 +24,15 @@ def as_size(dim: object) -> PrimExpr | int:
 def as_sizes(dims: Iterable[object]) -> tuple[PrimExpr | int, ...]:
     """Several sizes of an attribute; see ``as_size``."""
     return tuple(map(as_size, dims))
+
+
+def fixed_size(size: PrimExpr, what: str) -> int:
+    """A size that shapes the code; ``LoweringError`` if it is symbolic."""
+    value = int_value(size)
+    if value is None:
+        raise LoweringError(f"{what} must have a fixed size", got=size,
+                            help="give the dimension a number")
+    return value
 
 
 def size_bounds(size: PrimExpr | int) -> tuple[int | None, int | None]:

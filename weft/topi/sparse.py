@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from weft import te
 from weft.ir.dtype import bool_, int64
 from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, all_of, as_prim, const, int_value, maximum, select
+from weft.tir.expr import PrimExpr, all_of, as_prim, const, maximum, select
 from weft.tir.stmt import BufferStore, IfThenElse, Stmt, seq
 from weft.topi.loop_nest import nest
+from weft.topi.sizes import fixed_size
 from weft.topi.transform import Dims
 
 _ZERO = as_prim(0)
@@ -45,7 +46,7 @@ def fill_empty_rows(
 
     Quadratic: each row scans all indices.
     """
-    rank = int_value(indices.shape[1]) or 0
+    rank = fixed_size(indices.shape[1], "an index tuple")
     most = indices.shape[0] + num_rows
 
     def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
@@ -78,8 +79,9 @@ def sparse_reshape(
     indices: te.Tensor, old_shape: te.Tensor, new_shape: te.Tensor
 ) -> tuple[te.Tensor, te.Tensor]:
     """Coordinates converted from one shape to another by their row-major position."""
-    old = [old_shape[as_prim(a)].astype(int64) for a in range(int_value(old_shape.shape[0]) or 0)]
-    given = [new_shape[as_prim(a)].astype(int64) for a in range(int_value(new_shape.shape[0]) or 0)]
+    old, given = ([shape[as_prim(a)].astype(int64)
+                   for a in range(fixed_size(shape.shape[0], "a shape"))]
+                  for shape in (old_shape, new_shape))
     total, known = const(1, int64), const(1, int64)
     for size in old:
         total = total * size

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from weft import te
 from weft.ir.dtype import DType, float64
 from weft.tir.expr import PrimExpr, const, maximum, select
+from weft.topi.sizes import fixed_size
 
 
 def _roots(size: PrimExpr, dtype: DType) -> tuple[te.Tensor, te.Tensor]:
@@ -62,7 +63,7 @@ def stft(
     data: te.Tensor, window: te.Tensor, hop: int, *, normalized: bool, onesided: bool
 ) -> te.Tensor:
     """The short-time Fourier transform: (batch, frequency, frame, real and imaginary)."""
-    (n_fft,) = window.static_shape or (0,)
+    n_fft = fixed_size(window.shape[0], "the window")
     cosine, sine = _roots(const(n_fft), data.dtype)
     frames = (data.shape[1] - n_fft) // hop + 1
     shape: Sequence[PrimExpr | int] = (data.shape[0], frequencies(n_fft, onesided=onesided),

@@ -10,7 +10,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import int32, int64
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import Dim
+from weft.ir.shape import Dim, dim_min
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.op.relations import (
@@ -36,10 +36,7 @@ def matrices(ctx: RelationContext, arg: int) -> TensorType | None:
 
 def _smaller(source: TensorType) -> Dim:
     """The minimum of rows and columns."""
-    rows, columns = source.shape[1:]
-    if rows == columns or (isinstance(rows, int) and isinstance(columns, int)):
-        return rows if rows == columns else min(rows, columns)  # type: ignore[type-var]
-    return columns
+    return dim_min(*source.shape[1:])
 
 
 def _lu_relation(ctx: RelationContext) -> bool:

@@ -12,12 +12,13 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, const
 from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.shape import ANY, may_be_multiple
 from weft.ir.traits import CONTINUOUS
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
 from weft.op.gradients import tensor_type
 from weft.op.nn.norm import expect_vector
-from weft.op.relations import attrs_as, expect_float, expect_min_rank
+from weft.op.relations import attrs_as, expect_float, expect_min_rank, multiples_help
 from weft.tir.expr import const as tir_const
 from weft.topi.nn import group_norm as topi_norm
 
@@ -53,9 +54,10 @@ def _norm_relation(ctx: RelationContext) -> bool:
                  got=attrs.axis)
     channels = data.shape[axis]
     if isinstance(attrs, GroupNormAttrs) and (
-            not isinstance(channels, int) or channels % attrs.num_groups):
+            channels is ANY or not may_be_multiple(channels, attrs.num_groups)):
         ctx.fail("the channels are not divisible into groups", arg=0, axis=axis,
-                 expected=f"a number divisible by num_groups = {attrs.num_groups}", got=channels)
+                 expected=f"a number divisible by num_groups = {attrs.num_groups}", got=channels,
+                 help=multiples_help(channels, attrs.num_groups))
     sizes = [expect_vector(ctx, i, data, axis, n) for i, n in ((1, "gamma"), (2, "beta"))]
     ctx.output(data)
     return None not in sizes

@@ -12,13 +12,13 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr, one_of, sizes_from
 from weft.ir.expr import Call, Expr, Tuple
 from weft.ir.op import OpPattern, case, define_op, get_op
-from weft.ir.shape import Dim, KnownDim, at_least, dim_add, dim_max, dim_sub
+from weft.ir.shape import Dim, KnownDim, dim_add, dim_max, may_be_at_least
 from weft.ir.traits import OpTraits
 from weft.ir.types import TensorType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of, known_shape, tensor_type, typed_zeros
 from weft.op.layout_inference import InputLayout, LayoutResult, data_layout, unsplit_axis
-from weft.op.relations import attrs_as, expect_same_dtype, tensors_known
+from weft.op.relations import attrs_as, expect_same_dtype, range_help, tensors_known
 from weft.support.errors import PassError
 from weft.topi.nn import pad as topi_pad
 from weft.topi.sizes import as_size
@@ -62,9 +62,9 @@ def _padded(
     needed: Dim = 0
     if mode != "constant" and widest != 0:
         needed = 1 if mode == "edge" else dim_add(widest, 1)
-    if not at_least(dim_sub(size, needed), 0):
+    if not may_be_at_least(size, needed):
         ctx.fail(f"too few elements for pad_mode {mode!r}", arg=0, axis=axis,
-                 expected=f"a size of {needed} or more", got=size)
+                 expected=f"a size of {needed} or more", got=size, help=range_help(size, needed))
     return dim_add(size, dim_add(before, after))
 
 

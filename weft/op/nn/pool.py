@@ -14,7 +14,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.op import Case, Op, OpPattern, define_op
-from weft.ir.shape import ANY, Dim, Shape
+from weft.ir.shape import Dim, Shape, dim_min
 from weft.ir.traits import CONTINUOUS, SENSITIVE, Homogeneity
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
@@ -72,9 +72,7 @@ def _window_count(axis: AxisWindow, size: Dim) -> Dim:
     # As in PyTorch, the last window must begin in the data or in the padding before it.
     windows_up = window_count_up(padded, axis.span, axis.stride)
     inside = window_count(size + axis.before, 1, axis.stride)
-    if isinstance(windows_up, int) and isinstance(inside, int):
-        return min(windows_up, inside)
-    return windows_up if windows_up == inside else ANY
+    return dim_min(windows_up, inside)
 
 
 def pool_relation(ctx: RelationContext) -> bool:

@@ -10,6 +10,7 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
+from weft.ir.shape import may_be_at_least
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
@@ -35,7 +36,7 @@ def _gather_relation(ctx: RelationContext) -> bool:
         ctx.fail("the indices have another rank than the data", arg=1,
                  expected=f"rank {source.ndim}", got=indices)
     for i, (have, size) in enumerate(zip(indices.shape, source.shape, strict=True)):
-        if i != axis and isinstance(have, int) and isinstance(size, int) and have > size:
+        if i != axis and not may_be_at_least(size, have):
             ctx.fail("more indices than elements along an axis", arg=1, axis=i,
                      expected=f"{size} or less", got=have)
     if source.shape[axis] == 0 and 0 not in indices.shape:

@@ -20,7 +20,7 @@ from weft.ir.shape import (
     dim_add,
     dim_floordiv,
     dim_sub,
-    dims_equal,
+    may_be_equal,
     may_be_multiple,
 )
 from weft.ir.types import TensorType, TupleType, Type
@@ -37,7 +37,7 @@ from weft.op.layout_inference import (
     divides,
     tuple_types,
 )
-from weft.op.relations import attrs_as, expect_rank, expect_same_dtype
+from weft.op.relations import attrs_as, expect_rank, expect_same_dtype, multiples_help, symbols_help
 from weft.topi import transform
 from weft.topi.layout import Layout
 from weft.topi.sizes import as_sizes
@@ -64,9 +64,9 @@ def _concatenate_relation(ctx: RelationContext) -> bool:
         for i, dim in enumerate(part.shape):
             if i == axis:
                 shape[i] = dim_add(shape[i], dim)
-            elif dims_equal(shape[i], dim) is False:
+            elif not may_be_equal(shape[i], dim):
                 ctx.fail(f"tensor {number} does not fit tensor 0", arg=0, axis=i,
-                         expected=shape[i], got=dim)
+                         expected=shape[i], got=dim, help=symbols_help(shape[i], dim))
     ctx.output(TensorType(tuple(shape), first.dtype))
     return True
 
@@ -164,7 +164,8 @@ def _part_sizes(
     if isinstance(sections, int):
         if not may_be_multiple(size, sections):
             ctx.fail("the axis cannot be split into equal sections", arg=0, axis=axis,
-                     expected=f"a size divisible by {sections}", got=size)
+                     expected=f"a size divisible by {sections}", got=size,
+                     help=multiples_help(size, sections))
         return [dim_floordiv(size, sections)] * sections
     if sections and not at_least(dim_sub(size, sections[-1]), 0):
         ctx.fail("a split position is out of range", arg=0, axis=axis,

@@ -13,7 +13,7 @@ from weft.ir.attrs import Attrs, NoAttrs, attr, sizes_from
 from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
-from weft.ir.shape import KnownDim, Shape, dim_product, dim_sub, dims_equal
+from weft.ir.shape import KnownDim, Shape, dim_product, dim_sub, may_be_at_least, may_be_equal
 from weft.ir.traits import ZERO_GRADIENT
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
@@ -78,7 +78,7 @@ def _broadcast_shape(ctx: RelationContext, x: TensorType, like: TensorType) -> S
                  got=x)
     for axis, size in enumerate(x.shape):
         if broadcast_dims(like.shape[lead + axis], size) is None or (
-            like.shape[lead + axis] == 1 and dims_equal(size, 1) is False
+            like.shape[lead + axis] == 1 and not may_be_equal(size, 1)
         ):
             ctx.fail("cannot broadcast", arg=0, axis=axis,
                      expected=f"{like.shape[lead + axis]} or 1", got=size)
@@ -138,7 +138,7 @@ def _slice_shape(ctx: RelationContext, x: TensorType, like: TensorType) -> Shape
                  help="name the axes to slice with axes=(...)")
     for axis in axes:
         have, want = x.shape[axis], like.shape[axis]
-        if isinstance(have, int) and isinstance(want, int) and want > have:
+        if not may_be_at_least(have, want):
             ctx.fail("an axis of x is shorter than that of like", arg=0, axis=axis,
                      expected=f"{want} or more", got=have)
     return tuple(like.shape[a] if a in axes else d for a, d in enumerate(x.shape))
@@ -192,7 +192,7 @@ def _parts(shape: Sequence[Any], begin: int, end: int | None) -> tuple[Sequence[
 
 def _reshape_like_shape(ctx: RelationContext, x: TensorType, like: TensorType) -> Shape:
     shape = _reshaped(x.shape, like.shape, attrs_as(ctx, ReshapeLikeAttrs))
-    if dims_equal(dim_product(x.shape), dim_product(shape)) is False:
+    if not may_be_equal(dim_product(x.shape), dim_product(shape)):
         ctx.fail("the number of elements changes", arg=0,
                  expected=f"{dim_product(shape)} elements, as {like} asks for", got=x)
     return shape

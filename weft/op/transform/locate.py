@@ -14,7 +14,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import Shape, dims_equal
+from weft.ir.shape import Shape, may_be_at_least
 from weft.ir.traits import ZERO_GRADIENT
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
@@ -236,8 +236,7 @@ def _strided_set_relation(ctx: RelationContext) -> bool:
         expect_rank(ctx, arg, types[arg], 1)
         expect_dim(ctx, arg, 0, types[arg].shape[0], x.ndim, "expected one bound per axis")
     for axis, (size, limit) in enumerate(zip(values.shape, x.shape, strict=True)):
-        if dims_equal(size, limit) is False and isinstance(size, int) and isinstance(limit, int) \
-                and size > limit:
+        if not may_be_at_least(limit, size):
             ctx.fail("more values than elements to replace", arg=1, axis=axis,
                      expected=f"{limit} or less", got=size)
     ctx.output(x)

@@ -12,13 +12,13 @@ from weft.ir.attrs import Attrs, attr, size_from
 from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr, TupleGetItem
 from weft.ir.op import Op, OpPattern, case, define_op
-from weft.ir.shape import KnownDim, at_least, dim_sub
+from weft.ir.shape import KnownDim, may_be_at_least
 from weft.ir.traits import ZERO_GRADIENT
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
 from weft.op.gradients import attrs_of, scalar, tensor_type, typed_zeros
-from weft.op.relations import attrs_as, expect_number
+from weft.op.relations import attrs_as, expect_number, range_help
 from weft.topi import scan as topi_scan
 from weft.topi import sort as topi_sort
 from weft.topi.sizes import as_size
@@ -131,9 +131,9 @@ def _sort_relation(ctx: RelationContext) -> bool:
     axis = normalize_axis(ctx, attrs.axis, source.ndim)
     if isinstance(attrs, TopkAttrs):
         size = source.shape[axis]
-        if not at_least(dim_sub(size, attrs.k), 0):
+        if not may_be_at_least(size, attrs.k):
             ctx.fail("k exceeds the number of elements", arg=0, axis=axis,
-                     expected=f"{attrs.k} or more", got=size)
+                     expected=f"{attrs.k} or more", got=size, help=range_help(size, attrs.k))
         shape = (*source.shape[:axis], attrs.k, *source.shape[axis + 1:])
         ctx.output(TupleType((TensorType(shape, source.dtype), TensorType(shape, attrs.dtype))))
     elif isinstance(attrs, ArgsortAttrs):

@@ -10,7 +10,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op, get_op
-from weft.ir.shape import Dim, Shape, dim_floordiv, dim_product, dims_equal
+from weft.ir.shape import Dim, Shape, dim_floordiv, dim_product, may_be_equal, may_be_multiple
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.relations import attrs_as
@@ -48,12 +48,11 @@ def _relation(ctx: RelationContext) -> bool:
         hole = newshape.index(-1)
         shape[hole] = 1
         known = dim_product(tuple(shape))
-        exact = isinstance(total, int) and isinstance(known, int)
-        if known == 0 or (exact and total % known):  # type: ignore[operator]
+        if known == 0 or (isinstance(known, int) and not may_be_multiple(total, known)):
             ctx.fail("the elements do not fit newshape", arg=0,
                      expected=f"a number of elements divisible by {known}", got=total)
         shape[hole] = dim_floordiv(total, known)
-    elif dims_equal(total, dim_product(tuple(shape))) is False:
+    elif not may_be_equal(total, dim_product(tuple(shape))):
         ctx.fail("the number of elements changes", arg=0, expected=f"{total} elements",
                  got=f"newshape {newshape}")
     ctx.output(TensorType(tuple(shape), source.dtype))

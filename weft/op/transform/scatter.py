@@ -12,6 +12,7 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.op import OpPattern, case, define_op
+from weft.ir.shape import may_be_at_least
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
@@ -51,7 +52,7 @@ def _scatter_elements_relation(ctx: RelationContext) -> bool:
     for i, size in enumerate(indices.shape):
         expect_dim(ctx, 2, i, updates.shape[i], size, "updates and indices differ in shape")
         limit = source.shape[i]
-        if i != axis and isinstance(size, int) and isinstance(limit, int) and size > limit:
+        if i != axis and not may_be_at_least(limit, size):
             ctx.fail("more indices than elements along an axis", arg=1, axis=i,
                      expected=f"{limit} or less", got=size)
     ctx.output(source)

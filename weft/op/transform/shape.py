@@ -10,7 +10,18 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr, sizes_from
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import Dim, KnownDim, Shape, dim_floordiv, dim_mul, dim_product, dims_equal
+from weft.ir.shape import (
+    Dim,
+    KnownDim,
+    Shape,
+    SymDim,
+    dim_floordiv,
+    dim_mul,
+    dim_product,
+    dims_equal,
+    may_be_equal,
+    may_be_multiple,
+)
 from weft.ir.traits import COPIES_ELEMENTS, RESHAPE
 from weft.ir.types import TensorType, Type, has_any
 from weft.ir.typing.relation import RelationContext
@@ -24,7 +35,7 @@ from weft.op.layout_inference import (
     keeps_order,
     without_letters,
 )
-from weft.op.relations import attrs_as, expect_min_rank
+from weft.op.relations import attrs_as, expect_min_rank, multiples_help, symbols_help
 from weft.tir.expr import int_value
 from weft.topi import transform
 from weft.topi.sizes import as_sizes
@@ -50,12 +61,17 @@ def _reshape_relation(ctx: RelationContext) -> bool:
         hole = attrs.newshape.index(-1)
         shape[hole] = 1
         shape[hole] = _rest(ctx, source.shape, tuple(shape))
-    elif dims_equal(dim_product(source.shape), dim_product(tuple(shape))) is False:
+    elif not may_be_equal(dim_product(source.shape), dim_product(tuple(shape))):
         ctx.fail("the number of elements changes", arg=0,
                  expected=f"{dim_product(source.shape)} elements, as {source} has",
-                 got=f"newshape {attrs.newshape} with {dim_product(tuple(shape))}")
+                 got=f"newshape {_text(attrs.newshape)} with {dim_product(tuple(shape))}",
+                 help=symbols_help(dim_product(source.shape), dim_product(tuple(shape))))
     ctx.output(TensorType(tuple(shape), source.dtype))
     return True
+
+
+def _text(shape: Shape) -> str:
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
 def _copied(
@@ -80,9 +96,10 @@ def _rest(ctx: RelationContext, source: Shape, known: Shape) -> Dim:
         else:
             divisor = dim_mul(divisor, dim)
     total = dim_product(tuple(remaining))
-    if divisor == 0 or (isinstance(total, int) and isinstance(divisor, int) and total % divisor):
+    if divisor == 0 or (isinstance(divisor, int) and not may_be_multiple(total, divisor)):
         ctx.fail("the elements do not fit newshape", arg=0,
-                 expected=f"a number of elements divisible by {divisor}", got=total)
+                 expected=f"a number of elements divisible by {divisor}", got=total,
+                 help=multiples_help(total, divisor) if isinstance(divisor, int) else None)
     return dim_floordiv(total, divisor)
 
 
@@ -277,12 +294,21 @@ def _squeeze_relation(ctx: RelationContext) -> bool:
         normalize_axes(ctx, (axis,) if isinstance(axis, int) else axis, source.ndim)
     removed = _squeezed(axis, source.shape)
     for a in removed:
-        if dims_equal(source.shape[a], 1) is False:
+        if not may_be_equal(source.shape[a], 1):
             ctx.fail("only an axis of size 1 can be removed", arg=0, axis=a, expected=1,
                      got=source.shape[a])
+    if axis is None:
+        _expect_known_ones(ctx, source.shape)
     kept = tuple(d for i, d in enumerate(source.shape) if i not in removed)
     ctx.output(TensorType(kept, source.dtype))
     return True
+
+
+def _expect_known_ones(ctx: RelationContext, shape: Shape) -> None:
+    for a, size in enumerate(shape):
+        if isinstance(size, SymDim) and dims_equal(size, 1) is None:
+            ctx.fail("the axes of size 1 are not known", arg=0, axis=a, expected="fixed sizes",
+                     got=size, help="name the axes to remove, or give the symbol a range: n{2..}")
 
 
 @define_op("squeeze", attrs=SqueezeAttrs, relation=_squeeze_relation,
