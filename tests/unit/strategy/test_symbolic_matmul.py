@@ -15,15 +15,17 @@ from tests.unit.codegen.conftest import Compiler
 from tests.unit.strategy.kernels import WIDE_CPU, primitive
 from weft import op
 from weft.ir.dtype import DType
-from weft.ir.expr import Call, Expr, Var, const, var
+from weft.ir.expr import Call, Expr, Function, Var, const, var
 from weft.ir.shape import Dim, SymDim
 from weft.ir.typing.infer import infer_expr
 from weft.op.nn.dense import WeightPanels
+from weft.runtime.sizes import evaluate
 from weft.strategy import LoweredKernel, lower_function
 from weft.strategy.cpu.dot_product.instruction import select_dot_instruction
 from weft.strategy.cpu.gemm.blocking import GemmLoops, GemmPlan
 from weft.strategy.cpu.gemm.decide import MatmulAlgorithm, decide_matmul
 from weft.strategy.selection import implementations
+from weft.strategy.variants import ranges_that_pay
 from weft.target import CpuTarget
 from weft.topi.layout import Layout, transform_array
 
@@ -55,7 +57,7 @@ def compiled(lowered: LoweredKernel) -> Runs:
     made = Compiler().compile(lowered.func)
 
     def run(sizes: dict[str, int], *arrays: np.ndarray) -> np.ndarray:
-        made(*arrays, *(sizes[str(name)] for name in lowered.sizes))
+        made(*arrays, *(evaluate(size, sizes) for size in lowered.sizes))
         return arrays[-1]
 
     return run
@@ -84,6 +86,18 @@ def test_a_packed_weight_serves_every_m(layout: str, m: int) -> None:
     run = kernel("dense", f"m {K}", " ".join(map(str, b.shape)), weight_layout=layout, units=N)
     a, found = numbers(m, K), np.full((m, N), np.nan, np.float32)
     np.testing.assert_allclose(run({"m": m}, a, b, found), a @ WEIGHT.T, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("m", "sizes"), [
+    ("m{1..3}", range(1, 4)), ("m{0..32}", range(33)), ("m{8..%8}", range(8, 41, 8)),
+    ("m{9..}", range(9, 31))])
+def test_a_range_of_m_reads_the_same_weight(m: str, sizes: range) -> None:
+    b = packed(WEIGHT, "NK48n")
+    run = kernel("dense", f"{m} {K}", " ".join(map(str, b.shape)), weight_layout="NK48n", units=N)
+    for size in sizes:
+        a, found = numbers(size, K), np.full((size, N), np.nan, np.float32)
+        np.testing.assert_allclose(run({"m": size}, a, b, found), a @ WEIGHT.T, rtol=1e-4,
+                                   atol=1e-4)
 
 
 @settings(max_examples=25, deadline=None)
@@ -228,3 +242,33 @@ def test_no_task_has_a_part_of_k_or_many_rows_of_one_m() -> None:
         assert plan.loops in (GemmLoops.TILES, GemmLoops.B_PANELS)
         assert plan.blocking.mc is None
         assert plan.blocking.kc is None
+
+
+def ranges(function: Function) -> dict[str, str]:
+    return {str(sizes): symbol for symbol, sizes in ranges_that_pay(function, WIDE_CPU)}
+
+
+def matmul_function(a: str, b: str, **attrs: object) -> Function:
+    left, right = var("a", shape(a), "float32"), var("b", shape(b), "float32")
+    return primitive([left, right], op.nn.matmul(left, right, **attrs))
+
+
+def test_few_rows_deserve_a_kernel_where_b_is_packed_at_run_time() -> None:
+    assert ranges(matmul_function("m 512", "512 1000")) == {"1..8": "m"}
+    assert ranges(matmul_function("m{2..} 512", "512 1000")) == {"2..8": "m{2..}"}
+    assert "1..1" in ranges(matmul_function("m 256", "1024 256", transpose_b=True))
+
+
+def test_a_packed_weight_needs_no_variants() -> None:
+    x, w = var("x", shape("m 768"), "float32"), var("w", (16, 768, 48), "float32")
+    assert not ranges(primitive([x, w], op.nn.dense(x, w, weight_layout="NK48n", units=768)))
+
+
+@pytest.mark.parametrize(("rows", "expected"), [
+    ("m", {"1..1": "m"}), ("batch 1", {"1..1": "batch"}), ("batch seq", {})])
+def test_one_row_of_signed_bytes_sums_the_columns_in_registers(
+    rows: str, expected: dict[str, str]
+) -> None:
+    x, w = var("x", shape(f"{rows} 768"), "int8"), var("w", (48, 192, 64, 4), "int8")
+    assert ranges(primitive([x, w], op.nn.dense(
+        x, w, weight_layout="NK64n4k", units=3072, out_dtype="int32"))) == expected

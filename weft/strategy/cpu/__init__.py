@@ -7,6 +7,7 @@ from weft.strategy.cpu.convolution import layouts as conv_layouts
 from weft.strategy.cpu.convolution import legalize as conv_legalize
 from weft.strategy.cpu.convolution import strategy as conv
 from weft.strategy.cpu.gemm import strategy as gemm
+from weft.strategy.cpu.gemm import variants as gemm_variants
 from weft.strategy.cpu.pooling import strategy as pooling
 from weft.strategy.cpu.resampling import strategy as resampling
 from weft.strategy.cpu.winograd import layouts as winograd_layouts
@@ -20,6 +21,7 @@ __all__ = [
     "conv_legalize",
     "default",
     "gemm",
+    "gemm_variants",
     "pooling",
     "resampling",
     "winograd",

@@ -7,14 +7,15 @@ versions instead: the number of rows is compared once per tile, and no version h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from weft.tir import expr as x
 from weft.tir import stmt as s
-from weft.tir.expr import const, int_value
+from weft.tir.expr import PrimExpr, Var, const, int_value
 from weft.tir.simplify import Analyzer
 from weft.tir.simplify.linear import Linear
 from weft.tir.stmt import Stmt
+from weft.tir.visitor import map_stmts
 
 EXACT_TAIL = "exact_tail"
 
@@ -43,3 +44,18 @@ def tail_versions(
         result = body if result is None else s.IfThenElse(condition, body, result)
     assert result is not None
     return result
+
+
+def with_rows(body: Stmt, guards: Mapping[Var, PrimExpr], count: int) -> Stmt:
+    """``body`` with ``count`` iterations of the loops whose whole body is under their guard."""
+
+    def shorten(node: Stmt) -> Stmt:
+        node = map_stmts(node, shorten)
+        if not isinstance(node, s.For) or not isinstance(node.body, s.IfThenElse):
+            return node
+        guarded, predicate = node.body, guards.get(node.loop_var)
+        is_whole = predicate is not None and guarded.else_case is None and guarded.condition is (
+            x.call("bool", "likely", predicate))
+        return node.replace(extent=const(count), body=guarded.then_case) if is_whole else node
+
+    return shorten(body)

@@ -19,7 +19,12 @@ from weft.tir.func import PrimFunc
 from weft.tir.simplify.linear import Linear
 from weft.tir.stmt import ForKind, Stmt
 from weft.tir.transform.element_range import element_range
-from weft.tir.transform.exact_tail import EXACT_TAIL, rows_that_hold, tail_versions
+from weft.tir.transform.exact_tail import (
+    EXACT_TAIL,
+    rows_that_hold,
+    tail_versions,
+    with_rows,
+)
 from weft.tir.transform.interleave_tile import ANNOTATION as INTERLEAVE
 from weft.tir.transform.masked_tail import MASKED_TAIL
 from weft.tir.transform.rewriter import RewriterWithAnalyzer
@@ -277,14 +282,16 @@ class _Partition(RewriterWithAnalyzer):
         if rows is None or extent is None or rows.is_const:
             return None
 
+        guards = [other for other in _guards(body, self._selects)
+                  if (found := self._rows(other)) is not None and found.plus(rows, -1).is_zero]
+        predicates = {other.inner[0].loop_var: other.predicate for other in guards}
+
         def version(count: int) -> Stmt:
-            fixed = body
-            for other in _guards(body, self._selects):
-                found = self._rows(other)
-                if found is not None and found.plus(rows, -1).is_zero:
-                    is_first = x.LT(other.inner[0].loop_var, const(count))
-                    fixed = _replaced(fixed, other.predicate, is_first)
-            return self._version(node, fixed)
+            shortened = with_rows(body, predicates, count)
+            for other in guards:  # those that are not around the whole body of their loop
+                is_first = x.LT(other.inner[0].loop_var, const(count))
+                shortened = _replaced(shortened, other.predicate, is_first)
+            return self._version(node, shortened)
 
         return tail_versions(rows, extent, self.analyzer, version)
 

@@ -50,9 +50,9 @@ def fits_registers(tile: RegisterTile, target: CpuTarget) -> bool:
     return tile.accumulators + tile.nr_vectors + 1 <= target.vector_registers
 
 
-def has_short_tail(tile: RegisterTile) -> bool:
-    """Whether the versions of the tail for 1 to ``mr - 1`` rows are little code."""
-    return tile.nr_vectors * tile.mr * (tile.mr - 1) // 2 <= MAX_TAIL_MULTIPLY_ADDS
+def has_short_tail(tile: RegisterTile, copies: int = 1) -> bool:
+    """Whether ``copies`` of the versions of the tail for 1 to ``mr - 1`` rows are little code."""
+    return copies * tile.nr_vectors * tile.mr * (tile.mr - 1) // 2 <= MAX_TAIL_MULTIPLY_ADDS
 
 
 def tiles_that_fit(

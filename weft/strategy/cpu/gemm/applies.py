@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from weft.ir.dtype import DType, float32, int32
 from weft.ir.expr import Call, Constant
-from weft.ir.shape import AnyDim, Dim, bounds_of, dim_product
-from weft.ir.symbol import typical_size
+from weft.ir.shape import AnyDim, Dim, SymDim, bounds_of, dim_product, substitute_dim
+from weft.ir.symbol import range_of, typical_size
 from weft.ir.types import TensorType, is_static
 from weft.op.nn.dense import DenseAttrs, WeightPanels
 from weft.op.nn.matmul import BatchMatmulAttrs, MatmulAttrs
@@ -86,7 +86,7 @@ class MatmulProblem:
     def matrices(self) -> int:
         """The size of the batch, at least 1; a symbolic one counts as its smallest."""
         sizes = () if self.flat_rows else self.c.shape[:-2]
-        return math.prod(d if isinstance(d, int) else max(1, smallest(d)) for d in sizes)
+        return math.prod(d if isinstance(d, int) else least_used(d) for d in sizes)
 
     @property
     def m(self) -> Dim:
@@ -122,16 +122,18 @@ def _dense_problem(
                          panels=panels)
 
 
-def smallest(dim: Dim) -> int:
-    """The smallest size that a dimension may have."""
-    return max(bounds_of(dim)[0] or 0, 0)
+def least_used(dim: Dim) -> int:
+    """A dimension where every symbol has its smallest size at which there is work, at least 1."""
+    if isinstance(dim, SymDim):
+        dim = substitute_dim(dim, {s: max(1, range_of(s).low) for s in dim.symbols()})
+    return max(1, dim) if isinstance(dim, int) else 1
 
 
 def samples_of(m: Dim) -> tuple[int, ...]:
     """Sizes that a symbolic M may have, and its largest one if that is known."""
-    low, high = smallest(m), bounds_of(m)[1]
+    low, high = least_used(m), bounds_of(m)[1]
     found = [size for size in SAMPLES_OF_M if low <= size and (high is None or size < high)]
-    return (*found, *(() if high is None else (high,))) or (max(low, 1),)
+    return (*found, *(() if high is None else (max(high, 1),))) or (low,)
 
 
 def why_not_prepacked(problem: MatmulProblem) -> str | None:

@@ -45,6 +45,8 @@ MEASURED_TILES = 6  # how many of the best tiles `weft tune` measures
 FEW_TILES = 2  # tiles of rows that use a B panel: packing it, or keeping it in L2, gains nothing
 # Split-K: a fixed number of chunks of K for threads to share, each at least so deep.
 SPLIT_K_WAYS, MIN_SPLIT_K_DEPTH = 16, 64
+# The rows of a register tile where tasks are counted before the tile is chosen.
+ROWS_OF_TASKS = 8
 # The load imbalance of common thread counts up to which a task is all tiles of a B panel.
 ACCEPTABLE_IMBALANCE = 1.1
 
@@ -215,12 +217,16 @@ def rank_symbolic_tiles(
         for m in sizes:
             step_cycles = gemm_step_cycles(dataclasses.replace(shape, m=m), tile,
                                            panels * tile.nr_vectors, target)
-            total += math.log(step_cycles * imbalance(-(-m // tile.mr) * panels))
+            # Tiles of few rows would give more tasks, but the threads wait for memory then.
+            total += math.log(step_cycles * imbalance(-(-m // ROWS_OF_TASKS) * panels))
         return total
 
     counts = [n for n in range(step, max(MAX_VECTORS, step) + 1, step) if n < vectors + step]
     tiles = tiles_that_fit(min(max(sizes), _rows_in_l1_set(shape, target)), counts, target)
-    return fastest_first(filter(has_short_tail, tiles), cycles) or [RegisterTile(1, step)]
+    # A symbolic N doubles the versions: the last panel has masks.
+    copies = 2 if "N" in shape.symbolic else 1
+    short = [tile for tile in tiles if has_short_tail(tile, copies)]
+    return fastest_first(short, cycles) or [RegisterTile(1, step)]
 
 
 def _rows_in_l1_set(shape: GemmShape, target: CpuTarget) -> int:

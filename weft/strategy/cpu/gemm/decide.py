@@ -262,6 +262,22 @@ def _converts_a(problem: MatmulProblem, shape: GemmShape) -> bool:
 # Estimates
 
 
+def seconds_of(plan: MatmulPlan, problem: MatmulProblem, target: CpuTarget) -> float:
+    """The estimated time of a plan for a problem of fixed sizes, which may be made for others."""
+    if plan is None:
+        return _generic(problem, target).seconds
+    if isinstance(plan, GemmPlan):
+        dtype = (problem.a if plan.panels is None else problem.c).dtype
+        return _gemm_seconds(plan, problem.shape(accumulator_dtype(dtype)), problem, target)
+    shape = problem.shape(plan.dot.accumulator)
+    seconds = _dot_product_seconds(plan, shape, problem, target)
+    # The tile of few rows sums the columns of B beside them; others read B a second time.
+    if not plan.dot.shifts_left or (plan.tile.mr > shape.m and not plan.assumes):
+        return seconds
+    model, b_bytes = machine_model(target), shape.k * shape.n * problem.b.dtype.itemsize
+    return seconds + model.seconds(problem.matrices * model.transfer_cycles(b_bytes))
+
+
 def _gemm_seconds(
     plan: GemmPlan, shape: GemmShape, problem: MatmulProblem, target: CpuTarget
 ) -> float:
