@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
 from tests.unit.frontend.onnx_cases import make_model
 from weft.frontend.onnx import from_onnx
 from weft.ir.module import IRModule
+from weft.ir.substitution import substitute_symbols
 from weft.ir.types import TensorType
 from weft.support.errors import InvalidInputError
+from weft.transform.analysis.reference import evaluate
 
 F32 = TensorProto.FLOAT
 
@@ -61,3 +64,18 @@ def test_what_is_given_for_a_name_holds_in_all_inputs() -> None:
 def test_contradictions_are_refused(given: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         imported({"x": ("b", "s"), "y": ("s", "b")}, given)
+
+
+def test_tables_of_the_model_bound_sizes() -> None:
+    """Positions 0 to n of a table with 8 rows: the model runs for n <= 8 alone."""
+    nodes = [helper.make_node("Shape", ["x"], ["n"]),
+             helper.make_node("Slice", ["table", "zero", "n"], ["rows"]),
+             helper.make_node("Add", ["x", "rows"], ["y"])]
+    table = np.arange(8, dtype=np.float32)
+    model = make_model(nodes, {"x": (("n",), F32)}, ["y"],
+                       constants={"table": table, "zero": np.zeros(1, np.int64)})
+    module = from_onnx(model)
+    assert shapes_of(module) == [("n{0..8}",)]
+    fixed = substitute_symbols(module, {"n": 5})
+    np.testing.assert_array_equal(evaluate(fixed, [np.ones(5, np.float32)]), 1 + table[:5])
+    assert shapes_of(from_onnx(model, inputs={"x": ("1 <= n <= 4",)})) == [("n{1..4}",)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft.frontend.onnx.contrib import activations as contrib_activations
+from weft.frontend.onnx.contrib import group_query as contrib_group_query
 from weft.frontend.onnx.contrib import matmuls as contrib_matmuls
 from weft.frontend.onnx.contrib import multi_head as contrib_multi_head
 from weft.frontend.onnx.contrib import n_bits as contrib_n_bits
@@ -47,6 +48,7 @@ from weft.frontend.onnx.ops import vision as ops_vision
 
 __all__ = [
     "contrib_activations",
+    "contrib_group_query",
     "contrib_matmuls",
     "contrib_multi_head",
     "contrib_n_bits",

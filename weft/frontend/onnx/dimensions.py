@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from onnx import TypeProto, ValueInfoProto
 
+from weft.frontend.onnx.size_limits import limited
 from weft.ir.shape import AnyDim, Dim, Shape, SymDim, as_dim, substitute_dim
 from weft.ir.span import Span
 from weft.ir.symbol import common_symbols, name_of
@@ -25,17 +26,19 @@ class Dimensions:
     """The shapes of graph inputs.
 
     ``names`` maps the text of a declared dimension to its symbol; ``given`` maps symbols that
-    the user fixes, renames or bounds, by name, to dimensions.
+    the user fixes, renames or bounds, by name, to dimensions. ``limits`` are upper bounds by name
+    that the graph implies (``size_limits``).
     """
 
     source: str
     names: Mapping[str, Dim]
     given: Mapping[str, Dim]
     taken: set[str]
+    limits: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
-    def of(source: str, inputs: Sequence[ValueInfoProto], overrides: Mapping[str, Any]
-           ) -> Dimensions:
+    def of(source: str, inputs: Sequence[ValueInfoProto], overrides: Mapping[str, Any],
+           limits: Mapping[str, int]) -> Dimensions:
         """Read the declared names, and the sizes that ``overrides`` gives for them.
 
         Raises ``InvalidInputError`` for overrides that contradict each other.
@@ -63,20 +66,28 @@ class Dimensions:
                                     got=error.got) from None
         taken |= common.keys()
         given = {n: substitute_dim(size, common) for n, size in given.items()}
-        return Dimensions(source, names, {**common, **given}, taken)
+        return Dimensions(source, names, {**common, **given}, taken, limits)
 
     def declared(self, name: str, kind: TypeProto) -> Shape:
         """The declared shape of input ``name``, a tensor."""
         where = Span(self.source, node=name)
-        return tuple(self._declared(name, axis, dim, where)
-                     for axis, dim in enumerate(kind.tensor_type.shape.dim))
+        return self._limited(self._declared(name, axis, dim, where)
+                             for axis, dim in enumerate(kind.tensor_type.shape.dim))
 
     def override(self, name: str, shape: Iterable[object]) -> Shape:
         """The shape that the user gives for input ``name``."""
         where = Span(self.source, node=name)
         sizes = (_size(size, where) for size in shape)
-        return tuple(self._fresh(name, axis) if isinstance(size, AnyDim)
-                     else substitute_dim(size, self.given) for axis, size in enumerate(sizes))
+        return self._limited(self._fresh(name, axis) if isinstance(size, AnyDim)
+                             else substitute_dim(size, self.given)
+                             for axis, size in enumerate(sizes))
+
+    def _limited(self, dims: Iterable[Dim]) -> Shape:
+        shape = tuple(dims)
+        texts = {t for d in shape if isinstance(d, SymDim) for t in d.symbols()}
+        symbols = {t: limited(t, self.limits[name_of(t)]) for t in texts
+                   if name_of(t) in self.limits}
+        return tuple(substitute_dim(d, symbols) for d in shape)
 
     def _declared(self, name: str, axis: int, dim: Any, where: Span) -> Dim:
         stated = dim.WhichOneof("value")

@@ -23,6 +23,7 @@ from weft.frontend.onnx.node import Absent, items_of, tensor_type
 from weft.frontend.onnx.scope import Scope, Surroundings
 from weft.frontend.onnx.shape_value import ShapeValue
 from weft.frontend.onnx.size_data import size_data
+from weft.frontend.onnx.size_limits import SizeLimitNeeded
 from weft.frontend.onnx.upgrade import upgrade_opset
 from weft.ir.expr import Expr, Function, Tuple
 from weft.ir.module import IRModule
@@ -48,14 +49,31 @@ def import_model(model: str | os.PathLike[str] | bytes | Any, inputs: Overrides)
     check_features(loaded.proto, loaded.source)
     order = check_graph(graph, loaded.source)
     check_coverage(order, opsets, loaded.source)
-    return GraphImporter(loaded, opsets, inputs).run(order)
+    return _import_within_limits(loaded, opsets, inputs, order)
+
+
+def _import_within_limits(
+    loaded: LoadedModel, opsets: Mapping[str, int], inputs: Overrides, order: GraphOrder
+) -> IRModule:
+    """Import a graph; start again whenever a node needs a smaller bound of a symbolic size."""
+    limits: dict[str, int] = {}
+    while True:
+        try:
+            return GraphImporter(loaded, opsets, inputs, limits).run(order)
+        except SizeLimitNeeded as needed:
+            found = {name: limit for name, limit in needed.limits.items()
+                     if limit < limits.get(name, limit + 1)}
+            if not found:
+                raise needed.error from None
+            limits |= found
 
 
 class GraphImporter:
     """Converts the main graph; ``values`` maps the names of the graph to converted values."""
 
     def __init__(
-        self, loaded: LoadedModel, opsets: Mapping[str, int], inputs: Overrides
+        self, loaded: LoadedModel, opsets: Mapping[str, int], inputs: Overrides,
+        limits: Mapping[str, int],
     ) -> None:
         self.source = loaded.source
         self.folder: Path | None = loaded.folder
@@ -64,7 +82,7 @@ class GraphImporter:
         self.scope = Scope(Surroundings(self.source, self.folder, opsets, check), {})
         self.values = self.scope.values
         self.overrides = dict(inputs)
-        self.dimensions = Dimensions.of(self.source, self.graph.input, self.overrides)
+        self.dimensions = Dimensions.of(self.source, self.graph.input, self.overrides, limits)
         self.inputs = GraphInputs(self.source, self.dimensions)
 
     def run(self, order: GraphOrder) -> IRModule:

@@ -88,7 +88,7 @@ def known_sizes(node: Node, dims: Sequence[Dim]) -> tuple[KnownDim, ...]:
     """``dims``, which must not depend on the data of tensors."""
     known = tuple(d for d in dims if not isinstance(d, AnyDim))
     if len(known) < len(dims):
-        raise UnsupportedModelError(f"{node.op} to a size that only data decides",
+        raise UnsupportedModelError(f"{node.op} to a data-dependent size",
                                     where=node.span, got=_text(dims))
     return known
 

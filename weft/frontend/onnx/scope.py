@@ -15,6 +15,7 @@ from weft.frontend.onnx.node import Absent, Node, Value
 from weft.frontend.onnx.registry import Converted, find_converter, operator_name, opset_of
 from weft.frontend.onnx.shape_rules import evaluate_on_shapes
 from weft.frontend.onnx.shape_value import ShapeValue
+from weft.frontend.onnx.size_limits import SizeLimitNeeded, limits_in
 from weft.frontend.onnx.tensors import tensor_to_numpy
 from weft.ir.expr import Constant, Expr
 from weft.ir.span import Span
@@ -22,6 +23,7 @@ from weft.support.errors import (
     AttrsError,
     InternalError,
     InvalidModelError,
+    TypeInferenceError,
     UnsupportedModelError,
     WeftError,
 )
@@ -72,7 +74,13 @@ class Scope:
             {name: ScopedBody(self, body) for name, body in ordered.bodies.items()},
             self.values,
         )
-        results = _convert(node)
+        try:
+            results = _convert(node)
+        except (TypeInferenceError, UnsupportedModelError) as error:
+            limits = limits_in(node.inputs)
+            if limits:
+                raise SizeLimitNeeded(error, limits) from error
+            raise
         if len(results) < node.outputs_read:
             raise node.fail(
                 "the node has too many outputs", expected=str(len(results)), got=str(len(names))

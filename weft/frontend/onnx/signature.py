@@ -32,7 +32,7 @@ def declared_signature(
     constants = {tensor.name for tensor in graph.initializer}
     given = [value for value in graph.input if value.name not in constants]
     types = tuple(_type_of(v, inputs.get(v.name)) for v in given)
-    sizes = Dimensions.of("the model", given, inputs).given
+    sizes = Dimensions.of("the model", given, inputs, {}).given
     return (tuple((v.name, _with_sizes(t, sizes)) for v, t in zip(given, types, strict=True)),
             tuple((v.name, _type_of(v, None)) for v in graph.output))
 

@@ -28,7 +28,7 @@ def size_data(value: ShapeValue, span: Span) -> Expr:
 def _element(item: object, span: Span) -> Expr:
     """A vector of one element, int64 or float64."""
     if isinstance(item, AnyDim):
-        raise UnsupportedModelError("a size that only the data of a tensor decides is computed "
+        raise UnsupportedModelError("a data-dependent size is computed "
                                     "with", where=span)
     if isinstance(item, Ratio):
         whole = _cast(_element(item.numerator, span), DType.of("float64"), span)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from weft import op
-from weft.frontend.onnx.contrib.heads import column, merge_heads, split_heads
+from weft.frontend.onnx.contrib.heads import merge_heads, split_heads
 from weft.frontend.onnx.contrib.naming import contrib
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.positions import positions
 from weft.frontend.onnx.registry import converts
-from weft.frontend.onnx.reshaping import reshape_to
 from weft.ir.expr import Expr
 from weft.support.errors import UnsupportedModelError
 
@@ -49,46 +48,10 @@ def _heads(node: Node) -> int:
 
 def rotate(node: Node, x: Expr, indices: Expr, cosines: Expr, sines: Expr, *,
            interleaved: bool) -> Expr:
-    """Rotate pairs of x (B, N, S, D) by the angles of ``indices`` (B or 1, S).
+    """Rotate pairs of x (B, N, S, D) by the angles of the positions ``indices`` (B or 1, S).
 
-    The tables are (positions, R / 2); the last D - R elements of a head stay as they are. Pairs
-    are neighbours if ``interleaved``, else elements i and i + R / 2.
+    The tables are (positions, pairs). Pairs are neighbours if ``interleaved``, else elements i
+    and i + pairs; the elements after the pairs stay as they are.
     """
-    width, half = tensor_type(x).shape[-1], tensor_type(cosines).shape[-1]
-    if not isinstance(width, int) or not isinstance(half, int) or 2 * half > width:
-        raise node.fail("the tables are wider than a head", expected=f"at most {width} / 2",
-                        got=str(half))
-    cos, sin = (
-        node.call(op.expand_dims, node.call(op.take, table, indices, axis=0, mode="clip"),
-                  axis=1, num_newaxis=1)
-        for table in (cosines, sines)
-    )
-    selected = _part(node, x, 0, 2 * half)
-    batch, heads, length, _ = tensor_type(x).shape
-    if interleaved:
-        pairs = reshape_to(node, selected, (batch, heads, length, half, 2))
-        first, second = (node.call(op.squeeze, _part(node, pairs, i, i + 1), axis=(4,))
-                         for i in (0, 1))
-    else:
-        first, second = _part(node, selected, 0, half), _part(node, selected, half, 2 * half)
-    real = node.call(op.subtract, node.call(op.multiply, first, cos),
-                     node.call(op.multiply, second, sin))
-    imaginary = node.call(op.add, node.call(op.multiply, first, sin),
-                          node.call(op.multiply, second, cos))
-    if interleaved:
-        joined = node.tuple_call(op.concatenate, [column(node, real), column(node, imaginary)],
-                                 axis=4)
-        parts = [reshape_to(node, joined, (batch, heads, length, 2 * half))]
-    else:
-        parts = [real, imaginary]
-    if 2 * half < width:
-        parts.append(_part(node, x, 2 * half, width))
-    return parts[0] if len(parts) == 1 else node.tuple_call(op.concatenate, parts, axis=3)
-
-
-def _part(node: Node, x: Expr, begin: int, end: int) -> Expr:
-    """Elements ``begin`` to ``end`` of the last axis."""
-    axis = tensor_type(x).ndim - 1
-    if (begin, end) == (0, tensor_type(x).shape[axis]):
-        return x
-    return node.call(op.strided_slice, x, begin=(begin,), end=(end,), strides=(1,), axes=(axis,))
+    return node.call(op.nn.rotary_embedding, x, indices, cosines, sines, axis=2,
+                     interleaved=interleaved)

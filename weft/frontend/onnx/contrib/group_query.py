@@ -1,0 +1,168 @@
+"""GroupQueryAttention of ONNX Runtime: grouped heads over a key and value cache.
+
+Letters of the shapes: B batch, N heads of queries, M heads of keys, S new positions, P positions of
+the past buffers, T total positions, D size of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft import op
+from weft.frontend.onnx.contrib.heads import (
+    Visibility,
+    attend,
+    column,
+    merge_heads,
+    scale_of,
+    split_heads,
+)
+from weft.frontend.onnx.contrib.naming import contrib
+from weft.frontend.onnx.contrib.norms import rms_norm
+from weft.frontend.onnx.contrib.rotary import rotate
+from weft.frontend.onnx.node import Node, tensor_type
+from weft.frontend.onnx.ops.cast import cast_to
+from weft.frontend.onnx.positions import positions
+from weft.frontend.onnx.registry import converts
+from weft.frontend.onnx.reshaping import known_sizes, reshape_to
+from weft.frontend.onnx.shape_value import ShapeValue
+from weft.ir.dtype import int64
+from weft.ir.expr import Constant, Expr, Tuple
+from weft.ir.shape import Dim, dim_max, dim_sub
+from weft.support.errors import UnsupportedModelError
+
+_INPUTS = {"query": 0, "key": 1, "value": 2, "past_key": 3, "past_value": 4, "seqlens_k": 5,
+           "total_sequence_length": 6, "cos_cache": 7, "sin_cache": 8, "position_ids": 9,
+           "attention_bias": 10, "q_norm_weight": 14, "k_norm_weight": 15}
+_REFUSED = {"head_sink": 11, "k_scale": 12, "v_scale": 13}
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The new rows, split into heads, and where they start in the cache.
+
+    ``start`` (B,) is the position of the first new row of each batch row; ``lengths`` (B,) the
+    number of positions with the new rows.
+    """
+
+    q: Expr
+    k: Expr
+    v: Expr
+    start: Expr
+    lengths: Expr
+
+
+@converts(contrib("GroupQueryAttention"), outputs=3, attributes=(
+    "causal", "do_rotary", "local_window_size", "num_heads", "kv_num_heads", "qk_norm_epsilon",
+    "rotary_interleaved", "scale", "softcap"), only={
+    "k_quant_type": ("NONE",), "kv_cache_bit_width": (0,), "qk_output": (0,),
+    "sliding_window_cache": (0,), "smooth_softmax": (-1, 0), "v_quant_type": ("NONE",)})
+def group_query_attention(node: Node) -> Sequence[Expr]:
+    """Write the new keys and values into the past ones, and attend to all of them.
+
+    ``seqlens_k`` is data: the number of valid positions of each batch row minus one. The buffers
+    of the results have ``total_sequence_length`` positions, or those of the past if they are more
+    (a buffer that past and present share); so this input must be a constant or a size.
+    """
+    for name, index in _REFUSED.items():
+        if node.has_input(index):
+            raise UnsupportedModelError(f"GroupQueryAttention with input {name!r}",
+                                        where=node.span)
+    rows = _rows(node)
+    window = node.attrs.integer("local_window_size", -1)
+    softcap = node.attrs.number("softcap", 0.0)
+    bias = _optional(node, "attention_bias")
+    causal = node.attrs.flag("causal", True)
+    width = tensor_type(rows.q).shape[-1]
+    scale = scale_of(node, width if isinstance(width, int) else 1)
+    if not node.has_input(_INPUTS["past_key"]) and bias is None and window < 0 and not softcap:
+        # All rows start at position 0, so the mask does not depend on data.
+        result = attend(node, rows.q, rows.k, rows.v, Visibility(scale=scale, causal=causal))
+        return merge_heads(node, result), rows.k, rows.v
+    keys, values = _caches(node, rows)
+    extras = Tuple(() if bias is None else (bias,), span=node.span)
+    result = node.call(
+        op.nn.cached_attention, rows.q, keys, values, rows.lengths, extras, scale=scale,
+        causal=causal, window=window if window > 0 else None, softcap=softcap,
+        extras=() if bias is None else ("bias",))
+    return merge_heads(node, result), keys, values
+
+
+def _optional(node: Node, name: str) -> Expr | None:
+    index = _INPUTS[name]
+    return node.input(index) if node.has_input(index) else None
+
+
+def _rows(node: Node) -> _Rows:
+    q, k, v = _projections(node)
+    batch, _, length, _ = tensor_type(q).shape
+    given = reshape_to(node, node.input(_INPUTS["seqlens_k"]), (batch,))
+    given = cast_to(node, given, int64)
+    # In a batch of prompts, shorter ones start at 0 too; their last rows are padding.
+    new = node.size(length)
+    start = node.call(op.subtract, node.call(op.add, given, node.constant(1, "int64")), new)
+    start = node.call(op.maximum, start, node.constant(0, "int64"))
+    lengths = node.call(op.add, start, new)
+    weights = [_optional(node, f"{letter}_norm_weight") for letter in "qk"]
+    epsilon = node.attrs.number("qk_norm_epsilon", 1e-6)
+    q, k = (x if weight is None else rms_norm(node, x, weight, epsilon)
+            for x, weight in zip((q, k), weights, strict=True))
+    if node.attrs.flag("do_rotary"):
+        indices = _optional(node, "position_ids")
+        if indices is None:
+            indices = node.call(op.add, column(node, start), positions(node, length))
+        tables = [node.input(_INPUTS[name]) for name in ("cos_cache", "sin_cache")]
+        interleaved = node.attrs.flag("rotary_interleaved")
+        q, k = (rotate(node, x, indices, *tables, interleaved=interleaved) for x in (q, k))
+    return _Rows(q, k, v, start, lengths)
+
+
+def _projections(node: Node) -> tuple[Expr, Expr, Expr]:
+    """Query, key and value split into heads; without a key, the query holds all three."""
+    heads, shared = node.attrs.integer("num_heads", 0), node.attrs.integer("kv_num_heads", 0)
+    if heads < 1 or shared < 1 or heads % shared:
+        raise node.fail("the heads do not divide into groups", got=f"{heads} and {shared}")
+    if node.has_input(1):
+        q, k, v = (node.input(i) for i in range(3))
+    else:
+        total = node.shape()[-1]
+        if not isinstance(total, int) or total % (heads + 2 * shared):
+            raise node.fail("the heads do not divide the packed width", got=str(total))
+        width = total // (heads + 2 * shared)
+        parts = node.call(op.split, node.input(0), axis=2, indices_or_sections=(
+            heads * width, (heads + shared) * width))
+        q, k, v = (node.field(parts, i) for i in range(3))
+    return split_heads(node, q, heads), split_heads(node, k, shared), split_heads(node, v, shared)
+
+
+def _caches(node: Node, rows: _Rows) -> tuple[Expr, Expr]:
+    if not node.has_input(_INPUTS["past_key"]):
+        return rows.k, rows.v
+    capacity = _total(node)
+    keys, values = (
+        node.call(op.nn.cache_update, _extended(node, node.input(_INPUTS[name]), capacity), new,
+                  rows.start)
+        for name, new in (("past_key", rows.k), ("past_value", rows.v))
+    )
+    return keys, values
+
+
+def _total(node: Node) -> Dim:
+    value = node.inputs[_INPUTS["total_sequence_length"]]
+    if not isinstance(value, (Constant, ShapeValue)):
+        raise UnsupportedModelError(
+            "GroupQueryAttention with a total_sequence_length that is data", where=node.span,
+            expected="a constant, or a size: Gather(Shape(attention_mask), 1)",
+            help="it decides the shape of the present keys and values")
+    return node.dim(_INPUTS["total_sequence_length"], "total_sequence_length")
+
+
+def _extended(node: Node, past: Expr, total: Dim) -> Expr:
+    """``past`` (B, M, P, D) with free positions after it, if the total needs them."""
+    held = tensor_type(past).shape[2]
+    (free,) = known_sizes(node, (dim_sub(dim_max(held, total), held),))
+    if free == 0:
+        return past
+    zero = node.scalar_like(0, past)
+    return node.call(op.nn.pad, past, zero, pad_width=((0, 0), (0, 0), (0, free), (0, 0)))
