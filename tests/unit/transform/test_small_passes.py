@@ -22,6 +22,7 @@ from weft.ir.module import IRModule
 from weft.ir.pass_pipeline import parse_pipeline
 from weft.ir.passes import PassContext
 from weft.ir.structural import assert_structural_equal
+from weft.ir.text.parser import parse
 from weft.ir.typing.infer import infer_type
 from weft.ir.verify import verify_module
 from weft.ir.visitor import post_order
@@ -243,3 +244,42 @@ def test_constructors_as_values_are_written_out():
     check_values(mod, after)
     assert any(isinstance(n, Function) for n in post_order(after["main"].body))
     assert example_of(EtaExpand)
+
+
+SYMBOLIC_SHAPES = """
+def @main(%x: Tensor[(batch, seq, 768), float32], %past: Tensor[(batch, 12, past, 64), float32]) {
+  let %s = shape_of(%x);
+  let %b = take(%s, const([0], (1,), int64), axis=0);
+  let %t = take(%s, 1i64, axis=0);
+  let %p = take(shape_of(%past), 2i64, axis=0);
+  let %heads = concatenate((%b, const([-1, 12, 64], (3,), int64)), axis=0);
+  let %q = transpose(dyn.reshape(%x, %heads), axes=[0, 2, 1, 3]);
+  let %k = concatenate((%past, %q), axis=2);
+  let %hidden = concatenate((const([-1], (1,), int64), take(%s, const([2], (1,), int64), axis=0)));
+  let %two = strided_slice(%s, begin=[0], end=[2]);
+  let %minus = const([-1, -1], (2,), int64);
+  let %ones = const([1, 1], (2,), int64);
+  let %target = where(equal(%two, %minus), %ones, %two);
+  let %wide = dyn.broadcast_to(const([2], (1, 1), float32), %target);
+  let %half = floor_divide(add(%t, 1i64), 2i64);
+  (%k, dyn.arange(%p, add(%p, %t), 1i64, dtype="int64"), dyn.reshape(%x, %hidden), %wide,
+   dyn.zeros(stack((%half, maximum(%t, %p))), dtype="float32"))
+}
+"""
+
+
+def test_symbolic_shape_operands_become_attributes() -> None:
+    mod = infer_type(parse(SYMBOLIC_SHAPES))
+    after = infer_type(parse_pipeline("to_graph_normal_form,dynamic_to_static")(mod))
+    assert not [name for name in op_calls(after) if name.startswith("dyn.")]
+    result = str(after["main"].ret_type or after["main"].checked_type)
+    assert "?" not in result
+    for type_ in ("Tensor[(batch, 12, past + seq, 64), float32]", "Tensor[(seq,), int64]",
+                  "Tensor[(batch*seq, 768), float32]", "Tensor[(batch, seq), float32]",
+                  "Tensor[(floordiv(seq + 1, 2), max(past, seq)), float32]"):
+        assert type_ in result
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=(2, 3, 768)).astype(np.float32),
+              rng.normal(size=(2, 12, 4, 64)).astype(np.float32)]
+    for found, wanted in zip(evaluate(after, arrays), evaluate(mod, arrays), strict=True):
+        np.testing.assert_array_equal(found, wanted)

@@ -38,6 +38,7 @@ from weft.ir.expr import (
 from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.support.errors import InvalidInputError, PassError
+from weft.transform.analysis.symbol_sizes import at_sizes_of
 
 Value: TypeAlias = Any  # an array, a tuple of values, a Closure, Data, a one-element list (a ref)
 Steps: TypeAlias = Generator[tuple[Expr, "Frame"], Value, Value]
@@ -108,14 +109,16 @@ def evaluate(
 ) -> Value:
     """The value of ``entry`` applied to ``inputs`` (by position, or by parameter name).
 
-    Returns an array or a (nested) tuple of arrays. ``on_write`` is called for each write to a
-    reference, in order. Raises ``InvalidInputError`` for a wrong number or wrong names of inputs,
+    Symbols stand for the sizes of the inputs. Returns an array or a (nested) tuple of arrays.
+    ``on_write`` is called for each write to a reference, in order. Raises ``InvalidInputError`` for a wrong number or wrong names of inputs,
     ``PassError`` for an operator without a NumPy reference.
     """
     module = program if isinstance(program, IRModule) else IRModule.from_expr(program)
+    values = _ordered(module[entry], inputs)
+    module = at_sizes_of(module, entry, values)
     function = module[entry]
     frame = Frame(World(module, on_write))
-    frame.variables.update(zip(function.params, _ordered(function, inputs), strict=True))
+    frame.variables.update(zip(function.params, values, strict=True))
     return _run(function.body, frame)
 
 

@@ -8,13 +8,16 @@ from typing import ClassVar
 import numpy as np
 
 from weft.ir.dynamic import static_form_of
-from weft.ir.expr import Call, Constant, Expr, Function
+from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.substitution import has_symbols
 from weft.ir.types import TensorType, Type, component_types, has_any, is_static
 from weft.ir.typing.infer import infer_expr
 from weft.ir.visitor import children, post_order, rebuild
+from weft.support.errors import AttrsError, TypeInferenceError
 from weft.transform.analysis.graph import as_function, enters, is_constant, known_type, op_name
+from weft.transform.analysis.shape_values import ShapeValues, is_determined, is_fixed
 from weft.transform.passes.fold_constant import evaluate_constant
 
 
@@ -28,6 +31,9 @@ class DynamicToStatic(FunctionPass):
     becomes the static operator with these as attributes. A declared result type with unknown
     sizes is replaced by the inferred one.
 
+    The same holds for symbolic sizes: an operator whose shape operands are sums of products of
+    symbols becomes the static operator with these dimensions as attributes.
+
     def @main(%x: Tensor[(2, 3), float32]) { add(shape_of(%x), const([1, 1], (2,), int64)) }
     =>
     def @main(%x: Tensor[(2, 3), float32]) { const([3, 4], (2,), int64) }
@@ -39,38 +45,59 @@ class DynamicToStatic(FunctionPass):
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
         memo: dict[Expr, Expr] = {}
         shapes: set[Expr] = set()
+        values = ShapeValues()
         for node in post_order(fn, enter=enters):
-            memo[node] = _visit(node, memo, shapes)
+            memo[node] = _visit(node, memo, shapes, values)
         after = as_function(memo[fn])
         if after.ret_type is not None and _is_open(after.ret_type):
             return after.replace(ret_type=None)
         return after
 
 
-def _visit(node: Expr, memo: dict[Expr, Expr], shapes: set[Expr]) -> Expr:
+def _visit(
+    node: Expr, memo: dict[Expr, Expr], shapes: set[Expr], values: ShapeValues
+) -> Expr:
     """The rewritten node; ``shapes`` collects constants computed from shapes."""
     if enters(node):
         rebuilt = rebuild(node, [memo[c] for c in children(node)])
         is_new_call = rebuilt is not node and isinstance(rebuilt, Call)
         node = infer_expr(rebuilt, trust=True) if is_new_call else rebuilt
-    node = _static(node)
-    folded = _folded(node, shapes)
+    node = _static(node, values)
+    folded = _folded(node, shapes) or _fixed_part(node, values)
     if folded is None:
         return node
     shapes.add(folded)
     return folded
 
 
-def _static(node: Expr) -> Expr:
-    """The static operator's call, for a dynamic one whose shape operands are constant."""
+def _fixed_part(node: Expr, values: ShapeValues) -> Expr | None:
+    """The constant for a value computed from symbolic shapes in which no symbol is left."""
+    value, type_ = values.visit(node), known_type(node)
+    is_new = isinstance(node, (Call, TupleGetItem)) and value is not None and is_fixed(value)
+    if not is_new or value is None or not isinstance(type_, TensorType):
+        return None
+    if isinstance(node, Call) and op_name(node) != "shape_of" and all(map(is_constant, node.args)):
+        return None
+    return Constant(value.astype(type_.dtype.numpy), span=node.span)
+
+
+def _static(node: Expr, values: ShapeValues) -> Expr:
+    """The static operator's call, for a dynamic one whose shape operands are known."""
     form = static_form_of(node.op) if isinstance(node, Call) and isinstance(node.op, Op) else None
     if form is None or not isinstance(node, Call):
         return node
-    values = [arg.data for arg in (node.args[at] for at in form.operands)
-              if isinstance(arg, Constant)]
-    if len(values) < len(form.operands):
+    operands = [node.args[at] for at in form.operands]
+    if all(isinstance(arg, Constant) for arg in operands):
+        constants = [arg.data for arg in operands if isinstance(arg, Constant)]
+        return infer_expr(form.make(node, constants), trust=True)
+    known = [value for value in map(values.of, operands)
+             if value is not None and is_determined(value)]
+    if len(known) < len(operands):
         return node
-    return infer_expr(form.make(node, values), trust=True)
+    try:
+        return infer_expr(form.make(node, known), trust=True)
+    except (AttrsError, TypeInferenceError):
+        return node  # the static operator does not take these symbols
 
 
 def _folded(node: Expr, shapes: set[Expr]) -> Expr | None:
@@ -79,8 +106,10 @@ def _folded(node: Expr, shapes: set[Expr]) -> Expr | None:
     if op_name(node) == "shape_of":
         return _shape_constant(node)
     # Other constants are left to ``fold_constant``, which limits the size of results.
-    from_shapes = any(a in shapes for a in node.args)
-    if from_shapes and op_name(node) and all(map(is_constant, node.args)):
+    from_shapes = any(part in shapes for arg in node.args
+                      for part in (arg.fields if isinstance(arg, Tuple) else (arg,)))
+    if from_shapes and op_name(node) and all(map(is_constant, node.args)) \
+            and not has_symbols(node.attrs):
         return evaluate_constant(node)
     return None
 
