@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr, one_of
+from weft.ir.attrs import Attrs, attr, one_of, sizes_from
 from weft.ir.dtype import DType
 from weft.ir.expr import Call, Expr, const
 from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
+from weft.ir.shape import KnownDim
+from weft.ir.substitution import has_symbols
 from weft.ir.traits import CONTINUOUS
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
@@ -25,6 +27,7 @@ from weft.topi.image.reference import beyond, resized, taps_matrix
 from weft.topi.image.taps import METHODS, ROUNDINGS, TRANSFORMS, Resampling
 from weft.topi.layout import Layout
 from weft.topi.nn.conv import SPATIAL_AXES
+from weft.topi.sizes import as_size
 
 _SIZE_DOC = "sizes of the result along the spatial axes"
 _LAYOUT_DOC = "layout of the data and the result"
@@ -38,7 +41,7 @@ def _choice_attr(default: str, choices: Sequence[str], doc: str) -> Any:
 class ResizeAttrs(Attrs):
     """Attributes of resizing; the members of the family fix the number of axes."""
 
-    size: tuple[int, ...] = attr(doc=_SIZE_DOC)
+    size: tuple[KnownDim, ...] = attr(doc=_SIZE_DOC)
     roi: tuple[float, ...] = attr((), "region that tf_crop_and_resize reads, as fractions of the "
                                   "axes: all starts, then all ends; empty for the whole")
     layout: str = attr(doc=_LAYOUT_DOC)
@@ -69,7 +72,7 @@ class ResizeAttrs(Attrs):
         ends = self.roi[rank:] or (1.0,) * rank
         scales: tuple[float | None, ...] = self.scales or (None,) * rank
         return {
-            letter: Resampling(size, self.method, self.coordinate_transformation_mode,
+            letter: Resampling(as_size(size), self.method, self.coordinate_transformation_mode,
                                self.rounding_method, self.cubic_alpha, self.cubic_exclude,
                                self.antialias, scale, start, end)
             for letter, size, scale, start, end
@@ -78,25 +81,25 @@ class ResizeAttrs(Attrs):
 
 
 def _size_attr(axes: int) -> Any:
-    return attr(doc=_SIZE_DOC, check=lambda s: all(n > 0 for n in s),
+    return attr(doc=_SIZE_DOC, check=sizes_from(1),
                 expected=f"{axes} numbers >= 1")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resize1DAttrs(ResizeAttrs):
-    size: tuple[int] = _size_attr(1)
+    size: tuple[KnownDim] = _size_attr(1)
     layout: str = attr("NCW", _LAYOUT_DOC)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resize2DAttrs(ResizeAttrs):
-    size: tuple[int, int] = _size_attr(2)
+    size: tuple[KnownDim, KnownDim] = _size_attr(2)
     layout: str = attr("NCHW", _LAYOUT_DOC)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resize3DAttrs(ResizeAttrs):
-    size: tuple[int, int, int] = _size_attr(3)
+    size: tuple[KnownDim, KnownDim, KnownDim] = _size_attr(3)
     layout: str = attr("NCDHW", _LAYOUT_DOC)
 
 
@@ -119,8 +122,9 @@ def _relation(ctx: RelationContext) -> bool:
         if shape[axis] == 0:
             ctx.fail("cannot resize an empty axis", arg=0, axis=axis,
                      expected="a size of 1 or more", got=0)
-        if attrs.antialias and not isinstance(shape[axis], int):
-            ctx.fail("antialias needs a static size", arg=0, axis=axis, got=shape[axis])
+        for given in (shape[axis], size):
+            if attrs.antialias and not isinstance(given, int):
+                ctx.fail("antialias needs a static size", arg=0, axis=axis, got=given)
         shape[axis] = size
     ctx.output(TensorType(tuple(shape), output_dtype(attrs, source.dtype)))
     return True
@@ -135,10 +139,10 @@ def _as_products(call: Call) -> Expr | None:
     """Each axis as a matrix multiplication with its weights, which has a gradient."""
     attrs: Any = call.attrs
     x, type_ = call.args[0], tensor_type(call.args[0])
-    axes = _by_position(attrs)
     shape = tuple(d for d in type_.shape if isinstance(d, int))
-    if len(shape) < type_.ndim or not type_.dtype.is_float:
+    if len(shape) < type_.ndim or not type_.dtype.is_float or has_symbols(attrs):
         return None
+    axes = _by_position(attrs)
     for a, axis in axes.items():
         matrix = taps_matrix(axis, shape[a])
         order = (*(i for i in range(type_.ndim) if i != a), a)

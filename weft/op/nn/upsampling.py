@@ -12,7 +12,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
-from weft.ir.shape import Dim, dim_mul
+from weft.ir.shape import AnyDim, Dim, dim_mul
 from weft.ir.traits import CONTINUOUS
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
@@ -20,7 +20,7 @@ from weft.op.gradients import tensor_type
 from weft.op.layout_inference import image_layout
 from weft.op.nn.pool import layout_of_images
 from weft.op.relations import attrs_as, expect_number
-from weft.tir.expr import int_value
+from weft.tir.expr import PrimExpr, int_value
 from weft.topi.image.reference import resized
 from weft.topi.image.resize import repeat_nearest, resize
 from weft.topi.image.taps import Resampling
@@ -79,7 +79,7 @@ def _enlarged(attrs: Any, size: Dim, letter: str) -> Dim | None:
     scale = attrs.scales[letter]
     if isinstance(size, int):
         return round(size * scale)
-    return dim_mul(size, int(scale)) if _is_repetition(attrs) else None
+    return dim_mul(size, int(scale)) if scale.is_integer() else None
 
 
 def _relation(ctx: RelationContext) -> bool:
@@ -102,14 +102,16 @@ def _relation(ctx: RelationContext) -> bool:
     return True
 
 
-def _axes(attrs: Any, shape: Sequence[int]) -> dict[int, Resampling]:
+def _axes(attrs: Any, shape: Sequence[PrimExpr | int]) -> dict[int, Resampling]:
     """Relay's convention: input positions are multiples of the inverse scale."""
     layout = Layout.parse(attrs.layout)
     mode = "align_corners" if attrs.align_corners else "asymmetric"
     axes = {}
     for letter, scale in attrs.scales.items():
         axis = layout.index_of(letter)
-        axes[axis] = Resampling(round(shape[axis] * scale), _METHODS[attrs.method], mode, "floor",
+        size = shape[axis]
+        new_size = round(size * scale) if isinstance(size, int) else size * int(scale)
+        axes[axis] = Resampling(new_size, _METHODS[attrs.method], mode, "floor",
                                 cubic_alpha=-0.5)
     return axes
 
@@ -119,7 +121,7 @@ def _as_resize(call: Call) -> Expr | None:
     shape = tensor_type(call.args[0]).shape
     layout, letters = Layout.parse(attrs.layout), tuple(attrs.scales)
     sizes = tuple(_enlarged(attrs, shape[layout.index_of(a)], a) for a in letters)
-    if not all(isinstance(size, int) for size in sizes):
+    if None in sizes or any(isinstance(size, AnyDim) for size in sizes):
         return None
     return get_op(f"image.resize{len(letters)}d")(
         call.args[0], size=sizes, layout=attrs.layout, method=_METHODS[attrs.method],
@@ -133,7 +135,7 @@ def _define(name: str, attrs_type: type[Attrs], cases: Sequence[Case]) -> Op:
         layout = Layout.parse(attrs.layout)
         if _is_repetition(attrs):
             return repeat_nearest(x, {layout.index_of(a): int(s) for a, s in attrs.scales.items()})
-        sizes = [int_value(size) or 0 for size in x.shape]  # resampled sizes are static
+        sizes = [size if int_value(size) is None else int_value(size) or 0 for size in x.shape]
         return resize(x, _axes(attrs, sizes), x.dtype, 0.0)
 
     def reference(x: np.ndarray, **values: Any) -> np.ndarray:

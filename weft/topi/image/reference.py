@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from weft.topi.image.taps import Resampling, taps_of
+from weft.topi.image.taps import Resampling, fixed_new_size, taps_of
 
 
 def taps_matrix(axis: Resampling, size: int) -> np.ndarray:
     """The matrix (new size, size) by which resampling multiplies an axis."""
-    matrix = np.zeros((axis.new_size, size))
+    matrix = np.zeros((fixed_new_size(axis), size))
     for i, row in enumerate(taps_of(axis, size)):
         for position, weight in row:
             matrix[i, position] += weight
@@ -27,7 +27,7 @@ def resized(x: np.ndarray, axes: Mapping[int, Resampling], dtype: Any, fill: flo
     outside = beyond(moving, x.shape)
     for a, axis in moving.items():
         along = [1] * x.ndim
-        along[a] = axis.new_size
+        along[a] = fixed_new_size(axis)
         taps = taps_of(axis, x.shape[a])
         taken = [np.take(result, [row[k][0] for row in taps], a) for k in range(len(taps[0]))]
         if interpolates:
@@ -47,7 +47,7 @@ def beyond(axes: Mapping[int, Resampling], shape: Sequence[int]) -> np.ndarray:
     for a, axis in axes.items():
         if axis.transform != "tf_crop_and_resize":
             continue
-        positions = [axis.source(float(i), float(shape[a])) for i in range(axis.new_size)]
+        positions = [axis.source(float(i), float(shape[a])) for i in range(fixed_new_size(axis))]
         outside = np.array([not 0 <= p <= shape[a] - 1 for p in positions])
         found = found | outside.reshape([-1 if i == a else 1 for i in range(len(shape))])
     return found

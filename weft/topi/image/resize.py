@@ -90,7 +90,8 @@ def _keeps(axis: Resampling, size: PrimExpr) -> bool:
 def _order(axis: Resampling, size: PrimExpr, position: int) -> tuple[bool, int]:
     known = int_value(size)
     # An axis that shrinks leaves fewer elements for the next stage, one that grows leaves more.
-    grows = known is None or axis.new_size >= known
+    shrinks = known is not None and isinstance(axis.new_size, int) and axis.new_size < known
+    grows = not shrinks
     return grows, -position if grows else position
 
 

@@ -11,6 +11,10 @@ import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from weft.ir.dtype import float64
+from weft.support.errors import LoweringError
+from weft.tir.expr import PrimExpr, const, maximum, select
+
 METHODS = ("nearest_neighbor", "linear", "cubic")
 TRANSFORMS = ("half_pixel", "half_pixel_symmetric", "align_corners", "asymmetric",
               "pytorch_half_pixel", "tf_half_pixel_for_nn", "tf_crop_and_resize")
@@ -35,7 +39,7 @@ class Resampling:
     bound the region that ``tf_crop_and_resize`` reads, relative to the axis.
     """
 
-    new_size: int
+    new_size: PrimExpr | int
     method: str = "linear"
     transform: str = "half_pixel"
     rounding: str = "round_prefer_floor"
@@ -48,25 +52,40 @@ class Resampling:
 
     def source(self, position: Any, size: Any) -> Any:
         """The input coordinate of output position ``position``, for an axis of ``size``."""
-        scaled = float(self.new_size) if self.scale is None else size * self.scale
+        new = self._new_size()
+        scaled = new if self.scale is None else size * self.scale
         scale = scaled / size if self.scale is None else self.scale
         if self.transform == "align_corners":
-            return position * (size - 1.0) / max(self.new_size - 1.0, 1.0)
+            return position * (size - 1.0) / _at_least_one(new - 1.0)
         if self.transform == "asymmetric":
             return position / scale
         if self.transform == "tf_half_pixel_for_nn":
             return (position + 0.5) / scale
         if self.transform == "tf_crop_and_resize":
             width = (self.end - self.start) * (size - 1.0)
-            if self.new_size == 1:
-                return position * 0.0 + (size - 1.0) * (0.5 * (self.start + self.end))
-            return (size - 1.0) * self.start + position * width / (self.new_size - 1.0)
-        if self.transform == "pytorch_half_pixel" and self.new_size == 1:
-            return position * 0.0 - 0.5
+            middle = position * 0.0 + (size - 1.0) * (0.5 * (self.start + self.end))
+            if isinstance(self.new_size, int) and self.new_size == 1:
+                return middle
+            steps = new - 1.0 if isinstance(new, float) else _at_least_one(new - 1.0)
+            return self._if_single(middle, (size - 1.0) * self.start + position * width / steps)
         half = (position + 0.5) / scale - 0.5
+        if self.transform == "pytorch_half_pixel":
+            return self._if_single(position * 0.0 - 0.5, half)
         if self.transform != "half_pixel_symmetric":
             return half
-        return half + size / 2.0 * (1.0 - self.new_size / scaled)
+        return half + size / 2.0 * (1.0 - new / scaled)
+
+    def _new_size(self) -> Any:
+        """The new size in floating point."""
+        if isinstance(self.new_size, int):
+            return float(self.new_size)
+        return self.new_size.astype(float64)
+
+    def _if_single(self, single: Any, several: Any) -> Any:
+        """``single`` for one output element, ``several`` for more."""
+        if isinstance(self.new_size, int):
+            return single if self.new_size == 1 else several
+        return select(self.new_size.equal(1), single, several)
 
     def nearest(self, x: Any, math_: Arithmetic) -> Any:
         """The input position nearest to ``x`` under the rounding mode."""
@@ -78,8 +97,12 @@ class Resampling:
 
     def shrink(self, size: int) -> float:
         """The factor by which antialiasing stretches the kernel of a shrinking axis."""
+        if not self.antialias:
+            return 1.0
+        if not isinstance(self.new_size, int):
+            raise LoweringError("antialias needs fixed sizes", got=self.new_size)
         scale = self.new_size / size if self.scale is None else self.scale
-        return min(scale, 1.0) if self.antialias else 1.0
+        return min(scale, 1.0)
 
     @property
     def reach(self) -> float:
@@ -116,7 +139,12 @@ class Resampling:
         """Whether resampling leaves the axis unchanged."""
         whole = (self.start, self.end) == (0.0, 1.0) or self.transform != "tf_crop_and_resize"
         shifts = self.transform == "tf_half_pixel_for_nn"
-        return size == self.new_size and self.scale in (None, 1.0) and whole and not shifts
+        same = isinstance(self.new_size, int) and size == self.new_size
+        return same and self.scale in (None, 1.0) and whole and not shifts
+
+
+def _at_least_one(steps: Any) -> Any:
+    return max(steps, 1.0) if isinstance(steps, float) else maximum(steps, const(1.0, float64))
 
 
 class _Numbers:
@@ -136,11 +164,18 @@ class _Numbers:
 NUMBERS: Arithmetic = _Numbers()
 
 
+def fixed_new_size(axis: Resampling) -> int:
+    """The new size as a number; ``LoweringError`` if it is symbolic."""
+    if not isinstance(axis.new_size, int):
+        raise LoweringError("expected a fixed size", got=axis.new_size)
+    return axis.new_size
+
+
 def taps_of(axis: Resampling, size: int) -> list[list[tuple[int, float]]]:
     """(input position, weight) of the taps of each output position, for an axis of ``size``."""
     result = []
     shrink = axis.shrink(size)
-    for position in range(axis.new_size):
+    for position in range(fixed_new_size(axis)):
         x = axis.source(float(position), float(size))
         if axis.method == "nearest_neighbor":
             result.append([(min(max(axis.nearest(x, NUMBERS), 0), size - 1), 1.0)])

@@ -110,8 +110,9 @@ def evaluate(
     """The value of ``entry`` applied to ``inputs`` (by position, or by parameter name).
 
     Symbols stand for the sizes of the inputs. Returns an array or a (nested) tuple of arrays.
-    ``on_write`` is called for each write to a reference, in order. Raises ``InvalidInputError`` for a wrong number or wrong names of inputs,
-    ``PassError`` for an operator without a NumPy reference.
+    ``on_write`` is called for each write to a reference, in order. Raises ``InvalidInputError``
+    for a wrong number or wrong names of inputs, ``PassError`` for an operator without a NumPy
+    reference.
     """
     module = program if isinstance(program, IRModule) else IRModule.from_expr(program)
     values = _ordered(module[entry], inputs)
