@@ -67,7 +67,6 @@ WRONG: dict[str, str] = {
     "nn.avg_pool2d-4": "the block of the layout counts as a size",
     "nn.max_pool2d-4": "the block of the layout counts as a size",
     "nn.max_pool2d-3": "an image smaller than the window",
-    "nn.cached_attention-[189]": "differs at some sizes",
     "nn.conv2d-4": "differs at some sizes",
     "sparse_reshape-[012]": _SHAPE_LATER, "unravel_index-[01]": _SHAPE_LATER,
     "stft-[02]": _SHAPE_LATER, "stft-1": _SHAPE_LATER,

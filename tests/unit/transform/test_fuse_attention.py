@@ -11,10 +11,12 @@ from tests.unit.transform.helpers import check_example, check_values, op_calls
 from weft import op
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, const, var
 from weft.ir.module import IRModule
+from weft.ir.shape import Dim, SymDim, dim_mul
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import post_order
 from weft.op.nn.attention import AttentionAttrs
 from weft.transform import FuseAttention
+from weft.transform.analysis.graph import tensor_type_of
 
 HEADS, ROWS, KEYS, DEPTH = 4, 5, 7, 6
 Q, K = (2, HEADS, ROWS, DEPTH), (2, HEADS, KEYS, DEPTH)
@@ -179,3 +181,30 @@ def test_other_subgraphs_are_not_fused(qkv) -> None:
     hidden = op.add(op.where(Constant(np.tri(ROWS, KEYS, dtype=bool)), scores, const(-1.0)),
                     var("m", (KEYS,)))
     _left(_weighted(op.nn.softmax(hidden), qkv[2]), *qkv, hidden.args[1])
+
+
+def test_symbolic_sizes() -> None:
+    """Batch and lengths are symbols; heads are stacked on the batch, as frameworks do."""
+    batch, rows, keys = (SymDim.symbol(name) for name in "bls")
+    q = var("q", ("b", HEADS, "l", DEPTH))
+    k, v = (var(name, ("b", HEADS, "s", DEPTH)) for name in "kv")
+    mask = var("mask", ("b", 1, 1, "s"))
+
+    def stack(x: Expr, *shape: Dim) -> Expr:
+        return op.reshape(x, newshape=(dim_mul(batch, HEADS), *shape))
+
+    swapped = stack(op.transpose(k, axes=(0, 1, 3, 2)), DEPTH, keys)
+    product = op.nn.batch_matmul(stack(q, rows, DEPTH), swapped, transpose_b=False)
+    scores = op.reshape(product, newshape=(batch, HEADS, rows, keys))
+    weights = op.nn.softmax(op.add(op.multiply(scores, const(0.5)), mask))
+    result = op.nn.batch_matmul(stack(weights, rows, keys), stack(v, keys, DEPTH),
+                                transpose_b=False)
+    before = infer_type(IRModule.from_expr(Function((q, k, v, mask), result)))
+    after = FuseAttention()(before)
+    (call,) = (e for e in post_order(after["main"])
+               if isinstance(e, Call) and e.op is op.nn.masked_attention)
+    assert _attrs(call).scale == 0.5
+    assert [tensor_type_of(x).shape for x in call.args[:2]] == [
+        (batch, HEADS, rows, DEPTH), (batch, HEADS, keys, DEPTH)]
+    assert call.args[3] is after["main"].params[3]
+    assert "nn.softmax" not in op_calls(after)

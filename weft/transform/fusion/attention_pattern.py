@@ -13,10 +13,9 @@ from typing import Any
 
 from weft import op
 from weft.ir.expr import Call, Constant, Expr
-from weft.ir.types import TensorType, is_static
+from weft.ir.shape import AnyDim, Dim, Shape, dim_product
+from weft.ir.types import TensorType
 from weft.transform.analysis.graph import known_type, op_name, traits_of
-
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +37,22 @@ class AttentionMatch:
     key: Expr
     value: Expr
     lead: Shape
-    rows: int
-    keys: int
-    depth: int
-    width: int
+    rows: Dim
+    keys: Dim
+    depth: Dim
+    width: Dim
     masks: list[Mask]
     scale: float
     undefined: str
     calls: list[Call]
 
 
-def fixed_shape(expr: Expr) -> Shape | None:
-    """The shape, if it is that of a tensor and static."""
+def known_shape(expr: Expr) -> Shape | None:
+    """The shape of a tensor whose sizes are fixed or symbolic; ``None`` for other values."""
     type_ = known_type(expr)
-    return type_.concrete_shape if isinstance(type_, TensorType) and is_static(type_) else None
+    if not isinstance(type_, TensorType) or any(isinstance(d, AnyDim) for d in type_.shape):
+        return None
+    return type_.shape
 
 
 def find_attention(root: Expr) -> AttentionMatch | None:
@@ -94,13 +95,13 @@ class _Reader:
         if not isinstance(product, Call) or not _is_matmul(product):
             return None
         self.calls.append(product)
-        shapes = [fixed_shape(x) for x in (softmax, root, *product.args, root.args[1])]
+        shapes = [known_shape(x) for x in (softmax, root, *product.args, root.args[1])]
         if None in shapes:
             return None
         scored, result, *stacks = (s for s in shapes if s is not None)
         lead, (rows, keys) = (*self.leads, scored[:-2])[0], scored[-2:]
         # Reshapes may regroup the leading axes, so only their product is the same everywhere.
-        if any(math.prod(s[:-2]) != math.prod(lead) for s in (result, *stacks)):
+        if any(dim_product(s[:-2]) != dim_product(lead) for s in (result, *stacks)):
             return None
         if self.guard is not None and not self._understands_guard(self.guard):
             return None
@@ -134,7 +135,7 @@ class _Reader:
             else:
                 self.guard = test
             weights = inner
-        shape = fixed_shape(weights)
+        shape = known_shape(weights)
         if op_name(weights) != "nn.softmax" or not isinstance(weights, Call) or shape is None:
             return None
         attrs: Any = weights.attrs
@@ -161,7 +162,7 @@ class _Reader:
         if op_name(top) != "max" or not isinstance(top, Call) or top.args[0] is not mask:
             return False
         attrs: Any = top.attrs
-        last = len(fixed_shape(mask) or ()) - 1
+        last = len(known_shape(mask) or ()) - 1
         along_keys = attrs.keepdims and attrs.axis in ((-1,), (last,), -1, last)
         return bool(along_keys) and scalar_value(lowest) == -math.inf
 
@@ -172,8 +173,8 @@ class _Reader:
             step = _unmasked(scores)
             if step is None:
                 return scores if len(set(self.leads)) < 2 else None
-            shape = fixed_shape(scores)
-            if shape is None or fixed_shape(step[0]) != shape or not isinstance(scores, Call):
+            shape = known_shape(scores)
+            if shape is None or known_shape(step[0]) != shape or not isinstance(scores, Call):
                 return None
             self.calls.append(scores)
             self.leads.append(shape[:-2])
@@ -195,7 +196,7 @@ def keeps_matrices(expr: Expr) -> bool:
     """Whether ``expr`` reshapes only the leading axes of a tensor."""
     if not isinstance(expr, Call) or not traits_of(expr).is_removable_reshape:
         return False
-    before, after = fixed_shape(expr.args[0]), fixed_shape(expr)
+    before, after = known_shape(expr.args[0]), known_shape(expr)
     return (before is not None and after is not None and min(len(before), len(after)) > 1
             and before[-2:] == after[-2:])
 
@@ -247,7 +248,7 @@ def _unscaled(expr: Expr) -> tuple[Expr, float] | None:
     if number is None:
         left, number = right, scalar_value(left)
     # A constant of one element may have more axes than the other operand, and so add some.
-    whole = number is not None and math.isfinite(number) and fixed_shape(left) == fixed_shape(expr)
+    whole = number is not None and math.isfinite(number) and known_shape(left) == known_shape(expr)
     return (left, number) if whole and number is not None else None
 
 
@@ -274,10 +275,10 @@ def with_matrix_axes_swapped(expr: Expr) -> Expr:
     while keeps_matrices(below) and isinstance(below, Call):
         below = below.args[0]
     if op_name(below) != "transpose" or not isinstance(below, Call):
-        rank = len(fixed_shape(expr) or ())
+        rank = len(known_shape(expr) or ())
         return _transposed(expr, (*range(rank - 2), rank - 1, rank - 2))
     inner, attrs = below.args[0], below.attrs
-    rank = len(fixed_shape(inner) or ())
+    rank = len(known_shape(inner) or ())
     axes = getattr(attrs, "axes", None) or tuple(reversed(range(rank)))
     axes = tuple(a % rank for a in (*axes[:-2], axes[-1], axes[-2]))
     return inner if axes == tuple(range(rank)) else _transposed(inner, axes)

@@ -13,6 +13,7 @@ from weft import op
 from weft.ir.expr import Call, Constant, Expr, Function
 from weft.ir.op import get_op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.shape import Dim, Shape
 from weft.ir.types import TensorType
 from weft.ir.visitor import count_uses
 from weft.op.nn.attention import AS_GOOD_AS_INFINITE, AttentionAttrs
@@ -21,10 +22,9 @@ from weft.transform.external.merge_composite import is_closed
 from weft.transform.fusion.attention_pattern import (
     AttentionMatch,
     Mask,
-    Shape,
     find_attention,
-    fixed_shape,
     keeps_matrices,
+    known_shape,
 )
 
 OPERATORS = ("nn.attention", "nn.masked_attention")
@@ -95,7 +95,7 @@ def _as_operator(found: AttentionMatch, root: Expr) -> Expr | None:
     type_ = tensor_type_of(root)
     call = _call((query, key, value), combined.mask, attrs, root)
     shape = (*found.lead, found.rows, found.width)
-    return _reshaped(call.with_type(TensorType(shape, type_.dtype)), type_.concrete_shape)
+    return _reshaped(call.with_type(TensorType(shape, type_.dtype)), type_.shape)
 
 
 def _call(
@@ -109,7 +109,7 @@ def _call(
 
 
 def _reshaped(x: Expr, shape: Shape) -> Expr:
-    if fixed_shape(x) == shape:
+    if known_shape(x) == shape:
         return x
     # Without ``allowzero``, a size of 0 means the old size.
     made = op.reshape(x, newshape=shape, allowzero=0 in shape, span=x.span)
@@ -120,7 +120,7 @@ def _reshaped(x: Expr, shape: Shape) -> Expr:
 def simplified(call: Call) -> Call:
     """The call with a constant mask as attributes, and without repeated heads."""
     attrs = call.attrs
-    shapes = [fixed_shape(x) for x in call.args[:2]]
+    shapes = [known_shape(x) for x in call.args[:2]]
     if not isinstance(attrs, AttentionAttrs) or None in shapes:
         return call
     query, key = (s for s in shapes if s is not None)
@@ -154,16 +154,17 @@ class _CombinedMask:
     fill: float | None = None
 
 
-def _combined_mask(masks: Sequence[Mask], rows: int, keys: int) -> _CombinedMask | None:
+def _combined_mask(masks: Sequence[Mask], rows: Dim, keys: Dim) -> _CombinedMask | None:
     """``masks``, outermost first, as one mask and attributes; ``None`` if that is impossible.
 
     The operator applies the mask first and then hides the future, with one score for both.
     """
     combined = _CombinedMask()
     for mask in masks:
-        past = _past(mask, rows, keys)
-        if past is not None and past >= keys - 1:
-            continue  # every key is visible
+        visible = _visible(mask)
+        if visible is not None and visible.all():
+            continue
+        past = None if visible is None else _past(visible, rows, keys)
         if combined.mask is not None or (
                 combined.causal and mask.fill not in (None, _masked_score(combined))):
             return None
@@ -190,22 +191,25 @@ def _hidden_score(mask: Mask) -> float | None:
     return None if score is None or score == -math.inf else score
 
 
-def _past(mask: Mask, rows: int, keys: int) -> int | None:
-    """The offset of a constant causal mask; each query sees keys up to one more than the last.
+def _visible(mask: Mask) -> np.ndarray | None:
+    """Where a constant mask leaves keys visible; ``None`` for other masks.
 
     Additive masks hide a key where they are small enough to act as minus infinity.
     """
     if not isinstance(mask.expr, Constant):
         return None
     data = mask.expr.data
-    if mask.fill is None:
-        hidden = data.min(initial=0.0)
-        if not ((data == 0) | ((data == hidden) & (hidden <= AS_GOOD_AS_INFINITE))).all():
-            return None
-        data = data == 0
-    if data.all():
-        return keys - 1
-    if data.shape[-2:] != (rows, keys):
+    if mask.fill is not None:
+        return data
+    hidden = data.min(initial=0.0)
+    if not ((data == 0) | ((data == hidden) & (hidden <= AS_GOOD_AS_INFINITE))).all():
+        return None
+    return np.asarray(data == 0)
+
+
+def _past(data: np.ndarray, rows: Dim, keys: Dim) -> int | None:
+    """The offset of a causal mask: each query sees the keys up to one more than the last."""
+    if data.shape[-2:] != (rows, keys) or not (isinstance(rows, int) and isinstance(keys, int)):
         return None
     # The first row gives the offset, and all rows must agree with it.
     offset = int(data.reshape(-1, keys)[0].sum()) - 1
@@ -223,21 +227,25 @@ def _once_per_group(key: Expr, value: Expr) -> tuple[Expr, Expr]:
 
 def _repeated(x: Expr) -> tuple[Expr, int] | None:
     """The heads before a repetition, and how often each is repeated in a row."""
-    shape, inner = fixed_shape(x), x
+    shape, inner = known_shape(x), x
     while keeps_matrices(inner) and isinstance(inner, Call):
         inner = inner.args[0]
     if shape is None or len(shape) < 3 or not isinstance(inner, Call):
         return None
-    before, after = fixed_shape(inner.args[0]) if inner.args else None, fixed_shape(inner)
+    before, after = known_shape(inner.args[0]) if inner.args else None, known_shape(inner)
     if before is None or after is None or len(before) < 3:
         return None
     if op_name(inner) == "broadcast_to" and len(before) == len(after):
         count = after[-3] if before == (*after[:-3], 1, *after[-2:]) else 1
     elif op_name(inner) == "repeat" and getattr(inner.attrs, "axis", None) in (
             -3, len(before) - 3):
-        count = after[-3] // max(before[-3], 1)
+        heads, repeated = before[-3], after[-3]
+        if not isinstance(heads, int) or not isinstance(repeated, int):
+            return None
+        count = repeated // max(heads, 1)
     else:
         return None
-    if count < 2 or shape[-3] % count:
+    heads = shape[-3]
+    if not isinstance(count, int) or not isinstance(heads, int) or count < 2 or heads % count:
         return None
-    return _reshaped(inner.args[0], (*shape[:-3], shape[-3] // count, *shape[-2:])), count
+    return _reshaped(inner.args[0], (*shape[:-3], heads // count, *shape[-2:])), count
