@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import weft.op  # noqa: F401 - models and programs refer to operators by name
@@ -118,30 +118,45 @@ def compile(
         # Reports unknown positions of passes before any work.
         phases_of(options)
         with_insertions(backend_of(options.target).tir_passes, options.extensions.tir_passes)
-        source = prepare(model, example_inputs, inputs)
-        threads: int | None = config.override("threads") if "threads" in knobs else None
-        made = manifest_of_program(source, options) or _compile(source, options)
-        if isinstance(made, ModelCode) and not made.manifest.symbols:
-            return _opened(made, Stages(source, options), threads)
-        check_file = unchanged_file(source)
-
-        def compile_at(fixed: CompileOptions) -> Executable:
-            check_file()
-            with config(**knobs), fixed.settings():
-                code = _compile(source, fixed)
-                if not isinstance(code, ModelCode):
-                    raise InternalError("a shape is still dynamic after all sizes were given",
-                                        got=code.signature())
-                return _opened(code, Stages(source, fixed), threads)
-
-        return _dynamic(made, Stages(source, options), threads, compile_at)
+        return _executable(prepare(model, example_inputs, inputs), options, knobs)
 
 
-def _dynamic(made: ModelCode | Manifest, stages: Stages, threads: int | None,
+def _executable(source: Source, options: CompileOptions, knobs: Mapping[str, Any]) -> Executable:
+    """The executable of a model; ``knobs`` are the settings of its compilation."""
+    threads: int | None = config.override("threads") if "threads" in knobs else None
+    signature = manifest_of_program(source, options)
+    made = _compile(source, options) if signature is None else _PerShape(
+        signature, "torch programs are compiled for each set of shapes")
+    if isinstance(made, ModelCode) and not made.manifest.symbols:
+        return _opened(made, Stages(source, options), threads)
+    check_file = unchanged_file(source)
+
+    def compile_at(fixed: CompileOptions) -> Executable:
+        check_file()
+        with config(**knobs), fixed.settings():
+            code = _compile(source, fixed)
+            if not isinstance(code, ModelCode):
+                raise InternalError("a shape is still dynamic after all sizes were given",
+                                    got=code.manifest.signature())
+            return _opened(code, Stages(source, fixed), threads)
+
+    return _dynamic(made, Stages(source, options), threads, compile_at)
+
+
+@dataclass(frozen=True, slots=True)
+class _PerShape:
+    """The signature of a model that is compiled for each set of input shapes, and why."""
+
+    manifest: Manifest
+    reason: str
+
+
+def _dynamic(made: ModelCode | _PerShape, stages: Stages, threads: int | None,
              compile_at: CompileAt) -> DynamicModel | ForeignModel:
     """The executable of a model with dynamic shapes, from its general program or signature."""
-    if isinstance(made, Manifest):
-        return DynamicModel(replace(made, threads=threads), stages, compile_at)
+    if isinstance(made, _PerShape):
+        manifest = replace(made.manifest, threads=threads)
+        return DynamicModel(manifest, stages, compile_at, reason=made.reason)
     code = replace(made, manifest=replace(made.manifest, threads=threads))
     try:
         check_machine(code.manifest.target)
@@ -157,7 +172,7 @@ def _opened(code: ModelCode, stages: Stages, threads: int | None) -> CompiledMod
         return open_code(replace(code, manifest=manifest), stages)
 
 
-def _compile(model: Source, options: CompileOptions) -> ModelCode | Manifest:
+def _compile(model: Source, options: CompileOptions) -> ModelCode | _PerShape:
     """The code of a model, or its signature if its inputs have dynamic shapes."""
     start = time.perf_counter()
     code = _compile_cached(model, options)
@@ -165,7 +180,7 @@ def _compile(model: Source, options: CompileOptions) -> ModelCode | Manifest:
     return code
 
 
-def _import_or_signature(model: Source, options: CompileOptions) -> IRModule | Manifest:
+def _import_or_signature(model: Source, options: CompileOptions) -> IRModule | _PerShape:
     """The module, or the signature of a model that can only be imported with fixed shapes."""
     try:
         return import_model(model, options)
@@ -174,10 +189,15 @@ def _import_or_signature(model: Source, options: CompileOptions) -> IRModule | M
         manifest = None if error.notes else manifest_of_onnx(model, options)
         if manifest is None:
             raise
-        return manifest
+        return _per_shape(manifest, error)
 
 
-def _compile_cached(model: Source, options: CompileOptions) -> ModelCode | Manifest:
+def _per_shape(manifest: Manifest, error: WeftError) -> _PerShape:
+    debug(Level.CACHE, "compiler", f"not compiled for all sizes: {error}")
+    return _PerShape(manifest, error.what)
+
+
+def _compile_cached(model: Source, options: CompileOptions) -> ModelCode | _PerShape:
     # Settings that show or verify the stages of a compilation need it to run.
     watched = (enabled(Level.CHOICES) or config.dump_dir or config.print_after
                or config.print_before or config.explain)
@@ -189,7 +209,7 @@ def _compile_cached(model: Source, options: CompileOptions) -> ModelCode | Manif
         return ModelCode.from_payload(found)
     with progress.task("importing the model"), trace.span("import"):
         mod = _import_or_signature(model, options)
-    if isinstance(mod, Manifest):
+    if isinstance(mod, _PerShape):
         return mod
     if has_dynamic_inputs(mod):
         try:
@@ -199,8 +219,7 @@ def _compile_cached(model: Source, options: CompileOptions) -> ModelCode | Manif
         except WeftError as error:
             if options.state:
                 raise  # a program per set of shapes would have a state per set of shapes
-            debug(Level.CACHE, "compiler", f"not compiled for all sizes: {error}")
-            return manifest_of_module(mod, options)
+            return _per_shape(manifest_of_module(mod, options), error)
     else:
         code = _fixed_code(mod, options)
     is_current = active_records().digest == options.records  # not if tuning ran meanwhile
