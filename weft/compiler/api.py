@@ -10,6 +10,7 @@ from typing import Any
 import weft.op  # noqa: F401 - models and programs refer to operators by name
 from weft import ir
 from weft.codegen import backend_of
+from weft.compiler.assumptions import Assumptions, at_least_one
 from weft.compiler.compiled_model import CompiledModel, ForeignModel, open_code
 from weft.compiler.dynamic_inputs import (
     has_dynamic_inputs,
@@ -30,6 +31,7 @@ from weft.compiler.sources import (
     Source,
     cache_key,
     import_model,
+    is_onnx,
     prepare,
     unchanged_file,
 )
@@ -180,18 +182,6 @@ def _compile(model: Source, options: CompileOptions) -> ModelCode | _PerShape:
     return code
 
 
-def _import_or_signature(model: Source, options: CompileOptions) -> IRModule | _PerShape:
-    """The module, or the signature of a model that can only be imported with fixed shapes."""
-    try:
-        return import_model(model, options)
-    except UnsupportedModelError as error:
-        # An error with notes lists missing operators, which fixed shapes would not add.
-        manifest = None if error.notes else manifest_of_onnx(model, options)
-        if manifest is None:
-            raise
-        return _per_shape(manifest, error)
-
-
 def _per_shape(manifest: Manifest, error: WeftError) -> _PerShape:
     debug(Level.CACHE, "compiler", f"not compiled for all sizes: {error}")
     return _PerShape(manifest, error.what)
@@ -207,25 +197,52 @@ def _compile_cached(model: Source, options: CompileOptions) -> ModelCode | _PerS
     if found is not None:
         debug(Level.CACHE, "compiler", "the whole model was in the cache")
         return ModelCode.from_payload(found)
-    with progress.task("importing the model"), trace.span("import"):
-        mod = _import_or_signature(model, options)
-    if isinstance(mod, _PerShape):
-        return mod
-    if has_dynamic_inputs(mod):
-        try:
-            code = _general_code(mod, options)
-        except OptionError:
-            raise
-        except WeftError as error:
-            if options.state:
-                raise  # a program per set of shapes would have a state per set of shapes
-            return _per_shape(manifest_of_module(mod, options), error)
-    else:
-        code = _fixed_code(mod, options)
+    code = _code_of_source(model, options)
+    if isinstance(code, _PerShape):
+        return code
     is_current = active_records().digest == options.records  # not if tuning ran meanwhile
     if cache is not None and key is not None and is_current:
         cache.put(key, *code.to_parts())
     return code
+
+
+def _imported(model: Source, options: CompileOptions) -> IRModule:
+    with progress.task("importing the model"), trace.span("import"):
+        return import_model(model, options)
+
+
+def _code_of_source(model: Source, options: CompileOptions) -> ModelCode | _PerShape:
+    """The code of a model; of one with dynamic shapes the program for all sizes, if it has one."""
+    try:
+        mod = _imported(model, options)
+    except UnsupportedModelError as error:
+        signature = manifest_of_onnx(model, options)
+        # An error with notes lists missing operators, which other sizes would not add.
+        if signature is None or error.notes:
+            raise
+        return _under_assumptions(model, options, signature, error)
+    if not has_dynamic_inputs(mod):
+        return _fixed_code(mod, options)
+    signature = manifest_of_module(mod, options)
+    try:
+        return _general_code(at_least_one(mod) if is_onnx(model) else mod, options)
+    except WeftError as error:
+        return _under_assumptions(model, options, signature, error)
+
+
+def _under_assumptions(model: Source, options: CompileOptions, signature: Manifest,
+                       error: WeftError) -> ModelCode | _PerShape:
+    """The program for all sizes of an ONNX model that needs assumptions, else its signature."""
+    assumptions = Assumptions()
+    while is_onnx(model) and assumptions.add(error):
+        try:
+            return _general_code(_imported(model, assumptions.applied(options, signature)), options)
+        except WeftError as other:
+            error = other
+    # A program for each set of shapes would have a state for each.
+    if isinstance(error, OptionError) or options.state:
+        raise error
+    return _per_shape(signature, error)
 
 
 def _general_code(mod: IRModule, options: CompileOptions) -> ModelCode:

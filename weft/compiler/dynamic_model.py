@@ -23,9 +23,13 @@ from weft.compiler.executable import Executable
 from weft.compiler.extensions import Extensions
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.model_code import ModelCode
+from weft.compiler.sources import is_onnx
 from weft.compiler.stages import Stages
+from weft.ir.shape import SymDim, as_dim
+from weft.ir.symbol import is_symbol, range_of
 from weft.runtime import CompiledModule, Manifest, TensorSpec
 from weft.runtime.buffers import BoundCall
+from weft.runtime.call_sizes import SizeOutOfRangeError
 from weft.runtime.ndarray import to_numpy
 from weft.runtime.profile import Profile
 from weft.runtime.signature import Signature
@@ -93,8 +97,6 @@ class DynamicModel(Compiled):
         """
         if out is not None and self._signature.takes("out"):
             kwargs, out = {**kwargs, "out": out}, None
-        if self.general is not None:
-            return self.general(*args, out=out, **kwargs)
         values = self._signature.bind(args, kwargs)
         return self._program_for(values)(*values, out=out)
 
@@ -169,7 +171,12 @@ class DynamicModel(Compiled):
 
     def _program_for(self, values: Sequence[Any]) -> Executable | CompiledModule:
         if self.general is not None:
-            return self.general.module_for(values)
+            try:
+                return self.general.module_for(values)
+            except SizeOutOfRangeError:
+                if self.state or not self._is_declared(values):
+                    raise
+                # Outside of what the compiler assumed: a program for these shapes.
         shapes = tuple([shape_of(value) for value in values])
         found = self._find(shapes)
         if found is not None:
@@ -178,6 +185,22 @@ class DynamicModel(Compiled):
         for value, spec in zip(values, self.inputs, strict=True):
             to_numpy(value, with_sizes(spec, value, sizes))  # raises before any compilation
         return self._program(shapes)
+
+    def _is_declared(self, values: Sequence[Any]) -> bool:
+        """Whether the sizes of the arguments are in the ranges that the user declared.
+
+        The symbols of an ONNX model have ranges that the compiler assumed, besides those of
+        ``inputs``; other programs declare all ranges themselves.
+        """
+        if self._stages.model is None or not is_onnx(self._stages.model):
+            return False
+        declared = self.options.input_shapes or {}
+        for value, spec in zip(values, self.inputs, strict=True):
+            for size, dim in zip(shape_of(value), declared.get(spec.name, ()), strict=False):
+                if isinstance(bound := as_dim(dim), SymDim) and is_symbol(str(bound)) \
+                        and size not in range_of(str(bound)):
+                    return False
+        return True
 
     def _find(self, shapes: Sizes) -> Executable | None:
         with self._table_lock:

@@ -72,7 +72,7 @@ class CompileOptions:
         """``inputs`` as a dictionary; ``None`` if no shape is overridden."""
         return dict(self.inputs) or None
 
-    def at(self, inputs: Mapping[str, Sequence[int]]) -> CompileOptions:
+    def at(self, inputs: Mapping[str, Sequence[object]]) -> CompileOptions:
         """These options with the shapes of ``inputs`` overridden."""
         return dataclasses.replace(self, inputs=_shapes({**dict(self.inputs), **inputs}))
 

@@ -13,6 +13,10 @@ from weft.runtime.sizes import evaluate, table_function
 from weft.support.errors import InvalidInputError
 
 
+class SizeOutOfRangeError(InvalidInputError):
+    """A size outside of the range of its symbol."""
+
+
 @dataclass(frozen=True, slots=True)
 class CallSizes:
     """The sizes of one call.
@@ -97,8 +101,9 @@ class SizeSolver:
                                f"{spec.shape[symbol.axis]}", shape)
         if value < symbol.low or (symbol.high is not None and value > symbol.high) \
                 or value % symbol.multiple:
-            raise _wrong(spec, f"cannot have size {shape[symbol.axis]} (axis {symbol.axis}): "
-                               f"{range_text(symbol)}", shape)
+            raise SizeOutOfRangeError(
+                f"input {spec.name!r} cannot have size {shape[symbol.axis]} (axis {symbol.axis}): "
+                f"{range_text(symbol)}", expected=spec, got=repr(tuple(shape)))
         return value
 
     def _check(self, spec: TensorSpec, shape: tuple[int, ...], symbols: Mapping[str, int]) -> None:

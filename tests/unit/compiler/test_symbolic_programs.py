@@ -137,7 +137,7 @@ def test_out_bind_run_and_profile(model: weft.DynamicModel) -> None:
         for one, two in zip(results, expected, strict=True):
             np.testing.assert_array_equal(one, two)
     flops = {n: sum(k.flops for k in model.profile(array(n), W, repeat=1).kernels) for n in (5, 10)}
-    assert flops[10] == 2 * flops[5] > 0
+    assert flops[10] > 1.8 * flops[5] > 0
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])

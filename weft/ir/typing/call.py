@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft.ir.assumption import Assumption
 from weft.ir.attrs import Attrs
 from weft.ir.dtype import DType
 from weft.ir.expr import Call
@@ -127,13 +128,14 @@ class CallContext:
         expected: object = None,
         got: object = None,
         help: str | None = None,
+        assumption: Assumption | None = None,
     ) -> Any:
         at = []
         if arg is not None:
             at.append(argument_name(self._call, arg))
         if axis is not None:
             at.append(f"axis {axis}")
-        raise type_error(
+        error = type_error(
             self._call,
             self._function,
             f"{self.op_name}: {message}",
@@ -142,6 +144,8 @@ class CallContext:
             notes=[*([f"at {', '.join(at)}"] if at else []), *self._notes()],
             help=help or signature_help(self._op),
         )
+        error.assumption = assumption
+        raise error
 
     def _notes(self) -> list[str]:
         return argument_notes(self._call, self.args)
