@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from weft import te
+from weft.ir.symbol import name_of, range_of
 from weft.support.errors import LoweringError, ScheduleError
 from weft.te.schedule import Schedule, Stage
 from weft.te.state import AttachAt
@@ -257,8 +258,8 @@ def shape_of(tensor: te.Tensor, sizes: dict[Var, int]) -> tuple[int, ...]:
 
 def outputs_of(func: PrimFunc, args, values, sizes: dict[Var, int]) -> list[np.ndarray]:
     outputs = [np.zeros(shape_of(t, sizes), t.dtype.numpy) for t in args[len(values) :]]
-    named = {var.name: size for var, size in sizes.items()}
-    scalars = [named[p.name] for p in func.params if isinstance(p, Var)]
+    named = {name_of(var.name): size for var, size in sizes.items()}
+    scalars = [named[name_of(p.name)] for p in func.params if isinstance(p, Var)]
     evaluate(func, *values, *outputs, *scalars)
     return outputs
 
@@ -269,14 +270,13 @@ def rebuilt(sch: Schedule) -> Schedule:
     return scope["schedule"](list(sch.outputs))
 
 
-def check_random_schedule(data, program, n: int, m: int, *, symbolic: bool) -> bool:
-    """Whether a schedule came out that is legal; its values are those of plain loops."""
-    names = (Var("n"), Var("m")) if symbolic else (n, m)
-    sizes = {v: k for v, k in zip(names, (n, m), strict=True) if isinstance(v, Var)}
+def check_random_schedule(data, program, n: int, m: int, *, symbols=None) -> bool:
+    """Whether a schedule came out that is legal; its values are those of plain loops.
+
+    ``symbols`` are two for the sizes; the loops are then run at other sizes too.
+    """
+    names = tuple(map(Var, symbols)) if symbols else (n, m)
     args, inputs = program(*names)
-    values = [small_integers(shape_of(t, sizes), i) for i, t in enumerate(args[:inputs])]
-    plain = te.lower(te.create_schedule(args[inputs:]), args)
-    want = outputs_of(plain, args, values, sizes)
     sch = te.create_schedule(args[inputs:])
     scramble(data, sch)
     try:
@@ -290,13 +290,25 @@ def check_random_schedule(data, program, n: int, m: int, *, symbolic: bool) -> b
     try:
         lowered = lower_prim_func(func, verify=True)
     except LoweringError as error:
-        assert "symbolic size" in str(error)  # noqa: PT017 - what else it says is drawn
+        assert symbols and "changes inside the kernel" in str(error)  # noqa: PT017 - drawn
     else:
         forms.append(lowered)
     assert str(forms[1]) == str(func)
-    for form in forms:
-        np.testing.assert_array_equal(outputs_of(form, args, values, sizes), want)
+    plain = te.lower(te.create_schedule(args[inputs:]), args)
+    others = [tuple(data.draw(sizes_of(s)) for s in symbols)] if symbols else []
+    for point in [(n, m), *others]:
+        sizes = {v: k for v, k in zip(names, point, strict=True) if isinstance(v, Var)}
+        values = [small_integers(shape_of(t, sizes), i) for i, t in enumerate(args[:inputs])]
+        want = outputs_of(plain, args, values, sizes)
+        for form in forms:
+            np.testing.assert_array_equal(outputs_of(form, args, values, sizes), want)
     return True
+
+
+def sizes_of(symbol: str) -> st.SearchStrategy[int]:
+    """Values of the variable of a symbol."""
+    sizes = range_of(symbol)
+    return st.integers(sizes.low, 11 if sizes.high is None else sizes.high)
 
 
 @settings(max_examples=200, deadline=None,
@@ -304,4 +316,6 @@ def check_random_schedule(data, program, n: int, m: int, *, symbolic: bool) -> b
 @given(data=st.data(), program=st.sampled_from(PROGRAMS),
        n=st.integers(1, 7), m=st.integers(1, 9), symbolic=st.booleans())
 def test_schedules_keep_values(data, program, n, m, symbolic):
-    check_random_schedule(data, program, n, m, symbolic=symbolic)
+    symbols = [data.draw(st.sampled_from([name, f"{name}{{1..}}", f"{name}{{1..9}}"]))
+               for name in ("n", "m")] if symbolic else None
+    check_random_schedule(data, program, n, m, symbols=symbols)
