@@ -12,6 +12,7 @@ from weft.codegen.llvm.emit.load import emit_load
 from weft.codegen.llvm.emit.state import Emitter, FunctionState, is_nonnegative
 from weft.codegen.llvm.floats.remainder import emit_float_floor
 from weft.codegen.llvm.text.types import float_constant, int_constant, splat, value_type, vector_of
+from weft.ir.dtype import DType
 from weft.support.errors import CodegenError, InternalError
 from weft.tir import expr as tir
 from weft.tir.visitor import children
@@ -43,6 +44,9 @@ def _binary(state: FunctionState, e: tir.Binary) -> str:
         if divisor is not None and divisor > 0:
             a, known = emit(state, e.a), is_nonnegative(state, e.a)
             return emit_constant_division(state.out, type(e), dtype, a, divisor, nonnegative=known)
+        is_size = state.kernel.has_sizes and dtype.code == "int"
+        if is_size and is_nonnegative(state, e.a) and is_nonnegative(state, e.b):
+            dtype = DType("uint", dtype.bits, dtype.lanes)  # needs no corrections of the sign
     if dtype.code == "float" and isinstance(e, tir.Add | tir.Sub):
         fused = _fused(state, e)
         if fused is not None:

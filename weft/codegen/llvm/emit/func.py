@@ -34,6 +34,7 @@ def write_module(func: PrimFunc, target: CpuTarget, data_layout: str) -> str:
         alias=AliasScopes(module, [*buffers, *scratch], offsets),
         workspace_offsets=offsets,
         task_scratch=func.attrs.get("task_scratch", {}),
+        has_sizes=len(buffers) < len(func.params),
         attributes=function_attributes(target),
         emitters=EMITTERS,
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.codegen.llvm.emit.counters import Counters
 from weft.codegen.llvm.emit.state import FunctionState
 from weft.tir.expr import Var
+from weft.tir.stmt import Stmt
 
 NO_UNROLL = "llvm.loop.unroll.disable"
 NO_VECTORIZE = '!{!"llvm.loop.vectorize.enable", i1 false}'
@@ -24,7 +26,8 @@ def emit_loop(
     var: Var,
     begin: str,
     end: str,
-    emit_body: Callable[[], None],
+    body: Stmt,
+    emit_stmt: Callable[[FunctionState, Stmt], None],
     *,
     runs_at_least_once: bool,
 ) -> None:
@@ -32,22 +35,25 @@ def emit_loop(
 
     Unless ``runs_at_least_once``, a guard before the loop skips it if the range is empty.
     """
-    out = state.out
+    out, counters = state.out, Counters(state, var, body)
     label = out.fresh("loop")
     if not runs_at_least_once:
         runs = out.emit(f"icmp slt i64 {begin}, {end}")
         out.do(f"br i1 {runs}, label %{label}.enter, label %{label}.exit")
         out.start_block(f"{label}.enter")
+    counters.start(begin)
     before, counter, following = out.block, f"%{label}.i", f"%{label}.next"
     out.branch(label)
     out.start_block(label)
     out.do(f"{counter} = phi i64 [ {begin}, %{before} ], [ {following}, %{label}.latch ]")
     with state.memo.scope():
         state.memo.bind(var, counter)
-        emit_body()
+        counters.header(label, before)
+        emit_stmt(state, body)
     out.branch(f"{label}.latch")
     out.start_block(f"{label}.latch")
     out.do(f"{following} = add nsw i64 {counter}, 1")
+    counters.latch(label, following)
     more = out.emit(f"icmp slt i64 {following}, {end}")
     out.do(f"br i1 {more}, label %{label}, label %{label}.exit, !llvm.loop {loop_metadata(state)}")
     out.start_block(f"{label}.exit")

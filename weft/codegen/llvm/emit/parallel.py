@@ -147,11 +147,8 @@ def _body_function(
     begin = body.out.emit(f"add nsw i64 %begin, {offset}")
     end = body.out.emit(f"add nsw i64 %end, {offset}")
 
-    def iteration() -> None:
-        emit_stmt(body, loop.body)
-
     # The launcher never calls the body with an empty range.
-    emit_loop(body, loop.loop_var, begin, end, iteration, runs_at_least_once=True)
+    emit_loop(body, loop.loop_var, begin, end, loop.body, emit_stmt, runs_at_least_once=True)
     body.out.do("ret void")
     return body.out.text(
         f"define internal void @{name}(i64 %begin, i64 %end, ptr noalias readonly %data) "

@@ -41,7 +41,8 @@ class Kernel:
 
     ``written`` holds the buffers that the program writes, ``local_accesses`` the indices of each
     local buffer, ``workspace_offsets`` the byte offset of each workspace buffer, ``task_scratch``
-    the memory of buffers of symbolic size in parallel loops.
+    the memory of buffers of symbolic size in parallel loops, ``has_sizes`` whether the kernel takes
+    symbolic sizes.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Kernel:
     alias: AliasScopes
     workspace_offsets: Mapping[Buffer, int | PrimExpr]
     task_scratch: Mapping[Buffer, TaskScratch]
+    has_sizes: bool
     attributes: str
     emitters: Mapping[type, Emitter]
 

@@ -98,8 +98,5 @@ def _emit_serial(state: FunctionState, node: s.For, extent: int | None) -> None:
     begin = emit(state, node.min)
     count = str(extent) if extent is not None else emit(state, node.extent)
     end = count if begin == "0" else state.out.emit(f"add nsw i64 {begin}, {count}")
-
-    def body() -> None:
-        emit_stmt(state, node.body)
-
-    emit_loop(state, node.loop_var, begin, end, body, runs_at_least_once=extent is not None)
+    emit_loop(state, node.loop_var, begin, end, node.body, emit_stmt,
+              runs_at_least_once=extent is not None)
