@@ -25,7 +25,7 @@ def write_decoder(architecture: Architecture, weights: Weights, capacity: int, f
 
     Inputs: ``ids`` and ``positions`` int64 [batch, seq], ``last_keys`` int32 [batch] (number of
     cached tokens after this call, minus one), ``total`` int32 scalar, and ``k0, v0, ...`` float32
-    [batch, kv heads, capacity, head dim]. Outputs: ``logits`` of the last token, and ``new_k0, ...``.
+    [batch, kv heads, capacity, head dim]. Outputs: ``logits`` of the last token; ``new_k0, ...``.
     """
     writer = _Writer(architecture, weights, capacity)
     model = helper.make_model(writer.graph(), ir_version=10, opset_imports=[

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from weft.compiler.api import compile
-from weft.compiler.executable import Executable
+from weft.compiler.dynamic_model import DynamicModel
 from weft.models.architecture import Architecture, Weights
 from weft.models.block_table import BlockTable
 from weft.models.decoder import check_append, check_copy, check_slot, check_truncate
-from weft.models.decoder_program import CacheShape, decoder_program
-from weft.runtime.dtypes import numpy_dtype
-from weft.support.errors import OptionError
+from weft.models.decoder_program import CacheShape, cache_outputs, decoder_program
+from weft.support.errors import OptionError, TargetError
 
 BLOCK_SIZE = 64
 
@@ -37,9 +36,13 @@ class CompiledDecoder:
         self._blocks = BlockTable(batch, -(-capacity // block_size), block_size)
         shape = CacheShape(self._blocks.blocks, block_size, self._blocks.rows.shape[1], dtype)
         program = decoder_program(architecture, weights, shape, dtype)
-        self.executable: Executable = compile(program, **knobs)
-        self._caches = [np.zeros(shape.of(architecture), numpy_dtype(dtype))
-                        for _ in range(2 * len(architecture.layers))]
+        # The caches are state of the program, which it updates in place.
+        made = compile(program, state=cache_outputs(architecture), **knobs)
+        if not isinstance(made, DynamicModel):
+            raise TargetError("a decoder runs on the machine that compiles it",
+                              got=made.options.target)
+        self.executable = made
+        self._caches = list(made.state.values())
 
     @property
     def vocab_size(self) -> int:
@@ -106,8 +109,7 @@ class CompiledDecoder:
         lengths = start + count
         positions = start[:, None] + np.arange(count)
         ids = np.ascontiguousarray(ids, np.int64)
-        logits, *self._caches = self.executable(ids, positions, start, lengths, rows,
-                                                blocks.rows[index], *self._caches)
+        logits = self.executable(ids, positions, start, lengths, rows, blocks.rows[index])
         blocks.lengths[index] = lengths
         return logits
 

@@ -65,6 +65,12 @@ def decoder_program(architecture: Architecture, weights: Weights, caches: CacheS
     return ir.infer_type(IRModule.from_expr(main))
 
 
+def cache_outputs(architecture: Architecture) -> dict[str, str]:
+    """The outputs of the program that are next values of caches, with the inputs that these are."""
+    names = [f"{kind}{number}" for number in range(len(architecture.layers)) for kind in "kv"]
+    return {f"output{number}": name for number, name in enumerate(names, 1)}
+
+
 class _ProgramWriter:
     def __init__(self, architecture: Architecture, weights: Weights, caches: CacheShape, dtype: str
                  ) -> None:
