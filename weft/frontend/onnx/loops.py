@@ -11,7 +11,7 @@ from weft import op
 from weft.frontend.onnx.node import Node, Value, constant_value, tensor_type
 from weft.ir.dtype import DType
 from weft.ir.expr import Call, Constant, Expr, Function, If, Let, Tuple, Var
-from weft.ir.shape import ANY
+from weft.ir.shape import ANY, AnyDim, Dim, KnownDim, SymDim
 from weft.ir.types import TensorType, TupleType
 from weft.support.errors import UnsupportedModelError
 
@@ -26,7 +26,8 @@ class Loop:
     """A loop that runs while its condition holds and ``i < trip_count``.
 
     ``step(i, condition, carried)`` returns the next condition, the next loop-carried values, and
-    the scan outputs of the iteration. ``going`` is the initial condition.
+    the scan outputs of the iteration. ``going`` is the initial condition. ``length`` is the trip
+    count as a dimension, if it is a size.
     """
 
     node: Node
@@ -34,6 +35,7 @@ class Loop:
     going: Expr
     carried: tuple[Expr, ...]
     step: Callable[[Expr, Expr, Sequence[Expr]], list[Value]]
+    length: Dim | None = None
 
 
 @dataclass(frozen=True)
@@ -107,13 +109,11 @@ def _converted(loop: Loop, types: Sequence[TensorType]) -> _Iteration:
         for name, type_ in zip(names, (index, flag, *types), strict=True)
     )
     results = loop.step(variables[0], variables[1], variables[2:])
-    if len(results) < len(types) + 1 or not all(isinstance(r, Expr) for r in results):
-        raise UnsupportedModelError(
-            f"the body of {loop.node.op} returns a shape that is only known at run time",
-            where=loop.node.span,
-        )
-    condition, *rest = results
-    return _Iteration(variables, condition, tuple(rest[: len(types)]), tuple(rest[len(types) :]))  # type: ignore[arg-type]
+    if len(results) < len(types) + 1:
+        raise loop.node.fail("the loop body has too few outputs",
+                             expected=f"{len(types) + 1} or more", got=str(len(results)))
+    condition, *rest = map(loop.node.tensor, results)
+    return _Iteration(variables, condition, tuple(rest[: len(types)]), tuple(rest[len(types) :]))
 
 
 def _joined(node: Node, before: TensorType, after: TensorType) -> TensorType:
@@ -128,13 +128,17 @@ def _joined(node: Node, before: TensorType, after: TensorType) -> TensorType:
     return TensorType(tuple(b if b == a else ANY for b, a in pairs), before.dtype)
 
 
-def _static_trip_count(loop: Loop, once: _Iteration) -> int | None:
-    """Return the trip count if it is constant and the condition is always true, else ``None``."""
+def _static_trip_count(loop: Loop, once: _Iteration) -> KnownDim | None:
+    """Return the trip count if it is a size and the condition is always true, else ``None``."""
     count = constant_value(loop.trip_count)
     known = [constant_value(e) for e in (loop.going, once.condition)]
     unchanged = once.condition is once.variables[1] and known[0] is not None and bool(known[0])
     always = unchanged or all(value is not None and bool(value) for value in known)
-    return int(count) if count is not None and always else None
+    if not always:
+        return None
+    if count is not None:
+        return int(count)
+    return loop.length if isinstance(loop.length, SymDim) else None
 
 
 @dataclass(frozen=True)
@@ -143,7 +147,7 @@ class _Collected:
 
     node: Node
     part: TensorType
-    trip_count: int | None
+    trip_count: KnownDim | None
 
     @property
     def type(self) -> TensorType:
@@ -151,8 +155,13 @@ class _Collected:
                           self.part.dtype)  # fmt: skip
 
     def empty(self) -> Expr:
+        known = () if self.trip_count is None else (self.trip_count, *self.part.shape)
+        if any(isinstance(d, SymDim) for d in known) and not any(
+                isinstance(d, AnyDim) for d in known):
+            return self.node.call(op.zeros, shape=known, dtype=self.part.dtype)
         sizes = tuple(d if isinstance(d, int) else 0 for d in self.part.shape)
-        zeros = np.zeros((self.trip_count or 0, *sizes), self.part.dtype.numpy)
+        count = self.trip_count if isinstance(self.trip_count, int) else 0
+        zeros = np.zeros((count, *sizes), self.part.dtype.numpy)
         return Constant(zeros, span=self.node.span)
 
     def with_part(self, total: Expr, part: Expr, i: Expr) -> Expr:

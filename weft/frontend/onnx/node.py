@@ -171,6 +171,14 @@ class Node:
         """Return the typed call ``op(*args, **attrs)``; a small call of constants is folded."""
         return typed(op(*args, span=self.span, **attrs))
 
+    def tensor(self, value: Value) -> Expr:
+        """Return a converted value as an expression, sizes as data."""
+        if isinstance(value, ShapeValue):
+            return size_data(value, self.span)
+        if not isinstance(value, Expr):
+            raise self.fail("an optional value without an element is used as a tensor")
+        return value
+
     def tuple_call(self, op: Op, parts: list[Expr], **attrs: Any) -> Expr:
         """Like ``call``, for an operator that takes a tuple of tensors."""
         return self.call(op, Tuple(tuple(parts), span=self.span), **attrs)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.ir.expr import Expr
-from weft.ir.shape import AnyDim, Dim, KnownDim, Shape, dim_floordiv, dim_mul, dim_product
+from weft.ir.shape import AnyDim, Dim, KnownDim, Shape, SymDim, dim_floordiv, dim_mul, dim_product
 from weft.support.errors import UnsupportedModelError
 
 
@@ -26,6 +26,7 @@ def reshape_to(node: Node, value: Expr, target: Sequence[Dim]) -> Expr:
     rest = dim_product(tuple(d for d in target if d != -1))
     total = dim_product(shape)
     if inferred:
+        total, rest = _cancelled(shape, [d for d in target if d != -1])
         target = _with_inferred(node, target, inferred[0], total, rest)
     elif total != rest and not isinstance(dim_mul(total, rest), AnyDim):
         _fail_count(node, shape, target)
@@ -62,6 +63,19 @@ def _as_newshape(node: Node, target: Shape, source: Shape) -> tuple[int, ...]:
     return newshape
 
 
+def _cancelled(shape: Sequence[Dim], target: Sequence[Dim]) -> tuple[Dim, Dim]:
+    """The numbers of elements without the symbolic sizes that both shapes have.
+
+    So the quotient is known where a size is a sum: (n, a + b, 8) as (-1, a + b).
+    """
+    have, want = list(shape), list(target)
+    for dim in target:
+        if isinstance(dim, SymDim) and dim in have:
+            have.remove(dim)
+            want.remove(dim)
+    return dim_product(tuple(have)), dim_product(tuple(want))
+
+
 def _with_inferred(
     node: Node, target: Sequence[Dim], index: int, total: Dim, rest: Dim
 ) -> tuple[Dim, ...]:
@@ -76,6 +90,11 @@ def _with_inferred(
 
 
 def _fail_count(node: Node, shape: Sequence[Dim], target: Sequence[Dim]) -> None:
+    if not all(isinstance(d, int) for d in (*shape, *target)):
+        raise UnsupportedModelError(  # it may hold for some sizes
+            f"{node.op}: the target shape has a different number of elements", where=node.span,
+            expected=f"as many as in {_text(shape)}", got=_text(target),
+            help='fix the sizes for which it is right: inputs={"x": (1, 3, 224, 224)}')
     raise node.fail(
         "the target shape has a different number of elements",
         expected=f"as many as in {_text(shape)}",

@@ -14,6 +14,7 @@ from weft.frontend.onnx.loops import MAX_UNROLLED_NODES, Loop, run_loop
 from weft.frontend.onnx.node import Body, Node, Value, constant_value, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to, stacked
+from weft.frontend.onnx.shape_value import ShapeValue
 from weft.ir.expr import Constant, Expr, If, Tuple
 from weft.ir.types import TupleType
 from weft.support.errors import UnsupportedModelError
@@ -46,13 +47,9 @@ def if_(node: Node) -> Sequence[Value]:
 
 
 def _side(node: Node, body: Body) -> Tuple:
-    results = body.convert(())
-    if not all(isinstance(r, Expr) for r in results):
-        raise UnsupportedModelError(
-            "a branch of If returns a shape that is only known at run time", where=node.span
-        )
-    types = TupleType(tuple(r.checked_type for r in results))  # type: ignore[union-attr, misc]
-    return Tuple(tuple(results), span=node.span, checked_type=types)  # type: ignore[arg-type]
+    results = tuple(map(node.tensor, body.convert(())))
+    types = TupleType(tuple(r.checked_type for r in results))  # type: ignore[misc]
+    return Tuple(results, span=node.span, checked_type=types)
 
 
 @converts("Loop", attributes=("body",), outputs=_MANY)
@@ -73,7 +70,8 @@ def loop(node: Node) -> Sequence[Value]:
     trips, going = (reshape_to(node, value, ()) for value in (trips, going))
     first = tuple(node.input(2 + i) for i in range(len(carried)))
     return run_loop(Loop(
-        node, trips, going, first, lambda i, condition, state: body.convert((i, condition, *state))
+        node, trips, going, first, lambda i, condition, state: body.convert((i, condition, *state)),
+        length=node.dim(0, "M") if isinstance(node.inputs[0], ShapeValue) else None,
     ))  # fmt: skip
 
 
@@ -115,11 +113,7 @@ def _known_scalar(node: Node, index: int, default: bool | None) -> int | bool | 
 
 
 def _tensors(node: Node, values: Sequence[Value]) -> list[Expr]:
-    if not all(isinstance(v, Expr) for v in values):
-        raise UnsupportedModelError(
-            f"{node.op} collects shapes that are only known at run time", where=node.span
-        )
-    return list(values)  # type: ignore[arg-type]
+    return list(map(node.tensor, values))
 
 
 def _empty_stack(node: Node, value: Value) -> Expr:

@@ -1,4 +1,4 @@
-"""Converters of RNN, GRU and LSTM, unrolled over a fixed number of steps."""
+"""Converters of RNN, GRU and LSTM: unrolled over a fixed number of steps, else a loop."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft import op
-from weft.frontend.onnx.node import Node, tensor_type
+from weft.frontend.onnx.loops import Loop, run_loop
+from weft.frontend.onnx.node import Node, Value, tensor_type
 from weft.frontend.onnx.registry import converts
-from weft.frontend.onnx.reshaping import stacked
-from weft.ir.expr import Constant, Expr
+from weft.frontend.onnx.reshaping import known_sizes, stacked
+from weft.ir.expr import Expr
+from weft.ir.shape import Dim
 from weft.support.errors import UnsupportedModelError
 
 _ATTRIBUTES = ("activations", "activation_alpha", "activation_beta", "clip", "direction",
@@ -52,9 +54,18 @@ def _slice(node: Node, x: Expr, begin: int, end: int, axis: int) -> Expr:
 
 def _part(node: Node, x: Expr, index: int, count: int) -> Expr:
     """Return chunk ``index`` of ``count`` equal chunks along the last axis."""
-    shape = tensor_type(x).concrete_shape
-    size, axis = shape[-1] // count, len(shape) - 1
-    return _slice(node, x, index * size, (index + 1) * size, axis)
+    type_ = tensor_type(x)
+    size = _width(x) // count
+    return _slice(node, x, index * size, (index + 1) * size, type_.ndim - 1)
+
+
+def _width(x: Expr) -> int:
+    """The size of the last axis, which the weights fix."""
+    size = tensor_type(x).shape[-1]
+    if not isinstance(size, int):
+        raise UnsupportedModelError("a recurrent cell of symbolic size", where=x.span,
+                                    got=str(size))
+    return size
 
 
 def _recurrent(node: Node, weights: Weights, h: Expr) -> Expr:
@@ -83,7 +94,7 @@ def _gru_step(
     if node.attrs.flag("linear_before_reset"):
         remembered = node.call(op.multiply, r, _part(node, own, 2, 3))
     else:
-        size = tensor_type(h).concrete_shape[-1]
+        size = _width(h)
         matrix = _slice(node, weights.r, 2 * size, 3 * size, 0)
         remembered = node.call(op.nn.dense, node.call(op.multiply, r, h), matrix)
         if weights.rb is not None:
@@ -151,7 +162,7 @@ def _weights(node: Node, direction: int) -> Weights:
     return Weights(w, r, wb, rb, peepholes)
 
 
-def _initial_state(node: Node, direction: int, shape: tuple[int, int]) -> State:
+def _initial_state(node: Node, direction: int, shape: tuple[Dim, int]) -> State:
     states = []
     for index in (5, 6) if node.op == "LSTM" else (5,):
         if node.has_input(index):
@@ -160,37 +171,81 @@ def _initial_state(node: Node, direction: int, shape: tuple[int, int]) -> State:
                 given = node.call(op.transpose, given, axes=(1, 0, 2))
             states.append(_direction_of(node, given, direction))
         else:
-            states.append(Constant(np.zeros(shape, node.dtype().numpy), span=node.span))
+            states.append(_zeros(node, shape))
     return tuple(states)
 
 
-def _held(node: Node, step: int, new: State, old: State) -> State:
+def _zeros(node: Node, shape: Sequence[Dim]) -> Expr:
+    if all(isinstance(d, int) for d in shape):
+        return node.constant(np.zeros(shape), node.dtype())  # type: ignore[call-overload]
+    return node.call(op.zeros, shape=known_sizes(node, shape), dtype=node.dtype())
+
+
+def _held(node: Node, step: Expr, new: State, old: State) -> State:
     """Keep the old state of sequences that end before ``step``."""
     if not node.has_input(4):
         return new
-    running = node.call(op.greater, node.input(4), node.scalar_like(step, node.input(4)))
+    step = node.call(op.cast, step, dtype=node.dtype(4))
+    running = node.call(op.greater, node.input(4), step)
     running = node.call(op.expand_dims, running, axis=1, num_newaxis=1)
     return tuple(node.call(op.where, running, a, b) for a, b in zip(new, old, strict=True))
 
 
+@dataclass(frozen=True)
+class _Direction:
+    """One direction of a recurrent node; ``gates`` are the input's contributions at all steps."""
+
+    node: Node
+    cell: Cell
+    weights: Weights
+    functions: Sequence[Callable[[Expr], Expr]]
+    gates: Expr
+    backward: bool
+
+    def step(self, t: Expr, here: Expr, state: State) -> tuple[State, Expr]:
+        """Return the state after step ``t``, and its output; both zero or held after the end."""
+        node = self.node
+        new = self.cell.step(node, self.weights, here, state, self.functions)
+        blank = node.call(op.multiply, new[0], node.scalar_like(0, new[0]))
+        return _held(node, t, new, state), _held(node, t, (new[0],), (blank,))[0]
+
+
 def _run(
     node: Node, cell: Cell, x: Expr, direction: int, *, backward: bool
-) -> tuple[list[Expr], State]:
-    """Return the outputs of all steps in time order, and the final state."""
-    steps, batch, _ = tensor_type(x).concrete_shape
-    weights, functions = _weights(node, direction), _functions(node, cell, direction)
-    hidden = tensor_type(weights.r).concrete_shape[-1]
-    state = _initial_state(node, direction, (batch, hidden))
-    gates = weights.gates(node, x)
+) -> tuple[Expr, State]:
+    """Return the outputs of all steps in time order, stacked, and the final state."""
+    steps, batch, _ = tensor_type(x).shape
+    weights = _weights(node, direction)
+    state = _initial_state(node, direction, (batch, _width(weights.r)))
+    one = _Direction(node, cell, weights, _functions(node, cell, direction),
+                     weights.gates(node, x), backward)
+    return _unrolled(one, state, steps) if isinstance(steps, int) else _looped(one, state, steps)
+
+
+def _unrolled(one: _Direction, state: State, steps: int) -> tuple[Expr, State]:
+    node = one.node
     outputs: list[Expr] = []
-    for t in reversed(range(steps)) if backward else range(steps):
-        here = node.call(op.squeeze, _slice(node, gates, t, t + 1, 0), axis=(0,))
-        new = cell.step(node, weights, here, state, functions)
-        state = _held(node, t, new, state)
-        zero = node.scalar_like(0, new[0])
-        blank = node.call(op.multiply, new[0], zero)
-        outputs.append(_held(node, t, (new[0],), (blank,))[0])
-    return outputs[::-1] if backward else outputs, state
+    for t in reversed(range(steps)) if one.backward else range(steps):
+        here = node.call(op.squeeze, _slice(node, one.gates, t, t + 1, 0), axis=(0,))
+        state, output = one.step(node.constant(t, "int64"), here, state)
+        outputs.append(output)
+    return stacked(node, outputs[::-1] if one.backward else outputs, 0), state
+
+
+def _looped(one: _Direction, state: State, steps: Dim) -> tuple[Expr, State]:
+    node = one.node
+    count = node.size(steps)
+    last = node.call(op.subtract, count, node.constant(1, "int64"))
+
+    def step(i: Expr, going: Expr, carried: Sequence[Expr]) -> list[Value]:
+        t = node.call(op.subtract, last, i) if one.backward else i
+        here = node.call(op.take, one.gates, t, axis=0, mode="clip")
+        new, output = one.step(t, here, tuple(carried))
+        return [going, *new, output]
+
+    *final, outputs = map(node.tensor, run_loop(Loop(
+        node, count, node.constant(True, "bool"), state, step, length=steps)))
+    return node.call(op.reverse, outputs, axis=0) if one.backward else outputs, tuple(final)
 
 
 @converts("RNN", since=7, attributes=_ATTRIBUTES, outputs=2)
@@ -201,16 +256,13 @@ def recurrent(node: Node) -> Sequence[Expr]:
     cell, x = _CELLS[node.op], node.input(0)
     if node.attrs.number("clip", 0.0):
         raise UnsupportedModelError(f"attribute 'clip' of {node.op}", where=node.span)
-    if not all(isinstance(d, int) for d in (*node.shape(), *node.shape(1), *node.shape(2))):
-        raise UnsupportedModelError(f"{node.op} over symbolic sizes", where=node.span,
-                                    help='fix the sizes: inputs={"x": (16, 1, 64)}')
     by_batch = bool(node.attrs.integer("layout", 0))
     if by_batch:
         x = node.call(op.transpose, x, axes=(1, 0, 2))
     kind = node.attrs.one_of("direction", "forward", ("forward", "reverse", "bidirectional"))
     backward = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[kind]
     runs = [_run(node, cell, x, d, backward=b) for d, b in enumerate(backward)]
-    every = stacked(node, [stacked(node, outputs, 0) for outputs, _ in runs], 1)
+    every = stacked(node, [outputs for outputs, _ in runs], 1)
     states = [stacked(node, list(parts), 0)
               for parts in zip(*(state for _, state in runs), strict=True)]
     if by_batch:

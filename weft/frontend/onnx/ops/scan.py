@@ -11,6 +11,7 @@ from weft.frontend.onnx.node import Body, Node, Value, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import stacked
 from weft.ir.expr import Expr
+from weft.ir.shape import AnyDim, Dim
 from weft.support.errors import UnsupportedModelError
 
 _MANY = 1 << 20
@@ -30,10 +31,14 @@ class _Scan:
     output_backward: tuple[bool, ...]
 
     @property
+    def length(self) -> Dim:
+        """The number of steps."""
+        return tensor_type(self.scanned[0]).shape[self.input_axes[0]]
+
+    @property
     def steps(self) -> int | None:
         """The number of steps; ``None`` if it is only known at run time."""
-        length = tensor_type(self.scanned[0]).shape[self.input_axes[0]]
-        return length if isinstance(length, int) else None
+        return self.length if isinstance(self.length, int) else None
 
 
 @converts("Scan", since=9, outputs=_MANY, attributes=(
@@ -139,21 +144,20 @@ def _looped(s: _Scan) -> list[Expr]:
     results = run_loop(Loop(
         node, trip_count, node.constant(True, "bool"), s.state,
         lambda i, going, state: [going, *s.body.convert((*state, *_slices(s, i)))],
+        length=s.length,
     ))  # fmt: skip
     return _tensors(s, results)
 
 
 def _length(s: _Scan) -> Expr:
+    if not isinstance(s.length, AnyDim):
+        return s.node.size(s.length)
     shape = s.node.call(op.shape_of, s.scanned[0], dtype="int64")
     return s.node.call(op.take, shape, s.node.constant(s.input_axes[0], "int64"), axis=0)
 
 
 def _tensors(s: _Scan, values: Sequence[Value]) -> list[Expr]:
-    if not all(isinstance(v, Expr) for v in values):
-        raise UnsupportedModelError(
-            "the body of Scan returns a shape that is only known at run time", where=s.node.span
-        )
-    return list(values)  # type: ignore[arg-type]
+    return list(map(s.node.tensor, values))
 
 
 def _slices(s: _Scan, i: Expr) -> list[Expr]:
