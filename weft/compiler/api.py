@@ -10,7 +10,6 @@ from typing import Any
 import weft.op  # noqa: F401 - models and programs refer to operators by name
 from weft import ir
 from weft.codegen import backend_of
-from weft.compiler.assumptions import Assumptions, at_least_one
 from weft.compiler.compiled_model import CompiledModel, ForeignModel, open_code
 from weft.compiler.dynamic_inputs import (
     has_dynamic_inputs,
@@ -31,7 +30,6 @@ from weft.compiler.sources import (
     Source,
     cache_key,
     import_model,
-    is_onnx,
     prepare,
     unchanged_file,
 )
@@ -182,11 +180,6 @@ def _compile(model: Source, options: CompileOptions) -> ModelCode | _PerShape:
     return code
 
 
-def _per_shape(manifest: Manifest, error: WeftError) -> _PerShape:
-    debug(Level.CACHE, "compiler", f"not compiled for all sizes: {error}")
-    return _PerShape(manifest, error.what)
-
-
 def _compile_cached(model: Source, options: CompileOptions) -> ModelCode | _PerShape:
     # Settings that show or verify the stages of a compilation need it to run.
     watched = (enabled(Level.CHOICES) or config.dump_dir or config.print_after
@@ -220,29 +213,25 @@ def _code_of_source(model: Source, options: CompileOptions) -> ModelCode | _PerS
         # An error with notes lists missing operators, which other sizes would not add.
         if signature is None or error.notes:
             raise
-        return _under_assumptions(model, options, signature, error)
+        return _signature_after(error, signature, options)
     if not has_dynamic_inputs(mod):
         return _fixed_code(mod, options)
-    signature = manifest_of_module(mod, options)
     try:
-        return _general_code(at_least_one(mod) if is_onnx(model) else mod, options)
+        return _general_code(mod, options)
     except WeftError as error:
-        return _under_assumptions(model, options, signature, error)
+        return _signature_after(error, manifest_of_module(mod, options), options)
 
 
-def _under_assumptions(model: Source, options: CompileOptions, signature: Manifest,
-                       error: WeftError) -> ModelCode | _PerShape:
-    """The program for all sizes of an ONNX model that needs assumptions, else its signature."""
-    assumptions = Assumptions()
-    while is_onnx(model) and assumptions.add(error):
-        try:
-            return _general_code(_imported(model, assumptions.applied(options, signature)), options)
-        except WeftError as other:
-            error = other
+def _signature_after(error: WeftError, signature: Manifest, options: CompileOptions) -> _PerShape:
+    """The signature of a model that has no program for all sizes because of ``error``.
+
+    Raises ``error`` where programs for one size each are no replacement.
+    """
     # A program for each set of shapes would have a state for each.
     if isinstance(error, OptionError) or options.state:
         raise error
-    return _per_shape(signature, error)
+    debug(Level.CACHE, "compiler", f"not compiled for all sizes: {error}")
+    return _PerShape(signature, error.what)
 
 
 def _general_code(mod: IRModule, options: CompileOptions) -> ModelCode:

@@ -7,7 +7,7 @@ Each is a separate attribute, so that tools and tests need not parse the message
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 E = TypeVar("E", bound="WeftError")
 
@@ -17,12 +17,9 @@ class WeftError(Exception):
 
     ``what`` is one line that names the problem and the operator or file it is about; ``where`` is
     a source position or node name; ``notes`` are further lines (one per missing operator, say).
-    ``assumption`` is a range of sizes without which the error would not have occurred, if it is
-    known (``weft.ir.assumption``).
     """
 
     code: ClassVar[str] = "E0001"
-    assumption: Any = None
 
     def __init__(
         self,

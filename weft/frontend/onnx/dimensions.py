@@ -17,7 +17,7 @@ from onnx import TypeProto, ValueInfoProto
 from weft.frontend.onnx.size_limits import limited
 from weft.ir.shape import AnyDim, Dim, Shape, SymDim, as_dim, substitute_dim
 from weft.ir.span import Span
-from weft.ir.symbol import common_symbols, name_of
+from weft.ir.symbol import SizeRange, common_symbols, name_of
 from weft.support.errors import InvalidInputError, InvalidModelError, TypeInferenceError
 
 
@@ -26,7 +26,7 @@ class Dimensions:
     """The shapes of graph inputs.
 
     ``names`` maps the text of a declared dimension to its symbol; ``given`` maps symbols that
-    the user fixes, renames or bounds, by name, to dimensions. ``limits`` are upper bounds by name
+    the user fixes, renames or bounds, by name, to dimensions. ``limits`` are ranges by name
     that the graph implies (``size_limits``).
     """
 
@@ -34,11 +34,11 @@ class Dimensions:
     names: Mapping[str, Dim]
     given: Mapping[str, Dim]
     taken: set[str]
-    limits: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, SizeRange] = field(default_factory=dict)
 
     @staticmethod
     def of(source: str, inputs: Sequence[ValueInfoProto], overrides: Mapping[str, Any],
-           limits: Mapping[str, int]) -> Dimensions:
+           limits: Mapping[str, SizeRange]) -> Dimensions:
         """Read the declared names, and the sizes that ``overrides`` gives for them.
 
         Raises ``InvalidInputError`` for overrides that contradict each other.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +29,7 @@ from weft.frontend.onnx.upgrade import upgrade_opset
 from weft.ir.expr import Expr, Function, Tuple
 from weft.ir.module import IRModule
 from weft.ir.span import Span
+from weft.ir.symbol import ANY_SIZE, SizeRange, common_range
 from weft.ir.types import TensorType, TupleType, is_static
 from weft.ir.typing.infer import infer_type
 from weft.support.errors import (
@@ -55,17 +57,26 @@ def import_model(model: str | os.PathLike[str] | bytes | Any, inputs: Overrides)
 def _import_within_limits(
     loaded: LoadedModel, opsets: Mapping[str, int], inputs: Overrides, order: GraphOrder
 ) -> IRModule:
-    """Import a graph; start again whenever a node needs a smaller bound of a symbolic size."""
-    limits: dict[str, int] = {}
+    """Import a graph; start again whenever a node needs a smaller range of a symbolic size."""
+    limits: dict[str, SizeRange] = {}
     while True:
         try:
             return GraphImporter(loaded, opsets, inputs, limits).run(order)
         except SizeLimitNeeded as needed:
-            found = {name: limit for name, limit in needed.limits.items()
-                     if limit < limits.get(name, limit + 1)}
-            if not found:
+            narrowed = _narrowed(limits, needed.limits)
+            if narrowed == limits:
                 raise needed.error from None
-            limits |= found
+            limits = narrowed
+
+
+def _narrowed(limits: Mapping[str, SizeRange], needed: Mapping[str, SizeRange]
+              ) -> dict[str, SizeRange]:
+    """The sizes in both, by name; needs that contradict earlier ones are left out."""
+    found = dict(limits)
+    for name, sizes in needed.items():
+        with contextlib.suppress(TypeInferenceError):
+            found[name] = common_range(name, limits.get(name, ANY_SIZE), sizes)
+    return found
 
 
 class GraphImporter:
@@ -73,7 +84,7 @@ class GraphImporter:
 
     def __init__(
         self, loaded: LoadedModel, opsets: Mapping[str, int], inputs: Overrides,
-        limits: Mapping[str, int],
+        limits: Mapping[str, SizeRange],
     ) -> None:
         self.source = loaded.source
         self.folder: Path | None = loaded.folder

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.ir.assumption import Assumption
 from weft.ir.attrs import Attrs
 from weft.ir.dtype import DType
 from weft.ir.expr import Call
@@ -128,14 +127,13 @@ class CallContext:
         expected: object = None,
         got: object = None,
         help: str | None = None,
-        assumption: Assumption | None = None,
     ) -> Any:
         at = []
         if arg is not None:
             at.append(argument_name(self._call, arg))
         if axis is not None:
             at.append(f"axis {axis}")
-        error = type_error(
+        raise type_error(
             self._call,
             self._function,
             f"{self.op_name}: {message}",
@@ -144,8 +142,6 @@ class CallContext:
             notes=[*([f"at {', '.join(at)}"] if at else []), *self._notes()],
             help=help or signature_help(self._op),
         )
-        error.assumption = assumption
-        raise error
 
     def _notes(self) -> list[str]:
         return argument_notes(self._call, self.args)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from weft.ir.assumption import Assumption
 from weft.ir.attrs import Attrs
 from weft.ir.types import TensorType, Type
 
@@ -56,7 +55,6 @@ class RelationContext(Protocol):
         expected: object = None,
         got: object = None,
         help: str | None = None,
-        assumption: Assumption | None = None,
     ) -> Any:
         """Record the error and end this relation (always raises)."""
         ...

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from weft.ir.assumption import equal_if
 from weft.ir.attrs import Attrs
 from weft.ir.dtype import DType, bool_
 from weft.ir.shape import AnyDim, Dim, Shape
@@ -118,7 +117,6 @@ def broadcast_shapes(ctx: RelationContext, left: Shape, right: Shape) -> Shape:
                 expected=f"{a} or 1" if a != 1 else "1",
                 got=b,
                 help=_broadcast_help(a, b),
-                assumption=equal_if(a, b),
             )
         else:
             dims.append(dim)

@@ -11,7 +11,6 @@ from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import broadcast_to, known_sizes
 from weft.frontend.onnx.shape_value import Ratio, ShapeValue, settle
 from weft.frontend.onnx.tensors import checked_shape, tensor_to_numpy
-from weft.ir.assumption import equal_if
 from weft.ir.dtype import DType
 from weft.ir.expr import Constant, Expr
 from weft.ir.shape import Dim, SymDim, dim_product, dims_equal
@@ -144,8 +143,6 @@ def _expanded(node: Node, have: Dim, want: Dim) -> Dim:
         return want
     if isinstance(have, int):
         return have  # the target is this size, or 1
-    error = UnsupportedModelError("Expand to a size that may be 1 or that of the input",
-                                  where=node.span, expected=str(have), got=str(want),
-                                  help=f'say that they are equal, or at least 2: "{want} >= 2"')
-    error.assumption = equal_if(have, want)
-    raise error
+    raise UnsupportedModelError("Expand to a size that may be 1 or that of the input",
+                                where=node.span, expected=str(have), got=str(want),
+                                help=f'say that they are equal, or at least 2: "{want} >= 2"')
