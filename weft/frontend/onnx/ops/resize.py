@@ -16,7 +16,13 @@ import numpy as np
 
 from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
+from weft.frontend.onnx.ops.resize_symbolic import (
+    SymbolicAxis,
+    resize_symbolic_axes,
+    scaled_size,
+)
 from weft.frontend.onnx.registry import converts
+from weft.frontend.onnx.shape_value import ShapeValue
 from weft.frontend.resampling import resampling_order
 from weft.ir.expr import Constant, Expr
 from weft.support.errors import UnsupportedModelError
@@ -199,6 +205,8 @@ def upsample(node: Node) -> Expr:
 
 def _scaled_by(node: Node, scales: Sequence[float]) -> Expr:
     """Resample with asymmetric coordinates, rounded down, as defined before opset 11."""
+    if not all(isinstance(d, int) for d in node.shape()):
+        return _symbolic_by_scales(node, range(node.rank()), scales, "asymmetric")
     shape = _fixed_shape(node)
     if len(scales) != len(shape) or min(scales, default=1) <= 0:
         raise node.fail("the shape of the scales does not match the input", got=str(tuple(scales)))
@@ -216,14 +224,45 @@ def _scaled_by(node: Node, scales: Sequence[float]) -> Expr:
 
 @converts("Resize", since=11, attributes=_ATTRIBUTES)
 def resize(node: Node) -> Expr:
-    shape, rank = _fixed_shape(node), node.rank()
+    rank = node.rank()
     transform = node.attrs.text("coordinate_transformation_mode", "half_pixel")
     named = node.attrs.integers("axes")
     axes = tuple(range(rank)) if named is None else tuple(node.axis(a, rank) for a in named)
+    if isinstance(node.inputs[-1], ShapeValue) or not all(
+            isinstance(d, int) for d in node.shape()):
+        return _symbolic(node, axes, transform)
+    shape = _fixed_shape(node)
     roi = _region(node, axes, rank, transform)
     scales, sizes = _scales_and_sizes(node, axes, shape)
     records = [AxisResize(*record) for record in zip(shape, sizes, scales, *roi, strict=True)]
     return resize_axes(node, records, transform)
+
+
+def _symbolic(node: Node, axes: Sequence[int], transform: str) -> Expr:
+    """Resize axes of symbolic size, by scales or to sizes."""
+    if node.has_input(2) and node.array(2, "scales").size:
+        scales = [float(v) for v in node.array(2, "scales").reshape(-1)]
+        return _symbolic_by_scales(node, axes, scales, transform)
+    if node.attrs.text("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise UnsupportedModelError("Resize of symbolic sizes that keeps the aspect ratio",
+                                    where=node.span)
+    shape, sizes = node.shape(), node.dims(3, "sizes")
+    if len(sizes) != len(axes):
+        raise node.fail("the sizes do not match the axes", expected=str(len(axes)),
+                        got=str(len(sizes)))
+    records = [SymbolicAxis(a, shape[a], m, None) for a, m in zip(axes, sizes, strict=True)
+               if m != shape[a]]
+    return resize_symbolic_axes(node, records, transform)
+
+
+def _symbolic_by_scales(node: Node, axes: Sequence[int], scales: Sequence[float], transform: str
+                        ) -> Expr:
+    shape = node.shape()
+    if len(scales) != len(axes) or min(scales, default=1) <= 0:
+        raise node.fail("the scales do not match the axes", got=str(tuple(scales)))
+    records = [SymbolicAxis(a, shape[a], scaled_size(node, shape[a], s), s)
+               for a, s in zip(axes, scales, strict=True) if s != 1]
+    return resize_symbolic_axes(node, records, transform)
 
 
 def _region(
