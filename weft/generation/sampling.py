@@ -15,6 +15,8 @@ from weft.support.errors import OptionError
 
 # Candidates that top-p sorts before it resorts to sorting the vocabulary.
 FEW = 1024
+# Elements of a block in the search for a random token of the whole vocabulary.
+BLOCK = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,89 +83,105 @@ def penalize(logits: np.ndarray, seen: np.ndarray, penalty: float) -> np.ndarray
 
 @dataclass(frozen=True)
 class Candidates:
-    """Tokens that may follow, per row: ``ids`` [rows, n] and probabilities [rows, n], float64.
+    """Tokens that may follow, per row: ``ids`` [rows, n] and their ``weights`` [rows, n].
 
-    ``ids`` is ``None`` if the columns are the vocabulary. Columns are in descending order of
-    probability if ``ids`` is given.
+    Weights are proportional to the probabilities. ``ids`` is ``None`` if the columns are the
+    vocabulary.
     """
 
     ids: np.ndarray | None
-    probabilities: np.ndarray
+    weights: np.ndarray
 
     def choose(self, uniform: np.ndarray) -> np.ndarray:
         """One token per row for numbers [rows] that are uniform in [0, 1): inverse transform."""
-        sums = np.cumsum(self.probabilities, axis=-1)
-        target = uniform * sums[:, -1]
-        column = np.array([np.searchsorted(row, u, side="right")
-                           for row, u in zip(sums, target, strict=True)])
-        # Rounding may give a product equal to the last sum.
-        column = np.minimum(column, _last_positive(self.probabilities))
+        column = np.array([_draw(row, u) for row, u in zip(self.weights, uniform, strict=True)])
         return column if self.ids is None else self.ids[np.arange(len(column)), column]
 
     def dense(self, vocab_size: int) -> np.ndarray:
-        """The probabilities of all tokens, [rows, vocab_size]."""
+        """The probabilities of all tokens, float64 [rows, vocab_size]."""
+        found = self.weights.astype(np.float64)
+        found /= found.sum(axis=-1, keepdims=True)
         if self.ids is None:
-            return self.probabilities
+            return found
         full = np.zeros((len(self.ids), vocab_size))
-        np.put_along_axis(full, self.ids, self.probabilities, axis=-1)
+        np.put_along_axis(full, self.ids, found, axis=-1)
         return full
 
 
-def _last_positive(probabilities: np.ndarray) -> np.ndarray:
-    return probabilities.shape[-1] - 1 - np.argmax(probabilities[:, ::-1] > 0, axis=-1)
+def _draw(weights: np.ndarray, uniform: float) -> int:
+    """An index of ``weights`` [n], in proportion to them.
+
+    A long vector is first searched in blocks, whose sums cost less than all prefix sums.
+    """
+    if len(weights) <= 2 * BLOCK:
+        return _search(np.cumsum(weights, dtype=np.float64), uniform)[0]
+    sums = np.add.reduceat(weights, np.arange(0, len(weights), BLOCK))
+    block, rest = _search(np.cumsum(sums, dtype=np.float64), uniform)
+    inside = np.cumsum(weights[block * BLOCK:(block + 1) * BLOCK], dtype=np.float64)
+    return block * BLOCK + _search(inside, rest)[0]
+
+
+def _search(sums: np.ndarray, uniform: float) -> tuple[int, float]:
+    """The interval of prefix sums that holds ``uniform`` of the total, and its position in it."""
+    target = uniform * sums[-1]
+    index = int(np.searchsorted(sums, target, side="right"))
+    if index == len(sums):  # the product was rounded up to the total
+        index = int(np.searchsorted(sums, sums[-1], side="left"))
+    low = sums[index - 1] if index else 0.0
+    return index, float((target - low) / (sums[index] - low))
 
 
 def candidates(logits: np.ndarray, sampling: Sampling) -> Candidates:
     """The distribution of the next token for logits [rows, vocab] after all filters."""
-    scores = logits.astype(np.float64) / (sampling.temperature or 1.0)
-    scores -= scores.max(axis=-1, keepdims=True)
-    k = min(sampling.top_k or scores.shape[-1], scores.shape[-1])
+    scale = np.float32(1 / (sampling.temperature or 1.0))
+    vocab_size = logits.shape[-1]
     if sampling.top_k is None and sampling.top_p == 1.0:
-        return Candidates(None, _min_p(_softmax(scores), sampling.min_p))
+        return Candidates(None, _min_p(_powers(logits * scale), sampling.min_p))
     if sampling.top_k is not None:
-        kept, totals = _largest(scores, k), None
+        kept = _largest(logits, min(sampling.top_k, vocab_size))
+        weights = _powers(np.take_along_axis(logits, kept, axis=-1).astype(np.float64) * scale)
+        totals = weights.sum(axis=-1, keepdims=True)
     else:
-        totals = np.exp(scores).sum(axis=-1, keepdims=True)
-        kept = _nucleus(scores, totals, sampling.top_p)
-    order = np.take_along_axis(scores, kept, axis=-1)
-    powers = np.exp(order)
-    probabilities = powers / (powers.sum(axis=-1, keepdims=True) if totals is None else totals)
-    if sampling.top_p < 1.0:
-        # A token is kept if the likelier ones have less than top_p together.
-        before = np.cumsum(probabilities, axis=-1) - probabilities
-        probabilities = np.where(before < sampling.top_p, probabilities, 0.0)
-    probabilities /= probabilities.sum(axis=-1, keepdims=True)
-    return Candidates(kept, _min_p(probabilities, sampling.min_p))
+        powers = _powers(logits * scale)
+        totals = powers.sum(axis=-1, keepdims=True, dtype=np.float64)
+        kept, weights = _nucleus(logits, powers, totals, sampling.top_p)
+    # A token is kept if the likelier ones have less than top_p together.
+    before = np.cumsum(weights, axis=-1) - weights
+    weights = np.where(before < sampling.top_p * totals, weights, 0.0)
+    return Candidates(kept, _min_p(weights, sampling.min_p))
 
 
-def _softmax(scores: np.ndarray) -> np.ndarray:
-    powers = np.exp(scores)
-    return powers / powers.sum(axis=-1, keepdims=True)
+def _powers(scores: np.ndarray) -> np.ndarray:
+    """The exponentials of scores [rows, n], of which the largest becomes 1."""
+    shifted = scores - scores.max(axis=-1, keepdims=True)
+    return np.exp(shifted, out=shifted)
 
 
-def _min_p(probabilities: np.ndarray, least: float) -> np.ndarray:
+def _min_p(weights: np.ndarray, least: float) -> np.ndarray:
     if least == 0.0:
-        return probabilities
-    top = probabilities.max(axis=-1, keepdims=True)
-    kept = np.where(probabilities >= least * top, probabilities, 0.0)
-    return kept / kept.sum(axis=-1, keepdims=True)
+        return weights
+    return np.where(weights >= least * weights.max(axis=-1, keepdims=True), weights, 0.0)
 
 
-def _largest(scores: np.ndarray, k: int) -> np.ndarray:
-    """The columns of the ``k`` largest scores of each row, in descending order of score."""
-    if k < scores.shape[-1]:
-        found = np.sort(np.argpartition(scores, -k, axis=-1)[:, -k:], axis=-1)
+def _largest(values: np.ndarray, k: int) -> np.ndarray:
+    """The columns of the ``k`` largest values of each row, in descending order of value."""
+    if k < values.shape[-1]:
+        found = np.sort(np.argpartition(values, -k, axis=-1)[:, -k:], axis=-1)
     else:
-        found = np.broadcast_to(np.arange(k), scores.shape)
-    values = np.take_along_axis(scores, found, axis=-1)
-    return np.take_along_axis(found, np.argsort(-values, axis=-1, kind="stable"), axis=-1)
+        found = np.broadcast_to(np.arange(k), values.shape)
+    chosen = np.take_along_axis(values, found, axis=-1)
+    return np.take_along_axis(found, np.argsort(-chosen, axis=-1, kind="stable"), axis=-1)
 
 
-def _nucleus(scores: np.ndarray, totals: np.ndarray, top_p: float) -> np.ndarray:
-    """Columns, in descending order, that hold ``top_p`` of the probability in every row."""
-    few = _largest(scores, min(FEW, scores.shape[-1]))
-    reached = np.exp(np.take_along_axis(scores, few, axis=-1)).sum(axis=-1, keepdims=True) / totals
-    return few if np.all(reached >= top_p) else _largest(scores, scores.shape[-1])
+def _nucleus(logits: np.ndarray, powers: np.ndarray, totals: np.ndarray, top_p: float
+             ) -> tuple[np.ndarray, np.ndarray]:
+    """Columns and weights, in descending order, that hold ``top_p`` of the total in every row."""
+    for count in (min(FEW, powers.shape[-1]), powers.shape[-1]):
+        kept = _largest(logits, count)
+        weights = np.take_along_axis(powers, kept, axis=-1).astype(np.float64)
+        if np.all(weights.sum(axis=-1, keepdims=True) >= top_p * totals):
+            break
+    return kept, weights
 
 
 def choose_tokens(
