@@ -11,12 +11,13 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem, const
 from weft.ir.op import OpPattern, case, define_op, get_op
-from weft.ir.shape import Dim
+from weft.ir.shape import Dim, KnownDim
 from weft.ir.traits import CONTINUOUS
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
-from weft.op.gradients import attrs_of, tensor_type
+from weft.op.gradients import attrs_of, known_dim, tensor_type
 from weft.op.relations import attrs_as, expect_dim, expect_number, expect_same_dtype
+from weft.support.errors import PassError
 from weft.topi import einsum as topi
 
 
@@ -107,12 +108,12 @@ class _Operand:
 
     names: str
     value: Expr
-    sizes: tuple[int, ...]
+    sizes: tuple[KnownDim, ...]
 
 
 def _without_broadcast(names: str, value: Expr, type_: TensorType) -> _Operand:
     """The operand without the axes of ``...`` that have size 1."""
-    shape = type_.concrete_shape
+    shape = tuple(known_dim(d, value) for d in type_.shape)
     ones = tuple(a for a, n in enumerate(names) if topi.is_broadcast(n) and shape[a] == 1)
     kept = [a for a in range(len(names)) if a not in ones]
     squeezed = get_op("squeeze")(value, axis=ones) if ones else value
@@ -133,6 +134,9 @@ def _operand_gradient(operand: _Operand, others: Sequence[_Operand]) -> Expr:
             wanted += name
             continue
         fresh = topi.fresh_letter("".join([wanted, *(names for names, _ in terms)]))
+        if not isinstance(size, int):
+            raise PassError("the gradient of a repeated letter needs a fixed size",
+                            where=operand.value.span, got=size)
         identity = get_op("cast_like")(const(np.eye(size)), operand.value)
         terms.append((name + fresh, identity))
         wanted += fresh

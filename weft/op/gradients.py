@@ -6,12 +6,16 @@ returns one gradient for each argument, as an expression of that argument's type
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
+
+import numpy as np
 
 from weft import op
 from weft.ir.attrs import Attrs
+from weft.ir.dtype import DType
 from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, const
-from weft.ir.shape import AnyDim, Dim, KnownDim, at_least, dim_min
+from weft.ir.shape import AnyDim, Dim, KnownDim, at_least, dim_product
 from weft.ir.trampoline import Routine, run
 from weft.ir.types import TensorType, TupleType, Type, is_static
 from weft.ir.typing.infer import infer_expr
@@ -127,6 +131,49 @@ def known_dim(dim: Dim, call: Expr) -> KnownDim:
     return dim
 
 
+def size_value(size: KnownDim, dtype: DType) -> Expr:
+    """A size as a scalar of ``dtype``: a constant, or computed from symbols."""
+    if isinstance(size, int):
+        return const(size, dtype)
+    one = op.arange(start=size, stop=size + 1, dtype=dtype)
+    return infer_expr(op.squeeze(one, axis=0), trust=True)
+
+
+def divided_by_size(x: Expr, size: KnownDim, like: Expr) -> Expr:
+    """``x / size``, in the dtype of ``like``; ``x`` itself for a size of 0."""
+    if isinstance(size, int):
+        return op.multiply(x, scalar(1.0 / (size or 1), like))
+    return op.divide(x, size_value(size, tensor_type(like).dtype))
+
+
+def clamped(positions: Expr, size: KnownDim, dtype: DType) -> Expr:
+    """``positions`` of ``dtype``, limited to an axis of ``size``."""
+    if isinstance(size, int):
+        return op.clip(positions, a_min=0, a_max=max(size - 1, 0))
+    last = op.subtract(size_value(size, dtype), const(1, dtype))
+    return op.maximum(op.minimum(positions, last), const(0, dtype))
+
+
+def numbered(shape: Sequence[KnownDim], start: int = 0) -> Expr:
+    """The int64 numbers from ``start`` on, in row-major order of ``shape``."""
+    total = dim_product(tuple(shape))
+    if isinstance(total, int):
+        sizes = [d for d in shape if isinstance(d, int)]
+        if len(sizes) == len(shape):
+            return Constant(np.arange(start, start + total).reshape(sizes))
+    line = op.arange(start=start, stop=total + start, dtype="int64")
+    return infer_expr(op.reshape(line, newshape=tuple(shape), allowzero=True), trust=True)
+
+
+def fixed_sizes(dims: Sequence[Dim], call: Expr) -> tuple[int, ...]:
+    """Sizes that shape the gradient program; raises ``PassError`` for symbolic ones."""
+    fixed = tuple(d for d in dims if isinstance(d, int))
+    if len(fixed) < len(dims):
+        raise PassError("the gradient needs fixed sizes of these axes", where=call.span,
+                        got=f"({', '.join(map(str, dims))})", help="give them numbers")
+    return fixed
+
+
 def static_shape(expr: Expr, call: Call) -> tuple[int, ...]:
     """The shape of ``expr``; raises ``PassError`` if it is dynamic."""
     type_ = tensor_type(expr)
@@ -153,11 +200,8 @@ def spread_along(
         pads = tuple((0, stride - 1 if i == axis + 1 else 0) for i in range(ndim + 1))
         shape[axis] = count * stride
         x = op.reshape(op.nn.pad(wide, zero, pad_width=pads), newshape=tuple(shape), allowzero=True)
-        # Without the padding after the last element, which may lie beyond the end.
-        kept = (count - 1) * stride + 1 if isinstance(count, int) else \
-            dim_min(count * stride, size - first)
-        x = cut_to(x, axis, kept)
-        shape[axis] = kept
+        x = cut_to(x, axis, (count - 1) * stride + 1)
+        shape[axis] = (count - 1) * stride + 1
     after = size - first - shape[axis]
     if not at_least(after, 0):
         x = cut_to(x, axis, shape[axis] + after)

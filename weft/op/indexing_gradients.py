@@ -7,7 +7,8 @@ import numpy as np
 from weft import op
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.op import GradientRule
-from weft.op.gradients import scalar, static_shape, tensor_type, typed_zeros
+from weft.ir.shape import dim_product
+from weft.op.gradients import known_shape, numbered, scalar, tensor_type, typed_zeros
 
 
 def gather_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
@@ -18,9 +19,9 @@ def gather_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     have a zero gradient.
     """
     x, *others = call.args
-    shape = static_shape(x, call)
-    total = int(np.prod(shape, dtype=np.int64))
-    positions = Constant(np.arange(total).reshape(shape))
+    shape = known_shape(x, call)
+    total = dim_product(shape)
+    positions = numbered(shape)
     origin = op.reshape(call.op(positions, *others, **dict(call.attrs.items())), newshape=(-1,))
     flat = op.reshape(dy, newshape=(-1,))
     if total == 0 or 0 in tensor_type(call).shape:
@@ -39,15 +40,15 @@ def write_gradient(values_at: int) -> GradientRule:
 
     def rule(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
         x, values = call.args[0], call.args[values_at]
-        shape, whole = static_shape(values, call), static_shape(x, call)
-        count = int(np.prod(shape, dtype=np.int64))
+        shape, whole = known_shape(values, call), known_shape(x, call)
+        count = dim_product(shape)
         gradients = [typed_zeros(a) for a in call.args]
         if count == 0 or 0 in whole:
             gradients[0] = dy
             return gradients
         args = list(call.args)
         args[0] = op.zeros(shape=whole, dtype="int64")
-        args[values_at] = Constant(np.arange(1, count + 1).reshape(shape))
+        args[values_at] = numbered(shape, start=1)
         owner = call.op(*args, **dict(call.attrs.items()))
         is_kept = op.equal(owner, Constant(np.asarray(0)))
         gradients[0] = op.where(is_kept, dy, scalar(0, dy))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,11 +14,21 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
+from weft.ir.shape import dim_product
 from weft.ir.traits import CONTINUOUS, SENSITIVE, ZERO_GRADIENT, MixedPrecision, OpTraits
 from weft.ir.types import TensorType, Type, is_static
 from weft.ir.typing.relation import Relation, RelationContext
 from weft.ir.typing.relations import reduce_along
-from weft.op.gradients import attrs_of, scalar, tensor_type, typed_zeros
+from weft.op.gradients import (
+    attrs_of,
+    divided_by_size,
+    known_dim,
+    known_shape,
+    scalar,
+    size_value,
+    tensor_type,
+    typed_zeros,
+)
 from weft.op.layout_inference import (
     InputLayout,
     LayoutResult,
@@ -37,7 +46,6 @@ from weft.op.relations import (
     expect_same_dtype,
     tensors_known,
 )
-from weft.support.errors import PassError
 from weft.topi import reduce as topi_reduce
 
 
@@ -179,15 +187,9 @@ def _sum_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 @mean.gradient
 def _mean_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     x, attrs = call.args[0], attrs_of(call, ReduceAttrs)
-    shape = tensor_type(x).shape
-    count = 1
-    for axis in reduced_axes(attrs, len(shape)):
-        size = shape[axis]
-        if not isinstance(size, int):
-            raise PassError("the gradient of a mean needs the number of elements", where=call.span,
-                            got=tensor_type(x), help="fix the size of the reduced axes")
-        count *= size
-    return [_spread(op.multiply(_with_axes(call, dy), scalar(1.0 / (count or 1), dy)), x)]
+    shape = known_shape(x, call)
+    count = dim_product(tuple(shape[axis] for axis in reduced_axes(attrs, len(shape))))
+    return [_spread(divided_by_size(_with_axes(call, dy), known_dim(count, call), dy), x)]
 
 
 @max.gradient
@@ -276,8 +278,11 @@ def _variance_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     axes = reduced_axes(attrs, tensor_type(x).ndim)
     for axis in () if attrs.keepdims else axes:
         dy = get_op("expand_dims")(dy, axis=axis)
-    count = math.prod(tensor_type(x).concrete_shape[a] for a in axes) - attrs.unbiased
-    slope = (x - mean_value) * scalar(2.0 / count, x) * dy
+    shape = known_shape(x, call)
+    count = known_dim(dim_product(tuple(shape[a] for a in axes)) - attrs.unbiased, call)
+    factor = scalar(2.0 / count, x) if isinstance(count, int) else \
+        op.divide(scalar(2.0, x), size_value(count, tensor_type(x).dtype))
+    slope = (x - mean_value) * factor * dy
     return [slope, -sum(slope, axis=axes, keepdims=True)]
 
 

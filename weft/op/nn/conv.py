@@ -16,7 +16,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType
 from weft.ir.op import Case, Op, OpPattern, define_op
-from weft.ir.shape import Dim, Shape, dim_add, dim_floordiv
+from weft.ir.shape import Dim, Shape, dim_add, dim_floordiv, may_be_multiple
 from weft.ir.traits import CONVOLUTION, MixedPrecision
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
@@ -152,7 +152,7 @@ def _check_channels(ctx: RelationContext, attrs: ConvAttrs, data: Shape, kernel:
     data_layout, kernel_layout = Layout.parse(attrs.data_layout), Layout.parse(attrs.kernel_layout)
     for axis, size, what in ((kernel_layout.index_of("O"), kernel[0], "output"),
                              (data_layout.index_of("C"), data[1], "input")):
-        if isinstance(size, int) and size % attrs.groups:
+        if not may_be_multiple(size, attrs.groups):
             ctx.fail(f"the {what} channels do not split into groups", arg=int(what == "output"),
                      axis=axis, expected=f"a number divisible by groups = {attrs.groups}",
                      got=size)

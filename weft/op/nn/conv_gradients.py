@@ -8,7 +8,7 @@ from weft import op
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Op
 from weft.ir.typing.infer import infer_expr
-from weft.op.gradients import scalar, spread_along, static_shape, to_order
+from weft.op.gradients import fixed_sizes, known_shape, scalar, spread_along, static_shape, to_order
 from weft.support.errors import PassError
 from weft.topi.layout import Layout
 from weft.topi.nn.conv import full_padding, side_padding
@@ -35,7 +35,7 @@ def _convolution_of(axes: int) -> Op:
 
 def data_gradient(x: Expr, w: Expr, dy: Expr, attrs: Any, call: Call) -> Expr:
     """``dy``, its elements ``strides`` apart, convolved with the kernel flipped along its taps."""
-    sizes, taps, steps = (static_shape(t, call)[2:] for t in (x, w, dy))
+    sizes, taps, steps = (fixed_sizes(known_shape(t, call)[2:], call) for t in (x, w, dy))
     axes = tuple(range(2, 2 + len(sizes)))
     wide = dy
     sides = side_padding(attrs.padding, len(sizes))
@@ -66,9 +66,10 @@ def _swapped(w: Expr, groups: int, call: Call) -> Expr:
 
 def _from(x: Expr, axis: int, first: int, size: int, call: Call) -> Expr:
     """``size`` elements along ``axis`` from ``first`` on, zeros beyond the end of ``x``."""
-    shape = static_shape(x, call)
-    if shape[axis] < first + size:
-        missing = first + size - shape[axis]
+    shape = known_shape(x, call)
+    (length,) = fixed_sizes(shape[axis:axis + 1], call)
+    if length < first + size:
+        missing = first + size - length
         pads = tuple((0, missing if i == axis else 0) for i in range(len(shape)))
         x = op.nn.pad(x, scalar(0.0, x), pad_width=pads)
     cut = op.strided_slice(x, begin=(first,), end=(first + size,), axes=(axis,))
@@ -82,7 +83,7 @@ def weight_gradient(x: Expr, w: Expr, dy: Expr, attrs: Any, call: Call) -> Expr:
     """
     taps, groups = static_shape(w, call)[2:], attrs.groups
     axes = tuple(range(2, 2 + len(taps)))
-    count, channels, *sizes = static_shape(x, call)
+    count, channels, *sizes = known_shape(x, call)
     split = op.reshape(x, newshape=(count, groups, channels // groups, *sizes),
                        allowzero=True)
     swapped = op.transpose(split, axes=(2, 1, 0, *(a + 1 for a in axes)))

@@ -12,12 +12,12 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import Dim
+from weft.ir.shape import Dim, dim_product
 from weft.ir.traits import CONTINUOUS, MATMUL
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
-from weft.op.gradients import align_to_axis, attrs_of, static_shape, tensor_type
+from weft.op.gradients import align_to_axis, attrs_of, known_shape, tensor_type
 from weft.op.layout_inference import along_axis
 from weft.op.nn.matmul import accumulate_in
 from weft.op.relations import (
@@ -145,10 +145,8 @@ def _as_matrix(x: Expr, call: Call) -> Expr:
     type_ = tensor_type(x)
     if type_.ndim == 2:
         return x
-    *lead, last = static_shape(x, call)
-    count = 1
-    for size in lead:
-        count *= size
+    *lead, last = known_shape(x, call)
+    count = dim_product(tuple(lead))
     return op.reshape(x, newshape=(count, last), allowzero=True)
 
 

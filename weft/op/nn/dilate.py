@@ -12,13 +12,14 @@ from weft import te
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op, get_op
-from weft.ir.shape import dim_add, dim_mul
+from weft.ir.shape import dim_add, dim_mul, may_be_at_least
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of, tensor_type
 from weft.op.nn.conv import positive
 from weft.op.nn.pad import join_mirrored
-from weft.op.relations import attrs_as
+from weft.op.relations import attrs_as, range_help
+from weft.op.transform.slice import TO_THE_END
 from weft.topi.nn import space as topi_space
 
 
@@ -67,8 +68,9 @@ def _dilate_reference(
 @dilate.gradient
 def _dilate_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     strides = attrs_of(call, DilateAttrs).strides
-    sizes = tensor_type(call).concrete_shape
-    return [get_op("strided_slice")(dy, begin=(0,) * len(sizes), end=sizes, strides=strides)]
+    # The last element may be missing from an empty tensor, so symbolic sizes are not bounds.
+    ends = tuple(d if isinstance(d, int) else TO_THE_END for d in tensor_type(call).shape)
+    return [get_op("strided_slice")(dy, begin=(0,) * len(ends), end=ends, strides=strides)]
 
 
 dilate.spec(_dilate_reference, case((3, 4), strides=(2, 3)), case((2, 3, 2), strides=(1, 1, 4),
@@ -98,9 +100,10 @@ def _mirror_relation(ctx: RelationContext) -> bool:
                                                        strict=True)):
         most = max(before, after)
         needed = most + (attrs.mode == "REFLECT") if most else 0
-        if isinstance(size, int) and size < needed:
+        if needed and not may_be_at_least(size, needed):
             ctx.fail(f"too few elements for mode {attrs.mode}", arg=0, axis=axis,
-                     expected=f"a size of {needed} or more", got=size)
+                     expected=f"a size of {needed} or more", got=size,
+                     help=range_help(size, needed))
         shape[axis] = dim_add(size, before + after)
     ctx.output(TensorType(tuple(shape), source.dtype))
     return True

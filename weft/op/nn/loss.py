@@ -13,7 +13,7 @@ from weft.ir.expr import Call, Expr, const
 from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
-from weft.op.gradients import scalar, tensor_type
+from weft.op.gradients import divided_by_size, known_shape, scalar, tensor_type
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -67,19 +67,23 @@ def _mean_product(logs: np.ndarray, targets: np.ndarray, dtype: Any) -> np.ndarr
 @cross_entropy.gradient
 def _cross_entropy_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     predictions, targets = call.args
-    share = dy * scalar(-1.0 / max(_batch(call), 1), dy)
+    share = _share(call, dy)
     return [share * targets / predictions, share * get_op("log")(predictions)]
 
 
 @cross_entropy_with_logits.gradient
 def _with_logits_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     predictions, targets = call.args
-    share = dy * scalar(-1.0 / max(_batch(call), 1), dy)
+    share = _share(call, dy)
     return [share * targets, share * predictions]
 
 
-def _batch(call: Call) -> int:
-    return tensor_type(call.args[0]).concrete_shape[0]
+def _share(call: Call, dy: Expr) -> Expr:
+    """Minus the gradient of the mean for one element of the batch."""
+    batch = known_shape(call.args[0], call)[0]
+    if isinstance(batch, int):
+        return dy * scalar(-1.0 / max(batch, 1), dy)
+    return divided_by_size(-dy, batch, dy)
 
 
 cross_entropy.spec(

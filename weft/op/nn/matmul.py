@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +12,9 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op, get_op
-from weft.ir.shape import Dim, Shape
+from weft.ir.shape import Dim, Shape, dim_product
 from weft.ir.traits import MATMUL
-from weft.ir.types import TensorType, is_static
+from weft.ir.types import TensorType, has_any
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_dims
 from weft.op.gradients import attrs_of, sum_to, tensor_type
@@ -170,14 +169,14 @@ matmul.spec(_matmul_reference, case((3, 5), (5, 4)), case((5, 3), (5, 4), transp
 def _as_dense_or_batch_matmul(call: Call) -> Expr | None:
     """A matmul with vectors or stacks as ``nn.dense`` or ``nn.batch_matmul``.
 
-    ``None`` for two matrices, and for symbolic dimensions.
+    ``None`` for two matrices, and for unknown dimensions.
     """
     a_type, b_type = map(tensor_type, call.args)
-    if a_type.ndim == b_type.ndim == _MATRIX or not is_static(a_type) or not is_static(b_type):
+    if a_type.ndim == b_type.ndim == _MATRIX or has_any((*a_type.shape, *b_type.shape)):
         return None
     attrs = attrs_of(call, MatmulAttrs)
     left, right = call.args
-    a, b = a_type.concrete_shape, b_type.concrete_shape
+    a, b = a_type.shape, b_type.shape
     if len(a) == 1:
         left, a = get_op("expand_dims")(left, axis=0, num_newaxis=1), (1, *a)
     if len(b) == 1:
@@ -194,10 +193,9 @@ def _as_dense_or_batch_matmul(call: Call) -> Expr | None:
 matmul.expansion(_as_dense_or_batch_matmul)
 
 
-def _of_stacks(left: Expr, right: Expr, a: tuple[int, ...], b: tuple[int, ...],
-               attrs: MatmulAttrs) -> Expr:
+def _of_stacks(left: Expr, right: Expr, a: Shape, b: Shape, attrs: MatmulAttrs) -> Expr:
     """A matmul of rank 2 or more by ``nn.batch_matmul``; ``a`` and ``b`` are the shapes."""
-    batch = np.broadcast_shapes(a[:-2], b[:-2])
+    batch = _broadcast(a[:-2], b[:-2])
     rows, columns = a[-1 if attrs.transpose_a else -2], b[-2 if attrs.transpose_b else -1]
     result = get_op("nn.batch_matmul")(
         _stacked(left, a, batch), _stacked(right, b, batch), transpose_a=attrs.transpose_a,
@@ -205,16 +203,23 @@ def _of_stacks(left: Expr, right: Expr, a: tuple[int, ...], b: tuple[int, ...],
     return _reshaped(result, (*batch, rows, columns))
 
 
-def _stacked(x: Expr, shape: tuple[int, ...], batch: tuple[int, ...]) -> Expr:
+def _broadcast(a: Shape, b: Shape) -> Shape:
+    """The shape that two shapes, which the type relation has checked, broadcast to."""
+    rank = max(len(a), len(b))
+    padded = [(1,) * (rank - len(s)) + s for s in (a, b)]
+    return tuple(y if x == 1 else x for x, y in zip(*padded, strict=True))
+
+
+def _stacked(x: Expr, shape: Shape, batch: Shape) -> Expr:
     """``x`` with one leading axis, of size 1 for a single matrix, which broadcasts."""
-    if math.prod(shape[:-2]) == 1:
+    if dim_product(shape[:-2]) == 1:
         return _reshaped(x, (1, *shape[-2:]))
     if shape[:-2] != batch:
         x = get_op("broadcast_to")(x, shape=(*batch, *shape[-2:]))
-    return _reshaped(x, (math.prod(batch), *shape[-2:]))
+    return _reshaped(x, (dim_product(batch), *shape[-2:]))
 
 
-def _reshaped(x: Expr, shape: tuple[int, ...]) -> Expr:
+def _reshaped(x: Expr, shape: Shape) -> Expr:
     return get_op("reshape")(x, newshape=shape, allowzero=True)
 
 

@@ -62,7 +62,7 @@ def _padded(
     needed: Dim = 0
     if mode != "constant" and widest != 0:
         needed = 1 if mode == "edge" else dim_add(widest, 1)
-    if not may_be_at_least(size, needed):
+    if needed != 0 and not may_be_at_least(size, needed):
         ctx.fail(f"too few elements for pad_mode {mode!r}", arg=0, axis=axis,
                  expected=f"a size of {needed} or more", got=size, help=range_help(size, needed))
     return dim_add(size, dim_add(before, after))

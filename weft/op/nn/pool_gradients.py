@@ -16,7 +16,15 @@ import numpy as np
 from weft import op
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.typing.infer import infer_expr
-from weft.op.gradients import cut_to, scalar, spread_along, static_shape, tensor_type, to_order
+from weft.op.gradients import (
+    cut_to,
+    fixed_sizes,
+    known_shape,
+    scalar,
+    spread_along,
+    tensor_type,
+    to_order,
+)
 from weft.support.errors import PassError
 from weft.topi.nn.conv import side_padding
 
@@ -37,9 +45,10 @@ class _Windows:
                             help="differentiate before layouts are chosen")
         self.axes = tuple(range(2, 2 + len(self.spatial)))
         self.data = to_order(call.args[0], attrs.layout, self.channels_first)
-        self.shape = static_shape(self.data, call)
-        result = static_shape(call, call)
-        self.counts = tuple(result[attrs.layout.index(a)] for a in self.spatial)
+        shape = known_shape(self.data, call)
+        self.sizes = fixed_sizes(shape[2:], call)
+        result = known_shape(call, call)
+        self.counts = fixed_sizes([result[attrs.layout.index(a)] for a in self.spatial], call)
         self.sides = side_padding(attrs.padding, len(self.spatial))
         self.first = tuple(before for before, _ in self.sides)
         # With ``ceil_mode``, the last window may end behind the padding.
@@ -51,7 +60,7 @@ class _Windows:
         ]
         self.padded = tuple(
             max(n, size + before)
-            for n, size, before in zip(needed, self.shape[2:], self.first, strict=True)
+            for n, size, before in zip(needed, self.sizes, self.first, strict=True)
         )
 
     def taps(self) -> Iterator[_Tap]:
@@ -60,7 +69,7 @@ class _Windows:
         return itertools.product(*along)
 
     def pad(self, x: Expr, fill: Constant) -> Expr:
-        after = (p - f - s for p, f, s in zip(self.padded, self.first, self.shape[2:], strict=True))
+        after = (p - f - s for p, f, s in zip(self.padded, self.first, self.sizes, strict=True))
         pads = ((0, 0), (0, 0), *zip(self.first, after, strict=True))
         return infer_expr(op.nn.pad(x, fill, pad_width=tuple(pads)), trust=True)
 
@@ -82,7 +91,7 @@ class _Windows:
         """The padded data without its padding, in the layout of the call."""
         for i, axis in enumerate(self.axes):
             x = op.strided_slice(x, begin=(self.first[i],), end=(self.padded[i],), axes=(axis,))
-            x = cut_to(x, axis, self.shape[axis])
+            x = cut_to(x, axis, self.sizes[i])
         return to_order(infer_expr(x, trust=True), self.channels_first, self.attrs.layout)
 
 
@@ -127,7 +136,7 @@ def _tap_counts(windows: _Windows) -> np.ndarray:
     attrs = windows.attrs
     along = []
     for i, (before, after) in enumerate(windows.sides):
-        size = windows.shape[i + 2]
+        size = windows.sizes[i]
         low, high = (0, before + size + after) if attrs.count_include_pad else (before,
                                                                                before + size)
         starts = np.arange(windows.counts[i]) * attrs.strides[i]

@@ -13,12 +13,12 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import dim_add, dim_floordiv, dim_mul
+from weft.ir.shape import dim_add, dim_floordiv, dim_mul, may_be_multiple
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of
 from weft.op.nn.conv import positive
-from weft.op.relations import attrs_as, expect_min_rank
+from weft.op.relations import attrs_as, expect_min_rank, multiples_help
 from weft.topi.nn import space as topi_space
 
 Pairs = Sequence[tuple[int, int]]
@@ -68,9 +68,10 @@ def _to_batch_relation(ctx: RelationContext) -> bool:
     for i, (block, (before, after)) in enumerate(zip(attrs.block_shape, attrs.paddings,
                                                      strict=True)):
         padded = dim_add(shape[1 + i], before + after)
-        if isinstance(padded, int) and padded % block:
+        if not may_be_multiple(padded, block):
             ctx.fail("the padded size is not divisible into blocks", arg=0, axis=1 + i,
-                     expected=f"a size divisible by {block}", got=padded)
+                     expected=f"a size divisible by {block}", got=padded,
+                     help=multiples_help(padded, block))
         shape[1 + i] = dim_floordiv(padded, block)
     ctx.output(TensorType(tuple(shape), source.dtype))
     return True

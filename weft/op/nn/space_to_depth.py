@@ -11,11 +11,11 @@ from weft import te
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op, get_op
-from weft.ir.shape import dim_floordiv, dim_mul
+from weft.ir.shape import dim_floordiv, dim_mul, may_be_multiple
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
-from weft.op.gradients import tensor_type
-from weft.op.relations import attrs_as, expect_rank, layout_attr
+from weft.op.gradients import known_shape
+from weft.op.relations import attrs_as, expect_rank, layout_attr, multiples_help
 from weft.topi.layout import Layout, transform_array
 from weft.topi.nn import space as topi_space
 from weft.topi.nn.conv import data_axes
@@ -53,9 +53,10 @@ def _to_depth_relation(ctx: RelationContext) -> bool:
     for letter in "HW":
         axis = layout.index_of(letter)
         size = shape[axis]
-        if isinstance(size, int) and size % block:
+        if not may_be_multiple(size, block):
             ctx.fail("the image is not divisible into blocks", arg=0, axis=axis,
-                     expected=f"a size divisible by {block}", got=size)
+                     expected=f"a size divisible by {block}", got=size,
+                     help=multiples_help(size, block))
         shape[axis] = dim_floordiv(size, block)
     axis = layout.index_of("C")
     shape[axis] = dim_mul(shape[axis], block * block)
@@ -71,9 +72,10 @@ def _to_space_relation(ctx: RelationContext) -> bool:
     shape = list(source.shape)
     axis = layout.index_of("C")
     channels = shape[axis]
-    if isinstance(channels, int) and channels % (block * block):
+    if not may_be_multiple(channels, block * block):
         ctx.fail("the channels are not divisible into blocks", arg=0, axis=axis,
-                 expected=f"a number divisible by {block * block}", got=channels)
+                 expected=f"a number divisible by {block * block}", got=channels,
+                 help=multiples_help(channels, block * block))
     shape[axis] = dim_floordiv(channels, block * block)
     for letter in "HW":
         axis = layout.index_of(letter)
@@ -135,7 +137,7 @@ def _to_space_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     if attrs.mode == "DCR":
         return [back]
     layout, block = Layout.parse(attrs.layout), attrs.block_size
-    shape = tensor_type(call.args[0]).concrete_shape
+    shape = known_shape(call.args[0], call)
     axis = layout.index_of("C")
     left = shape[axis] // (block * block)
     split = (*shape[:axis], block * block, left, *shape[axis + 1:])

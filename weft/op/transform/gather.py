@@ -14,7 +14,7 @@ from weft.ir.shape import may_be_at_least
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
-from weft.op.gradients import attrs_of, tensor_type, typed_zeros
+from weft.op.gradients import attrs_of, clamped, known_shape, tensor_type, typed_zeros
 from weft.op.indexing_gradients import gather_gradient
 from weft.op.relations import attrs_as, expect_dim, expect_int, tensors_known
 from weft.topi import gather as topi
@@ -74,9 +74,8 @@ gather.spec(
 def _gather_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     attrs = attrs_of(call, GatherAttrs)
     x, indices = call.args
-    last = tensor_type(x).concrete_shape[attrs.axis] - 1
     # ``gather`` clamps its indices, while ``scatter_elements`` ignores those out of range.
-    positions = op.clip(indices, a_min=0, a_max=max(last, 0))
+    positions = clamped(indices, known_shape(x, call)[attrs.axis], tensor_type(indices).dtype)
     return [op.scatter_elements(typed_zeros(x), positions, dy, axis=attrs.axis, reduction="add"),
             typed_zeros(indices)]
 

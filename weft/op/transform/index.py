@@ -10,10 +10,19 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.op import OpPattern, case, define_op
+from weft.ir.shape import dim_product
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
-from weft.op.gradients import attrs_of, static_shape, tensor_type, typed_zeros
+from weft.op.gradients import (
+    attrs_of,
+    known_dim,
+    known_shape,
+    numbered,
+    size_value,
+    tensor_type,
+    typed_zeros,
+)
 from weft.op.relations import attrs_as, expect_int, tensors_known
 from weft.topi import indexing
 
@@ -72,21 +81,21 @@ def _take_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     """A matrix multiplication with the one-hot matrix of the indices adds the rows up."""
     attrs = attrs_of(call, TakeAttrs)
     x, indices = call.args
-    shape, taken = static_shape(x, call), static_shape(indices, call)
+    shape, taken = known_shape(x, call), known_shape(indices, call)
     axis = 0 if attrs.axis is None else attrs.axis % len(shape)
-    flat = shape if attrs.axis is not None else (int(np.prod(shape)),)
-    size, count = flat[axis], int(np.prod(taken))
+    flat = shape if attrs.axis is not None else (known_dim(dim_product(shape), call),)
+    size, count = flat[axis], dim_product(taken)
     itype = tensor_type(indices).dtype
-    last = Constant(np.asarray(size - 1, itype.numpy))
+    last = size_value(known_dim(size - 1, call), itype)
     zero = Constant(np.asarray(0, itype.numpy))
     rows = op.reshape(indices, newshape=(1, count), allowzero=True)
     if attrs.mode == "wrap":
-        rows = op.floor_mod(rows, Constant(np.asarray(size, itype.numpy)))
+        rows = op.floor_mod(rows, size_value(size, itype))
     else:
         rows = op.minimum(op.maximum(rows, zero), last)
-    numbers = Constant(np.arange(size, dtype=itype.numpy).reshape(size, 1))
+    numbers = op.cast(numbered((size, 1)), dtype=itype)
     chosen = op.cast(op.equal(numbers, rows), dtype=tensor_type(x).dtype)
-    before, after = int(np.prod(flat[:axis])), int(np.prod(flat[axis + 1 :]))
+    before, after = dim_product(flat[:axis]), dim_product(flat[axis + 1 :])
     stack = op.reshape(dy, newshape=(before, count, after), allowzero=True)
     moved = op.reshape(op.transpose(stack, axes=(1, 0, 2)), newshape=(count, before * after),
                        allowzero=True)

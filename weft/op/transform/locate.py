@@ -12,14 +12,14 @@ import numpy as np
 from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType, int64
-from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem
+from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import Shape, may_be_at_least
+from weft.ir.shape import Shape, dim_product, may_be_at_least
 from weft.ir.traits import ZERO_GRADIENT
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_shapes
-from weft.op.gradients import tensor_type
+from weft.op.gradients import known_dim, numbered, tensor_type
 from weft.op.indexing_gradients import write_gradient
 from weft.op.relations import (
     attrs_as,
@@ -87,13 +87,13 @@ def _adv_index_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     type_ = call.args[0].checked_type
     fields = [t for t in (type_.fields if isinstance(type_, TupleType) else ())
               if isinstance(t, TensorType)]
-    shape = fields[0].concrete_shape
-    total = int(np.prod(shape, dtype=np.int64))
+    shape = tuple(known_dim(d, call) for d in fields[0].shape)
+    total = dim_product(shape)
     parts = [TupleGetItem(call.args[0], n) for n in range(len(fields))]
     rest = [op.zeros_like(p) for p in parts[1:]]
-    if total == 0 or 0 in tensor_type(call).concrete_shape:
+    if total == 0 or 0 in tensor_type(call).shape:
         return [Tuple((op.zeros_like(parts[0]), *rest))]
-    positions = Constant(np.arange(total).reshape(shape))
+    positions = numbered(shape)
     origin = op.reshape(op.adv_index((positions, *parts[1:])), newshape=(-1,))
     clear = op.zeros(shape=(total,), dtype=fields[0].dtype)
     added = op.scatter_elements(clear, origin, op.reshape(dy, newshape=(-1,)), reduction="add")

@@ -9,13 +9,22 @@ import numpy as np
 
 from weft import te
 from weft.ir.attrs import Attrs, attr
+from weft.ir.dtype import int64
 from weft.ir.expr import Call, Constant, Expr
-from weft.ir.op import Case, Op, OpPattern, case, define_op
+from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
 from weft.op.broadcast import add, equal, greater, less, logical_or, subtract, where
 from weft.op.elementwise import exp, log
-from weft.op.gradients import attrs_of, scalar, tensor_type
+from weft.op.gradients import (
+    attrs_of,
+    known_dim,
+    known_shape,
+    numbered,
+    scalar,
+    size_value,
+    tensor_type,
+)
 from weft.op.inverse_math import isnan
 from weft.op.relations import attrs_as, expect_float, expect_number
 from weft.op.transform.like import zeros_like
@@ -87,14 +96,14 @@ logcumsumexp = _running("logcumsumexp", "logaddexp", np.logaddexp.accumulate,
 def _extreme_gradient(call: Call, y: Expr, dy: Expr) -> Sequence[Expr]:
     """Each result's gradient goes to the element that it equals, the last of equal ones."""
     (x,), attrs = call.args, attrs_of(call, RunningAttrs)
-    shape = tensor_type(x).concrete_shape
+    shape = known_shape(x, call)
     axis = attrs.axis % len(shape)
-    steps = np.arange(shape[axis], dtype=np.int64)
-    ranks = Constant((steps[::-1] if attrs.reverse else steps).copy()
-                     .reshape(-1, *(1,) * (len(shape) - axis - 1)))
+    steps = numbered((shape[axis], *(1,) * (len(shape) - axis - 1)))
+    ranks = get_op("reverse")(steps, axis=0) if attrs.reverse else steps
     # From the first NaN on, the results are NaN, which equal nothing: they come from the last NaN.
     is_here = logical_or(equal(x, y), isnan(x)) if tensor_type(x).dtype.is_float else equal(x, y)
-    nowhere, last = (Constant(np.asarray(n, np.int64)) for n in (-1, shape[axis] - 1))
+    nowhere = Constant(np.asarray(-1, np.int64))
+    last = size_value(known_dim(shape[axis] - 1, call), int64)
     rank = cummax(where(is_here, ranks, nowhere), axis=axis, reverse=attrs.reverse)
     position = subtract(last, rank) if attrs.reverse else rank
     return [scatter_elements(zeros_like(x), position, dy, axis=axis, reduction="add")]

@@ -10,13 +10,22 @@ import numpy as np
 
 from weft import op, te
 from weft.ir.attrs import Attrs, attr, one_of
+from weft.ir.dtype import int64
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import may_be_at_least
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
-from weft.op.gradients import attrs_of, scalar, static_shape, tensor_type, typed_zeros
+from weft.op.gradients import (
+    attrs_of,
+    clamped,
+    known_shape,
+    numbered,
+    scalar,
+    tensor_type,
+    typed_zeros,
+)
 from weft.op.indexing_gradients import write_gradient
 from weft.op.relations import attrs_as, expect_dim, expect_int, expect_same_dtype, tensors_known
 from weft.op.transform.gather import index_length
@@ -103,22 +112,22 @@ def _scatter_elements_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     attrs = attrs_of(call, ScatterElementsAttrs)
     x, indices, updates = call.args
     axis = attrs.axis % tensor_type(x).ndim
-    size = tensor_type(x).concrete_shape[axis]
-    shape = static_shape(updates, call)
+    size = known_shape(x, call)[axis]
+    shape = known_shape(updates, call)
     if attrs.reduction not in ("update", "add"):
         raise PassError(f"unsupported gradient of scatter_elements by {attrs.reduction!r}",
                         where=call.span, expected="update or add")
     if 0 in shape or size == 0:
         return [dy, typed_zeros(indices), typed_zeros(updates)]
-    positions = op.clip(op.cast(indices, dtype="int64"), a_min=0, a_max=size - 1)
+    positions = clamped(op.cast(indices, dtype="int64"), size, int64)
     # Updates at indices out of range are ignored, and so get no gradient.
     stays = op.equal(positions, op.cast(indices, dtype="int64"))
     arriving = op.gather(dy, positions, axis=axis)
     kept = dy
     if attrs.reduction == "update":
         # Scattering the numbers of the updates tells which of them is the last at each element.
-        numbers = Constant(np.arange(int(np.prod(shape))).reshape(shape))
-        unwritten = op.full(Constant(np.asarray(-1)), shape=static_shape(x, call))
+        numbers = numbered(shape)
+        unwritten = op.full(Constant(np.asarray(-1)), shape=known_shape(x, call))
         last = op.gather(op.scatter_elements(unwritten, indices, numbers, axis=axis), positions,
                          axis=axis)
         stays = op.logical_and(stays, op.equal(last, numbers))

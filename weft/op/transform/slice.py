@@ -18,6 +18,7 @@ from weft.ir.types import TensorType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axes
 from weft.op.gradients import attrs_of, known_shape, spread_along
+from weft.op.indexing_gradients import gather_gradient
 from weft.op.layout_inference import (
     InputLayout,
     LayoutResult,
@@ -259,7 +260,10 @@ def _strided_slice_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     """Write elements back between zeros, axis by axis; reverse backward slices first."""
     attrs = attrs_of(call, StridedSliceAttrs)
     shape, result = known_shape(call.args[0], call), known_shape(call, call)
-    for cut in axis_slices(attrs, len(shape)):
+    cuts = axis_slices(attrs, len(shape))
+    if any(abs(cut.stride) > 1 and not isinstance(shape[cut.axis], int) for cut in cuts):
+        return gather_gradient(call, _y, dy)
+    for cut in cuts:
         axis, size, count = cut.axis, shape[cut.axis], result[cut.axis]
         first = _first(size, cut, count)
         if cut.stride < 0 and isinstance(count, int) and count:

@@ -19,7 +19,7 @@ from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import ANY, KnownDim, dim_add
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
-from weft.op.gradients import tensor_type, typed_zeros
+from weft.op.gradients import known_shape, numbered, tensor_type, typed_zeros
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -94,10 +94,9 @@ sparse_to_dense.spec(
 def _sparse_to_dense_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     """Each value gets the gradient where it was written, the default that of all other elements."""
     indices, values, default = call.args
-    shape = tensor_type(call).concrete_shape
-    count = tensor_type(values).concrete_shape[0]
+    shape, (count,) = known_shape(call, call), known_shape(values, call)
     # Numbers from 1, because 0 stands for the default value.
-    numbers = Constant(np.arange(1, count + 1))
+    numbers = numbered((count,), start=1)
     owner = op.sparse_to_dense(indices, numbers, Constant(np.asarray(0)), output_shape=shape)
     flat = op.reshape(owner, newshape=(-1,))
     shares = op.scatter_elements(op.zeros(shape=(count + 1,), dtype=tensor_type(values).dtype),

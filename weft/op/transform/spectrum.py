@@ -13,7 +13,14 @@ from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import Dim, dim_add, dim_floordiv, dim_sub
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
-from weft.op.gradients import attrs_of, scalar, tensor_type
+from weft.op.gradients import (
+    attrs_of,
+    divided_by_size,
+    known_shape,
+    scalar,
+    size_value,
+    tensor_type,
+)
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -70,10 +77,12 @@ dft.spec(_dft_reference, case((2, 8), (2, 8)), case((7,), (7,), inverse=True), c
 def _dft_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     """The adjoint of the transform: the opposite transform, rescaled."""
     inverse = attrs_of(call, DFTAttrs).inverse
-    size = tensor_type(call.args[0]).concrete_shape[-1]
+    size = known_shape(call.args[0], call)[-1]
     real, imaginary = TupleGetItem(dy, 0), TupleGetItem(dy, 1)
     back = dft(real, imaginary, inverse=not inverse)
-    scale = scalar(1.0 / size if inverse else float(size), call.args[0])
+    dtype = tensor_type(call.args[0]).dtype
+    one = scalar(1.0, call.args[0])
+    scale = divided_by_size(one, size, one) if inverse else size_value(size, dtype)
     return [TupleGetItem(back, 0) * scale, TupleGetItem(back, 1) * scale]
 
 

@@ -10,11 +10,11 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op, get_op
-from weft.ir.shape import dim_floordiv, dim_mul
+from weft.ir.shape import dim_floordiv, dim_mul, may_be_multiple
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
-from weft.op.gradients import attrs_of, tensor_type
-from weft.op.relations import attrs_as, expect_rank
+from weft.op.gradients import attrs_of, known_shape
+from weft.op.relations import attrs_as, expect_rank, multiples_help
 from weft.topi.transform import reshape, transpose
 
 
@@ -32,9 +32,10 @@ def _relation(ctx: RelationContext) -> bool:
     n, c, h, w = data.shape
     for axis, by in ((1, stride * stride), (2, stride), (3, stride)):
         size = data.shape[axis]
-        if isinstance(size, int) and size % by:
+        if not may_be_multiple(size, by):
             ctx.fail("the size is not divisible into blocks", arg=0, axis=axis,
-                     expected=f"a size divisible by {by}", got=size)
+                     expected=f"a size divisible by {by}", got=size,
+                     help=multiples_help(size, by))
     ctx.output(TensorType((n, dim_mul(c, stride * stride), dim_floordiv(h, stride),
                            dim_floordiv(w, stride)), data.dtype))
     return True
@@ -66,7 +67,7 @@ def _reference(data: np.ndarray, stride: int = 1) -> np.ndarray:
 @yolo_reorg.gradient
 def _gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     s = attrs_of(call, YoloReorgAttrs).stride
-    shape = n, c, h, w = tensor_type(call.args[0]).concrete_shape
+    shape = n, c, h, w = known_shape(call.args[0], call)
     transposed = get_op("reshape")(dy, newshape=(n, s, s, c // (s * s), h, w), allowzero=True)
     blocks = get_op("transpose")(transposed, axes=(0, 3, 4, 1, 5, 2))
     return [get_op("reshape")(blocks, newshape=shape, allowzero=True)]

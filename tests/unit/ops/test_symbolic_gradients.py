@@ -1,0 +1,99 @@
+"""Gradients of calls with symbolic sizes have the values of those for fixed sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.unit.ops.harness import flatten, make_call, output_types, parameters_of
+from tests.unit.ops.symbolic_cases import symbolic_case
+from weft import op
+from weft.ir.expr import Call, Expr, Function, Tuple, Var, var
+from weft.ir.module import IRModule
+from weft.ir.op import OPS
+from weft.ir.shape import substitute_dim
+from weft.ir.substitution import substitute_symbols
+from weft.ir.types import TupleType
+from weft.ir.typing.infer import infer_expr, infer_type
+from weft.support.errors import PassError
+from weft.transform.analysis.reference import evaluate
+
+# Operators whose gradients need fixed sizes of some axes.
+FIXED = {"einsum", *(f"nn.{kind}{axes}d" for kind in ("conv", "avg_pool", "max_pool")
+                     for axes in (1, 2, 3))}
+# Dynamic operators become static ones before differentiation, if their operands are known.
+NAMES = sorted(name for name in OPS if OPS.get(name).gradient_rule is not None
+               and not name.startswith("dyn."))
+
+
+def _gradient_program(call: Call) -> tuple[IRModule, list[Var]]:
+    """A program from the arguments and the gradient of the result to those of the arguments."""
+    results = [Var(f"dy{n}", t) for n, t in enumerate(output_types(call.checked_type))]
+    dy: Expr = Tuple(tuple(results)) if isinstance(call.checked_type, TupleType) else results[0]
+    gradients = call.op.gradient_rule(call, call, dy)  # type: ignore[attr-defined]
+    function = Function((*parameters_of(call), *results), Tuple(tuple(gradients)))
+    return infer_type(IRModule.from_expr(function)), results
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_at_symbolic_sizes(name: str) -> None:
+    operator, refused = OPS.get(name), []
+    for one in operator.cases:
+        symbolic = symbolic_case(operator, one)
+        fixed = make_call(operator, one, symbolic.arrays)
+        types = output_types(fixed.checked_type)
+        if not symbolic.sizes or not all(t.dtype.is_float for t in types):
+            continue
+        try:
+            expected, _ = _gradient_program(fixed)
+        except PassError:
+            continue  # some attributes have no gradient
+        try:
+            program, _ = _gradient_program(symbolic.call)
+        except PassError as error:
+            refused.append(str(error))
+            continue
+        rng = np.random.default_rng(0)
+        arriving = [rng.uniform(-1, 1, t.concrete_shape).astype(t.dtype.numpy) for t in types]
+        inputs: list[Any] = [*flatten(symbolic.arrays), *arriving]
+        for found, wanted in zip(_leaves(evaluate(program, inputs)),
+                                 _leaves(evaluate(expected, inputs)), strict=True):
+            assert found.dtype == wanted.dtype
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    assert not refused or name in FIXED, "\n".join(refused)
+
+
+@pytest.mark.parametrize(("call", "shapes"), [
+    (lambda x, w: op.nn.conv2d(x, w, padding=(1, 1), strides=(2, 2)),
+     [("n", 4, 6, 6), (3, 4, 3, 3)]),
+    (lambda x: op.nn.max_pool2d(x, pool_size=(2, 2), strides=(2, 2)), [("n", 2, 5, 6)]),
+    (lambda x: op.nn.avg_pool2d(x, pool_size=(3, 3), padding=(1, 1)), [("n", 2, 5, 6)]),
+    (op.nn.batch_matmul, [("n", "m", 4), ("n", "k", 4)]),
+    (op.nn.dense, [("n", "m", 4), (3, 4)]),
+], ids=["conv2d", "max_pool2d", "avg_pool2d", "batch_matmul", "dense"])
+def test_gradients_at_symbolic_batches(call: Any, shapes: list[tuple[Any, ...]]) -> None:
+    """A symbolic batch, also of size 0 and 1, where other sizes are fixed."""
+    params = tuple(var(f"x{n}", shape) for n, shape in enumerate(shapes))
+    body = infer_expr(call(*params))
+    program, _ = _gradient_program(body)
+    for batch in (0, 1, 3):
+        sizes = {"n": batch, "m": 2, "k": 5}
+        rng = np.random.default_rng(batch)
+        inputs = [rng.uniform(-1, 1, [sizes.get(d, d) for d in shape]).astype(np.float32)
+                  for shape in (*shapes, _dims(body.checked_type, sizes))]
+        fixed, _ = _gradient_program(substitute_symbols(Function(params, body), sizes).body)
+        for found, wanted in zip(_leaves(evaluate(program, inputs)),
+                                 _leaves(evaluate(fixed, inputs)), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def _dims(type_: Any, sizes: dict[str, int]) -> list[Any]:
+    return [substitute_dim(d, sizes) for d in type_.shape]
+
+
+def _leaves(value: Any) -> list[np.ndarray]:
+    if isinstance(value, tuple):
+        return [leaf for part in value for leaf in _leaves(part)]
+    return [np.asarray(value)]
