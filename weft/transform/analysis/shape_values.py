@@ -28,7 +28,7 @@ from weft.ir.shape import (
     dim_sub,
     dims_equal,
 )
-from weft.ir.types import TensorType
+from weft.ir.types import TensorType, is_static
 from weft.support.errors import WeftError
 from weft.transform.analysis.graph import known_type, op_name
 
@@ -100,7 +100,8 @@ def _sizes(call: Call, name: str) -> Value | None:
     if not isinstance(source, TensorType):
         return None
     if name == "ndarray_size":
-        return _array(dim_product(source.shape))
+        # A fixed number is left to constant folding.
+        return None if is_static(source) else _array(dim_product(source.shape))
     sizes = np.empty(source.ndim, object)
     sizes[:] = source.shape
     return sizes
