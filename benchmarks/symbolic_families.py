@@ -177,6 +177,37 @@ RESAMPLING = (
                    main("x: ({b}, 16, {h}, {h})", "image.resize2d(%x, size=[64, 64])"), IMAGES),
 )
 
+# Rows of a dense layer with a weight (K, N) in panels of ``nr`` columns, as the general decision of
+# a CPU with AVX-512 packs it: the kernels for one size read the same panels.
+ROWS = (1, 2, 4, 7, 16, 33, 64, 100, 128, 197, 256, 500, 512, 1000)
+
+
+def dense(k: int, n: int, nr: int = 48) -> SymbolicKernel:
+    """A dense layer with any number of rows, for BERT, GPT-2 and Llama."""
+    weight = f'weight_layout="NK{nr}n", units={n}'
+    return SymbolicKernel("gemm", f"dense {k} to {n}",
+                          main(f"x: ({{m}}, {k}); w: ({-(-n // nr)}, {k}, {nr})",
+                               f"nn.dense(%x, %w, {weight})"), over("m", ROWS))
+
+
+GEMM = (
+    dense(768, 768), dense(768, 3072), dense(3072, 768), dense(2048, 5632), dense(768, 50257),
+    SymbolicKernel("gemm", "queries by keys, 12 heads of 64",
+                   main("q: (12, {m}, 64); k: (12, {m}, 64)", "nn.batch_matmul(%q, %k)"),
+                   over("m", LENGTHS)),
+    SymbolicKernel("gemm", "one query by keys, 12 heads of 64",
+                   main("q: (12, 1, 64); k: (12, {m}, 64)", "nn.batch_matmul(%q, %k)"),
+                   over("m", LENGTHS)),
+    SymbolicKernel("gemm", "scores by values, 12 heads of 64",
+                   main("s: (12, {m}, {m}); v: (12, {m}, 64)",
+                        "nn.batch_matmul(%s, %v, transpose_b=False)"), over("m", LENGTHS)),
+    SymbolicKernel("gemm", "step of an LSTM, 256 to 1024",
+                   main("h: ({m}, 256); w: (256, 1024)", "nn.matmul(%h, %w)"), over("m", ROWS)),
+    SymbolicKernel("gemm", "gradient of a weight",
+                   main("x: ({m}, 768); dy: ({m}, 768)", "nn.matmul(%x, %dy, transpose_a=True)"),
+                   over("m", LENGTHS)),
+)
+
 KERNELS: tuple[SymbolicKernel, ...] = (
-    *ELEMENTWISE, *MOVEMENT, *REDUCTIONS, *COLUMNS, *POOLS, *RESAMPLING,
+    *ELEMENTWISE, *MOVEMENT, *REDUCTIONS, *COLUMNS, *POOLS, *RESAMPLING, *GEMM,
 )

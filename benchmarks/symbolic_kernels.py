@@ -1,8 +1,9 @@
 """``python -m benchmarks.symbolic_kernels``: kernels for all sizes against kernels for one size.
 
-Each program of ``benchmarks.symbolic_families`` is compiled once with symbols, and once for each of
-its points. At every point the results are compared, then both run in turn on one thread; minima
-count. A loop in machine code makes the calls, so that kernels of a few nanoseconds are timed too.
+Each program of ``benchmarks.symbolic_families`` is compiled once with symbols, for the ranges of
+sizes that deserve a kernel of their own, and once for each of its points. At every point the
+results are compared, then both run in turn on one thread; minima count. A loop in machine code
+makes the calls, so that kernels of a few nanoseconds are timed too.
 """
 
 from __future__ import annotations
@@ -31,12 +32,15 @@ from weft.compiler.pipeline import run_pipeline
 from weft.ir import IRModule, infer_type, parse
 from weft.ir.dynamic import result_types
 from weft.ir.expr import Function
-from weft.ir.symbol import size_of_dim
+from weft.ir.shape import SymDim
+from weft.ir.substitution import substitute_symbols
+from weft.ir.symbol import name_of, size_of_dim, symbol_text
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.visitor import post_order
 from weft.runtime.arena import AlignedBlock
 from weft.runtime.sizes import evaluate
 from weft.strategy import LoweredKernel, lower_function
+from weft.strategy.variants import SymbolRange, ranges_that_pay
 from weft.support.errors import WeftError
 from weft.target import CpuTarget
 
@@ -77,14 +81,27 @@ def _tensors(type_: Type | None) -> list[TensorType]:
 def compiled(text: str, options: CompileOptions) -> list[Compiled]:
     """The primitive functions of a program, as machine code."""
     module = run_pipeline(infer_type(parse(text)), options)
-    made = []
-    for function in _primitives(module):
-        kernel = lower_function(function, options.target)
-        backend = backend_of(options.target)
-        code = backend.build_kernel(kernel.func, options.target)
-        objects = [code, *backend.support_objects(options.target)]
-        made.append(Compiled(function, kernel, JitLibrary(objects)))
-    return made
+    return [built(function, options) for function in _primitives(module)]
+
+
+def built(function: Function, options: CompileOptions) -> Compiled:
+    """A primitive function as machine code."""
+    kernel = lower_function(function, options.target)
+    backend = backend_of(options.target)
+    code = backend.build_kernel(kernel.func, options.target)
+    objects = [code, *backend.support_objects(options.target)]
+    return Compiled(function, kernel, JitLibrary(objects))
+
+
+def variants(general: Compiled, options: CompileOptions) -> list[tuple[SymbolRange, Compiled]]:
+    """The kernels for the ranges that pay, in the order in which a program tests them."""
+    found = []
+    for symbol, sizes in ranges_that_pay(general.function, options.target):
+        name = name_of(symbol)
+        part = sizes.low if sizes.low == sizes.high else SymDim.symbol(symbol_text(name, sizes))
+        function = substitute_symbols(general.function, {name: part})
+        found.append(((symbol, sizes), built(function, options)))
+    return found
 
 
 def _primitives(module: IRModule) -> Iterator[Function]:
@@ -195,11 +212,14 @@ def measure(kernel: SymbolicKernel, general: Compiled, fixed: Compiled, point: M
 def results_of(kernel: SymbolicKernel, rounds: int, options: CompileOptions) -> list[Result]:
     """One result per point at which the fixed program has the same kernels as the general one."""
     [general] = compiled(kernel.symbolic(), options)
+    special = variants(general, options)
     found = []
     for point in kernel.points:
         fixed = compiled(kernel.fixed(point), options)
         if len(fixed) == 1:  # a copy of one element, for instance, needs no kernel
-            found.append(measure(kernel, general, fixed[0], point, rounds))
+            chosen = next((own for (symbol, sizes), own in special
+                           if point[name_of(symbol)] in sizes), general)
+            found.append(measure(kernel, chosen, fixed[0], point, rounds))
     return found
 
 

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 import weft
 from weft import op
 from weft.ir import Function, IRModule, infer_type, var
-from weft.support.errors import PassError, TypeInferenceError
+from weft.ir.expr import const
+from weft.ir.shape import SymDim
+from weft.support.errors import TypeInferenceError
 from weft.transform.analysis.reference import evaluate
 
 SIZES = st.sampled_from([0, 1, 2, 3])
@@ -123,18 +125,34 @@ def test_shapes_that_numpy_rejects(a: tuple, b: tuple, flags: dict, words: str) 
 
 
 def test_dynamic_shapes() -> None:
-    """A symbolic batch is specialised to each size; types keep its name."""
+    """One program runs every batch, and so does its gradient; types keep the name."""
     mod = weft.parse("""
         def @main(%x: Tensor[(n, 2, 3), float32], %y: Tensor[(n, 3, 4), float32]) {
           nn.matmul(%x, %y)
         }""")
     assert "Tensor[(n, 2, 4), float32]" in str(infer_type(mod)["main"].checked_type)
-    model, rng = weft.compile(mod), np.random.default_rng(0)
+    model, gradient, rng = weft.compile(mod), weft.grad(mod), np.random.default_rng(0)
     for count in (1, 3, 0):
         x, y = whole(rng, (count, 2, 3)), whole(rng, (count, 3, 4))
         np.testing.assert_array_equal(model(x, y), x @ y)
-    with pytest.raises(PassError, match="fixed sizes"):
-        weft.grad(mod)
+        _, (dx, dy) = evaluate(gradient, [x, y])
+        ones = np.ones((count, 2, 4), np.float32)
+        np.testing.assert_array_equal(dx, ones @ y.swapaxes(1, 2))
+        np.testing.assert_array_equal(dy, x.swapaxes(1, 2) @ ones)
+
+
+def test_one_program_multiplies_stacks_of_every_size() -> None:
+    """A matmul of rank 4 and one with a weight, with symbolic batch and length."""
+    rng = np.random.default_rng(0)
+    weight = whole(rng, (6, 8))
+    batch, length = SymDim.symbol("batch"), SymDim.symbol("length")
+    x = var("x", (batch, 3, length, 6), "float32")
+    y = op.nn.matmul(x, const(weight))
+    model = weft.compile(Function((x,), op.nn.matmul(y, y, transpose_b=True)))
+    for size in ((1, 1), (2, 5), (3, 40), (0, 2), (2, 0)):
+        data = whole(rng, (size[0], 3, size[1], 6))
+        product = data @ weight
+        np.testing.assert_array_equal(model(data), product @ product.swapaxes(-1, -2))
 
 
 def test_stacks_run_by_the_gemm_of_batch_matmul() -> None:

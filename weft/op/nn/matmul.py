@@ -200,7 +200,7 @@ def _of_stacks(left: Expr, right: Expr, a: Shape, b: Shape, attrs: MatmulAttrs) 
     result = get_op("nn.batch_matmul")(
         _stacked(left, a, batch), _stacked(right, b, batch), transpose_a=attrs.transpose_a,
         transpose_b=attrs.transpose_b, out_dtype=attrs.out_dtype)
-    return _reshaped(result, (*batch, rows, columns))
+    return result if len(batch) == 1 else _reshaped(result, (*batch, rows, columns))
 
 
 def _broadcast(a: Shape, b: Shape) -> Shape:
@@ -216,6 +216,8 @@ def _stacked(x: Expr, shape: Shape, batch: Shape) -> Expr:
         return _reshaped(x, (1, *shape[-2:]))
     if shape[:-2] != batch:
         x = get_op("broadcast_to")(x, shape=(*batch, *shape[-2:]))
+    if len(batch) == 1:
+        return x
     return _reshaped(x, (dim_product(batch), *shape[-2:]))
 
 

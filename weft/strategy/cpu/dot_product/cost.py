@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from dataclasses import dataclass
 
 from weft.op.nn.dense import WeightPanels
 from weft.strategy.cpu.common.register_tile import (
-    MAX_ROWS,
-    MAX_VECTORS,
     RegisterTile,
     choose_tile,
     cover_cycles,
-    fastest_first,
     fits_registers,
-    has_short_tail,
-    tiles_that_fit,
 )
 from weft.strategy.cpu.dot_product.instruction import DotInstruction
+from weft.strategy.cpu.gemm.blocking import rank_symbolic_tiles
 from weft.strategy.cpu.gemm.cost import GemmShape
 from weft.strategy.cpu.machine_model import machine_model
 from weft.target import CpuTarget
@@ -52,7 +48,7 @@ def plan_run_time(dot: DotInstruction, shape: GemmShape, target: CpuTarget) -> D
         tile = choose_tile(m + 1, vectors, target)
         if tile.mr > m:
             return DotProductPlan(dot, tile, assumes=shape.assumptions)
-    return DotProductPlan(dot, _tile(shape, vectors, target), assumes=shape.assumptions)
+    return DotProductPlan(dot, _tile(dot, shape, vectors, target), assumes=shape.assumptions)
 
 
 def plan_prepacked(
@@ -71,25 +67,18 @@ def plan_prepacked(
             # A tile must divide the panel: its columns lie in one.
             if vectors % width == 0 and fits_registers(tile, target):
                 return DotProductPlan(dot, tile, panels)
-    tile = _tile(shape, -(-n // panels.nr) * vectors, target, vector_step=vectors)
+    tile = _tile(dot, shape, -(-n // panels.nr) * vectors, target, vector_step=vectors)
     return DotProductPlan(dot, RegisterTile(tile.mr, vectors), panels, shape.assumptions)
 
 
 def _tile(
-    shape: GemmShape, vectors: int, target: CpuTarget, *, vector_step: int = 1
+    dot: DotInstruction, shape: GemmShape, vectors: int, target: CpuTarget, *, vector_step: int = 1
 ) -> RegisterTile:
-    """The fastest tile; for a symbolic M by the cycles of several M, with a tail of little code."""
+    """The fastest tile; for a symbolic M as a GEMM of so many groups of K ranks them."""
     if not shape.samples:
         return choose_tile(shape.m, vectors, target, vector_step=vector_step)
-    model = machine_model(target)
-
-    def cycles(tile: RegisterTile) -> float:
-        return sum(math.log(cover_cycles(model, m, vectors, tile)) for m in shape.samples)
-
-    counts = range(vector_step, min(vectors, MAX_VECTORS) + 1, vector_step)
-    tiles = tiles_that_fit(min(max(shape.samples), MAX_ROWS), counts, target)
-    fitting = fastest_first(filter(has_short_tail, tiles), cycles)
-    return fitting[0] if fitting else RegisterTile(1, min(vectors, vector_step))
+    groups = dataclasses.replace(shape, n=vectors * dot.lanes, k=-(-shape.k // dot.k_group))
+    return rank_symbolic_tiles(groups, target, lanes=dot.lanes, step=vector_step)[0]
 
 
 def panels_for(n: int, dot: DotInstruction) -> WeightPanels:
