@@ -29,7 +29,7 @@ from weft.te.storage import padded_shape
 from weft.te.tensor import ComputeOp, ExternOp, IterVar, ScanOp, Tensor
 from weft.te.walk import input_tensors, loads_of
 from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, ProducerLoad, Var, const, int_value, maximum, minimum
+from weft.tir.expr import LT, PrimExpr, ProducerLoad, Var, const, int_value, maximum, minimum
 from weft.tir.simplify import Analyzer
 from weft.tir.size_text import bind_size
 from weft.tir.stmt import ForKind
@@ -143,10 +143,24 @@ class _Inference:
         # The loops come first: ``_loop_var`` simplifies the extents from which values are computed.
         loop_vars = {a: self._loop_var(a, extents) for a in stage.leaf_iter_vars}
         values = axis_values(stage.relations, loop_vars, extents)
+        self._bind_fused(stage, extents, values)
         buffers = tuple(self._buffer(stage, t, shape) for t in stage.tensors)
         body = self.bodies.get(stage, ())
         return StagePlan(stage, body, low, shape, buffers, extents, loop_vars, values,
                          is_part_of_scan=scan is not None)
+
+    def _bind_fused(
+        self, stage: StageState, extents: dict[IterVar, PrimExpr], values: dict[IterVar, PrimExpr]
+    ) -> None:
+        """Tell the analyzer that the axes of a fused loop stay below their symbolic extents.
+
+        It could prove ``f // 4 // s < n`` from ``f < n * s * 4`` only by rounding down twice.
+        """
+        for axis in (a for r in stage.relations if isinstance(r, Fuse) for a in (r.outer, r.inner)):
+            value, extent = values[axis], extents[axis]
+            loops = [e for e in post_order(value) if isinstance(e, Var) and e in self.loops]
+            if int_value(extent) is None and len(loops) == 1 and value is not loops[0]:
+                self.analyzer.bind_fact(loops[0], LT(value, extent))
 
     def _loop_var(self, leaf: IterVar, extents: dict[IterVar, PrimExpr]) -> PrimExpr:
         extent = extents[leaf] = self.analyzer.simplify(extents[leaf])

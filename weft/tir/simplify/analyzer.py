@@ -68,6 +68,12 @@ class Analyzer:
         if var.dtype is int64:
             self._set_range(var, self._facts.of_sum(self._exact(value)))
 
+    def bind_fact(self, var: Var, condition: x.Compare) -> None:
+        """State an inequality of index arithmetic that holds in the scope of ``var``."""
+        total = compare.as_nonnegative(
+            type(condition), self._exact(condition.a), self._exact(condition.b))
+        self._add_fact(var, total, 0)
+
     def _set_range(self, var: Var, found: iv.Interval) -> None:
         known = self._facts.ranges.get(var)
         if known != found:

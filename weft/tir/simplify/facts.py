@@ -305,7 +305,7 @@ def _floordiv(facts: Facts, e: x.FloorDiv) -> Interval:
     if divisor is not None and divisor > 0:
         return iv.floordiv(facts.interval(e.a), divisor)
     a, b = facts.interval(e.a), facts.interval(e.b)
-    if a[0] >= 0 and b[0] > 0:
+    if a[0] >= 0 and b[0] >= 0:  # a quotient by zero is zero
         return 0, a[1]
     size = max(abs(a[0]), abs(a[1]))
     return (-size, size) if iv.is_within((-size, size), iv.INT64) else iv.INT64

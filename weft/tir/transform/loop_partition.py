@@ -123,6 +123,7 @@ class _Partition(RewriterWithAnalyzer):
         super().__init__(func)
         self._selects: _Selects = {}
         self._done: set[tuple[Var, PrimExpr]] = set()  # guards already handled, by loop
+        self._sizes = {p for p in func.params if isinstance(p, Var)}
 
     def loop(self, node: s.For) -> Stmt:
         result = self._loop(node)
@@ -135,7 +136,7 @@ class _Partition(RewriterWithAnalyzer):
             return self.visit(substitute(node.body, {node.loop_var: node.min}))
         if node.extent is const(0):
             return s.SeqStmt(())
-        self.analyzer.bind(node.loop_var, node.min, node.extent)
+        self._bind(node)
         # A select that changes within a row of vectors: split the row at that element.
         split_row = self._split_row(node)
         if split_row is not None:
@@ -159,6 +160,21 @@ class _Partition(RewriterWithAnalyzer):
                 self._done.discard((node.loop_var, guard.predicate))
                 return result
         return node.replace(body=self.visit(node.body))
+
+    def _bind(self, node: s.For) -> None:
+        """Bind the loop variable, also below each operand of a minimum of symbolic sizes.
+
+        ``i < min(1, w // 7)`` then tells that ``7*i + 6 < w``.
+        """
+        self.analyzer.bind(node.loop_var, node.min, node.extent)
+        for end in _operands_of_min(node.extent):
+            if vars_of(end) & self._sizes:
+                first = node.loop_var - node.min
+                self.analyzer.bind_fact(node.loop_var, x.LT(first, end))
+                step = int_value(end.b) if isinstance(end, x.FloorDiv) else None
+                if isinstance(end, x.FloorDiv) and step is not None:
+                    last = first * step + (step - 1)
+                    self.analyzer.bind_fact(node.loop_var, x.LT(last, end.a))
 
     def _split_row(self, node: s.For) -> list[Stmt] | None:
         """The loops before and after the element where a select changes; ``None`` if none does."""
@@ -205,9 +221,8 @@ class _Partition(RewriterWithAnalyzer):
     def _halves(self, node: s.For, guard: _Guard, worst: Linear, cut: PrimExpr) -> Stmt:
         """The loop split at ``cut`` into two; the guard holds throughout in one of them."""
         self._done.add((node.loop_var, guard.predicate))
-        before = node.replace(extent=self.expr(cut - node.min))
-        after = node.replace(min=cut, extent=self.expr(node.min + node.extent - cut))
-        inside = _decided(node.body, guard, True)
+        before, after = self._split(node, cut)
+        inside = _decided(self._without_rows(node.body, guard), guard, True)
         outside = node.body if guard.inner else _decided(node.body, guard, False)
         if worst.terms[node.loop_var] > 0:
             inside, outside = outside, inside
@@ -220,6 +235,12 @@ class _Partition(RewriterWithAnalyzer):
         self._done.discard((node.loop_var, guard.predicate))
         return s.seq(loops)
 
+    def _split(self, node: s.For, cut: PrimExpr) -> tuple[s.For, s.For]:
+        """The iterations before ``cut`` and those from it on; both are empty if the loop is."""
+        self.analyzer.release(node.loop_var)
+        return (node.replace(extent=self.expr(cut - node.min)),
+                node.replace(min=cut, extent=self.expr(node.min + node.extent - cut)))
+
     def _mixed_half(self, node: s.For, guard: _Guard) -> Stmt:
         """The iterations in which the guard does not hold throughout.
 
@@ -227,16 +248,16 @@ class _Partition(RewriterWithAnalyzer):
         guard never holds.
         """
         if node.kind not in _STATIC:
-            self.analyzer.bind(node.loop_var, node.min, node.extent)
+            self._bind(node)
             exact = self._exact_tail(node, node.body, guard)
             if exact is not None:
                 return node.replace(body=exact)
         best = self._extreme_case(guard, largest=True)
         cut = None if best is None else self._cut(node, best)
         if best is None or cut is None or node.kind in _STATIC:
+            self.analyzer.release(node.loop_var)  # no fact about the range may simplify the range
             return self.visit(node)
-        before = node.replace(extent=self.expr(cut - node.min))
-        after = node.replace(min=cut, extent=self.expr(node.min + node.extent - cut))
+        before, after = self._split(node, cut)
         nowhere = _decided(node.body, guard, False)
         if best.terms[node.loop_var] > 0:
             before = before.replace(body=nowhere)
@@ -282,18 +303,32 @@ class _Partition(RewriterWithAnalyzer):
         if rows is None or extent is None or rows.is_const:
             return None
 
-        guards = [other for other in _guards(body, self._selects)
-                  if (found := self._rows(other)) is not None and found.plus(rows, -1).is_zero]
+        plain = _without_select_hints(body)
+        guards = list(self._guards_of_rows(plain, rows))
         predicates = {other.inner[0].loop_var: other.predicate for other in guards}
 
         def version(count: int) -> Stmt:
-            shortened = with_rows(body, predicates, count)
+            shortened = with_rows(plain, predicates, count)
             for other in guards:  # those that are not around the whole body of their loop
                 is_first = x.LT(other.inner[0].loop_var, const(count))
                 shortened = _replaced(shortened, other.predicate, is_first)
             return self._version(node, shortened)
 
         return tail_versions(rows, extent, self.analyzer, version)
+
+    def _without_rows(self, body: Stmt, guard: _Guard) -> Stmt:
+        """``body`` where a tile is full: if ``guard`` is that of an exact tail, with no such."""
+        rows = self._rows(guard)
+        for other in () if rows is None else list(self._guards_of_rows(body, rows)):
+            body = _decided(body, other, True)
+        return body
+
+    def _guards_of_rows(self, body: Stmt, rows: Linear) -> Iterator[_Guard]:
+        """The guards of exact tails that let through the same number of rows."""
+        for guard in _guards(body, self._selects):
+            found = self._rows(guard)
+            if found is not None and found.plus(rows, -1).is_zero:
+                yield guard
 
     def _rows(self, guard: _Guard) -> Linear | None:
         """How many rows of a tile the guard lets through, for the rows of an exact tail."""
@@ -366,7 +401,19 @@ class _Partition(RewriterWithAnalyzer):
         else:  # holds from ceil(-rest / c)
             cut = x.floordiv(rest.scaled(-1).to_expr() + (c - 1), const(c))
         inside = x.minimum(x.maximum(cut, node.min), node.min + node.extent)
-        return self.analyzer.simplify(inside)
+        # Without the facts that hold inside the loop: where it has no iterations, neither half has.
+        self.analyzer.release(var)
+        cut = self.analyzer.simplify(inside)
+        self.analyzer.bind(var, node.min, node.extent)
+        return cut
+
+
+def _operands_of_min(e: PrimExpr) -> Iterator[PrimExpr]:
+    if isinstance(e, x.Min):
+        yield from _operands_of_min(e.a)
+        yield from _operands_of_min(e.b)
+    else:
+        yield e
 
 
 def _decided(body: Stmt, guard: _Guard, holds: bool) -> Stmt:
@@ -377,6 +424,26 @@ def _decided(body: Stmt, guard: _Guard, holds: bool) -> Stmt:
 def _replaced(body: Stmt, predicate: PrimExpr, by: PrimExpr) -> Stmt:
     memo: dict[PrimExpr, PrimExpr] = {predicate: by}
     return transform_stmt(body, None, lambda e: transform_expr(e, lambda node: node, memo))
+
+
+def _without_hint(e: PrimExpr) -> PrimExpr:
+    return e.args[0] if type(e) is Call and e.name == "likely" else e
+
+
+def _without_select_hints(body: Stmt) -> Stmt:
+    """``body`` with plain conditions in ``if_then_else``.
+
+    A version of a tail is not split further, at the borders of an image: they would multiply.
+    """
+
+    def plain(e: PrimExpr) -> PrimExpr:
+        if type(e) is not Call or e.name != "if_then_else":
+            return e
+        condition = transform_expr(e.args[0], _without_hint, {})
+        return Call(e.dtype, e.name, (condition, *e.args[1:]))
+
+    memo: dict[PrimExpr, PrimExpr] = {}
+    return transform_stmt(body, None, lambda e: transform_expr(e, plain, memo))
 
 
 def _size(stmt: Stmt) -> int:

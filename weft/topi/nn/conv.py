@@ -7,15 +7,17 @@ split, and equal blocks of data and kernel index each other without division.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from weft import te
 from weft.ir.dtype import DType
 from weft.tir.expr import PrimExpr, all_of, const, int_value, maximum
 from weft.tir.simplify import simplify
 from weft.topi.layout import BlockedIndex, Layout, convert_shape
-from weft.topi.nn.pad import pad
+from weft.topi.nn.pad import Width, pad
 from weft.topi.nn.window import window_count, window_span
+
+W = TypeVar("W", int, Width)
 
 # The letters of the spatial axes by their number: depth, height, width.
 SPATIAL_AXES = {1: "W", 2: "HW", 3: "DHW"}
@@ -31,7 +33,7 @@ def kernel_axes(spatial: str) -> Layout:
     return Layout.parse("OI" + spatial)
 
 
-def full_padding(padding: Sequence[int], axes: int) -> tuple[int, ...]:
+def full_padding(padding: Sequence[W], axes: int) -> tuple[W, ...]:
     """The padding before each of ``axes`` axes, then the padding after each.
 
     ``padding`` is one number for all sides, one for each axis, or two for each axis as returned.
@@ -41,17 +43,17 @@ def full_padding(padding: Sequence[int], axes: int) -> tuple[int, ...]:
     return tuple(padding) * 2 if len(padding) == axes else tuple(padding)
 
 
-def side_padding(padding: Sequence[int], axes: int) -> tuple[tuple[int, int], ...]:
+def side_padding(padding: Sequence[W], axes: int) -> tuple[tuple[W, W], ...]:
     """``full_padding`` as (before, after) of each axis."""
     full = full_padding(padding, axes)
     return tuple(zip(full[:axes], full[axes:], strict=True))
 
 
 def pad_spatial(
-    x: te.Tensor, layout: Layout, spatial: str, padding: Sequence[int], value: PrimExpr
+    x: te.Tensor, layout: Layout, spatial: str, padding: Sequence[Width], value: PrimExpr
 ) -> te.Tensor:
     """``x`` padded along its spatial axes."""
-    widths = [(0, 0)] * layout.ndim
+    widths: list[tuple[Width, Width]] = [(0, 0)] * layout.ndim
     for letter, sides in zip(spatial, side_padding(padding, len(spatial)), strict=True):
         widths[layout.index_of(letter)] = sides
     return pad(x, widths, value, name="data_pad")

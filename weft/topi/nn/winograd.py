@@ -21,6 +21,7 @@ from fractions import Fraction
 from weft import te
 from weft.support.errors import LoweringError
 from weft.tir.expr import PrimExpr, const, int_value, select
+from weft.tir.simplify import simplify
 from weft.topi.layout import BlockedIndex, Layout, convert_shape
 from weft.topi.nn.conv import data_axes, full_padding, kernel_axes, pad_spatial
 from weft.topi.nn.window import window_count
@@ -118,19 +119,19 @@ def winograd_conv2d(
     The axes H and W of ``weight`` (axes O, I, H, W) count the ``tile + 2`` points of a dimension.
     Stages: ``data_pad``; ``winograd_input_pass`` and ``winograd_input``, the two passes of the
     input transform; ``winograd_gemm`` with ``reduce_axis`` (ic_outer, ic_inner);
-    ``winograd_output_pass``, the first pass of the output transform, and the result. Raises
-    ``LoweringError`` for images whose size is not fixed.
+    ``winograd_output_pass``, the first pass of the output transform, and the result.
     """
     matrix = transforms(tile).output
     _, channels, *_ = convert_shape(kernel_layout, OIHW, weight.shape)
     _, _, height, width = convert_shape(data_layout, NCHW, data.shape)
     top, left, bottom, right = full_padding(padding, 2)
-    rows = window_count(_fixed(height) + top + bottom, TAPS, 1)
-    columns = window_count(_fixed(width) + left + right, TAPS, 1)
+    rows = simplify(window_count(height + (top + bottom), TAPS, 1))
+    columns = simplify(window_count(width + (left + right), TAPS, 1))
+    tall, wide = (simplify((extent + (tile - 1)) // tile) for extent in (rows, columns))
     # The last tiles may reach beyond the image; the result leaves out what they compute there.
-    border = (top, left, bottom + -rows % tile, right + -columns % tile)
+    border = (top, left, *(_width(after + (tiles * tile - extent)) for after, tiles, extent
+                           in ((bottom, tall, rows), (right, wide, columns))))
     padded = pad_spatial(data, data_layout, "HW", border, const(0, data.dtype))
-    tall, wide = -(-rows // tile), -(-columns // tile)
     transformed = _input_transform(padded, data_layout, channels, tile, tall, wide)
     sums = _gemms(transformed, weight, kernel_layout, out_layout.factor_of("C"))
     half = _output_pass(sums, matrix)
@@ -149,7 +150,7 @@ def winograd_conv2d(
 
 
 def _input_transform(
-    padded: te.Tensor, layout: Layout, channels: PrimExpr, tile: int, tall: int, wide: int
+    padded: te.Tensor, layout: Layout, channels: PrimExpr, tile: int, tall: PrimExpr, wide: PrimExpr
 ) -> te.Tensor:
     """B^T d B: (N, tile rows, channel blocks, points, points, tile columns, block)."""
     matrix, points, block = transforms(tile).input, tile + TAPS - 1, layout.factor_of("C")
@@ -202,11 +203,10 @@ def _output_pass(sums: te.Tensor, matrix: Matrix) -> te.Tensor:
     )
 
 
-def _fixed(size: PrimExpr) -> int:
-    value = int_value(size)
-    if value is None:
-        raise LoweringError("a Winograd convolution needs images of fixed size", got=str(size))
-    return value
+def _width(zeros: PrimExpr) -> int | PrimExpr:
+    """Zeros to append, as a number if it is known."""
+    fixed = int_value(zeros)
+    return simplify(zeros) if fixed is None else fixed
 
 
 def _row_of(matrix: Matrix, row: PrimExpr, operand: Callable[[int], PrimExpr]) -> PrimExpr:

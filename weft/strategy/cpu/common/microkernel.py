@@ -12,6 +12,7 @@ from weft import te
 from weft.strategy.analysis import computes_below
 from weft.strategy.cpu.common.context import CpuContext
 from weft.tir.expr import int_value
+from weft.tir.transform.exact_tail import EXACT_TAIL
 
 
 def accumulators(
@@ -51,7 +52,18 @@ def tile_of_axis(
     if int_value(axis.extent) is not None:
         return [], axis
     outer, inner = stage.split(axis, factor=size)
+    stage.pragma(inner, EXACT_TAIL, 1)
     return [outer], inner
+
+
+def split_tiles(
+    stage: te.Stage, axis: te.IterVar, size: int
+) -> tuple[te.IterVar, te.IterVar]:
+    """The axis of the output as tiles of ``size``; the last one of a symbolic axis is exact."""
+    tiles, inner = stage.split(axis, factor=size)
+    if int_value(axis.extent) is None:
+        stage.pragma(inner, EXACT_TAIL, 1)
+    return tiles, inner
 
 
 def register_blocking(

@@ -12,10 +12,20 @@ from dataclasses import dataclass
 
 from weft.ir.dtype import DType
 from weft.strategy.cpu.common.blocking import registers
-from weft.strategy.cpu.common.register_tile import RegisterTile, choose_tile, cover_cycles
+from weft.strategy.cpu.common.register_tile import (
+    MAX_VECTORS,
+    RegisterTile,
+    choose_tile,
+    cover_cycles,
+    fastest_first,
+    tiles_that_fit,
+)
 from weft.strategy.cpu.convolution.problem import ConvShape
 from weft.strategy.cpu.machine_model import MachineModel, machine_model
 from weft.target import CpuTarget
+
+# Positions of a register tile along a row of symbolic width: the tail has as many versions.
+MAX_OPEN_ROWS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +46,32 @@ def blocked_tile(
     return RegisterTile(tile.mr, max(1, tile.nr_vectors // step))
 
 
+def _open_tile(shape: ConvShape, block: int, target: CpuTarget) -> RegisterTile:
+    """``blocked_tile`` for a row of symbolic width: the fastest over all usual widths.
+
+    The tail has a version for each of its lengths, so tiles are short. The blocks of a tile belong
+    to one group: the pixels of several groups would be at as many symbolic distances.
+    """
+    model, step = machine_model(target), registers(block, target.lanes(shape.dtype))
+    blocks = max(1, shape.group_outputs // block)
+
+    def cycles(tile: RegisterTile) -> float:
+        return sum(cover_cycles(model, width, blocks * step, tile) / width
+                   for width in shape.sample_widths)
+
+    counts = range(step, min(blocks * step, MAX_VECTORS) + 1, step)
+    tiles = fastest_first(tiles_that_fit(MAX_OPEN_ROWS, counts, target), cycles)
+    return RegisterTile(tiles[0].mr, max(1, tiles[0].nr_vectors // step)) if tiles else (
+        RegisterTile(1, 1))
+
+
 def estimate_blocked(shape: ConvShape, block: int, target: CpuTarget) -> Estimate:
     """Vectors are blocks of ``block`` output channels, which divides those of a group."""
     model = machine_model(target)
     *rows, width = shape.extents
     step, blocks = registers(block, target.lanes(shape.dtype)), shape.outputs // block
-    tile = blocked_tile(width, blocks, block, target, shape.dtype)
+    tile = (_open_tile(shape, block, target) if shape.has_open_row
+            else blocked_tile(width, blocks, block, target, shape.dtype))
     register_tile = RegisterTile(tile.mr, tile.nr_vectors * step)
     steps = cover_cycles(model, width, blocks * step, register_tile)
     lines = shape.batch * math.prod(rows)

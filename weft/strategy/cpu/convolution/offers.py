@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from weft.ir.dtype import float32
@@ -52,10 +52,24 @@ def offer_direct(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer]:
             yield Rejected(ConvAlgorithm.DIRECT_BLOCKED, "each group has a single channel")
             yield from _offer_depthwise(problem, target)
         else:
-            yield from _offer_blocked(problem, target)
-            yield from _offer_unblocked(problem, target)
+            blocked = list(_offer_blocked(problem, target))
+            yield from blocked
+            yield from _without_open_rows(problem, blocked, _offer_unblocked(problem, target))
     generic = ConvPlan.in_own_layouts(problem, ConvAlgorithm.GENERIC)
     yield candidate(generic, generic_cycles(problem.shape, target), target)
+
+
+def _without_open_rows(
+    problem: ConvProblem, blocked: Sequence[Offer], unblocked: Iterator[Offer]
+) -> Iterator[Offer]:
+    """Vectors along a row of symbolic size leave a tail at every row, which channels do not."""
+    has_blocks = any(isinstance(offer, Candidate) and not offer.plan.added_outputs
+                     for offer in blocked)
+    for offer in unblocked:
+        if isinstance(offer, Candidate) and has_blocks and problem.shape.has_open_row:
+            yield Rejected(offer.algorithm, "the width of the image is symbolic", offer.seconds)
+        else:
+            yield offer
 
 
 # -- dot products ------------------------------------------------------------------------------

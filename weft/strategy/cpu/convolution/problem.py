@@ -18,7 +18,7 @@ from weft.topi.layout import Layout, convert_shape
 from weft.topi.nn.conv import data_axes, kernel_axes, side_padding
 from weft.topi.nn.dense import accumulator_dtype
 from weft.topi.nn.window import window_count, window_span
-from weft.transform.layout.typical_images import typical_image_shape
+from weft.transform.layout.typical_images import TYPICAL_IMAGE_SIZE, typical_image_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,8 @@ class ConvShape:
     """The sizes of a convolution, whatever the layouts of its operands; typical ones if symbolic.
 
     ``inputs`` and ``outputs`` count all channels; ``extents`` are the spatial sizes of the result,
-    ``dtype`` is that of the accumulators, ``itemsize`` the bytes of one element of an operand.
+    ``dtype`` is that of the accumulators, ``itemsize`` the bytes of one element of an operand. The
+    last extent is symbolic if ``has_open_row``, the one before if ``has_open_height``.
     """
 
     batch: int
@@ -39,6 +40,8 @@ class ConvShape:
     pointwise: bool
     dtype: DType
     itemsize: int
+    has_open_row: bool = False
+    has_open_height: bool = False
 
     @staticmethod
     def of(attrs: ConvAttrs, data: TensorType, kernel: TensorType) -> ConvShape:
@@ -59,7 +62,8 @@ class ConvShape:
         pointwise = math.prod(taps) == 1 and not any(attrs.padding)
         return ConvShape(batch, inputs, outputs, attrs.groups, tuple(taps), tuple(extents),
                          tuple(attrs.strides), pointwise,
-                         accumulator_dtype(attrs.out_dtype or data.dtype), data.dtype.itemsize)
+                         accumulator_dtype(attrs.out_dtype or data.dtype), data.dtype.itemsize,
+                         *(_is_open(data, layout, letter) for letter in spatial[:-3:-1]))
 
     @property
     def group_inputs(self) -> int:
@@ -87,6 +91,11 @@ class ConvShape:
     def is_depthwise(self) -> bool:
         """Whether each group has one input channel and one output channel."""
         return self.groups > 1 and self.groups == self.inputs == self.outputs
+
+    @property
+    def sample_widths(self) -> tuple[int, ...]:
+        """The width, or those that images from 32 to 640 have here if it is symbolic."""
+        return open_samples(self.extents[-1]) if self.has_open_row else self.extents[-1:]
 
     def with_outputs(self, outputs: int) -> ConvShape:
         return replace(self, outputs=outputs)
@@ -166,6 +175,17 @@ class ConvProblem:
         return replace(self, attrs=self.attrs.replace(out_dtype=None),
                        data=TensorType(self.data.shape, float32),
                        kernel=TensorType(self.kernel.shape, float32))
+
+
+def _is_open(data: TensorType, layout: Layout, letter: str) -> bool:
+    """Whether the size of a spatial axis is symbolic."""
+    return not isinstance(data.shape[layout.index_of(letter)], int)
+
+
+def open_samples(typical: int) -> tuple[int, ...]:
+    """The extents of images of 32 to 640 pixels where one of 224 has ``typical``."""
+    return tuple(-(-typical * size // TYPICAL_IMAGE_SIZE)
+                 for size in (32, 56, 97, 128, 224, 256, 320, 640))
 
 
 def is_finite(kernel: Expr) -> bool:

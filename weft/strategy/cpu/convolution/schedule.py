@@ -16,7 +16,12 @@ from weft import te
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy.analysis import size_of, work_of
 from weft.strategy.cpu.common.context import CpuContext
-from weft.strategy.cpu.common.microkernel import accumulators, register_blocking, tile_of_axis
+from weft.strategy.cpu.common.microkernel import (
+    accumulators,
+    register_blocking,
+    split_tiles,
+    tile_of_axis,
+)
 from weft.strategy.cpu.common.padding import schedule_padding
 from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
@@ -36,7 +41,7 @@ def schedule_blocked(ctx: CpuContext, *, tile: RegisterTile, row_block: int) -> 
     stage = s[ctx.output]
     axes = _axes(ctx, stage)
     blocks, block = stage.split(axes.oc, factor=tile.nr_vectors)
-    columns, column = stage.split(axes.ow, factor=tile.mr)
+    columns, column = split_tiles(stage, axes.ow, tile.mr)
     *outer, row = axes.rows or [columns]
     row_blocks, row = stage.split(row, factor=row_block)
     inner = [row, columns] if axes.rows else [row]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from weft import te
 from weft.ir.expr import Call
 from weft.op.nn.conv import ConvAlgorithm, ConvAttrs, conv_compute
 from weft.strategy.cpu.common.register_tile import RegisterTile
@@ -63,7 +64,8 @@ def _implementation(
             return Implementation(name, _tiled(schedule_unblocked, plan),
                                   partial(unblocked_conv, lanes=lanes), seconds=offer.seconds)
         case ConvAlgorithm.DEPTHWISE_BLOCKED:
-            return Implementation(name, schedule_blocked_depthwise, seconds=offer.seconds)
+            return Implementation(name, schedule_blocked_depthwise, _depthwise_compute(problem),
+                                  seconds=offer.seconds)
         case ConvAlgorithm.DEPTHWISE_UNBLOCKED:
             return Implementation(name, schedule_unblocked_depthwise, seconds=offer.seconds)
         case ConvAlgorithm.DOT_PRODUCT if plan.dot is not None:
@@ -74,6 +76,16 @@ def _implementation(
         case ConvAlgorithm.GENERIC:
             return Implementation(name, schedule_default, seconds=offer.seconds)
     raise InternalError(f"unknown algorithm {plan.algorithm} for {problem.op_name}")
+
+
+def _depthwise_compute(problem: ConvProblem) -> Callable[..., te.Tensor] | None:
+    """That of the operator, but for a row of symbolic size.
+
+    Its tiles exist in every length, each with the kernel rows inside of the image: loops for those
+    above and below it would make three times as many.
+    """
+    skipped = _skipped_axes(problem.attrs)
+    return partial(conv_compute, skipped=skipped) if problem.shape.has_open_row else None
 
 
 def _tiled(

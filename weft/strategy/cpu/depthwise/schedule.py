@@ -13,11 +13,18 @@ import math
 from weft.strategy.analysis import size_of
 from weft.strategy.cpu.common.blocking import registers
 from weft.strategy.cpu.common.context import CpuContext
-from weft.strategy.cpu.common.microkernel import accumulators, register_blocking
+from weft.strategy.cpu.common.microkernel import (
+    accumulators,
+    register_blocking,
+    split_tiles,
+    tile_of_axis,
+)
 from weft.strategy.cpu.common.padding import padding_of, schedule_padding
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
+from weft.tir.expr import int_value
 
 ROW_TILES = (14, 8, 7, 6, 5, 4)  # positions of a tile; 7 and 14 divide the usual image sizes
+OPEN_ROW_TILE = 7  # of a row whose width is symbolic
 ROWS_PER_TASK = 8
 
 
@@ -30,35 +37,39 @@ def schedule_blocked_depthwise(ctx: CpuContext) -> None:
     acc = accumulators(ctx)
     stage = s[ctx.output]
     n, oc, *rows, ow, lane = stage.axis
-    width = size_of(ow.extent)
+    width = int_value(ow.extent)
     work = size_of(n.extent) * size_of(oc.extent) * math.prod(size_of(a.extent) for a in rows)
     outer, inner = rows[:-1], rows[-1:]
     if inner:
         row_blocks, row = stage.split(inner[0], factor=ROWS_PER_TASK)
         outer, inner = [*outer, row_blocks], [row]
-    columns, column = stage.split(ow, factor=_row_tile(width, registers(
-        size_of(lane.extent), ctx.target.lanes(acc.dtype)), ctx.target.vector_registers))
+    tile = _row_tile(width, registers(size_of(lane.extent), ctx.target.lanes(acc.dtype)),
+                     ctx.target.vector_registers)
+    columns, column = split_tiles(stage, ow, tile)
     stage.reorder(n, oc, *outer, *inner, columns, column, lane)
     stage.unroll(column)
     stage.vectorize(lane)
     task = stage.fuse(n, oc, *outer)
     # ``work * width`` leaves out the lanes of a block and the taps: the threshold is lower.
-    if work * width >= PARALLEL_THRESHOLD // 64:
+    if work * size_of(ow.extent) >= PARALLEL_THRESHOLD // 64:
         stage.parallel(task)
     s[acc].compute_at(stage, columns)
     acc_stage = s[acc]
     an, ac, *a_rows, aw, alane = acc_stage.axis
     taps = list(acc_stage.reduce_axis)
-    register_blocking(acc_stage, taps, [aw], [], alane, [an, ac, *a_rows])
+    tiles, aw = tile_of_axis(acc_stage, aw, tile)
+    register_blocking(acc_stage, taps, [aw], [], alane, [an, ac, *a_rows, *tiles])
     for tap in taps[len(rows):]:  # kernel rows stay loops, shorter at the border
         acc_stage.unroll(tap)
     if pad is not None:  # taps on the padding are skipped or masked where they are read
         s[pad.output(0)].compute_inline()
 
 
-def _row_tile(width: int, step: int, vector_registers: int) -> int:
+def _row_tile(width: int | None, step: int, vector_registers: int) -> int:
     """Positions per tile: the longest of those with the fewest positions beyond the row."""
     # Accumulators fill half of the registers; the others hold pixels and weights.
+    if width is None:
+        return min(OPEN_ROW_TILE, max(1, vector_registers // (2 * step)))
     fitting = [t for t in ROW_TILES if t * step <= vector_registers // 2 and t <= width]
     if not fitting:
         return min(width, max(1, vector_registers // (2 * step)))

@@ -19,12 +19,19 @@ from weft.strategy.cpu.machine_model import imbalance, machine_model
 from weft.target import CpuTarget
 from weft.topi.nn.winograd import TAPS
 
+# Tile columns of a register tile if their number is symbolic: the tail has as many versions.
+MAX_OPEN_COLUMNS = 7
+# Tile rows of a task if their number is symbolic.
+MAX_OPEN_ROWS = 4
+
 
 @dataclass(frozen=True, slots=True)
 class WinogradShape:
     """F(m x m, 3 x 3) over ``tile_rows`` by ``tile_columns`` output tiles, m = ``tile``.
 
-    ``channels`` are input channels; the output channels are ``blocks`` blocks of ``block``.
+    ``channels`` are input channels; the output channels are ``blocks`` blocks of ``block``. The
+    number of tile columns is symbolic if ``has_open_row``, that of tile rows if
+    ``has_open_height``; they are then usual ones.
     """
 
     tile: int
@@ -35,6 +42,8 @@ class WinogradShape:
     blocks: int
     block: int
     dtype: DType
+    has_open_row: bool = False
+    has_open_height: bool = False
 
     @property
     def points(self) -> int:
@@ -79,13 +88,18 @@ def plan_winograd(shape: WinogradShape, target: CpuTarget) -> WinogradPlan:
     return min(
         (
             plan
-            for row_block in sorted({-(-shape.tile_rows // count)
-                                     for count in range(1, shape.tile_rows + 1)})
+            for row_block in _row_blocks(shape)
             for splits in _divisors(shape.blocks)
             for plan in _plans(shape, row_block, splits, target)
         ),
         key=lambda plan: (plan.balanced_cycles, -plan.row_block, plan.channel_splits),
     )
+
+
+def _row_blocks(shape: WinogradShape) -> list[int]:
+    blocks = {-(-shape.tile_rows // count) for count in range(1, shape.tile_rows + 1)}
+    # A small image still has several blocks, which threads share.
+    return sorted(b for b in blocks if b <= MAX_OPEN_ROWS or not shape.has_open_height)
 
 
 def _divisors(number: int) -> list[int]:
@@ -164,8 +178,9 @@ def _register_tile(
     best: tuple[float, _Tile] | None = None
     for vectors in range(1, min(blocks, 8) + 1):
         most = (target.vector_registers - 1) // (vectors * step)
-        for columns in range(1, min(wide, most) + 1):
-            for rows in range(1, min(row_block, most) + 1 if columns == wide else 2):
+        for columns in range(1, min(MAX_OPEN_COLUMNS if shape.has_open_row else wide, most) + 1):
+            is_row = columns == wide and not shape.has_open_row
+            for rows in range(1, min(row_block, most) + 1 if is_row else 2):
                 tile = RegisterTile(rows * columns, vectors * step)
                 if not fits_registers(tile, target):
                     break

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft.ir.expr import Call
+from weft.ir.shape import ANY
 from weft.ir.types import TensorType, is_static
 from weft.op.nn.conv import ConvAlgorithm
 from weft.op.nn.winograd import WinogradConv2DAttrs
@@ -22,6 +23,7 @@ from weft.topi.layout import Layout, convert_shape
 from weft.topi.nn.conv import side_padding
 from weft.topi.nn.window import window_count
 from weft.topi.nn.winograd import NCHW, OIHW, TAPS, TILES
+from weft.transform.layout.typical_images import typical_image_shape
 
 ALGORITHMS = {2: ConvAlgorithm.WINOGRAD_F2, 4: ConvAlgorithm.WINOGRAD_F4}
 # How much faster than a direct convolution at the roofline Winograd must be: less does not pay for
@@ -47,7 +49,9 @@ def _offer_tile(problem: ConvProblem, tile: int, target: CpuTarget) -> Offer:
     rows, columns = shape.extents
     cycles = plan_winograd(
         WinogradShape(tile, shape.batch, -(-rows // tile), -(-columns // tile), shape.inputs,
-                      shape.outputs // block, block, shape.dtype), target).total_cycles
+                      shape.outputs // block, block, shape.dtype, shape.has_open_row,
+                      shape.has_open_height),
+        target).total_cycles
     # The bound, not an estimate: Winograd must be faster than any direct convolution.
     direct = direct_roofline_cycles(shape, target)
     if cycles * MINIMUM_SPEEDUP >= direct:
@@ -67,35 +71,49 @@ def _offer_tile(problem: ConvProblem, tile: int, target: CpuTarget) -> Offer:
 def decide_winograd_conv2d(call: Call, target: CpuTarget) -> Decision[WinogradPlan | None] | None:
     """The blocking of a convolution whose weights are transformed already, in its own layouts.
 
-    The plan is ``None`` for the default schedule; the decision is ``None`` if a size is not fixed.
+    The plan is ``None`` for the default schedule; the decision is ``None`` if only run time
+    determines a size.
     """
     data, weight = (argument.checked_type for argument in call.args)
     if not (isinstance(data, TensorType) and isinstance(weight, TensorType)):
         return None
-    if not (is_static(data) and is_static(weight)):
+    if ANY in (*data.shape, *weight.shape):
         return None
     attrs, model = attrs_of(call, WinogradConv2DAttrs), machine_model(target)
     shape = _shape_of(attrs, data, weight)
     layout = Layout.parse(attrs.out_layout or attrs.data_layout)
     candidates: list[Candidate[WinogradPlan | None]] = []
     rejected = []
-    if layout.name.startswith("NCHW") and shape.block > 1:
+    if not _has_fixed_channels(attrs, data, weight):
+        rejected.append(Rejected("blocked", "the channels have symbolic sizes"))
+    elif not (layout.name.startswith("NCHW") and shape.block > 1):
+        rejected.append(Rejected("blocked", f"the layout of the result is {layout}"))
+    if not rejected:
         plan = plan_winograd(shape, target)
         candidates.append(Candidate("blocked", model.seconds(plan.total_cycles), plan))
     else:
-        rejected.append(Rejected("blocked", f"the layout of the result is {layout}"))
         cycles = shape.multiply_adds * multiply_add_cycles(model)
         candidates.append(Candidate("generic", model.seconds(cycles), None))
     return choose(candidates, rejected)
 
 
 def _shape_of(attrs: WinogradConv2DAttrs, data: TensorType, weight: TensorType) -> WinogradShape:
+    images = Layout.parse(attrs.data_layout)
     batch, channels, *sizes = convert_shape(
-        Layout.parse(attrs.data_layout), NCHW, data.concrete_shape)
-    outputs, *_ = convert_shape(Layout.parse(attrs.kernel_layout), OIHW, weight.concrete_shape)
+        images, NCHW, typical_image_shape(data.shape, images.index_of("N")))
+    outputs, *_ = convert_shape(Layout.parse(attrs.kernel_layout), OIHW,
+                                typical_image_shape(weight.shape))
     block = Layout.parse(attrs.out_layout or attrs.data_layout).factor_of("C")
     tile_rows, tile_columns = (
         -(-window_count(size + before + after, TAPS, 1) // attrs.tile)
         for size, (before, after) in zip(sizes, side_padding(attrs.padding, 2), strict=True))
     return WinogradShape(attrs.tile, batch, tile_rows, tile_columns, channels, outputs // block,
-                         block, data.dtype)
+                         block, data.dtype, *(not isinstance(data.shape[images.index_of(a)], int)
+                                              for a in "WH"))
+
+
+def _has_fixed_channels(
+    attrs: WinogradConv2DAttrs, data: TensorType, weight: TensorType
+) -> bool:
+    channels = data.shape[Layout.parse(attrs.data_layout).index_of("C")]
+    return is_static(weight) and isinstance(channels, int)

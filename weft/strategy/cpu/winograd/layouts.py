@@ -18,12 +18,13 @@ from weft.transform.layout.layout_choice import LayoutChoice
 def winograd_layout(call: Call, types: Sequence[Type], target: CpuTarget) -> LayoutChoice | None:
     """Blocked channels for data and result; the weights of a block are contiguous."""
     attrs, data, weight = attrs_of(call, WinogradConv2DAttrs), types[0], types[1]
-    if attrs.data_layout != "NCHW" or not isinstance(data, TensorType) or not is_static(data):
+    if attrs.data_layout != "NCHW" or not isinstance(data, TensorType):
         return None
-    if not isinstance(weight, TensorType) or not is_static(weight):
+    channels = data.shape[1]
+    if not isinstance(weight, TensorType) or not is_static(weight) or not isinstance(channels, int):
         return None
     block = block_for(weight.concrete_shape[2], target)
-    data_layout = f"NCHW{block_for(data.concrete_shape[1], target)}c"
+    data_layout = f"NCHW{block_for(channels, target)}c"
     kernel_layout, out_layout = f"HWOI{block}o", f"NCHW{block}c"
     return LayoutChoice(
         attrs.replace(data_layout=data_layout, kernel_layout=kernel_layout, out_layout=out_layout),

@@ -13,7 +13,12 @@ from weft import te
 from weft.op.nn.winograd import WinogradConv2DAttrs
 from weft.strategy.analysis import computes_below, work_of
 from weft.strategy.cpu.common.context import CpuContext
-from weft.strategy.cpu.common.microkernel import one_tensor, register_blocking
+from weft.strategy.cpu.common.microkernel import (
+    one_tensor,
+    register_blocking,
+    split_tiles,
+    tile_of_axis,
+)
 from weft.strategy.cpu.common.padding import schedule_padding
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.cpu.winograd.cost import WinogradPlan
@@ -63,7 +68,7 @@ def schedule_winograd(ctx: CpuContext, *, plan: WinogradPlan) -> None:
         stage.parallel(task)
     # Fused operators read the output transform from registers.
     if ctx.anchor is not ctx.output:
-        _in_registers(ctx, ctx.anchor, tile_column, unrolled=(2, 3))
+        _in_registers(ctx, ctx.anchor, tile_column, unrolled=(2, 3), tile=tile)
     _in_registers(ctx, stages.output_pass, tile_column, unrolled=(4, 5))
     # At the slice, the results are transformed while they are in L2; at the task, the weights of
     # each point are read once.
@@ -80,12 +85,18 @@ def _inline_after_anchor(ctx: CpuContext) -> None:
 
 
 def _in_registers(
-    ctx: CpuContext, tensor: te.Tensor, at: te.IterVar, *, unrolled: tuple[int, ...]
+    ctx: CpuContext, tensor: te.Tensor, at: te.IterVar, *, unrolled: tuple[int, ...],
+    tile: int = 1,
 ) -> None:
+    """``tile`` is the extent of symbolic axes among the unrolled ones."""
     stage = ctx.schedule[tensor]
     stage.set_scope("local")
-    for axis in unrolled:
-        stage.unroll(stage.axis[axis])
+    split = [tile_of_axis(stage, stage.axis[axis], tile) for axis in unrolled]
+    outer = [loop for loops, _ in split for loop in loops]
+    if outer:
+        stage.reorder(*outer, *(inner for _, inner in split), stage.axis[-1])
+    for _, axis in split:
+        stage.unroll(axis)
     stage.vectorize(stage.axis[-1])
     stage.compute_at(ctx.schedule[ctx.output], at)
 
@@ -99,7 +110,7 @@ def _schedule_gemm(
     stage = s[gemm]
     n, row, oc, e, f, column, lane = stage.axis
     rows, row = stage.split(row, factor=plan.register_rows)
-    columns, column = stage.split(column, factor=plan.register_columns)
+    columns, column = split_tiles(stage, column, plan.register_columns)
     blocks, block = stage.split(oc, factor=plan.register_blocks)
     # Points are outermost: the weights of one point serve all tiles of the task.
     stage.reorder(n, e, f, blocks, rows, columns, row, block, column, lane)
@@ -110,7 +121,10 @@ def _schedule_gemm(
     inner = s[sums]
     inner.compute_at(stage, columns)
     n, row, oc, e, f, column, lane = inner.axis
-    register_blocking(inner, list(inner.reduce_axis), [row, column], [oc], lane, [n, e, f])
+    tiles, column = tile_of_axis(inner, column, plan.register_columns)
+    tall, row = tile_of_axis(inner, row, plan.register_rows)
+    register_blocking(inner, list(inner.reduce_axis), [row, column], [oc], lane,
+                      [n, *tall, e, f, *tiles])
 
 
 def _schedule_input(ctx: CpuContext, stages: _Stages, task: te.IterVar) -> None:
