@@ -246,11 +246,44 @@ def dim_floordiv(a: Dim, b: Dim) -> Dim:
         quotient, remainder = divmod(coefficient, b)
         whole[monomial] = quotient
         rest[monomial] = remainder
+    return dim_add(SymDim.from_terms(whole), _rest_quotient(rest, b))
+
+
+def _rest_quotient(terms: Mapping[Monomial, int], b: int) -> Dim:
+    """``terms // b`` in normal form, for coefficients in ``[0, b)``."""
+    exact: Dim = 0
+    rest: dict[Monomial, int] = {}
+    for monomial, coefficient in terms.items():
+        # A multiple of ``b`` leaves the sum: floordiv(h + 1, 2) is floordiv(h, 2) for an even h.
+        if monomial and coefficient * _multiple_of_monomial(monomial) % b == 0:
+            common = math.gcd(coefficient, b)
+            quotient = _quotient(SymDim(((monomial, 1),)), b // common)
+            exact = dim_add(exact, dim_mul(quotient, coefficient // common))
+        else:
+            rest[monomial] = coefficient
     left = SymDim.from_terms(rest)
-    exact = SymDim.from_terms(whole)
-    if isinstance(left, SymDim):
-        return dim_add(exact, SymDim((((FloorDivAtom(left, b),), 1),)))
-    return exact  # 0 <= left < b, so it adds nothing to the quotient
+    if not isinstance(left, SymDim):
+        return exact  # 0 <= left < b, so it adds nothing to the quotient
+    common = math.gcd(b, *(c for monomial, c in left.terms if monomial))
+    if common > 1:  # the fraction of the constant is less than one step
+        left = SymDim.from_terms({m: c // common for m, c in left.terms})
+        return dim_add(exact, dim_floordiv(left, b // common))
+    return dim_add(exact, _quotient(left, b))
+
+
+def _quotient(dim: Dim, b: int) -> Dim:
+    """``dim // b``: an atom, where quotients of quotients have one denominator."""
+    if b == 1 or not isinstance(dim, SymDim):
+        return dim_floordiv(dim, b)
+    terms = dict(dim.terms)
+    constant = terms.pop((), 0)
+    if isinstance(constant, int) and len(terms) == 1:
+        ((monomial, coefficient),) = terms.items()
+        inner = monomial[0]
+        if coefficient == len(monomial) == 1 and isinstance(inner, FloorDivAtom):
+            scaled = dim_add(inner.numerator, constant * inner.denominator)
+            return dim_floordiv(scaled, inner.denominator * b)
+    return SymDim((((FloorDivAtom(dim, b),), 1),))
 
 
 def _divided_by_monomial(a: KnownDim, b: SymDim) -> Dim:
@@ -401,9 +434,21 @@ def multiple_of(dim: Dim) -> int:
         return abs(dim)
     if isinstance(dim, AnyDim):
         return 1
-    return math.gcd(*(coefficient * math.prod(range_of(a).multiple for a in monomial
-                                              if isinstance(a, str))
+    return math.gcd(*(coefficient * _multiple_of_monomial(monomial)
                       for monomial, coefficient in dim.terms))
+
+
+def _multiple_of_monomial(monomial: Monomial) -> int:
+    return math.prod(_multiple_of_atom(atom) for atom in monomial)
+
+
+def _multiple_of_atom(atom: Atom) -> int:
+    if isinstance(atom, str):
+        return range_of(atom).multiple
+    if isinstance(atom, FloorDivAtom):
+        whole = multiple_of(atom.numerator)
+        return whole // atom.denominator if whole % atom.denominator == 0 else 1
+    return 1
 
 
 def may_be_multiple(dim: Dim, factor: int) -> bool:
