@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import numpy as np
 import pytest
 
 import weft
-from weft.generation import beam_search
+from weft.generation import Sampling, beam_search, candidates
 from weft.generation.beam import BeamSearch
 from weft.generation.request import new_request
 from weft.generation.sampling import GREEDY, RandomStream
@@ -128,6 +129,24 @@ def test_a_repetition_penalty_is_that_of_transformers() -> None:
     found = weft.generate(decoder_of("gpt2"), [5, 17, 3], max_new_tokens=40,
                           repetition_penalty=1.4)
     assert found.tokens.tolist() == eager_tokens("gpt2", [5, 17, 3], 40, repetition_penalty=1.4)
+
+
+@pytest.mark.parametrize(("options", "warpers"), [
+    ({"top_k": 7}, [("TopKLogitsWarper", 7)]),
+    ({"top_p": 0.8}, [("TopPLogitsWarper", 0.8)]),
+    ({"min_p": 0.1}, [("MinPLogitsWarper", 0.1)]),
+    ({"top_k": 30, "top_p": 0.9, "min_p": 0.05},
+     [("TopKLogitsWarper", 30), ("TopPLogitsWarper", 0.9), ("MinPLogitsWarper", 0.05)]),
+])
+def test_filters_are_those_of_transformers(
+    options: dict[str, Any], warpers: list[tuple[str, float]],
+) -> None:
+    logits = np.random.default_rng(0).normal(0, 2, (4, 200)).astype(np.float32)
+    scores = torch.from_numpy(logits) / 0.7
+    for name, value in warpers:
+        scores = getattr(transformers, name)(value)(None, scores)
+    found = candidates(logits, Sampling(temperature=0.7, **options)).dense(200)
+    np.testing.assert_allclose(found, torch.softmax(scores, -1).numpy(), atol=1e-5)
 
 
 def test_unknown_models_are_refused() -> None:
