@@ -208,6 +208,30 @@ GEMM = (
                    over("m", LENGTHS)),
 )
 
+_QKV = "q: ({b}, 12, {n}, 64); k: ({b}, 12, {n}, 64); v: ({b}, 12, {n}, 64)"
+_DECODE = "q: (1, 12, 1, 64); k: (1, 12, {s}, 64); v: (1, 12, {s}, 64)"
+_GROUPED = "q: (1, 32, {n}, 128); k: (1, 8, {s}, 128); v: (1, 8, {s}, 128)"
+_STEPS = over("s", (16, 128, 1000))
+
+ATTENTION = (
+    SymbolicKernel("attention", "12 heads of 64",
+                   main(_QKV, "nn.attention(%q, %k, %v, scale=0.125)"), SEQUENCES),
+    SymbolicKernel("attention", "12 heads of 64, causal",
+                   main(_QKV, "nn.attention(%q, %k, %v, scale=0.125, causal=True)"), SEQUENCES),
+    SymbolicKernel("attention", "12 heads of 64, padding mask",
+                   main(f"{_QKV}; m: ({{b}}, 1, 1, {{n}})",
+                        "nn.masked_attention(%q, %k, %v, %m, scale=0.125)"), SEQUENCES),
+    SymbolicKernel("attention", "1 query, 12 heads of 64",
+                   main(_DECODE, "nn.attention(%q, %k, %v, scale=0.125)"), _STEPS),
+    SymbolicKernel("attention", "32 heads of 128 share 8",
+                   main(_GROUPED, "nn.attention(%q, %k, %v, scale=0.1)"),
+                   batches(over("s", (128, 1000), n=1), over("s", (128, 512), n=128))),
+    SymbolicKernel("attention", "rotary embedding, 32 heads of 128",
+                   main("x: ({b}, 32, {n}, 128); i: ({b}, {n}) int64; c: (4096, 64); s: (4096, 64)",
+                        "nn.rotary_embedding(%x, %i, %c, %s)"), SEQUENCES),
+)
+
 KERNELS: tuple[SymbolicKernel, ...] = (
     *ELEMENTWISE, *MOVEMENT, *REDUCTIONS, *COLUMNS, *POOLS, *RESAMPLING, *GEMM,
+    *ATTENTION,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,8 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType, float32
 from weft.ir.expr import Call, Constant, Expr, const
 from weft.ir.op import OpPattern, case, define_op, get_op
-from weft.ir.types import TensorType, is_static
+from weft.ir.shape import AnyDim, Dim, dim_mul, dim_product, dims_equal
+from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_dims
 from weft.op.gradients import attrs_of, tensor_type
@@ -172,15 +174,17 @@ def expand_attention(call: Call) -> Expr | None:
     """Two batched matmuls around a softmax; the heads of a group become rows of one matmul."""
     attrs = attrs_of(call, AttentionAttrs)
     types = [tensor_type(arg) for arg in call.args]
-    if not all(map(is_static, types)):
+    if any(isinstance(dim, AnyDim) for type_ in types for dim in type_.shape):
         return None
     mask = call.args[3] if len(call.args) > 3 else None
-    (*lead, rows, depth), (*shared, keys, _) = types[0].concrete_shape, types[1].concrete_shape
-    width, dtype = types[2].concrete_shape[-1], types[0].dtype
+    (*lead, rows, depth), (*shared, keys, _) = types[0].shape, types[1].shape
+    width, dtype = types[2].shape[-1], types[0].dtype
+    group = _group(lead, shared)
+    if group is None or (attrs.causal and not (isinstance(rows, int) and isinstance(keys, int))):
+        return None
     # Of 16-bit floats, the scores and weights stay in float32; only the result is rounded.
     wide = dtype if dtype.bits > 16 else float32
-    stack = math.prod(shared)
-    together = math.prod(lead) // max(stack, 1) * rows
+    stack, together = dim_product(tuple(shared)), dim_mul(group, rows)
     q, k, v = (_cast(x, dtype, wide) for x in call.args[:3])
     product = get_op("nn.batch_matmul")
     q = get_op("multiply")(_reshape(q, stack, together, depth), const(attrs.scale, wide))
@@ -193,7 +197,15 @@ def expand_attention(call: Call) -> Expr | None:
     return _cast(_reshape(result, *lead, rows, width), wide, dtype)
 
 
-def _reshape(x: Expr, *shape: int) -> Expr:
+def _group(lead: Sequence[Dim], shared: Sequence[Dim]) -> int | None:
+    """The query heads that share keys; ``None`` if that is not a fixed number."""
+    if not lead or dims_equal(lead[-1], shared[-1]) is True:
+        return 1
+    heads, fewer = lead[-1], shared[-1]
+    return heads // max(fewer, 1) if isinstance(heads, int) and isinstance(fewer, int) else None
+
+
+def _reshape(x: Expr, *shape: Dim) -> Expr:
     return get_op("reshape")(x, newshape=shape, allowzero=True)
 
 
@@ -202,14 +214,14 @@ def _cast(x: Expr, dtype: DType, wanted: DType) -> Expr:
 
 
 def _masked(scores: Expr, mask: Expr | None, attrs: AttentionAttrs, dtype: DType,
-            size: tuple[int, int]) -> Expr:
+            size: tuple[Dim, Dim]) -> Expr:
     unseen = const(attrs.unseen, dtype)
     if mask is not None:
         type_ = tensor_type(mask)
         scores = (get_op("where")(mask, scores, unseen) if type_.dtype.is_bool
                   else get_op("add")(scores, _cast(mask, type_.dtype, dtype)))
-    if attrs.causal:
-        rows, keys = size
+    rows, keys = size
+    if attrs.causal and isinstance(rows, int) and isinstance(keys, int):
         seen = Constant(np.tri(rows, keys, attrs.offset, dtype=bool))
         scores = get_op("where")(seen, scores, unseen)
     return scores

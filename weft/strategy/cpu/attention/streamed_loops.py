@@ -29,17 +29,14 @@ from weft.tir.expr import (
     Ramp,
     Shuffle,
     Var,
-    all_of,
-    call,
     const,
     int_value,
     maximum,
     minimum,
     select,
 )
-from weft.tir.stmt import Allocate, BufferStore, Evaluate, ForKind, IfThenElse, LetStmt, Stmt, seq
+from weft.tir.stmt import Allocate, BufferStore, ForKind, IfThenElse, LetStmt, Stmt, seq
 
-LINE_BYTES = 64  # of a cache line
 MAX_ROWS = 16  # rows of a tile: the keys of a block are read from L1 for all of them
 MAX_BLOCK, BLOCK_BYTES = 64, 16 << 10  # keys of a block, whose values stay in L1
 ACCUMULATORS, VECTORS, ROWS = 16, 8, 4  # of a register tile of weighted sums
@@ -236,13 +233,6 @@ class _Task:
             self._all(x.top, row, const(LOWEST, float32)), self._all(x.total, row, zero),
         ])
 
-    def _prefetch(self, load: Callable[[At, PrimExpr, PrimExpr], PrimExpr], number: PrimExpr,
-                  size: int) -> Stmt:
-        """Request a row of keys or values that the task reads about a block later."""
-        itemsize = load(self.at, number, const(0)).dtype.itemsize
-        return unrolled(-(-size * itemsize // LINE_BYTES), lambda line: Evaluate(call(
-            "handle", "prefetch", load(self.at, number, line * (LINE_BYTES // itemsize)))))
-
     def _block(self, x: _Scratch, first: PrimExpr) -> Stmt:
         start, count = Var("start", int64), Var("count", int64)
         vectors = (count + (self.lanes - 1)) // self.lanes
@@ -261,12 +251,12 @@ class _Task:
         return LetStmt(start, first, body)
 
     def _pack_key(self, x: _Scratch, key: PrimExpr, number: PrimExpr) -> Stmt:
-        """Copy a key as float32, padded with zeros, and request the value that belongs to it.
+        """Copy a key as float32, padded with zeros.
 
         Beyond the end of keys the last one is copied again. The rows then find all keys at constant
         distances, whatever the cache is.
         """
-        depth, width = self.source.sizes
+        depth = self.source.sizes[0]
 
         def vector(first: PrimExpr, count: int) -> Stmt:
             limit = None if count == self.lanes else depth
@@ -275,8 +265,7 @@ class _Task:
                 _as_float32(self.source.key(self.at, number, first + lane)), 0.0),
                 (first // self.lanes, key, lane)))
 
-        return seq([in_tiles(depth, self.lanes, vector),
-                    self._prefetch(self.source.value, number, width)])
+        return in_tiles(depth, self.lanes, vector)
 
     def _scores(self, x: _Scratch, row: PrimExpr, n: PrimExpr) -> Stmt:
         """The raw scores of a row with the packed keys; ``n`` numbers the first in the block."""
@@ -369,11 +358,7 @@ class _Task:
             return Allocate(acc, seq([
                 every(lambda i, row, at: BufferStore(
                     acc, x.sums.load(row, at) * x.factor.load(row, i[-1]), i)),
-                loop("key", count, lambda key: seq([
-                    IfThenElse(all_of(number.equal(0), e.equal(0)), self._prefetch(
-                        self.source.key, minimum(start + self.block + key, self.high - 1),
-                        self.source.sizes[0])),
-                    step(key)])),
+                loop("key", count, step),
                 every(lambda i, row, at: BufferStore(x.sums, acc.load(*i), (row, at))),
             ]))
 
