@@ -121,3 +121,37 @@ def test_tails_are_exact(mr: int, fuse: bool) -> None:
         found = np.full_like(given_rows, -1)
         evaluate(done, given_rows, found, count)
         np.testing.assert_array_equal(found, given_rows * 8)
+
+
+@settings(max_examples=30, deadline=None)
+@given(size=st.integers(0, 40))
+def test_parts_of_an_empty_loop_are_empty(size: int) -> None:
+    """A loop over ``n // 4`` vectors may be empty: its split at 1 must not run the first."""
+    n, v, lane = Var("n"), Var("v"), Var("lane")
+    source, result = buffer("a", [n]), buffer("b", [n])
+    at = v * 4 + lane
+    value = call("float32", "if_then_else", call("bool", "likely", at >= 1),
+                 source.load(at - 1), const(0.0, "float32"))
+    guarded = IfThenElse(call("bool", "likely", at < n), BufferStore(result, value, (at,)))
+    body = For(v, const(0), floordiv(n + 3, const(4)), ForKind.SERIAL,
+               For(lane, const(0), const(4), ForKind.VECTORIZED, guarded))
+    func = loop_partition(PrimFunc("f", (source, result, n), body))
+    values = np.arange(size, dtype=np.float32) + 1
+    found = np.full(size, np.nan, np.float32)
+    evaluate(func, values, found, size)
+    np.testing.assert_array_equal(found, np.concatenate([[0], values])[:size])
+
+
+def test_a_nested_quotient_is_less_than_the_outer_extent() -> None:
+    tiles = floordiv(SEQ + 15, const(16))
+    analyzer = fused(tiles, ROWS * 4)
+    assert analyzer.can_prove(F // tiles // 4 < ROWS)
+    assert analyzer.can_prove(F // tiles // 4 >= 0)
+    assert not analyzer.can_prove(F // tiles // 4 < ROWS - 1)
+    assert not analyzer.can_prove(F // tiles // 3 < ROWS)
+
+
+def test_a_scaled_quotient_and_remainder_join() -> None:
+    analyzer = fused(SEQ, ROWS)
+    split = F // SEQ // 16 * SEQ * 16 + F // SEQ % 16 * SEQ + F % SEQ
+    assert analyzer.simplify(split) is F

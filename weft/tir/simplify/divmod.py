@@ -165,7 +165,12 @@ def _join_symbolic(total: Linear, atom: x.Mul, coefficient: int) -> Linear | Non
     A divisor that is a sum has its product expanded: ``a // (n + 1) * n + a // (n + 1)``.
     """
     factors = product_factors(atom)
-    for quotient in (f for f in factors if type(f) is x.FloorDiv and x.int_value(f.b) is None):
+    for quotient in (f for f in factors if type(f) is x.FloorDiv):
+        if x.int_value(quotient.b) is not None:
+            merged = _join_scaled(total, factors, quotient, coefficient)
+            if merged is not None:
+                return merged
+            continue
         divisor = linear_of_canonical(quotient.b)
         first, scale = next(iter(divisor.terms.items()))
         others = _without(factors, [quotient, *product_factors(first)])
@@ -179,6 +184,23 @@ def _join_symbolic(total: Linear, atom: x.Mul, coefficient: int) -> Linear | Non
             merged = total.plus(product, -factor).plus(Linear.of_atom(remainder), -factor)
             return merged.plus(_times(linear_of_canonical(quotient.a), others), factor)
     return None
+
+
+def _join_scaled(
+    total: Linear, factors: list[PrimExpr], quotient: x.FloorDiv, coefficient: int
+) -> Linear | None:
+    """``total`` with ``a // 16 * 16 * m + a % 16 * m`` merged into ``a * m``, ``m`` symbolic."""
+    divisor = x.int_value(quotient.b) or 0
+    others = _without(factors, [quotient])
+    if others is None or divisor <= 0 or coefficient % divisor:
+        return None
+    factor = coefficient // divisor
+    remainder = product_atom((x.FloorMod(quotient.a, quotient.b), *others))
+    if total.terms.get(remainder) != factor:
+        return None
+    merged = total.plus(Linear.of_atom(product_atom(tuple(factors))), -coefficient)
+    merged = merged.plus(Linear.of_atom(remainder), -factor)
+    return merged.plus(_times(linear_of_canonical(quotient.a), others), factor)
 
 
 def _times(total: Linear, factors: list[PrimExpr]) -> Linear:

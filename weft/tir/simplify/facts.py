@@ -181,6 +181,18 @@ class Facts:
         rest = dividend.plus(Linear.of_atom(atom), -divisor)
         yield rest
         yield Linear.of_const(divisor - 1).plus(rest, -1)
+        yield from self._nested_quotient_facts(atom, divisor)
+
+    def _nested_quotient_facts(self, atom: PrimExpr, divisor: int) -> Iterator[Linear]:
+        """``a // n // 4 <= c - 1`` if ``a < 4 * c * n`` is known, for a symbolic ``n``."""
+        inner = atom.a  # type: ignore[attr-defined]
+        if type(inner) is not x.FloorDiv or x.int_value(inner.b) is not None:
+            return
+        for multiple in self._multiples_above(inner):
+            if all(c % divisor == 0 for c in (*multiple.terms.values(), multiple.const)):
+                most = Linear({term: c // divisor for term, c in multiple.terms.items()},
+                              multiple.const // divisor)
+                yield most.plus(Linear.of_atom(atom), -1).plus(Linear.of_const(-1))
 
     def _remainder_facts(self, atom: PrimExpr) -> Iterator[Linear]:
         """``a % b <= b - 1`` for a symbolic divisor, if ``0 <= a < c * b`` is known: then b > 0."""

@@ -9,6 +9,7 @@ which would launch twice; its body becomes ``if (worst case holds): main, else: 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TypeAlias
 
@@ -45,6 +46,7 @@ from weft.tir.visitor import (
 _STATIC = (ForKind.UNROLLED, ForKind.VECTORIZED)
 # Splitting duplicates the body. Above this many expressions the guard costs less than the code.
 _MAX_NODES = 20000
+_MAX_SYMBOLIC_SPLITS = 128
 
 
 def _is_static(loop: s.For) -> bool:
@@ -124,6 +126,9 @@ class _Partition(RewriterWithAnalyzer):
         self._selects: _Selects = {}
         self._done: set[tuple[Var, PrimExpr]] = set()  # guards already handled, by loop
         self._sizes = {p for p in func.params if isinstance(p, Var)}
+        # Guards over symbolic sizes may be undecided after each split, so that splits multiply.
+        is_symbolic = any(isinstance(param, Var) for param in func.params)
+        self._splits_left = _MAX_SYMBOLIC_SPLITS if is_symbolic else math.inf
 
     def loop(self, node: s.For) -> Stmt:
         result = self._loop(node)
@@ -131,6 +136,8 @@ class _Partition(RewriterWithAnalyzer):
         return result
 
     def _loop(self, node: s.For) -> Stmt:
+        # The parts of a split loop have its variable, but may be empty where it is not.
+        self.analyzer.release(node.loop_var)
         node = node.replace(min=self.expr(node.min), extent=self.expr(node.extent))
         if int_value(node.extent) == 1 and node.kind is not ForKind.THREAD_BINDING:
             return self.visit(substitute(node.body, {node.loop_var: node.min}))
@@ -141,7 +148,7 @@ class _Partition(RewriterWithAnalyzer):
         split_row = self._split_row(node)
         if split_row is not None:
             return s.seq([self.visit(loop) for loop in split_row])
-        for guard, worst in self._pending_guards(node):
+        for guard, worst in self._pending_guards(node) if self._splits_left > 0 else ():
             if guard.is_select and MASKED_TAIL in node.annotations:
                 continue  # the masked vector selects per lane
             if node.kind is not ForKind.PARALLEL:
@@ -153,7 +160,7 @@ class _Partition(RewriterWithAnalyzer):
             if not _is_static(node) and _size(node.body) <= _MAX_NODES:
                 return node.replace(body=self._versions(node, node.body, guard, worst))
         # Split off iterations in which a guard never holds, such as those wholly in the padding.
-        if node.kind is ForKind.SERIAL and not _is_static(node):
+        if node.kind is ForKind.SERIAL and not _is_static(node) and self._splits_left > 0:
             for guard in self._never_throughout(node):
                 self._done.add((node.loop_var, guard.predicate))
                 result = self._mixed_half(node, guard)
@@ -220,6 +227,7 @@ class _Partition(RewriterWithAnalyzer):
 
     def _halves(self, node: s.For, guard: _Guard, worst: Linear, cut: PrimExpr) -> Stmt:
         """The loop split at ``cut`` into two; the guard holds throughout in one of them."""
+        self._splits_left -= 1
         self._done.add((node.loop_var, guard.predicate))
         before, after = self._split(node, cut)
         inside = _decided(self._without_rows(node.body, guard), guard, True)
@@ -257,6 +265,7 @@ class _Partition(RewriterWithAnalyzer):
         if best is None or cut is None or node.kind in _STATIC:
             self.analyzer.release(node.loop_var)  # no fact about the range may simplify the range
             return self.visit(node)
+        self._splits_left -= 1
         before, after = self._split(node, cut)
         nowhere = _decided(node.body, guard, False)
         if best.terms[node.loop_var] > 0:
@@ -282,6 +291,7 @@ class _Partition(RewriterWithAnalyzer):
                     return s.seq([before, middle, after])
             case s.Allocate() if body.buffer.scope != "local":
                 return body.replace(body=self._versions(node, body.body, guard, worst))
+        self._splits_left -= 1
         condition = self.analyzer.simplify(x.GE(worst.to_expr(), const(0)))
         self._done.add((node.loop_var, guard.predicate))
         with self.analyzer.constraint(condition):
@@ -345,7 +355,8 @@ class _Partition(RewriterWithAnalyzer):
 
     def _version(self, node: s.For, body: Stmt) -> Stmt:
         """Partition part of a loop body; each further guard adds a branch with two versions."""
-        for guard, worst in self._pending_guards(node.replace(body=body)):
+        pending = self._pending_guards(node.replace(body=body))
+        for guard, worst in pending if self._splits_left > 0 else ():
             return self._versions(node, body, guard, worst)
         return self.visit(body)
 

@@ -30,6 +30,7 @@ from weft.tir.visitor import (
     map_stmts,
     mentions,
     substitute,
+    transform_expr,
     with_children,
 )
 
@@ -270,11 +271,14 @@ def _without_hints(e: PrimExpr) -> PrimExpr:
 
 def _mask_loads(e: PrimExpr, mask: PrimExpr) -> PrimExpr:
     """``e`` with ``mask`` added to the predicates of all its loads."""
-    new = with_children(e, tuple(_mask_loads(c, mask) for c in children(e)))
-    if type(new) is not BufferLoad or not new.indices:  # a zero-dimensional buffer can be read
-        return new
-    both = mask if new.predicate is None else x.all_of(new.predicate, mask)
-    return BufferLoad(new.buffer, new.indices, both)
+
+    def masked(new: PrimExpr) -> PrimExpr:
+        if type(new) is not BufferLoad or not new.indices:  # a zero-dimensional buffer can be read
+            return new
+        both = mask if new.predicate is None else x.all_of(new.predicate, mask)
+        return BufferLoad(new.buffer, new.indices, both)
+
+    return transform_expr(e, masked)  # each shared node once
 
 
 def _vectorize(node: s.For, padded: frozenset[Buffer]) -> Stmt:
