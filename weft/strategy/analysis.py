@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from weft import te
+from weft.strategy.extents import size_of
 from weft.te.walk import input_tensors, loads_of, rewrite_body
-from weft.tir.expr import PrimExpr, ProducerLoad, Reduce, Var, const, int_value
+from weft.tir.expr import PrimExpr, ProducerLoad, Reduce, Var, const
 from weft.tir.visitor import mentions, vars_of
 
 
@@ -45,14 +46,8 @@ def is_reduction(op: te.ComputeOp) -> bool:
     return isinstance(op.body[0], Reduce)
 
 
-def size_of(expr: PrimExpr) -> int:
-    """The size as an integer; 1 for a symbolic size, so that no special case applies to it."""
-    value = int_value(expr)
-    return 1 if value is None else value
-
-
 def elements(op: te.ComputeOp) -> int:
-    """Elements of the result; symbolic sizes count as 1."""
+    """Elements of the result; symbolic sizes count as their typical size."""
     return math.prod(size_of(axis.extent) for axis in op.axis)
 
 

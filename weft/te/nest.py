@@ -103,10 +103,9 @@ class NestBuilder:
         if int_value(extent) == 0:
             return seq([])
         if kind in (ForKind.VECTORIZED, ForKind.UNROLLED) and int_value(extent) is None:
-            # The primitive has checked the axis; the region computed here may be symbolic all the
-            # same.
             raise self.stage.error(f"axis {leaf.name} is {kind.value}, but its extent {extent} "
-                                   "is not constant here")
+                                   "is not constant here",
+                                   help="split it by a constant factor and use the inner axis")
         return For(var, const(0), extent, kind, body, self.stage.thread_tags.get(leaf),
                    self._annotations(leaf, with_instruction=is_update))
 

@@ -10,6 +10,7 @@ from weft.ir.dtype import DType
 from weft.ir.expr import Expr, var
 from weft.strategy.cpu.elementwise.vectors_per_iteration import vectors_per_iteration
 from weft.target import Target
+from weft.tir.expr import const
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import BufferStore
 from weft.tir.visitor import post_order_stmts
@@ -49,11 +50,11 @@ def test_values(target: Target, size: int, dtype: str) -> None:
     (1, 1024, "bool", 1),
 ])  # fmt: skip
 def test_vectors_at_a_time(count: int, extent: int, dtype: str, expected: int) -> None:
-    assert vectors_per_iteration(count, extent, DType.of(dtype), WIDE_CPU) == expected
+    assert vectors_per_iteration(count, const(extent), DType.of(dtype), WIDE_CPU) == expected
 
 
 def test_few_registers_take_one_vector() -> None:
-    assert vectors_per_iteration(1, 1024, DType.of("float32"), SMALL_CPU) == 1
+    assert vectors_per_iteration(1, const(1024), DType.of("float32"), SMALL_CPU) == 1
 
 
 @pytest.mark.parametrize(("size", "expected"), [

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from weft.ir.expr import Call
 from weft.ir.op import Op
+from weft.ir.symbol import typical_size
 from weft.ir.types import TensorType, TupleType, Type
 from weft.strategy.cpu.machine_model import machine_model
 from weft.target import CpuTarget
@@ -16,7 +17,7 @@ def roofline_seconds(call: Call, target: CpuTarget) -> float:
     """Seconds to move all operands and results once, with one operation per element of the largest.
 
     An expensive operator (``OpTraits.is_expensive``) takes as long per vector as an exponential.
-    Symbolic dimensions count as 1. The estimate is a lower bound.
+    Symbolic dimensions count as their typical size. The estimate is a lower bound.
     """
     tensors = [t for x in (call, *call.args) for t in _tensors(x.checked_type)]
     moved = sum(_elements(t) * t.dtype.itemsize for t in tensors)
@@ -49,4 +50,4 @@ def _tensors(type_: Type | None) -> Iterator[TensorType]:
 
 
 def _elements(type_: TensorType) -> int:
-    return math.prod(dim if isinstance(dim, int) else 1 for dim in type_.shape)
+    return math.prod(map(typical_size, type_.shape))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from weft.te.state import StageState
 from weft.te.tensor import IterVar
-from weft.tir.expr import int_value
 from weft.tir.stmt import ForKind
 
 
 def unroll(self: StageState, axis: IterVar) -> None:
     """Replicate the body of a loop of constant extent, with a constant index in each copy.
+
+    A stage that is computed for a tile of its consumer has constant extents even where those of its
+    tensor are symbolic, so the extent is checked by ``lower``.
 
     >>> B = te.compute((4, 25), lambda i, j: A[j] + 1.0, name="B")
     >>> s = te.create_schedule(B)
@@ -25,7 +27,4 @@ def unroll(self: StageState, axis: IterVar) -> None:
     """
     self.require_compute("unroll")
     self.leaf_index(axis)
-    if int_value(axis.extent) is None:
-        raise self.error(f"unroll of axis {axis.name}, whose extent {axis.extent} is symbolic",
-                         help="split it by a constant factor and unroll the inner axis")
     self.set_kind(axis, ForKind.UNROLLED)

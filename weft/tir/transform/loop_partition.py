@@ -46,7 +46,7 @@ from weft.tir.visitor import (
 _STATIC = (ForKind.UNROLLED, ForKind.VECTORIZED)
 # Splitting duplicates the body. Above this many expressions the guard costs less than the code.
 _MAX_NODES = 20000
-_MAX_SYMBOLIC_SPLITS = 128
+_MAX_SYMBOLIC_SPLITS = 96
 
 
 def _is_static(loop: s.For) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from weft import te
 from weft.strategy.access import flat_index
-from weft.strategy.analysis import size_of
+from weft.strategy.extents import is_multiple, size_of
 from weft.te.walk import loads_of, rewrite_body
 from weft.tir.expr import FloorDiv, FloorMod, PrimExpr, ProducerLoad, Var, const, int_value
 from weft.tir.simplify import Analyzer
@@ -48,7 +48,7 @@ def _period(axis: te.IterVar, body: tuple[PrimExpr, ...]) -> int | None:
     }
     period = found.pop() if len(found) == 1 else None
     extent = size_of(axis.extent)
-    splits = period is not None and 1 < period < extent and extent % period == 0
+    splits = period is not None and 1 < period < extent and is_multiple(axis.extent, period)
     return period if splits else None
 
 

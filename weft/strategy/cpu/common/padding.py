@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from weft import te
-from weft.strategy.analysis import computes_below, elements
+from weft.strategy.analysis import computes_below
 from weft.strategy.cpu.common.context import CpuContext
+from weft.strategy.cpu.common.parallel import pays_in_parallel
 from weft.strategy.cpu.elementwise.schedule import parallelize, vectorize_innermost
-from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.te.walk import loads_of
 
 
@@ -34,5 +34,5 @@ def schedule_padding(ctx: CpuContext) -> None:
     stage = ctx.schedule[pad.output(0)]
     *outer, inner = pad.axis
     loops = [*outer, *vectorize_innermost(stage, inner, ctx.target.lanes(pad.output(0).dtype))]
-    if elements(pad) >= PARALLEL_THRESHOLD:
+    if pays_in_parallel([pad]):
         parallelize(stage, loops)

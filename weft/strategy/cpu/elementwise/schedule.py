@@ -11,21 +11,22 @@ from weft import te
 from weft.strategy.analysis import (
     coalesce_axes,
     computes_below,
-    elements,
     inlined_body,
-    size_of,
 )
 from weft.strategy.cpu.common.axis_split import split_innermost
 from weft.strategy.cpu.common.context import CpuContext
+from weft.strategy.cpu.common.parallel import pays_in_parallel
 from weft.strategy.cpu.common.recompute import stages_to_materialize
 from weft.strategy.cpu.elementwise.transpose import find_transposed_access, tile_transpose
 from weft.strategy.cpu.elementwise.vectors_per_iteration import polynomials, vectors_per_iteration
-from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, has_masks
+from weft.strategy.cpu.machine_model import has_masks
+from weft.strategy.extents import is_fixed, lowest_size, size_of
 from weft.strategy.implementation import compute_of
 from weft.target import CpuTarget
 from weft.tir.expr import PrimExpr
 from weft.tir.transform.masked_tail import MASKED_TAIL
 
+CHUNK = 4096  # elements of a row that one thread computes at least
 MIN_PARALLEL_EXTENT = 8  # tasks; fewer cannot keep common thread counts busy
 
 
@@ -63,10 +64,10 @@ def schedule_loops(
     else:
         *outer, inner = loops
         count = polynomials(body)
-        lanes *= vectors_per_iteration(count, size_of(inner.extent), tensor.dtype, target)
-        outer += vectorize_innermost(stage, inner, lanes, masks=has_masks(target))
-    if elements(compute_of(tensor)) * max(1, len(body)) >= PARALLEL_THRESHOLD:
-        parallelize(stage, outer)
+        lanes *= vectors_per_iteration(count, inner.extent, tensor.dtype, target)
+        outer += chunked(stage, inner, outer, lanes, masks=has_masks(target))
+    if pays_in_parallel([compute_of(tensor)] * max(1, len(body)), reduced=False):
+        parallelize(stage, outer if is_fixed(loops[-1].extent) or not loops[:-1] else outer[:-1])
 
 
 def _without_unit_rows(stage: te.Stage, axes: list[te.IterVar]) -> list[te.IterVar]:
@@ -91,10 +92,10 @@ def vectorize_innermost(
     With ``masks`` the tail of a row is one masked vector instead of several narrower ones.
     """
     extent = size_of(axis.extent)
-    if extent == 1:
+    if extent == 1 and is_fixed(axis.extent):
         return [axis]
     # A short row of a power of two is a legal vector itself; others need a mask or several vectors.
-    if extent > lanes or (masks and extent.bit_count() > 1):
+    if not is_fixed(axis.extent) or extent > lanes or (masks and extent.bit_count() > 1):
         outer, vector = stage.split(axis, factor=lanes)
         around = [outer]
     else:
@@ -105,6 +106,19 @@ def vectorize_innermost(
     return around
 
 
+def chunked(
+    stage: te.Stage, axis: te.IterVar, rows: list[te.IterVar], lanes: int, *, masks: bool
+) -> list[te.IterVar]:
+    """``vectorize_innermost``; rows of symbolic length are cut into chunks that threads may share.
+
+    There may be a single long row, whatever its usual length is.
+    """
+    if is_fixed(axis.extent) or not rows:
+        return vectorize_innermost(stage, axis, lanes, masks=masks)
+    chunk, inside = stage.split(axis, factor=CHUNK // lanes * lanes)
+    return [chunk, *vectorize_innermost(stage, inside, lanes, masks=masks)]
+
+
 def parallelize(stage: te.Stage, loops: list[te.IterVar]) -> list[te.IterVar]:
     """Fuse outermost loops until there are enough tasks for threads, and run them in parallel.
 
@@ -113,9 +127,9 @@ def parallelize(stage: te.Stage, loops: list[te.IterVar]) -> list[te.IterVar]:
     count, chosen = 1, 0
     # No more loops than needed: the indices of a fused loop come from a division.
     while chosen < len(loops) and count < MIN_PARALLEL_EXTENT:
-        count *= size_of(loops[chosen].extent)
+        count *= max(1, lowest_size(loops[chosen].extent))
         chosen += 1
-    if count <= 1:
+    if all(size_of(loop.extent) <= 1 for loop in loops[:chosen]):
         return loops
     task = stage.fuse(*loops[:chosen]) if chosen > 1 else loops[0]
     stage.parallel(task)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from weft import te
 from weft.strategy.access import stride_along
-from weft.strategy.analysis import size_of
+from weft.strategy.extents import is_fixed, is_multiple, size_of
 from weft.te.walk import loads_of
-from weft.tir.expr import PrimExpr, ProducerLoad
+from weft.tir.expr import PrimExpr, ProducerLoad, const
 from weft.tir.transform.interleave_tile import ANNOTATION as INTERLEAVE
 from weft.tir.transform.transpose_tile import ANNOTATION
 
@@ -45,7 +45,7 @@ def find_transposed_access(
     """
     if len(groups) < 2 or len(body) != 1:
         return None
-    if 1 < _extent(groups[-1]) < MIN_TILE:
+    if 1 < _extent(groups[-1]) < MIN_TILE and all(is_fixed(a.extent) for a in groups[-1]):
         return _narrow_transpose(groups, body, lanes)
     columns = groups[-1][-1]
     for load in loads_of(body):
@@ -79,7 +79,7 @@ def _run(load: ProducerLoad, group: Sequence[te.IterVar], lanes: int) -> int:
         return min(lanes, extent)
     run = lanes
     while run >= MIN_TILE:
-        if extent % run == 0 and stride_along(load, axis, size=run) == 1:
+        if _is_multiple(group, run) and stride_along(load, axis, size=run) == 1:
             return run
         run //= 2
     return 0
@@ -90,6 +90,13 @@ def _extent(group: Sequence[te.IterVar]) -> int:
     for axis in group:
         total *= size_of(axis.extent)
     return total
+
+
+def _is_multiple(group: Sequence[te.IterVar], run: int) -> bool:
+    total: PrimExpr = const(1)
+    for axis in group:
+        total = total * axis.extent
+    return is_multiple(total, run)
 
 
 def tile_transpose(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from weft.ir.dtype import DType, float32
 from weft.strategy.cpu.machine_model import has_masks
+from weft.strategy.extents import is_multiple, size_of
 from weft.target import CpuTarget
 from weft.tir.expr import Call, PrimExpr
 from weft.tir.intrinsics import INTRINSICS
@@ -32,7 +33,9 @@ def polynomials(body: Sequence[PrimExpr]) -> int:
     return len(calls)
 
 
-def vectors_per_iteration(count: int, extent: int, dtype: DType, target: CpuTarget) -> int:
+def vectors_per_iteration(
+    count: int, extent: PrimExpr, dtype: DType, target: CpuTarget
+) -> int:
     """Vectors of ``dtype`` for a body of ``count`` polynomials over ``extent`` elements.
 
     The count divides the extent, or the loop is long and its last iteration is masked; otherwise
@@ -44,6 +47,8 @@ def vectors_per_iteration(count: int, extent: int, dtype: DType, target: CpuTarg
     lanes = target.lanes(dtype)
     vectors = _VECTORS * min(target.lanes(float32), lanes) // lanes
     fewest = _MIN_MASKED_ITERATIONS if has_masks(target) else math.inf
-    while vectors > 1 and extent % (vectors * lanes) and extent < fewest * vectors * lanes:
+    size = size_of(extent)
+    while (vectors > 1 and not is_multiple(extent, vectors * lanes)
+           and size < fewest * vectors * lanes):
         vectors //= 2
     return max(vectors, 1)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from weft.ir.expr import Call
+from weft.ir.symbol import typical_size
 from weft.ir.types import TensorType
 from weft.op.nn.pool import PoolAttrs
 from weft.strategy.cpu.machine_model import machine_model
@@ -22,7 +23,7 @@ GUARDED_LOADS = 2
 
 @dataclass(frozen=True, slots=True)
 class PoolShape:
-    """The sizes of a pooling; a dynamic dimension counts as 1.
+    """The sizes of a pooling; a symbolic dimension counts as its typical size.
 
     A window has ``rows`` x ``taps`` elements, ``taps`` of them along W. ``columns`` counts the
     reductions over rows that separate windows share; ``lanes_along_width`` says that W is the
@@ -66,7 +67,7 @@ def pool_shape(call: Call) -> PoolShape:
 def _sizes(expr: Call | object) -> list[int]:
     type_ = getattr(expr, "checked_type", None)
     shape = type_.shape if isinstance(type_, TensorType) else ()
-    return [max(1, dim) if isinstance(dim, int) else 1 for dim in shape]
+    return [max(1, typical_size(dim)) for dim in shape]
 
 
 def _itemsize(call: Call) -> int:

@@ -6,14 +6,16 @@ import math
 
 from weft import te
 from weft.op.nn.pool import PoolAttrs
-from weft.strategy.analysis import computes_below, elements, is_reduction, size_of, work_of
+from weft.strategy.analysis import computes_below, is_reduction
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.microkernel import accumulators, one_tensor
 from weft.strategy.cpu.common.padding import padding_of, pads_innermost
+from weft.strategy.cpu.common.parallel import pays_in_parallel
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.elementwise.schedule import parallelize, vectorize_innermost
-from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, has_masks
+from weft.strategy.cpu.machine_model import has_masks
 from weft.strategy.cpu.pooling.applies import UNROLLED_TAPS
+from weft.strategy.extents import is_fixed, size_of
 from weft.strategy.implementation import attrs_of, compute_of
 from weft.topi.layout import Layout
 
@@ -36,7 +38,7 @@ def schedule_columns(ctx: CpuContext) -> None:
     around = [*inside[:-1], *vectorize_innermost(stage, inside[-1], lanes, masks=masks)]
     outer.append(block)
     task = stage.fuse(*outer)
-    if work_of(compute_of(columns)) >= PARALLEL_THRESHOLD:
+    if pays_in_parallel([compute_of(columns)]):
         stage.parallel(task)
     # Columns belong to one row of results, so that tasks do not recompute each other's.
     s[columns].compute_at(stage, task)
@@ -62,7 +64,7 @@ def _rows_per_block(columns: te.Tensor, inside: int, rows: int) -> int:
     if inside > 1:
         return 1
     row_bytes = size_of(columns.shape[-1]) * columns.dtype.itemsize
-    blocks = -(-rows // max(1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // row_bytes)))
+    blocks = max(1, -(-rows // max(1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // max(1, row_bytes)))))
     return -(-rows // blocks)
 
 
@@ -82,7 +84,8 @@ def _in_registers(ctx: CpuContext, tensor: te.Tensor) -> None:
     taps = list(stage.reduce_axis)
     # Taps directly around the vector: the accumulator does not leave its register.
     stage.reorder(*stage.axis[:-1], *around, *taps, *vector)
-    if math.prod(size_of(tap.extent) for tap in taps) <= UNROLLED_TAPS:
+    is_small = math.prod(size_of(tap.extent) for tap in taps) <= UNROLLED_TAPS
+    if is_small and all(is_fixed(tap.extent) for tap in taps):
         for tap in taps:
             stage.unroll(tap)
 
@@ -102,7 +105,7 @@ def schedule_window(ctx: CpuContext) -> None:
     loops = [*outer, *vectorize_innermost(stage, inner, ctx.target.lanes(acc.dtype),
                                           masks=has_masks(ctx.target))]
     around = loops
-    if work_of(s[acc].require_compute("work_of")) >= PARALLEL_THRESHOLD:
+    if pays_in_parallel([s[acc].require_compute("pays_in_parallel")]):
         around = parallelize(stage, loops)
     s[acc].compute_at(stage, around[-1])
     _in_registers(ctx, acc)
@@ -123,5 +126,5 @@ def _schedule_pad(ctx: CpuContext, pad: te.ComputeOp) -> None:
     *outer, inner = pad.axis
     stage, lanes = ctx.schedule[tensor], ctx.target.lanes(tensor.dtype)
     loops = [*outer, *vectorize_innermost(stage, inner, lanes)]
-    if elements(pad) >= PARALLEL_THRESHOLD:
+    if pays_in_parallel([pad]):
         parallelize(stage, loops)

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft import te
-from weft.strategy.analysis import is_reduction, size_of, work_of
+from weft.strategy.analysis import is_reduction, work_of
 from weft.strategy.cpu.common.context import CpuContext
-from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
+from weft.strategy.cpu.common.parallel import pays_in_parallel
 from weft.strategy.cpu.reduction.stages import KeptStages
+from weft.strategy.extents import size_of
 from weft.target import CpuTarget
-from weft.tir.expr import PrimExpr
+from weft.tir.expr import PrimExpr, int_value
 
 # The width of a block in vectors, which are the accumulators of a reduction.
 MIN_VECTORS, MAX_VECTORS = 2, 8
@@ -111,7 +112,7 @@ def _positions(indices: Sequence[PrimExpr], axes: Sequence[te.IterVar]) -> (
     variables = [axis.var for axis in axes]
     positions = tuple(variables.index(i) if i in variables else None for i in indices)
     known = [p for p in positions if p is not None]
-    constant = all(p is not None or size_of(i) == 0
+    constant = all(p is not None or int_value(i) == 0
                    for p, i in zip(positions, indices, strict=True))
     return positions if known == sorted(set(known)) and known and constant else None
 
@@ -135,7 +136,7 @@ def schedule_by_column_blocks(ctx: CpuContext, kept: KeptStages, blocks: ColumnB
     for op in kept.ops[:-1]:
         _schedule_inside(s[op.output(0)], lanes)
         s[op.output(0)].compute_at(stage, task)
-    if sum(map(work_of, kept.ops)) >= PARALLEL_THRESHOLD and size_of(task.extent) > 1:
+    if pays_in_parallel(kept.ops) and size_of(task.extent) > 1:
         stage.parallel(task)
 
 

@@ -12,11 +12,12 @@ import math
 
 from weft import te
 from weft.strategy.access import stride_along
-from weft.strategy.analysis import size_of, work_of
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.microkernel import one_tensor
+from weft.strategy.cpu.common.parallel import pays_in_parallel
 from weft.strategy.cpu.elementwise.schedule import parallelize, vectorize_innermost
-from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, machine_model
+from weft.strategy.cpu.machine_model import machine_model
+from weft.strategy.extents import size_of
 from weft.strategy.implementation import compute_of
 from weft.target import CpuTarget
 from weft.tir.expr import ProducerLoad
@@ -100,7 +101,7 @@ def _schedule_column_blocks(ctx: CpuContext, op: te.ComputeOp, contiguous: te.It
     stage.unroll(vector)
     stage.vectorize(lane)
     loops = [*others, block]
-    if work_of(op) >= PARALLEL_THRESHOLD:
+    if pays_in_parallel([op]):
         loops = parallelize(stage, loops)
     s[acc].compute_at(stage, loops[-1])
     _accumulate(s[acc], position, lanes)

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable
 
 from weft import te
-from weft.strategy.analysis import elements, size_of, work_of
+from weft.strategy.analysis import elements, work_of
 from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.cpu.reduction.stages import KeptStages
+from weft.strategy.extents import size_of
 from weft.target import CpuTarget
 from weft.te.walk import loads_of
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from weft import te
 from weft.ir.expr import Call
 from weft.ir.op import Op
+from weft.ir.symbol import typical_size
 from weft.ir.types import TensorType
 from weft.strategy.analysis import elements, work_of
 from weft.strategy.cpu.elementwise.schedule import MIN_PARALLEL_EXTENT
@@ -94,7 +95,9 @@ def has_few_results(op: te.ComputeOp) -> bool:
 
 
 def decide_reduction_call(call: Call, target: CpuTarget) -> Decision[ReductionPlan]:
-    """The loop structure of one operator that is not fused; dynamic dimensions count as 1."""
+    """The loop structure of one operator that is not fused; symbolic dimensions count as
+    their typical sizes.
+    """
     if not isinstance(call.op, Op) or call.op.compute is None:
         raise InternalError("only operators with a compute have a reduction schedule")
     inputs = [te.placeholder(_sizes(arg.checked_type), dtype) for arg in call.args
@@ -105,7 +108,7 @@ def decide_reduction_call(call: Call, target: CpuTarget) -> Decision[ReductionPl
 
 def _sizes(type_: object) -> list[int]:
     shape = type_.shape if isinstance(type_, TensorType) else ()
-    return [dim if isinstance(dim, int) else 1 for dim in shape]
+    return list(map(typical_size, shape))
 
 
 for _name in REDUCTION_OPS:

@@ -10,10 +10,10 @@ import math
 from dataclasses import dataclass
 
 from weft import te
-from weft.strategy.analysis import is_reduction, size_of, work_of
+from weft.strategy.analysis import is_reduction, work_of
 from weft.strategy.cpu.common.context import CpuContext
+from weft.strategy.cpu.common.parallel import pays_in_parallel
 from weft.strategy.cpu.elementwise.schedule import MIN_PARALLEL_EXTENT
-from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.cpu.reduction.columns import vectorize_data
 from weft.strategy.cpu.reduction.partial_vectors import (
     LONG_REDUCTION,
@@ -23,6 +23,7 @@ from weft.strategy.cpu.reduction.partial_vectors import (
     vectors_along,
 )
 from weft.strategy.cpu.reduction.stages import KeptStages, SharedRows, is_costly
+from weft.strategy.extents import is_multiple, size_of
 from weft.target import CpuTarget
 from weft.te.tensor import PlaceholderOp
 from weft.te.walk import loads_of
@@ -49,22 +50,22 @@ class RowBlocks:
         Long rows hide the latency themselves. A lone reduction gets a quarter of L1: several
         concurrent streams of memory are slower than one.
         """
-        extents = [size_of(axis.extent) for axis in kept.ops[0].axis[: rows.count]]
-        axis_index = max((i for i, extent in enumerate(extents) if extent > 1), default=0)
+        extents = [axis.extent for axis in kept.ops[0].axis[: rows.count]]
+        axis_index = max((i for i, extent in enumerate(extents) if size_of(extent) > 1), default=0)
         single = RowBlocks(rows, axis_index)
         # Interleaving hides the latency of horizontal reductions, which end only reductions along
         # the contiguous axis.
         along = any(kept.contiguous_axis(op) in op.reduce_axis for op in kept.reductions)
         if rows.group > 1 or not along:
             return single
-        count, extent = max(1, math.prod(extents)), extents[axis_index]
+        count, extent = max(1, math.prod(map(size_of, extents))), size_of(extents[axis_index])
         longest = max(work_of(op) // count * op.output(0).dtype.itemsize for op in kept.ops)
-        is_parallel = sum(map(work_of, kept.ops)) >= PARALLEL_THRESHOLD
+        is_parallel = pays_in_parallel(kept.ops)
         room = target.l1_bytes // (2 if len(kept.ops) > 1 else 4)
         for height in HEIGHTS:
             fits = height * longest <= room
             enough = not is_parallel or count // height >= MIN_PARALLEL_EXTENT
-            if fits and enough and extent % height == 0:
+            if fits and enough and is_multiple(extents[axis_index], height):
                 return RowBlocks(rows, axis_index, height)
         fits = HEIGHTS[0] * longest <= room
         return RowBlocks(rows, axis_index, HEIGHTS[0]) if fits and extent >= MANY_ROWS else single
@@ -118,7 +119,7 @@ def schedule_by_rows(ctx: CpuContext, kept: KeptStages, rows: SharedRows) -> Non
                 _prefetch_next_row(kept, op, stage, stage.leaf_iter_vars[-2], ctx.target)
         if inside is not None:  # so that the chains of interleaved rows overlap
             stage.unroll(inside)
-    if sum(map(work_of, kept.ops)) >= PARALLEL_THRESHOLD and size_of(task.extent) > 1:
+    if pays_in_parallel(kept.ops) and size_of(task.extent) > 1:
         out_stage.parallel(task)
 
 

@@ -10,11 +10,11 @@ horizontal reduction combines; one along an outer axis is vectorized over the co
 from __future__ import annotations
 
 from weft import te
-from weft.strategy.analysis import computes_below, is_reduction, size_of, work_of
+from weft.strategy.analysis import computes_below, is_reduction
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.microkernel import one_tensor
+from weft.strategy.cpu.common.parallel import pays_in_parallel
 from weft.strategy.cpu.elementwise.schedule import parallelize, schedule_loops
-from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.cpu.reduction.column_blocks import schedule_by_column_blocks
 from weft.strategy.cpu.reduction.columns import PARTIALS, schedule_columns, vectorize_data
 from weft.strategy.cpu.reduction.decide import (
@@ -30,6 +30,7 @@ from weft.strategy.cpu.reduction.partial_vectors import (
 )
 from weft.strategy.cpu.reduction.rows import schedule_by_rows
 from weft.strategy.cpu.reduction.stages import KeptStages
+from weft.strategy.extents import size_of
 from weft.strategy.implementation import compute_of
 
 
@@ -67,7 +68,7 @@ def _schedule_alone(ctx: CpuContext, kept: KeptStages, op: te.ComputeOp) -> None
     lanes = ctx.target.lanes(op.output(0).dtype)
     if contiguous in loops:
         loops = vectorize_data(stage, op, loops, contiguous, lanes)
-    if work_of(op) >= PARALLEL_THRESHOLD:
+    if pays_in_parallel([op]):
         loops = parallelize(stage, loops)
     if contiguous not in op.reduce_axis:
         return

@@ -12,8 +12,8 @@ from weft.strategy.analysis import (
     consumers_of,
     inlined_body,
     is_reduction,
-    size_of,
 )
+from weft.strategy.extents import are_equal, size_of
 from weft.te.walk import loads_of
 from weft.tir.expr import Call, FloorDiv, PrimExpr, ProducerLoad, Reduce, int_value
 from weft.tir.visitor import post_order
@@ -119,8 +119,8 @@ class KeptStages:
         sizes = {_divisor(load.indices[axis_index], result.axis[axis_index])
                  for load in self.loads_inside(result)}
         size = sizes.pop() if alike and len(sizes) == 1 else 1
-        covers = size > 1 and size_of(result.axis[axis_index].extent) == size * size_of(
-            others[0].axis[axis_index].extent)
+        covers = size > 1 and are_equal(result.axis[axis_index].extent,
+                                        others[0].axis[axis_index].extent * size)
         return size if covers else 1
 
     def loads_inside(self, op: te.ComputeOp) -> list[ProducerLoad]:

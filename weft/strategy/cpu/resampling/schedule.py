@@ -7,10 +7,10 @@ last is inlined into the loops of the output, together with the operators fused 
 from __future__ import annotations
 
 from weft import te
-from weft.strategy.analysis import computes_below, inlined_body, is_reduction, work_of
+from weft.strategy.analysis import computes_below, inlined_body, is_reduction
 from weft.strategy.cpu.common.context import CpuContext
+from weft.strategy.cpu.common.parallel import pays_in_parallel
 from weft.strategy.cpu.elementwise.schedule import parallelize, schedule_loops, vectorize_innermost
-from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 
 
 def schedule_resampling(ctx: CpuContext) -> None:
@@ -49,5 +49,5 @@ def _schedule_sum(ctx: CpuContext, op: te.ComputeOp) -> None:
     lanes = [axis for axis in stage.leaf_iter_vars if axis in stage.kinds]
     loops = [*outer, *around]
     stage.reorder(*loops, *op.reduce_axis, *lanes)
-    if work_of(op) >= PARALLEL_THRESHOLD:
+    if pays_in_parallel([op]):
         parallelize(stage, loops)
