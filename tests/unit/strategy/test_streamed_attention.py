@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import weft
 from tests.unit.strategy.kernels import SMALL_CPU
 from tests.unit.strategy.symbolic import SymbolicKernel, build
 from weft import op
@@ -134,3 +135,24 @@ def test_other_widths_of_vectors() -> None:
     got = build(op.nn.attention(q, k, v), [q, k, v], SMALL_CPU).run(arrays, {"b": 3, "s": 77})
     np.testing.assert_allclose(got, op.nn.attention.reference(*arrays), FLOAT32_TOLERANCE,
                                FLOAT32_TOLERANCE)
+
+
+def test_bits_do_not_depend_on_threads() -> None:
+    """Nor on the capacity of the caches, of which the lengths alone are read."""
+    program = """
+def @main(%q: Tensor[(2, 6, 5, 16), float32], %k: Tensor[(2, 2, {0}, 16), float32],
+          %v: Tensor[(2, 2, {0}, 16), float32], %i: Tensor[(2), int64]) {{
+  nn.cached_attention(%q, %k, %v, %i, (), scale=0.25)
+}}"""
+    rng = np.random.default_rng(0)
+    query, key, value = numbers(rng, 2, 6, 5, 16), *(numbers(rng, 2, 2, 200, 16) for _ in "kv")
+    results = []
+    for capacity in (200, 120):
+        mod = weft.compile(weft.parse(program.format(capacity)))
+        caches = (np.ascontiguousarray(x[:, :, :capacity]) for x in (key, value))
+        arrays = [query, *caches, np.array([117, 64])]
+        for threads in (1, 2, 3):
+            with weft.config(threads=threads):
+                results.append(mod(*arrays))
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
