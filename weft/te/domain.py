@@ -78,7 +78,9 @@ def overruns(stage: StageState, extents: Exprs) -> list[IterVar]:
 def _is_exact(split: Split, extents: Exprs) -> bool:
     """Whether the split covers its parent without a remainder."""
     parent, outer, inner = (extents[a] for a in (split.parent, split.outer, split.inner))
-    if int_value(inner) == 1 or int_value(outer) == 1:
-        return True  # the other loop equals the parent
     total, o, i = int_value(parent), int_value(outer), int_value(inner)
-    return total is not None and o is not None and i is not None and o * i == total
+    if total is not None and o is not None and i is not None:
+        return o * i == total
+    # One iteration of a loop does not make the other one equal to a symbolic parent: all sizes of
+    # ``n{1..9}`` fit in one tile of 16.
+    return (i == 1 and outer is parent) or (o == 1 and inner is parent)

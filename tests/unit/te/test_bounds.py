@@ -191,3 +191,17 @@ def test_indices_through_narrow_integers_wrap(narrow: str) -> None:
     evaluate(te.lower(sch, [x, y]), data, got)
     positions = np.arange(300).astype(narrow).astype(np.int64) % 256
     np.testing.assert_array_equal(got, data[positions] + 1)
+
+
+@pytest.mark.parametrize("split", [{"factor": 16}, {"nparts": 9}, {"factor": 3}, {"nparts": 2}])
+def test_a_bounded_size_that_fits_in_one_tile_is_guarded(split: dict[str, int]):
+    n = te.var("n{1..9}")
+    x = te.placeholder((n,), name="x")
+    y = te.compute((n,), lambda i: x[i] + 1.0, name="y")
+    s = te.create_schedule(y)
+    s[y].split(y.op.axis[0], **split)
+    func = te.lower(s, [x, y])
+    for size in (1, 2, 5, 9):
+        values, found = np.arange(size, dtype=np.float32), np.zeros(size, np.float32)
+        evaluate(func, values, found, size)
+        np.testing.assert_array_equal(found, values + 1)
