@@ -143,6 +143,35 @@ def test_stacks_with_a_symbolic_batch(b_shape: str, batch: int, m: int, k: int) 
     np.testing.assert_allclose(found, a @ b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("transpose_b", [False, True])
+@settings(max_examples=15, deadline=None)
+@given(batch=st.integers(0, 3), m=SIZES, k=SIZES)
+def test_narrow_floats_are_summed_in_float32(
+    transpose_b: bool, batch: int, m: int, k: int
+) -> None:
+    run = kernel("batch_matmul", "batch m k", "batch 64 k" if transpose_b else "batch k 64",
+                 "float16", transpose_b=transpose_b)
+    a, b = numbers(batch, m, k, dtype="float16"), numbers(batch, k, 64, dtype="float16")
+    right = np.ascontiguousarray(b.swapaxes(1, 2)) if transpose_b else b
+    found = run({"batch": batch, "m": m, "k": k}, a, right,
+                np.full((batch, m, 64), np.nan, np.float16))
+    np.testing.assert_allclose(found, a.astype(np.float32) @ b.astype(np.float32), rtol=2e-3,
+                               atol=2e-3)
+
+
+@settings(max_examples=15, deadline=None)
+@given(m=SIZES)
+def test_narrow_floats_over_a_packed_weight(m: int) -> None:
+    weight = WEIGHT.astype(np.float16)
+    b = packed(weight, "NK48n")
+    run = kernel("dense", f"m {K}", " ".join(map(str, b.shape)), "float16",
+                 weight_layout="NK48n", units=N)
+    a, found = numbers(m, K, dtype="float16"), np.full((m, N), np.nan, np.float16)
+    np.testing.assert_allclose(
+        run({"m": m}, a, b, found), a.astype(np.float32) @ weight.T.astype(np.float32),
+        rtol=2e-3, atol=5e-3)
+
+
 DOT_PAIRS = [("uint8", "int8", "int32"), ("int8", "int8", "int32"),
              ("bfloat16", "bfloat16", "float32")]
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from weft import te
-from weft.strategy.analysis import computes_below, elements, work_of
+from weft.strategy.analysis import computes_below, work_of
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.dot_product.cost import DotProductPlan
 from weft.strategy.cpu.dot_product.instruction import DotInstruction
-from weft.strategy.cpu.elementwise.schedule import parallelize, vectorize_innermost
+from weft.strategy.cpu.elementwise.schedule import vectorize_innermost
+from weft.strategy.cpu.gemm.schedule import parallelize_packing
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.tir.expr import int_value
 from weft.tir.transform.exact_tail import EXACT_TAIL
@@ -43,8 +44,7 @@ def _schedule_packing(stage: te.Stage, op: te.ComputeOp, lanes: int) -> None:
         # shuffled together in registers.
         inner = stage.fuse(outer.pop(), inner)
     loops = [*outer, *vectorize_innermost(stage, inner, lanes)]
-    if elements(op) >= PARALLEL_THRESHOLD:
-        parallelize(stage, loops)
+    parallelize_packing(stage, op, loops, panel_axes=3)
 
 
 def schedule_sums(stage: te.Stage, dot: DotInstruction) -> None:

@@ -43,7 +43,9 @@ def schedule_gemm(ctx: CpuContext, *, plan: GemmPlan, flat_rows: bool = False) -
     # Only B is packed inside the loop over panels: its tiles then find the panel in L2. Every panel
     # reads all of A, so A is packed once, before them.
     for op in packed:
-        _schedule_packing(ctx, op, attach if op.role is te.StageRole.PACKED_B else None)
+        is_b = op.role is te.StageRole.PACKED_B
+        panel_axes = 2 if is_b or plan.packs_a else 1  # an A that is not packed is only upcast
+        _schedule_packing(ctx, op, attach if is_b else None, panel_axes)
 
 
 def reduction_below(ctx: CpuContext) -> te.ComputeOp:
@@ -222,7 +224,9 @@ def _inline_all_but_packed(ctx: CpuContext, reduction: te.ComputeOp) -> list[te.
     return packed
 
 
-def _schedule_packing(ctx: CpuContext, op: te.ComputeOp, attach: AttachPoint | None) -> None:
+def _schedule_packing(
+    ctx: CpuContext, op: te.ComputeOp, attach: AttachPoint | None, panel_axes: int
+) -> None:
     """Pack with vectors: inside a loop of the GEMM, or all at once in parallel.
 
     Rows that lie along K are transposed in registers, a tile at a time.
@@ -237,5 +241,19 @@ def _schedule_packing(ctx: CpuContext, op: te.ComputeOp, attach: AttachPoint | N
             stage.reorder(loops[-1], loops[-2])  # a vector of rows at a time, read front to back
         stage.compute_at(*attach)
     # Inside a task the packing runs on the thread of the task.
+    else:
+        parallelize_packing(stage, op, loops, panel_axes=panel_axes)
+
+
+def parallelize_packing(
+    stage: te.Stage, op: te.ComputeOp, loops: list[te.IterVar], *, panel_axes: int
+) -> None:
+    """Threads share the panels, which are the innermost ``panel_axes`` axes of ``op``.
+
+    A symbolic size counts as large.
+    """
+    if any(int_value(axis.extent) is None for axis in op.axis):
+        outer = loops[:len(op.axis) - panel_axes]
+        stage.parallel(stage.fuse(*outer) if len(outer) > 1 else outer[0])
     elif elements(op) >= PARALLEL_THRESHOLD:
         parallelize(stage, loops)
