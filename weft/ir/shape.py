@@ -188,7 +188,7 @@ def dim_add(a: Dim, b: Dim) -> Dim:
     total = _terms(a)
     for monomial, coefficient in _terms(b).items():
         total[monomial] = total.get(monomial, 0) + coefficient
-    return SymDim.from_terms(total)
+    return _without_exact_quotients(total)
 
 
 def dim_sub(a: Dim, b: Dim) -> Dim:
@@ -209,20 +209,29 @@ def dim_mul(a: Dim, b: Dim) -> Dim:
 
 
 def _without_exact_quotients(terms: dict[Monomial, int]) -> Dim:
-    """The sum of terms, with ``n`` for ``4*floordiv(n, 4)`` if ``n`` stands for multiples of 4."""
-    total: Dim = 0
+    """The sum of terms, where exact quotients have the least denominators.
+
+    ``4*floordiv(n, 4)`` is ``n`` if that stands for multiples of 4, and ``2*floordiv(n, 4)`` is
+    ``floordiv(n, 2)``.
+    """
     for monomial, coefficient in terms.items():
-        exact = next((a for a in monomial if isinstance(a, FloorDivAtom)
-                      and coefficient % a.denominator == 0
-                      and multiple_of(a.numerator) % a.denominator == 0), None)
-        if exact is None:
-            continue
-        rest = list(monomial)
-        rest.remove(exact)
-        quotient = SymDim.from_terms({tuple(rest): coefficient // exact.denominator})
-        total = dim_add(total, dim_mul(quotient, exact.numerator))
-        terms = {m: c for m, c in terms.items() if m != monomial}
-    return dim_add(total, SymDim.from_terms(terms))
+        for atom in monomial:
+            common = _common_factor(atom, coefficient)
+            if common > 1 and isinstance(atom, FloorDivAtom):
+                rest = list(monomial)
+                rest.remove(atom)
+                factor = SymDim.from_terms({tuple(rest): coefficient // common})
+                reduced = dim_floordiv(atom.numerator, atom.denominator // common)
+                others = SymDim.from_terms({m: c for m, c in terms.items() if m != monomial})
+                return dim_add(dim_mul(factor, reduced), others)
+    return SymDim.from_terms(terms)
+
+
+def _common_factor(atom: Atom, coefficient: int) -> int:
+    """What an exact quotient's denominator has in common with its coefficient; 1 for others."""
+    if not isinstance(atom, FloorDivAtom) or multiple_of(atom.numerator) % atom.denominator:
+        return 1
+    return math.gcd(coefficient, atom.denominator)
 
 
 def dim_floordiv(a: Dim, b: Dim) -> Dim:

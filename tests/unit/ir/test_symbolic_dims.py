@@ -87,6 +87,13 @@ def test_dims_print_and_parse(drawn: Any) -> None:
     (dim_min(N, N + 1), "n"), (dim_min(dim_min(N, 7), 3), "min(3, n)"),
     (dim_floordiv(K, 4) * 8, "2*k{4..%4}"), (dim_floordiv(N * K * 4, N), "4*k{4..%4}"),
     (dim_floordiv(N + 1, N), "?"),
+    (dim_floordiv(dim_floordiv(N + 1, 2) + 1, 2), "floordiv(n + 3, 4)"),
+    (dim_floordiv(N * 2 + 3, 4), "floordiv(n + 1, 2)"),
+    (dim_floordiv(K + 1, 2), "floordiv(k{4..%4}, 2)"),
+    (dim_floordiv(K - 1, 2) + 1, "floordiv(k{4..%4}, 2)"),
+    (dim_floordiv(K, 4) * 2, "floordiv(k{4..%4}, 2)"),
+    (dim_floordiv(K, 4) + dim_floordiv(K, 4), "floordiv(k{4..%4}, 2)"),
+    (dim_floordiv(dim_floordiv(K, 2), 2) * 4, "k{4..%4}"),
 ])
 def test_normal_forms(got: Dim, expected: str) -> None:
     assert str(got) == expected
