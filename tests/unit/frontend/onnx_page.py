@@ -33,6 +33,25 @@ is there: `from_onnx(model, inputs={{"xs": [(3, 2), (1, 2)]}})`. Not read: strin
 initializers, maps, operators of other domains but those listed. An unsupported model is refused
 with the list of all that is missing.
 
+## Sizes
+
+Named dimensions are symbols, and unnamed ones get names of their own (`x_dim0`); one program runs
+at all their sizes. `inputs` gives other names, numbers, bounds and expressions:
+
+```python
+weft.compile("decoder.onnx", inputs={{
+    "ids": ("1 <= batch <= 64", "seq <= 2048"),
+    "mask": ("batch", "past + seq"),
+}})
+```
+
+A bound is a comparison of a name with numbers; `seq % 8 == 0` demands a multiple, `and` joins both.
+What is given for a name in one input holds in all inputs that use the name; contradictions are
+refused. Where a model's own tables bound a size (512 positions), the bound is found. Shape
+arithmetic (`Shape`, `Gather`, `Concat`, `Mul`, `Where`, ...) is evaluated on symbols, and sizes
+are computed as data where nodes need them. Where symbols do not decide a shape, the model is
+compiled for each set of sizes that it meets.
+
 ## ONNX operators
 
 An operator is listed once for each opset in which its conversion changes. Attributes that are not
