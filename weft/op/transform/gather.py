@@ -136,12 +136,13 @@ def _gather_nd_reference(x: np.ndarray, indices: np.ndarray, batch_dims: int = 0
     ]
     if not found and not batch_dims:
         return np.array(np.broadcast_to(x, (*indices.shape[1:], *x.shape)))
-    return np.ascontiguousarray(x[(*batch, *found)])
+    return np.array(x[(*batch, *found)], order="C")
 
 
 gather_nd.spec(
     _gather_nd_reference,
     case((3, 4), np.array([[0, 2], [1, 3]])),
+    case((4,), np.array([2])),
     case((3, 4, 2), np.array([[0, 2, -1]], np.int32)),
     case((2, 3, 4), np.array([[1, 3]]), batch_dims=1),
     case((2, 3), np.zeros((2, 0), np.int64)),
