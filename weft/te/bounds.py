@@ -274,8 +274,11 @@ class _Inference:
             # ``minimum`` folds constants only; for a symbolic size, the comparison is proved.
             if self.analyzer.can_prove(span.high >= size - 1):
                 high = size - 1
+            extent = self.analyzer.simplify(high - low + 1)
+            if int_value(extent) is None and extent is self.analyzer.simplify(size):
+                return low, size  # a symbolic axis as a whole, which may be empty
             # An empty intersection would give an extent below 1.
-            return low, maximum(self.analyzer.simplify(high - low + 1), const(1))
+            return low, maximum(extent, const(1))
         extent = self.analyzer.simplify(span.width)
         if self.analyzer.can_prove(extent >= size):
             return ZERO, size
