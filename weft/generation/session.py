@@ -30,7 +30,8 @@ class Session:
     A request waits until a slot of the decoder is idle, first come, first served.
     ``share_prefixes`` copies the caches of equal beginnings instead of computing them again;
     ``prefill_chunk`` is the largest number of tokens of a prompt that one step reads, so that a
-    long prompt does not hold up the others. A call that raises leaves the session usable.
+    long prompt does not hold up the others. A call that raises leaves the session usable. One
+    thread at a time may use a session.
     """
 
     def __init__(self, decoder: Decoder, *, share_prefixes: bool = True,

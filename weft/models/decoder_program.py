@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft import ir, op
-from weft.ir.expr import Expr, Function, Tuple, Var, const, var
+from weft.ir.expr import Constant, Expr, Function, Tuple, Var, const, var
 from weft.ir.module import IRModule
-from weft.models.architecture import Architecture, Weights
+from weft.models.architecture import Architecture, Rotary, Weights
 from weft.models.layers import LayerWeights, dense, mlp, normalize, softcap
 from weft.op.nn.cached_attention import attend_cache
 
@@ -80,6 +80,7 @@ class _ProgramWriter:
         self._dtype = dtype
         self._inputs = _Inputs.make(caches)
         self._model = LayerWeights(weights, "", dtype)
+        self._tables: dict[Rotary, list[Constant]] = {}
 
     def main(self) -> Function:
         x = self._embed()
@@ -153,7 +154,9 @@ class _ProgramWriter:
         y = normalize(y, weights, f"{name}_norm", architecture)
         rotary = architecture.layers[number].rotary
         if rotary is not None and name != "v":
-            cos, sin = (const(t, "float32") for t in rotary.tables(self._caches.capacity))
-            y = op.nn.rotary_embedding(y, self._inputs.positions, cos, sin, axis=1,
+            if rotary not in self._tables:  # all layers share the constants
+                tables = rotary.tables(self._caches.capacity)
+                self._tables[rotary] = [const(table, "float32") for table in tables]
+            y = op.nn.rotary_embedding(y, self._inputs.positions, *self._tables[rotary], axis=1,
                                        interleaved=rotary.interleaved)
         return op.transpose(y, axes=(0, 2, 1, 3))

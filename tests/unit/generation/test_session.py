@@ -76,6 +76,19 @@ def test_a_shared_prefix_is_copied_from_a_running_request() -> None:
         assert request.tokens == greedy(decoder, [*prefix, last], 3)
 
 
+@pytest.mark.parametrize("running", [True, False])
+def test_an_equal_prompt_reads_its_last_token_again(running: bool) -> None:
+    decoder = TinyDecoder()
+    session = Session(decoder)
+    session.submit([1, 2, 3], max_new_tokens=9 if running else 1)
+    session.step()
+    decoder.calls.clear()
+    second = session.submit([1, 2, 3], max_new_tokens=2)
+    session.run()
+    assert [n for kind, n in decoder.calls if kind == "prefill"] == [1]
+    assert second.tokens == greedy(decoder, [1, 2, 3], 2)
+
+
 def test_an_idle_slot_continues_the_conversation_that_it_holds() -> None:
     decoder = TinyDecoder()
     session = Session(decoder)
