@@ -17,7 +17,7 @@ from weft.ir.dtype import DType
 from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, const
 from weft.ir.shape import AnyDim, Dim, KnownDim, at_least, dim_product
 from weft.ir.trampoline import Routine, run
-from weft.ir.types import TensorType, TupleType, Type, is_static
+from weft.ir.types import TensorType, TupleType, Type, has_any, is_static
 from weft.ir.typing.infer import infer_expr
 from weft.support.errors import InternalError, PassError, TypeInferenceError
 
@@ -100,7 +100,7 @@ def _filled_tensor(expr: Expr, type_: Type | None, *, one: bool) -> Expr:
     if not isinstance(type_, TensorType):
         raise PassError("only tensors and tuples of them have gradients", where=expr.span,
                         got=type_, help="exclude other values from differentiation")
-    if is_static(type_):
+    if not has_any(type_.shape):
         create = op.ones if one else op.zeros
         made: Expr = create(shape=type_.shape, dtype=type_.dtype, span=expr.span)
     else:

@@ -11,7 +11,7 @@ from weft.ir.rewrite.pattern import any_
 from weft.ir.types import TensorType, is_static
 from weft.topi.layout import Layout, transform_steps
 from weft.transform.analysis.graph import known_type
-from weft.transform.rules.reshape import SYMBOLIC, reshaped_like
+from weft.transform.rules.reshape import reshaped_like
 
 
 @rule(op.layout_transform(op.layout_transform(any_("x")).named("inner")), group="simplify")
@@ -46,7 +46,7 @@ def layout_transform_without_moving_is_a_reshape(x: Expr, call: Call) -> Expr | 
     """
     source = known_type(x)
     if not isinstance(source, TensorType) or not is_static(source):
-        return SYMBOLIC
+        return NoMatch("the shape is not static")
     attrs: Any = call.attrs
     shape = source.concrete_shape
     src, dst = Layout.parse(attrs.src_layout), Layout.parse(attrs.dst_layout)

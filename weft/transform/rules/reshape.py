@@ -7,10 +7,10 @@ from weft.ir.expr import Call, Expr
 from weft.ir.rewrite.driver import NoMatch, RuleSet, rule
 from weft.ir.rewrite.pattern import Term, any_, call_where
 from weft.ir.traits import OpTraits
-from weft.ir.types import TensorType, is_static
+from weft.ir.types import TensorType, has_any
 from weft.transform.analysis.graph import known_type
 
-SYMBOLIC = NoMatch("the shape is not static")
+UNKNOWN = NoMatch("the shape has unknown sizes")
 
 
 def _is_reshape(traits: OpTraits) -> bool:
@@ -24,13 +24,12 @@ def _reshape(x: Term) -> Term:
 def reshaped_like(x: Expr, whole: Expr) -> Expr | NoMatch:
     """``x`` in the shape of ``whole``, which has the same elements in the same order."""
     type_ = known_type(whole)
-    if not isinstance(type_, TensorType) or not is_static(type_):
-        return SYMBOLIC
+    if not isinstance(type_, TensorType) or has_any(type_.shape):
+        return UNKNOWN
     if known_type(x) == type_:
         return x
-    shape = type_.concrete_shape
     # A size of 0 would mean to copy a size of the argument.
-    return op.reshape(x, newshape=shape, allowzero=0 in shape)
+    return op.reshape(x, newshape=type_.shape, allowzero=0 in type_.shape)
 
 
 @rule(_reshape(any_("x")), group="simplify")
@@ -43,7 +42,7 @@ def reshape_to_the_same_shape(x: Expr, call: Call) -> Expr | NoMatch:
     if known_type(x) != known_type(call):
         return NoMatch("the shape changes")
     result = reshaped_like(x, call)
-    return result if result is x else SYMBOLIC
+    return result if result is x else UNKNOWN
 
 
 @rule(_reshape(_reshape(any_("x"))), group="simplify")
