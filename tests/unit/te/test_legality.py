@@ -7,6 +7,7 @@ import pytest
 from weft import te
 from weft.support.errors import LoweringError, OptionError, ScheduleError
 from weft.tir import stmt as s
+from weft.tir.visitor import post_order_stmts
 
 
 class Net:
@@ -107,6 +108,26 @@ def test_vectorize_and_unroll_of_a_symbolic_extent():
     s[y].unroll(y.op.axis[0])
     with refused("axis i is unrolled, but its extent n is not constant here"):
         te.lower(s, [x, y])
+
+
+@pytest.mark.parametrize("kind", [s.ForKind.UNROLLED, s.ForKind.VECTORIZED])
+def test_a_symbolic_axis_whose_region_is_constant(kind):
+    """The rows of a stage computed at a tile are those of the tile; anywhere else, all of them."""
+    n = te.var("n")
+    x = te.placeholder((n, 8), name="x")
+    a = te.compute((n, 8), lambda i, j: x[i, j] * 2.0, name="a")
+    y = te.compute((n, 8), lambda i, j: a[i, j] + 1.0, name="y")
+    sch = te.create_schedule(y)
+    outer, _ = sch[y].split(y.op.axis[0], 4)
+    sch[a].compute_at(sch[y], outer)
+    primitive = sch[a].unroll if kind is s.ForKind.UNROLLED else sch[a].vectorize
+    primitive(a.op.axis[0])
+    loops = [node for node in post_order_stmts(te.lower(sch, [x, y]).body)
+             if isinstance(node, s.For) and node.kind is kind]
+    assert [str(loop.extent) for loop in loops] == ["4"]
+    sch[a].compute_root()
+    with refused(f"axis i is {kind.value}, but its extent n is not constant here"):
+        te.lower(sch, [x, y])
 
 
 def test_two_vectorized_axes(net):

@@ -26,7 +26,8 @@ def vectorize(self: StageState, axis: IterVar) -> None:
     """
     self.require_compute("vectorize")
     self.require_data(axis, "vectorize", "its iterations add into the same elements")
-    if int_value(axis.extent) is None:
+    # The region of a stage that is computed at a loop may be constant; lowering checks that.
+    if int_value(axis.extent) is None and not isinstance(self.attach, AttachAt):
         raise self.error(f"vectorize of axis {axis.name}, whose extent {axis.extent} is symbolic",
                          help="split it by the number of lanes and vectorize the inner axis")
     for other, kind in self.kinds.items():

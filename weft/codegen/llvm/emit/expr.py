@@ -8,6 +8,7 @@ from weft.codegen.llvm.emit.arith import emit_binary, emit_constant_division, em
 from weft.codegen.llvm.emit.calls import emit_call
 from weft.codegen.llvm.emit.cast import emit_cast
 from weft.codegen.llvm.emit.dispatch import emit
+from weft.codegen.llvm.emit.lane_compare import emit_lane_compare
 from weft.codegen.llvm.emit.load import emit_load
 from weft.codegen.llvm.emit.state import Emitter, FunctionState, is_nonnegative
 from weft.codegen.llvm.floats.remainder import emit_float_floor
@@ -47,6 +48,10 @@ def _binary(state: FunctionState, e: tir.Binary) -> str:
         is_size = state.kernel.has_sizes and dtype.code == "int"
         if is_size and is_nonnegative(state, e.a) and is_nonnegative(state, e.b):
             dtype = DType("uint", dtype.bits, dtype.lanes)  # needs no corrections of the sign
+    if state.kernel.has_sizes and isinstance(e, tir.Compare):
+        mask = emit_lane_compare(state, e)
+        if mask is not None:
+            return mask
     if dtype.code == "float" and isinstance(e, tir.Add | tir.Sub):
         fused = _fused(state, e)
         if fused is not None:
