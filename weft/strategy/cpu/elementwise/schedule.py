@@ -60,14 +60,18 @@ def schedule_loops(
     lanes = target.lanes(tensor.dtype)
     transposed = find_transposed_access(groups, body, lanes)
     if transposed is not None:
-        outer = tile_transpose(stage, loops, transposed, lanes)
+        shared = tile_transpose(stage, loops, transposed, lanes)
     else:
         *outer, inner = loops
         count = polynomials(body)
         lanes *= vectors_per_iteration(count, inner.extent, tensor.dtype, target)
-        outer += chunked(stage, inner, outer, lanes, masks=has_masks(target))
+        around = chunked(stage, inner, outer, lanes, masks=has_masks(target))
+        # Threads share symbolic rows, not the vectors of a row, which would cost divisions.
+        is_row = around and outer and not all(is_fixed(loop.extent) for loop in loops)
+        shared = [*outer, *around[:-1]] if is_row and size_of(inner.extent) <= CHUNK else [
+            *outer, *around]
     if pays_in_parallel([compute_of(tensor)] * max(1, len(body)), reduced=False):
-        parallelize(stage, outer if is_fixed(loops[-1].extent) or not loops[:-1] else outer[:-1])
+        parallelize(stage, shared)
 
 
 def _without_unit_rows(stage: te.Stage, axes: list[te.IterVar]) -> list[te.IterVar]:
