@@ -29,14 +29,16 @@ from weft.tir.expr import (
     Ramp,
     Shuffle,
     Var,
+    call,
     const,
     int_value,
     maximum,
     minimum,
     select,
 )
-from weft.tir.stmt import Allocate, BufferStore, ForKind, IfThenElse, LetStmt, Stmt, seq
+from weft.tir.stmt import Allocate, BufferStore, Evaluate, ForKind, IfThenElse, LetStmt, Stmt, seq
 
+LINE_BYTES = 64  # of a cache line
 MAX_ROWS = 16  # rows of a tile: the keys of a block are read from L1 for all of them
 MAX_BLOCK, BLOCK_BYTES = 64, 16 << 10  # keys of a block, whose values stay in L1
 ACCUMULATORS, VECTORS, ROWS = 16, 8, 4  # of a register tile of weighted sums
@@ -241,7 +243,7 @@ class _Task:
             loop("vector", vectors, lambda n: seq([
                 loop("key", self.lanes, lambda key: self._pack_key(
                     x, key, minimum(start + n * self.lanes + key, self.high - 1))),
-                self._rows(lambda row: self._scores(x, row, n * self.lanes)),
+                self._rows(lambda row: self._scores(x, row, n * self.lanes, start)),
             ])),
             self._rows(lambda row: self._softmax(x, row, start, vectors)),
             in_tiles(self.source.sizes[1], VECTORS * self.lanes,
@@ -267,7 +269,28 @@ class _Task:
 
         return in_tiles(depth, self.lanes, vector)
 
-    def _scores(self, x: _Scratch, row: PrimExpr, n: PrimExpr) -> Stmt:
+    def _request(self, row: PrimExpr, d: PrimExpr, first: PrimExpr) -> Stmt | None:
+        """Prefetch a share of the vector of keys from ``first`` on, for each vector of a query.
+
+        Memory is then read while the rows of a group are computed. A single row takes less time
+        than its keys, which the hardware prefetches.
+        """
+        group, depth = self.source.group, self.source.sizes[0]
+        if group == 1:
+            return None
+        step = LINE_BYTES // self.source.key(self.at, first, const(0)).dtype.itemsize
+        vectors, lines = -(-depth // self.lanes), -(-depth // step)
+        share = -(-self.lanes * lines // (group * vectors))
+
+        def line(n: PrimExpr) -> Stmt:
+            number = (row * vectors + d) * share + n
+            key = minimum(first + number // lines, self.high - 1)
+            return Evaluate(call("handle", "prefetch", self.source.key(
+                self.at, key, number % lines * step)))
+
+        return unrolled(share, line)
+
+    def _scores(self, x: _Scratch, row: PrimExpr, n: PrimExpr, start: PrimExpr) -> Stmt:
         """The raw scores of a row with the packed keys; ``n`` numbers the first in the block."""
         acc = Buffer("acc", (const(self.lanes), const(self.lanes)), float32, "local")
 
@@ -280,8 +303,10 @@ class _Task:
         return Allocate(acc, seq([
             unrolled(self.lanes, lambda key: self._lanes(
                 lambda lane: BufferStore(acc, const(0, float32), (key, lane)))),
-            loop("d", -(-self.source.sizes[0] // self.lanes), lambda d: unrolled(
-                self.lanes, lambda key: self._lanes(lambda lane: step(d, key, lane)))),
+            loop("d", -(-self.source.sizes[0] // self.lanes), lambda d: seq([
+                self._request(row, d, start + n + self.lanes),
+                unrolled(self.lanes, lambda key: self._lanes(lambda lane: step(d, key, lane))),
+            ])),
             with_row_sums(acc, self.lanes, lambda sums: BufferStore(x.scores, sums, stored)),
         ]))
 
