@@ -231,7 +231,37 @@ ATTENTION = (
                         "nn.rotary_embedding(%x, %i, %c, %s)"), SEQUENCES),
 )
 
+IMAGES = batches(over("h", (7, 13, 14, 25, 56), n=1), over("h", (7, 14), n=8))
+
+
+def convolution(name: str, channels: int, taps: int, **attrs: object) -> SymbolicKernel:
+    """Blocked images of height and width ``h`` through a packed kernel, ReLU behind."""
+    blocks, groups = channels // 16, attrs.get("groups", 1)
+    inner = f"({blocks}, 1, {taps}, {taps}, 1, 16)" if groups != 1 else (
+        f"({blocks}, {taps}, {blocks}, {taps}, 16, 16)")
+    layout = "OIHW1i16o" if groups != 1 else "OHIW16i16o"
+    padding = taps // 2
+    given = ", ".join(f"{key}={value}" for key, value in attrs.items())
+    body = (f'nn.relu(nn.conv2d(%x, %w, padding=[{padding}, {padding}], data_layout="NCHW16c", '
+            f'kernel_layout="{layout}", finite_kernel=True{", " if given else ""}{given}))')
+    return SymbolicKernel("convolution", name,
+                          main(f"x: ({{n}}, {blocks}, {{h}}, {{h}}, 16); w: {inner}", body), IMAGES)
+
+
+CONVOLUTIONS = (
+    convolution("1x1, 256 channels", 256, 1),
+    convolution("3x3, 64 channels", 64, 3),
+    convolution("3x3, 128 channels, stride 2", 128, 3, strides=[2, 2]),
+    convolution("depthwise 3x3, 256 channels", 256, 3, groups=256),
+    convolution("depthwise 3x3, 256 channels, stride 2", 256, 3, groups=256, strides=[2, 2]),
+    SymbolicKernel("convolution", "Winograd 3x3, 64 channels",
+                   main("x: ({n}, 4, {h}, {h}, 16); w: (6, 6, 4, 64, 16)",
+                        'nn.relu(nn.winograd_conv2d(%x, %w, padding=[1, 1], '
+                        'data_layout="NCHW16c", kernel_layout="HWOI16o", out_layout="NCHW16c"))'),
+                   IMAGES),
+)
+
 KERNELS: tuple[SymbolicKernel, ...] = (
     *ELEMENTWISE, *MOVEMENT, *REDUCTIONS, *COLUMNS, *POOLS, *RESAMPLING, *GEMM,
-    *ATTENTION,
+    *ATTENTION, *CONVOLUTIONS,
 )
