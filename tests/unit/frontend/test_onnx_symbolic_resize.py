@@ -32,8 +32,9 @@ def resizing(mode: str, transform: str, scales: list[float] | None, **attrs: Any
                  helper.make_node("Mul", ["shape", "factors"], ["sizes"])]
     nodes.append(helper.make_node("Resize", names, ["y"], mode=mode,
                                   coordinate_transformation_mode=transform, **attrs))
+    shape = ["n", 2, "h", "w"]
     graph = helper.make_graph(
-        nodes, "resize", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2, "h", "w"])],
+        nodes, "resize", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
         [numpy_helper.from_array(a, n) for n, a in constants.items()])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)

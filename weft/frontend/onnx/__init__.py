@@ -31,9 +31,9 @@ def from_onnx(
     ``model`` is a path, the bytes of a file, or an ``onnx.ModelProto``. ``inputs`` overrides the
     shapes of graph inputs: ``{"x": ("1 <= batch <= 64", 3, 224, 224)}``; ``weft.ir.size_syntax``
     describes the sizes. For a sequence it gives one shape per tensor, and for an optional value
-    either ``None`` (absent) or the shape of its element. The tensors of a sequence ``x`` become separate parameters ``x[0]``, ``x[1]`` and so on. The
-    module's ``attrs`` hold the names of the graph inputs and outputs as ``input_names`` and
-    ``output_names``.
+    either ``None`` (absent) or the shape of its element. The tensors of a sequence ``x`` become
+    separate parameters ``x[0]``, ``x[1]`` and so on. The module's ``attrs`` hold the names of the
+    graph inputs and outputs as ``input_names`` and ``output_names``.
 
     Raises ``InvalidModelError`` for a damaged or inconsistent model, ``UnsupportedModelError`` for
     unsupported operators, attributes, opsets and dtypes (one error lists all operators and
