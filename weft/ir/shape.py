@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from weft.ir import intervals
+from weft.ir.intervals import Bounds
 from weft.ir.size_range import name_of, range_of
 from weft.ir.size_syntax import parse_size
 from weft.support.errors import TypeInferenceError
@@ -376,10 +378,6 @@ def may_be_equal(a: Dim, b: Dim) -> bool:
     return isinstance(a, AnyDim) or isinstance(b, AnyDim) or dims_equal(a, b) is True
 
 
-# The least and the greatest value; ``None``: unbounded.
-Bounds: TypeAlias = "tuple[int | None, int | None]"
-
-
 def at_least(dim: Dim, bound: int) -> bool:
     """Whether a dimension may be ``bound`` or more; false only if it is known to be less."""
     high = bounds_of(dim)[1]
@@ -392,49 +390,22 @@ def bounds_of(dim: Dim) -> Bounds:
         return dim, dim
     if isinstance(dim, AnyDim):
         return 0, None
-    low: int | None = 0
-    high: int | None = 0
+    total: Bounds = (0, 0)
     for monomial, coefficient in dim.terms:
         bounds: Bounds = (coefficient, coefficient)
         for atom in monomial:
-            bounds = _product_bounds(bounds, _atom_bounds(atom))
-        low = None if low is None or bounds[0] is None else low + bounds[0]
-        high = None if high is None or bounds[1] is None else high + bounds[1]
-    return low, high
+            bounds = intervals.of_product(bounds, _atom_bounds(atom))
+        total = intervals.of_sum(total, bounds)
+    return total
 
 
 def _atom_bounds(atom: Atom) -> Bounds:
     if isinstance(atom, str):
-        sizes = range_of(atom)
-        multiple = sizes.multiple
-        high = None if sizes.high is None else sizes.high // multiple * multiple
-        return -(-sizes.low // multiple) * multiple, high
+        return intervals.of_symbol(atom)
     parts = [bounds_of(d) for d in _operands(atom)]
     if isinstance(atom, FloorDivAtom):
-        low, high = parts[0]
-        return (None if low is None else low // atom.denominator,
-                None if high is None else high // atom.denominator)
-    lows = [low for low, _ in parts if low is not None]
-    highs = [high for _, high in parts if high is not None]
-    if atom.is_max:
-        return (max(lows, default=None), max(highs) if len(highs) == len(parts) else None)
-    return (min(lows) if len(lows) == len(parts) else None, min(highs, default=None))
-
-
-def _product_bounds(a: Bounds, b: Bounds) -> Bounds:
-    if a == (0, 0) or b == (0, 0):
-        return 0, 0
-    if None not in (*a, *b):
-        corners = [x * y for x in a for y in b]  # type: ignore[operator]
-        return min(corners), max(corners)
-    for x, y in ((a, b), (b, a)):
-        if x[0] is not None and x[0] >= 0 and y[0] is not None and y[0] >= 0:
-            high = None if x[1] is None or y[1] is None else x[1] * y[1]
-            return x[0] * y[0], high
-        if x[1] is not None and x[1] <= 0 and y[0] is not None and y[0] >= 0:
-            low = None if x[0] is None or y[1] is None else x[0] * y[1]
-            return low, x[1] * y[0]
-    return None, None
+        return intervals.of_quotient(parts[0], atom.denominator)
+    return intervals.of_extreme(parts, is_max=atom.is_max)
 
 
 def multiple_of(dim: Dim) -> int:

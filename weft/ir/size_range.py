@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from weft.support.errors import TypeInferenceError
 
-_TEXT = re.compile(r"(?P<name>\w+)(?:\{(?P<low>\d+)\.\.(?P<high>\d*)(?:%(?P<multiple>\d+))?\})?")
+_TEXT = re.compile(r"(?P<name>[^\W\d]\w*)"
+                   r"(?:\{(?P<low>\d+)\.\.(?P<high>\d*)(?:%(?P<multiple>\d+))?\})?")
 
 # What a symbol without a narrower range counts as where a decision needs a number.
 TYPICAL_SIZE = 64
