@@ -150,10 +150,7 @@ def _operands(atom: FloorDivAtom | ExtremeAtom) -> tuple[KnownDim, ...]:
 
 
 def as_dim(value: object) -> Dim:
-    """``3``, ``"n"`` or ``"1 <= n <= 64"`` (a symbol), ``"?"`` or ``None`` (any), or a ``Dim``.
-
-    ``weft.ir.size_syntax`` describes the texts. Raises ``TypeInferenceError`` for other values.
-    """
+    """A number, a text of ``weft.ir.size_syntax``, ``"?"`` or ``None`` (any), or a ``Dim``."""
     if isinstance(value, (SymDim, AnyDim)):
         return value
     if value is None or value == "?":
