@@ -46,6 +46,7 @@ from weft.support.errors import (
     ArtifactError,
     InternalError,
     OptionError,
+    TypeInferenceError,
     UnsupportedModelError,
     WeftError,
 )
@@ -124,9 +125,7 @@ def compile(
 def _executable(source: Source, options: CompileOptions, knobs: Mapping[str, Any]) -> Executable:
     """The executable of a model; ``knobs`` are the settings of its compilation."""
     threads: int | None = config.override("threads") if "threads" in knobs else None
-    signature = manifest_of_program(source, options)
-    made = _compile(source, options) if signature is None else _PerShape(
-        signature, "torch programs are compiled for each set of shapes")
+    made = _compile(source, options)
     if isinstance(made, ModelCode) and not made.manifest.symbols:
         return _opened(made, Stages(source, options), threads)
     check_file = unchanged_file(source)
@@ -208,8 +207,8 @@ def _code_of_source(model: Source, options: CompileOptions) -> ModelCode | _PerS
     """The code of a model; of one with dynamic shapes the program for all sizes, if it has one."""
     try:
         mod = _imported(model, options)
-    except UnsupportedModelError as error:
-        signature = manifest_of_onnx(model, options)
+    except (UnsupportedModelError, TypeInferenceError) as error:
+        signature = manifest_of_onnx(model, options) or manifest_of_program(model, options)
         # An error with notes lists missing operators, which other sizes would not add.
         if signature is None or error.notes:
             raise

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import keyword
 import re
 from dataclasses import dataclass
 
@@ -61,8 +62,11 @@ def name_of(symbol: str) -> str:
 
 
 def is_symbol(text: str) -> bool:
-    """Whether a text is a name, or a name with a range, as ``range_of`` takes it."""
-    return _TEXT.fullmatch(text) is not None
+    """Whether a text is a name, or a name with a range, as ``range_of`` takes it.
+
+    Words of Python are no names: sizes are texts in its syntax.
+    """
+    return _TEXT.fullmatch(text) is not None and not keyword.iskeyword(name_of(text))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,8 +88,16 @@ class GraphImporter:
             return size_of(source) if len(node.args) == 1 else shape_in(source)[node.args[1]]
         function = size_function(node)
         if function is not None:
-            return function(*map(self.value, node.args))
+            return self._size(node, function)
         return self._convert(node)
+
+    def _size(self, node: torch.fx.Node, function: Callable[..., Any]) -> Any:
+        """Arithmetic on sizes."""
+        try:
+            return function(*map(self.value, node.args))
+        except TypeError as error:
+            raise UnsupportedModelError(f"{target_name(node)} of a symbolic size",
+                                        where=span_of(node), got=str(error)) from error
 
     def _item(self, node: torch.fx.Node) -> Any:
         source, index = node.args
@@ -110,6 +118,12 @@ class GraphImporter:
                     node.meta.get("val"))
         try:
             return converter(seen, *map(self.value, raw))
+        except (TypeError, ValueError) as error:
+            # Comparisons and divisions that a symbolic dimension does not take.
+            if not self.program.is_dynamic or isinstance(error, WeftError):
+                raise
+            raise UnsupportedModelError(f"{target_name(node)} needs fixed sizes", where=seen.span,
+                                        got=str(error)) from error
         except WeftError as error:
             if error.where is not None:
                 raise

@@ -16,6 +16,7 @@ from weft.frontend.typed import tensor_type, typed
 from weft.ir.dtype import DType
 from weft.ir.expr import Constant, Expr, Tuple, TupleGetItem
 from weft.ir.op import Op
+from weft.ir.shape import AnyDim
 from weft.ir.span import Span
 from weft.support.errors import UnsupportedModelError
 
@@ -109,9 +110,16 @@ def wrapped(value: int, dtype: DType) -> int:
     return (value - lowest) % (1 << dtype.bits) + lowest
 
 
-def shape_in(x: Expr) -> tuple[int, ...]:
-    """The shape of a tensor; it is static when converters run."""
-    return tensor_type(x).concrete_shape
+def shape_in(x: Expr) -> tuple[Any, ...]:
+    """The shape of a tensor: integers, and symbolic dimensions, which take arithmetic.
+
+    A converter that needs a number (to compare sizes, to count) fails with ``TypeError`` for a
+    symbolic one, which the importer reports. Raises ``UnsupportedModelError`` for unknown sizes.
+    """
+    shape = tensor_type(x).shape
+    if any(isinstance(dim, AnyDim) for dim in shape):
+        raise UnsupportedModelError("a data-dependent size", got=str(tensor_type(x)))
+    return shape
 
 
 def dtype_in(x: Expr) -> DType:
@@ -122,7 +130,7 @@ def rank_of(x: Expr) -> int:
     return len(shape_in(x))
 
 
-def size_of(x: Expr) -> int:
+def size_of(x: Expr) -> Any:
     return math.prod(shape_in(x))
 
 

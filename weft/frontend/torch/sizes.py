@@ -7,30 +7,41 @@ from collections.abc import Mapping, Sequence
 
 from weft.frontend.torch.program import TorchProgram
 from weft.ir.shape import Dim, SymDim, as_shape, substitute_dim
-from weft.ir.types import TensorType, is_static
+from weft.ir.symbol import SizeRange, symbol_text
+from weft.ir.types import TensorType
 from weft.support.errors import InvalidInputError
 
 
 def input_types(program: TorchProgram, shapes: Mapping[str, Sequence[object]]
                 ) -> list[TensorType]:
-    """The static types of the inputs.
+    """The types of the inputs; dynamic sizes are symbols with the ranges that torch found.
 
-    Raises ``InvalidInputError`` for an unknown input and for a dynamic size.
+    Raises ``InvalidInputError`` for an unknown input.
     """
     names = [port.name for port in program.inputs]
     unknown = [name for name in shapes if name not in names]
     if unknown:
         raise InvalidInputError(f"unknown input {', '.join(map(repr, unknown))}",
                                 expected=", ".join(map(repr, names)) or "no inputs")
-    types = []
+    types, symbols = [], _symbols(program)
     for port in program.inputs:
         given = shapes.get(port.name)
-        type_ = port.type if given is None else TensorType(as_shape(given), port.type.dtype)
-        if not is_static(type_):
-            raise InvalidInputError(f"input {port.name!r} has dynamic sizes",
-                                    got=str(type_), help=f'inputs={{"{port.name}": (1, 3, …)}}')
-        types.append(type_)
+        shape = port.type.shape if given is None else as_shape(given)
+        types.append(TensorType(tuple(substitute_dim(dim, symbols) for dim in shape),
+                                port.type.dtype))
     return types
+
+
+def _symbols(program: TorchProgram) -> dict[str, Dim]:
+    """The symbols of the trace, by name, each with its range."""
+    found: dict[str, Dim] = {}
+    for port in program.inputs:
+        for dim in port.type.shape:
+            for name in dim.symbols() if isinstance(dim, SymDim) else ():
+                values = program.ranges.get(name, range(sys.maxsize))
+                high = None if values.stop >= sys.maxsize else values.stop - 1
+                found[name] = SymDim.symbol(symbol_text(name, SizeRange(values.start, high)))
+    return found
 
 
 def _range_text(values: range) -> str:
@@ -43,7 +54,8 @@ def check_sizes(program: TorchProgram, types: Sequence[TensorType]) -> None:
     symbols: dict[str, Dim] = {}
     pairs = [(port, declared, given)
              for port, type_ in zip(program.inputs, types, strict=True)
-             for declared, given in zip(port.type.shape, type_.concrete_shape, strict=True)]
+             for declared, given in zip(port.type.shape, type_.shape, strict=True)
+             if isinstance(given, int)]
     for port, declared, given in pairs:
         if isinstance(declared, SymDim) and str(declared).isidentifier():
             name = str(declared)
