@@ -83,15 +83,24 @@ class SizeSolver:
             self._check(spec, shape, symbols)
         values = np.array(list(symbols.values()), np.int64)
         table = self._table(symbols)
+        outputs = tuple(self._output(spec, symbols) for spec in manifest.outputs)
         known = {**symbols, **{f"_{n}": value for n, value in enumerate(table)}} \
             if isinstance(manifest.arena_bytes, str) else symbols
         return CallSizes(
             tuple(TensorSpec(spec.name, spec.dtype, tuple(shape))
                   for spec, shape in zip(manifest.inputs, shapes, strict=True)),
-            tuple(TensorSpec(spec.name, spec.dtype,
-                             tuple([evaluate(size, symbols) for size in spec.shape]))
-                  for spec in manifest.outputs),
+            outputs,
             evaluate(manifest.arena_bytes, known), table, values, address_of(values), symbols)
+
+    def _output(self, spec: TensorSpec, symbols: Mapping[str, int]) -> TensorSpec:
+        """The type of an output; sizes below zero (of a window that does not fit) are refused."""
+        shape = tuple([evaluate(size, symbols) for size in spec.shape])
+        if any(size < 0 for size in shape):
+            given = ", ".join(f"{name} = {value}" for name, value in symbols.items())
+            raise SizeOutOfRangeError(
+                f"the inputs are too small for output {spec.name!r}", expected=spec,
+                got=f"shape {shape} for {given}")
+        return TensorSpec(spec.name, spec.dtype, shape)
 
     def _symbol(self, symbol: SymbolSpec, shape: tuple[int, ...]) -> int:
         spec = self._manifest.inputs[symbol.input]

@@ -16,8 +16,9 @@ from weft.frontend.typed import tensor_type, typed
 from weft.ir.dtype import DType
 from weft.ir.expr import Constant, Expr, Tuple, TupleGetItem
 from weft.ir.op import Op
-from weft.ir.shape import AnyDim
+from weft.ir.shape import AnyDim, Dim, SymDim
 from weft.ir.span import Span
+from weft.ir.typing.relations import broadcast_dims
 from weft.support.errors import UnsupportedModelError
 
 
@@ -55,9 +56,15 @@ class Node:
         with np.errstate(over="ignore"):  # narrow floats may overflow to infinity
             return Constant(np.asarray(value, kind.numpy), span=self.span)
 
-    def scalar_like(self, value: float | bool, other: Expr) -> Expr:
-        """A constant of rank 0 with the dtype of ``other``."""
-        return self.constant(value, dtype_in(other))
+    def scalar_like(self, value: float | bool | SymDim, other: Expr) -> Expr:
+        """A number, or a symbolic size, as a tensor of rank 0 with the dtype of ``other``."""
+        dtype = dtype_in(other)
+        return self.size(value, dtype) if isinstance(value, SymDim) else self.constant(value, dtype)
+
+    def size(self, value: SymDim, dtype: DType) -> Expr:
+        """A symbolic size as a tensor of rank 0."""
+        one = self.call(op.arange, start=value, stop=value + 1, step=1, dtype="int64")
+        return self.cast(self.call(op.squeeze, one, axis=(0,)), dtype)
 
     def dtype(self, index: int = 0) -> DType:
         """The dtype of the result, or of one of several results."""
@@ -75,6 +82,8 @@ class Node:
 
     def tensor(self, value: Any, dtype: DType | str) -> Expr:
         """A tensor or a Python number as a tensor of ``dtype``."""
+        if isinstance(value, SymDim):
+            return self.size(value, DType.of(dtype))
         return self.cast(value, dtype) if isinstance(value, Expr) else self.constant(value, dtype)
 
     def reshape(self, x: Expr, shape: Sequence[int]) -> Expr:
@@ -92,7 +101,7 @@ class Node:
         order = tuple(axes)
         return x if order == tuple(range(len(order))) else self.call(op.transpose, x, axes=order)
 
-    def slice(self, x: Expr, axis: int, begin: int, end: int, step: int = 1) -> Expr:
+    def slice(self, x: Expr, axis: int, begin: Dim, end: Dim, step: int = 1) -> Expr:
         """Elements ``begin``, ``begin + step``, … below ``end``, all within the axis."""
         if (begin, end, step) == (0, shape_in(x)[axis], 1):
             return x
@@ -120,6 +129,26 @@ def shape_in(x: Expr) -> tuple[Any, ...]:
     if any(isinstance(dim, AnyDim) for dim in shape):
         raise UnsupportedModelError("a data-dependent size", got=str(tensor_type(x)))
     return shape
+
+
+def broadcast_shape(*shapes: Sequence[Any]) -> tuple[Any, ...]:
+    """The shape that all shapes broadcast to; ``ValueError`` if they do not."""
+    if not is_symbolic(*(size for shape in shapes for size in shape)):
+        return np.broadcast_shapes(*map(tuple, shapes))
+    rank = max(map(len, shapes))
+    result: list[Any] = [1] * rank
+    for shape in shapes:
+        for axis, size in enumerate((1,) * (rank - len(shape)) + tuple(shape)):
+            dim = broadcast_dims(result[axis], size)
+            if dim is None:
+                raise ValueError(f"sizes {result[axis]} and {size} do not broadcast")
+            result[axis] = dim
+    return tuple(result)
+
+
+def is_symbolic(*sizes: Any) -> bool:
+    """Whether a size is a symbolic dimension."""
+    return any(isinstance(size, SymDim) for size in sizes)
 
 
 def dtype_in(x: Expr) -> DType:

@@ -33,14 +33,15 @@ def input_types(program: TorchProgram, shapes: Mapping[str, Sequence[object]]
 
 
 def _symbols(program: TorchProgram) -> dict[str, Dim]:
-    """The symbols of the trace, by name, each with its range."""
+    """The symbols of the trace, by name, with their ranges; torch traces for sizes from 1 on."""
     found: dict[str, Dim] = {}
     for port in program.inputs:
         for dim in port.type.shape:
             for name in dim.symbols() if isinstance(dim, SymDim) else ():
                 values = program.ranges.get(name, range(sys.maxsize))
                 high = None if values.stop >= sys.maxsize else values.stop - 1
-                found[name] = SymDim.symbol(symbol_text(name, SizeRange(values.start, high)))
+                sizes = SizeRange(max(values.start, 1), high)
+                found[name] = SymDim.symbol(symbol_text(name, sizes))
     return found
 
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.fx
 
 from weft.compiler.integrations.torch.fallback import GraphReport, warn_of_failure
+from weft.compiler.integrations.torch.general import GeneralRegion, general_region
 from weft.compiler.integrations.torch.specialize import Specialized, specialize
 from weft.compiler.integrations.torch.weights import Weights
 from weft.support.config import config
+from weft.support.errors import WeftError
+from weft.support.log import Level, debug
 
 # After so many changes of its weights a region takes them as inputs.
 MAX_FREEZES = 3
@@ -40,6 +43,7 @@ class Region:
         self._weights: Weights | None = None
         self._freezes = 0
         self._programs: dict[tuple[object, ...], Specialized] = {}
+        self._general: GeneralRegion | Literal[False] | None = None
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any) -> list[Any]:
@@ -60,7 +64,7 @@ class Region:
         with self._lock:
             if self._weights is not None and not self._weights.are_in(args):
                 self._programs.clear()
-                self._weights = None
+                self._weights = self._general = None
             if not self._programs and self._static:
                 self._freeze(args)
             given = [args[p] for p in self._varying]
@@ -81,6 +85,10 @@ class Region:
 
     def _made(self, args: Sequence[Any]) -> Specialized:
         frozen = frozenset(self._weights.positions if self._weights is not None else ())
+        general = self._general_program(args, frozen)
+        found = None if general is None else general.at(args)
+        if found is not None:
+            return found
         try:
             return specialize(self.graph.graph, args, frozen, self._settings)
         except Exception as error:
@@ -88,6 +96,20 @@ class Region:
                 raise
             warn_of_failure(self._report, error)
             return self._in_torch
+
+
+    def _general_program(self, args: Sequence[Any], frozen: frozenset[int]
+                         ) -> GeneralRegion | None:
+        """The program for all sizes; ``None`` if sizes do not vary, or weft needs them fixed."""
+        if not self._varying or not config.symbolic_sizes:
+            return None
+        if self._general is None:
+            try:
+                self._general = general_region(self.graph.graph, args, frozen, self._settings)
+            except WeftError as error:
+                debug(Level.CACHE, "torch", f"a region is not compiled for all sizes: {error}")
+                self._general = False
+        return self._general or None
 
 
 def _varying(graph: torch.fx.Graph) -> tuple[int, ...]:

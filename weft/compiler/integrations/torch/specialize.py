@@ -32,7 +32,7 @@ def specialize(graph: torch.fx.Graph, args: Sequence[Any], weights: frozenset[in
     placeholders = [n for n in graph.nodes if n.op == "placeholder"]
     results = next(n for n in graph.nodes if n.op == "output").args[0]
     named = {n.name: value for n, value in zip(placeholders, args, strict=True)}
-    inputs = [(p, _order(value)) for p, value in enumerate(args)
+    inputs = [(p, order_in_memory(value)) for p, value in enumerate(args)
               if isinstance(value, torch.Tensor) and p not in weights]
     tensors = [n for n in results if isinstance(n.meta.get("val"), torch.Tensor)]
     symbols = outputs.symbols_of(placeholders, args)
@@ -56,11 +56,14 @@ def specialize(graph: torch.fx.Graph, args: Sequence[Any], weights: frozenset[in
               else outputs.number_maker(importer.value(n)) for n in results]
     if not tensors:
         return lambda _: [make(iter(())) for make in makers]
-    return _runner(compile_model(module, **settings), inputs, makers)
+    return runner(compile_model(module, **settings), inputs, makers)
 
 
-def _runner(compiled: Any, inputs: Sequence[tuple[int, Axes | None]],
-            makers: Sequence[outputs.Maker]) -> Specialized:
+def runner(compiled: Any, inputs: Sequence[tuple[int, Axes | None]],
+           makers: Sequence[outputs.Maker]) -> Specialized:
+    """A function that calls a compiled module; ``inputs`` are the positions of its arguments, and
+    the order of their axes in memory.
+    """
     if all(order is None for _, order in inputs):
         positions = [p for p, _ in inputs]
 
@@ -79,8 +82,10 @@ def _runner(compiled: Any, inputs: Sequence[tuple[int, Axes | None]],
     return run
 
 
-def _order(value: Any) -> Axes | None:
-    return memory_order(value.shape, value.stride()) if isinstance(value, torch.Tensor) else None
+def order_in_memory(value: Any) -> Axes | None:
+    """The order of a tensor's axes in memory; ``None`` for row-major tensors and for numbers."""
+    is_tensor = isinstance(value, torch.Tensor)
+    return memory_order(value.shape, value.stride()) if is_tensor else None
 
 
 def _port(name: str, value: torch.Tensor, order: Axes | None) -> Port:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.frontend.torch.node import Node, dtype_in, rank_of, shape_in
+from weft.frontend.torch.aten.create import triangle_mask
+from weft.frontend.torch.node import Node, broadcast_shape, dtype_in, is_symbolic, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
 
@@ -46,7 +47,7 @@ def _same_batch(
     """Broadcast the batch axes of query, key and value; heads are left alone if they are shared."""
     own = 3 if shares_heads else 2  # trailing axes that do not broadcast
     shapes = [shape_in(x) for x in operands]
-    batch = np.broadcast_shapes(*(shape[:-own] for shape in shapes))
+    batch = broadcast_shape(*(shape[:-own] for shape in shapes))
     return tuple(
         x if shape[:-own] == batch else node.broadcast(x, (*batch, *shape[-own:]))
         for x, shape in zip(operands, shapes, strict=True))
@@ -123,7 +124,9 @@ def _scores(node: Node, query: Expr, key: Expr, is_causal: bool, mask: Expr | No
     elif mask is not None:
         scores = node.call(op.add, scores, node.cast(mask, dtype_in(scores)))
     if is_causal:
-        seen = Constant(np.tri(*shape_in(scores)[-2:], dtype=bool), span=node.span)
+        rows, columns = shape_in(scores)[-2:]
+        seen = (triangle_mask(node, rows, columns, 0, lower=True) if is_symbolic(rows, columns)
+                else Constant(np.tri(rows, columns, dtype=bool), span=node.span))
         scores = node.call(op.where, node.broadcast(seen, shape_in(scores)), scores, hidden)
     return scores
 

@@ -9,9 +9,17 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.frontend.torch.node import Node, axis_of, dtype_in, rank_of, shape_in
+from weft.frontend.torch.node import (
+    Node,
+    axis_of,
+    dtype_in,
+    is_symbolic,
+    rank_of,
+    shape_in,
+)
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
+from weft.ir.shape import Dim
 
 # Larger tensors are filled at run time, to keep large constants out of the module.
 _CONSTANT_ELEMENTS = 4096
@@ -22,7 +30,7 @@ def _filled(node: Node, shape: Sequence[int], value: Any) -> Expr:
     if isinstance(value, Expr):
         return node.broadcast(node.cast(value, dtype), shape)
     one = node.constant(value, dtype)
-    if math.prod(shape) <= _CONSTANT_ELEMENTS:
+    if not is_symbolic(*shape) and math.prod(shape) <= _CONSTANT_ELEMENTS:
         return Constant(np.full(tuple(shape), one.data), span=node.span)
     return node.call(op.full, one, shape=tuple(shape), dtype=dtype.name)
 
@@ -66,6 +74,8 @@ def scalar_tensor(node: Node, value: Any, *_options: Any) -> Expr:
 @converts("arange.start_step")
 def arange(node: Node, start: float, end: float, step: float, *_options: Any) -> Expr:
     dtype = node.dtype()
+    if is_symbolic(start, end, step):
+        return node.call(op.arange, start=start, stop=end, step=step, dtype=dtype.name)
     count = max(math.ceil((end - start) / step), 0)
     return Constant((start + np.arange(count) * step).astype(dtype.numpy), span=node.span)
 
@@ -98,10 +108,23 @@ def eye_rectangular(node: Node, rows: int, columns: int, *_options: Any) -> Expr
 @converts("tril", "triu")
 def triangle(node: Node, x: Expr, diagonal: int) -> Expr:
     rows, columns = shape_in(x)[-2:]
-    ones = np.ones((rows, columns), bool)
     lower = node.op.startswith("aten.tril")
-    kept = np.tril(ones, diagonal) if lower else np.triu(ones, diagonal)
-    return node.call(op.where, Constant(kept, span=node.span), x, node.scalar_like(0, x))
+    if is_symbolic(rows, columns):
+        kept: Expr = triangle_mask(node, rows, columns, diagonal, lower=lower)
+    else:
+        ones = np.ones((rows, columns), bool)
+        whole = np.tril(ones, diagonal) if lower else np.triu(ones, diagonal)
+        kept = Constant(whole, span=node.span)
+    return node.call(op.where, kept, x, node.scalar_like(0, x))
+
+
+def triangle_mask(node: Node, rows: Dim, columns: Dim, diagonal: int, *, lower: bool) -> Expr:
+    """Which elements of a matrix of symbolic size are in a triangle."""
+    row, column = (node.call(op.arange, start=0, stop=size, step=1, dtype="int64")
+                   for size in (rows, columns))
+    shifted = node.call(op.add, row, node.constant(diagonal, "int64"))
+    last = node.call(op.expand_dims, shifted, axis=1, num_newaxis=1)
+    return node.call(op.less_equal if lower else op.greater_equal, column, last)
 
 
 @converts("diagonal", "diagonal_copy")

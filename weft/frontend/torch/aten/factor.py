@@ -14,7 +14,7 @@ from weft.frontend.torch.matrices import (
     transposed,
     triangle,
 )
-from weft.frontend.torch.node import Node, dtype_in, shape_in
+from weft.frontend.torch.node import Node, broadcast_shape, dtype_in, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Expr
 
@@ -33,13 +33,13 @@ def triangular_solve(node: Node, b: Expr, a: Expr, upper: bool, transpose: bool,
                      ) -> tuple[Expr, Expr]:
     """The solution, and a copy of the matrix."""
     matrix = transposed(node, a) if transpose else a
-    common = np.broadcast_shapes(shape_in(a)[:-2], shape_in(b)[:-2])
+    common = broadcast_shape(shape_in(a)[:-2], shape_in(b)[:-2])
     return (_solved(node, matrix, b, lower=upper == transpose, unit=unit),
             broadcast_batch(node, a, common))
 
 
 def _solved(node: Node, a: Expr, b: Expr, *, lower: bool, unit: bool) -> Expr:
-    common = np.broadcast_shapes(shape_in(a)[:-2], shape_in(b)[:-2])
+    common = broadcast_shape(shape_in(a)[:-2], shape_in(b)[:-2])
     a, b = broadcast_batch(node, a, common), broadcast_batch(node, b, common)
     made = node.call(op.linalg.triangular_solve, flattened(node, a), flattened(node, b),
                      lower=lower, unit=unit)
@@ -56,7 +56,7 @@ def cholesky_ex(node: Node, x: Expr, upper: bool, *_check: bool) -> tuple[Expr, 
 
 @converts("cholesky_solve")
 def cholesky_solve(node: Node, b: Expr, factor: Expr, upper: bool) -> Expr:
-    common = np.broadcast_shapes(shape_in(factor)[:-2], shape_in(b)[:-2])
+    common = broadcast_shape(shape_in(factor)[:-2], shape_in(b)[:-2])
     b, factor = broadcast_batch(node, b, common), broadcast_batch(node, factor, common)
     right = node.cast(flattened(node, b), "float64")
     made = _with_cholesky(node, flattened(node, factor), right, upper)

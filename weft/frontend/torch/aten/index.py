@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.frontend.torch.node import Node, axis_of, dtype_in, rank_of, shape_in, size_of
+from weft.frontend.torch.node import (
+    Node,
+    axis_of,
+    broadcast_shape,
+    dtype_in,
+    rank_of,
+    shape_in,
+    size_of,
+)
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
 
@@ -140,7 +148,7 @@ def index_put(node: Node, x: Expr, indices: Sequence[Expr | None], values: Expr,
         return _put_where(node, x, first, values, accumulate)
     axes = [a for a, i in enumerate(indices) if i is not None]
     parts = [counted_from_start(node, _integers(node, indices[a]), shape_in(x)[a]) for a in axes]
-    common = tuple(np.broadcast_shapes(*map(shape_in, parts)))
+    common = tuple(broadcast_shape(*map(shape_in, parts)))
     if not math.prod(common) or not size_of(x):
         return x
     stacked = [node.call(op.expand_dims, node.broadcast(p, common), axis=0, num_newaxis=1)

@@ -6,10 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from weft import op
-from weft.frontend.torch.node import Node, dtype_in, rank_of, shape_in
+from weft.frontend.torch.node import Node, broadcast_shape, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Expr
 
@@ -95,7 +93,7 @@ def multiplied(node: Node, a: Expr, b: Expr) -> Expr:
     if rank_of(b) == _MATRIX:
         return node.call(op.nn.dense, a, transposed(node, b))
     a_shape, b_shape = shape_in(a), shape_in(b)
-    batch = np.broadcast_shapes(a_shape[:-2], b_shape[:-2])
+    batch = broadcast_shape(a_shape[:-2], b_shape[:-2])
     stacks = [_stacked(node, x, batch) for x in (a, b)]
     product = node.call(op.nn.batch_matmul, *stacks, transpose_a=False, transpose_b=False)
     return node.reshape(product, (*batch, a_shape[-2], b_shape[-1]))

@@ -15,7 +15,7 @@ from weft.frontend.torch.matrices import (
     transposed,
     triangle,
 )
-from weft.frontend.torch.node import Node, dtype_in, rank_of, shape_in
+from weft.frontend.torch.node import Node, broadcast_shape, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
 
@@ -148,7 +148,7 @@ def lu_solve(node: Node, packed: Expr, pivots: Expr, b: Expr, left: bool, adjoin
 def _with_factors(node: Node, packed: Expr, order: Expr, batch: tuple[int, ...], b: Expr, *,
                   left: bool, adjoint: bool) -> Expr:
     """Solve ``a x = b`` or ``x a = b``, with batches broadcast; ``adjoint`` transposes ``a``."""
-    common = tuple(np.broadcast_shapes(batch, shape_in(b)[:-2]))
+    common = tuple(broadcast_shape(batch, shape_in(b)[:-2]))
     size = shape_in(packed)[-1]
     packed = broadcast_batch(node, node.reshape(packed, (*batch, size, size)), common)
     order = node.broadcast(node.reshape(order, (*batch, size)), (*common, size))

@@ -8,7 +8,15 @@ import numpy as np
 
 from weft import op
 from weft.frontend.torch.aten.index import counted_from_start, placed_where
-from weft.frontend.torch.node import Node, axis_of, dtype_in, rank_of, shape_in, size_of
+from weft.frontend.torch.node import (
+    Node,
+    axis_of,
+    broadcast_shape,
+    dtype_in,
+    rank_of,
+    shape_in,
+    size_of,
+)
 from weft.frontend.torch.registry import converts
 from weft.ir.dtype import DType
 from weft.ir.expr import Constant, Expr
@@ -147,7 +155,7 @@ def take(node: Node, x: Expr, indices: Expr) -> Expr:
 @converts("masked_scatter")
 def masked_scatter(node: Node, x: Expr, mask: Expr, values: Expr) -> Expr:
     """Write the values in order where the mask is true."""
-    shape = tuple(np.broadcast_shapes(shape_in(x), shape_in(mask)))
+    shape = tuple(broadcast_shape(shape_in(x), shape_in(mask)))
     x, mask = node.broadcast(x, shape), node.broadcast(mask, shape)
     return placed_where(node, x, mask, values, accumulate=False)
 
@@ -200,7 +208,7 @@ def _segment_mean(node: Node, total: Expr, ends: Expr, axis: int, initial: float
 def masked_scatter_backward(node: Node, dy: Expr, mask: Expr, shape: list[int]) -> Expr:
     """The gradient of the values: ``dy`` where the mask is true, in order, then zeros."""
     count = int(np.prod(shape))
-    common = tuple(np.broadcast_shapes(shape_in(dy), shape_in(mask)))
+    common = tuple(broadcast_shape(shape_in(dy), shape_in(mask)))
     size = int(np.prod(common))
     flat = node.reshape(node.broadcast(mask, common), (size,))
     rank = node.call(op.subtract, node.call(op.cumsum, node.cast(flat, "int64"), axis=0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,18 +14,22 @@ from weft.frontend.torch.node import (
     axes_of,
     axis_of,
     dtype_in,
+    is_symbolic,
     rank_of,
     shape_in,
     size_of,
 )
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
+from weft.ir.shape import Dim
 
 
 @converts("view", "reshape", "_unsafe_view", "_reshape_copy", "view_copy")
 def view(node: Node, x: Expr, shape: Sequence[int]) -> Expr:
     """One size may be -1."""
     target = list(shape)
+    if -1 in target and is_symbolic(*target, *shape_in(x)):
+        return node.call(op.reshape, x, newshape=tuple(target))
     if -1 in target:
         rest = 1
         for size in target:
@@ -89,10 +94,21 @@ def expand(node: Node, x: Expr, shape: Sequence[int], *_implicit: Any) -> Expr:
 def slice_(node: Node, x: Expr, axis: int, start: int | None, end: int | None,
            step: int) -> Expr:
     axis = axis_of(axis, rank_of(x))
-    first, last, _ = slice(start, end).indices(shape_in(x)[axis])
+    size = shape_in(x)[axis]
+    if is_symbolic(size, start, end):
+        first, last = _bound(start, size, 0), _bound(end, size, size)
+        return node.slice(x, axis, first, last, step)
+    first, last, _ = slice(start, end).indices(size)
     if last <= first:
         first, last = 0, 0
     return node.slice(x, axis, first, last, step)
+
+
+def _bound(bound: Dim | None, size: Dim, default: Dim) -> Dim:
+    """A bound of a slice of a symbolic axis; torch writes the largest int64 for the end."""
+    if bound is None or (isinstance(bound, int) and bound >= sys.maxsize):
+        return default
+    return size + bound if isinstance(bound, int) and bound < 0 else bound
 
 
 @converts("narrow", "narrow_copy")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from weft import op
-from weft.frontend.torch.node import Node, shape_in, size_of
+from weft.frontend.torch.node import Node, broadcast_shape, shape_in, size_of
 from weft.frontend.torch.registry import ConvertFunction, converts, register
 from weft.ir.expr import Expr
 from weft.ir.op import Op
@@ -119,4 +117,4 @@ def _vectors(node: Node, *operands: Any) -> list[Expr]:
 
 
 def _common_shape(*operands: Any) -> tuple[int, ...]:
-    return np.broadcast_shapes(*(shape_in(x) for x in operands if isinstance(x, Expr)))
+    return broadcast_shape(*(shape_in(x) for x in operands if isinstance(x, Expr)))
