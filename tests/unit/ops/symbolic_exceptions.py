@@ -12,6 +12,14 @@ from fnmatch import fnmatch
 # Inputs (``kernel``), or axes of inputs (``boxes.2``), whose sizes are a part of the operator.
 FIXED: dict[str, tuple[str, ...]] = {
     "random.*": ("key",),
+    "image.affine_grid": ("data",),
+    "image.crop_and_resize": ("boxes.1",),
+    "image.grid_sample": ("grid.1",),
+    "nn.winograd_weight": ("weight.2",),
+    "sparse_to_dense": ("indices.1",),
+    "vision.all_class_non_max_suppression": ("boxes.2",),
+    "vision.roi_align": ("rois.1",),
+    "vision.roi_pool": ("rois.1",),
     "nn.conv?d": ("kernel",),
     "nn.conv?d_transpose": ("kernel",),
     "nn.conv2d_backward_weight": ("grad.1", "data.1"),
@@ -23,12 +31,12 @@ FIXED: dict[str, tuple[str, ...]] = {
     "scatter_nd": ("indices.0",),
     "vision.non_max_suppression": ("data.2",),
     "vision.get_valid_counts": ("data.2",),
-    "vision.regular_non_max_suppression": ("scores.2",),
+    "vision.regular_non_max_suppression": ("boxes.2", "scores.2"),
 }
 
 _QNN = "the decompositions of quantised operators are built for fixed types"
 _LAYOUT = "a blocked layout needs a multiple of the block"
-_CEIL = "the type relation gives an unknown size"
+_VALUES = "the sizes of the operands are not known"
 
 # Refused with a clear error: patterns of ``operator-number``, with the reason.
 REFUSED: dict[str, str] = {
@@ -36,17 +44,29 @@ REFUSED: dict[str, str] = {
     "dyn.strided_slice-0": "the number of bounds is symbolic",
     **dict.fromkeys(["image.resize1d-1", "image.resize2d-4", "image.resize2d-5"],
                     "antialiasing computes its windows from fixed sizes"),
-    **dict.fromkeys([f"layout_transform-{i}" for i in (0, 2, 4, 5, 6)], _LAYOUT),
+    **dict.fromkeys([f"layout_transform-{i}" for i in (1, 2, 3)], _LAYOUT),
     "nn.deformable_conv2d-1": "the channels of groups are symbolic",
-    **dict.fromkeys([f"nn.upsampling-{i}" for i in (1, 2, 3, 4)] + ["nn.upsampling3d-1"],
+    **dict.fromkeys(["nn.upsampling-2", "nn.upsampling-4", "nn.upsampling3d-1"],
                     "the size of the result is rounded"),
-    **dict.fromkeys(["nn.avg_pool1d-1", "nn.avg_pool2d-2", "nn.avg_pool2d-5", "nn.avg_pool2d-8",
-                     "nn.max_pool1d-1", "nn.max_pool2d-2", "nn.max_pool2d-5"],
-                    _CEIL),
-    "nn.conv1d-6": _LAYOUT, "nn.conv2d-9": _LAYOUT,
-    "nn.winograd_conv2d-[012]": "a schedule for fixed sizes",
+    "nn.winograd_conv2d-2": _LAYOUT,
     "broadcast_to-[02]": "the size may be 1 or that of the result",
-    "split-0": "the size may not be a multiple of the number of sections",
+    "sparse_reshape-[012]": _VALUES, "unravel_index-[01]": _VALUES, "stft-[012]": _VALUES,
+    "sparse_fill_empty_rows-[01]": _VALUES,
+    **dict.fromkeys(["nn.*pool?d_grad-[0-3]", "nn.max_pool?d_indices_grad-*", "nn.sparse_add-0",
+                     "nn.conv2d_backward_weight-*", "nn.deformable_conv2d-0", "matrix_set_diag-2",
+                     "matrix_set_diag-[34]", "reshape_like-[01]", "vision.proposal-*",
+                     "vision.multibox_transform_loc-*"],
+                    "a size is a formula of others, and here a symbol of its own"),
+    **dict.fromkeys(["nn.dense-1", "reshape-0", "reshape-3", "reverse_reshape-1"],
+                    "an attribute holds the size as a number"),
+    **dict.fromkeys(["slice_like-[012]", "scatter_elements-1", "strided_set-[12]"],
+                    "one of two symbols may be larger than the other"),
+    "strided_set-[03]": "the number of bounds is symbolic",
+    "nn.dense-[45]": _LAYOUT,
+    **dict.fromkeys(["nn.conv1d-1", "nn.conv2d-3", "nn.conv2d-5", "nn.conv3d-1",
+                     "nn.space_to_batch_nd-[12]"], "the size may not be a multiple of the groups "
+                                                   "or blocks"),
+    "unravel_index-3": _VALUES,
     **{f"qnn.{name}": _QNN for name in (
         "abs-[023]", "add-*", "avg_pool2d-*", "batch_matmul-*", "concatenate-*", "conv2d-*",
         "conv2d_transpose-0", "dense-*", "dequantize-[0234]", "erf-[023]", "exp-[023]",
@@ -57,21 +77,13 @@ REFUSED: dict[str, str] = {
     **dict.fromkeys([f"unique-{i}" for i in (0, 1, 2, 5)], "the sort is written for a fixed size"),
 }
 
-_MIN = "the type relation takes one of two sizes for the smaller one"
-_SHAPE_LATER = "the compute takes a symbolic size for 1"
-
 # Wrong or failing without a clear error at some sizes, to be mended: patterns with the reason.
 WRONG: dict[str, str] = {
     "image.resize2d-15": "differs beyond the tolerance at other sizes",
-    "linalg.lu-[12]": _MIN, "linalg.qr-[12]": _MIN,
     "nn.avg_pool2d-4": "the block of the layout counts as a size",
     "nn.max_pool2d-4": "the block of the layout counts as a size",
-    "nn.max_pool2d-3": "an image smaller than the window",
-    "nn.conv2d-4": "differs at some sizes",
-    "sparse_reshape-[012]": _SHAPE_LATER, "unravel_index-[01]": _SHAPE_LATER,
-    "stft-[02]": _SHAPE_LATER, "stft-1": _SHAPE_LATER,
-    "sparse_fill_empty_rows-[01]": "the scratch memory is declared for fixed sizes",
-    "squeeze-2": "an axis that is 1 at run time counts as larger",
+    "nn.max_pool1d-3": "the block of the layout counts as a size",
+    "nn.winograd_conv2d-0": "differs at some sizes",
 }
 
 

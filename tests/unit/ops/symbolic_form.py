@@ -1,7 +1,8 @@
 """An operator's case with symbols for its sizes: the typed call, its kernel, and runs of it.
 
-Each size above 1 of a case becomes a symbol; equal sizes share one. The kernel is compiled once
-and runs at the sizes of the case and at others.
+Each size above 1 of a case becomes a symbol; equal sizes share one. If an operator refuses symbols
+of any size, they are as large as in the case or larger, and else multiples of the case's sizes. The
+kernel is compiled once and runs at the sizes of the case and at others.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,7 @@ from weft.codegen import backend_of
 from weft.ir.dtype import DType
 from weft.ir.expr import Call, Function, Tuple, Var, var
 from weft.ir.op import Case, Op
+from weft.ir.symbol import ANY_SIZE, SizeRange, size_of_dim, symbol_text
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
 from weft.runtime.sizes import evaluate
@@ -43,14 +45,15 @@ _MARGIN = 256  # bytes around each array that a kernel must not write
 class SymbolicForm:
     """``call`` over symbols; ``sizes`` are their values in the case.
 
-    ``free`` are the symbols that may have other values: no array of given values has their size.
+    ``free`` are the symbols that may have other values, with their ranges: no array of given values
+    has their size.
     """
 
     op: Op
     case: Case
     call: Call
     sizes: Mapping[str, int]
-    free: tuple[str, ...]
+    free: Mapping[str, SizeRange]
 
     def inputs(self, sizes: Mapping[str, int], seed: int = 0) -> list[Any]:
         """Arrays for the call at ``sizes``."""
@@ -67,19 +70,39 @@ def symbolic_form(op: Op, one: Case, fixed: Sequence[str] = ()) -> SymbolicForm 
     """The symbolic form of a case; ``None`` if all its sizes are 0 or 1.
 
     ``fixed`` names inputs (``weight``) or axes of inputs (``boxes.1``) whose sizes stay numbers.
-    Raises what type inference raises.
+    Raises what type inference raises for symbols of any size if it refuses smaller ranges too.
     """
+    try:
+        return _form(op, one, fixed, lambda _: ANY_SIZE)
+    except WeftError as error:
+        for ranges in (SizeRange, lambda size: SizeRange(size, None, size)):
+            try:
+                return _form(op, one, fixed, ranges)
+            except WeftError:
+                continue
+        raise error from None
+
+
+def _form(op: Op, one: Case, fixed: Sequence[str], range_: Callable[[int], SizeRange]
+          ) -> SymbolicForm | None:
     arrays = make_inputs(op, one)
     numbers = set(_fixed_sizes(op, arrays, fixed))
     symbols: dict[int, str] = {}
-    args = [_variables(f"x{i}", a, symbols, numbers) for i, a in enumerate(arrays)]
+
+    def dim(size: int) -> int | str:
+        if size <= 1 or size in numbers:
+            return size
+        symbols[size] = f"s{size}"
+        return symbol_text(f"s{size}", range_(size))
+
+    args = [_variables(f"x{i}", a, dim) for i, a in enumerate(arrays)]
     if not symbols:
         return None
     call = infer_expr(op(*args, **one.attrs))
     assert isinstance(call, Call)
     given = {size for spec in _specs(one.inputs) if isinstance(spec, np.ndarray)
              for size in spec.shape}
-    free = tuple(s for size, s in symbols.items() if size not in given)
+    free = {s: range_(size) for size, s in symbols.items() if size not in given}
     return SymbolicForm(op, one, call, {s: size for size, s in symbols.items()}, free)
 
 
@@ -90,13 +113,10 @@ def _fixed_sizes(op: Op, arrays: Sequence[Any], fixed: Sequence[str]) -> Iterato
         yield from shape if not axis else (shape[int(axis)],)
 
 
-def _variables(name: str, value: Any, symbols: dict[int, str], numbers: set[int]) -> Var | Tuple:
+def _variables(name: str, value: Any, dim: Callable[[int], int | str]) -> Var | Tuple:
     if isinstance(value, tuple):
-        return Tuple(tuple(_variables(f"{name}_{i}", v, symbols, numbers)
-                           for i, v in enumerate(value)))
-    shape = tuple(symbols.setdefault(s, f"s{s}") if s > 1 and s not in numbers else s
-                  for s in value.shape)
-    return var(name, shape, DType.of(value.dtype))
+        return Tuple(tuple(_variables(f"{name}_{i}", v, dim) for i, v in enumerate(value)))
+    return var(name, tuple(map(dim, value.shape)), DType.of(value.dtype))
 
 
 def _specs(inputs: Sequence[Any]) -> Iterator[Any]:
@@ -187,7 +207,7 @@ class _Guarded:
 
 
 def _shape_at(type_: TensorType, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(d if isinstance(d, int) else evaluate(str(d), sizes) for d in type_.shape)
+    return tuple(evaluate(size_of_dim(d), sizes) for d in type_.shape)
 
 
 def expected_at(form: SymbolicForm, sizes: Mapping[str, int],

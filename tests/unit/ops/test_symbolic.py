@@ -20,6 +20,7 @@ from tests.unit.ops.symbolic_form import SymbolicForm, SymbolicKernel, expected_
 from weft import op as catalogue
 from weft.ir.dynamic import needs_values
 from weft.ir.op import OPS, Case
+from weft.ir.symbol import SizeRange
 from weft.support.errors import WeftError
 from weft.target import CpuTarget
 
@@ -79,10 +80,16 @@ def _draws(form: SymbolicForm, seed: str) -> Iterator[Mapping[str, int]]:
     yield form.sizes
     rng = random.Random(seed)
     for _ in range(5 if form.free else 0):
-        sizes = {s: rng.choice(_SIZES) if s in form.free else size
+        sizes = {s: _draw(rng, form.free[s]) if s in form.free else size
                  for s, size in form.sizes.items()}
         if all(np.prod(a.shape) <= _MAX_ELEMENTS for a in _arrays(form.at(sizes).inputs)):
             yield sizes
+
+
+def _draw(rng: random.Random, sizes: SizeRange) -> int:
+    if sizes.multiple > 1:
+        return sizes.low * rng.choice((1, 2, 3, 5))
+    return rng.choice([size for size in (*_SIZES, sizes.low, sizes.low + 1) if size in sizes])
 
 
 def _arrays(inputs: Any) -> Iterator[Any]:
