@@ -64,7 +64,7 @@ def name_of(symbol: str) -> str:
 def is_symbol(text: str) -> bool:
     """Whether a text is a name, or a name with a range, as ``range_of`` takes it.
 
-    Words of Python are no names: sizes are texts in its syntax.
+    Keywords of Python are not names, because sizes are texts in its syntax.
     """
     return _TEXT.fullmatch(text) is not None and not keyword.iskeyword(name_of(text))
 
