@@ -65,7 +65,8 @@ class Compiled:
 
         ``kind="weft"`` writes one file for ``weft.load``. ``kind="c"`` makes the folder ``path``
         with an object, a header and a ``main.c``, for programs without Python; the name of the
-        folder is the prefix of the functions. Raises ``LinkerError`` if no linker is found,
+        folder is the prefix of the functions. Symbolic sizes are parameters of the functions, and
+        state is an array that the caller keeps. Raises ``LinkerError`` if no linker is found,
         ``OptionError`` for another kind, and ``ArtifactError`` for a model with dynamic shapes.
         """
         if kind not in ("weft", "c"):

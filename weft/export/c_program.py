@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from weft.codegen import backend_of
-from weft.export.c_source import header_text, main_text
+from weft.export.c_main import main_text
+from weft.export.c_source import header_text
 from weft.runtime.manifest import Manifest
 from weft.support.errors import ArtifactError
 from weft.target import Target
@@ -21,9 +22,10 @@ def export_c(path: str | os.PathLike[str], manifest: Manifest, objects: Sequence
     """Write ``NAME.o``, ``NAME.h`` and ``main.c`` into the folder ``path``, which names the model.
 
     ``objects`` are main and kernels, without the runtime support: threads need state, and the
-    object is stateless. Equal models give equal bytes. ``LinkerError`` if no linker is found,
-    ``ArtifactError`` for programs of the virtual machine and for folders that cannot be written,
-    ``TargetError`` for targets without C artifacts.
+    object is stateless. Symbolic sizes are parameters of the functions, and so are the arrays of
+    state, which the caller keeps. Equal models give equal bytes. ``LinkerError`` if no linker is
+    found, ``ArtifactError`` for programs of the virtual machine and for folders that cannot be
+    written, ``TargetError`` for targets without C artifacts.
     """
     if manifest.vm is not None:
         raise ArtifactError(
@@ -31,16 +33,12 @@ def export_c(path: str | os.PathLike[str], manifest: Manifest, objects: Sequence
             got=manifest.signature(),
             help="programs with closures, data types, recursion or dynamic shapes need weft.load",
         )
-    if manifest.symbols:
-        raise ArtifactError("a C artifact of a program with symbolic sizes is not supported yet",
-                            got=manifest.signature(),
-                            help='give all sizes: inputs={"x": (1, 3, 224, 224)}')
     folder = Path(path)
     name = _identifier(folder.name)
     weights = np.ascontiguousarray(constants).view(np.uint8).data
     code = backend_of(target).c_object(name, manifest, objects, weights, target)
     files = {f"{name}.o": code, f"{name}.h": header_text(name, manifest).encode(),
-             "main.c": main_text(name).encode()}
+             "main.c": main_text(name, manifest).encode()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file, content in files.items():

@@ -17,15 +17,9 @@ from weft.codegen.llvm.build import (
     emit_llvm,
     emit_own_llvm,
 )
+from weft.codegen.llvm.c_entry import WEIGHTS, c_entry_text, c_functions
 from weft.codegen.llvm.jit import JitLibrary
-from weft.codegen.llvm.program_text import (
-    C_RUN,
-    C_SIZE,
-    WEIGHTS,
-    c_entry_text,
-    callback_text,
-    main_text,
-)
+from weft.codegen.llvm.program_text import callback_text, main_text
 from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.codegen.llvm.vector.dot_product import DOT_PRODUCTS
 from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TargetSpec
@@ -78,12 +72,12 @@ class CpuBackend(Backend[CpuTarget]):
 
     def c_object(self, name: str, manifest: Manifest, objects: Sequence[bytes],
                  constants: memoryview, target: CpuTarget) -> bytes:
-        """A relocatable object that exports ``NAME_run`` and ``NAME_workspace_size`` alone."""
+        """A relocatable object that exports the functions of ``NAME.h`` alone."""
         data = data_object(WEIGHTS, constants, objects[0])
-        run, size = f"{name}_{C_RUN}", f"{name}_{C_SIZE}"
-        entry = build_text(run, c_entry_text(name, manifest, target), target,
+        functions = [f"{name}_{suffix}" for suffix in c_functions(manifest)]
+        entry = build_text(functions[0], c_entry_text(name, manifest, target), target,
                            externs=frozenset((MAIN_SYMBOL, WEIGHTS))).object
-        return localize(link_relocatable([entry, *objects, data], target.arch), {run, size})
+        return localize(link_relocatable([entry, *objects, data], target.arch), set(functions))
 
     def target_spec(self, target: CpuTarget) -> TargetSpec:
         return TargetSpec(target.triple, target.cpu, target.features)

@@ -1,4 +1,4 @@
-"""LLVM IR around the kernels: ``weft_main``, the entry of C programs, kernels that call Python.
+"""LLVM IR around the kernels: ``weft_main``, and kernels that call Python.
 
 ``int32 weft_main(ptr inputs, ptr outputs, ptr constants, ptr arena)`` makes the launches of a
 program in order; ``inputs`` and ``outputs`` are arrays of pointers. It is a sequence of calls with
@@ -15,14 +15,10 @@ from dataclasses import dataclass
 from weft.codegen.launch import Launch, LaunchGuard, LaunchJump, LaunchPath, LaunchProgram, Loop
 from weft.codegen.llvm.size_code import SizeWriter
 from weft.codegen.llvm.target_machine import data_layout
-from weft.runtime.manifest import MAIN_SYMBOL, Argument, Manifest, TensorSpec, VariantSpec
+from weft.runtime.manifest import MAIN_SYMBOL, Argument, VariantSpec
 from weft.target import CpuTarget
 
 _BASE = {"const": "constants", "arena": "arena"}
-# Symbols of a C artifact: the constants, and what follows the name of the model.
-WEIGHTS = "weft_weights"
-C_RUN, C_SIZE = "run", "workspace_size"
-_ALIGNMENT = 64
 
 
 def main_text(program: LaunchProgram, target: CpuTarget) -> str:
@@ -45,18 +41,19 @@ def main_text(program: LaunchProgram, target: CpuTarget) -> str:
     declarations = [f"declare void @{symbol}({types})" for symbol, types in signatures.items()]
     body = "\n".join(line if line.endswith(":") else f"  {line}" for line in [*lines, "ret i32 0"])
     head = f"define i32 @{MAIN_SYMBOL}(ptr %inputs, ptr %outputs, ptr %constants, ptr %arena)"
-    return "\n".join([_preamble(target), *declarations, "", f"{head} {{", body, "}", ""])
+    return "\n".join([preamble(target), *declarations, "", f"{head} {{", body, "}", ""])
 
 
 def callback_text(symbol: str, address: int, num_args: int, target: CpuTarget) -> str:
     """A kernel that passes its arguments to the function at an address of this process."""
     arguments = ", ".join(f"ptr %a{n}" for n in range(num_args))
     return "\n".join([
-        _preamble(target), f"define void @{symbol}({arguments}) {{",
+        preamble(target), f"define void @{symbol}({arguments}) {{",
         f"  call void inttoptr (i64 {address} to ptr)({arguments})", "  ret void", "}", ""])
 
 
-def _preamble(target: CpuTarget) -> str:
+def preamble(target: CpuTarget) -> str:
+    """The first lines of an LLVM module: the layout of data and the machine."""
     return f'target datalayout = "{data_layout(target)}"\ntarget triple = "{target.triple}"'
 
 
@@ -188,70 +185,3 @@ class _LaunchWriter:
         name = f"%v{len(self.lines)}"
         self.lines.append(f"{name} = {instruction}")
         return name
-
-
-def c_entry_text(name: str, manifest: Manifest, target: CpuTarget) -> str:
-    """The functions that C programs call: pointer checks, then ``weft_main``.
-
-    Parallel loops run serially, because threads would need state.
-    """
-    lines = [*_check_pointer("%inputs", bool(manifest.inputs)),
-             *_check_pointer("%outputs", bool(manifest.outputs)),
-             *_check_pointer("%workspace", bool(manifest.arena_bytes)),
-             *_check_arrays("%inputs", "in", manifest.inputs),
-             *_check_arrays("%outputs", "out", manifest.outputs)]
-    checks = "\n".join(f"  {line}" if not line.endswith(":") else line for line in lines)
-    return f"""\
-{_preamble(target)}
-
-@{WEIGHTS} = external constant i8, align {_ALIGNMENT}
-declare i32 @{MAIN_SYMBOL}(ptr, ptr, ptr, ptr)
-
-define void @weft_parallel_launch(ptr %body, ptr %data, i64 %extent) nounwind {{
-  %some = icmp sgt i64 %extent, 0
-  br i1 %some, label %work, label %done
-work:
-  call void %body(i64 0, i64 %extent, ptr %data)
-  br label %done
-done:
-  ret void
-}}
-
-define i64 @{name}_{C_SIZE}() nounwind {{
-  ret i64 {manifest.arena_bytes}
-}}
-
-define i32 @{name}_{C_RUN}(ptr %inputs, ptr %outputs, ptr %workspace) nounwind {{
-{checks}
-  %address = ptrtoint ptr %workspace to i64
-  %rest = and i64 %address, {_ALIGNMENT - 1}
-  %aligned = icmp eq i64 %rest, 0
-  br i1 %aligned, label %run, label %unaligned
-run:
-  %status = call i32 @{MAIN_SYMBOL}(ptr %inputs, ptr %outputs, ptr @{WEIGHTS}, ptr %workspace)
-  ret i32 %status
-null:
-  ret i32 1
-unaligned:
-  ret i32 2
-}}
-"""
-
-
-def _check_pointer(pointer: str, wanted: bool) -> list[str]:
-    if not wanted:
-        return []
-    label = pointer[1:].replace(".", "_")
-    return [f"%is.{label} = icmp eq ptr {pointer}, null",
-            f"br i1 %is.{label}, label %null, label %{label}.given", f"{label}.given:"]
-
-
-def _check_arrays(array: str, prefix: str, ports: Sequence[TensorSpec]) -> list[str]:
-    lines = []
-    for number, port in enumerate(ports):
-        # An empty array may have a null pointer.
-        if port.nbytes:
-            at, value = f"%{prefix}{number}.at", f"%{prefix}{number}"
-            lines += [f"{at} = getelementptr ptr, ptr {array}, i64 {number}",
-                      f"{value} = load ptr, ptr {at}", *_check_pointer(value, wanted=True)]
-    return lines

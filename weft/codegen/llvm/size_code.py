@@ -30,6 +30,10 @@ class SizeWriter:
         """An LLVM value of type i64: a register or a literal."""
         return str(size) if isinstance(size, int) else self._node(parsed(size).body)
 
+    def binary(self, operation: str, a: str, b: str) -> str:
+        """The sum, difference or product (``add``, ``sub``, ``mul``) of two values."""
+        return self._emit(f"{operation} i64 {a}, {b}")
+
     def _node(self, node: ast.expr) -> str:
         match node:
             case ast.Constant(value=value):
@@ -41,8 +45,7 @@ class SizeWriter:
             case ast.BinOp(left=left, op=ast.FloorDiv(), right=right):
                 return self._quotient(self._node(left), self._node(right))
             case ast.BinOp(left=left, op=op, right=right):
-                a, b = self._node(left), self._node(right)
-                return self._emit(f"{_BINARY[type(op)]} i64 {a}, {b}")
+                return self.binary(_BINARY[type(op)], self._node(left), self._node(right))
             case ast.Call(func=ast.Name(id="floordiv"), args=[left, right]):
                 return self._quotient(self._node(left), self._node(right))
             case ast.Call(func=ast.Name(id=name), args=args):
@@ -71,3 +74,25 @@ class SizeWriter:
             found = self._known[instruction] = f"%z{len(self._lines)}"
             self._lines.append(f"{found} = {instruction}")
         return found
+
+
+class CheckedSizeWriter(SizeWriter):
+    """A ``SizeWriter`` that notices results beyond 64 bits.
+
+    ``overflows`` are values of type i1, one for each operation: whether its result is wrong. The
+    module contains ``DECLARATIONS``.
+    """
+
+    DECLARATIONS = "\n".join(
+        f"declare {{i64, i1}} @llvm.s{operation}.with.overflow.i64(i64, i64)"
+        for operation in _BINARY.values())
+
+    def __init__(self, lines: list[str], names: Mapping[str, str]) -> None:
+        super().__init__(lines, names)
+        self.overflows: dict[str, None] = {}
+
+    def binary(self, operation: str, a: str, b: str) -> str:
+        pair = self._emit(
+            f"call {{i64, i1}} @llvm.s{operation}.with.overflow.i64(i64 {a}, i64 {b})")
+        self.overflows[self._emit(f"extractvalue {{i64, i1}} {pair}, 1")] = None
+        return self._emit(f"extractvalue {{i64, i1}} {pair}, 0")
