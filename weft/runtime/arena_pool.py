@@ -1,14 +1,17 @@
 """The arenas of a program: memory for temporaries, used by one call at a time.
 
 The free arenas form a linked list through two words in front of each: the next free arena, and its
-size in bytes. ``weft_python_call`` takes arenas from the list and returns them in machine code;
-Python does the same here. Python's lock protects the list. All sizes that a program runs at share
-one pool, which keeps arenas of the largest size seen.
+size in bytes. ``weft_python_call`` takes arenas from the list and returns them in machine code, in
+one go as it holds Python's lock. Python code may be interrupted anywhere, so it takes the whole
+list in one exchange of two words, and puts back what it does not need. All sizes that a program
+runs at share one pool, which keeps arenas of the largest size seen.
 """
 
 from __future__ import annotations
 
 import ctypes
+import threading
+from array import array
 
 from weft.runtime.arena import ALIGNMENT, AlignedBlock
 
@@ -19,26 +22,33 @@ NEXT, NBYTES = -16, -8
 class ArenaPool:
     """``head`` is the address of the word that points to the first free arena."""
 
-    __slots__ = ("_blocks", "_head", "head")
+    __slots__ = ("_blocks", "_lock", "_words", "head")
 
     def __init__(self) -> None:
-        self._head = ctypes.c_uint64(0)
-        self.head = ctypes.addressof(self._head)
+        # The head of the list, and the word that it is exchanged with.
+        self._words = array("Q", (0, 0))
+        self.head = self._words.buffer_info()[0]
+        self._lock = threading.Lock()
         self._blocks: dict[int, AlignedBlock] = {}
 
     def take(self, nbytes: int) -> int:
         """The address of an arena of at least ``nbytes``; may raise ``MemoryError``."""
-        while (arena := self._head.value) != 0:
-            self._head.value = _word(arena + NEXT).value
-            if _word(arena + NBYTES).value >= nbytes:
-                return arena
-            del self._blocks[arena]  # too small now, and so for most calls to come
-        return self._new(nbytes)
+        with self._lock:
+            arena = self._exchange(0)
+            while arena:
+                rest = _word(arena + NEXT).value
+                if _word(arena + NBYTES).value >= nbytes:
+                    self._put(rest)
+                    return arena
+                del self._blocks[arena]  # too small now, and so for most calls to come
+                arena = rest
+            return self._new(nbytes)
 
     def give_back(self, arena: int) -> None:
         """Return an arena to the list."""
-        _word(arena + NEXT).value = self._head.value
-        self._head.value = arena
+        with self._lock:
+            _word(arena + NEXT).value = self._exchange(0)
+            self._put(arena)
 
     def add(self, nbytes: int) -> None:
         """Make sure that the first free arena has at least ``nbytes``."""
@@ -47,7 +57,20 @@ class ArenaPool:
     @property
     def nbytes(self) -> int:
         """The memory of all arenas, those in use included."""
-        return sum(block.nbytes for block in self._blocks.values())
+        with self._lock:
+            return sum(block.nbytes for block in self._blocks.values())
+
+    def _exchange(self, first: int) -> int:
+        """Make ``first`` the head of the list; the old head. No other code runs in between."""
+        self._words[1] = first
+        self._words.reverse()
+        return self._words[1]
+
+    def _put(self, first: int) -> None:
+        """Return a list of arenas."""
+        while first and (returned := self._exchange(first)):
+            # Meanwhile calls in machine code returned these.
+            first = _joined(returned, self._exchange(0))
 
     def _new(self, nbytes: int) -> int:
         block = AlignedBlock(nbytes + ALIGNMENT)
@@ -55,6 +78,15 @@ class ArenaPool:
         self._blocks[arena] = block
         _word(arena + NBYTES).value = nbytes
         return arena
+
+
+def _joined(first: int, second: int) -> int:
+    """Two lists as one."""
+    last = first
+    while following := _word(last + NEXT).value:
+        last = following
+    _word(last + NEXT).value = second
+    return first
 
 
 def _word(address: int) -> ctypes.c_uint64:

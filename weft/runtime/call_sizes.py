@@ -10,7 +10,10 @@ import numpy as np
 from weft.runtime.arena import address_of
 from weft.runtime.manifest import KernelCall, Manifest, SymbolSpec, TensorSpec
 from weft.runtime.sizes import evaluate, table_function
-from weft.support.errors import InvalidInputError
+from weft.support.errors import ArtifactError, InvalidInputError
+
+# The bytes that a process can address. Larger tensors cannot exist, and their sizes would wrap.
+ADDRESSABLE = 1 << 47
 
 
 class SizeOutOfRangeError(InvalidInputError):
@@ -67,30 +70,54 @@ class SizeSolver:
         self._manifest = manifest
         self._table: Callable[[Mapping[str, int]], tuple[int, ...]] = table_function(
             manifest.sizes, [symbol.name for symbol in manifest.symbols])
+        self._nonnegative = table_function(
+            manifest.nonnegative, [symbol.name for symbol in manifest.symbols])
 
     def solve(self, shapes: Sequence[tuple[int, ...]]) -> CallSizes:
         """The sizes for these input shapes.
 
-        Raises ``InvalidInputError`` for a wrong rank, a size beyond the range of its symbol, and
-        sizes that contradict each other.
+        Raises ``InvalidInputError`` for a wrong rank, a size beyond the range of its symbol,
+        sizes that contradict each other, and sizes that need more than ``ADDRESSABLE`` bytes.
         """
         manifest = self._manifest
+        if len(shapes) != len(manifest.inputs):
+            raise InvalidInputError("the number of shapes differs from that of inputs",
+                                    got=len(shapes), expected=manifest.signature())
         for spec, shape in zip(manifest.inputs, shapes, strict=True):
             if len(spec.shape) != len(shape):
                 raise _wrong(spec, f"has rank {len(shape)}, expected {len(spec.shape)}", shape)
         symbols = {s.name: self._symbol(s, shapes[s.input]) for s in manifest.symbols}
         for spec, shape in zip(manifest.inputs, shapes, strict=True):
             self._check(spec, shape, symbols)
-        values = np.array(list(symbols.values()), np.int64)
-        table = self._table(symbols)
-        outputs = tuple(self._output(spec, symbols) for spec in manifest.outputs)
+        if any(value >= ADDRESSABLE for value in symbols.values()):
+            raise _too_large(shapes)
+        outputs = tuple([self._output(spec, symbols) for spec in manifest.outputs])
+        self._check_signs(symbols, shapes)
+        table = _computed(self._table, symbols, shapes)
         known = {**symbols, **{f"_{n}": value for n, value in enumerate(table)}} \
             if isinstance(manifest.arena_bytes, str) else symbols
-        return CallSizes(
-            tuple(TensorSpec(spec.name, spec.dtype, tuple(shape))
-                  for spec, shape in zip(manifest.inputs, shapes, strict=True)),
-            outputs,
-            evaluate(manifest.arena_bytes, known), table, values, address_of(values), symbols)
+        arena_bytes = evaluate(manifest.arena_bytes, known)
+        needed = max([spec.nbytes for spec in outputs], default=0)
+        if arena_bytes >= ADDRESSABLE or needed >= ADDRESSABLE:
+            raise _too_large(shapes, max(arena_bytes, needed))
+        if arena_bytes < 0:
+            raise ArtifactError("a damaged manifest", where="arena", got=f"{arena_bytes} bytes")
+        inputs = tuple([TensorSpec(spec.name, spec.dtype, tuple(shape))
+                        for spec, shape in zip(manifest.inputs, shapes, strict=True)])
+        values = np.array(list(symbols.values()), np.int64)
+        return CallSizes(inputs, outputs, arena_bytes, table, values, address_of(values), symbols)
+
+    def _check_signs(self, symbols: Mapping[str, int], shapes: Sequence[tuple[int, ...]]) -> None:
+        """Raise ``SizeOutOfRangeError`` where an intermediate would have a negative size."""
+        checked = self._manifest.nonnegative
+        if not checked:
+            return
+        values = _computed(self._nonnegative, symbols, shapes)
+        for size, value in zip(checked, values, strict=True):
+            if value < 0:
+                raise SizeOutOfRangeError(f"the inputs are too small: {size} is {value}",
+                                          expected=self._manifest.signature(),
+                                          got=", ".join(map(str, shapes)))
 
     def _output(self, spec: TensorSpec, symbols: Mapping[str, int]) -> TensorSpec:
         """The type of an output; sizes below zero (of a window that does not fit) are refused."""
@@ -133,6 +160,16 @@ class SizeSolver:
         return ""
 
 
+def _computed(table: Callable[[Mapping[str, int]], tuple[int, ...]], symbols: Mapping[str, int],
+              shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    try:
+        return table(symbols)
+    except OverflowError:
+        raise _too_large(shapes) from None
+    except ZeroDivisionError as error:
+        raise ArtifactError("a size cannot be computed", got=f"{dict(symbols)}: {error}") from None
+
+
 def range_text(symbol: SymbolSpec) -> str:
     """The range of a symbol as a sentence."""
     parts = []
@@ -143,6 +180,13 @@ def range_text(symbol: SymbolSpec) -> str:
     if symbol.multiple > 1:
         parts.append(f"a multiple of {symbol.multiple}")
     return f"{symbol.name} is {' and '.join(parts) or 'a size'}"
+
+
+def _too_large(shapes: Sequence[tuple[int, ...]], needed: int | None = None) -> InvalidInputError:
+    return InvalidInputError("inputs of these sizes need more memory than there are addresses",
+                             expected=f"fewer than {ADDRESSABLE} bytes",
+                             got=", ".join(map(str, shapes)) + (
+                                 "" if needed is None else f": {needed} bytes"))
 
 
 def _wrong(spec: TensorSpec, what: str, shape: Sequence[int]) -> InvalidInputError:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from weft.runtime.device import HOST, Device
 from weft.runtime.dtypes import numpy_dtype
-from weft.runtime.sizes import Size, names_in, parsed
+from weft.runtime.sizes import Size, is_entry_name, names_in, parsed
 from weft.runtime.thread_pool import MAX_THREADS
 from weft.runtime.vm.plain import from_plain, to_plain
 from weft.runtime.vm.program import VmProgram
@@ -190,7 +190,8 @@ class Manifest:
     ``symbols`` are the symbolic sizes of a program that runs at all sizes, and ``sizes`` what
     follows from them: each entry is a size over the symbols and over earlier entries, which are
     named ``_0``, ``_1``, ... in it. Shapes, work and memory may then be sizes, too. ``states`` are
-    tensors of fixed shape that the module keeps from call to call.
+    tensors of fixed shape that the module keeps from call to call. Calls for which one of
+    ``nonnegative`` is negative are refused: an input is smaller than a window.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -212,13 +213,14 @@ class Manifest:
     symbols: tuple[SymbolSpec, ...] = ()
     sizes: tuple[Size, ...] = ()
     states: tuple[TensorSpec, ...] = ()
+    nonnegative: tuple[Size, ...] = ()
 
     def to_json(self) -> str:
         """Equal manifests give equal text; optional fields are left out at their default."""
         plain = asdict(replace(self, vm=None))
         del plain["vm"]
         _drop_defaults(plain, {"threads": None, "launched_by": MAIN_SYMBOL, "arenas": (),
-                               "symbols": (), "sizes": (), "states": ()})
+                               "symbols": (), "sizes": (), "states": (), "nonnegative": ()})
         _drop_defaults(plain["target"], {"kind": "cpu"})
         for step in plain["steps"]:
             _drop_defaults(step, {"device": asdict(HOST), "stream": 0, "variants": ()})
@@ -299,20 +301,37 @@ def check_manifest(manifest: Manifest) -> None:
 def _check_symbols(manifest: Manifest) -> None:
     """Raise ``ArtifactError`` for sizes over unknown symbols, and symbols without an input."""
     known = {symbol.name for symbol in manifest.symbols}
+    if len(known) < len(manifest.symbols) or any(map(is_entry_name, known)):
+        raise ArtifactError("a damaged manifest", where="names of symbols", got=manifest.symbols)
     for symbol in manifest.symbols:
         inputs = manifest.inputs[symbol.input : symbol.input + 1]
-        if not inputs or symbol.axis >= len(inputs[0].shape) or symbol.scale < 1 \
-                or symbol.multiple < 1:
+        if not inputs or not 0 <= symbol.axis < len(inputs[0].shape) or symbol.scale < 1 \
+                or symbol.multiple < 1 or symbol.low < 0:
             raise ArtifactError("a damaged manifest", where=f"symbol {symbol.name}", got=symbol)
     if manifest.vm is None:
         for number, size in enumerate(manifest.sizes):
             earlier = {f"_{n}" for n in range(number)}
-            unknown = names_in(size) - known - earlier
-            if unknown:
-                raise ArtifactError("a damaged manifest", where="sizes", got=", ".join(unknown))
+            _check_names("sizes", size, known | earlier)
+        entries = {f"_{n}" for n in range(len(manifest.sizes))}
+        _check_names("sizes of arena and constants", manifest.arena_bytes, known | entries)
+    if manifest.symbols:
+        for tensor in (*manifest.inputs, *manifest.outputs):
+            for size in tensor.shape:
+                _check_names(tensor.name, size, known)
+        for size in manifest.nonnegative:
+            _check_names("nonnegative", size, known)
+        for step in manifest.steps:
+            _check_names(step.symbol, step.flops, known)
+            _check_names(step.symbol, step.bytes_moved, known)
     if any(not 0 <= variant.symbol < len(manifest.symbols) or variant.multiple < 1
            for step in manifest.steps for variant in step.variants):
         raise ArtifactError("a damaged manifest", where="variants of kernels")
+
+
+def _check_names(where: str, size: Size, known: Set[str]) -> None:
+    unknown = names_in(size) - known
+    if unknown:
+        raise ArtifactError("a damaged manifest", where=where, got=", ".join(sorted(unknown)))
 
 
 def _drop_defaults(plain: dict[str, Any], defaults: Mapping[str, Any]) -> None:
@@ -349,6 +368,7 @@ def _manifest(plain: Mapping[str, Any]) -> Manifest:
                       for s in plain.get("symbols", ())),
         sizes=tuple(map(_size, plain.get("sizes", ()))),
         states=tuple(map(_tensor, plain.get("states", ()))),
+        nonnegative=tuple(map(_size, plain.get("nonnegative", ()))),
     )
 
 

@@ -163,7 +163,14 @@ class SizedModule:
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
-    """The shape of an array, of an object with a shape, or of nested lists."""
+    """The shape of an array, of an object with a shape, or of nested lists.
+
+    Raises ``InvalidInputError`` for objects without one.
+    """
     if type(value) is np.ndarray:
         return value.shape
-    return tuple(map(int, value.shape)) if hasattr(value, "shape") else np.shape(value)
+    try:
+        return tuple(map(int, value.shape)) if hasattr(value, "shape") else np.shape(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError("an argument is not an array", expected="a tensor with a shape",
+                                got=f"{type(value).__name__}: {error}") from None

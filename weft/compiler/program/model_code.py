@@ -129,6 +129,7 @@ def build_model(program: Program, options: CompileOptions) -> ModelCode:
         output_is_tuple=program.output_is_tuple, weft_version=weft.__version__,
         launched_by=MAIN_SYMBOL if mains else "steps", arenas=layout.arenas,
         symbols=layout.symbols, sizes=launches.sizes, states=_specs(program.states),
+        nonnegative=layout.nonnegative,
     )
     return ModelCode(manifest, objects, pack_constants(program.constants, offsets, total),
                      callbacks_of(kernels))
@@ -142,6 +143,7 @@ class _Layout:
     arena_bytes: Size
     arenas: tuple[ArenaSpec, ...] = ()
     symbols: tuple[SymbolSpec, ...] = ()
+    nonnegative: tuple[Size, ...] = ()
 
 
 def _layout(program: Program, facts: Sequence[KernelFacts], offsets: Sequence[int],
@@ -151,7 +153,8 @@ def _layout(program: Program, facts: Sequence[KernelFacts], offsets: Sequence[in
             raise UnsupportedModelError(
                 f"targets of kind {backend.kind!r} run programs of fixed sizes only")
         sized = sized_launches(program, facts, offsets)
-        return _Layout(sized.launches, sized.arena_bytes, symbols=sized.symbols)
+        return _Layout(sized.launches, sized.arena_bytes, symbols=sized.symbols,
+                       nonnegative=sized.nonnegative)
     spaces = backend.memory_spaces
     plan = plan_memory(program, {n: evaluate(f.workspace_bytes, {}) for n, f in enumerate(facts)},
                        {n: f.in_place for n, f in enumerate(facts) if f.in_place is not None},

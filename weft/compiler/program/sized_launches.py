@@ -17,7 +17,7 @@ from weft.compiler.program.program import (
     Step,
 )
 from weft.compiler.program.slot_plan import SizeTable, SlotPlan, plan_slots
-from weft.compiler.program.symbols import symbol_specs
+from weft.compiler.program.symbols import sizes_to_check, symbol_specs
 from weft.ir.symbol import SizeRange, name_of
 from weft.runtime.manifest import Argument, SymbolSpec, VariantSpec
 from weft.runtime.sizes import Size
@@ -25,11 +25,15 @@ from weft.runtime.sizes import Size
 
 @dataclass(frozen=True, slots=True)
 class SizedLaunches:
-    """The launches of a program with symbols; ``arena_bytes`` refers to the table of sizes."""
+    """The launches of a program with symbols; ``arena_bytes`` refers to the table of sizes.
+
+    ``nonnegative`` are sizes that calls check.
+    """
 
     launches: LaunchProgram
     arena_bytes: Size
     symbols: tuple[SymbolSpec, ...]
+    nonnegative: tuple[Size, ...]
 
 
 def sized_launches(program: Program, facts: Sequence[KernelFacts],
@@ -54,7 +58,7 @@ def sized_launches(program: Program, facts: Sequence[KernelFacts],
     jumps = tuple(LaunchJump(jump.at, jump.loop, writer.path(jump.path)) for jump in program.jumps)
     made = LaunchProgram(len(program.inputs), len(program.outputs), launches, jumps,
                          tuple(numbers), tuple(table.entries), len(program.states))
-    return SizedLaunches(made, arena_bytes, symbols)
+    return SizedLaunches(made, arena_bytes, symbols, sizes_to_check(program))
 
 
 def _workspaces(facts: Sequence[KernelFacts],

@@ -113,6 +113,8 @@ def _slot_size(slot: _Slot) -> Size:
         return -(-fixed // ALIGNMENT) * ALIGNMENT
     parts = [*texts, *([str(fixed)] if fixed else [])]
     largest = parts[0] if len(parts) == 1 else f"max({', '.join(parts)})"
+    if "-" in largest:  # of a branch that these sizes do not take
+        largest = f"max({largest}, 0)"
     return f"floordiv({largest} + {ALIGNMENT - 1}, {ALIGNMENT})*{ALIGNMENT}"
 
 

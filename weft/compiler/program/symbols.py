@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from weft.compiler.program.program import Port
-from weft.ir.shape import AnyDim, SymDim
-from weft.ir.symbol import name_of, range_of
+from weft.compiler.program.program import Port, Program
+from weft.ir.expr import Function
+from weft.ir.shape import AnyDim, SymDim, bounds_of
+from weft.ir.symbol import name_of, range_of, size_of_dim
+from weft.ir.types import TensorType, TupleType, Type
+from weft.ir.visitor import post_order
 from weft.runtime.manifest import SymbolSpec
+from weft.runtime.sizes import Size, is_entry_name
 from weft.support.errors import UnsupportedModelError
 
 
@@ -15,7 +19,8 @@ def symbol_specs(inputs: Sequence[Port]) -> tuple[SymbolSpec, ...]:
     """The symbols in the types of the inputs, in order of first appearance.
 
     An axis of size ``n`` determines ``n``; without one, an axis of size ``a*n + b`` does. Raises
-    ``UnsupportedModelError`` for a symbol that no input determines, and for an unknown size.
+    ``UnsupportedModelError`` for a symbol that no input determines, for an unknown size, and for
+    names that ``Manifest.sizes`` gives to its entries.
     """
     found: dict[str, SymbolSpec] = {}
     wanted: dict[str, None] = {}
@@ -28,10 +33,44 @@ def symbol_specs(inputs: Sequence[Port]) -> tuple[SymbolSpec, ...]:
                 _determine(found, number, axis, dim)
     for symbol in wanted:
         if symbol not in found:
-            port = next(p for p in inputs if any(
-                isinstance(d, SymDim) and symbol in d.symbols() for d in p.type.shape))
-            raise _unsupported(port, f"the size {name_of(symbol)}, which no axis determines")
+            raise _unsupported(_port_of(symbol, inputs),
+                               f"the size {name_of(symbol)}, which no axis determines")
+        if is_entry_name(name_of(symbol)):
+            raise _unsupported(_port_of(symbol, inputs),
+                               f"the size {name_of(symbol)}, a name that weft reserves")
     return tuple(found[symbol] for symbol in wanted)
+
+
+def sizes_to_check(program: Program) -> tuple[Size, ...]:
+    """The sizes of tensors that are negative where an input is too small: ``n - 4`` of a window.
+
+    Those of steps in branches are left out, as the branch may test the size.
+    """
+    numbers = dict.fromkeys(step.kernel for step in program.steps if not step.path)
+    dims = {dim: None for number in numbers for dim in _dims(program.kernels[number].function)}
+    return tuple(dict.fromkeys(size_of_dim(dim) for dim in dims
+                               if (low := bounds_of(dim)[0]) is None or low < 0))
+
+
+def _dims(function: Function) -> Iterator[SymDim]:
+    """The symbolic sizes of all tensors in a function."""
+    for node in post_order(function.body):
+        for tensor in _tensors(node.checked_type):
+            yield from (dim for dim in tensor.shape if isinstance(dim, SymDim))
+
+
+def _tensors(type_: Type | None) -> Iterator[TensorType]:
+    if isinstance(type_, TensorType):
+        yield type_
+    elif isinstance(type_, TupleType):
+        for field in type_.fields:
+            yield from _tensors(field)
+
+
+def _port_of(symbol: str, inputs: Sequence[Port]) -> Port:
+    """The first input with a size over the symbol."""
+    return next(port for port in inputs if any(
+        isinstance(dim, SymDim) and symbol in dim.symbols() for dim in port.type.shape))
 
 
 def _determine(found: dict[str, SymbolSpec], number: int, axis: int, dim: SymDim) -> None:
