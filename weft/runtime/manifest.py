@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -328,7 +329,7 @@ def _check_symbols(manifest: Manifest) -> None:
         raise ArtifactError("a damaged manifest", where="variants of kernels")
 
 
-def _check_names(where: str, size: Size, known: Set[str]) -> None:
+def _check_names(where: str, size: Size, known: AbstractSet[str]) -> None:
     unknown = names_in(size) - known
     if unknown:
         raise ArtifactError("a damaged manifest", where=where, got=", ".join(sorted(unknown)))

@@ -162,7 +162,8 @@ def test_any_change_of_a_value_is_found_or_harmless(data: st.DataObject) -> None
     """Manifests that are accepted give sizes, or a clear error, for shapes that they accept."""
     plain = json.loads(GOOD.to_json())
     key = data.draw(st.sampled_from(["symbols", "sizes", "arena_bytes", "nonnegative", "inputs"]))
-    value = data.draw(st.sampled_from([-1, 0, 1, 1 << 70, None, "n", "_0*_0", "n - 99", "n//0", []]))
+    values = [-1, 0, 1, 1 << 70, None, "n", "_0*_0", "n - 99", "n//0", []]
+    value = data.draw(st.sampled_from(values))
     target = plain[key]
     if isinstance(target, list) and target and isinstance(target[0], dict):
         target[0][data.draw(st.sampled_from(sorted(target[0])))] = value
