@@ -31,6 +31,8 @@ AARCH64_FEATURES: dict[str, str] = {
     "neon": "asimd", "fullfp16": "asimdhp", "dotprod": "asimddp", "sve": "sve", "sve2": "sve2",
     "bf16": "bf16", "i8mm": "i8mm", "lse": "atomics",
 }
+# Multiplication, atomics, floats of 32 and 64 bits, compressed code: what Linux requires.
+RISCV_FEATURES: dict[str, str] = {name: name for name in ("m", "a", "f", "d", "c")}
 
 
 def machine() -> str:
@@ -46,7 +48,8 @@ def system() -> str:
 
 def known_features(arch: str) -> dict[str, str]:
     """LLVM feature name to /proc/cpuinfo name for an architecture (empty where unknown)."""
-    return {"x86_64": X86_FEATURES, "aarch64": AARCH64_FEATURES}.get(arch, {})
+    return {"x86_64": X86_FEATURES, "aarch64": AARCH64_FEATURES,
+            "riscv64": RISCV_FEATURES}.get(arch, {})
 
 
 @functools.lru_cache(maxsize=1)
@@ -56,13 +59,21 @@ def host_features() -> frozenset[str]:
         text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
     except OSError:
         return frozenset()
-    flags: set[str] = set()
-    for line in text.splitlines():
-        key, _, value = line.partition(":")
-        if key.strip().lower() in ("flags", "features"):
-            flags.update(value.split())
-            break
+    flags = listed_features(text)
     return frozenset(name for name, flag in known_features(machine()).items() if flag in flags)
+
+
+def listed_features(cpuinfo: str) -> frozenset[str]:
+    """What the first processor in the text of /proc/cpuinfo has, in the names of that file."""
+    for line in cpuinfo.splitlines():
+        key, _, value = line.partition(":")
+        match key.strip().lower():
+            case "flags" | "features":
+                return frozenset(value.split())
+            case "isa":  # of RISC-V: letters, then longer names, as in rv64imafdc_zicsr
+                letters, *others = value.strip().split("_")
+                return frozenset((*letters.removeprefix("rv64").replace("g", "imafd"), *others))
+    return frozenset()
 
 
 def cache_bytes(level: int, default: int) -> int:

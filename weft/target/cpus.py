@@ -30,7 +30,7 @@ CPU_FEATURES: dict[str, tuple[str, ...]] = {
     "znver5": (*_ICELAKE, "avx512bf16", "avx512vp2intersect", "avxvnni"),
 }
 # The features of "generic", the only CPU name for architectures other than x86-64.
-_GENERIC = {"x86_64": (), "aarch64": ("neon",)}
+_GENERIC = {"x86_64": (), "aarch64": ("neon",), "riscv64": ("a", "c", "d", "f", "m")}
 
 
 def named_features(cpu: str, arch: str) -> tuple[str, ...] | None:
@@ -58,7 +58,7 @@ IMPLIED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_ON_AVX512F, ("avx512f",)),
     **dict.fromkeys(_ON_AVX512BW, ("avx512bw",)),
     "avx512fp16": ("avx512bw", "avx512dq", "avx512vl"),
-    "sve2": ("sve",),
+    "sve2": ("sve",), "d": ("f",),
 }  # fmt: skip
 
 

@@ -211,8 +211,9 @@ def test_the_header_of_fixed_sizes_has_constants():
     assert text[text.index("/* inputs"):] == FIXED_HEADER
 
 
-def test_another_machine(mlp):
-    target = Target.of("llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=generic")
+@pytest.mark.parametrize("arch", ["aarch64", "riscv64"])
+def test_other_machines(mlp, arch):
+    target = Target.of(f"llvm -mtriple={arch}-unknown-linux-gnu -mcpu=generic")
     assert isinstance(target, CpuTarget)
     code = build_text("net_run", c_entry_text("net", mlp.model.manifest, target), target,
                       externs=frozenset((MAIN_SYMBOL, WEIGHTS))).object

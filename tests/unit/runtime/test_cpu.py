@@ -17,6 +17,17 @@ def test_this_machine_has_known_features() -> None:
     assert cpu.known_features("pdp11") == {}
 
 
+@pytest.mark.parametrize(("text", "features"), [
+    ("processor\t: 0\nflags\t\t: fpu sse3\nflags\t: other\n", {"fpu", "sse3"}),
+    ("Features\t: fp asimd\n", {"fp", "asimd"}),
+    ("isa\t\t: rv64imafdc_zicsr\n", {"i", "m", "a", "f", "d", "c", "zicsr"}),
+    ("isa\t\t: rv64gc\n", {"i", "m", "a", "f", "d", "c"}),
+    ("model name : a processor\n", set()),
+])
+def test_features_in_proc_cpuinfo(text: str, features: set[str]) -> None:
+    assert cpu.listed_features(text) == features
+
+
 @pytest.mark.parametrize(
     ("files", "share"),
     [

@@ -146,3 +146,14 @@ def test_a_name_belongs_to_an_architecture() -> None:
     with pytest.raises(TargetError, match="unknown CPU 'haswell'") as caught:
         CpuTarget.of(f"{arm} -mcpu=haswell")
     assert caught.value.expected == "generic"
+
+
+def test_generic_risc_v_is_what_linux_requires() -> None:
+    target = CpuTarget.of("llvm -mtriple=riscv64-unknown-linux-gnu -mcpu=generic")
+    assert target.features == ("a", "c", "d", "f", "m")
+    module = binding.parse_assembly(
+        f'target triple = "{target.triple}"\n'
+        "define double @f(double %x) { %y = fmul double %x, %x ret double %y }")
+    code = new_target_machine(target).emit_object(module)
+    assert code[48:52] == b"\x05\0\0\0"  # compressed code, floats of 64 bits in registers
+    assert b"__muldf3" not in code
