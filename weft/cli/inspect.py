@@ -12,8 +12,14 @@ from weft.cli.common import compile_options, print_table, session
 from weft.cli.models import ModelFile
 from weft.cli.output import check_writable, write_text
 from weft.compiler.report.page import html_report
+from weft.compiler.report.sizes import (
+    arena_bytes_at,
+    at_sizes,
+    kernel_rows,
+    symbol_rows,
+    typical_sizes,
+)
 from weft.compiler.stages import STAGES
-from weft.runtime.sizes import Size
 from weft.support.errors import InvalidInputError
 
 
@@ -32,7 +38,8 @@ def inspect_command(model: str, target: str | None,
     """Show how MODEL is compiled.
 
     \b
-    weft inspect model.onnx                      inputs, outputs, kernels, memory, decisions
+    weft inspect model.onnx                      inputs, outputs, kernels, memory, decisions;
+                                                 of symbolic sizes ranges and variants
     weft inspect model.onnx --phase decisions    algorithms, estimates and rejected candidates
     weft inspect model.onnx --phase optimized    the graph after optimisation
     weft inspect model.onnx --phase asm | less   machine code
@@ -45,7 +52,7 @@ def inspect_command(model: str, target: str | None,
         module = weft.compile(model, target=target, inputs=dict(shapes) or None,
                               opt_level=opt_level)
         if html is not None:
-            _check_fixed(module)
+            _check_timed(module)
             write_text(html, html_report(module, title=Path(model).name, opened=phase))
             click.echo(f"wrote {html}", err=dot)  # a drawing may go down a pipe
         if dot:
@@ -54,29 +61,44 @@ def inspect_command(model: str, target: str | None,
             click.echo(module.as_text(phase))
         if dot or phase is not None or html is not None:
             return
+    _print_summary(module)
+    click.echo(f"\ndecisions\n{module.as_text('decisions')}")
+
+
+def _print_summary(module: Any) -> None:
+    manifest = module.manifest
     for port in module.inputs:
         click.echo(f"input  {port}")
     for port in module.outputs:
         click.echo(f"output {port}")
-    program = module.manifest.vm
+    reason = _reason(module)
+    if reason is not None:
+        click.echo(f"\na program for each set of input shapes, compiled when they arrive: {reason}")
+        return
+    if manifest.symbols:
+        click.echo("\none program for all sizes")
+        print_table("", ("symbol", "sizes", "from"), symbol_rows(manifest))
     # The virtual machine determines at run time which kernels are called, and how often.
-    calls = module.manifest.steps if program is None else program.kernels
-    rows = [(number, call.op, call.implementation, _scaled(call.flops, 3))
-            for number, call in enumerate(calls)]
-    print_table("", ("#", "operators", "implementation", "MFLOP"), rows)
-    click.echo(f"arena {_scaled(module.manifest.arena_bytes, 2)} MB")
-    click.echo(f"\ndecisions\n{module.as_text('decisions')}")
+    calls = manifest.steps if manifest.vm is None else manifest.vm.kernels
+    sizes = typical_sizes(manifest)
+    rows = kernel_rows(manifest, calls)
+    columns = ("#", "operators", "sizes", "implementation", f"MFLOP{at_sizes(sizes)}")
+    kept = range(5) if manifest.symbols else (0, 1, 3, 4)
+    print_table("", [columns[n] for n in kept], [[row[n] for n in kept] for row in rows])
+    click.echo(f"arena {arena_bytes_at(manifest, sizes) / 1e6:.2f} MB{at_sizes(sizes)}")
 
 
-def _scaled(size: Size, digits: int) -> str:
-    """A number in millions; a symbolic one is left to a profile."""
-    return "symbolic" if isinstance(size, str) else f"{size / 1e6:.{digits}f}"
+def _reason(module: Any) -> str | None:
+    """Why a model has no program for all sizes; ``None`` for one that has, and for fixed shapes."""
+    return module.reason if isinstance(module, weft.DynamicModel) else None
 
 
-def _check_fixed(module: Any) -> None:
-    """Raise ``InvalidInputError`` for dynamic shapes, whose kernels cannot be timed."""
+def _check_timed(module: Any) -> None:
+    """Raise ``InvalidInputError`` for dynamic shapes that have no program for all sizes."""
     dynamic = [port for port in module.inputs if any(isinstance(n, str) for n in port.shape)]
-    if dynamic:
+    reason = _reason(module)
+    if dynamic and not module.manifest.symbols:
         raise InvalidInputError(
             f"input {dynamic[0].name!r} has a dynamic shape, so kernels cannot be timed",
-            got=dynamic[0], help=f"--input-shape {dynamic[0].name}:SHAPE fixes them")
+            got=dynamic[0], help=f"--input-shape {dynamic[0].name}:SHAPE fixes them",
+            notes=[] if reason is None else [f"not compiled for all sizes: {reason}"])

@@ -112,7 +112,8 @@ def test_an_artifact_is_compiled_already(command, option, folder, capsys):
 
 def test_dynamic_shapes_in_the_words_of_the_command_line(folder, capsys):
     for command, words in (("compile open.ir", "--input-shape x:nx4"),
-                           ("inspect open.ir --html page.html", "--input-shape x:SHAPE"),
+                           ("inspect open.ir --html page.html --input-shape x:?x4",
+                            "--input-shape x:SHAPE"),
                            ("run open.ir", "--input-shape x:SHAPE")):
         code, _, err = run(command.split(), capsys)
         assert code == 1

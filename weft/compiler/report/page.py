@@ -8,6 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from weft.compiler.report.sizes import (
+    arena_bytes_at,
+    at_sizes,
+    kernel_rows,
+    symbol_rows,
+    typical_shape,
+    typical_sizes,
+)
 from weft.compiler.stages import stages_of
 from weft.support import progress
 from weft.support.config import config
@@ -54,9 +62,9 @@ def html_report(module: Any, *, title: str, opened: str | None = None) -> str:
             stages[stage] = _stage(stage, module.as_text(stage), is_open=stage == opened)
             task.advance(stage)
     decisions = stages.pop("decisions")
-    elements = [f"<h1>{html.escape(title)}</h1>", _facts(module), "<h2>Kernels</h2>",
-             _kernels(module), "<h2>Decisions</h2>", decisions, "<h2>Graph</h2>", _graph(module),
-             "<h2>Stages</h2>", *stages.values()]
+    elements = [f"<h1>{html.escape(title)}</h1>", _facts(module), _symbols(module),
+             "<h2>Kernels</h2>", _kernels(module), "<h2>Decisions</h2>", decisions,
+             "<h2>Graph</h2>", _graph(module), "<h2>Stages</h2>", *stages.values()]
     head = (f'<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
             f"<title>{html.escape(title)}</title><style>{_STYLE}</style>")
     return f"<!doctype html>\n<html><head>{head}</head>\n<body>{''.join(elements)}</body></html>\n"
@@ -81,13 +89,26 @@ def _beginning(text: str) -> tuple[str, int]:
 
 def _facts(module: Any) -> str:
     manifest = module.manifest
+    sizes = typical_sizes(manifest)
     rows = [("input", str(port)) for port in module.inputs]
     rows += [("output", str(port)) for port in module.outputs]
     rows += [("target", str(module.options.target)), ("calls of kernels", len(manifest.steps)),
              ("kernels", len({step.symbol for step in manifest.steps})),
-             ("arena", f"{manifest.arena_bytes / 1e6:.2f} MB"),
+             (f"arena{at_sizes(sizes)}", f"{arena_bytes_at(manifest, sizes) / 1e6:.2f} MB"),
              ("constants", f"{manifest.constants_bytes / 1e6:.2f} MB")]
     return _table(("fact", "value"), rows)
+
+
+def _symbols(module: Any) -> str:
+    """The symbolic sizes, and the kernels for parts of them; empty for fixed sizes."""
+    manifest = module.manifest
+    if not manifest.symbols:
+        return ""
+    variants = _table(("#", "operators", "sizes", "implementation", "MFLOP"),
+                      kernel_rows(manifest, manifest.steps), numeric=(0, 4))
+    at = at_sizes(typical_sizes(manifest))
+    return (f"<h2>Sizes</h2>{_table(('symbol', 'sizes', 'from'), symbol_rows(manifest))}"
+            f"<p>Kernels and their variants; work and times{html.escape(at)}:</p>{variants}")
 
 
 def _graph(module: Any) -> str:
@@ -98,9 +119,13 @@ def _graph(module: Any) -> str:
 
 
 def random_inputs(module: Any) -> list[np.ndarray]:
-    """Normally distributed inputs, from ``WEFT_SEED``; values hardly change the time."""
+    """Normally distributed inputs, from ``WEFT_SEED``; values hardly change the time.
+
+    Symbolic sizes are typical ones.
+    """
     generator = np.random.default_rng(config.seed)
-    return [generator.standard_normal(port.concrete_shape).astype(port.dtype)
+    sizes = typical_sizes(module.manifest)
+    return [generator.standard_normal(typical_shape(port, sizes)).astype(port.dtype)
             for port in module.inputs]
 
 

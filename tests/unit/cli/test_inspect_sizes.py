@@ -1,0 +1,69 @@
+"""``weft inspect`` of models with symbolic sizes: ranges, variants, work, reasons."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import weft
+from tests.unit.cli.commands import run
+from weft.compiler.report.page import html_report
+from weft.compiler.report.sizes import kernel_rows, range_words
+
+TEXT = """
+def @main(%x: Tensor[(n{1..512}, 16), float32], %w: Tensor[(32, 16), float32]) {
+  nn.softmax(nn.dense(%x, %w))
+}"""
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "m.ir").write_text(TEXT)
+    return str(tmp_path / "m.ir")
+
+
+def test_symbols_and_work_at_typical_sizes(path, capsys):
+    code, out, _ = run(["inspect", path], capsys)
+    assert code == 0
+    assert "one program for all sizes" in out
+    assert re.search(r"^n +1 to 512 +axis 0 of x: n *$", out, re.MULTILINE)
+    assert "MFLOP at n=64" in out
+    assert re.search(r"^0 +nn.dense +all +nn.dense.cpu.\w+ +0.066 *$", out, re.MULTILINE)
+    assert re.search(r"^arena \d+\.\d\d MB at n=64$", out, re.MULTILINE)
+    assert "symbolic" not in out.partition("decisions")[0]
+
+
+def test_reasons_of_programs_for_one_set_of_shapes(path, capsys, monkeypatch):
+    code, out, _ = run(["inspect", path, "--input-shape", "x:?x16"], capsys)
+    assert code == 0
+    assert "a program for each set of input shapes" in out
+    assert "only run time determines" in out
+    monkeypatch.setenv("WEFT_SYMBOLIC_SIZES", "0")
+    assert "WEFT_SYMBOLIC_SIZES=0 asks" in run(["inspect", path], capsys)[1]
+    code, _, err = run(["inspect", path, "--html", path + ".html"], capsys)
+    assert code == 1
+    assert "not compiled for all sizes: WEFT_SYMBOLIC_SIZES=0" in err
+
+
+def test_variants_are_listed_below_their_kernel():
+    model = weft.compile(weft.parse(TEXT), specialize={"n": [1, (2, 16)]})
+    rows = kernel_rows(model.manifest, model.manifest.steps)
+    assert [row[2] for row in rows[:3]] == ["all", "n: 1", "n: 2 to 16"]
+    assert [row[0] for row in rows[:3]] == ["0", "", ""]
+    page = html_report(model, title="m.ir")
+    assert "<td>n: 2 to 16</td>" in page
+    assert "<td>1 to 512</td>" in page
+    assert "at n=64" in page
+
+
+def test_fixed_sizes_show_no_ranges(path, capsys):
+    out = run(["inspect", path, "--input-shape", "x:5x16"], capsys)[1]
+    assert "MFLOP\n" in re.sub(" +\n", "\n", out)
+    assert "symbol" not in out.partition("decisions")[0]
+
+
+def test_ranges_in_words():
+    assert [range_words(*r) for r in ((1, 1), (0, None), (2, 16), (8, None, 8))] == [
+        "1", "0 or more", "2 to 16", "8 or more, a multiple of 8"]
