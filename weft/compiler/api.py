@@ -45,6 +45,7 @@ from weft.support.config import config
 from weft.support.errors import (
     ArtifactError,
     InternalError,
+    MissingOperatorsError,
     OptionError,
     TypeInferenceError,
     UnsupportedModelError,
@@ -209,8 +210,7 @@ def _code_of_source(model: Source, options: CompileOptions) -> ModelCode | _PerS
         mod = _imported(model, options)
     except (UnsupportedModelError, TypeInferenceError) as error:
         signature = manifest_of_onnx(model, options) or manifest_of_program(model, options)
-        # An error with notes lists missing operators, which other sizes would not add.
-        if signature is None or error.notes:
+        if signature is None or isinstance(error, MissingOperatorsError):
             raise
         return _signature_after(error, signature, options)
     if not has_dynamic_inputs(mod):
