@@ -122,7 +122,7 @@ def _codes(upper: str, has_sizes: bool) -> str:
              ("UNALIGNED_WORKSPACE",
               f"its address is no multiple of {upper}_WORKSPACE_ALIGNMENT")]
     if has_sizes:
-        codes.append(("WRONG_SIZE", "a size out of its range, or an array that is too large"))
+        codes.append(("WRONG_SIZE", "a size out of its range, too large, or too small"))
     comma = [*[","] * (len(codes) - 1), ""]
     values = [f"{upper}_{code} = {n + 1}{comma[n]}" for n, (code, _) in enumerate(codes)]
     width = max(map(len, values))

@@ -30,7 +30,8 @@ def @main(%x: Tensor[(batch{0..16}, seq{0..%2}, 16), float32], %w: Tensor[(16, 1
 }"""
 CONV = """
 def @main(%x: Tensor[(n, 3, h, w), float32], %k: Tensor[(8, 3, 3, 3), float32]) {
-  nn.relu(nn.conv2d(%x, %k))
+  %y = nn.relu(nn.conv2d(%x, %k));
+  (%y, sum(nn.max_pool2d(%y, pool_size=(4, 4)), axis=(2, 3)))
 }"""
 CACHE = """
 def @main(%new: Tensor[(1, 2, n, 8), float32], %at: Tensor[(1), int64],
@@ -121,7 +122,7 @@ def test_a_perceptron_runs_at_all_sizes(mlp, batch, pairs):
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 3), st.integers(2, 30), st.integers(2, 30))
+@given(st.integers(0, 3), st.integers(5, 30), st.integers(5, 30))
 def test_a_convolution_runs_at_all_sizes(conv, n, h, w):
     conv.run([normal(n, 3, h, w), K], n, h, w)
 
@@ -144,8 +145,10 @@ def test_wrong_sizes_and_pointers_give_codes(mlp, conv):
     # Arrays without elements may be null; the other input may not.
     assert mlp.call([None, W], [None, None, None], 0, 4) == OK
     assert mlp.call([None, None], [None, None, None], 0, 4) == NULL_POINTER
-    # Each symbol is in its range, but the output would have -1 rows, or 2**64 bytes.
+    # Each symbol is in its range, but an output would have -1 rows, or the window of the pooling
+    # would not fit, or the output would have 2**64 bytes.
     assert conv.call([x, K], outputs, 1, 1, 9, workspace=aligned(64)) == WRONG_SIZE
+    assert conv.call([x, K], outputs, 1, 9, 4, workspace=aligned(64)) == WRONG_SIZE
     assert conv.call([x, K], outputs, 1 << 20, 1 << 20, 1 << 21,
                      workspace=aligned(64)) == WRONG_SIZE
 

@@ -127,8 +127,8 @@ class _Body:
     def check_sizes(self) -> None:
         """Go on if the symbols are in their ranges and all memory has a size that exists.
 
-        An axis of ``n - 3`` elements may be negative although ``n`` is in its range, and the size
-        of an array may exceed 64 bits.
+        An axis of ``n - 3`` elements may be negative although ``n`` is in its range, that of an
+        intermediate result too, and the size of an array may exceed 64 bits.
         """
         manifest = self._manifest
         if not manifest.symbols:
@@ -136,8 +136,9 @@ class _Body:
         self._require([test for n, symbol in enumerate(manifest.symbols)
                        for test in self._range_tests(f"%size{n}", symbol)], "wrong")
         ports = (*manifest.inputs, *manifest.outputs)
-        axes = {size: None for port in ports for size in port.shape if isinstance(size, str)}
-        tests = [self._emit(f"icmp sge i64 {self._writer.value(size)}, 0") for size in axes]
+        axes = [size for port in ports for size in port.shape if isinstance(size, str)]
+        tests = [self._emit(f"icmp sge i64 {self._writer.value(size)}, 0")
+                 for size in dict.fromkeys((*axes, *manifest.nonnegative))]
         tests.append(self._emit(f"icmp sge i64 {self.arena_bytes()}, 0"))
         for port in ports:
             self.nbytes(port)
