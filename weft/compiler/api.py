@@ -45,7 +45,6 @@ from weft.support.config import config
 from weft.support.errors import (
     ArtifactError,
     InternalError,
-    MissingOperatorsError,
     OptionError,
     TypeInferenceError,
     UnsupportedModelError,
@@ -210,7 +209,8 @@ def _code_of_source(model: Source, options: CompileOptions) -> ModelCode | _PerS
         mod = _imported(model, options)
     except (UnsupportedModelError, TypeInferenceError) as error:
         signature = manifest_of_onnx(model, options) or manifest_of_program(model, options)
-        if signature is None or isinstance(error, MissingOperatorsError):
+        # An error with notes lists missing operators, which other sizes would not add.
+        if signature is None or error.notes:
             raise
         return _signature_after(error, signature, options)
     if not has_dynamic_inputs(mod):

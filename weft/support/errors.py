@@ -174,10 +174,6 @@ class UnsupportedModelError(WeftError):
     code = "E0401"
 
 
-class MissingOperatorsError(UnsupportedModelError):
-    """A model uses operators that weft does not support; ``notes`` lists them."""
-
-
 class InvalidInputError(WeftError):
     """Arguments of a compiled module that do not match its signature."""
 

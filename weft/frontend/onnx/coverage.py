@@ -16,13 +16,13 @@ from weft.frontend.onnx.registry import (
     opset_of,
     supported_operators,
 )
-from weft.support.errors import MissingOperatorsError
+from weft.support.errors import UnsupportedModelError
 
 _NAMES_SHOWN = 3
 
 
 def check_coverage(order: GraphOrder, opsets: Mapping[str, int], source: str) -> None:
-    """Raise an ``MissingOperatorsError`` that lists all unsupported operators and attributes."""
+    """Raise an ``UnsupportedModelError`` that lists all unsupported operators and attributes."""
     gaps: dict[str, list[str]] = {}
     missing_ops: set[str] = set()
     for node, read in _all_nodes(order):
@@ -40,7 +40,7 @@ def check_coverage(order: GraphOrder, opsets: Mapping[str, int], source: str) ->
     notes = [_note(gap, gaps[gap]) for gap in sorted(gaps, key=lambda g: (-len(gaps[g]), g))]
     count = len(missing_ops)
     what = f"{count} operator{'s' if count != 1 else ''}" if count else "operator attributes"
-    raise MissingOperatorsError(
+    raise UnsupportedModelError(
         f"the model uses {what} that weft does not support at opset {opsets['']}",
         where=source,
         notes=notes,

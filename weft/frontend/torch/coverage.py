@@ -7,13 +7,13 @@ import torch.fx
 from weft.frontend.torch import converters as _converters  # noqa: F401 - fills the table
 from weft.frontend.torch.calls import is_converted
 from weft.frontend.torch.spans import module_path, span_of, target_name
-from weft.support.errors import MissingOperatorsError
+from weft.support.errors import UnsupportedModelError
 
 _LOCATIONS_SHOWN = 3
 
 
 def check_coverage(graph: torch.fx.Graph, model: str) -> None:
-    """Raise ``MissingOperatorsError`` with all unsupported operators, counts and locations."""
+    """Raise ``UnsupportedModelError`` with all unsupported operators, counts and locations."""
     missing: dict[str, list[torch.fx.Node]] = {}
     for node in graph.nodes:
         if node.op in ("placeholder", "output") or is_converted(node):
@@ -22,7 +22,7 @@ def check_coverage(graph: torch.fx.Graph, model: str) -> None:
     if not missing:
         return
     count = len(missing)
-    raise MissingOperatorsError(
+    raise UnsupportedModelError(
         f"the model uses {count} operator{'s' if count != 1 else ''} that weft does not support",
         where=model,
         notes=[_note(name, missing[name]) for name in sorted(missing)],
