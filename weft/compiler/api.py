@@ -209,8 +209,9 @@ def _code_of_source(model: Source, options: CompileOptions) -> ModelCode | _PerS
         mod = _imported(model, options)
     except (UnsupportedModelError, TypeInferenceError) as error:
         signature = manifest_of_onnx(model, options) or manifest_of_program(model, options)
-        # An error with notes lists missing operators, which other sizes would not add.
-        if signature is None or error.notes:
+        # A list of unsupported features, which are the same at fixed sizes.
+        lists_features = isinstance(error, UnsupportedModelError) and error.notes
+        if signature is None or lists_features:
             raise
         return _signature_after(error, signature, options)
     if not has_dynamic_inputs(mod):
