@@ -32,8 +32,9 @@ def compile_command(model: str, output: Path | None, target: str | None,
     weft compile net.onnx --input-shape data:8x3x224x224
     weft compile net.onnx --kind c -o build/net       net.o, net.h and main.c for C
 
-    Artifacts contain no compiler: a model with dynamic shapes needs --input-shape for each input
-    with a dynamic shape.
+    An artifact runs at all sizes of a model with dynamic shapes. As it contains no compiler, a
+    model without a program for all sizes (weft inspect says why) needs --input-shape for each
+    input with a dynamic shape.
     """
     suffix = ".weft" if kind == "weft" else ""
     is_file = Path(model).is_file()  # weft.compile reports other paths
@@ -43,7 +44,7 @@ def compile_command(model: str, output: Path | None, target: str | None,
     with session():
         module = weft.compile(model, target=target, inputs=dict(shapes) or None,
                               opt_level=opt_level)
-        if isinstance(module, weft.DynamicModel):
+        if isinstance(module, weft.DynamicModel) and module.general is None:
             raise _dynamic_shapes(module, path)
         module.export(path, kind=kind)
     files = [path] if path.is_file() else sorted(path.iterdir())
@@ -67,5 +68,6 @@ def _dynamic_shapes(module: weft.DynamicModel, path: Path) -> ArtifactError:
     return ArtifactError(
         "a model with dynamic shapes cannot be exported: artifacts contain no compiler",
         where=path,
-        notes=[f"input {port}" for port in dynamic],
+        notes=[*(f"input {port}" for port in dynamic),
+               f"not compiled for all sizes: {module.reason}"],
         help=f"fix the sizes: {' '.join(options)}, with a number in place of each name")

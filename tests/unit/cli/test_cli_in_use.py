@@ -111,7 +111,7 @@ def test_an_artifact_is_compiled_already(command, option, folder, capsys):
 
 
 def test_dynamic_shapes_in_the_words_of_the_command_line(folder, capsys):
-    for command, words in (("compile open.ir", "--input-shape x:nx4"),
+    for command, words in (("compile open.ir --input-shape x:?x4", "--input-shape x:?x4"),
                            ("inspect open.ir --html page.html --input-shape x:?x4",
                             "--input-shape x:SHAPE"),
                            ("run open.ir", "--input-shape x:SHAPE")):
@@ -119,9 +119,11 @@ def test_dynamic_shapes_in_the_words_of_the_command_line(folder, capsys):
         assert code == 1
         assert words in err
         assert "weft.compile" not in err
-    code, _, _ = run(["compile", "open.ir", "--input-shape", "x:5x4"], capsys)
-    assert code == 0
-    assert weft.load("open.weft")(np.ones((5, 4), np.float32)).shape == (5, 4)
+    for shape, sizes in (("x:5x4", (5,)), ("x:nx4", (5, 1, 9))):
+        code, _, _ = run(["compile", "open.ir", "--input-shape", shape], capsys)
+        assert code == 0
+        for n in sizes:
+            assert weft.load("open.weft")(np.ones((n, 4), np.float32)).shape == (n, 4)
 
 
 def test_advice_of_every_part_of_weft_is_translated():
