@@ -33,7 +33,7 @@ def test_threads_never_share_an_arena() -> None:
 
     def work(seed: int) -> None:
         random_ = random.Random(seed)
-        for _ in range(1500):
+        for _ in range(20_000):
             arena = pool.take(random_.choice((0, 64, 4096, 10_000)))
             if arena in used:
                 shared.append(arena)
