@@ -66,6 +66,7 @@ class Analyzer:
     def bind_value(self, var: Var, value: PrimExpr) -> None:
         """State that ``var`` equals ``value`` (a let), so that it has the bounds of the value."""
         if var.dtype is int64:
+            self._facts.bound.add(var)
             self._set_range(var, self._facts.of_sum(self._exact(value)))
 
     def bind_fact(self, var: Var, condition: x.Compare) -> None:

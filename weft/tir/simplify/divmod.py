@@ -15,6 +15,10 @@ from weft.tir import expr as x
 from weft.tir.expr import IntImm, PrimExpr
 from weft.tir.simplify.facts import Facts, linear_of_canonical, product_atom, product_factors
 from weft.tir.simplify.linear import Linear
+from weft.tir.visitor import post_order
+
+# What index arithmetic consists of; a load, a cast or a selection is data.
+_INDEX_NODES = (x.Var, x.IntImm, x.Add, x.Sub, x.Mul, x.FloorDiv, x.FloorMod, x.Min, x.Max)
 
 
 def floordiv(facts: Facts, total: Linear, divisor: int) -> Linear:
@@ -138,7 +142,7 @@ def recombine(facts: Facts, total: Linear) -> Linear:
             if merged_digits is not None:
                 return recombine(facts, merged_digits)
         if type(atom) is x.Mul:
-            merged = _join_symbolic(total, atom, coefficient)
+            merged = _join_symbolic(facts, total, atom, coefficient)
             if merged is not None:
                 return recombine(facts, merged)
         if type(atom) is not x.FloorDiv:
@@ -159,9 +163,10 @@ def recombine(facts: Facts, total: Linear) -> Linear:
     return total
 
 
-def _join_symbolic(total: Linear, atom: x.Mul, coefficient: int) -> Linear | None:
+def _join_symbolic(facts: Facts, total: Linear, atom: x.Mul, coefficient: int) -> Linear | None:
     """``total`` with ``a // d * d * m + a % d * m`` merged into ``a * m`` for a symbolic ``d``.
 
+    It is 0 for ``d == 0``, so ``d`` is positive or a size: loops over 0 elements compute nothing.
     A divisor that is a sum has its product expanded: ``a // (n + 1) * n + a // (n + 1)``.
     """
     factors = product_factors(atom)
@@ -170,6 +175,8 @@ def _join_symbolic(total: Linear, atom: x.Mul, coefficient: int) -> Linear | Non
             merged = _join_scaled(total, factors, quotient, coefficient)
             if merged is not None:
                 return merged
+            continue
+        if not _may_divide(facts, quotient.b):
             continue
         divisor = linear_of_canonical(quotient.b)
         first, scale = next(iter(divisor.terms.items()))
@@ -201,6 +208,13 @@ def _join_scaled(
     merged = total.plus(Linear.of_atom(product_atom(tuple(factors))), -coefficient)
     merged = merged.plus(Linear.of_atom(remainder), -factor)
     return merged.plus(_times(linear_of_canonical(quotient.a), others), factor)
+
+
+def _may_divide(facts: Facts, divisor: PrimExpr) -> bool:
+    """Whether a divisor is positive, or index arithmetic that is not negative."""
+    low, _ = facts.interval(divisor)
+    return low > 0 or (low == 0 and all(
+        isinstance(e, _INDEX_NODES) and e not in facts.bound for e in post_order(divisor)))
 
 
 def _times(total: Linear, factors: list[PrimExpr]) -> Linear:

@@ -31,6 +31,7 @@ class Facts:
         self.ranges: dict[PrimExpr, Interval] = {}
         self.not_negative: list[Linear] = []
         self.asked: set[PrimExpr] = set()  # variables whose (missing) range was looked up
+        self.bound: set[PrimExpr] = set()  # variables of lets, whose values may be data
         self._memo: dict[PrimExpr, Interval] = {}
 
     def forget(self) -> None:

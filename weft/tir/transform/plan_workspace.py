@@ -165,6 +165,9 @@ def _with_slices(body: Stmt, buffers: dict[Buffer, Buffer], iteration: PrimExpr)
 def plan_workspace(func: PrimFunc) -> PrimFunc:
     """Assign each scratch buffer an offset in the workspace, in bytes.
 
+    Sizes and offsets are expressions where the shape is symbolic. A buffer of symbolic size inside
+    a parallel loop is ``TaskScratch``.
+
     T = allocate(float32[1000])
     for i in range(1000):
         T[i] = A[i]
@@ -174,9 +177,6 @@ def plan_workspace(func: PrimFunc) -> PrimFunc:
     T = allocate(float32[1000])
     for i in range(1000):
         T[i] = A[i]
-
-    Sizes and offsets are expressions where the shape is symbolic. A buffer of symbolic size inside
-    a parallel loop is ``TaskScratch``.
     """
     planner = _Planner(func)
     body = planner.outside(func.body)
