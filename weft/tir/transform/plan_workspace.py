@@ -165,9 +165,6 @@ def _with_slices(body: Stmt, buffers: dict[Buffer, Buffer], iteration: PrimExpr)
 def plan_workspace(func: PrimFunc) -> PrimFunc:
     """Assign each scratch buffer an offset in the workspace, in bytes.
 
-    Sizes and offsets are expressions where the shape is symbolic. A buffer of symbolic size inside
-    a parallel loop is ``TaskScratch``.
-
     T = allocate(float32[1000])
     for i in range(1000):
         T[i] = A[i]
