@@ -47,7 +47,11 @@ def if_(node: Node) -> Sequence[Value]:
 
 
 def _side(node: Node, body: Body) -> Tuple:
-    results = tuple(map(node.tensor, body.convert(())))
+    values = body.convert(())
+    if not all(isinstance(value, (Expr, ShapeValue)) for value in values):
+        raise UnsupportedModelError("a branch of If returns a value that is not a tensor",
+                                    where=node.span)
+    results = tuple(map(node.tensor, values))
     types = TupleType(tuple(r.checked_type for r in results))  # type: ignore[misc]
     return Tuple(results, span=node.span, checked_type=types)
 
