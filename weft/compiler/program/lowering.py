@@ -40,7 +40,7 @@ from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.shape import AnyDim
 from weft.ir.trampoline import Routine
-from weft.ir.types import TensorType, TupleType, Type
+from weft.ir.types import TensorType, TupleType, Type, is_static
 from weft.ir.visitor import post_order
 from weft.support.errors import InternalError, UnsupportedModelError
 from weft.transform.analysis.graph import is_primitive, is_reshape
@@ -287,6 +287,10 @@ class _Lowering:
             self.values[id(var)] = self._plain(value)
             self.computed.add(var)
         first = [pair for parameter in varies for pair in self._parts(parameter)]
+        if not all(is_static(type_) for _, type_ in first):
+            # Each iteration would copy it: quadratic in the length for outputs of recurrent layers.
+            raise UnsupportedModelError("a loop carries a tensor of symbolic size",
+                                        where=function.span)
         with self.writer.loop(first) as frame:
             if self.writer.depth > MAX_NESTING:
                 raise _not_first_order(f"nesting deeper than {MAX_NESTING}", function)
