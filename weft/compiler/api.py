@@ -22,7 +22,7 @@ from weft.compiler.executable import Executable
 from weft.compiler.extensions import Extensions, PassesLike, RulesLike, TirPassesLike
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import count_passes, phases_of, run_pipeline
-from weft.compiler.program.lowering import is_first_order, lower_program
+from weft.compiler.program.lowering import lower_program, try_lower_program
 from weft.compiler.program.model_code import ModelCode, StateUpdateError, build_model
 from weft.compiler.program.variants import add_variants
 from weft.compiler.sources import (
@@ -255,9 +255,11 @@ def _general_code(mod: IRModule, options: CompileOptions) -> ModelCode:
 def _fixed_code(mod: IRModule, options: CompileOptions) -> ModelCode:
     with progress.task("optimising the graph", count_passes(options)) as task:
         mod = run_pipeline(mod, options, task=task)
-    if not options.state and not is_first_order(mod):
-        return build_vm_model(mod, options)
-    return _program_code(mod, options)
+    if options.state:
+        return _program_code(mod, options)
+    with trace.span("lower program"):
+        program = try_lower_program(mod)
+    return build_vm_model(mod, options) if program is None else build_model(program, options)
 
 
 def _program_code(mod: IRModule, options: CompileOptions) -> ModelCode:

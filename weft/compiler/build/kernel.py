@@ -34,8 +34,8 @@ class KernelFacts:
     """The symbol, cost and memory needs of a kernel.
 
     ``in_place`` is the number of the input whose memory the result must share: the kernel reads
-    the input from the memory of its result. ``None`` if there is no such input. ``sizes`` are the
-    values of its scalar parameters, which follow the buffers, over the symbols of the program.
+    the input from the memory of its result. ``None``: the result has its own memory. ``sizes`` are
+    the values of its scalar parameters, which follow the buffers, over the program's symbols.
     """
 
     symbol: str

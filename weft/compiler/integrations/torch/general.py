@@ -12,13 +12,16 @@ import torch.fx
 from weft.compiler.api import compile as compile_model
 from weft.compiler.dynamic_model import DynamicModel
 from weft.compiler.integrations.torch import outputs
-from weft.compiler.integrations.torch.layout import Axes, inverse
-from weft.compiler.integrations.torch.specialize import Specialized, order_in_memory, runner
+from weft.compiler.integrations.torch.layout import Axes
+from weft.compiler.integrations.torch.specialize import (
+    Specialized,
+    importer_of,
+    order_in_memory,
+    runner,
+)
 from weft.frontend.torch.dims import dim_of, symbol_of
 from weft.frontend.torch.dtypes import dtype_of
-from weft.frontend.torch.importer import GraphImporter
 from weft.frontend.torch.program import Port, TorchProgram
-from weft.ir.expr import Var
 from weft.ir.shape import SymDim
 from weft.ir.symbol import SizeRange, symbol_text
 from weft.ir.types import TensorType
@@ -72,13 +75,7 @@ def general_region(graph: torch.fx.Graph, args: Sequence[Any], weights: frozense
          if not isinstance(value, torch.Tensor)},
         tuple(_port(placeholders[p], order, names) for p, order in inputs),
         tuple(_port(n, None, names) for n in results), tuple(n.name for n in results))
-    importer = GraphImporter(program)
-    for port, (_, order) in zip(program.inputs, inputs, strict=True):
-        var = Var(port.name, port.type)
-        if order is None:
-            importer.add_input(port.name, var)
-        else:
-            importer.add_transposed_input(port.name, var, inverse(order))
+    importer = importer_of(program, inputs)
     module = importer.run({name: order for name, order in orders.items() if order is not None})
     compiled = compile_model(module, **settings)
     if not isinstance(compiled, DynamicModel) or compiled.general is None:

@@ -43,13 +43,7 @@ def specialize(graph: torch.fx.Graph, args: Sequence[Any], weights: frozenset[in
         tuple(_port(placeholders[p].name, args[p], order) for p, order in inputs),
         tuple(_port(n.name, n.meta["val"], None) for n in tensors),
         tuple(n.name for n in tensors))
-    importer = GraphImporter(program)
-    for port, (_, order) in zip(program.inputs, inputs, strict=True):
-        var = Var(port.name, port.type)
-        if order is None:
-            importer.add_input(port.name, var)
-        else:
-            importer.add_transposed_input(port.name, var, inverse(order))
+    importer = importer_of(program, inputs)
     orders = {n.name: outputs.order_of(layouts[n]) for n in tensors}
     module = importer.run({name: order for name, order in orders.items() if order is not None})
     makers = [outputs.maker_of(layouts[n], n.meta["val"].dtype) if n in layouts
@@ -57,6 +51,19 @@ def specialize(graph: torch.fx.Graph, args: Sequence[Any], weights: frozenset[in
     if not tensors:
         return lambda _: [make(iter(())) for make in makers]
     return runner(compile_model(module, **settings), inputs, makers)
+
+
+def importer_of(program: TorchProgram, inputs: Sequence[tuple[int, Axes | None]]
+                ) -> GraphImporter:
+    """An importer with the inputs of a region, which lie in memory in the order of ``inputs``."""
+    importer = GraphImporter(program)
+    for port, (_, order) in zip(program.inputs, inputs, strict=True):
+        var = Var(port.name, port.type)
+        if order is None:
+            importer.add_input(port.name, var)
+        else:
+            importer.add_transposed_input(port.name, var, inverse(order))
+    return importer
 
 
 def runner(compiled: Any, inputs: Sequence[tuple[int, Axes | None]],

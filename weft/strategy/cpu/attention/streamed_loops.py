@@ -311,7 +311,7 @@ class _Task:
         ]))
 
     def _softmax(self, x: _Scratch, row: PrimExpr, start: PrimExpr, vectors: PrimExpr) -> Stmt:
-        """Exponentials in place of the scores of a row; ``factor`` rescales earlier sums."""
+        """Replaces the scores of a row by their exponentials; ``factor`` rescales earlier sums."""
         best, partial = (Buffer(name, (const(self.lanes),), float32, "local")
                          for name in ("best", "part"))
 

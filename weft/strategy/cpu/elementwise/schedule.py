@@ -115,7 +115,7 @@ def chunked(
 ) -> list[te.IterVar]:
     """``vectorize_innermost``; rows of symbolic length are cut into chunks that threads may share.
 
-    There may be a single long row, whatever its usual length is.
+    The input may be a single long row, even if its usual length is short.
     """
     if is_fixed(axis.extent) or not rows:
         return vectorize_innermost(stage, axis, lanes, masks=masks)
