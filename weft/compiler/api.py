@@ -127,6 +127,10 @@ def _executable(source: Source, options: CompileOptions, knobs: Mapping[str, Any
     threads: int | None = config.override("threads") if "threads" in knobs else None
     made = _compile(source, options)
     if isinstance(made, ModelCode) and not made.manifest.symbols:
+        if options.specialize:
+            raise OptionError("specialize is for models with symbolic sizes",
+                              got=made.manifest.signature(),
+                              help='name the sizes: inputs={"x": ("batch", 3, 224, 224)}')
         return _opened(made, Stages(source, options), threads)
     check_file = unchanged_file(source)
 

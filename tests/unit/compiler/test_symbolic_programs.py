@@ -89,6 +89,12 @@ def test_wrong_specialisations_are_refused(wanted: object) -> None:
         weft.compile(weft.parse(TEXT), specialize=wanted)
 
 
+def test_models_of_fixed_sizes_have_nothing_to_specialise() -> None:
+    text = "def @main(%x: Tensor[(4), float32]) { tanh(%x) }"
+    with pytest.raises(OptionError, match="models with symbolic sizes"):
+        weft.compile(weft.parse(text), specialize={"n": [1]})
+
+
 @pytest.mark.parametrize(("shapes", "words"), [
     (((2, 15), (16, 16)), r"'x' has a fixed size of 16 \(axis 1\), not 15"),
     (((2,), (16, 16)), "'x' has rank 1, expected 2"),
