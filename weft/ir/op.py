@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from weft.ir.attrs import Attrs, NoAttrs
 from weft.ir.expr import Call, Constant, Expr, Tuple, const
+from weft.ir.shape import Dim
 from weft.ir.span import Span
 from weft.ir.traits import Homogeneity, MixedPrecision, NarrowFloatCompute, OpTraits
 from weft.ir.typing.relation import Relation
@@ -37,6 +38,13 @@ class OpPattern(enum.IntEnum):
 
 # (typed call, its result y, the gradient dy of y) -> the gradient for each argument.
 GradientRule: TypeAlias = "Callable[[Call, Expr, Expr], Sequence[Expr]]"
+
+# (typed call, its result y, the tangent of each argument or None for zero) -> the tangent of y.
+JvpRule: TypeAlias = "Callable[[Call, Expr, Sequence[Expr | None]], Expr | None]"
+
+# (typed call, its arguments with the batch as axis 0 of those that are batched, which are batched,
+# the size of the batch) -> the result with the batch as axis 0 (of each tensor in it).
+BatchingRule: TypeAlias = "Callable[[Call, Sequence[Expr], Sequence[bool], Dim], Expr]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +149,50 @@ class Op(Expr):
         """Register ``(call, y, dy) -> one gradient per argument``."""
         self._add_hook("gradient", function)
         return function
+
+    @property
+    def jvp_rule(self) -> JvpRule | None:
+        """The registered Jacobian-vector product, or ``None``."""
+        rule: JvpRule | None = self.hook("jvp")
+        return rule
+
+    def jvp(self, function: JvpRule) -> JvpRule:
+        """Register ``(call, y, tangents) -> the tangent of y``, the rule of forward mode.
+
+        A tangent has the type of its argument; ``None`` stands for zero. Most operators need no
+        rule: ``transform.autodiff.forward`` derives one from ``traits.linearity`` or from the
+        gradient.
+        """
+        self._add_hook("jvp", function)
+        return function
+
+    @property
+    def batching_rule(self) -> BatchingRule | None:
+        """The registered rule of ``vmap``, or ``None``."""
+        rule: BatchingRule | None = self.hook("batching")
+        return rule
+
+    def batching(self, function: BatchingRule) -> BatchingRule:
+        """Register ``(call, args, is_batched, size) -> result``, the rule of ``vmap``.
+
+        ``args`` are the arguments, with the batch as axis 0 where ``is_batched`` says so; ``call``
+        is the call on one example. In the result the batch is axis 0 (of each tensor of a tuple).
+        """
+        self._add_hook("batching", function)
+        return function
+
+    @property
+    def no_gradient_reason(self) -> str | None:
+        """Why mathematics gives this operator no useful derivative, or ``None``."""
+        reason: str | None = self.hook("no_gradient")
+        return reason
+
+    def no_gradient(self, reason: str) -> None:
+        """Record in one sentence why the operator has no derivative (``"argmax is an index"``).
+
+        Differentiating through it is then an error that gives the reason.
+        """
+        self._add_hook("no_gradient", reason)
 
     def decomposition(self, function: Callable[[Call], Expr | None]) -> Any:
         """Register ``call -> Expr | None``: an equivalent in simpler operators, where preferable.

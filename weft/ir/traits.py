@@ -38,6 +38,16 @@ class MixedPrecision(enum.Enum):
     """Long sums, and functions that amplify the rounding errors of their operands."""
 
 
+class Linearity(enum.Enum):
+    """In which floating-point arguments an operator is linear."""
+
+    NONE = "no"
+    JOINT = "in all of them together"
+    """``f(x + dx, y + dy) = f(x, y) + f(dx, dy)``: add, concatenate, reshape, sum, take."""
+    EACH = "in each of them"
+    """Linear in one argument while the others stay fixed: multiply, matmul, convolution."""
+
+
 class NarrowFloatCompute(enum.Enum):
     """In which type a kernel evaluates a call on floats of at most 16 bits."""
 
@@ -95,6 +105,9 @@ class OpTraits:
     has_zero_gradient: bool = False
     """The derivative is zero wherever it is defined (``floor``), or by intent
     (``annotation.stop_gradient``). A registered gradient rule takes precedence."""
+
+    linearity: Linearity = Linearity.NONE
+    """In which floating-point arguments the operator is linear; forward mode follows from it."""
 
     mixed_precision: MixedPrecision = MixedPrecision.FOLLOW
     """How ``to_mixed_precision`` types a call."""
