@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from weft.ir.module import IRModule
 from weft.ir.types import TensorType
 from weft.ir.verify import verify_module
 from weft.ir.visitor import post_order
-from weft.support.errors import PassError
+from weft.support.errors import OptionError, PassError
 from weft.transform.analysis.reference import evaluate
 from weft.transform.autodiff.expand_for_gradient import ExpandForGradient
 from weft.transform.autodiff.gradient import Gradient, gradient
@@ -280,3 +282,62 @@ def test_long_chains():
         y = op.add(op.tanh(y), x)
     fn = gradient(Function((x,), y))
     assert sum(1 for _ in post_order(fn)) < 60_000
+
+
+UNREACHED = """
+    def @main(%x: Tensor[(3,), float32], %y: Tensor[(3,), float32], %z: Tensor[(3,), float32]) {
+      %0 = argmax(exp(tanh(%y)));
+      sum(multiply(%x, cast(%0, dtype="float32")))
+    }"""
+
+
+def test_a_parameter_without_derivative_is_an_error_on_request():
+    mod = parse_program(UNREACHED)
+    _, (_, dy, dz) = evaluate(Gradient()(mod), [np.ones(3, np.float32)] * 3)
+    assert not dy.any()
+    assert not dz.any()
+    with pytest.raises(PassError) as error:
+        Gradient(unused="error")(mod)
+    assert "%y, %z" in error.value.what
+    text = "\n".join(error.value.notes)
+    assert "%z: the result does not use it" in text
+    assert re.search(r"argmax at .*:3:\d+.*; its operand is exp\(tanh\(%y\)\)", text)
+    Gradient(unused="error", with_respect_to=("x",))(mod)
+
+
+def test_cotangents():
+    mod = parse_program("""
+        def @main(%cotangent: Tensor[(3,), float32]) { multiply(%cotangent, %cotangent) }""")
+    x, dy = np.asarray([1, 2, 3], np.float32), np.asarray([1, 0, 5], np.float32)
+    after = Gradient(cotangent="parameter")(mod)
+    assert [p.name for p in after["main"].params] == ["cotangent", "cotangent_"]
+    _, (grad,) = evaluate(after, [x, dy])
+    np.testing.assert_allclose(grad, 2 * x * dy)
+    with pytest.raises(PassError, match="needs a cotangent"):
+        Gradient(cotangent="scalar")(mod)
+    with pytest.raises(OptionError, match="cotangent"):
+        Gradient(cotangent="twos")(mod)
+
+
+def test_auxiliary_results_are_returned_only():
+    mod = parse_program("""
+        def @main(%x: Tensor[(3,), float32]) { %0 = exp(%x); (sum(%0), %0, argmax(%0)) }""")
+    x = np.asarray([1, 2, 3], np.float32)
+    (value, aux, place), (grad,) = evaluate(Gradient(cotangent="scalar", has_aux=True)(mod), [x])
+    np.testing.assert_allclose(grad, np.exp(x), rtol=1e-6)
+    np.testing.assert_allclose(value, aux.sum(), rtol=1e-6)
+    assert place == 2
+    with pytest.raises(PassError, match="has_aux"):
+        Gradient(has_aux=True)(parse_program("def @main(%x: Tensor[(3,), float32]) { exp(%x) }"))
+
+
+def test_missing_gradients_are_listed_with_their_lines():
+    mod = parse_program("""
+        def @main(%x: Tensor[(1, 8), float32], %w: Tensor[(4,), float32]) {
+          %0 = stft(tanh(%x), %w, n_fft=4, hop_length=2);
+          add(%0, stft(%x, %w, n_fft=4, hop_length=2))
+        }""")
+    with pytest.raises(PassError) as error:
+        Gradient()(mod)
+    places = re.findall(r"stft at .*:(\d+):\d+", "\n".join(error.value.notes))
+    assert sorted(places) == ["3", "4"]

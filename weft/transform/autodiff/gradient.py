@@ -5,29 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from weft.ir.expr import (
-    Call,
-    Expr,
-    Function,
-    GlobalVar,
-    Let,
-    RefCreate,
-    RefRead,
-    RefWrite,
-    Tuple,
-    Var,
-)
+from weft.ir.expr import Expr, Function, GlobalVar, Tuple, Var
 from weft.ir.module import IRModule
 from weft.ir.passes import Pass, PassContext, register_pass
+from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.infer import infer_type
-from weft.ir.visitor import children, post_order, replace_children
-from weft.op.gradients import typed_ones
-from weft.support.errors import PassError
-from weft.transform.analysis.graph import op_name, type_of
-from weft.transform.autodiff.adjoint import is_differentiable
+from weft.ir.visitor import post_order
+from weft.op.gradients import field_of, typed_ones
+from weft.support.errors import OptionError, PassError
+from weft.transform.analysis.graph import type_of
+from weft.transform.autodiff.adjoint import as_gradient, is_differentiable
+from weft.transform.autodiff.differentiable import refuse_dropout
 from weft.transform.autodiff.expand_for_gradient import ExpandForGradient
-from weft.transform.autodiff.reverse import Sweep, missing_gradients
-from weft.transform.normal_form.alpha import fresh_copy, fresh_var
+from weft.transform.autodiff.products import Products
+from weft.transform.autodiff.pure_graph import pure_graph
+from weft.transform.autodiff.reverse import Sweep
+from weft.transform.autodiff.unreached import refuse_unreached
 from weft.transform.normal_form.lambda_lift import LambdaLift
 from weft.transform.passes.inline import Inline
 
@@ -40,9 +33,15 @@ class Gradient(Pass):
     The result is ``(value, (d parameter, ..))`` for the floating-point parameters; for a value
     that is not a scalar, the gradients are those of the sum of its elements. The pass handles
     shared nodes, tuples, ``if``, calls and recursion, and lifts local functions first.
-    ``with_respect_to`` names the parameters wanted, by default all. Raises ``PassError`` for
-    references, data types, functions as values, and operators without a gradient, and lists all
-    of these operators.
+    Raises ``PassError`` for references, data types, functions as values, and operators without a
+    gradient, and lists all of these operators.
+
+    ``with_respect_to`` names the parameters wanted, by default all. ``cotangent`` is the gradient
+    of the value: ``"ones"``, the same if the value is a scalar and an error otherwise
+    (``"scalar"``), or a last parameter of the value's type (``"parameter"``). With ``has_aux`` the
+    value is the first field of the result, and the others are returned only. ``unused`` says what
+    happens to a parameter on which the value does not depend, or only through operators without a
+    derivative: ``"zeros"``, or an ``"error"`` that names the operators and the path to them.
 
     The gradient of an operator is that of the value it computes. ``nn.batch_norm`` uses the given
     statistics, which are inputs or constants like others; with ``training`` it uses the mean and
@@ -64,22 +63,42 @@ class Gradient(Pass):
     entry: str = "main"
     with_respect_to: tuple[str, ...] = ()
     training: bool | None = None
+    cotangent: str = "ones"
+    unused: str = "zeros"
+    has_aux: bool = False
 
     def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        self._check_options()
         if self.training is not False:
-            _refuse_dropout(mod)
+            refuse_dropout(mod)
         prepared = infer_type(_first_order(mod, ctx, training=bool(self.training)))
-        products = _Products(prepared)
+        products = Products(prepared)
         entry = prepared[self.entry]
         products.check(entry)
         wanted = self._parameters(entry)
         body = pure_graph(entry.body)
-        grads = Sweep(products.name_of).gradients(body, wanted, typed_ones(body))
+        value = self._differentiated(body)
+        seed, extra = self._seed(value, entry)
+        sweep = Sweep(products.name_of)
+        adjoints = sweep.adjoints(value, seed)
+        if self.unused == "error":
+            unreached = [v for v in wanted if adjoints.get(v) is None]
+            if unreached:
+                refuse_unreached(value, unreached, f"@{self.entry}")
+        grads = [as_gradient(adjoints.get(v), v) for v in wanted]
         pair = Tuple((body, Tuple(tuple(grads), span=entry.span)), span=entry.span)
-        changed = {self.entry: entry.replace(body=pair, ret_type=None), **products.definitions()}
-        return prepared.with_functions(changed)
+        made = entry.replace(params=(*entry.params, *extra), body=pair, ret_type=None)
+        return prepared.with_functions({self.entry: made, **products.definitions()})
+
+    def _check_options(self) -> None:
+        for name, value, allowed in (("cotangent", self.cotangent, _COTANGENTS),
+                                     ("unused", self.unused, _UNUSED)):
+            if value not in allowed:
+                raise OptionError(f"invalid option {name} of gradient", got=repr(value),
+                                  expected=" or ".join(map(repr, allowed)))
 
     def _parameters(self, entry: Function) -> list[Var]:
+        """The parameters to differentiate by; raises ``PassError`` for impossible ones."""
         names = self.with_respect_to or tuple(
             p.name for p in entry.params if is_differentiable(type_of(p))
         )
@@ -90,9 +109,46 @@ class Gradient(Pass):
                     f"cannot differentiate with respect to %{name}",
                     where=f"@{self.entry}",
                     expected=", ".join(f"%{p.name}" for p in entry.params),
+                    got=f"%{name}: {type_of(by_name[name])}" if name in by_name else None,
                     help="name floating-point parameters",
                 )
         return [by_name[name] for name in names]
+
+    def _differentiated(self, body: Expr) -> Expr:
+        """The part of the result to differentiate: all of it, or the first field."""
+        if not self.has_aux:
+            return body
+        type_ = type_of(body)
+        if not isinstance(type_, TupleType) or len(type_.fields) < 2:
+            raise PassError("has_aux needs a result of a value and auxiliary values",
+                            where=f"@{self.entry}", expected="a tuple of at least two fields",
+                            got=type_)
+        return field_of(body, 0)
+
+    def _seed(self, value: Expr, entry: Function) -> tuple[Expr, tuple[Var, ...]]:
+        """The gradient of ``value`` to start from, and the parameter that holds it, if any."""
+        type_ = type_of(value)
+        if self.cotangent == "parameter":
+            name = "cotangent"
+            while any(p.name == name for p in entry.params):
+                name += "_"
+            seed = Var(name, type_, span=entry.span)
+            return seed, (seed,)
+        if self.cotangent == "scalar" and not _is_scalar(type_):
+            raise PassError(
+                "the gradient of a result that is not a scalar needs a cotangent",
+                where=f"@{self.entry}", expected="a floating-point scalar", got=type_,
+                help="sum the result, give a cotangent, or use vjp or jacobian",
+            )
+        return typed_ones(value), ()
+
+
+_COTANGENTS = ("ones", "scalar", "parameter")
+_UNUSED = ("zeros", "error")
+
+
+def _is_scalar(type_: Type) -> bool:
+    return isinstance(type_, TensorType) and type_.ndim == 0 and type_.dtype.is_float
 
 
 def gradient(fn: Function) -> Function:
@@ -110,47 +166,6 @@ def gradient(fn: Function) -> Function:
             help="use Gradient()(IRModule.from_expr(fn))",
         )
     return after["main"]
-
-
-def pure_graph(body: Expr) -> Expr:
-    """``body`` without lets: every variable is replaced by the shared node of its value.
-
-    Valid for pure programs only, because unused values disappear.
-    """
-    order = list(post_order(body))
-    value_of = {n.var: n.value for n in order if isinstance(n, Let)}
-    memo: dict[Expr, Expr] = {}
-    for node in order:
-        if isinstance(node, Let):
-            memo[node] = memo[node.body]
-        elif isinstance(node, Var) and node in value_of:
-            memo[node] = node  # replaced by its value, which is visited later
-        else:
-            parts = [_resolved(c, memo, value_of) for c in children(node)]
-            memo[node] = replace_children(node, parts)
-    return _resolved(body, memo, value_of)
-
-
-def _resolved(node: Expr, memo: dict[Expr, Expr], value_of: dict[Var, Expr]) -> Expr:
-    while isinstance(node, (Var, Let)) and (isinstance(node, Let) or node in value_of):
-        node = node.body if isinstance(node, Let) else value_of[node]
-    return memo[node]
-
-
-def _refuse_dropout(mod: IRModule) -> None:
-    """Raise ``PassError`` for dropout with a rate above 0."""
-    for function in mod.functions.values():
-        for node in post_order(function):
-            if op_name(node) == "nn.dropout" and isinstance(node, Call):
-                rate = node.attrs.rate  # type: ignore[attr-defined]
-                if rate > 0:
-                    raise PassError(
-                        f"ambiguous gradient of nn.dropout with rate {rate}",
-                        where=node.span,
-                        help="training=False differentiates the inference behaviour, where nothing "
-                             "is dropped; for training, multiply by a mask that random.bernoulli "
-                             "draws from a key, and divide by 1 - rate",
-                    )
 
 
 def _first_order(mod: IRModule, ctx: PassContext, *, training: bool) -> IRModule:
@@ -172,55 +187,3 @@ class _InlineLocal(Inline):
         used = {n.name for f in after.functions.values() for n in post_order(f)
                 if isinstance(n, GlobalVar)}
         return after.without(*(n for n in lifted if n not in used))
-
-
-class _Products:
-    """The vector-Jacobian products of global functions, created on demand."""
-
-    def __init__(self, mod: IRModule) -> None:
-        self.mod = mod
-        self.names: dict[str, str] = {}
-
-    def name_of(self, function: str) -> str:
-        if function not in self.names:
-            name = f"{function}_vjp"
-            while name in self.mod:
-                name += "_"
-            self.names[function] = name
-        return self.names[function]
-
-    def definitions(self) -> dict[str, Function]:
-        made: dict[str, Function] = {}
-        # A product may call those of further functions.
-        while len(made) < len(self.names):
-            for function, name in list(self.names.items()):
-                if name not in made:
-                    made[name] = self._product(self.mod[function])
-        return made
-
-    def check(self, fn: Function) -> None:
-        """Raise ``PassError`` for references, and for operators without a gradient (all listed)."""
-        missing = missing_gradients(fn.body)
-        if missing:
-            raise PassError(
-                f"missing gradient of {', '.join(missing)}",
-                where=fn.span,
-                help="register one with @op.gradient, or keep it out of the function",
-            )
-        for node in post_order(fn.body):
-            if isinstance(node, (RefCreate, RefRead, RefWrite)):
-                raise PassError("cannot differentiate through references", where=node.span,
-                                help="pass values along instead of writing to them")
-
-    def _product(self, fn: Function) -> Function:
-        """``fn (params, dy)`` to the tuple of gradients; it recomputes the values of ``fn``."""
-        self.check(fn)
-        body = pure_graph(fn.body)
-        dy = Var("dy", type_of(body), span=fn.span)
-        wanted = [p for p in fn.params if is_differentiable(type_of(p))]
-        grads = Sweep(self.name_of).gradients(body, wanted, dy)
-        # ``fn`` stays in the module, where each variable is bound only once.
-        renamed: dict[Expr, Expr] = {p: fresh_var(p) for p in fn.params}
-        result = fresh_copy(Tuple(tuple(grads), span=fn.span), renamed)
-        params = tuple(v for v in renamed.values() if isinstance(v, Var))
-        return Function((*params, dy), result, span=fn.span)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from weft.ir.expr import Call, Constant, Expr, GlobalVar, If, Tuple, TupleGetItem, Var
 from weft.ir.op import Op
 from weft.ir.trampoline import Routine, run
-from weft.ir.types import FuncType, TensorType, TupleType
-from weft.ir.visitor import children, post_order
+from weft.ir.types import FuncType, TupleType
+from weft.ir.visitor import post_order
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import type_of
 from weft.transform.analysis.scopes import Scope, Scopes
@@ -40,8 +40,12 @@ class Sweep:
 
     def gradients(self, body: Expr, wanted: Sequence[Var], seed: Expr) -> list[Expr]:
         """The gradients of ``body`` with respect to ``wanted``; ``seed`` is that of ``body``."""
-        adjoints = run(self._sweep(body, seed))
+        adjoints = self.adjoints(body, seed)
         return [as_gradient(adjoints.get(v), v) for v in wanted]
+
+    def adjoints(self, body: Expr, seed: Expr) -> Mapping[Expr, Adjoint]:
+        """The adjoints of the variables that ``body`` reaches; those left out are zero."""
+        return run(self._sweep(body, seed))
 
     def _sweep(self, body: Expr, seed: Adjoint) -> Routine[dict[Expr, Adjoint]]:
         scopes = Scopes(body)
@@ -162,43 +166,3 @@ def _operator_contributions(call: Call, operator: Op, dy: Expr) -> list[tuple[Ex
             help=f'register one: @get_op("{operator.name}").gradient',
         )
     return list(zip(call.args, checked_gradients(call, operator, rule, dy), strict=True))
-
-
-def missing_gradients(body: Expr) -> list[str]:
-    """Operators called in ``body`` that need a gradient rule and lack one.
-
-    ``reinterpret`` is among them where the bits of a float become a float again, because the
-    derivative is not zero there, unlike that of other integers.
-    """
-    missing = {
-        node.op.name: None
-        for node in post_order(body)
-        if isinstance(node, Call)
-        and isinstance(node.op, Op)
-        and is_differentiable(node.checked_type)
-        and any(is_differentiable(child.checked_type) for child in children(node))
-        and not node.op.traits.has_zero_gradient
-        and node.op.gradient_rule is None
-    }
-    return [*missing, *(["reinterpret"] if _returns_from_bits(body) else ())]
-
-
-def _returns_from_bits(body: Expr) -> bool:
-    """Whether the bits of a float become a float again."""
-    bits: set[Expr] = set()
-    for node in post_order(body):
-        if not isinstance(node, Call) or not isinstance(node.op, Op):
-            continue
-        reinterprets = node.op.name == "reinterpret"
-        from_bits = any(child in bits for child in children(node))
-        if reinterprets and from_bits and is_differentiable(type_of(node)):
-            return True
-        begins = reinterprets and is_differentiable(type_of(node.args[0]))
-        if begins or (from_bits and not node.op.traits.has_zero_gradient and not _is_bool(node)):
-            bits.add(node)
-    return False
-
-
-def _is_bool(node: Expr) -> bool:
-    type_ = type_of(node)
-    return isinstance(type_, TensorType) and type_.dtype.is_bool

@@ -1,0 +1,112 @@
+"""What cannot be differentiated: all of it is listed in one error, with the lines of the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from weft.ir.expr import Call, Expr, Function
+from weft.ir.module import IRModule
+from weft.ir.op import Op
+from weft.ir.types import TensorType
+from weft.ir.visitor import children, post_order
+from weft.support.errors import PassError
+from weft.transform.analysis.graph import op_name, type_of
+from weft.transform.autodiff.adjoint import is_differentiable
+
+_SHOWN = 5  # lines for each operator
+
+
+def check_gradients_exist(functions: Iterable[Function]) -> None:
+    """Raise ``PassError`` that lists the operators of ``functions`` that lack a gradient rule."""
+    missing: dict[str, list[Call]] = {}
+    first: Expr | None = None
+    for fn in functions:
+        for name, calls in missing_calls(fn.body).items():
+            missing.setdefault(name, []).extend(calls)
+            first = first or fn
+    if missing:
+        raise PassError(
+            f"missing gradient of {', '.join(missing)}",
+            where=None if first is None else first.span,
+            notes=_lines(missing),
+            help="register one with @op.gradient, or keep it out of the function",
+        )
+
+
+def _lines(missing: Mapping[str, list[Call]]) -> list[str]:
+    lines = []
+    for name, calls in missing.items():
+        reasons = dict.fromkeys(c.op.no_gradient_reason for c in calls if isinstance(c.op, Op))
+        lines += [f"{name}: {reason}" for reason in reasons if reason]
+        places = list(dict.fromkeys(str(c.span) for c in calls if c.span is not None))
+        lines += [f"{name} at {place}" for place in places[:_SHOWN]]
+        if len(places) > _SHOWN:
+            lines.append(f"{name} in {len(places) - _SHOWN} more places")
+    return lines
+
+
+def missing_gradients(body: Expr) -> list[str]:
+    """Operators called in ``body`` that need a gradient rule and lack one.
+
+    ``reinterpret`` is among them where the bits of a float become a float again, because the
+    derivative is not zero there, unlike that of other integers.
+    """
+    return list(missing_calls(body))
+
+
+def missing_calls(body: Expr) -> dict[str, list[Call]]:
+    """The calls in ``body`` that need a gradient rule, by the name of the operator."""
+    missing: dict[str, list[Call]] = {}
+    for node in post_order(body):
+        if isinstance(node, Call) and isinstance(node.op, Op) and _lacks_rule(node, node.op):
+            missing.setdefault(node.op.name, []).append(node)
+    for node in _floats_from_bits(body):
+        missing.setdefault("reinterpret", []).append(node)
+    return missing
+
+
+def _lacks_rule(call: Call, operator: Op) -> bool:
+    return (
+        is_differentiable(call.checked_type)
+        and any(is_differentiable(child.checked_type) for child in children(call))
+        and not operator.traits.has_zero_gradient
+        and operator.gradient_rule is None
+    )
+
+
+def _floats_from_bits(body: Expr) -> list[Call]:
+    """The calls where the bits of a float become a float again."""
+    found: list[Call] = []
+    bits: set[Expr] = set()
+    for node in post_order(body):
+        if not isinstance(node, Call) or not isinstance(node.op, Op):
+            continue
+        reinterprets = node.op.name == "reinterpret"
+        from_bits = any(child in bits for child in children(node))
+        if reinterprets and from_bits and is_differentiable(type_of(node)):
+            found.append(node)
+        begins = reinterprets and is_differentiable(type_of(node.args[0]))
+        if begins or (from_bits and not node.op.traits.has_zero_gradient and not _is_bool(node)):
+            bits.add(node)
+    return found
+
+
+def _is_bool(node: Expr) -> bool:
+    type_ = type_of(node)
+    return isinstance(type_, TensorType) and type_.dtype.is_bool
+
+
+def refuse_dropout(mod: IRModule) -> None:
+    """Raise ``PassError`` for dropout with a rate above 0."""
+    for function in mod.functions.values():
+        for node in post_order(function):
+            if op_name(node) == "nn.dropout" and isinstance(node, Call):
+                rate = node.attrs.rate  # type: ignore[attr-defined]
+                if rate > 0:
+                    raise PassError(
+                        f"ambiguous gradient of nn.dropout with rate {rate}",
+                        where=node.span,
+                        help="training=False differentiates the inference behaviour, where nothing "
+                             "is dropped; for training, multiply by a mask that random.bernoulli "
+                             "draws from a key, and divide by 1 - rate",
+                    )
