@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.generation.request import Generation, Request
+from weft.generation.request import Generation, Request, encode
 from weft.generation.sampling import penalize
 from weft.generation.stopping import FinishReason
 from weft.models.decoder import Decoder
@@ -75,6 +75,7 @@ def beam_search(decoder: Decoder, request: Request, search: BeamSearch) -> list[
     try:
         for slot in slots:
             decoder.free(slot)
+        encode(decoder, 0, request.source)
         logits = decoder.prefill([0], [request.prompt])
         finished = _Finished(search.beams)
         beams = _expand([_Beam((), 0.0, 0)], logits, request, search, finished)

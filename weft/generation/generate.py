@@ -13,16 +13,17 @@ from weft.generation.sampling import RandomStream, Sampling
 from weft.generation.session import Session
 from weft.generation.speculative import Speculation, decode_speculatively
 from weft.generation.stopping import Stopping
-from weft.models.decoder import Decoder
+from weft.models.decoder import Decoder, EncoderDecoder
 from weft.support.errors import InvalidInputError, OptionError
 
 Prompts = Sequence[int] | Sequence[Sequence[int]] | np.ndarray
 
 
 def generate(
-    module: Decoder, ids: Prompts, *, max_new_tokens: int | None = None,
-    max_length: int | None = None, eos: int | None = None, stop_tokens: Iterable[int] = (),
-    stop_sequences: Iterable[Sequence[int]] = (), temperature: float | None = None,
+    module: Decoder, ids: Prompts | None = None, *, source: Any = None,
+    max_new_tokens: int | None = None, max_length: int | None = None, eos: int | None = None,
+    stop_tokens: Iterable[int] = (), stop_sequences: Iterable[Sequence[int]] = (),
+    temperature: float | None = None,
     top_k: int | None = None, top_p: float = 1.0, min_p: float = 0.0,
     repetition_penalty: float = 1.0, key: int = 0, beams: int = 1, length_penalty: float = 1.0,
     early_stopping: bool = False, draft: Decoder | None = None, draft_tokens: int = 4,
@@ -33,6 +34,10 @@ def generate(
     Returns a ``Generation`` for one prompt, a list of them for several. ``module`` is a
     ``Decoder``, as ``weft.models.decoder_from_transformers`` makes it; its caches are overwritten.
     More prompts than it has slots wait for idle slots.
+
+    ``source`` is what the encoder of an ``EncoderDecoder`` reads, one array or a list of them: the
+    tokens of a text, or a spectrogram. Without ``ids`` each sequence begins with the start token of
+    the model; one prompt may serve several sources, and one source several prompts.
 
     A generation ends with the token ``eos``, one of ``stop_tokens``, one of ``stop_sequences``, or
     after ``max_new_tokens`` tokens (``max_length`` with the prompt).
@@ -56,24 +61,29 @@ def generate(
         stop_tokens=stop_tokens, stop_sequences=stop_sequences)
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
                         repetition_penalty=repetition_penalty)
-    single, prompts = _prompts(ids)
-    requests = [new_request(module, prompt, sampling=sampling, stopping=stopping,
+    single, pairs = _pairs(module, ids, source)
+    requests = [new_request(module, prompt, sampling=sampling, stopping=stopping, source=read,
                             stream=RandomStream(key, index), on_token=_callback(on_token, index))
-                for index, prompt in enumerate(prompts)]
+                for index, (prompt, read) in enumerate(pairs)]
     search = BeamSearch(beams=beams, length_penalty=length_penalty, early_stopping=early_stopping)
     plan = None if draft is None else Speculation(draft, draft_tokens)
     found = _run(module, requests, search, plan)
     return found[0] if single else found
 
 
-def stream(module: Decoder, ids: Sequence[int] | np.ndarray, *, key: int = 0,
-           sampling: Sampling | None = None, **stopping: Any) -> Iterator[int]:
+def stream(module: Decoder, ids: Sequence[int] | np.ndarray | None = None, *, key: int = 0,
+           source: Any = None, sampling: Sampling | None = None, **stopping: Any
+           ) -> Iterator[int]:
     """The tokens after one prompt, each as soon as it is known.
 
     ``stopping`` are the stop conditions of ``generate``. Leaving the iterator ends the generation.
     """
+    _, pairs = _pairs(module, ids, source)
+    if len(pairs) != 1:
+        raise InvalidInputError("a stream has one prompt", got=f"{len(pairs)} prompts")
+    prompt, read = pairs[0]
     session = Session(module)
-    session.submit(ids, sampling=sampling or Sampling(), key=key, **stopping)
+    session.submit(prompt, sampling=sampling or Sampling(), key=key, source=read, **stopping)
     try:
         for _, token in session.stream():
             yield token
@@ -110,6 +120,44 @@ def _check_beams(module: Decoder, requests: list[Request], search: BeamSearch,
         if given:
             raise OptionError(f"beam search cannot be combined with {name}",
                               got=f"beams={search.beams}")
+
+
+def _pairs(module: Decoder, ids: Prompts | None, source: Any) -> tuple[bool, list[tuple[Any, Any]]]:
+    """Whether there is one result, and the prompt and the source of each."""
+    if not isinstance(module, EncoderDecoder):
+        if ids is None:
+            raise InvalidInputError("there is no prompt", expected="ids: a sequence of tokens")
+        single, prompts = _prompts(ids)
+        return single, [(prompt, source) for prompt in prompts]
+    one_prompt, prompts = (True, [[module.start_token]]) if ids is None else _prompts(ids)
+    one_source, sources = _sources(source)
+    if one_source:
+        sources = sources * len(prompts)
+    elif one_prompt:
+        prompts = prompts * len(sources)
+    if len(prompts) != len(sources):
+        raise InvalidInputError("the numbers of prompts and of sources differ",
+                                expected=f"{len(prompts)} sources", got=len(sources))
+    return one_prompt and one_source, list(zip(prompts, sources, strict=True))
+
+
+def _sources(source: Any) -> tuple[bool, list[Any]]:
+    """Whether ``source`` is one source, and the list of sources.
+
+    Of an array, the first axis counts sources if there are more axes than a source has: tokens
+    are integers along one axis, spectrograms floats along two.
+    """
+    if source is None or hasattr(source, "__array__"):
+        if source is None:
+            return True, [None]
+        array = np.asarray(source)
+        single = array.ndim <= (1 if array.dtype.kind in "iu" else 2)
+        return single, [array] if single else list(array)
+    if not isinstance(source, Sequence) or isinstance(source, str):
+        raise InvalidInputError("a source is an array or a sequence of tokens",
+                                got=type(source).__name__)
+    single = all(isinstance(token, (int, np.integer)) for token in source)
+    return single, [np.asarray(source, np.int64)] if single else list(source)
 
 
 def _prompts(ids: Prompts) -> tuple[bool, list[Any]]:

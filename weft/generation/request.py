@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from weft.generation.sampling import RandomStream, Sampling
 from weft.generation.stopping import FinishReason, Stopping
-from weft.models.decoder import Decoder, check_tokens
+from weft.models.decoder import Decoder, EncoderDecoder, check_tokens
 from weft.support.errors import InvalidInputError
 
 OnToken = Callable[[int], object]
@@ -35,16 +36,21 @@ class Generation:
 
 
 class Request:
-    """One sequence of a ``Session``: made by ``Session.submit``, read by its owner."""
+    """One sequence of a ``Session``: made by ``Session.submit``, read by its owner.
+
+    ``source`` is what the encoder of an encoder-decoder reads; ``None`` of other models.
+    """
 
     def __init__(self, prompt: np.ndarray, sampling: Sampling, stopping: Stopping, limit: int,
-                 stream: RandomStream, on_token: OnToken | None = None) -> None:
+                 stream: RandomStream, on_token: OnToken | None = None,
+                 source: np.ndarray | None = None) -> None:
         self.prompt = prompt
         self.sampling = sampling
         self.stopping = stopping
         self.limit = limit
         self.stream = stream
         self.on_token = on_token
+        self.source = source
         self.tokens: list[int] = []
         self.finish_reason: FinishReason | None = None
         self._buffer = np.empty(len(prompt) + limit, np.int64)
@@ -84,15 +90,42 @@ def as_prompt(ids: Sequence[int] | np.ndarray, vocab_size: int) -> np.ndarray:
     return found.astype(np.int64)
 
 
+def as_source(decoder: Decoder, source: Any) -> np.ndarray | None:
+    """A source as an array; ``InvalidInputError`` unless the decoder reads it."""
+    if isinstance(decoder, EncoderDecoder):
+        if source is None:
+            raise InvalidInputError("an encoder-decoder needs a source", got=None,
+                                    help="pass source=: what the encoder reads")
+        found = np.asarray(source)
+        if not found.size and not isinstance(source, np.ndarray):
+            found = found.astype(np.int64)
+        decoder.check_source(found)
+        return found
+    if source is not None:
+        raise InvalidInputError("this decoder has no encoder for a source",
+                                got=type(source).__name__)
+    return None
+
+
+def encode(decoder: Decoder, slot: int, source: np.ndarray | None) -> None:
+    """Empty a slot, and let its sequences attend to ``source`` if there is one."""
+    if source is None:
+        decoder.free(slot)
+    else:
+        assert isinstance(decoder, EncoderDecoder)
+        decoder.encode([slot], [source])
+
+
 def new_request(
     decoder: Decoder, ids: Sequence[int] | np.ndarray, *, sampling: Sampling, stopping: Stopping,
-    stream: RandomStream, on_token: OnToken | None = None,
+    stream: RandomStream, on_token: OnToken | None = None, source: Any = None,
 ) -> Request:
-    """A request after all checks.
+    """A request after all checks. An encoder-decoder needs a ``source``; no other model has one.
 
     Raises ``InvalidInputError`` for an invalid prompt, or one whose continuation may overflow the
     cache, and ``OptionError`` for invalid stop conditions.
     """
+    source = as_source(decoder, source)
     prompt = as_prompt(ids, decoder.vocab_size)
     stopping.check(decoder.vocab_size)
     limit = stopping.limit(len(prompt))
@@ -101,4 +134,4 @@ def new_request(
             "the prompt and its continuation do not fit into the cache",
             expected=f"at most {decoder.capacity} tokens", got=f"{len(prompt)} + {limit} tokens",
             help="ask for fewer tokens, or make the decoder with a larger capacity=")
-    return Request(prompt, sampling, stopping, limit, stream, on_token)
+    return Request(prompt, sampling, stopping, limit, stream, on_token, source)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from weft.generation.request import OnToken, Request, new_request
 from weft.generation.sampling import GREEDY, RandomStream, Sampling, choose_tokens
-from weft.generation.slots import SlotTable, shared_prefix
+from weft.generation.slots import Cached, SlotTable, shared_prefix
 from weft.generation.stopping import FinishReason, Stopping
 from weft.models.decoder import Decoder
 from weft.support.errors import OptionError
@@ -61,9 +62,12 @@ class Session:
         self, ids: Sequence[int] | np.ndarray, *, max_new_tokens: int | None = None,
         max_length: int | None = None, eos: int | None = None, stop_tokens: Iterable[int] = (),
         stop_sequences: Iterable[Sequence[int]] = (), sampling: Sampling = GREEDY, key: int = 0,
-        on_token: OnToken | None = None,
+        on_token: OnToken | None = None, source: Any = None,
     ) -> Request:
         """Add a request; it starts at the next ``step``. ``on_token`` is called with each token.
+
+        ``source`` is what the encoder of an encoder-decoder reads; requests with the same array as
+        source share what the encoder makes of it.
 
         Raises ``InvalidInputError`` and ``OptionError`` for requests that cannot be served.
         """
@@ -71,7 +75,8 @@ class Session:
             self.decoder.vocab_size, max_new_tokens=max_new_tokens, max_length=max_length, eos=eos,
             stop_tokens=stop_tokens, stop_sequences=stop_sequences)
         return self.add(new_request(self.decoder, ids, sampling=sampling, stopping=stopping,
-                                    stream=RandomStream(key), on_token=on_token))
+                                    stream=RandomStream(key), on_token=on_token,
+                                    source=source))
 
     def add(self, request: Request) -> Request:
         """Add a request that ``new_request`` made."""
@@ -125,14 +130,14 @@ class Session:
     def _admit(self) -> None:
         """Give idle slots to waiting requests."""
         while self._waiting and len(self._table):
-            prompt = self._waiting[0].prompt
-            cached = [(slot, r.known[:self.decoder.length(slot)])
-                      for r, slot in self._running.items()]
-            start = self._table.best_start(prompt, cached)
+            request = self._waiting[0]
+            prompt, source = request.prompt, request.source
+            cached = [(slot, self._cached(r, slot)) for r, slot in self._running.items()]
+            start = self._table.best_start(Cached(prompt, source), cached)
             if self._share and any(shared_prefix(prompt[:-1], r.prompt) > start.length
-                                   for r in self._running if not r.tokens):
+                                   for r in self._running if not r.tokens and r.source is source):
                 return  # that request is about to compute a longer prefix of this one
-            slot = self._table.acquire(start)
+            slot = self._table.acquire(start, source)
             self._running[self._waiting.popleft()] = slot
 
     def _prefill(self, requests: list[Request]) -> list[tuple[Request, int]]:
@@ -160,7 +165,10 @@ class Session:
 
     def _release(self, request: Request) -> None:
         slot = self._running.pop(request)
-        self._table.release(slot, request.known[:self.decoder.length(slot)])
+        self._table.release(slot, self._cached(request, slot))
+
+    def _cached(self, request: Request, slot: int) -> Cached:
+        return Cached(request.known[:self.decoder.length(slot)], request.source)
 
     def _restore(self) -> None:
         """After an error: caches hold at most the known tokens but the last, and no more."""

@@ -7,9 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from weft.generation.request import encode
 from weft.models.decoder import Decoder
 
-EMPTY = np.empty(0, np.int64)
+
+@dataclass(frozen=True, eq=False)
+class Cached:
+    """The tokens in the cache of a slot, and the source that its sequence attends to."""
+
+    tokens: np.ndarray
+    source: np.ndarray | None = None
+
+
+EMPTY = Cached(np.empty(0, np.int64))
 
 
 def shared_prefix(x: np.ndarray, y: np.ndarray) -> int:
@@ -21,7 +31,7 @@ def shared_prefix(x: np.ndarray, y: np.ndarray) -> int:
 
 @dataclass(frozen=True)
 class Start:
-    """The slot with the longest cached prefix of a prompt."""
+    """The slot with the longest cached prefix of a prompt; -1 if the cache begins empty."""
 
     slot: int
     length: int
@@ -38,43 +48,49 @@ class SlotTable:
         self._decoder = decoder
         self._share = share_prefixes
         # Oldest first: the first idle slot is the one to reuse.
-        self._idle: dict[int, np.ndarray] = dict.fromkeys(range(decoder.slots), EMPTY)
+        self._idle: dict[int, Cached] = dict.fromkeys(range(decoder.slots), EMPTY)
 
     def __len__(self) -> int:
         """Number of idle slots."""
         return len(self._idle)
 
-    def best_start(self, prompt: np.ndarray, running: Iterable[tuple[int, np.ndarray]]) -> Start:
+    def best_start(self, prompt: Cached, running: Iterable[tuple[int, Cached]]) -> Start:
         """The slot, idle or running, whose cached tokens share most with ``prompt``.
 
-        The last token of the prompt is never shared: its logits are needed. ``length`` is 0 if no
-        slot shares a token; idle slots win ties, as their cache need not be copied.
+        The last token of the prompt is never shared: its logits are needed. Sequences with
+        different sources share nothing; those with one source share at least what the encoder made
+        of it. Idle slots win ties, as their cache need not be copied.
         """
-        best = Start(-1, 0)
-        for slot, tokens in (*self._idle.items(), *running) if self._share else ():
-            length = shared_prefix(prompt[:-1], tokens)
+        best = Start(-1, 0 if prompt.source is None else -1)
+        for slot, cached in (*self._idle.items(), *running) if self._share else ():
+            if cached.source is not prompt.source:
+                continue
+            length = shared_prefix(prompt.tokens[:-1], cached.tokens)
             if length > best.length:
                 best = Start(slot, length)
-        return best
+        return best if best.slot >= 0 else Start(-1, 0)
 
-    def acquire(self, start: Start) -> int:
+    def acquire(self, start: Start, source: np.ndarray | None = None) -> int:
         """An idle slot whose cache holds the first ``start.length`` tokens of the prompt."""
         if start.slot in self._idle:
             slot = start.slot
             self._decoder.truncate(slot, start.length)
         else:
-            slot = next((s for s, kept in self._idle.items() if not len(kept)),
+            slot = next((s for s, kept in self._idle.items()
+                         if not len(kept.tokens) and kept.source is None),
                         next(iter(self._idle)))
-            self._decoder.free(slot)
-            if start.length:
+            self._idle[slot] = EMPTY
+            if start.slot >= 0:
                 self._decoder.copy(start.slot, slot, start.length)
+            else:
+                encode(self._decoder, slot, source)
         del self._idle[slot]
         return slot
 
-    def release(self, slot: int, tokens: np.ndarray) -> None:
-        """Take a slot back; ``tokens`` are those of its cache."""
+    def release(self, slot: int, cached: Cached) -> None:
+        """Take a slot back; ``cached`` is what its cache holds."""
         if self._share:
-            self._idle[slot] = tokens.copy()
+            self._idle[slot] = Cached(cached.tokens.copy(), cached.source)
         else:
             self._decoder.free(slot)
             self._idle[slot] = EMPTY

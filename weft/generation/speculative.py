@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.generation.request import Request
+from weft.generation.request import Request, encode
 from weft.generation.sampling import Candidates, RandomStream, Sampling, candidates, penalize
-from weft.models.decoder import Decoder
+from weft.models.decoder import Decoder, EncoderDecoder
 from weft.support.errors import OptionError
 
 
@@ -35,6 +35,9 @@ class Speculation:
                 raise OptionError(
                     f"{name} of the draft model does not fit the target model", got=ours,
                     expected=wanted if name == "vocab_size" else f"at least {wanted}")
+        if isinstance(self.draft, EncoderDecoder) != isinstance(target, EncoderDecoder):
+            raise OptionError("only one of the draft model and the target model has an encoder",
+                              help="both read the same sources")
 
 
 @dataclass
@@ -50,8 +53,8 @@ def decode_speculatively(target: Decoder, requests: Sequence[Request], plan: Spe
     plan.check(target)
     try:
         for decoder in (target, plan.draft):
-            for slot in range(len(requests)):
-                decoder.free(slot)
+            for slot, request in enumerate(requests):
+                encode(decoder, slot, request.source)
         slots = list(range(len(requests)))
         logits = target.prefill(slots, [r.prompt for r in requests])
         for request, row in zip(requests, logits, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -33,6 +34,33 @@ class Rotary:
         return np.cos(angles) * factor, np.sin(angles) * factor
 
 
+@dataclass(frozen=True)
+class RelativePositions:
+    """Biases of scores by relative position (T5, Raffel et al., 2020): one per head and bucket.
+
+    Half of the buckets hold one distance each, the others logarithmic ranges of distances; those
+    from ``max_distance`` on share the last one. Encoders have buckets for either direction.
+    """
+
+    buckets: int
+    max_distance: int
+
+    def bucket_of(self, relative: np.ndarray, *, bidirectional: bool) -> np.ndarray:
+        """Buckets of key positions less query positions, int64; rounded as PyTorch rounds them."""
+        count, first = self.buckets, np.zeros(relative.shape, np.int64)
+        if bidirectional:
+            count //= 2
+            first = np.where(relative > 0, count, 0)
+            distance = np.abs(relative)
+        else:
+            distance = np.maximum(-relative, 0)
+        exact = count // 2
+        ratio = np.maximum(distance, 1).astype(np.float32) / np.float32(exact)
+        steps = np.log(ratio) / np.float32(math.log(self.max_distance / exact))
+        far = exact + (steps * np.float32(count - exact)).astype(np.int64)
+        return first + np.where(distance < exact, distance, np.minimum(far, count - 1))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Layer:
     """Attention of one layer: the factor of its scores, its window, and its rotary embedding.
@@ -52,7 +80,7 @@ class Architecture:
     ``parallel`` blocks add attention and MLP of the same input to it. ``softcap`` and
     ``logit_softcap`` bound scores and logits by tanh; 0 for no bound. ``experts`` is the number of
     experts per token of a mixture; 0 without a mixture. ALiBi (Press et al., 2022) has a slope per
-    head.
+    head. ``relative`` biases are those of all layers.
     """
 
     vocab_size: int
@@ -70,17 +98,47 @@ class Architecture:
     logit_softcap: float = 0.0
     embedding_scale: float = 1.0
     experts: int = 0
+    relative: RelativePositions | None = None
     max_positions: int | None = field(default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoder:
+    """An encoder: blocks whose positions all see each other, and the form of its source.
+
+    A source is a sequence of tokens; or, of an encoder with ``bins``, a spectrogram float32
+    [bins, frames], two frames of which two convolutions (Whisper, Radford et al., 2022) make a
+    position.
+    """
+
+    blocks: Architecture
+    bins: int = 0
+    frames: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderDecoderArchitecture:
+    """A decoder with cross-attention to the output of an encoder.
+
+    The weights of the encoder have names after ``encoder.``; generation begins with
+    ``start_token``.
+    """
+
+    encoder: Encoder
+    decoder: Architecture
+    start_token: int
 
 
 # Names of the weights of a model, and of those of layer i under "layers.{i}.". Names are followed
 # by ".weight" or ".bias"; matrices are (outputs, inputs). Which of them exist says what a layer
 # does: a gate makes an MLP gated, a post norm normalises the output of a sub-layer.
-MODEL_WEIGHTS = ("embedding", "position_embedding", "embedding_norm", "final_norm", "output")
+# "relative" is (buckets, heads); the convolutions of an encoder are (outputs, inputs, 3).
+MODEL_WEIGHTS = ("embedding", "position_embedding", "embedding_norm", "final_norm", "output",
+                 "relative", "conv1", "conv2")
 LAYER_WEIGHTS = (
     "attention_norm", "q", "k", "v", "q_norm", "k_norm", "attention_output", "attention_post_norm",
     "mlp_norm", "gate", "up", "down", "mlp_post_norm", "router", "experts_gate", "experts_up",
-    "experts_down",
+    "experts_down", "cross_norm", "cross_q", "cross_k", "cross_v", "cross_output",
 )
 
 

@@ -9,10 +9,16 @@ import numpy as np
 
 from weft.compiler.api import compile
 from weft.compiler.dynamic_model import DynamicModel
+from weft.ir.module import IRModule
 from weft.models.architecture import Architecture, Weights
 from weft.models.block_table import BlockTable
 from weft.models.decoder import check_append, check_copy, check_slot, check_truncate
-from weft.models.decoder_program import CacheShape, cache_outputs, decoder_program
+from weft.models.decoder_program import (
+    CacheShape,
+    SourceShape,
+    cache_outputs,
+    decoder_program,
+)
 from weft.support.errors import OptionError, TargetError
 
 BLOCK_SIZE = 64
@@ -29,20 +35,21 @@ class CompiledDecoder:
     def __init__(self, architecture: Architecture, weights: Weights, *, capacity: int = 1024,
                  batch: int = 1, dtype: str = "float32", block_size: int = BLOCK_SIZE,
                  **knobs: Any) -> None:
+        self._build(architecture, weights, None, capacity=capacity, batch=batch, dtype=dtype,
+                    block_size=block_size, **knobs)
+
+    def _build(self, architecture: Architecture, weights: Weights, sources: SourceShape | None, *,
+               capacity: int, batch: int, dtype: str, block_size: int, **knobs: Any) -> None:
         _check_sizes(architecture, capacity, batch, block_size)
         block_size = min(block_size, capacity)
         self.architecture = architecture
         self._capacity = capacity
         self._blocks = BlockTable(batch, -(-capacity // block_size), block_size)
         shape = CacheShape(self._blocks.blocks, block_size, self._blocks.rows.shape[1], dtype)
-        program = decoder_program(architecture, weights, shape, dtype)
+        program = decoder_program(architecture, weights, shape, dtype, sources)
         # The caches are state of the program, which it updates in place.
-        made = compile(program, state=cache_outputs(architecture), **knobs)
-        if not isinstance(made, DynamicModel):
-            raise TargetError("a decoder runs on the machine that compiles it",
-                              got=made.options.target)
-        self.executable = made
-        self._caches = list(made.state.values())
+        self.executable = compiled(program, state=cache_outputs(architecture), **knobs)
+        self._caches = list(self.executable.state.values())
 
     @property
     def vocab_size(self) -> int:
@@ -66,7 +73,7 @@ class CompiledDecoder:
         return int(self._blocks.lengths[slot])
 
     def prefill(self, slots: Sequence[int], ids: Sequence[np.ndarray]) -> np.ndarray:
-        check_append(self, slots, ids)
+        self._check_append(slots, ids)
         logits = np.empty((len(slots), self.vocab_size), np.float32)
         for rows, tokens in _equal_lengths(ids):
             batch, count = tokens.shape
@@ -75,7 +82,7 @@ class CompiledDecoder:
         return logits
 
     def score(self, slots: Sequence[int], ids: Sequence[np.ndarray]) -> list[np.ndarray]:
-        check_append(self, slots, ids)
+        self._check_append(slots, ids)
         found: dict[int, np.ndarray] = {}
         for rows, tokens in _equal_lengths(ids):
             every = np.arange(tokens.size, dtype=np.int64)
@@ -85,7 +92,7 @@ class CompiledDecoder:
 
     def step(self, slots: Sequence[int], ids: np.ndarray) -> np.ndarray:
         tokens = ids.reshape(-1, 1)
-        check_append(self, slots, list(tokens))
+        self._check_append(slots, list(tokens))
         return self._run(slots, tokens, np.arange(len(slots), dtype=np.int64))
 
     def copy(self, source: int, target: int, length: int) -> None:
@@ -99,6 +106,9 @@ class CompiledDecoder:
     def free(self, slot: int) -> None:
         self.truncate(slot, 0)
 
+    def _check_append(self, slots: Sequence[int], ids: Sequence[np.ndarray]) -> None:
+        check_append(self, slots, ids)
+
     def _run(self, slots: Sequence[int], ids: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Append ``ids`` [slots, tokens], and return the logits of the tokens ``rows``."""
         count, blocks = ids.shape[1], self._blocks
@@ -109,14 +119,29 @@ class CompiledDecoder:
         lengths = start + count
         positions = start[:, None] + np.arange(count)
         ids = np.ascontiguousarray(ids, np.int64)
-        logits = self.executable(ids, positions, start, lengths, rows, blocks.rows[index])
+        logits = self.executable(ids, positions, start, lengths, rows, blocks.rows[index],
+                                 *self._cross_inputs(index))
         blocks.lengths[index] = lengths
         return logits
+
+    def _cross_inputs(self, index: np.ndarray) -> tuple[np.ndarray, ...]:
+        """What the program reads of the sources of the slots ``index``; nothing without encoder."""
+        del index
+        return ()
 
     def _copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
         for source, target in copies:
             for cache in self._caches:
                 cache[target] = cache[source]
+
+
+def compiled(program: IRModule, **knobs: Any) -> DynamicModel:
+    """``program`` compiled for this machine; ``TargetError`` for another one."""
+    made = compile(program, **knobs)
+    if not isinstance(made, DynamicModel):
+        raise TargetError("a decoder runs on the machine that compiles it",
+                          got=made.options.target)
+    return made
 
 
 def _equal_lengths(ids: Sequence[np.ndarray]) -> list[tuple[list[int], np.ndarray]]:

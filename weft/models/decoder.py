@@ -70,6 +70,27 @@ class Decoder(Protocol):
         ...
 
 
+@runtime_checkable
+class EncoderDecoder(Decoder, Protocol):
+    """A decoder whose sequences attend to sources, which an encoder reads.
+
+    ``copy`` gives the target the source of the other sequence too; ``free`` forgets it.
+    """
+
+    @property
+    def start_token(self) -> int:
+        """The token that begins a sequence."""
+        ...
+
+    def check_source(self, source: np.ndarray) -> None:
+        """Raise ``InvalidInputError`` unless ``source`` is one that the encoder reads."""
+        ...
+
+    def encode(self, slots: Sequence[int], sources: Sequence[np.ndarray]) -> None:
+        """Empty the slots, and give each a source of its own."""
+        ...
+
+
 def check_append(decoder: Decoder, slots: Sequence[int], ids: Sequence[np.ndarray]) -> None:
     """Raise ``InvalidInputError`` unless each slot can take its tokens."""
     if len(slots) != len(ids):

@@ -8,11 +8,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from weft import ir, op
 from weft.ir.expr import Constant, Expr, Function, Tuple, Var, const, var
 from weft.ir.module import IRModule
 from weft.models.architecture import Architecture, Rotary, Weights
-from weft.models.layers import LayerWeights, dense, mlp, normalize, softcap
+from weft.models.layers import (
+    LayerWeights,
+    dense,
+    heads_first,
+    merge_heads,
+    mlp,
+    normalize,
+    softcap,
+    split_heads,
+)
 from weft.op.nn.cached_attention import attend_cache
 
 
@@ -34,6 +45,17 @@ class CacheShape:
 
 
 @dataclass(frozen=True)
+class SourceShape:
+    """Keys and values of encoded sources: [sources, heads, capacity, head dim] per layer."""
+
+    sources: int
+    capacity: int
+
+    def of(self, architecture: Architecture) -> tuple[int, int, int, int]:
+        return (self.sources, architecture.heads, self.capacity, architecture.head_dim)
+
+
+@dataclass(frozen=True)
 class _Inputs:
     ids: Var  # [batch, seq]
     positions: Var  # [batch, seq]
@@ -41,6 +63,9 @@ class _Inputs:
     lengths: Var  # [batch]: start + seq
     rows: Var  # [count]: tokens whose logits are wanted, numbered row by row
     block_table: Var  # [batch, blocks per row]
+    # Of a decoder with cross-attention: the number of the source of each row, and its length.
+    sources: Var  # [batch, 1]
+    source_lengths: Var  # [batch]
 
     @staticmethod
     def make(caches: CacheShape) -> _Inputs:
@@ -48,20 +73,23 @@ class _Inputs:
         return _Inputs(var("ids", grid, "int64"), var("positions", grid, "int64"),
                        var("start", ("batch",), "int64"), var("lengths", ("batch",), "int64"),
                        var("rows", ("count",), "int64"),
-                       var("block_table", ("batch", caches.blocks_per_row), "int64"))
+                       var("block_table", ("batch", caches.blocks_per_row), "int64"),
+                       var("sources", ("batch", 1), "int64"),
+                       var("source_lengths", ("batch",), "int64"))
 
-    @property
-    def params(self) -> tuple[Var, ...]:
-        return (self.ids, self.positions, self.start, self.lengths, self.rows, self.block_table)
+    def params(self, *, crossed: bool) -> tuple[Var, ...]:
+        own = (self.ids, self.positions, self.start, self.lengths, self.rows, self.block_table)
+        return (*own, self.sources, self.source_lengths) if crossed else own
 
 
-def decoder_program(architecture: Architecture, weights: Weights, caches: CacheShape, dtype: str
-                    ) -> IRModule:
+def decoder_program(architecture: Architecture, weights: Weights, caches: CacheShape, dtype: str,
+                    sources: SourceShape | None = None) -> IRModule:
     """The module whose ``main`` takes the inputs above and the caches, ``k0, v0, k1, ...``.
 
-    It returns the logits, float32 [count, vocab], and the caches with the new keys and values.
+    It returns the logits, float32 [count, vocab], and the caches with the new keys and values. With
+    ``sources`` it also takes their keys and values, ``source_k0, source_v0, source_k1, ...``.
     """
-    main = _ProgramWriter(architecture, weights, caches, dtype).main()
+    main = _ProgramWriter(architecture, weights, caches, dtype, sources).main()
     return ir.infer_type(IRModule.from_expr(main))
 
 
@@ -72,8 +100,8 @@ def cache_outputs(architecture: Architecture) -> dict[str, str]:
 
 
 class _ProgramWriter:
-    def __init__(self, architecture: Architecture, weights: Weights, caches: CacheShape, dtype: str
-                 ) -> None:
+    def __init__(self, architecture: Architecture, weights: Weights, caches: CacheShape, dtype: str,
+                 sources: SourceShape | None) -> None:
         self._architecture = architecture
         self._weights = weights
         self._caches = caches
@@ -81,6 +109,9 @@ class _ProgramWriter:
         self._inputs = _Inputs.make(caches)
         self._model = LayerWeights(weights, "", dtype)
         self._tables: dict[Rotary, list[Constant]] = {}
+        self._sources = sources
+        self._source_caches: list[Var] = []
+        self._bias = self._relative_bias()
 
     def main(self) -> Function:
         x = self._embed()
@@ -92,7 +123,21 @@ class _ProgramWriter:
             caches.extend(pair)
             updated.extend(new)
         body = Tuple((self._logits(x), *updated))
-        return Function((*self._inputs.params, *caches), body)
+        inputs = self._inputs.params(crossed=self._sources is not None)
+        return Function((*inputs, *caches, *self._source_caches), body)
+
+    def _relative_bias(self) -> Expr | None:
+        """T5's bias of the scores, [batch, heads, seq, capacity]; all layers share it."""
+        relative, capacity = self._architecture.relative, self._caches.capacity
+        if relative is None:
+            return None
+        buckets = relative.bucket_of(-np.arange(capacity), bidirectional=False)
+        table = self._model["relative.weight"].data[buckets]  # [capacity, heads], by distance
+        slots = Constant(np.arange(capacity, dtype=np.int64))
+        distance = op.expand_dims(self._inputs.positions, axis=2) - slots
+        distance = op.maximum(distance, const(0, "int64"))  # later slots are not visible
+        return op.transpose(op.take(self._model.constant(table), distance, axis=0),
+                            axes=(0, 3, 1, 2))
 
     def _embed(self) -> Expr:
         architecture, model = self._architecture, self._model
@@ -123,6 +168,8 @@ class _ProgramWriter:
             normal = normalize(source, weights, "mlp_norm", architecture)
             return x + attended + mlp(normal, weights, architecture), updated
         x = x + attended
+        if self._sources is not None:
+            x = x + self._cross_attention(x, number, weights, self._sources)
         normal = normalize(x, weights, "mlp_norm", architecture)
         found = normalize(mlp(normal, weights, architecture), weights, "mlp_post_norm",
                           architecture)
@@ -141,16 +188,33 @@ class _ProgramWriter:
         slopes = architecture.alibi_slopes
         y = attend_cache(
             q, new_keys, new_values, inputs.lengths, block_table=inputs.block_table,
-            scale=layer.scale, window=layer.window, softcap=architecture.softcap,
+            scale=layer.scale, window=layer.window, softcap=architecture.softcap, bias=self._bias,
             alibi_slopes=const(list(slopes), "float32") if slopes else None)
-        width = architecture.heads * architecture.head_dim
-        y = op.reshape(op.transpose(y, axes=(0, 2, 1, 3)), newshape=(0, 0, width))
+        y = merge_heads(y, architecture)
         return dense(y, weights, "attention_output"), [new_keys, new_values]
+
+    def _cross_attention(self, x: Expr, number: int, weights: LayerWeights, sources: SourceShape
+                         ) -> Expr:
+        """Attention to all positions of the source of each row; sequences may share a source.
+
+        The keys and values of a source are a block of the capacity of a source, so that the number
+        of a source is a row of a block table.
+        """
+        architecture, inputs = self._architecture, self._inputs
+        k, v = (var(f"source_{kind}{number}", sources.of(architecture), self._caches.dtype)
+                for kind in "kv")
+        self._source_caches += [k, v]
+        normal = normalize(x, weights, "cross_norm", architecture)
+        q = heads_first(split_heads(normal, weights, "cross_q", architecture.heads,
+                                    architecture.head_dim))
+        y = attend_cache(q, k, v, inputs.source_lengths, block_table=inputs.sources, causal=False,
+                         scale=architecture.layers[number].scale)
+        return dense(merge_heads(y, architecture), weights, "cross_output")
 
     def _heads(self, x: Expr, number: int, weights: LayerWeights, name: str, heads: int) -> Expr:
         """Queries, keys or values: [batch, heads, seq, head dim]."""
         architecture = self._architecture
-        y = op.reshape(dense(x, weights, name), newshape=(0, 0, heads, architecture.head_dim))
+        y = split_heads(x, weights, name, heads, architecture.head_dim)
         y = normalize(y, weights, f"{name}_norm", architecture)
         rotary = architecture.layers[number].rotary
         if rotary is not None and name != "v":
@@ -159,4 +223,4 @@ class _ProgramWriter:
                 self._tables[rotary] = [const(table, "float32") for table in tables]
             y = op.nn.rotary_embedding(y, self._inputs.positions, *self._tables[rotary], axis=1,
                                        interleaved=rotary.interleaved)
-        return op.transpose(y, axes=(0, 2, 1, 3))
+        return heads_first(y)

@@ -37,6 +37,22 @@ def dense(x: Expr, weights: LayerWeights, name: str) -> Expr:
     return y + weights[f"{name}.bias"] if f"{name}.bias" in weights else y
 
 
+def split_heads(x: Expr, weights: LayerWeights, name: str, heads: int, head_dim: int) -> Expr:
+    """The dense layer ``name`` of ``x`` [batch, seq, ...] as [batch, seq, heads, head dim]."""
+    return op.reshape(dense(x, weights, name), newshape=(0, 0, heads, head_dim))
+
+
+def heads_first(x: Expr) -> Expr:
+    """[batch, seq, heads, head dim] as [batch, heads, seq, head dim]."""
+    return op.transpose(x, axes=(0, 2, 1, 3))
+
+
+def merge_heads(x: Expr, architecture: Architecture) -> Expr:
+    """[batch, heads, seq, head dim] as [batch, seq, heads * head dim]."""
+    width = architecture.heads * architecture.head_dim
+    return op.reshape(op.transpose(x, axes=(0, 2, 1, 3)), newshape=(0, 0, width))
+
+
 def normalize(x: Expr, weights: LayerWeights, name: str, architecture: Architecture) -> Expr:
     """Layer norm or RMS norm over the last axis; ``x`` itself without a weight of that name."""
     if f"{name}.weight" not in weights:

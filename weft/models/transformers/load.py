@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from weft.models.architecture import Architecture, Weights
+from weft.models.architecture import Architecture, EncoderDecoderArchitecture, Weights
 from weft.models.compiled_decoder import BLOCK_SIZE, CompiledDecoder
+from weft.models.compiled_encoder_decoder import CompiledEncoderDecoder
+from weft.models.transformers.encoder_decoders import t5, whisper
 from weft.models.transformers.gpt import bloom, gpt2, phi
 from weft.models.transformers.llama import llama_like
 from weft.models.transformers.source import Source
 from weft.support.errors import InvalidModelError, UnsupportedModelError
+
+T = TypeVar("T")
 
 # Configuration's model_type -> the translation.
 FAMILIES: dict[str, Callable[[Source], Architecture]] = {
@@ -20,24 +24,55 @@ FAMILIES: dict[str, Callable[[Source], Architecture]] = {
 }
 
 
+ENCODER_DECODERS: dict[str, Callable[[Source], EncoderDecoderArchitecture]] = {
+    "t5": t5, "whisper": whisper,
+}
+
+
 def architecture_of(model: Any) -> tuple[Architecture, Weights]:
     """Architecture and weights of a transformers model for causal language modelling.
 
     Weights in float32 are shared with the model, not copied. Raises ``UnsupportedModelError`` for a
     model whose type or configuration weft does not know.
     """
-    config = getattr(model, "config", None)
-    kind = getattr(config, "model_type", None)
+    return _translated(model, FAMILIES, "decoders")
+
+
+def encoder_decoder_architecture_of(model: Any) -> tuple[EncoderDecoderArchitecture, Weights]:
+    """``architecture_of`` for a transformers model for conditional generation: T5 or Whisper."""
+    return _translated(model, ENCODER_DECODERS, "encoder-decoders")
+
+
+def _translated(model: Any, families: dict[str, Callable[[Source], T]], what: str
+                ) -> tuple[T, Weights]:
+    kind = getattr(getattr(model, "config", None), "model_type", None)
     if kind is None or not hasattr(model, "state_dict"):
         raise InvalidModelError("not a model of the transformers library",
                                 got=type(model).__name__,
                                 help="pass a model such as transformers.LlamaForCausalLM(config)")
-    if kind not in FAMILIES:
-        raise UnsupportedModelError(f"decoders of the type {kind!r} are not supported",
-                                    expected=", ".join(sorted(FAMILIES)))
+    if kind not in families:
+        raise UnsupportedModelError(f"{what} of the type {kind!r} are not supported",
+                                    expected=", ".join(sorted(families)))
     source = Source(model)
-    architecture = FAMILIES[kind](source)
+    architecture = families[kind](source)
     return architecture, Weights(source.arrays)
+
+
+def encoder_decoder_from_transformers(
+    model: Any, *, capacity: int = 512, source_capacity: int | None = None, batch: int = 1,
+    dtype: str = "float32", block_size: int = BLOCK_SIZE, **knobs: Any,
+) -> CompiledEncoderDecoder:
+    """An encoder-decoder with the configuration and the weights of a transformers model.
+
+    ``source_capacity`` is the largest number of tokens of a source (512 by default); the encoder of
+    Whisper fixes the number of frames. The other arguments are those of
+    ``decoder_from_transformers``. T5 and Whisper are known; other models raise
+    ``UnsupportedModelError``.
+    """
+    architecture, weights = encoder_decoder_architecture_of(model)
+    return CompiledEncoderDecoder(architecture, weights, capacity=capacity, batch=batch,
+                                  source_capacity=source_capacity, dtype=dtype,
+                                  block_size=block_size, **knobs)
 
 
 def decoder_from_transformers(
