@@ -154,6 +154,23 @@ def bernoulli(key: te.Tensor, p: te.Tensor) -> te.Tensor:
     )
 
 
+def dropout(
+    key: te.Tensor, x: te.Tensor, rate: float, factor: float
+) -> tuple[te.Tensor, te.Tensor]:
+    """``x * factor`` where the mask is true, else 0; the mask is true with probability 1 - rate."""
+    mask = te.compute(
+        x.shape,
+        lambda *i: _unit(key, ravel_index(i, x.shape), float32) >= const(rate, float32),
+        name="mask",
+    )
+    kept = te.compute(
+        x.shape,
+        lambda *i: select(mask[i], x[i] * const(factor, x.dtype), const(0, x.dtype)),
+        name="dropout",
+    )
+    return kept, mask
+
+
 def multinomial(key: te.Tensor, weights: te.Tensor, count: PrimExpr | int) -> te.Tensor:
     """Indices along the last axis drawn with replacement, with probabilities by their weights.
 

@@ -31,6 +31,7 @@ from weft.frontend.onnx.ops import order as ops_order
 from weft.frontend.onnx.ops import pool as ops_pool
 from weft.frontend.onnx.ops import qlinear as ops_qlinear
 from weft.frontend.onnx.ops import quantize as ops_quantize
+from weft.frontend.onnx.ops import random as ops_random
 from weft.frontend.onnx.ops import recurrent as ops_recurrent
 from weft.frontend.onnx.ops import reduce as ops_reduce
 from weft.frontend.onnx.ops import reduce_derived as ops_reduce_derived
@@ -76,6 +77,7 @@ __all__ = [
     "ops_pool",
     "ops_qlinear",
     "ops_quantize",
+    "ops_random",
     "ops_recurrent",
     "ops_reduce",
     "ops_reduce_derived",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ from weft.frontend.onnx.shape_value import ShapeValue
 from weft.frontend.onnx.size_data import size_data
 from weft.frontend.onnx.size_limits import SizeLimitNeeded
 from weft.frontend.onnx.upgrade import upgrade_opset
+from weft.frontend.random_keys import RandomKeys
 from weft.ir.expr import Expr, Function, Tuple
 from weft.ir.module import IRModule
 from weft.ir.span import Span
@@ -90,7 +92,8 @@ class GraphImporter:
         self.folder: Path | None = loaded.folder
         self.graph: GraphProto = loaded.proto.graph
         check = node_checker(loaded.proto, opsets)
-        self.scope = Scope(Surroundings(self.source, self.folder, opsets, check), {})
+        self.keys = RandomKeys(_free_name("key", self.graph))
+        self.scope = Scope(Surroundings(self.source, self.folder, opsets, check, self.keys), {})
         self.values = self.scope.values
         self.overrides = dict(inputs)
         self.dimensions = Dimensions.of(self.source, self.graph.input, self.overrides, limits)
@@ -149,11 +152,14 @@ class GraphImporter:
         """Build the module; each tensor of a sequence is a separate output: ``y[0]``, ``y[1]``."""
         outputs = [pair for value in self.graph.output for pair in self._outputs(value)]
         span = Span(self.source)
+        params = dict(self.inputs.params)
+        if self.keys.parameter is not None:
+            params[self.keys.name] = self.keys.parameter
         parts = tuple(part for _, part in outputs)
         body = parts[0] if len(parts) == 1 else Tuple(parts, span=span)
-        main = Function(tuple(self.inputs.params.values()), body, span=span)
+        main = Function(tuple(params.values()), body, span=span)
         attrs = {
-            "input_names": tuple(self.inputs.params),
+            "input_names": tuple(params),
             "output_names": tuple(name for name, _ in outputs),
         }
         return infer_type(IRModule({"main": main}, attrs=attrs))
@@ -181,6 +187,13 @@ class GraphImporter:
                 expected=str(dtype_of(declared, f"output {value.name!r}", where)),
                 got=str(actual),
             )
+
+
+def _free_name(name: str, graph: GraphProto) -> str:
+    """``name``, with a number if an input of the graph has it."""
+    taken = {value.name for value in graph.input}
+    numbered = (f"{name}_{i}" for i in itertools.count(1))
+    return name if name not in taken else next(n for n in numbered if n not in taken)
 
 
 def _compatible(declared: TensorType, actual: TensorType) -> bool:

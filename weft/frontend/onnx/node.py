@@ -12,6 +12,7 @@ import numpy as np
 from weft.frontend.onnx.attributes import Attributes
 from weft.frontend.onnx.shape_value import ShapeValue
 from weft.frontend.onnx.size_data import size_data
+from weft.frontend.random_keys import RandomKeys
 from weft.frontend.typed import tensor_type, typed
 from weft.ir.dtype import DType
 from weft.ir.expr import Constant, Expr, Tuple, TupleGetItem
@@ -51,7 +52,7 @@ class Node:
 
     ``output_count`` is the number of outputs up to the last named one, ``outputs_read`` up to the
     last used one. ``bodies`` holds the subgraphs by attribute name, ``known`` the values of the
-    graph that are converted so far.
+    graph that are converted so far. ``keys`` is ``None`` in the body of a loop or branch.
     """
 
     op: str
@@ -64,6 +65,7 @@ class Node:
     folder: Path | None
     bodies: Mapping[str, Body]
     known: Mapping[str, Value]
+    keys: RandomKeys | None
 
     def has_input(self, index: int) -> bool:
         return index < len(self.inputs) and self.inputs[index] is not None

@@ -17,6 +17,7 @@ from weft.frontend.onnx.shape_rules import evaluate_on_shapes
 from weft.frontend.onnx.shape_value import ShapeValue
 from weft.frontend.onnx.size_limits import SizeLimitNeeded, limits_in
 from weft.frontend.onnx.tensors import tensor_to_numpy
+from weft.frontend.random_keys import RandomKeys
 from weft.ir.expr import Constant, Expr
 from weft.ir.span import Span
 from weft.support.errors import (
@@ -37,6 +38,7 @@ class Surroundings:
     folder: Path | None
     opsets: Mapping[str, int]
     check_node: Callable[[NodeProto, object], None]
+    keys: RandomKeys
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Scope:
 
     model: Surroundings
     values: dict[str, Value]
+    is_body: bool = False
 
     def read_initializers(self, graph: GraphProto) -> None:
         for tensor in graph.initializer:
@@ -73,6 +76,7 @@ class Scope:
             self.model.folder,
             {name: ScopedBody(self, body) for name, body in ordered.bodies.items()},
             self.values,
+            None if self.is_body else self.model.keys,
         )
         try:
             results = _convert(node)
@@ -109,7 +113,7 @@ class ScopedBody:
         """See ``node.Body``; the converter of the node checks the number of inputs."""
         graph = self.order.graph
         captured = {name: self.outer.values[name] for name in self.order.captured}
-        scope = Scope(self.outer.model, captured)
+        scope = Scope(self.outer.model, captured, is_body=True)
         scope.read_initializers(graph)
         names = [value.name for value in graph.input]
         scope.values.update(zip(names, inputs, strict=True))

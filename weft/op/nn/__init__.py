@@ -13,6 +13,7 @@ from weft.op.nn.adaptive_pool import (
     adaptive_max_pool3d,
 )
 from weft.op.nn.attention import AttentionAttrs, attention, masked_attention
+from weft.op.nn.batch_norm_training import BatchNormTrainingAttrs, batch_norm_training
 from weft.op.nn.bitserial import (
     BinaryConv2DAttrs,
     BitPackAttrs,
@@ -134,6 +135,7 @@ __all__ = [
     "AvgPool3DAttrs",
     "BatchMatmulAttrs",
     "BatchNormAttrs",
+    "BatchNormTrainingAttrs",
     "BatchToSpaceNDAttrs",
     "BiasAddAttrs",
     "BinaryConv2DAttrs",
@@ -200,6 +202,7 @@ __all__ = [
     "batch_flatten",
     "batch_matmul",
     "batch_norm",
+    "batch_norm_training",
     "batch_to_space_nd",
     "bias_add",
     "bitpack",

@@ -12,6 +12,7 @@ from weft.op.random.distributions import (
     randint,
     uniform,
 )
+from weft.op.random.dropout import RandomDropoutAttrs, dropout
 from weft.op.random.threefry import (
     ThreefryGenerateAttrs,
     threefry_generate,
@@ -23,8 +24,10 @@ __all__ = [
     "MultinomialAttrs",
     "NormalAttrs",
     "RandintAttrs",
+    "RandomDropoutAttrs",
     "ThreefryGenerateAttrs",
     "bernoulli",
+    "dropout",
     "multinomial",
     "normal",
     "randint",

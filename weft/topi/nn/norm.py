@@ -36,6 +36,55 @@ def batch_norm(
     return te.compute(x.shape, element, name="batch_norm")
 
 
+def batch_norm_training(
+    x: te.Tensor, gamma: te.Tensor, beta: te.Tensor, moving_mean: te.Tensor,
+    moving_var: te.Tensor, *, axis: int, epsilon: float, center: bool, scale: bool,
+    momentum: float, unbiased: bool,
+) -> tuple[te.Tensor, ...]:
+    """Batch norm by mean and biased variance of the batch, which it returns with the moving ones.
+
+    Two passes over the data avoid cancellation in the variance.
+    """
+    count = functools.reduce(
+        operator.mul, (s for i, s in enumerate(x.shape) if i != axis), const(1))
+    size = count.astype(x.dtype)
+    total = _channel_sum(x, axis, "batch_sum")
+    mean = te.compute(total.shape, lambda c: total[c] / size, name="batch_mean")
+    squares = _channel_sum(x, axis, "batch_squares", mean)
+    variance = te.compute(total.shape, lambda c: squares[c] / size, name="batch_variance")
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        c = index[axis]
+        value = (x[index] - mean[c]) / te.sqrt(variance[c] + const(epsilon, x.dtype))
+        value = value * gamma[c] if scale else value
+        return value + beta[c] if center else value
+
+    divisor = (count - 1).astype(x.dtype) if unbiased else size
+    kept, added = const(1 - momentum, x.dtype), const(momentum, x.dtype)
+    return (
+        te.compute(x.shape, element, name="batch_norm"), mean, variance,
+        te.compute(total.shape, lambda c: moving_mean[c] * kept + mean[c] * added,
+                   name="moving_mean"),
+        te.compute(total.shape,
+                   lambda c: moving_var[c] * kept + variance[c] * size / divisor * added,
+                   name="moving_variance"),
+    )
+
+
+def _channel_sum(x: te.Tensor, axis: int, name: str, mean: te.Tensor | None = None) -> te.Tensor:
+    """The sum over all axes but one, or of squared deviations from ``mean`` if given."""
+    inner = [te.reduce_axis(s, name=f"k{i}") for i, s in enumerate(x.shape) if i != axis]
+
+    def element(c: PrimExpr) -> PrimExpr:
+        over = [k.var for k in inner]
+        value: PrimExpr = x[(*over[:axis], c, *over[axis:])]
+        if mean is not None:
+            value = (value - mean[c]) * (value - mean[c])
+        return te.sum(value, axis=inner)
+
+    return te.compute((x.shape[axis],), element, name=name)
+
+
 def layer_norm(
     x: te.Tensor,
     gamma: te.Tensor,

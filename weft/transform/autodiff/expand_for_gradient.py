@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from weft import op
-from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, const
+from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
+from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
-from weft.op.gradients import align_to_axis
 from weft.transform.analysis.graph import as_function, op_name, rewrite_function, tensor_type_of
 from weft.transform.passes.canonicalize_ops import decomposed
 from weft.transform.passes.simplify_inference import (
@@ -52,27 +51,17 @@ class ExpandForGradient(FunctionPass):
         data = tensor_type_of(original.args[0])
         if name == "nn.dropout":
             return with_everything_kept(node, data)
-        return _by_batch(node, data) if self.training else normalised(node, data.ndim)
+        return _by_batch(node) if self.training else normalised(node, data.ndim)
 
 
 _TRAINED = ("nn.batch_norm", "nn.dropout")
 
 
-def _by_batch(call: Call, data: TensorType) -> Expr:
-    """Batch norm in training mode (Ioffe and Szegedy 2015): by the batch's mean and variance."""
-    x, gamma, beta, *_ = call.args
+def _by_batch(call: Call) -> Expr:
+    """Batch norm by the statistics of the batch, which are the second and third result."""
     attrs: Any = call.attrs
-    axis, ndim = attrs.axis % data.ndim, data.ndim
-    axes = tuple(i for i in range(ndim) if i != axis)
-    mean = op.mean(x, axis=axes, keepdims=True)
-    centred = op.subtract(x, mean)
-    variance = op.mean(op.multiply(centred, centred), axis=axes, keepdims=True)
-    result = op.multiply(centred, op.rsqrt(op.add(variance, const(attrs.epsilon, data.dtype))))
-    if attrs.scale:
-        result = op.multiply(result, align_to_axis(gamma, axis, ndim))
-    if attrs.center:
-        result = op.add(result, align_to_axis(beta, axis, ndim))
-    return Tuple((result, *(op.squeeze(s, axis=axes) for s in (mean, variance))), span=call.span)
+    trained = op.nn.batch_norm_training(*call.args, **dict(attrs.items()), span=call.span)
+    return Tuple(tuple(TupleGetItem(trained, i) for i in range(3)), span=call.span)
 
 
 def _expand(original: Expr, node: Expr) -> Expr:
@@ -81,9 +70,13 @@ def _expand(original: Expr, node: Expr) -> Expr:
 
 
 def _by_hooks(call: Call) -> Expr:
-    """Apply the ``expansion`` of the operator, else its ``decomposition``, until none applies."""
+    """Apply the ``expansion`` of the operator, else its ``decomposition``, until none applies.
+
+    A gradient rule is better than that of a decomposition.
+    """
     expanded = decomposed(call, "expansion")
-    expanded = decomposed(call) if expanded is call else expanded
+    if expanded is call and isinstance(call.op, Op) and call.op.gradient_rule is None:
+        expanded = decomposed(call)
     while isinstance(expanded, Call) and expanded is not call:
         call, expanded = expanded, decomposed(expanded, "expansion")
     return expanded

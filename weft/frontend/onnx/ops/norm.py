@@ -8,11 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft import op
-from weft.frontend.onnx.node import Node, constant_value, tensor_type
+from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
-from weft.frontend.onnx.terms import Term
 from weft.ir.expr import Constant, Expr
-from weft.support.errors import UnsupportedModelError
 
 
 @converts(
@@ -40,20 +38,12 @@ def batch_normalization_or_training(node: Node) -> Sequence[Expr]:
     """Normalise; in training mode by batch statistics, which also update the running ones."""
     if not node.attrs.flag("training_mode"):
         return (_normalized_by_given(node),)
-    rank, momentum = node.rank(), node.attrs.number("momentum", 0.9)
-    axes = tuple(i for i in range(rank) if i != 1)
-    standard = standardized(node, node.input(0), axes, node.attrs.number("epsilon", 1e-5))
-    scale, bias = (
-        Term(node, node.call(op.expand_dims, node.input(i), axis=1, num_newaxis=rank - 2))
-        for i in (1, 2)
-    )
-    result = Term(node, standard.value) * scale + bias
-    running = (
-        momentum * Term(node, node.input(position))
-        + (1 - momentum) * Term(node, node.call(op.squeeze, batch, axis=axes))
-        for position, batch in ((3, standard.mean), (4, standard.variance))
-    )
-    return result.expr, *(term.expr for term in running)
+    # The momentum of ONNX weighs the old averages, and its variance is the biased one.
+    result = node.call(
+        op.nn.batch_norm_training, *(node.input(i) for i in range(5)), axis=1,
+        epsilon=node.attrs.number("epsilon", 1e-5), unbiased=False,
+        momentum=1 - node.attrs.number("momentum", 0.9))
+    return tuple(node.field(result, i) for i in (0, 3, 4))
 
 
 @converts("LRN", attributes=("alpha", "beta", "bias", "size"))
@@ -133,22 +123,3 @@ def standardized(node: Node, x: Expr, axes: Sequence[int], epsilon: float) -> St
 def instance_normalization(node: Node) -> Expr:
     epsilon = node.attrs.number("epsilon", 1e-5)
     return node.call(op.nn.instance_norm, *map(node.input, range(3)), axis=1, epsilon=epsilon)
-
-
-@converts("Dropout", attributes=("ratio", "seed"), outputs=2)
-def dropout(node: Node) -> Sequence[Expr]:
-    """Return the input and an all-true mask; training mode is not supported."""
-    ratio = constant_value(node.input(1)) if node.has_input(1) else None
-    if node.has_input(2) and (ratio is None or ratio.any()):
-        training = constant_value(node.input(2))
-        if training is None or training.any():
-            raise UnsupportedModelError(
-                "Dropout in training mode",
-                where=node.span,
-                help="export the model for inference (model.eval())",
-            )
-    x = node.input(0)
-    if node.outputs_read <= 1:
-        return (x,)
-    somewhere = node.call(op.cast, x, dtype="bool")
-    return x, node.call(op.logical_or, somewhere, node.constant(True, "bool"))
