@@ -33,7 +33,9 @@ def export_module(model: torch.nn.Module, example_inputs: Sequence[Any] | Mappin
                           help="weft.compile(module, example_inputs=(torch.zeros(1, 3, 32, 32),))")
     if model.training:
         raise InvalidModelError("the module is in training mode", where=type(model).__name__,
-                                help="call model.eval() first")
+                                help="call model.eval() first; for training, give the result of "
+                                     "torch.export.export(model, args), whose running averages "
+                                     "and key become inputs")
     named = isinstance(example_inputs, Mapping)
     args = () if named else tuple(example_inputs)
     kwargs = dict(example_inputs) if named else None

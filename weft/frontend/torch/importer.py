@@ -11,6 +11,7 @@ import torch
 import torch.fx
 
 from weft import op
+from weft.frontend.random_keys import RandomKeys
 from weft.frontend.torch.calls import (
     attribute_tensor,
     bound_arguments,
@@ -49,6 +50,7 @@ class GraphImporter:
 
     def __init__(self, program: TorchProgram) -> None:
         self.program = program
+        self.keys = RandomKeys(_free_name("key", program))
         self.params: list[Var] = []
         self.values: dict[str, Any] = {}
 
@@ -115,7 +117,7 @@ class GraphImporter:
             raise InternalError(f"{target_name(node)} has no converter")
         raw = bound_arguments(node)
         seen = Node(target_name(node), span_of(node), tuple(map(_traced, raw)),
-                    node.meta.get("val"))
+                    node.meta.get("val"), self.keys)
         try:
             return converter(seen, *map(self.value, raw))
         except (TypeError, ValueError) as error:
@@ -145,17 +147,28 @@ class GraphImporter:
             for r, p in zip(results, program.outputs, strict=True)
         ]
         body = outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs))
+        params, names = list(self.params), [port.name for port in program.inputs]
+        if self.keys.parameter is not None:
+            params.append(self.keys.parameter)
+            names.append(self.keys.name)
         attrs = {
-            "input_names": tuple(port.name for port in program.inputs),
+            "input_names": tuple(names),
             "output_names": tuple(port.name for port in program.outputs),
         }
-        return infer_type(IRModule({"main": Function(tuple(self.params), body)}, attrs=attrs))
+        return infer_type(IRModule({"main": Function(tuple(params), body)}, attrs=attrs))
 
     def _result(self, name: str, axes: Sequence[int] | None) -> Any:
         value = self.values[name]
         if axes is None or not isinstance(value, Expr):
             return value
         return typed(op.transpose(value, axes=tuple(axes)))
+
+
+def _free_name(name: str, program: TorchProgram) -> str:
+    """``name``, with underscores if an input has it."""
+    while any(port.name == name for port in program.inputs):
+        name += "_"
+    return name
 
 
 def _weight(tensor: torch.Tensor | None, node: torch.fx.Node) -> Constant:

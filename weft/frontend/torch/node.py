@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 
 from weft import op
+from weft.frontend.random_keys import RandomKeys
 from weft.frontend.torch.dtypes import dtype_of
 from weft.frontend.typed import tensor_type, typed
 from weft.ir.dtype import DType
@@ -27,13 +29,14 @@ class Node:
     """A node of the traced graph.
 
     ``traced`` and ``result`` hold torch's values for the arguments and the result: fake tensors
-    (metadata without data) and Python values.
+    (metadata without data) and Python values. ``keys`` gives random operators their keys.
     """
 
     op: str
     span: Span
     traced: tuple[Any, ...]
     result: Any
+    keys: RandomKeys = dataclasses.field(default_factory=RandomKeys)
 
     def call(self, operator: Op, *args: Any, **attrs: Any) -> Expr:
         """Build a typed call of ``operator`` with this node's span; small results are folded."""

@@ -42,8 +42,9 @@ class TorchProgram:
 
     By placeholder name, ``weights`` has the tensors that are not inputs, and ``numbers`` the
     values that are not tensors. ``output_nodes`` are the nodes of the outputs; outputs that are
-    not tensors are omitted. Dynamic sizes are named symbols; ``ranges`` has the values of each
-    name for which the graph is valid.
+    not tensors are omitted. A buffer that the model updates (a running average) is an input after
+    the others, and its new value is an output of the same name after the others. Dynamic sizes are
+    named symbols; ``ranges`` has the values of each name for which the graph is valid.
     """
 
     graph: torch.fx.Graph
@@ -97,11 +98,14 @@ def _program_of(exported: torch.export.ExportedProgram, shapes: Shapes) -> Torch
     signature = exported.graph_signature
     nodes = {node.name: node for node in exported.graph.nodes}
     tensors = {**exported.state_dict, **exported.constants}
-    weights, numbers, inputs = {}, {}, []
+    written = _written_buffers(signature)
+    weights, numbers, inputs, buffers = {}, {}, [], []
     for spec in signature.input_specs:
         if isinstance(spec.arg, TensorArgument):
             if spec.kind is InputKind.USER_INPUT:
                 inputs.append(nodes[spec.arg.name])
+            elif spec.target in written:
+                buffers.append(spec)
             else:
                 weights[spec.arg.name] = tensors[spec.target].detach()
         elif isinstance(spec.arg, ConstantArgument):
@@ -110,10 +114,14 @@ def _program_of(exported: torch.export.ExportedProgram, shapes: Shapes) -> Torch
             raise UnsupportedModelError(f"input {spec.arg.name!r} is not a tensor",
                                         got=type(spec.arg).__name__)
     names = _symbol_names(inputs, shapes)
-    ports = tuple(_port(node, names) for node in inputs)
+    inputs += [nodes[spec.arg.name] for spec in buffers]
     outputs = [nodes[name] for name in _output_names(signature)]
-    program = TorchProgram(exported.graph, weights, numbers, ports,
-                           tuple(_port(node, names) for node in outputs),
+    outgoing = [_port(node, names) for node in outputs]
+    for spec in buffers:
+        outputs.append(nodes[written[spec.target]])
+        outgoing.append(Port(spec.arg.name, _port(outputs[-1], names).type))
+    program = TorchProgram(exported.graph, weights, numbers,
+                           tuple(_port(node, names) for node in inputs), tuple(outgoing),
                            tuple(node.name for node in outputs), _ranges(exported, names))
     return _with_own_weights(program) if program.is_dynamic else program
 
@@ -124,9 +132,17 @@ def _with_own_weights(program: TorchProgram) -> TorchProgram:
     return dataclasses.replace(program, weights=weights)
 
 
+def _written_buffers(signature: Any) -> dict[str, str]:
+    """For each buffer that the model updates, the node of its new value."""
+    return {spec.target: spec.arg.name for spec in signature.output_specs
+            if spec.kind is OutputKind.BUFFER_MUTATION}
+
+
 def _output_names(signature: Any) -> list[str]:
     names, written = [], []
     for spec in signature.output_specs:
+        if spec.kind is OutputKind.BUFFER_MUTATION:
+            continue
         if spec.kind is not OutputKind.USER_OUTPUT:
             written.append(f"{spec.kind.name.lower()} of {spec.target!r}")
         elif isinstance(spec.arg, TensorArgument):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,18 +10,7 @@ import numpy as np
 from weft import op
 from weft.frontend.torch.node import Node, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts
-from weft.ir.dtype import DType
 from weft.ir.expr import Constant, Expr
-
-
-@dataclass(frozen=True, slots=True)
-class Moments:
-    """Mean, biased variance and 1 / deviation of each channel, (C,), over ``count`` elements."""
-
-    mean: Expr
-    variance: Expr
-    rest: Expr
-    count: int
 
 
 @converts("_native_batch_norm_legit_no_training")
@@ -61,11 +49,9 @@ def _vector(node: Node, value: float, like: Expr) -> Expr:
 
 @converts("_native_batch_norm_legit.no_stats")
 def norm_by_batch(node: Node, x: Expr, weight: Expr | None, bias: Expr | None, _train: bool,
-                  _momentum: float, epsilon: float) -> tuple[Expr, Expr, Expr]:
+                  momentum: float, epsilon: float) -> tuple[Expr, ...]:
     """Normalise by batch statistics; also returns mean and 1 / deviation of each channel."""
-    found = _moments(node, x, epsilon)
-    return (_normalised(node, x, found.mean, found.rest, weight, bias),
-            *_saved(node, found))
+    return _trained(node, x, weight, bias, None, None, momentum, epsilon)[:3]
 
 
 @converts("_native_batch_norm_legit_functional")
@@ -77,9 +63,7 @@ def batch_norm_functional(
     if not train:
         return (_by_stored(node, x, weight, bias, mean, variance, epsilon),
                 *(_blank(node, i) for i in (1, 2)), mean, variance)
-    found = _moments(node, x, epsilon)
-    result = _normalised(node, x, found.mean, found.rest, weight, bias)
-    return result, *_saved(node, found), *_updated(node, found, mean, variance, momentum)
+    return _trained(node, x, weight, bias, mean, variance, momentum, epsilon)
 
 
 @converts("_batch_norm_with_update_functional")
@@ -88,10 +72,27 @@ def batch_norm_with_update(
     momentum: float, epsilon: float,
 ) -> tuple[Expr, ...]:
     """Like ``batch_norm_functional`` in training, with an empty reserve before the statistics."""
-    found = _moments(node, x, epsilon)
-    result = _normalised(node, x, found.mean, found.rest, weight, bias)
-    return (result, *_saved(node, found), _blank(node, 3),
-            *_updated(node, found, mean, variance, momentum))
+    results = _trained(node, x, weight, bias, mean, variance, momentum, epsilon)
+    return *results[:3], _blank(node, 3), *results[3:]
+
+
+def _trained(
+    node: Node, x: Expr, weight: Expr | None, bias: Expr | None, mean: Expr | None,
+    variance: Expr | None, momentum: float, epsilon: float,
+) -> tuple[Expr, ...]:
+    """The result, mean and 1 / deviation of each channel, and the new running averages."""
+    wide = _wide(node, x)
+    blank = node.constant(np.zeros(shape_in(x)[1]), dtype_in(wide))
+    operands = [blank if v is None else node.cast(v, dtype_in(wide))
+                for v in (weight, bias, mean, variance)]
+    found = node.call(op.nn.batch_norm_training, wide, *operands, axis=1, epsilon=float(epsilon),
+                      scale=weight is not None, center=bias is not None,
+                      momentum=float(momentum))
+    rest = _inverse_deviation(node, node.field(found, 2), epsilon)
+    saved = (node.cast(node.field(found, 1), node.dtype(1)), node.cast(rest, node.dtype(2)))
+    moved = (node.cast(node.field(found, i), dtype_in(old))
+             for i, old in ((3, mean), (4, variance)) if old is not None)
+    return node.cast(node.field(found, 0), dtype_in(x)), *saved, *moved
 
 
 @converts("native_batch_norm_backward", "batch_norm_backward")
@@ -161,51 +162,6 @@ def _per_channel(node: Node, x: Expr, values: Expr) -> Expr:
 
 def _inverse_deviation(node: Node, variance: Expr, epsilon: float) -> Expr:
     return node.call(op.rsqrt, node.call(op.add, variance, node.scalar_like(epsilon, variance)))
-
-
-def _moments(node: Node, x: Expr, epsilon: float) -> Moments:
-    wide, axes = _wide(node, x), _axes(x)
-    mean = node.call(op.mean, wide, axis=axes, keepdims=True)
-    centred = node.call(op.subtract, wide, mean)
-    square = node.call(op.multiply, centred, centred)
-    variance = node.call(op.mean, square, axis=axes, keepdims=False)
-    return Moments(node.reshape(mean, (shape_in(x)[1],)), variance,
-                   _inverse_deviation(node, variance, epsilon), _count(x))
-
-
-def _normalised(node: Node, x: Expr, mean: Expr, rest: Expr, weight: Expr | None,
-                bias: Expr | None) -> Expr:
-    """(x - mean) * rest * weight + bias by channel, in the dtype of ``x``."""
-    wide = _wide(node, x)
-    result = node.call(op.subtract, wide, _per_channel(node, x, mean))
-    scale = rest if weight is None else node.call(op.multiply, rest, _wide(node, weight))
-    result = node.call(op.multiply, result, _per_channel(node, x, scale))
-    if bias is not None:
-        result = node.call(op.add, result, _per_channel(node, x, _wide(node, bias)))
-    return node.cast(result, dtype_in(x))
-
-
-def _saved(node: Node, found: Moments) -> tuple[Expr, Expr]:
-    """Mean and 1 / deviation in the dtypes of the results that torch saves."""
-    return node.cast(found.mean, node.dtype(1)), node.cast(found.rest, node.dtype(2))
-
-
-def _updated(node: Node, found: Moments, mean: Expr, variance: Expr, momentum: float
-             ) -> tuple[Expr, Expr]:
-    """The running statistics, moved by ``momentum`` towards those of the batch.
-
-    The running variance is unbiased: its divisor is ``count - 1``.
-    """
-    unbiased = found.count / (found.count - 1) if found.count > 1 else math.nan
-    spread = node.call(op.multiply, found.variance, node.scalar_like(unbiased, found.variance))
-    return _moved(node, mean, found.mean, momentum), _moved(node, variance, spread, momentum)
-
-
-def _moved(node: Node, old: Expr, new: Expr, momentum: float) -> Expr:
-    wide: DType = dtype_in(new)
-    kept = node.call(op.multiply, node.cast(old, wide), node.scalar_like(1 - momentum, new))
-    added = node.call(op.multiply, new, node.scalar_like(momentum, new))
-    return node.cast(node.call(op.add, kept, added), dtype_in(old))
 
 
 def _blank(node: Node, index: int) -> Expr:

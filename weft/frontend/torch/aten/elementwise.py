@@ -314,10 +314,19 @@ def copy(node: Node, x: Expr, value: Any, *_options: Any) -> Expr:
 
 
 @converts("native_dropout", "dropout", "alpha_dropout", "feature_dropout")
-def dropout(node: Node, x: Expr, _rate: float, train: bool | None) -> Expr | tuple[Expr, ...]:
-    """The identity, as at inference; training is unsupported."""
-    if train:
-        raise node.unsupported("training mode", help="export the model in eval mode: model.eval()")
+def dropout(node: Node, x: Expr, rate: float, train: bool | None) -> Expr | tuple[Expr, ...]:
+    """The identity at inference; in training elements dropped by a key (not by torch's generator).
+
+    ``native_dropout`` also returns the mask.
+    """
+    is_plain = node.op.startswith("aten.dropout")
+    if train or (train is None and not is_plain):
+        if "alpha" in node.op or "feature" in node.op:
+            raise node.unsupported("training mode",
+                                   help="export the model in eval mode: model.eval()")
+        dropped = node.call(op.random.dropout, node.keys.next(node.span), x, rate=float(rate))
+        return node.field(dropped, 1) if is_plain else (node.field(dropped, 1),
+                                                        node.field(dropped, 2))
     if not node.op.startswith("aten.native_dropout"):
         return x
     somewhere = node.call(op.logical_or, node.cast(x, "bool"), node.constant(True, "bool"))
