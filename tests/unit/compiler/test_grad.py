@@ -88,7 +88,7 @@ def @main(%x: Tensor[(5, 3, 4), float64], %g: Tensor[(3,), float64], %b: Tensor[
 
 @pytest.mark.parametrize("options", ["", ", scale=False", ", center=False", ", epsilon=0.1",
                                      ", scale=False, center=False"])
-@pytest.mark.parametrize("training", [None, False, True])
+@pytest.mark.parametrize("training", [False, True])
 def test_batch_norm(options, training):
     """By the statistics it is given, or by those of the batch, as the caller says."""
     rng = np.random.default_rng(0)
@@ -118,20 +118,39 @@ def test_statistics_of_the_batch_are_results():
     np.testing.assert_allclose(variance, inputs[0].var((0, 2)))
 
 
+def test_batch_norm_needs_a_word():
+    with pytest.raises(PassError, match=r"ambiguous gradient of nn\.batch_norm") as caught:
+        weft.grad(weft.parse(NORMALISED))
+    assert "training=True" in caught.value.help
+
+
 def test_dropout_needs_a_word():
     text = "def @main(%x: Tensor[(4,), float32]) { %0 = nn.dropout(%x, rate=0.25); exp(%0.0) }"
     x = np.arange(4, dtype=np.float32)
     for training in (None, True):
         with pytest.raises(PassError, match=r"nn\.dropout with rate 0\.25") as caught:
             weft.grad(weft.parse(text), training=training)
-        assert "random.bernoulli" in caught.value.help
+        assert "random.dropout" in caught.value.help
     for mod in (weft.grad(weft.parse(text), training=False),
                 weft.grad(weft.parse(text.replace("0.25", "0.0")))):
         np.testing.assert_allclose(weft.compile(mod)(x)[1], np.exp(x), rtol=1e-6)
 
 
-def test_dropout_by_a_mask_from_a_key():
+def test_dropout_from_a_key():
     """What the error says to write instead."""
+    mod = weft.parse("""
+        def @main(%x: Tensor[(64,), float32], %key: Tensor[(2,), uint32]) {
+          %0 = random.dropout(%key, %x, rate=0.25);
+          sum(%0.1)
+        }""")
+    x = np.ones(64, np.float32)
+    value, dx = weft.compile(weft.grad(mod))(x, np.array([7, 8], np.uint32))
+    assert 0 < np.count_nonzero(dx) < 64
+    np.testing.assert_allclose(value, dx.sum(), rtol=1e-6)
+    assert set(np.unique(dx)) == {np.float32(0), np.float32(4 / 3)}
+
+
+def test_dropout_by_a_mask_from_a_key():
     mod = weft.parse("""
         def @main(%x: Tensor[(64,), float32], %key: Tensor[(2,), uint32]) {
           %0 = random.bernoulli(%key, full(0.75, shape=(64,)));

@@ -19,6 +19,7 @@ from weft.op.gradients import (
     align_to_axis,
     attrs_of,
     divided_by_size,
+    known_dim,
     known_shape,
     scalar,
     size_value,
@@ -124,7 +125,8 @@ def _decomposition(call: Call) -> Expr:
 
 def _count(x: Expr, axis: int, call: Call) -> KnownDim:
     """How many elements each channel has."""
-    return dim_product(tuple(d for i, d in enumerate(known_shape(x, call)) if i != axis))
+    sizes = tuple(d for i, d in enumerate(known_shape(x, call)) if i != axis)
+    return known_dim(dim_product(sizes), call)
 
 
 @batch_norm_training.gradient
@@ -173,6 +175,7 @@ def _estimate_share(attrs: BatchNormTrainingAttrs, count: KnownDim, like: Expr) 
         return scalar(attrs.momentum, like)
     if isinstance(count, int):
         return scalar(attrs.momentum * count / (count - 1) if count > 1 else np.nan, like)
+    fewer = known_dim(count - 1, like)
     weighted = op.multiply(size_value(count, tensor_type(like).dtype),
                            scalar(attrs.momentum, like))
-    return op.divide(weighted, size_value(count - 1, tensor_type(like).dtype))
+    return op.divide(weighted, size_value(fewer, tensor_type(like).dtype))

@@ -96,17 +96,39 @@ def _is_bool(node: Expr) -> bool:
     return isinstance(type_, TensorType) and type_.dtype.is_bool
 
 
-def refuse_dropout(mod: IRModule) -> None:
-    """Raise ``PassError`` for dropout with a rate above 0."""
+def refuse_ambiguous(mod: IRModule, *, training: bool | None) -> None:
+    """Raise ``PassError`` for operators that do one thing in training and another in inference.
+
+    ``training=False`` takes them all as they are; ``training=True`` takes batch norm by the
+    statistics of the batch, but dropout needs a key.
+    """
+    if training is False:
+        return
+    found: list[str] = []
     for function in mod.functions.values():
-        for node in post_order(function):
-            if op_name(node) == "nn.dropout" and isinstance(node, Call):
-                rate = node.attrs.rate  # type: ignore[attr-defined]
-                if rate > 0:
-                    raise PassError(
-                        f"ambiguous gradient of nn.dropout with rate {rate}",
-                        where=node.span,
-                        help="training=False differentiates the inference behaviour, where nothing "
-                             "is dropped; for training, multiply by a mask that random.bernoulli "
-                             "draws from a key, and divide by 1 - rate",
-                    )
+        found += [_ambiguity(n) for n in post_order(function) if _is_ambiguous(n, training)]
+    if found:
+        raise PassError(
+            f"ambiguous gradient of {', '.join(dict.fromkeys(found))}",
+            where=next(n.span for f in mod.functions.values() for n in post_order(f)
+                       if _is_ambiguous(n, training)),
+            help="training=False differentiates the inference behaviour: batch norm by the given "
+                 "statistics, and nothing is dropped; training=True takes the statistics of the "
+                 "batch; dropout in training is random.dropout, which takes a key",
+        )
+
+
+def _is_ambiguous(node: Expr, training: bool | None) -> bool:
+    name = op_name(node)
+    if name == "nn.batch_norm":
+        return training is None
+    return name == "nn.dropout" and isinstance(node, Call) and _rate(node) > 0
+
+
+def _ambiguity(node: Expr) -> str:
+    name = str(op_name(node))
+    return f"{name} with rate {_rate(node)}" if name == "nn.dropout" else name
+
+
+def _rate(node: Expr) -> float:
+    return float(node.attrs.rate) if isinstance(node, Call) else 0.0  # type: ignore[attr-defined]

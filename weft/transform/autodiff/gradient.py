@@ -15,7 +15,7 @@ from weft.op.gradients import field_of, typed_ones
 from weft.support.errors import OptionError, PassError
 from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.adjoint import as_gradient, is_differentiable
-from weft.transform.autodiff.differentiable import refuse_dropout
+from weft.transform.autodiff.differentiable import refuse_ambiguous
 from weft.transform.autodiff.expand_for_gradient import ExpandForGradient
 from weft.transform.autodiff.products import Products
 from weft.transform.autodiff.pure_graph import pure_graph
@@ -43,12 +43,11 @@ class Gradient(Pass):
     happens to a parameter on which the value does not depend, or only through operators without a
     derivative: ``"zeros"``, or an ``"error"`` that names the operators and the path to them.
 
-    The gradient of an operator is that of the value it computes. ``nn.batch_norm`` uses the given
-    statistics, which are inputs or constants like others; with ``training`` it uses the mean and
-    biased variance of the batch, differentiates through them, and returns them as its second and
-    third result. ``nn.dropout`` with a rate above 0 is the identity in inference; because its
-    gradient there is rarely the intended one, it raises ``PassError`` unless ``training`` is
-    ``False``. ``annotation.stop_gradient`` blocks the gradient.
+    ``nn.batch_norm`` and ``nn.dropout`` raise ``PassError`` unless ``training`` says what they do:
+    with ``False`` batch norm uses the given statistics and dropout is the identity; with ``True``
+    batch norm uses the mean and biased variance of the batch, differentiates through them, and
+    returns them as its second and third result, and dropout must be ``random.dropout``, which takes
+    a key. ``annotation.stop_gradient`` blocks the gradient.
 
     def @main(%x: Tensor[(4,), float32]) { exp(%x) }
     =>
@@ -69,8 +68,7 @@ class Gradient(Pass):
 
     def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         self._check_options()
-        if self.training is not False:
-            refuse_dropout(mod)
+        refuse_ambiguous(mod, training=self.training)
         prepared = infer_type(_first_order(mod, ctx, training=bool(self.training)))
         products = Products(prepared)
         entry = prepared[self.entry]
