@@ -23,7 +23,8 @@ from weft.compiler.extensions import Extensions, PassesLike, RulesLike, TirPasse
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import count_passes, phases_of, run_pipeline
 from weft.compiler.program.lowering import lower_program, try_lower_program
-from weft.compiler.program.model_code import ModelCode, StateUpdateError, build_model
+from weft.compiler.program.model_code import InPlaceError, ModelCode, build_model
+from weft.compiler.program.program import Program
 from weft.compiler.program.variants import add_variants
 from weft.compiler.sources import (
     ModelLike,
@@ -250,7 +251,9 @@ def _general_code(mod: IRModule, options: CompileOptions) -> ModelCode:
     if options.codegens:
         raise UnsupportedModelError("external code generators take regions of fixed sizes")
     mod = run_pipeline(mod, options)
-    code = _program_code(mod, options)
+    with trace.span("lower program"):
+        program = _lowered(mod, options)
+    code = _program_code(program, mod, options)
     if code.callbacks:
         raise UnsupportedModelError("functions of Python need fixed sizes")
     return code
@@ -259,21 +262,28 @@ def _general_code(mod: IRModule, options: CompileOptions) -> ModelCode:
 def _fixed_code(mod: IRModule, options: CompileOptions) -> ModelCode:
     with progress.task("optimising the graph", count_passes(options)) as task:
         mod = run_pipeline(mod, options, task=task)
-    if options.state:
-        return _program_code(mod, options)
     with trace.span("lower program"):
-        program = try_lower_program(mod)
-    return build_vm_model(mod, options) if program is None else build_model(program, options)
+        program = _lowered(mod, options) if options.state else try_lower_program(mod)
+    return (build_vm_model(mod, options) if program is None
+            else _program_code(program, mod, options))
 
 
-def _program_code(mod: IRModule, options: CompileOptions) -> ModelCode:
-    """The code of a first-order program; states that cannot be updated in place are copied."""
-    copied: frozenset[int] = frozenset()
+def _lowered(mod: IRModule, options: CompileOptions, refused: frozenset[str] = frozenset()
+             ) -> Program:
+    return lower_program(mod, dict(options.state), refused)
+
+
+def _program_code(program: Program, mod: IRModule, options: CompileOptions) -> ModelCode:
+    """The code of ``program``, lowered from ``mod``.
+
+    Where a kernel cannot work in place, ``mod`` is lowered again, and values are copied.
+    """
+    refused: frozenset[str] = frozenset()
     while True:
-        with trace.span("lower program"):
-            program = lower_program(mod, dict(options.state), copied)
-            program = add_variants(program, options.target, dict(options.specialize))
+        with trace.span("variants"):
+            made = add_variants(program, options.target, dict(options.specialize))
         try:
-            return build_model(program, options)
-        except StateUpdateError as refused:
-            copied |= refused.states
+            return build_model(made, options)
+        except InPlaceError as error:
+            refused |= error.kernels
+            program = _lowered(mod, options, refused)

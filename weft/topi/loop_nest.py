@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from weft.ir.dtype import int64
+from weft.ir.dtype import DType, int64
 from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, Var, const, int_value
-from weft.tir.stmt import BufferStore, For, ForKind, Stmt
+from weft.tir.expr import PrimExpr, Ramp, Var, const, int_value
+from weft.tir.stmt import BufferStore, For, ForKind, Stmt, seq
 
 # Below this many operations threads cost more than they save.
 _PARALLEL_ELEMENTS = 20_000
@@ -29,6 +29,29 @@ def nest(shape: Sequence[PrimExpr], body: Body, *, independent: bool = False,
         kind = ForKind.SERIAL if axis else outermost
         stmt = For(index[axis], const(0), shape[axis], kind, stmt)
     return stmt
+
+
+def vector_nest(shape: Sequence[PrimExpr], dtype: DType, body: Body) -> Stmt:
+    """As ``nest``, for bodies that take a vector of indices along the last axis as well.
+
+    ``dtype`` is that of the elements. Vectors have 64 bytes; the rest of each row, and elements
+    that are not machine words, are single.
+    """
+    if not shape or dtype.itemsize not in (4, 8):
+        return nest(shape, body)
+    lanes = 64 // dtype.itemsize
+    full = shape[-1] // lanes
+
+    def row(i: tuple[PrimExpr, ...]) -> Stmt:
+        at, rest = Var("v", int64), Var("e", int64)
+        return seq([
+            For(at, const(0), full, ForKind.SERIAL,
+                body((*i, Ramp(at * lanes, const(1), lanes)))),
+            For(rest, const(0), shape[-1] - full * lanes, ForKind.SERIAL,
+                body((*i, full * lanes + rest))),
+        ])
+
+    return nest(shape[:-1], row)
 
 
 def is_large(shape: Sequence[PrimExpr], work: int = 1) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from weft import te
 from weft.ir.dtype import int64
@@ -10,7 +10,7 @@ from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, all_of, as_prim, maximum, minimum
 from weft.tir.stmt import BufferStore, IfThenElse, Stmt, seq
 from weft.topi.gather import fixed_length
-from weft.topi.loop_nest import copy, nest
+from weft.topi.loop_nest import copy, nest, vector_nest
 
 Combine = Callable[[PrimExpr, PrimExpr], PrimExpr]
 COMBINE: Mapping[str, Combine] = {
@@ -22,17 +22,12 @@ COMBINE: Mapping[str, Combine] = {
 }
 
 
-def _store(
-    target: Buffer, position: tuple[PrimExpr, ...], looked_up: tuple[int, ...], value: PrimExpr,
-    combine: Combine,
+def _where_inside(
+    target: Buffer, looked_up: Sequence[tuple[int, PrimExpr]], stmt: Stmt
 ) -> Stmt:
-    """``target[position]`` combined with ``value``; skipped if a position is out of range."""
-    inside = [
-        c for axis in looked_up
-        for c in (position[axis] >= 0, position[axis] < target.shape[axis])
-    ]
-    store = BufferStore(target, combine(target.load(*position), value), position)
-    return IfThenElse(all_of(*inside), store) if inside else store
+    """``stmt``, skipped if a coordinate, given with its axis, is out of range."""
+    inside = [c for axis, at in looked_up for c in (at >= 0, at < target.shape[axis])]
+    return IfThenElse(all_of(*inside), stmt) if inside else stmt
 
 
 def scatter_elements(
@@ -49,7 +44,9 @@ def scatter_elements(
         def update(i: tuple[PrimExpr, ...]) -> Stmt:
             found = index.load(*i).astype(int64)
             position = (*i[:axis], found, *i[axis + 1:])
-            return _store(outputs[0], position, (axis,), values.load(*i), COMBINE[reduction])
+            new = COMBINE[reduction](outputs[0].load(*position), values.load(*i))
+            return _where_inside(outputs[0], [(axis, found)],
+                                 BufferStore(outputs[0], new, position))
 
         # Serial: two updates may meet in one element, and their order decides.
         return seq([copy(source, outputs[0]), nest(index.shape, update)])
@@ -71,11 +68,16 @@ def scatter_nd(
             found = tuple(
                 index.load(as_prim(k), *i[:outer]).astype(int64) for k in range(length)
             )
-            position = (*found, *i[outer:])
-            return _store(outputs[0], position, tuple(range(length)), values.load(*i),
-                          COMBINE[reduction])
+
+            def element(j: tuple[PrimExpr, ...]) -> Stmt:
+                position = (*found, *j)
+                new = COMBINE[reduction](outputs[0].load(*position), values.load(*i, *j))
+                return BufferStore(outputs[0], new, position)
+
+            return _where_inside(outputs[0], list(enumerate(found)),
+                                 vector_nest(values.shape[outer:], x.dtype, element))
 
         # Serial, as in ``scatter_elements``.
-        return seq([copy(source, outputs[0]), nest(values.shape, update)])
+        return seq([copy(source, outputs[0]), nest(values.shape[:outer], update)])
 
     return te.extern([x.shape], [x, indices, updates], build, [x.dtype], "scatter_nd")[0]

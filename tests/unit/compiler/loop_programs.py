@@ -35,11 +35,15 @@ class _Maker:
         return f"add({self.choose(*numbers)}, {self.choose(*numbers)})"
 
     def vector(self, numbers: list[str], vectors: list[str]) -> str:
-        kind = self.choose("old", "add", "reshape")
+        kind = self.choose("old", "add", "reshape", "update")
         if kind == "old":
             return self.choose(*vectors)
         if kind == "reshape":
             return f"reshape(reshape({self.choose(*vectors)}, newshape=(1, 2)), newshape=(2,))"
+        if kind == "update":  # at an index that may be out of range
+            index = f"reshape({self.choose(*numbers)}, newshape=(1, 1))"
+            value = f"reshape({self.choose(*numbers)}, newshape=(1,))"
+            return f"scatter_nd({self.choose(*vectors)}, {index}, {value})"
         return f"add({self.choose(*vectors)}, {self.choose(*numbers)})"
 
     def result(self, numbers: list[str], vectors: list[str]) -> str:

@@ -127,7 +127,7 @@ def test_what_never_changes_is_not_copied():
         def @main(%n: int32, %x: Tensor[(64, 64), float32]) { @power(%n, %x, %x) }""")
     program = lower_program(lowered(mod))
     copies = [s for s in program.steps if program.kernels[s.kernel].text == "copy"]
-    assert len(copies) == 4  # into %n and %s, before the loop and at its end
+    assert len(copies) == 3  # into %n and %s before the loop, and into %s at its end
     x = np.random.default_rng(0).standard_normal((64, 64), np.float32) / 8
     np.testing.assert_allclose(compiled(mod)(np.int32(3), x), x @ x @ x @ x, rtol=1e-4, atol=1e-5)
 
@@ -145,7 +145,7 @@ def test_a_value_is_written_where_the_next_round_reads_it():
     program = lower_program(lowered(mod))
     inside = [s for s in program.steps if s.path]
     copied = [s for s in inside if program.kernels[s.kernel].text == "copy"]
-    assert len(copied) == 1  # the counter alone, which is read after it is counted up
+    assert not copied  # the counter is counted up in place
     w, x = np.eye(8, dtype=np.float32), np.ones((4, 8), np.float32)
     inputs = [np.int32(5), w, x]
     check(compiled(mod)(*inputs), evaluate(mod, inputs))

@@ -19,6 +19,7 @@ from weft.compiler.program.constant_pool import ConstantPool
 from weft.compiler.program.function_calls import FunctionCalls, FunctionKey
 from weft.compiler.program.in_place import ask_for_reuse
 from weft.compiler.program.invariants import loop_invariants
+from weft.compiler.program.joined_copies import join_copies
 from weft.compiler.program.program import BufferKind, BufferRef, Port, Program
 from weft.compiler.program.state import bind_state
 from weft.compiler.program.step_writer import LoopFrame, Mark, StepWriter
@@ -40,7 +41,7 @@ from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.shape import AnyDim
 from weft.ir.trampoline import Routine
-from weft.ir.types import TensorType, TupleType, Type, is_static
+from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.visitor import post_order
 from weft.support.errors import InternalError, UnsupportedModelError
 from weft.transform.analysis.graph import is_primitive, is_reshape
@@ -66,20 +67,22 @@ Tails: TypeAlias = "Mapping[FunctionKey, OpenLoop]"
 
 
 def lower_program(mod: IRModule, state: Mapping[str, str] | None = None,
-                  copied: frozenset[int] = frozenset()) -> Program:
+                  refused: frozenset[str] = frozenset()) -> Program:
     """Lower ``mod["main"]``, which is typed and has its operators in primitive functions.
 
-    ``state`` and ``copied`` are those of ``bind_state``, whose errors are raised.
+    ``state`` is that of ``bind_state``, whose errors are raised. ``refused`` are the digests of
+    kernels that cannot work in place, as building them has shown.
     Raises ``UnsupportedModelError`` for sizes that symbols do not determine, and for programs that
     are not first-order.
     """
-    return ask_for_reuse(bind_state(_Lowering(mod).run(), state or {}, copied))
+    program = join_copies(_Lowering(mod, refused).run())
+    return ask_for_reuse(bind_state(program, state or {}, refused))
 
 
-def try_lower_program(mod: IRModule) -> Program | None:
+def try_lower_program(mod: IRModule, refused: frozenset[str] = frozenset()) -> Program | None:
     """As ``lower_program``; ``None`` for programs that need the virtual machine."""
     try:
-        return lower_program(mod)
+        return lower_program(mod, refused=refused)
     except UnsupportedModelError:
         return None
 
@@ -90,7 +93,7 @@ def is_first_order(mod: IRModule) -> bool:
 
 
 class _Lowering:
-    def __init__(self, mod: IRModule) -> None:
+    def __init__(self, mod: IRModule, refused: frozenset[str]) -> None:
         self.mod = mod
         self.main = mod["main"]
         self.calls = FunctionCalls(mod)
@@ -98,7 +101,7 @@ class _Lowering:
         self.bound: dict[Var, Expr] = {}
         self.computed: set[Var] = set()  # loop invariants that were computed before their loop
         self.constants = ConstantPool()
-        self.writer = StepWriter()
+        self.writer = StepWriter(refused)
 
     def run(self) -> Program:
         inputs = self._bind_parameters()
@@ -287,10 +290,6 @@ class _Lowering:
             self.values[id(var)] = self._plain(value)
             self.computed.add(var)
         first = [pair for parameter in varies for pair in self._parts(parameter)]
-        if not all(is_static(type_) for _, type_ in first):
-            # Each iteration would copy it: quadratic in the length for outputs of recurrent layers.
-            raise UnsupportedModelError("a loop carries a tensor of symbolic size",
-                                        where=function.span)
         with self.writer.loop(first) as frame:
             if self.writer.depth > MAX_NESTING:
                 raise _not_first_order(f"nesting deeper than {MAX_NESTING}", function)

@@ -158,7 +158,8 @@ class _Planner:
         for at, step in enumerate(self.program.steps):
             space = self._space(step)
             reused = in_place.get(step.kernel)
-            if reused is None or step.writes[0].kind is not BufferKind.TEMPORARY:
+            if reused is None or step.writes[0].kind is not BufferKind.TEMPORARY \
+                    or step.writes[0] in step.reads:
                 self._allocate(at, step, space)
             else:
                 source, target = step.reads[reused].index, step.writes[0].index

@@ -17,11 +17,11 @@ from weft.compiler.build.external_kernel import Callback
 from weft.compiler.build.kernel import BuiltKernel, KernelFacts
 from weft.compiler.build.kernels import build_kernels
 from weft.compiler.options import CompileOptions
+from weft.compiler.program.in_place import updates_not_granted
 from weft.compiler.program.launches import launch_program
 from weft.compiler.program.memory_plan import MemoryPlan, aligned, plan_memory
 from weft.compiler.program.program import Port, Program
 from weft.compiler.program.sized_launches import sized_launches
-from weft.compiler.program.state import updates_not_granted
 from weft.ir.dtype import DType
 from weft.ir.symbol import size_of_dim
 from weft.runtime.arena import AlignedBlock
@@ -90,18 +90,18 @@ class ModelCode:
         return ModelCode(Manifest.from_json(head["manifest"]), tuple(objects), constants)
 
 
-class StateUpdateError(InternalError):
-    """Kernels that were to update the states ``states`` in place cannot do so."""
+class InPlaceError(InternalError):
+    """Kernels, given by their digests, that were to update a buffer in place cannot do so."""
 
-    def __init__(self, states: frozenset[int]) -> None:
-        super().__init__("a state cannot be updated in place", got=str(sorted(states)))
-        self.states = states
+    def __init__(self, kernels: frozenset[str]) -> None:
+        super().__init__("a kernel cannot work in place", got=", ".join(sorted(kernels)))
+        self.kernels = kernels
 
 
 def build_model(program: Program, options: CompileOptions) -> ModelCode:
     """Object code, constants and manifest of a lowered program.
 
-    Raises ``StateUpdateError`` for states that must be copied.
+    Raises ``InPlaceError`` for kernels that cannot work in place.
     """
     target = options.target
     backend = backend_of(target)
@@ -110,7 +110,7 @@ def build_model(program: Program, options: CompileOptions) -> ModelCode:
     facts = [kernel.facts for kernel in kernels]
     missed = updates_not_granted(program, [fact.in_place for fact in facts])
     if missed:
-        raise StateUpdateError(missed)
+        raise InPlaceError(missed)
     offsets, total = constant_layout(program.constants)
     layout = _layout(program, facts, offsets, backend)
     launches = layout.launches

@@ -27,20 +27,21 @@ class _Pair:
     output: int
 
 
-def bind_state(program: Program, state: Mapping[str, str], copied: frozenset[int] = frozenset()
+def bind_state(program: Program, state: Mapping[str, str], refused: frozenset[str] = frozenset()
                ) -> Program:
     """The program with state: ``state`` maps names of outputs to names of inputs.
 
-    States are numbered in the order of ``state``. Those in ``copied`` are not updated in place.
+    States are numbered in the order of ``state``. ``refused`` are the digests of kernels that
+    cannot work in place.
     Raises ``OptionError`` for unknown names and for types that differ, ``UnsupportedModelError``
     for a state of symbolic size.
     """
     pairs = _pairs(program, state)
     if not pairs:
         return program
-    binder = _Binder(program, pairs)
+    binder = _Binder(program, pairs, refused)
     for number, pair in enumerate(pairs):
-        binder.bind(number, pair, in_place=number not in copied)
+        binder.bind(number, pair)
     return binder.result()
 
 
@@ -70,25 +71,21 @@ def _pairs(program: Program, state: Mapping[str, str]) -> list[_Pair]:
 class _Binder:
     """Rewrites the buffers of states; inputs and outputs are renumbered at the end."""
 
-    def __init__(self, program: Program, pairs: Sequence[_Pair]) -> None:
+    def __init__(self, program: Program, pairs: Sequence[_Pair], refused: frozenset[str]) -> None:
         self.program = program
         self.pairs = pairs
+        self.refused = refused
         self.steps = list(program.steps)
         self.kernels = KernelSet.of(program.kernels)
         self.temporaries = list(program.temporaries)
         self.copies: list[Step] = []
 
-    def bind(self, number: int, pair: _Pair, *, in_place: bool) -> None:
+    def bind(self, number: int, pair: _Pair) -> None:
         """Put the old and the new value of a state in its memory."""
         old = BufferRef(BufferKind.INPUT, pair.input)
         new = BufferRef(BufferKind.OUTPUT, pair.output)
         memory = BufferRef(BufferKind.STATE, number)
-        at = self._updating_step(old, new) if in_place else None
-        if at is not None:
-            step = self.steps[at]
-            function = self.kernels.sources[step.kernel].function
-            asked = self.kernels.number_of(asking(function, step.reads.index(old)))
-            self.steps[at] = dataclasses.replace(step, kernel=asked)
+        if self._updates(old, new):
             target = memory
         else:
             type_ = self.program.inputs[pair.input].type
@@ -98,19 +95,26 @@ class _Binder:
         self.steps = [step.moved({old: memory, new: target}) for step in self.steps]
         self.copies = [step.moved({old: memory}) for step in self.copies]
 
-    def _updating_step(self, old: BufferRef, new: BufferRef) -> int | None:
-        """The step that may compute the new value over the old one; ``None`` if none may."""
+    def _updates(self, old: BufferRef, new: BufferRef) -> bool:
+        """Let a step compute the new value over the old one; whether one may."""
         writers = [at for at, step in enumerate(self.steps) if new in step.writes]
         if len(writers) != 1 or self.program.jumps:
-            return None
+            return False
         at = writers[0]
         step = self.steps[at]
         function = self.kernels.sources[step.kernel].function
         is_last = not any(old in later.touched for later in self.steps[at + 1:])
         if step.path or len(step.writes) != 1 or step.touched.count(old) != 1 or not is_last \
                 or len(function.params) != len(step.reads):
-            return None
-        return at if may_take_memory(function, function.params[step.reads.index(old)]) else None
+            return False
+        number = step.reads.index(old)
+        if not may_take_memory(function, function.params[number]):
+            return False
+        kernel = self.kernels.number_of(asking(function, number))
+        if self.kernels.sources[kernel].digest in self.refused:
+            return False
+        self.steps[at] = dataclasses.replace(step, kernel=kernel)
+        return True
 
     def _copy(self, type_: TensorType, source: BufferRef, target: BufferRef) -> None:
         kernel = self.kernels.number_of(copy_function(type_))
@@ -133,11 +137,3 @@ class _Binder:
             states=tuple(program.inputs[n] for n in old), steps=tuple(steps),
             kernels=tuple(self.kernels.sources), temporaries=tuple(self.temporaries),
             output_is_tuple=program.output_is_tuple and len(outputs) != 1)
-
-
-def updates_not_granted(program: Program, granted: Sequence[int | None]) -> frozenset[int]:
-    """The states whose update in place the kernel did not grant; ``granted`` is by kernel."""
-    return frozenset(
-        step.writes[0].index for step in program.steps
-        if step.num_outputs == 1 and step.writes[0].kind is BufferKind.STATE
-        and step.writes[0] in step.reads and granted[step.kernel] is None)

@@ -2,16 +2,19 @@
 
 Each loop-carried value has its own buffer. A jump back to the start of the loop copies the next
 values there. If the old value is dead by then, the kernel that computes the next value writes it
-there directly.
+there directly; if only that kernel still reads the old value and may work in place (``in_place``),
+it updates the buffer.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from weft.compiler.build.kernel_set import KernelSet
+from weft.compiler.program.in_place import asking, may_take_memory
 from weft.compiler.program.program import (
     BufferKind,
     BufferRef,
@@ -51,10 +54,14 @@ class LoopFrame:
 
 
 class StepWriter:
-    """Collects the steps, jumps, temporaries and kernels of one program."""
+    """Collects the steps, jumps, temporaries and kernels of one program.
 
-    def __init__(self) -> None:
+    ``refused`` are the digests of kernels that cannot work in place.
+    """
+
+    def __init__(self, refused: frozenset[str] = frozenset()) -> None:
         self.kernels = KernelSet()
+        self._refused = refused
         self.temporaries: list[Dim] = []
         self.steps: list[Step] = []
         self.jumps: list[Jump] = []
@@ -165,9 +172,28 @@ class StepWriter:
         # On another path, the step may not run although the jump does, or the other way round.
         if len(writers) != 1 or self.steps[writers[0]].path != self._path:
             return False
-        if any(target in step.touched for step in self.steps[writers[0]:]):
-            return False  # the old value is still read by that kernel or a later one
-        self._move({source: target}, writers[0])
+        first = writers[0]
+        if any(target in step.touched for step in self.steps[first + 1:]):
+            return False  # the old value is still read
+        if target in self.steps[first].touched and not self._update_in_place(first, target):
+            return False
+        self._move({source: target}, first)
+        return True
+
+    def _update_in_place(self, at: int, target: BufferRef) -> bool:
+        """Let step ``at`` compute its result over ``target``, which it reads; whether it may."""
+        step = self.steps[at]
+        function = self.kernels.sources[step.kernel].function
+        if len(step.writes) != 1 or step.touched.count(target) != 1 \
+                or len(function.params) != len(step.reads):
+            return False
+        number = step.reads.index(target)
+        if not may_take_memory(function, function.params[number]):
+            return False
+        kernel = self.kernels.number_of(asking(function, number))
+        if self.kernels.sources[kernel].digest in self._refused:
+            return False
+        self.steps[at] = dataclasses.replace(step, kernel=kernel)
         return True
 
     def _move(self, refs: dict[BufferRef, BufferRef], first: int) -> None:

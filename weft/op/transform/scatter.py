@@ -14,6 +14,7 @@ from weft.ir.dtype import int64
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import may_be_at_least
+from weft.ir.traits import OpTraits
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
@@ -69,7 +70,7 @@ def _scatter_elements_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("scatter_elements", attrs=ScatterElementsAttrs, relation=_scatter_elements_relation,
-           pattern=OpPattern.OPAQUE, level=3)
+           pattern=OpPattern.OPAQUE, level=3, traits=OpTraits(updates_first=True))
 def scatter_elements(
     x: te.Tensor, indices: te.Tensor, updates: te.Tensor, attrs: ScatterElementsAttrs
 ) -> te.Tensor:
@@ -161,7 +162,7 @@ def _scatter_nd_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("scatter_nd", attrs=ScatterNDAttrs, relation=_scatter_nd_relation,
-           pattern=OpPattern.OPAQUE, level=3)
+           pattern=OpPattern.OPAQUE, level=3, traits=OpTraits(updates_first=True))
 def scatter_nd(
     x: te.Tensor, indices: te.Tensor, updates: te.Tensor, attrs: ScatterNDAttrs
 ) -> te.Tensor:
