@@ -224,7 +224,12 @@ def span_of(value: Value) -> Span | None:
         if not value:
             return None
         value = value[0]
-    return value.primal.span if isinstance(value, Pair) else value.expr.span
+    return value.primal.span if isinstance(value, Pair) else _packed(value).span
+
+
+def _packed(value: Value) -> Expr:
+    assert isinstance(value, Packed)
+    return value.expr
 
 
 def retyped(var: Var, type_: Type) -> Var:

@@ -44,30 +44,40 @@ class Layout:
             active = (0,) if any(map(is_active, values)) else ()
         return Layout(type_, types, packed=False, active=active)
 
-    def joined(self, value: Value) -> Expr:
-        """``value`` as one expression."""
+    def parts(self, value: Value) -> list[Expr]:
+        """``value`` and its tangents that are not zero."""
         if self.packed:
-            return self.types.packed(value, self.type)
+            return [self.types.packed(value, self.type)]
         pair = self.types.split(value, self.type)
         if not self.active:
-            return pair.primal
+            return [pair.primal]
+        tangent = tangent_or_zeros(pair)
         if isinstance(self.type, TensorType):
-            parts = [pair.primal, tangent_or_zeros(pair)]
-        else:
-            tangent = tangent_or_zeros(pair)
-            parts = [pair.primal, *(field_of(tangent, i) for i in self.active)]
-        return made_tuple(parts, TupleType(tuple(map(type_of, parts))), pair.primal.span)
+            return [pair.primal, tangent]
+        return [pair.primal, *(field_of(tangent, i) for i in self.active)]
 
-    def parted(self, expr: Expr) -> Value:
-        """The value that ``expr`` holds."""
+    def value(self, parts: Sequence[Expr]) -> Value:
+        """The value that consists of ``parts``."""
+        primal, *tangents = parts
         if self.packed:
-            return self.types.unpacked(expr, self.type)
+            return self.types.unpacked(primal, self.type)
         if not self.active:
-            return Pair(expr)
-        primal = field_of(expr, 0)
+            return Pair(primal)
         if isinstance(self.type, TensorType):
-            return Pair(primal, field_of(expr, 1))
+            return Pair(primal, tangents[0])
+        found = dict(zip(self.active, tangents, strict=True))
         assert isinstance(self.type, TupleType)
-        found = {index: field_of(expr, i + 1) for i, index in enumerate(self.active)}
         return tuple(Pair(field_of(primal, i), found.get(i))
                      for i in range(len(self.type.fields)))
+
+    def joined(self, value: Value) -> Expr:
+        """``value`` as one expression."""
+        parts = self.parts(value)
+        if len(parts) == 1:
+            return parts[0]
+        return made_tuple(parts, TupleType(tuple(map(type_of, parts))), parts[0].span)
+
+    def parted(self, expr: Expr) -> Value:
+        """The value that ``expr``, of the type of ``joined``, holds."""
+        count = 1 + len(self.active)
+        return self.value([expr] if count == 1 else [field_of(expr, i) for i in range(count)])

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from weft.ir.expr import Function, GlobalVar, Tuple, Var
+from weft.ir.expr import Function, GlobalVar, Var
 from weft.ir.module import IRModule
 from weft.ir.passes import Pass, PassContext, register_pass
 from weft.ir.typing.infer import infer_type
@@ -14,7 +14,8 @@ from weft.ir.visitor import post_order
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.adjoint import is_differentiable
-from weft.transform.autodiff.dual import Pair, Value, is_simple, tangent_or_zeros
+from weft.transform.autodiff.differentiable import refuse_dropout
+from weft.transform.autodiff.dual import Pair, Value, is_simple
 from weft.transform.autodiff.expand_for_gradient import ExpandForGradient
 from weft.transform.autodiff.forward_functions import DualFunctions
 from weft.transform.normal_form.lambda_lift import LambdaLift
@@ -49,6 +50,8 @@ class ForwardMode(Pass):
     training: bool | None = None
 
     def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        if self.training is not False:
+            refuse_dropout(mod)
         prepared = _prepared(mod, ctx, training=bool(self.training))
         fn = prepared[self.entry]
         self._check_types(fn)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weft.ir.expr import Call, Expr, Function, GlobalVar, Tuple, Var
+from weft.ir.expr import Call, Expr, Function, GlobalVar, Var
 from weft.ir.module import IRModule
 from weft.ir.types import FuncType, TupleType, Type
 from weft.ir.visitor import replace_children

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from weft import op
 from weft.ir.expr import Call, Expr, Tuple, Var
-from weft.ir.op import GradientRule, Op, OpPattern
+from weft.ir.op import GradientRule, JvpRule, Op, OpPattern
 from weft.ir.shape import dims_equal
 from weft.ir.traits import Linearity
 from weft.ir.types import TensorType, TupleType, Type
@@ -22,7 +23,7 @@ from weft.transform.autodiff.gradient_contract import checked_gradients
 from weft.transform.autodiff.reverse import Sweep
 from weft.transform.normal_form.alpha import fresh_copy
 
-Tangents = Sequence["Expr | None"]
+Tangents: TypeAlias = "Sequence[Expr | None]"
 
 
 class MissingRuleError(Exception):
@@ -43,7 +44,7 @@ def operator_tangent(call: Call, tangents: Tangents) -> Expr | None:
     if all(t is None for t in tangents) or not is_differentiable(type_of(call)):
         return None
     if operator.jvp_rule is not None:
-        return checked_tangent(call, operator, operator.jvp_rule(call, call, tangents))
+        return _checked(call, operator, operator.jvp_rule, tangents)
     rule = operator.gradient_rule
     if operator.traits.linearity is Linearity.JOINT:
         made = _applied_to_tangents(call, operator, tangents)
@@ -60,12 +61,11 @@ def operator_tangent(call: Call, tangents: Tangents) -> Expr | None:
     return None if made is None else infer_expr(made, trust=True)
 
 
-def checked_tangent(call: Call, operator: Op, found: object) -> Expr | None:
-    """The result of a ``jvp`` rule, typed; raises ``OperatorError`` if its type is not ``call``'s.
-    """
+def _checked(call: Call, operator: Op, rule: JvpRule, tangents: Tangents) -> Expr | None:
+    """The typed result of a ``jvp`` rule; raises ``OperatorError`` if its type is wrong."""
+    found: object = rule(call, call, tangents)
     if found is None:
         return None
-    rule = operator.jvp_rule
     if not isinstance(found, Expr):
         raise OperatorError(f"the jvp rule of {operator.name} must return an expression or None",
                             where=location_of(rule), got=type(found).__name__)
@@ -132,8 +132,7 @@ def _is_zeros(expr: Expr) -> bool:
 
 
 def _is_elementwise(call: Call, operator: Op) -> bool:
-    """Whether each element of the result depends on the element of each argument in its position.
-    """
+    """Whether each element of the result depends on the same element of each argument alone."""
     result = type_of(call)
     return (operator.pattern <= OpPattern.BROADCAST and isinstance(result, TensorType)
             and all(_same_shape(type_of(a), result) for a in call.args))
@@ -182,8 +181,7 @@ def _transposed(call: Call, operator: Op, rule: GradientRule, tangents: Tangents
 
 
 def _cut(body: Expr, dy: Var) -> tuple[Expr, dict[Expr, Expr]]:
-    """``body`` with variables for operands that do not depend on ``dy``, and what they stand for.
-    """
+    """``body`` with variables for operands independent of ``dy``, and what they stand for."""
     depends: set[Expr] = set()
     for node in post_order(body):
         if node is dy or any(c in depends for c in children(node)):

@@ -91,7 +91,8 @@ class ForwardSweep:
 
     def value_of(self, expr: Expr, seeds: Mapping[Var, Value]) -> Value:
         """The value of ``expr``, from those of its free variables."""
-        self._values.update(seeds)
+        for var, value in seeds.items():
+            self._values[var] = value
         for node in self._order(expr):
             if node not in self._values:
                 self._values[node] = self._visited(node)
@@ -156,16 +157,13 @@ class ForwardSweep:
 
     def _let_var(self, let: Let) -> Value:
         """Variables for the value of ``let`` and for its tangent."""
+        value = self._values[let.value]
+        layout = Layout.of([value], type_of(let.value), self.types)
+        parts = layout.parts(value)
+        # Bindings are listed from the inside out, so the value itself comes last.
         bound = self._bound[let] = []
-        value, type_ = self._values[let.value], type_of(let.value)
-        if isinstance(value, Pair):
-            tangent = value.tangent
-            if tangent is not None:
-                tangent = self._named(let.var, f"d{let.var.name}", tangent, bound)
-            # Bindings are listed from the inside out, so the value itself comes last.
-            return Pair(self._named(let.var, let.var.name, value.primal, bound), tangent)
-        packed = self.types.packed(value, type_)
-        return self.types.unpacked(self._named(let.var, let.var.name, packed, bound), type_)
+        tangents = [self._named(let.var, f"d{let.var.name}", t, bound) for t in parts[1:]]
+        return layout.value([self._named(let.var, let.var.name, parts[0], bound), *tangents])
 
     def _named(self, var: Var, name: str, value: Expr, bound: list[tuple[Var, Expr]]) -> Expr:
         if is_atom(value):
