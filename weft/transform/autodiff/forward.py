@@ -14,7 +14,7 @@ from weft.ir.visitor import post_order
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.adjoint import is_differentiable
-from weft.transform.autodiff.differentiable import refuse_dropout
+from weft.transform.autodiff.differentiable import refuse_ambiguous
 from weft.transform.autodiff.dual import Pair, Value, is_simple
 from weft.transform.autodiff.expand_for_gradient import ExpandForGradient
 from weft.transform.autodiff.forward_functions import DualFunctions
@@ -50,8 +50,7 @@ class ForwardMode(Pass):
     training: bool | None = None
 
     def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        if self.training is not False:
-            refuse_dropout(mod)
+        refuse_ambiguous(mod, training=self.training)
         prepared = _prepared(mod, ctx, training=bool(self.training))
         fn = prepared[self.entry]
         self._check_types(fn)
