@@ -32,15 +32,14 @@ from weft.compiler.pipeline import run_pipeline
 from weft.ir import IRModule, infer_type, parse
 from weft.ir.dynamic import result_types
 from weft.ir.expr import Function
-from weft.ir.shape import SymDim
-from weft.ir.substitution import substitute_symbols
-from weft.ir.symbol import name_of, size_of_dim, symbol_text
+from weft.ir.symbol import size_of_dim
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.visitor import post_order
 from weft.runtime.arena import AlignedBlock
 from weft.runtime.sizes import evaluate
 from weft.strategy import LoweredKernel, lower_function
-from weft.strategy.variants import SymbolRange, ranges_that_pay
+from weft.strategy.specialize import specialize
+from weft.strategy.variants import Variant, variants_that_pay
 from weft.support.errors import WeftError
 from weft.target import CpuTarget
 
@@ -93,14 +92,13 @@ def built(function: Function, options: CompileOptions) -> Compiled:
     return Compiled(function, kernel, JitLibrary(objects))
 
 
-def variants(general: Compiled, options: CompileOptions) -> list[tuple[SymbolRange, Compiled]]:
-    """The kernels for the ranges that pay, in the order in which a program tests them."""
+def variants(general: Compiled, options: CompileOptions) -> list[tuple[Variant, Compiled]]:
+    """The kernels for the sizes that pay, in the order in which a program tests them."""
     found = []
-    for symbol, sizes in ranges_that_pay(general.function, options.target):
-        name = name_of(symbol)
-        part = sizes.low if sizes.low == sizes.high else SymDim.symbol(symbol_text(name, sizes))
-        function = substitute_symbols(general.function, {name: part})
-        found.append(((symbol, sizes), built(function, options)))
+    for variant in variants_that_pay(general.function, options.target):
+        made = specialize(general.function, variant)
+        if made is not None and not made.sizes:
+            found.append((variant, built(made.function, options)))
     return found
 
 
@@ -217,8 +215,8 @@ def results_of(kernel: SymbolicKernel, rounds: int, options: CompileOptions) -> 
     for point in kernel.points:
         fixed = compiled(kernel.fixed(point), options)
         if len(fixed) == 1:  # a copy of one element, for instance, needs no kernel
-            chosen = next((own for (symbol, sizes), own in special
-                           if point[name_of(symbol)] in sizes), general)
+            chosen = next((own for variant, own in special if all(
+                evaluate(size_of_dim(one.size), point) in one.sizes for one in variant)), general)
             found.append(measure(kernel, chosen, fixed[0], point, rounds))
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -10,6 +11,7 @@ import weft
 from weft.cli.common import compile_options, print_json, session
 from weft.cli.models import ModelFile
 from weft.cli.output import check_writable
+from weft.cli.specialize_option import Sizes, all_variants, specialize_option
 from weft.support.errors import ArtifactError
 
 
@@ -20,16 +22,18 @@ from weft.support.errors import ArtifactError
 @click.option("--kind", type=click.Choice(["weft", "c"]), default="weft", show_default=True,
               help="weft: one file for weft.load; c: a folder with object, header and main.c")
 @compile_options
+@specialize_option
 @click.option("--json", "as_json", is_flag=True, help="print the facts as JSON")
 def compile_command(model: str, output: Path | None, target: str | None,
                     shapes: tuple[tuple[str, tuple[object, ...]], ...], opt_level: int,
-                    *, kind: str, as_json: bool) -> None:
+                    variants: Sequence[Sequence[Sizes]], *, kind: str, as_json: bool) -> None:
     """Compile MODEL into an artifact that runs without a compiler.
 
     \b
     weft compile resnet50.onnx
     weft compile net.onnx -o net.weft --target "llvm -mcpu=haswell"
     weft compile net.onnx --input-shape data:8x3x224x224
+    weft compile net.onnx --specialize "batch=1,8"    faster kernels for these sizes
     weft compile net.onnx --kind c -o build/net       net.o, net.h and main.c for C
 
     An artifact runs at all sizes of a model with dynamic shapes. As it contains no compiler, a
@@ -43,7 +47,7 @@ def compile_command(model: str, output: Path | None, target: str | None,
         check_writable(path, folder=kind == "c")
     with session():
         module = weft.compile(model, target=target, inputs=dict(shapes) or None,
-                              opt_level=opt_level)
+                              opt_level=opt_level, specialize=all_variants(variants))
         if isinstance(module, weft.DynamicModel) and module.general is None:
             raise _dynamic_shapes(module, path)
         module.export(path, kind=kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import weft
 from weft.cli.common import compile_options, print_table, session
 from weft.cli.models import ModelFile
 from weft.cli.output import check_writable, write_text
+from weft.cli.specialize_option import Sizes, all_variants, specialize_option
 from weft.compiler.report.page import html_report
 from weft.compiler.report.sizes import (
+    ESTIMATE,
     arena_bytes_at,
     at_sizes,
     kernel_rows,
@@ -26,6 +29,7 @@ from weft.support.errors import InvalidInputError
 @click.command("inspect")
 @click.argument("model", type=ModelFile())
 @compile_options
+@specialize_option
 @click.option("--phase", type=click.Choice(STAGES), default=None,
               help="print this stage as text (with --html: unfold it on the page)")
 @click.option("--dot", is_flag=True,
@@ -34,12 +38,14 @@ from weft.support.errors import InvalidInputError
               help="write one self-contained page: kernels, times, decisions, stages")
 def inspect_command(model: str, target: str | None,
                     shapes: tuple[tuple[str, tuple[object, ...]], ...], opt_level: int,
-                    phase: str | None, html: Path | None, *, dot: bool) -> None:
+                    variants: Sequence[Sequence[Sizes]], phase: str | None, html: Path | None, *,
+                    dot: bool) -> None:
     """Show how MODEL is compiled.
 
     \b
     weft inspect model.onnx                      inputs, outputs, kernels, memory, decisions;
                                                  of symbolic sizes ranges and variants
+    weft inspect model.onnx --specialize "seq=1,128"    with kernels for these sizes
     weft inspect model.onnx --phase decisions    algorithms, estimates and rejected candidates
     weft inspect model.onnx --phase optimized    the graph after optimisation
     weft inspect model.onnx --phase asm | less   machine code
@@ -50,7 +56,7 @@ def inspect_command(model: str, target: str | None,
         check_writable(html)
     with session():
         module = weft.compile(model, target=target, inputs=dict(shapes) or None,
-                              opt_level=opt_level)
+                              opt_level=opt_level, specialize=all_variants(variants))
         if html is not None:
             _check_timed(module)
             write_text(html, html_report(module, title=Path(model).name, opened=phase))
@@ -82,8 +88,9 @@ def _print_summary(module: Any) -> None:
     calls = manifest.steps if manifest.vm is None else manifest.vm.kernels
     sizes = typical_sizes(manifest)
     rows = kernel_rows(manifest, calls)
-    columns = ("#", "operators", "sizes", "implementation", f"MFLOP{at_sizes(sizes)}")
-    kept = range(5) if manifest.symbols else (0, 1, 3, 4)
+    columns = ("#", "operators", "sizes", "implementation", f"MFLOP{at_sizes(sizes)}",
+               ESTIMATE)
+    kept = range(6) if manifest.symbols else (0, 1, 3, 4)
     print_table("", [columns[n] for n in kept], [[row[n] for n in kept] for row in rows])
     click.echo(f"arena {arena_bytes_at(manifest, sizes) / 1e6:.2f} MB{at_sizes(sizes)}")
 

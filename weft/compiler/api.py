@@ -20,7 +20,7 @@ from weft.compiler.dynamic_inputs import (
 from weft.compiler.dynamic_model import CompileAt, DynamicModel
 from weft.compiler.executable import Executable
 from weft.compiler.extensions import Extensions, PassesLike, RulesLike, TirPassesLike
-from weft.compiler.options import CompileOptions
+from weft.compiler.options import CompileOptions, SpecializeLike
 from weft.compiler.pipeline import count_passes, phases_of, run_pipeline
 from weft.compiler.program.lowering import lower_program, try_lower_program
 from weft.compiler.program.model_code import InPlaceError, ModelCode, build_model
@@ -80,7 +80,7 @@ def compile(
     rules: RulesLike = (),
     tir_passes: TirPassesLike = (),
     codegens: Sequence[str] = (),
-    specialize: Mapping[str, Sequence[object]] | None = None,
+    specialize: SpecializeLike = None,
     state: Mapping[str, str] | None = None,
     **knobs: Any,
 ) -> Executable:
@@ -94,7 +94,8 @@ def compile(
     ``inputs`` overrides shapes by input name; a name as a size makes it symbolic:
     ``{"x": ("batch", 3, 224, 224)}``. One program then runs at all sizes (``DynamicModel``,
     docs/dynamic_shapes.md); ``specialize`` asks for faster kernels at some sizes:
-    ``{"batch": [1, 8, (2, 4)]}``. ``opt_level`` is 0 (no optimisation) to 3.
+    ``{"batch": [1, 8, (2, 4)]}``, or ``[{"batch": 1, "seq": (1, 16)}]`` for several at once.
+    ``opt_level`` is 0 (no optimisation) to 3.
 
     ``state`` maps an output to the input that it is the next value of: ``{"present": "past"}``. The
     module keeps that tensor itself, zeros at first, and updates it in place; calls neither take
@@ -281,7 +282,7 @@ def _program_code(program: Program, mod: IRModule, options: CompileOptions) -> M
     refused: frozenset[str] = frozenset()
     while True:
         with trace.span("variants"):
-            made = add_variants(program, options.target, dict(options.specialize))
+            made = add_variants(program, options.target, options.specialize)
         try:
             return build_model(made, options)
         except InPlaceError as error:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from weft.compiler.extensions import Extensions
 from weft.ir.symbol import SizeRange
@@ -16,6 +17,9 @@ from weft.support.errors import OptionError
 from weft.target import Target
 
 MAX_OPT_LEVEL = 3
+
+# {"seq": [1, (2, 16)]}: a variant for each; [{"batch": 1, "seq": (1, 16)}]: one for both at once.
+SpecializeLike: TypeAlias = "Mapping[str, Sequence[object]] | Sequence[Mapping[str, object]] | None"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +31,9 @@ class CompileOptions:
     they choose regions. ``records`` is the digest of the measured records that kernels are chosen
     by, ``records_file`` the file that held them. ``extensions`` are the user's passes and rules.
     ``symbolic_sizes``: whether a model with dynamic shapes gets one program for all sizes.
-    ``specialize`` are the ranges of symbols for which its kernels get variants, by name. ``state``
-    are outputs and the inputs that they are the next values of, by name.
+    ``specialize`` are the sizes for which its kernels get variants: for each variant the names of
+    symbols, or products of them (``"batch*seq"``), with their ranges. ``state`` are outputs and the
+    inputs that they are the next values of, by name.
     """
 
     target: Target
@@ -40,7 +45,7 @@ class CompileOptions:
     records_file: Path | None = None
     extensions: Extensions = field(default_factory=Extensions)
     symbolic_sizes: bool = True
-    specialize: tuple[tuple[str, tuple[SizeRange, ...]], ...] = ()
+    specialize: tuple[tuple[tuple[str, SizeRange], ...], ...] = ()
     state: tuple[tuple[str, str], ...] = ()
 
     @staticmethod
@@ -50,7 +55,7 @@ class CompileOptions:
         inputs: Mapping[str, Sequence[object]] | None = None,
         codegens: Sequence[str] = (),
         extensions: Extensions | None = None,
-        specialize: Mapping[str, Sequence[object]] | None = None,
+        specialize: SpecializeLike = None,
         state: Mapping[str, str] | None = None,
     ) -> CompileOptions:
         """Checked options; raises ``OptionError`` and ``TargetError``.
@@ -65,7 +70,7 @@ class CompileOptions:
         return CompileOptions(chosen, opt_level, _shapes(inputs), config.winograd,
                               _names(codegens), active_records().digest, config.records,
                               Extensions.make() if extensions is None else extensions,
-                              config.symbolic_sizes, _ranges(specialize), _state(state))
+                              config.symbolic_sizes, _variants(specialize), _state(state))
 
     @property
     def input_shapes(self) -> dict[str, tuple[object, ...]] | None:
@@ -107,20 +112,26 @@ def _state(state: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
     return tuple(state.items())
 
 
-def _ranges(specialize: Mapping[str, Sequence[object]] | None
-            ) -> tuple[tuple[str, tuple[SizeRange, ...]], ...]:
+def _variants(specialize: SpecializeLike) -> tuple[tuple[tuple[str, SizeRange], ...], ...]:
     if specialize is None:
         return ()
-    if not isinstance(specialize, Mapping) or any(
-            isinstance(sizes, str) or not isinstance(sizes, Sequence)
-            for sizes in specialize.values()):
-        raise OptionError("specialize cannot be used", got=repr(specialize),
-                          expected='sizes by the name of a symbol: {"seq": [1, 128, (2, 16)]}')
-    return tuple((str(name), tuple(_range(name, one) for one in sizes))
-                 for name, sizes in specialize.items())
+    if isinstance(specialize, Mapping) and all(map(_is_list, specialize.values())):
+        return tuple(((str(name), _range(name, one)),)
+                     for name, sizes in specialize.items() for one in sizes)
+    together = [one for one in specialize if isinstance(one, Mapping)]
+    if _is_list(specialize) and len(together) == len(specialize):
+        return tuple(tuple((str(name), _range(name, size)) for name, size in one.items())
+                     for one in together)
+    raise OptionError("specialize cannot be used", got=repr(specialize),
+                      expected='sizes by the name of a symbol: {"seq": [1, 128, (2, 16)]}, or '
+                               'sizes that belong together: [{"batch": 1, "seq": (1, 16)}]')
 
 
-def _range(name: str, value: object) -> SizeRange:
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def _range(name: object, value: object) -> SizeRange:
     ends = [end for end in (value if isinstance(value, tuple) else (value, value))
             if isinstance(end, int) and not isinstance(end, bool)]
     if len(ends) != 2 or not 0 <= ends[0] <= ends[1]:

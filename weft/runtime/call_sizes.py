@@ -54,11 +54,10 @@ def steps_at(manifest: Manifest, sizes: CallSizes) -> tuple[KernelCall, ...]:
 
 
 def _step_at(step: KernelCall, sizes: CallSizes) -> KernelCall:
-    values = sizes.values.tolist()
-    chosen = next((v for v in step.variants if v.takes(values[v.symbol])), None)
+    chosen = next((v for v in step.variants if v.takes(sizes.table)), None)
     if chosen is not None:
         step = replace(step, symbol=chosen.kernel, args=chosen.args,
-                       implementation=chosen.implementation)
+                       implementation=chosen.implementation, seconds=chosen.seconds)
     return replace(step, flops=evaluate(step.flops, sizes.symbols),
                    bytes_moved=evaluate(step.bytes_moved, sizes.symbols), variants=())
 

@@ -26,7 +26,7 @@ from weft.runtime.vm.plain import from_plain, to_plain
 from weft.runtime.vm.program import VmProgram
 from weft.support.errors import ArtifactError
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 MAIN_SYMBOL = "weft_main"
 
 # An argument of a kernel: ("input", number), ("output", number), ("const", byte offset), ("arena",
@@ -88,24 +88,39 @@ class SymbolSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class VariantSpec:
-    """A kernel that runs instead of the general one if a symbol is in a range.
+class SizeTest:
+    """Whether a size is a multiple of ``multiple`` from ``low`` to ``high`` (``None``: no end).
 
-    ``symbol`` is the number of the symbol. ``args`` are all arguments of the kernel.
+    ``size`` is the number of an entry of ``Manifest.sizes``.
+    """
+
+    size: int
+    low: int
+    high: int | None
+    multiple: int = 1
+
+    def holds(self, size: int) -> bool:
+        """Whether it is so for this value of the entry."""
+        return (self.low <= size and (self.high is None or size <= self.high)
+                and size % self.multiple == 0)
+
+
+@dataclass(frozen=True, slots=True)
+class VariantSpec:
+    """A kernel that runs instead of the general one if all ``tests`` hold.
+
+    ``args`` are all arguments of the kernel. ``seconds`` are as for ``KernelCall``.
     """
 
     kernel: str
     args: tuple[Argument, ...]
-    symbol: int
-    low: int
-    high: int | None
-    multiple: int = 1
+    tests: tuple[SizeTest, ...]
     implementation: str = ""
+    seconds: float = 0.0
 
-    def takes(self, size: int) -> bool:
-        """Whether the variant runs where the symbol is ``size``."""
-        return (self.low <= size and (self.high is None or size <= self.high)
-                and size % self.multiple == 0)
+    def takes(self, sizes: Sequence[int]) -> bool:
+        """Whether the variant runs where ``sizes`` are the values of ``Manifest.sizes``."""
+        return all(test.holds(sizes[test.size]) for test in self.tests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +141,8 @@ class KernelCall:
     """One kernel call of a program, made only if the scalar of every guard is as expected.
 
     ``op`` is the text of the operators fused into the kernel; ``flops`` and ``bytes_moved`` are
-    of one call. The kernel runs on a stream of ``device``. The first of ``variants`` that takes the
-    sizes of a call runs instead.
+    of one call, ``seconds`` are estimated for typical sizes (0: no estimate). The kernel runs on a
+    stream of ``device``. The first of ``variants`` that takes the sizes of a call runs instead.
     """
 
     symbol: str
@@ -140,6 +155,7 @@ class KernelCall:
     device: Device = HOST
     stream: int = 0
     variants: tuple[VariantSpec, ...] = ()
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +240,8 @@ class Manifest:
                                "symbols": (), "sizes": (), "states": (), "nonnegative": ()})
         _drop_defaults(plain["target"], {"kind": "cpu"})
         for step in plain["steps"]:
-            _drop_defaults(step, {"device": asdict(HOST), "stream": 0, "variants": ()})
+            _drop_defaults(step, {"device": asdict(HOST), "stream": 0, "variants": (),
+                                  "seconds": 0.0})
         text = json.dumps(plain, indent=1, sort_keys=True)
         if self.vm is None:
             return text
@@ -324,8 +341,8 @@ def _check_symbols(manifest: Manifest) -> None:
         for step in manifest.steps:
             _check_names(step.symbol, step.flops, known)
             _check_names(step.symbol, step.bytes_moved, known)
-    if any(not 0 <= variant.symbol < len(manifest.symbols) or variant.multiple < 1
-           for step in manifest.steps for variant in step.variants):
+    if any(not 0 <= test.size < len(manifest.sizes) or test.multiple < 1
+           for step in manifest.steps for variant in step.variants for test in variant.tests):
         raise ArtifactError("a damaged manifest", where="variants of kernels")
 
 
@@ -385,13 +402,21 @@ def _step(plain: Mapping[str, Any], spaces: Sequence[str]) -> KernelCall:
                       _conditions(plain.get("guards", ()), spaces),
                       _device(plain["device"]) if "device" in plain else HOST,
                       _whole(plain.get("stream", 0)),
-                      tuple(_variant(v, spaces) for v in plain.get("variants", ())))
+                      tuple(_variant(v, spaces) for v in plain.get("variants", ())),
+                      _seconds(plain.get("seconds", 0.0)))
 
 
 def _variant(plain: Mapping[str, Any], spaces: Sequence[str]) -> VariantSpec:
     args = tuple((_kind(kind, spaces), _whole(value)) for kind, value in plain["args"])
-    return VariantSpec(_text(plain["kernel"]), args, implementation=_text(plain["implementation"]),
-                       **_wholes(plain, "kernel", "args", "implementation"))
+    tests = tuple(SizeTest(**_wholes(test)) for test in plain["tests"])
+    return VariantSpec(_text(plain["kernel"]), args, tests, _text(plain["implementation"]),
+                       _seconds(plain["seconds"]))
+
+
+def _seconds(value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+        raise TypeError(f"{value!r} is not a time")
+    return float(value)
 
 
 def _wholes(plain: Mapping[str, Any], *others: str) -> dict[str, Any]:

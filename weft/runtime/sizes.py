@@ -50,6 +50,15 @@ def names_in(size: Size) -> frozenset[str]:
     return frozenset(node.id for node in _symbol_nodes(parsed(size)))
 
 
+def with_names(size: Size, names: Mapping[str, str]) -> Size:
+    """A size with the texts ``names`` for symbols."""
+    if isinstance(size, int) or not names:
+        return size
+    found = _TOKEN.finditer(size)
+    return "".join(f"({names[token[0]]})" if token["name"] in names else token[0]
+                   for token in found)
+
+
 def is_entry_name(name: str) -> bool:
     """Whether a name is that of an entry in a table of sizes: ``_0``, ``_1``, and so on."""
     return _ENTRY.fullmatch(name) is not None

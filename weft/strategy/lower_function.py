@@ -36,7 +36,8 @@ class LoweredKernel:
 
     ``flops`` counts a multiply-add as two, ``bytes_moved`` every argument and result once: a
     profile divides both by the time and compares them with the machine's peaks. ``sizes`` are the
-    values of the scalar parameters, as texts over the symbols of the program.
+    values of the scalar parameters, as texts over the symbols of the program. ``seconds`` are the
+    estimate by which the implementation was chosen, at typical sizes; 0 without one.
     """
 
     func: PrimFunc
@@ -44,6 +45,7 @@ class LoweredKernel:
     flops: Size
     bytes_moved: Size
     sizes: tuple[Size, ...] = ()
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class ScheduledKernel:
     num_outputs: int
     implementation: str
     sizes: SizeVars
+    seconds: float = 0.0
 
     def loop_nest(self, name: str = "kernel") -> PrimFunc:
         """The loops of the schedule, before any tir pass."""
@@ -78,7 +81,7 @@ def schedule_function(
         return _scheduled(build_tensors(function, None, None), "copy")
     implementation = implementation or decide(function, anchor, target)
     graph = build_tensors(function, anchor, implementation)
-    kernel = _scheduled(graph, implementation.name)
+    kernel = _scheduled(graph, implementation.name, implementation.seconds or 0.0)
     context = ScheduleContext(kernel.schedule, graph.anchor, graph.outputs, anchor, target)
     _apply_schedule(implementation, context)
     return kernel
@@ -92,11 +95,12 @@ def decide(function: Function, anchor: Call, target: Target) -> Implementation:
     return selection.chosen
 
 
-def _scheduled(graph: TensorGraph, implementation: str) -> ScheduledKernel:
+def _scheduled(graph: TensorGraph, implementation: str, seconds: float = 0.0) -> ScheduledKernel:
     """The kernel with the schedule that every kernel starts from: one loop nest per stage."""
     schedule = te.create_schedule(graph.outputs)
     tensors = (*graph.inputs, *graph.outputs)
-    return ScheduledKernel(schedule, tensors, len(graph.outputs), implementation, graph.sizes)
+    return ScheduledKernel(schedule, tensors, len(graph.outputs), implementation, graph.sizes,
+                           seconds)
 
 
 def _apply_schedule(implementation: Implementation, context: ScheduleContext) -> None:
@@ -122,7 +126,7 @@ def lower_function(
     flops = count_flops(outputs)
     func = backend_of(target).lower(kernel.loop_nest(name), insertions=tir_passes)
     return LoweredKernel(func, kernel.implementation, flops, _bytes_moved(function),
-                         kernel.sizes.values)
+                         kernel.sizes.values, kernel.seconds)
 
 
 def _bytes_moved(function: Function) -> Size:

@@ -1,21 +1,24 @@
-"""Which ranges of a symbolic size deserve a kernel of their own.
+"""Which sizes deserve a kernel of their own.
 
 A kernel with symbolic sizes runs all sizes. For some of them another schedule is faster than the
 general one by more than the compile time of a kernel is worth (20 to 50 ms): one row of a matmul,
-one query of an attention. The family of an operator names these ranges for a general call; the
-program then holds the same primitive function a second time, with the symbol replaced by one of
-the smaller range (by a number, if the range has one size), and compares sizes at run time. What
-the graph has fixed on the general call (packed weights, blocked layouts) is the same for all.
+one query of an attention. The family of an operator names these sizes for a general call, as ranges
+of symbols and of products of symbols (``batch*seq`` rows). The program then holds the same
+primitive function a second time, for these sizes alone (``weft.strategy.specialize``), and compares
+sizes at run time. What the graph has fixed on the general call (packed weights, blocked layouts) is
+the same for all.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from weft.ir.expr import Call, Function
 from weft.ir.op import Op
+from weft.ir.shape import Dim, SymDim, bounds_of
 from weft.ir.symbol import SizeRange, range_of
 from weft.strategy.build_tensors import anchor_of
 from weft.strategy.checks import check_operator
@@ -24,17 +27,29 @@ from weft.support.errors import InternalError
 from weft.support.registry import Registry
 from weft.target import Target
 
-# A symbol of the general function, and the sizes of it that a variant runs.
-SymbolRange: TypeAlias = "tuple[str, SizeRange]"
-# (general call with typed arguments, target of the registered kind) -> ranges, the first of several
-# that contain a size runs it. Ranges need not lie inside those of the symbols.
-VariantsHook: TypeAlias = Callable[[Call, Any], Iterable[SymbolRange]]
+
+@dataclass(frozen=True, slots=True)
+class SizeCondition:
+    """A symbol of the general function, or a product of them, is in a range."""
+
+    size: SymDim
+    sizes: SizeRange
+
+    def __str__(self) -> str:
+        return f"{self.size} in {self.sizes}"
+
+
+# A kernel for the sizes that meet all conditions.
+Variant: TypeAlias = "tuple[SizeCondition, ...]"
+# (general call with typed arguments, target of the registered kind) -> variants, the first of
+# several that take a size runs it. Ranges need not lie inside those of the symbols.
+VariantsHook: TypeAlias = Callable[[Call, Any], Iterable[Variant]]
 
 VARIANTS: Registry[VariantsHook] = Registry("hook for variants")  # by target kind and operator
 
 
 def variants_for(op_name: str, *, target: str) -> Callable[[VariantsHook], VariantsHook]:
-    """Register ``(call, target) -> [(symbol, range), ...]`` for kernels with this anchor.
+    """Register ``(call, target) -> [variant, ...]`` for kernels with this anchor.
 
     It is called for calls with symbolic sizes only, and derives the ranges from the cost model.
     Raises ``RegistryError`` for an unknown operator or target kind.
@@ -47,28 +62,65 @@ def variants_for(op_name: str, *, target: str) -> Callable[[VariantsHook], Varia
     return wrap
 
 
-def ranges_that_pay(function: Function, target: Target) -> tuple[SymbolRange, ...]:
+def variants_that_pay(function: Function, target: Target) -> tuple[Variant, ...]:
     """The variants of a primitive function with symbolic sizes, in the order of test at run time.
 
-    Each is a symbol's text as it occurs in ``function`` and a part of the symbol's range; the
-    general kernel runs all sizes that no variant takes. Empty for a function without symbols or
-    whose family names none.
+    Conditions are cut to the ranges of the symbols; the general kernel runs all sizes that no
+    variant takes. Empty for a function without symbols or whose family names none.
     """
     symbols = symbols_of(function)
     anchor = anchor_of(function) if symbols else None
     if anchor is None or not isinstance(anchor.op, Op):
         return ()
     hook = VARIANTS.find(f"{target.kind}:{anchor.op.name}")
-    found: dict[SymbolRange, None] = {}
-    for symbol, sizes in () if hook is None else hook(anchor, target):
-        if symbol not in symbols:
+    found: dict[Variant, None] = {}
+    for variant in () if hook is None else hook(anchor, target):
+        unknown = {s for each in variant for s in each.size.symbols()} - set(symbols)
+        if unknown:
             raise InternalError(f"a variant of {anchor.op.name} names an unknown symbol",
-                                expected=", ".join(symbols), got=symbol)
-        own = range_of(symbol)
-        part = intersection(own, sizes)
-        if part is not None and part != own:
-            found[symbol, part] = None
+                                expected=", ".join(symbols), got=", ".join(sorted(unknown)))
+        if part := cut(variant):
+            found[part] = None
     return tuple(found)
+
+
+def cut(conditions: Sequence[SizeCondition]) -> Variant | None:
+    """The conditions within the ranges of the symbols, those that always hold left out.
+
+    ``None`` if no size meets them.
+    """
+    kept = []
+    for each in conditions:
+        own = range_of_size(each.size)
+        part = intersection(own, each.sizes)
+        if part is None:
+            return None
+        if part != own:
+            kept.append(SizeCondition(each.size, part))
+    return tuple(kept)
+
+
+def factors_of(size: Dim) -> tuple[str, ...]:
+    """The symbols whose product a size is, in the order of its text; empty for any other size."""
+    if not isinstance(size, SymDim) or len(size.terms) != 1:
+        return ()
+    (monomial, coefficient), = size.terms
+    symbols = tuple(atom for atom in monomial if isinstance(atom, str))
+    return symbols if coefficient == 1 and len(symbols) == len(set(monomial)) else ()
+
+
+def product_of(symbols: Iterable[str]) -> SymDim:
+    """The product of distinct symbols."""
+    return SymDim(((tuple(sorted(symbols)), 1),))
+
+
+def range_of_size(size: SymDim) -> SizeRange:
+    """The range of a symbol, or of a product of symbols."""
+    factors = factors_of(size)
+    if len(factors) == 1:
+        return range_of(factors[0])
+    low, high = bounds_of(size)
+    return SizeRange(low or 0, high, math.prod(range_of(s).multiple for s in factors))
 
 
 def intersection(a: SizeRange, b: SizeRange) -> SizeRange | None:

@@ -30,7 +30,7 @@ def test_symbols_and_work_at_typical_sizes(path, capsys):
     assert "one program for all sizes" in out
     assert re.search(r"^n +1 to 512 +axis 0 of x: n *$", out, re.MULTILINE)
     assert "MFLOP at n=64" in out
-    assert re.search(r"^0 +nn.dense +all +nn.dense.cpu.\w+ +0.066 *$", out, re.MULTILINE)
+    assert re.search(r"^0 +nn.dense +all +nn.dense.cpu.\w+ +0.066 +\d+\.\d *$", out, re.MULTILINE)
     assert re.search(r"^arena \d+\.\d\d MB at n=64$", out, re.MULTILINE)
     assert "symbolic" not in out.partition("decisions")[0]
 
@@ -56,6 +56,28 @@ def test_variants_are_listed_below_their_kernel():
     assert "<td>n: 2 to 16</td>" in page
     assert "<td>1 to 512</td>" in page
     assert "at n=64" in page
+
+
+def test_the_table_has_the_variants_that_specialize_asks_for(path, capsys):
+    code, out, _ = run(["inspect", path, "--specialize", "n=1,128", "--specialize", "n=2..16"],
+                       capsys)
+    assert code == 0
+    rows = re.findall(r"^ +n: ([\w ]+?)  +nn.dense.cpu.\w+ +(\d+\.\d)", out, re.MULTILINE)
+    assert [sizes for sizes, _ in rows][:3] == ["1", "128", "2 to 16"]
+    times = [float(time) for _, time in rows]
+    assert times[0] < times[1]
+    code = run(["compile", path, "--specialize", "n=2", "-o", path + ".weft"], capsys)[0]
+    assert code == 0
+    tests = [t for s in weft.load(path + ".weft").manifest.steps for v in s.variants
+             for t in v.tests]
+    assert any((test.low, test.high) == (2, 2) for test in tests)
+
+
+@pytest.mark.parametrize("wrong", ["n:1", "n=", "=1", "n=a", " ", "n=1..", "n=-1"])
+def test_wrong_sizes_to_specialize_are_refused(path, capsys, wrong):
+    code, _, err = run(["inspect", path, "--specialize", wrong], capsys)
+    assert code == 2
+    assert "--specialize" in err
 
 
 def test_fixed_sizes_show_no_ranges(path, capsys):

@@ -77,7 +77,8 @@ def test_variants_run_in_their_ranges() -> None:
     for n in (1, 2, 16, 17, 40):
         check(model, n)
     steps = [step for step in model.manifest.steps if step.variants]
-    assert [(v.low, v.high) for v in steps[0].variants[:2]] == [(1, 1), (2, 16)]
+    tests = [test for variant in steps[0].variants[:2] for test in variant.tests]
+    assert [(test.low, test.high) for test in tests] == [(1, 1), (2, 16)]
     used = {n: model.profile(array(n), W, repeat=1).steps[0].call.symbol for n in (1, 2, 16, 17)}
     assert used[2] == used[16]
     assert len(set(used.values())) == 3

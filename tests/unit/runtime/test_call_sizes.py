@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from weft.runtime import Manifest, TargetSpec, TensorSpec
 from weft.runtime.call_sizes import ADDRESSABLE, SizeOutOfRangeError, SizeSolver
-from weft.runtime.manifest import KernelCall, SymbolSpec, VariantSpec
+from weft.runtime.manifest import KernelCall, SizeTest, SymbolSpec, VariantSpec
 from weft.support.errors import ArtifactError, InvalidInputError
 
 
@@ -87,7 +87,8 @@ def test_wrong_shapes_are_refused() -> None:
             solver.solve(((size, 3),))
 
 
-VARIANT = VariantSpec("k1", (("size", 0),), 0, 1, 4)
+VARIANT = VariantSpec("k1", (("size", 0),), (SizeTest(1, 1, 4), SizeTest(2, 0, None, 2)),
+                      "k.cpu.small", 1e-6)
 GOOD = manifest_of(
     (SymbolSpec("n", 0, 0, 1, 9, 1, 2, 1),), [("2*n + 1",)], [("n",)], sizes=(0, "n", "_0 + 64*n"),
     arena_bytes="_2", states=(TensorSpec("s", "float32", (3,)),), nonnegative=("n - 1",),
@@ -140,12 +141,15 @@ DAMAGE: list[Callable[[dict[str, Any]], object]] = [
     lambda m: m["steps"][0].update(args=[["slot", 3]]),
     lambda m: m["steps"][0].update(args=[["size", 3]]),
     lambda m: m["steps"][0].update(args=[["state", 1]]),
-    lambda m: m["steps"][0]["variants"][0].update(symbol=1),
-    lambda m: m["steps"][0]["variants"][0].update(symbol=-1),
-    lambda m: m["steps"][0]["variants"][0].update(multiple=0),
+    lambda m: m["steps"][0]["variants"][0]["tests"][0].update(size=3),
+    lambda m: m["steps"][0]["variants"][0]["tests"][0].update(size=-1),
+    lambda m: m["steps"][0]["variants"][0]["tests"][1].update(multiple=0),
+    lambda m: m["steps"][0]["variants"][0].update(seconds="1"),
+    lambda m: m["steps"][0].update(seconds=-1.0),
+    lambda m: m["steps"][0]["variants"][0].update(tests=[{}]),
     lambda m: m["steps"][0]["variants"][0].update(args=[["state", 1]]),
     lambda m: m["steps"][0]["variants"][0].update(kernel=None),
-    lambda m: m["steps"][0]["variants"][0].update(low="1"),
+    lambda m: m["steps"][0]["variants"][0]["tests"][0].update(low="1"),
 ]
 
 

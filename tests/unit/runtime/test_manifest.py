@@ -59,7 +59,7 @@ def test_what_is_no_manifest(text: str | bytes) -> None:
 
 
 def test_another_version_is_named() -> None:
-    with pytest.raises(ArtifactError, match="version 2") as caught:
+    with pytest.raises(ArtifactError, match="version 3") as caught:
         Manifest.from_json(edited(lambda m: m.update(format_version=1)))
     assert caught.value.got == "1"
 

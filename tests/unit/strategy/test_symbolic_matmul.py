@@ -25,7 +25,7 @@ from weft.strategy.cpu.dot_product.instruction import select_dot_instruction
 from weft.strategy.cpu.gemm.blocking import GemmLoops, GemmPlan
 from weft.strategy.cpu.gemm.decide import MatmulAlgorithm, decide_matmul
 from weft.strategy.selection import implementations
-from weft.strategy.variants import ranges_that_pay
+from weft.strategy.variants import variants_that_pay
 from weft.target import CpuTarget
 from weft.topi.layout import Layout, transform_array
 
@@ -274,7 +274,9 @@ def test_no_task_has_a_part_of_k_or_many_rows_of_one_m() -> None:
 
 
 def ranges(function: Function) -> dict[str, str]:
-    return {str(sizes): symbol for symbol, sizes in ranges_that_pay(function, WIDE_CPU)}
+    """The size that each variant bounds, by the range."""
+    return {str(condition.sizes): str(condition.size)
+            for condition, in variants_that_pay(function, WIDE_CPU)}
 
 
 def matmul_function(a: str, b: str, **attrs: object) -> Function:
@@ -294,7 +296,7 @@ def test_a_packed_weight_needs_no_variants() -> None:
 
 
 @pytest.mark.parametrize(("rows", "expected"), [
-    ("m", {"1..1": "m"}), ("batch 1", {"1..1": "batch"}), ("batch seq", {})])
+    ("m", {"1..1": "m"}), ("batch 1", {"1..1": "batch"}), ("batch seq", {"1..1": "batch*seq"})])
 def test_one_row_of_signed_bytes_sums_the_columns_in_registers(
     rows: str, expected: dict[str, str]
 ) -> None:

@@ -15,10 +15,11 @@ from weft.ir.symbol import SizeRange
 from weft.ir.typing.infer import infer_expr
 from weft.strategy.variants import (
     VARIANTS,
-    SymbolRange,
+    SizeCondition,
+    Variant,
     intersection,
-    ranges_that_pay,
     variants_for,
+    variants_that_pay,
 )
 from weft.support.errors import InternalError
 from weft.target import CpuTarget
@@ -32,40 +33,44 @@ def _function(symbol: str) -> Function:
     return Function((x,), body, body.checked_type, attrs={"primitive": True})
 
 
+def at(size: str, low: int, high: int | None, multiple: int = 1) -> Variant:
+    return (SizeCondition(SymDim.symbol(size), SizeRange(low, high, multiple)),)
+
+
 @pytest.fixture
-def hook() -> Iterator[list[SymbolRange]]:
-    """The ranges that a hook of nn.log_softmax names, for a test to fill."""
-    ranges: list[SymbolRange] = []
+def hook() -> Iterator[list[Variant]]:
+    """The variants that a hook of nn.log_softmax names, for a test to fill."""
+    ranges: list[Variant] = []
     name = "cpu:nn.log_softmax"
     assert name not in VARIANTS
 
     @variants_for("nn.log_softmax", target="cpu")
-    def _(_call: Call, _target: CpuTarget) -> list[SymbolRange]:
+    def _(_call: Call, _target: CpuTarget) -> list[Variant]:
         return ranges
 
     yield ranges
     VARIANTS.remove(name)
 
 
-def test_ranges_are_cut_to_those_of_the_symbol(hook: list[SymbolRange]) -> None:
+def test_ranges_are_cut_to_those_of_the_symbol(hook: list[Variant]) -> None:
     symbol = "n{2..32}"
-    hook += [(symbol, SizeRange(1, 1)), (symbol, SizeRange(1, 8)), (symbol, SizeRange(2, 8)),
-             (symbol, SizeRange(0, None, 16)), (symbol, SizeRange(1, 64))]
-    assert ranges_that_pay(_function(symbol), TARGET) == (
-        (symbol, SizeRange(2, 8)), (symbol, SizeRange(16, 32, 16)))
+    hook += [at(symbol, 1, 1), at(symbol, 1, 8), at(symbol, 2, 8), at(symbol, 0, None, 16),
+             at(symbol, 1, 64)]
+    assert variants_that_pay(_function(symbol), TARGET) == (
+        at(symbol, 2, 8), at(symbol, 16, 32, 16))
 
 
-def test_a_function_of_fixed_sizes_has_no_variants(hook: list[SymbolRange]) -> None:
-    hook.append(("n", SizeRange(1, 1)))
+def test_a_function_of_fixed_sizes_has_no_variants(hook: list[Variant]) -> None:
+    hook.append(at("n", 1, 1))
     x = var("x", (3, 4), "float32")
     body = infer_expr(op.nn.log_softmax(x))
-    assert ranges_that_pay(Function((x,), body, body.checked_type), TARGET) == ()
+    assert variants_that_pay(Function((x,), body, body.checked_type), TARGET) == ()
 
 
-def test_an_unknown_symbol_is_reported(hook: list[SymbolRange]) -> None:
-    hook.append(("m", SizeRange(1, 1)))
+def test_an_unknown_symbol_is_reported(hook: list[Variant]) -> None:
+    hook.append(at("m", 1, 1))
     with pytest.raises(InternalError, match="unknown symbol"):
-        ranges_that_pay(_function("n"), TARGET)
+        variants_that_pay(_function("n"), TARGET)
 
 
 _RANGES = st.builds(

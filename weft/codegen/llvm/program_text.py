@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from weft.codegen.launch import Launch, LaunchGuard, LaunchJump, LaunchPath, LaunchProgram, Loop
 from weft.codegen.llvm.size_code import SizeWriter
 from weft.codegen.llvm.target_machine import data_layout
-from weft.runtime.manifest import MAIN_SYMBOL, Argument, VariantSpec
+from weft.runtime.manifest import MAIN_SYMBOL, Argument, SizeTest, VariantSpec
 from weft.target import CpuTarget
 
 _BASE = {"const": "constants", "arena": "arena"}
@@ -25,9 +25,9 @@ def main_text(program: LaunchProgram, target: CpuTarget) -> str:
     """The LLVM module that defines ``weft_main``."""
     lines = [*_load_ports("inputs", "in", program.num_inputs + program.num_states),
              *_load_ports("outputs", "out", program.num_outputs)]
-    symbols, sizes = _sizes(lines, program)
+    sizes = _sizes(lines, program)
     signatures: dict[str, str] = {}
-    writer = _LaunchWriter(lines, signatures, symbols, sizes, program.num_inputs)
+    writer = _LaunchWriter(lines, signatures, sizes, program.num_inputs)
     blocks = _Blocks(lines, writer.address)
     jumps = deque(program.jumps)
     for at, launch in enumerate(program.launches):
@@ -108,10 +108,10 @@ def _load_ports(array: str, prefix: str, count: int) -> list[str]:
     return lines
 
 
-def _sizes(lines: list[str], program: LaunchProgram) -> tuple[list[str], list[str]]:
-    """The LLVM values of the symbols and of the table of sizes."""
+def _sizes(lines: list[str], program: LaunchProgram) -> list[str]:
+    """The LLVM values of the table of sizes."""
     if not program.symbols:
-        return [], []
+        return []
     behind = program.num_inputs + program.num_states
     lines.append(f"%sizes.at = getelementptr ptr, ptr %inputs, i64 {behind}")
     lines.append("%sizes = load ptr, ptr %sizes.at")
@@ -121,8 +121,7 @@ def _sizes(lines: list[str], program: LaunchProgram) -> tuple[list[str], list[st
         lines.append(f"%size{number} = load i64, ptr %size.at{number}")
         symbols.append(f"%size{number}")
     writer = SizeWriter(lines, dict(zip(program.symbols, symbols, strict=True)))
-    table = [writer.define(f"_{number}", size) for number, size in enumerate(program.sizes)]
-    return symbols, table
+    return [writer.define(f"_{number}", size) for number, size in enumerate(program.sizes)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +130,6 @@ class _LaunchWriter:
 
     lines: list[str]
     signatures: dict[str, str]
-    symbols: Sequence[str]
     sizes: Sequence[str]
     num_inputs: int
 
@@ -157,14 +155,17 @@ class _LaunchWriter:
         self.lines.append(f"call void @{symbol}({', '.join(values)})")
 
     def _takes(self, variant: VariantSpec) -> str:
-        size = self.symbols[variant.symbol]
-        tests = [self._emit(f"icmp sge i64 {size}, {variant.low}")]
-        if variant.high is not None:
-            tests.append(self._emit(f"icmp sle i64 {size}, {variant.high}"))
-        if variant.multiple > 1:
-            rest = self._emit(f"urem i64 {size}, {variant.multiple}")
-            tests.append(self._emit(f"icmp eq i64 {rest}, 0"))
+        tests = [each for test in variant.tests for each in self._tests(test)]
         return functools.reduce(lambda a, b: self._emit(f"and i1 {a}, {b}"), tests)
+
+    def _tests(self, test: SizeTest) -> Iterator[str]:
+        size = self.sizes[test.size]
+        yield self._emit(f"icmp sge i64 {size}, {test.low}")
+        if test.high is not None:
+            yield self._emit(f"icmp sle i64 {size}, {test.high}")
+        if test.multiple > 1:
+            rest = self._emit(f"urem i64 {size}, {test.multiple}")
+            yield self._emit(f"icmp eq i64 {rest}, 0")
 
     def address(self, argument: Argument) -> str:
         """The value of an argument: an address, or a size."""

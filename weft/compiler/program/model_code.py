@@ -208,7 +208,7 @@ def _calls(program: Program, launches: LaunchProgram, facts: Sequence[KernelFact
         calls.append(KernelCall(launch.symbol, launch.args, known.implementation,
                                 program.kernels[step.kernel].text, known.flops, known.bytes_moved,
                                 _conditions(launch.path), launch.device, launch.stream,
-                                launch.variants))
+                                launch.variants, known.seconds))
     return tuple(calls)
 
 

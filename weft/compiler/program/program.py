@@ -16,10 +16,10 @@ import numpy as np
 
 from weft.codegen.launch import Loop
 from weft.ir.expr import Function
-from weft.ir.shape import Dim, dim_mul, dim_product
-from weft.ir.symbol import SizeRange
+from weft.ir.shape import Dim, SymDim, dim_mul, dim_product
 from weft.ir.types import TensorType, is_static
 from weft.runtime.device import HOST, Device
+from weft.strategy.variants import Variant
 
 
 class BufferKind(enum.Enum):
@@ -131,11 +131,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class KernelVariant:
-    """Kernel number ``kernel`` runs instead of a general one if the symbol is in the range."""
+    """Kernel number ``kernel`` runs instead of a general one at sizes that meet the conditions.
+
+    ``sizes`` are its symbols that the program does not have, as dimensions over the program's.
+    """
 
     kernel: int
-    symbol: str
-    sizes: SizeRange
+    conditions: Variant
+    sizes: Mapping[str, SymDim] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,7 @@ class Program:
     """``temporaries`` are sizes in bytes; ``constants`` are distinct arrays.
 
     ``states`` are tensors that the module keeps from call to call. ``variants`` are kernels that
-    replace another, by its number, at some sizes: the first whose range holds the size runs.
+    replace another, by its number, at some sizes: the first whose conditions hold runs.
     """
 
     inputs: tuple[Port, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,9 +19,9 @@ from weft.compiler.program.program import (
 )
 from weft.compiler.program.slot_plan import SizeTable, SlotPlan, plan_slots
 from weft.compiler.program.symbols import sizes_to_check, symbol_specs
-from weft.ir.symbol import SizeRange, name_of
-from weft.runtime.manifest import Argument, SymbolSpec, VariantSpec
-from weft.runtime.sizes import Size
+from weft.ir.symbol import SizeRange, size_of_dim
+from weft.runtime.manifest import Argument, SizeTest, SymbolSpec, VariantSpec
+from weft.runtime.sizes import Size, with_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +53,21 @@ def sized_launches(program: Program, facts: Sequence[KernelFacts],
                       typical)
     table = SizeTable()
     offsets, arena_bytes = table.add_slots(plan.slots)
-    numbers = {symbol.name: number for number, symbol in enumerate(symbols)}
-    writer = _Writer(plan, offsets, constant_offsets, facts, table, numbers, variants)
+    writer = _Writer(plan, offsets, constant_offsets, facts, table, variants)
     launches = tuple(writer.launch(at, step) for at, step in enumerate(program.steps))
     jumps = tuple(LaunchJump(jump.at, jump.loop, writer.path(jump.path)) for jump in program.jumps)
     made = LaunchProgram(len(program.inputs), len(program.outputs), launches, jumps,
-                         tuple(numbers), tuple(table.entries), len(program.states))
+                         tuple(s.name for s in symbols), tuple(table.entries),
+                         len(program.states))
     return SizedLaunches(made, arena_bytes, symbols, sizes_to_check(program))
+
+
+def _facts_of(variant: KernelVariant, facts: Sequence[KernelFacts]) -> KernelFacts:
+    """The facts of a variant's kernel, with sizes over the symbols of the program alone."""
+    own = facts[variant.kernel]
+    names = {name: str(size_of_dim(dim)) for name, dim in variant.sizes.items()}
+    return dataclasses.replace(own, sizes=tuple(with_names(size, names) for size in own.sizes),
+                               workspace_bytes=with_names(own.workspace_bytes, names))
 
 
 def _workspaces(facts: Sequence[KernelFacts],
@@ -66,7 +75,7 @@ def _workspaces(facts: Sequence[KernelFacts],
     """The scratch of each kernel: enough for all of its variants."""
     found: dict[int, Size] = {}
     for number, fact in enumerate(facts):
-        needed = [fact.workspace_bytes, *(facts[v.kernel].workspace_bytes
+        needed = [fact.workspace_bytes, *(_facts_of(v, facts).workspace_bytes
                                           for v in variants.get(number, ()))]
         distinct = [str(size) for size in dict.fromkeys(needed) if size]
         if len(distinct) > 1:
@@ -83,22 +92,23 @@ class _Writer:
     constant_offsets: Sequence[int]
     facts: Sequence[KernelFacts]
     table: SizeTable
-    symbols: Mapping[str, int]
     variants: Mapping[int, tuple[KernelVariant, ...]]
 
     def launch(self, at: int, step: Step) -> Launch:
         variants = tuple(self._variant(at, step, v) for v in self.variants.get(step.kernel, ()))
-        return Launch(self.facts[step.kernel].symbol, self._arguments(at, step, step.kernel),
-                      self.path(step.path), step.device, step.stream, variants)
+        facts = self.facts[step.kernel]
+        return Launch(facts.symbol, self._arguments(at, step, facts), self.path(step.path),
+                      step.device, step.stream, variants)
 
     def _variant(self, at: int, step: Step, variant: KernelVariant) -> VariantSpec:
-        facts, sizes = self.facts[variant.kernel], variant.sizes
-        return VariantSpec(facts.symbol, self._arguments(at, step, variant.kernel),
-                           self.symbols[name_of(variant.symbol)], sizes.low, sizes.high,
-                           sizes.multiple, facts.implementation)
+        facts = _facts_of(variant, self.facts)
+        tests = tuple(SizeTest(self.table.number_of(size_of_dim(condition.size)),
+                               condition.sizes.low, condition.sizes.high,
+                               condition.sizes.multiple) for condition in variant.conditions)
+        return VariantSpec(facts.symbol, self._arguments(at, step, facts), tests,
+                           facts.implementation, facts.seconds)
 
-    def _arguments(self, at: int, step: Step, kernel: int) -> tuple[Argument, ...]:
-        facts = self.facts[kernel]
+    def _arguments(self, at: int, step: Step, facts: KernelFacts) -> tuple[Argument, ...]:
         arguments = [self.argument(ref) for ref in step.buffers]
         arguments += [("size", self.table.number_of(size)) for size in facts.sizes]
         if facts.workspace_bytes:

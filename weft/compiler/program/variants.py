@@ -2,28 +2,36 @@
 
 A variant is the primitive function of a general kernel with a symbol replaced by a number or by a
 symbol of a smaller range. The weights and the layouts of the general program are part of the
-function, so all variants read the same packed weights. ``weft_main`` compares the sizes of a call
-with the ranges.
+function, so all variants read the same packed weights. ``weft_main`` tests the sizes of a call.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from weft.compiler.build.kernel_set import KernelSet
 from weft.compiler.program.program import KernelVariant, Program
 from weft.ir.expr import Function
 from weft.ir.shape import SymDim
-from weft.ir.substitution import substitute_symbols
-from weft.ir.symbol import SizeRange, name_of, range_of, symbol_text
+from weft.ir.size_syntax import parse_size
+from weft.ir.symbol import SizeRange, name_of
 from weft.strategy.size_vars import symbols_of
-from weft.strategy.variants import intersection, ranges_that_pay
-from weft.support.errors import OptionError
+from weft.strategy.specialize import specialize
+from weft.strategy.variants import (
+    SizeCondition,
+    Variant,
+    cut,
+    factors_of,
+    product_of,
+    variants_that_pay,
+)
+from weft.support.errors import OptionError, TypeInferenceError
 from weft.target import Target
 
-# Ranges that the user wants kernels for, by the name of the symbol.
-Specialize = Mapping[str, Sequence[SizeRange]]
+# Kernels that the user wants: for each the names of symbols (or products of them) and their ranges.
+Specialize: TypeAlias = "Sequence[Sequence[tuple[str, SizeRange]]]"
 
 # Of one kernel; each costs as long to compile as the general one.
 MAX_VARIANTS = 12
@@ -36,43 +44,57 @@ def add_variants(program: Program, target: Target, wanted: Specialize) -> Progra
     """
     if not program.is_symbolic:
         return program
-    _check_names(program, wanted)
+    sizes = _sizes_of(program, wanted)
     kernels = KernelSet.of(program.kernels)
     variants: dict[int, tuple[KernelVariant, ...]] = {}
     for number, source in enumerate(program.kernels):
-        found = tuple(
-            KernelVariant(kernels.number_of(_at(source.function, symbol, sizes)), symbol, sizes)
-            for symbol, sizes in _ranges(source.function, target, wanted))
+        found = []
+        for conditions in _conditions(source.function, target, sizes):
+            made = specialize(source.function, conditions)
+            if made is not None and len(found) < MAX_VARIANTS:
+                found.append(KernelVariant(kernels.number_of(made.function), conditions,
+                                           made.sizes))
         if found:
-            variants[number] = found[:MAX_VARIANTS]
+            variants[number] = tuple(found)
     return dataclasses.replace(program, kernels=tuple(kernels.sources), variants=variants)
 
 
-def _ranges(function: Function, target: Target, wanted: Specialize
-            ) -> Iterator[tuple[str, SizeRange]]:
-    seen: set[tuple[str, SizeRange]] = set()
-    for symbol in symbols_of(function):
-        for sizes in wanted.get(name_of(symbol), ()):
-            part = intersection(range_of(symbol), sizes)
-            if part is not None and (symbol, part) not in seen:
-                seen.add((symbol, part))
-                yield symbol, part
-    for one in ranges_that_pay(function, target):
-        if one not in seen:
-            yield one
+def _conditions(function: Function, target: Target,
+                wanted: Sequence[Sequence[tuple[tuple[str, ...], SizeRange]]]) -> Iterator[Variant]:
+    """The variants of a function in the order of test, each once: first those of the user."""
+    symbols = {name_of(symbol): symbol for symbol in symbols_of(function)}
+    seen: set[Variant] = set()
+    for one in wanted:
+        # A condition on a size that the function does not have leaves it as it is.
+        conditions = [SizeCondition(product_of(symbols[n] for n in names), sizes)
+                      for names, sizes in one if all(n in symbols for n in names)]
+        part = cut(conditions)
+        if part and part not in seen:
+            seen.add(part)
+            yield part
+    for part in variants_that_pay(function, target):
+        if part not in seen:
+            yield part
 
 
-def _at(function: Function, symbol: str, sizes: SizeRange) -> Function:
-    """The function for the sizes of a range alone."""
-    is_number = sizes.low == sizes.high
-    changed = sizes.low if is_number else SymDim.symbol(symbol_text(name_of(symbol), sizes))
-    return substitute_symbols(function, {name_of(symbol): changed})
-
-
-def _check_names(program: Program, wanted: Specialize) -> None:
+def _sizes_of(program: Program, wanted: Specialize
+              ) -> list[list[tuple[tuple[str, ...], SizeRange]]]:
+    """The names of the symbols in each size that the user gave."""
     known = {name_of(symbol) for port in program.inputs for dim in port.type.shape
              if isinstance(dim, SymDim) for symbol in dim.symbols()}
-    for name in wanted:
+    return [[(_names_in(text, known), sizes) for text, sizes in one] for one in wanted]
+
+
+def _names_in(text: str, known: set[str]) -> tuple[str, ...]:
+    try:
+        names = tuple(map(name_of, factors_of(parse_size(text, SymDim.symbol))))
+    except TypeInferenceError:
+        names = ()
+    if not names:
+        raise OptionError(f"specialize cannot bound the size {text!r}",
+                          expected="a symbol such as batch, or a product such as batch*seq")
+    for name in names:
         if name not in known:
             raise OptionError(f"specialize names the unknown size {name!r}",
                               expected=f"one of {', '.join(sorted(known))}")
+    return names

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.compiler.report.sizes import (
+    ESTIMATE,
     arena_bytes_at,
     at_sizes,
     kernel_rows,
@@ -104,11 +105,12 @@ def _symbols(module: Any) -> str:
     manifest = module.manifest
     if not manifest.symbols:
         return ""
-    variants = _table(("#", "operators", "sizes", "implementation", "MFLOP"),
-                      kernel_rows(manifest, manifest.steps), numeric=(0, 4))
+    variants = _table(("#", "operators", "sizes", "implementation", "MFLOP", ESTIMATE),
+                      kernel_rows(manifest, manifest.steps), numeric=(0, 4, 5))
     at = at_sizes(typical_sizes(manifest))
     return (f"<h2>Sizes</h2>{_table(('symbol', 'sizes', 'from'), symbol_rows(manifest))}"
-            f"<p>Kernels and their variants; work and times{html.escape(at)}:</p>{variants}")
+            f"<p>Kernels and their variants, in the order of test; work and times"
+            f"{html.escape(at)}, estimates at the typical sizes of each row:</p>{variants}")
 
 
 def _graph(module: Any) -> str:

@@ -8,6 +8,9 @@ from weft.ir.symbol import SizeRange
 from weft.runtime.manifest import KernelCall, Manifest, TensorSpec, VariantSpec
 from weft.runtime.sizes import evaluate
 
+# The column of estimated times.
+ESTIMATE = "us (estimated)"
+
 
 def typical_sizes(manifest: Manifest) -> dict[str, int]:
     """The sizes that the compiler's decisions assume, by symbol."""
@@ -50,22 +53,27 @@ def symbol_rows(manifest: Manifest) -> list[tuple[str, str, str]]:
 
 
 def kernel_rows(manifest: Manifest, calls: Sequence[KernelCall]
-                ) -> list[tuple[str, str, str, str, str]]:
-    """Number, operators, sizes, implementation and MFLOP (at typical sizes) of kernels.
+                ) -> list[tuple[str, str, str, str, str, str]]:
+    """Number, operators, sizes, implementation, MFLOP (at typical sizes) and estimate of kernels.
 
-    Below a kernel are its variants, in the order in which their ranges are compared with a size.
+    Below a kernel are its variants, in the order in which sizes are compared with their ranges.
+    The estimate is that of the decision, in microseconds at the typical sizes of a row.
     """
     sizes = typical_sizes(manifest)
     rows = []
     for number, call in enumerate(calls):
         flops = evaluate(call.flops, sizes) / 1e6
         rows.append((str(number), call.op, "all" if call.variants or manifest.symbols else "",
-                     call.implementation, f"{flops:.3f}"))
-        rows += [("", "", _sizes_of(manifest, variant), variant.implementation, "")
-                 for variant in call.variants]
+                     call.implementation, f"{flops:.3f}", _microseconds(call.seconds)))
+        rows += [("", "", _sizes_of(manifest, variant), variant.implementation, "",
+                  _microseconds(variant.seconds)) for variant in call.variants]
     return rows
 
 
+def _microseconds(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f}" if seconds else ""
+
+
 def _sizes_of(manifest: Manifest, variant: VariantSpec) -> str:
-    name = manifest.symbols[variant.symbol].name
-    return f"{name}: {range_words(variant.low, variant.high, variant.multiple)}"
+    return ", ".join(f"{manifest.sizes[test.size]}: "
+                     f"{range_words(test.low, test.high, test.multiple)}" for test in variant.tests)
