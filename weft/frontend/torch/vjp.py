@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from weft.ir.expr import Expr, Function, Tuple, Var
 from weft.ir.passes import PassContext
 from weft.ir.typing.infer import infer_expr
-from weft.support.errors import InternalError, UnsupportedModelError
+from weft.support.errors import UnsupportedModelError
 from weft.transform.autodiff.differentiable import missing_gradients
 from weft.transform.autodiff.expand_for_gradient import ExpandForGradient
 from weft.transform.autodiff.pure_graph import pure_graph
-from weft.transform.autodiff.reverse import Sweep
+from weft.transform.autodiff.reverse import gradients_of
 from weft.transform.normal_form.alpha import fresh_copy
 
 
@@ -34,7 +34,7 @@ def input_gradients(
     missing = missing_gradients(body)
     if missing:
         raise UnsupportedModelError(f"no gradient for {', '.join(missing)}")
-    found = Sweep(_no_functions).gradients(body, simple.params, seed)
+    found = gradients_of(body, simple.params, seed)
     together = infer_expr(Tuple(tuple(found)), trust=True)
     values: dict[Expr, Expr] = dict(zip((*simple.params, seed), (*inputs, grad), strict=True))
     result = fresh_copy(together, values)
@@ -44,6 +44,3 @@ def input_gradients(
 def _variable(name: str, like: Expr) -> Var:
     return Var(name, like.checked_type, span=like.span, checked_type=like.checked_type)
 
-
-def _no_functions(name: str) -> str:
-    raise InternalError(f"a converter calls the global function {name}")

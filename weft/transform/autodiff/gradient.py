@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
-from weft.ir.expr import Expr, Function, GlobalVar, Tuple, Var
+from weft.ir.expr import Expr, Function, Tuple, Var
 from weft.ir.module import IRModule
-from weft.ir.passes import Pass, PassContext, register_pass
+from weft.ir.passes import Pass, PassContext, register_pass, run_pass
 from weft.ir.types import TensorType, TupleType, Type
-from weft.ir.typing.infer import infer_type
-from weft.ir.visitor import post_order
 from weft.op.gradients import field_of, typed_ones
 from weft.support.errors import OptionError, PassError
 from weft.transform.analysis.graph import type_of
-from weft.transform.autodiff.adjoint import as_gradient, is_differentiable
-from weft.transform.autodiff.differentiable import refuse_ambiguous
+from weft.transform.autodiff.adjoint import Adjoint, Adjoints, is_differentiable, one_field
+from weft.transform.autodiff.derived_functions import DerivedFunctions, in_blocks
+from weft.transform.autodiff.differentiable import (
+    check_gradients_exist,
+    refuse_ambiguous,
+    refuse_references,
+)
 from weft.transform.autodiff.expand_for_gradient import ExpandForGradient
-from weft.transform.autodiff.products import Products
+from weft.transform.autodiff.first_order import to_first_order
 from weft.transform.autodiff.pure_graph import pure_graph
-from weft.transform.autodiff.reverse import Sweep
+from weft.transform.autodiff.reverse import Reversal
 from weft.transform.autodiff.unreached import refuse_unreached
-from weft.transform.normal_form.lambda_lift import LambdaLift
-from weft.transform.passes.inline import Inline
 
 
 @register_pass
@@ -69,24 +71,25 @@ class Gradient(Pass):
     def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         self._check_options()
         refuse_ambiguous(mod, training=self.training)
-        prepared = infer_type(_first_order(mod, ctx, training=bool(self.training)))
-        products = Products(prepared)
+        prepared = to_first_order(mod, self.entry, ctx)
+        prepared = run_pass(ExpandForGradient(training=bool(self.training)), prepared, ctx)
+        derived = DerivedFunctions(prepared, self.entry)
+        refuse_references(prepared[name] for name in derived.reached)
+        check_gradients_exist(prepared[name] for name in derived.differentiated)
         entry = prepared[self.entry]
-        products.check(entry)
         wanted = self._parameters(entry)
-        body = pure_graph(entry.body)
-        value = self._differentiated(body)
-        seed, extra = self._seed(value, entry)
-        sweep = Sweep(products.name_of)
-        adjoints = sweep.adjoints(value, seed)
-        if self.unused == "error":
-            unreached = [v for v in wanted if adjoints.get(v) is None]
-            if unreached:
-                refuse_unreached(value, unreached, f"@{self.entry}")
-        grads = [as_gradient(adjoints.get(v), v) for v in wanted]
-        pair = Tuple((body, Tuple(tuple(grads), span=entry.span)), span=entry.span)
+        reversal = Reversal(pure_graph(entry.body), derived, derived.adjoints)
+        seed, extra = self._seed(self._differentiated(reversal.value), entry)
+        found = reversal.adjoints_from(self._adjoint(seed, reversal, derived.adjoints))
+        unreached = [v for v in wanted if found.get(v) is None]
+        if unreached and self.unused == "error":
+            refuse_unreached(self._differentiated(reversal.body), unreached, f"@{self.entry}")
+        grads = tuple(derived.adjoints.as_gradient(found.get(v), v) for v in wanted)
+        pair = Tuple((reversal.value, Tuple(grads, span=entry.span)), span=entry.span)
         made = entry.replace(params=(*entry.params, *extra), body=pair, ret_type=None)
-        return prepared.with_functions({self.entry: made, **products.definitions()})
+        after = prepared.with_functions({
+            self.entry: in_blocks(made) if derived.keeps_tape else made, **derived.definitions()})
+        return dataclasses.replace(after, type_definitions=derived.type_definitions)
 
     def _check_options(self) -> None:
         for name, value, allowed in (("cotangent", self.cotangent, _COTANGENTS),
@@ -122,6 +125,14 @@ class Gradient(Pass):
                             where=f"@{self.entry}", expected="a tuple of at least two fields",
                             got=type_)
         return field_of(body, 0)
+
+    def _adjoint(self, seed: Expr, reversal: Reversal, adjoints: Adjoints) -> Adjoint:
+        """The adjoint of the whole result from the gradient of its differentiated part."""
+        adjoint = adjoints.from_gradient(seed, type_of(seed))
+        whole = type_of(reversal.body)
+        if self.has_aux and isinstance(whole, TupleType):
+            return one_field(adjoint, 0, len(whole.fields))
+        return adjoint
 
     def _seed(self, value: Expr, entry: Function) -> tuple[Expr, tuple[Var, ...]]:
         """The gradient of ``value`` to start from, and the parameter that holds it, if any."""
@@ -164,24 +175,3 @@ def gradient(fn: Function) -> Function:
             help="use Gradient()(IRModule.from_expr(fn))",
         )
     return after["main"]
-
-
-def _first_order(mod: IRModule, ctx: PassContext, *, training: bool) -> IRModule:
-    # Lifting turns captured variables into arguments, for which gradients can be returned. Then
-    # only recursive functions need to stay functions, with products of their own.
-    for pass_ in (ExpandForGradient(training=training), LambdaLift(prefix="local"), _InlineLocal()):
-        mod = infer_type(pass_.run_module(mod, ctx))
-    return mod
-
-
-class _InlineLocal(Inline):
-    """Inlines lifted functions that are not recursive back into their callers."""
-
-    name: ClassVar[str] = "inline_local"
-
-    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        lifted = tuple(n for n in mod.functions if n.startswith("local_"))
-        after = Inline(functions=lifted).run_module(mod, ctx)
-        used = {n.name for f in after.functions.values() for n in post_order(f)
-                if isinstance(n, GlobalVar)}
-        return after.without(*(n for n in lifted if n not in used))

@@ -1,0 +1,178 @@
+"""Types of adjoints: what the derivative of a scalar with respect to a value looks like.
+
+===================== ==============================================================
+value                 adjoint
+===================== ==============================================================
+floating-point tensor a tensor of the same type
+other tensor          ``()``
+tuple                 the tuple of the adjoints of its fields
+data                  data of a parallel type: each constructor holds the adjoints of
+                      its fields, and one more constructor stands for zero
+===================== ==============================================================
+
+The constructor for zero keeps differentiation linear in time: the parts of a list that a
+computation does not read cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from weft.ir.expr import Constructor, TypeData
+from weft.ir.types import (
+    FuncType,
+    GlobalTypeVar,
+    RefType,
+    TensorType,
+    TupleType,
+    Type,
+    TypeCall,
+    TypeVar,
+    component_types,
+    holds_float,
+    rewrite_type,
+)
+from weft.support.errors import PassError
+
+UNIT = TupleType(())
+
+
+@dataclass(eq=False)
+class AdjointTypes:
+    """Adjoints of the types of a module with the data types ``definitions``; made on demand."""
+
+    definitions: Mapping[str, TypeData] = field(default_factory=dict)
+    made: dict[str, TypeData] = field(default_factory=dict)
+    _names: dict[str, str] = field(default_factory=dict)
+    _known: dict[Type, Type] = field(default_factory=dict)
+    _data_with_floats: frozenset[str] | None = None
+
+    def is_differentiable(self, type_: Type | None) -> bool:
+        """Whether a value of that type holds floating-point tensors, in data too."""
+        if isinstance(type_, TensorType):
+            return type_.dtype.is_float
+        if type_ is None or holds_float(type_):
+            return type_ is not None
+        return bool(self.definitions) and any(map(self._is_float, parts_of(type_)))
+
+    def _is_float(self, part: Type) -> bool:
+        if isinstance(part, TensorType):
+            return part.dtype.is_float
+        return isinstance(part, GlobalTypeVar) and part.name in self._float_data()
+
+    def _float_data(self) -> frozenset[str]:
+        """The data types whose definitions mention floating-point tensors, directly or not."""
+        if self._data_with_floats is None:
+            found: set[str] = set()
+            parts = {name: [p for c in data.constructors for t in c.inputs for p in parts_of(t)]
+                     for name, data in self.definitions.items()}
+            growing = True
+            while growing:
+                size = len(found)
+                for name, mentioned in parts.items():
+                    if any((isinstance(p, TensorType) and p.dtype.is_float)
+                           or (isinstance(p, GlobalTypeVar) and p.name in found)
+                           for p in mentioned):
+                        found.add(name)
+                growing = len(found) > size
+            self._data_with_floats = frozenset(found)
+        return self._data_with_floats
+
+    def of(self, type_: Type) -> Type:
+        """The type of the adjoint of a value of ``type_``."""
+        if isinstance(type_, TensorType):
+            return type_ if type_.dtype.is_float else UNIT
+        known = self._known.get(type_)
+        if known is None:
+            known = self._known[type_] = rewrite_type(type_, self._replaced)
+        return known
+
+    def _replaced(self, type_: Type) -> Type | None:
+        if isinstance(type_, TensorType):
+            return type_ if type_.dtype.is_float else UNIT
+        if isinstance(type_, (FuncType, RefType)):
+            raise PassError("functions and references have no adjoint", got=type_,
+                            help="defunctionalization removes functions")
+        if isinstance(type_, GlobalTypeVar):
+            return GlobalTypeVar(self._name(type_.name))
+        return None
+
+    def constructor(self, constructor: Constructor) -> Constructor:
+        """The constructor of adjoints for values of ``constructor``."""
+        return self._data(constructor.belongs_to.name).constructors[constructor.tag + 1]
+
+    def zero_constructor(self, type_: TypeCall) -> Constructor:
+        """The constructor for zero of ``type_``, a type of adjoints."""
+        if not isinstance(type_.func, GlobalTypeVar) or type_.func.name not in self.made:
+            raise PassError("not a type of adjoints", got=type_)
+        return self.made[type_.func.name].constructors[0]
+
+    def definition(self, type_: TypeCall) -> TypeData:
+        """The definition of ``type_``, a type of adjoints."""
+        return self._data_of_adjoint(type_)
+
+    def _data_of_adjoint(self, type_: TypeCall) -> TypeData:
+        self.zero_constructor(type_)
+        assert isinstance(type_.func, GlobalTypeVar)
+        return self.made[type_.func.name]
+
+    def _data(self, name: str) -> TypeData:
+        return self.made[self._name(name)]
+
+    def _name(self, data: str) -> str:
+        """The name of the adjoint type, which is defined at the first use."""
+        if data not in self._names:
+            self._names[data] = self._unused(f"{data}Adjoint", self._type_names())
+            self._define(self.definitions[data])
+        return self._names[data]
+
+    def _define(self, data: TypeData) -> None:
+        name = self._names[data.header.name]
+        header = GlobalTypeVar(name)
+        zero = Constructor(self._unused(f"{data.header.name}Zero", self._constructor_names()), (),
+                           header, 0)
+        # Registered before its fields are known, because they may mention the type itself.
+        self.made[name] = TypeData(header, data.type_vars, (zero,))
+        others = tuple(
+            Constructor(self._unused(f"{c.name}Adjoint", self._constructor_names()),
+                        tuple(map(self.of, c.inputs)), header, c.tag + 1)
+            for c in data.constructors
+        )
+        self.made[name] = TypeData(header, data.type_vars, (zero, *others))
+
+    def _type_names(self) -> set[str]:
+        return {*self.definitions, *self.made}
+
+    def _constructor_names(self) -> set[str]:
+        every = (*self.definitions.values(), *self.made.values())
+        return {c.name for data in every for c in data.constructors}
+
+    @staticmethod
+    def _unused(name: str, taken: set[str]) -> str:
+        while name in taken:
+            name += "_"
+        return name
+
+
+def field_types(constructor: Constructor, type_: TypeCall, data: TypeData) -> tuple[Type, ...]:
+    """The types of the fields of ``constructor`` in a value of ``type_``, defined by ``data``."""
+    values = dict(zip(data.type_vars, type_.args, strict=True))
+
+    def replace(part: Type) -> Type | None:
+        return values.get(part) if isinstance(part, TypeVar) else None
+
+    return tuple(rewrite_type(t, replace) for t in constructor.inputs)
+
+
+def parts_of(type_: Type) -> Iterator[Type]:
+    """``type_`` and all component types, each once."""
+    seen = {type_}
+    pending = [type_]
+    while pending:
+        current = pending.pop()
+        yield current
+        for part in component_types(current):
+            if part not in seen:
+                seen.add(part)
+                pending.append(part)

@@ -1,0 +1,60 @@
+"""Programs in the form that reverse mode differentiates: first-order, pure functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from weft.ir.expr import Function, GlobalVar, Var
+from weft.ir.module import IRModule
+from weft.ir.passes import PassContext
+from weft.ir.typing.infer import infer_type
+from weft.ir.visitor import post_order
+from weft.transform.analysis.graph import enters, holds_function, is_primitive, known_type
+from weft.transform.autodiff.reachable import reached_functions
+from weft.transform.normal_form.defunctionalization import Defunctionalization
+from weft.transform.normal_form.lambda_lift import LambdaLift
+from weft.transform.normal_form.monomorphize import Monomorphize
+from weft.transform.passes.inline import Inline
+
+
+def to_first_order(mod: IRModule, entry: str, ctx: PassContext) -> IRModule:
+    """``mod`` with functions that take and return tensors, tuples and data only; typed.
+
+    Lifting turns captured variables into arguments, for which gradients can be returned; lifted
+    functions that are not recursive are inlined again. Where functions remain values, generic
+    functions get an instance for each use, and function values become data.
+    """
+    for pass_ in (LambdaLift(prefix="local"), _InlineLocal()):
+        mod = infer_type(pass_.run_module(mod, ctx))
+    if any(_is_higher_order(mod[name]) for name in reached_functions(mod, entry)):
+        for again in (Monomorphize(entry), Defunctionalization()):
+            mod = infer_type(again.run_module(mod, ctx))
+    return mod
+
+
+def _is_higher_order(fn: Function) -> bool:
+    """Whether ``fn`` is generic, or has functions as values."""
+    if fn.type_params:
+        return True
+    for node in post_order(fn.body, enter=enters):
+        if isinstance(node, Function) and not is_primitive(node):
+            return True
+        known = known_type(node) if isinstance(node, Var) else None
+        if known is not None and holds_function(known):
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class _InlineLocal(Inline):
+    """Inlines lifted functions that are not recursive back into their callers."""
+
+    name: ClassVar[str] = "inline_local"
+
+    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        lifted = tuple(n for n in mod.functions if n.startswith("local_"))
+        after = Inline(functions=lifted).run_module(mod, ctx)
+        used = {n.name for f in after.functions.values() for n in post_order(f)
+                if isinstance(n, GlobalVar)}
+        return after.without(*(n for n in lifted if n not in used))
