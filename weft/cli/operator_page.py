@@ -209,10 +209,15 @@ def _facts(op: Op, uses: Uses) -> str:
 
 
 def _gradient(op: Op) -> str:
-    if op.hook("decomposition") or op.hook("expansion"):
-        return "of the operators that it expands to"
+    expanded = "of the operators that it expands to"
+    if op.hook("expansion"):
+        return expanded
     if op.gradient_rule is not None:
         return "yes"
+    if op.hook("decomposition"):
+        return expanded
+    if op.no_gradient_reason is not None:
+        return f"none: {op.no_gradient_reason}"
     return "zero" if op.traits.has_zero_gradient else "no"
 
 

@@ -224,9 +224,15 @@ def cut_to(x: Expr, axis: int, size: Dim) -> Expr:
 
 
 def to_order(x: Expr, source: str, wanted: str) -> Expr:
-    """``x`` (axes named by ``source``) transposed to the order ``wanted``, typed."""
+    """``x`` in layout ``source`` brought to the layout ``wanted``, typed.
+
+    Either may have blocks, such as ``NCHW8c``; orders of the same axes take a transpose.
+    """
     if source == wanted:
         return x
+    if not source.isalpha() or not wanted.isalpha():
+        moved = op.layout_transform(x, src_layout=source, dst_layout=wanted)
+        return infer_expr(moved, trust=True)
     return infer_expr(op.transpose(x, axes=tuple(source.index(a) for a in wanted)), trust=True)
 
 

@@ -13,6 +13,7 @@ from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import Dim, dim_min
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
+from weft.op.linalg.gradients import cholesky_gradient, expand_qr, expand_reflect, lu_gradient
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -78,6 +79,7 @@ def _lu_reference(x: np.ndarray) -> tuple[np.ndarray, ...]:
     return packed.astype(x.dtype), pivots, order, info
 
 
+lu.gradient(lu_gradient)
 _SINGULAR = np.array([[[1.0, 2.0], [2.0, 4.0]], [[0.0, 0.0], [0.0, 3.0]]], np.float32)
 lu.spec(_lu_reference, case((2, 4, 4)), case((1, 5, 3)), case((2, 3, 5)), case(_SINGULAR),
         case((0, 3, 3)))
@@ -159,6 +161,9 @@ def _is_definite(x: np.ndarray) -> bool:
     return True
 
 
+cholesky.gradient(cholesky_gradient)
+
+
 def _definite(*shape: int) -> np.ndarray:
     roots = np.random.default_rng(0).standard_normal(shape)
     return (roots @ np.swapaxes(roots, 1, 2) + np.eye(shape[-1])).astype(np.float32)
@@ -193,6 +198,7 @@ def _qr_reference(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             np.array(scales, x.dtype).reshape(len(x), count))
 
 
+qr.expansion(expand_qr)
 qr.spec(_qr_reference, case((2, 4, 4)), case((1, 5, 3)), case((2, 3, 5)), case((0, 3, 3)))
 
 
@@ -236,5 +242,6 @@ def _reflect_reference(packed: np.ndarray, scales: np.ndarray, c: np.ndarray,
     return out
 
 
+reflect.expansion(expand_reflect)
 reflect.spec(_reflect_reference, case((2, 4, 3), (2, 3), (2, 4, 4)),
              case((1, 3, 3), (1, 3), (1, 3, 2), transpose=True))

@@ -11,6 +11,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.typing.relation import RelationContext
 from weft.op.linalg.factors import matrices
+from weft.op.linalg.gradients import matrix_exp_gradient, triangular_solve_gradient
 from weft.op.relations import expect_dim, expect_same_dtype, tensors_known
 from weft.topi import linalg as topi
 
@@ -53,6 +54,7 @@ def _solve_reference(a: np.ndarray, b: np.ndarray, lower: bool = True, unit: boo
     return np.linalg.solve(wide, b.astype(np.float64)).astype(b.dtype)
 
 
+triangular_solve.gradient(triangular_solve_gradient)
 _TRIANGLE = np.random.default_rng(0).uniform(1.0, 2.0, (2, 4, 4)).astype(np.float32)
 triangular_solve.spec(
     _solve_reference, case(_TRIANGLE, (2, 4, 3)), case(_TRIANGLE, (2, 4, 1), lower=False),
@@ -88,5 +90,6 @@ def _exp_reference(x: np.ndarray) -> np.ndarray:
     return total.astype(x.dtype)
 
 
+matrix_exp.gradient(matrix_exp_gradient)
 matrix_exp.spec(_exp_reference, case((2, 4, 4), low=-3.0, high=3.0), case((1, 1, 1)),
                 case((0, 2, 2)))

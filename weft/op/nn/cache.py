@@ -6,12 +6,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, NoAttrs, attr
+from weft.ir.dtype import int64
+from weft.ir.expr import Call, Expr, const
 from weft.ir.op import OpPattern, case, define_op
+from weft.ir.shape import KnownDim, dim_mul
 from weft.ir.traits import OpTraits
 from weft.ir.types import TensorType
+from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
+from weft.op.gradients import (
+    attrs_of,
+    clamped,
+    known_dim,
+    known_shape,
+    numbered,
+    scalar,
+    size_value,
+    tensor_type,
+    typed_zeros,
+)
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -90,7 +105,7 @@ def cache_update(cache: te.Tensor, new: te.Tensor, start: te.Tensor,
     ``cache``: (batch, heads, capacity, dim); ``new``: (batch, heads, n, dim), converted to the
     dtype of the cache; ``start``: (batch,) integers. Rows at positions outside the cache are
     dropped; with ``ring``, those at negative positions alone. The kernel writes the new rows
-    alone if the result takes the memory of ``cache``. It has no gradient.
+    alone if the result takes the memory of ``cache``.
     """
     return topi_cache.cache_update(cache, new, start, ring=attrs.ring)
 
@@ -103,10 +118,79 @@ def paged_cache_update(cache: te.Tensor, new: te.Tensor, start: te.Tensor,
 
     Position ``p`` of row ``b`` is row ``p mod block size`` of the block
     ``block_table[b, p div block size]``. Positions beyond the table, and blocks that do not exist,
-    are dropped. No two rows of the batch may write to one position of a block. It has no gradient.
+    are dropped. No two rows of the batch may write to one position of a block.
     """
     del attrs
     return topi_cache.paged_cache_update(cache, new, start, block_table)
+
+
+@cache_update.gradient
+def _gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """The cache has the gradient of the rows that stay, each new row that of its position.
+
+    Of rows that a ring stores at one position, the last counts.
+    """
+    cache, new, start = call.args
+    ring = attrs_of(call, CacheUpdateAttrs).ring
+    batch, heads, count, width = known_shape(new, call)
+    capacity = known_shape(cache, call)[2]
+    kept = cache_update(dy, typed_zeros(new), start, ring=ring)
+    if capacity == 0 or count == 0:
+        return [kept, typed_zeros(new), typed_zeros(start)]
+    positions = _positions(start, count)
+    if ring:
+        size = size_value(capacity, int64)
+        later = op.add(numbered((count,)), size)
+        found = op.logical_and(op.greater_equal(positions, const(0, int64)),
+                               op.greater_equal(later, size_value(count, int64)))
+        positions = op.mod(positions, size)
+    else:
+        found = _is_inside(positions, capacity)
+    rows = op.expand_dims(op.expand_dims(positions, axis=1), axis=3)
+    places = op.broadcast_to(rows, shape=(batch, heads, count, width))
+    read = op.gather(dy, places, axis=2)
+    return [kept, _of_found(read, found, new), typed_zeros(start)]
+
+
+@paged_cache_update.gradient
+def _paged_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """As for ``nn.cache_update``, over the rows of all blocks."""
+    cache, new, start, table = call.args
+    blocks, heads, size, width = known_shape(cache, call)
+    batch, _, count, _ = known_shape(new, call)
+    per_row = known_shape(table, call)[1]
+    kept = paged_cache_update(dy, typed_zeros(new), start, table)
+    if 0 in (blocks, size, count, per_row, batch):
+        return [kept, *map(typed_zeros, call.args[1:])]
+    positions = _positions(start, count)
+    length = size_value(size, int64)
+    entries = clamped(op.floor_divide(positions, length), per_row, int64)
+    chosen = op.gather(op.cast(table, dtype="int64"), entries, axis=1)
+    whole = known_dim(dim_mul(per_row, size), call)
+    found = op.logical_and(_is_inside(positions, whole), _is_inside(chosen, blocks))
+    rows = op.add(op.multiply(clamped(chosen, blocks, int64), length), op.mod(positions, length))
+    flat = op.reshape(op.transpose(dy, axes=(0, 2, 1, 3)), newshape=(blocks * size, heads, width),
+                      allowzero=True)
+    read = op.transpose(op.take(flat, rows, axis=0), axes=(0, 2, 1, 3))
+    return [kept, _of_found(read, found, new), typed_zeros(start), typed_zeros(table)]
+
+
+def _positions(start: Expr, count: KnownDim) -> Expr:
+    """(batch, count) int64 positions of the new rows."""
+    first = op.expand_dims(op.cast(start, dtype="int64"), axis=1)
+    return op.add(first, numbered((count,)))
+
+
+def _is_inside(positions: Expr, size: KnownDim) -> Expr:
+    return op.logical_and(op.greater_equal(positions, const(0, int64)),
+                          op.less(positions, size_value(size, int64)))
+
+
+def _of_found(read: Expr, found: Expr, new: Expr) -> Expr:
+    """``read`` (batch, heads, rows, dim) where ``found`` (batch, rows), in the dtype of ``new``."""
+    wide = op.expand_dims(op.expand_dims(found, axis=1), axis=3)
+    typed = infer_expr(read, trust=True)
+    return op.cast(op.where(wide, typed, scalar(0.0, typed)), dtype=tensor_type(new).dtype)
 
 
 def _reference(cache: np.ndarray, new: np.ndarray, start: np.ndarray, ring: bool = False

@@ -15,7 +15,9 @@ from weft.ir.span import Span
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_dims
+from weft.op.gradients import attrs_of
 from weft.op.nn.cache import expect_block_table
+from weft.op.nn.cached_attention_expansion import expand_cached_attention
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -135,10 +137,16 @@ def cached_attention(q: te.Tensor, k_cache: te.Tensor, v_cache: te.Tensor, lengt
     to (batch, heads, n, slots) and is zero beyond its last slot; ``alibi_slopes``, (heads,), adds
     slope * (key position - query position); ``block_table``, (batch, most blocks), makes the caches
     (blocks, shared heads, block size, dim) as in ``nn.paged_cache_update``. The order is scale,
-    softcap, slopes, bias. A query that sees no position gives zeros. It has no gradient.
+    softcap, slopes, bias. A query that sees no position gives zeros.
     """
     named = dict(zip(attrs.extras, extras, strict=True))
     return topi.cached_attention(q, k_cache, v_cache, lengths, attrs.how, named)
+
+
+@cached_attention.expansion
+def _expansion(call: Call) -> Expr | None:
+    attrs = attrs_of(call, CachedAttentionAttrs)
+    return expand_cached_attention(call, attrs.how, attrs.extras)
 
 
 def attend_cache(

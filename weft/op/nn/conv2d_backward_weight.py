@@ -15,8 +15,11 @@ from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import dim_add, dim_floordiv
 from weft.ir.traits import CONVOLUTION
 from weft.ir.types import TensorType
+from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
+from weft.op.gradients import attrs_of, tensor_type
 from weft.op.nn.conv import padding_attr, positive, steps_attr
+from weft.op.nn.conv_gradients import data_gradient
 from weft.op.nn.conv_reference import pad_spatial, windows
 from weft.op.relations import (
     attrs_as,
@@ -103,6 +106,23 @@ def _as_convolution(call: Call) -> Expr | None:
     # Rows at the edge that no window reached would give further taps.
     cut = get_op("strided_slice")(taps, begin=(0, 0), end=attrs.kernel_size, axes=(2, 3))
     return transpose(cut, axes=order)
+
+
+@conv2d_backward_weight.gradient
+def _gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """The operator is linear in both operands, and ``dy`` is a kernel.
+
+    The gradient of ``grad`` is the convolution of the data with it, that of the data the gradient
+    of that convolution.
+    """
+    attrs = attrs_of(call, Conv2DBackwardWeightAttrs)
+    grad, data = call.args
+    dtype = tensor_type(data).dtype
+    kernel = infer_expr(dy if attrs.out_dtype in (None, dtype) else
+                        get_op("cast")(dy, dtype=dtype), trust=True)
+    forward = get_op("nn.conv2d")(data, kernel, strides=attrs.strides, padding=attrs.padding,
+                                  dilation=attrs.dilation, groups=attrs.groups)
+    return [forward, data_gradient(data, kernel, grad, attrs, call)]
 
 
 def _reference(grad: np.ndarray, data: np.ndarray, **values: Any) -> np.ndarray:

@@ -9,19 +9,12 @@ from weft.ir.expr import Call, Expr
 from weft.ir.op import Op
 from weft.ir.typing.infer import infer_expr
 from weft.op.gradients import fixed_sizes, known_shape, scalar, spread_along, static_shape, to_order
-from weft.support.errors import PassError
-from weft.topi.layout import Layout
 from weft.topi.nn.conv import full_padding, side_padding
 
 
 def convolution_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     attrs: Any = call.attrs
     data, kernel = call.args
-    for layout in (attrs.data_layout, attrs.kernel_layout, attrs.result_layout):
-        if not Layout.parse(layout).is_primal:
-            raise PassError("unsupported gradient of a convolution in a blocked layout",
-                            where=call.span, got=layout,
-                            help="differentiate before layouts are chosen")
     images, kernels = "NC" + attrs.spatial, "OI" + attrs.spatial
     x, w = to_order(data, attrs.data_layout, images), to_order(kernel, attrs.kernel_layout, kernels)
     dy = to_order(dy, attrs.result_layout, images)

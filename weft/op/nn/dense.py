@@ -15,9 +15,18 @@ from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import Dim, dim_product
 from weft.ir.traits import CONTINUOUS, MATMUL
 from weft.ir.types import TensorType
+from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
-from weft.op.gradients import align_to_axis, attrs_of, known_shape, tensor_type
+from weft.op.gradients import (
+    align_to_axis,
+    attrs_of,
+    cut_to,
+    known_shape,
+    scalar,
+    tensor_type,
+    to_order,
+)
 from weft.op.layout_inference import along_axis
 from weft.op.nn.matmul import accumulate_in
 from weft.op.relations import (
@@ -33,7 +42,6 @@ from weft.op.relations import (
     tensors_known,
     to_layout,
 )
-from weft.support.errors import PassError
 from weft.tir.expr import PrimExpr
 from weft.topi.layout import Layout, transform_array
 from weft.topi.nn import dense as topi_dense
@@ -154,15 +162,31 @@ def _as_matrix(x: Expr, call: Call) -> Expr:
 def _dense_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     attrs = attrs_of(call, DenseAttrs)
     data, weight = call.args
-    if attrs.weight_layout not in ("NK", "KN"):
-        raise PassError("unsupported gradient of a packed weight", where=call.span,
-                        expected="weight layout NK or KN", got=attrs.weight_layout,
-                        help="differentiate before layouts are chosen")
-    is_nk = attrs.weight_layout == "NK"
-    dx = op.nn.dense(dy, weight, weight_layout="KN" if is_nk else "NK")
+    is_packed, is_nk = not attrs.weight_layout.isalpha(), attrs.weight_layout != "KN"
+    matrix = _unpacked(call, weight, attrs) if is_packed else weight
+    dx = op.nn.dense(dy, matrix, weight_layout="KN" if is_nk else "NK")
     rows, grads = _as_matrix(data, call), _as_matrix(dy, call)
     left, right = (grads, rows) if is_nk else (rows, grads)
-    return [dx, op.nn.matmul(left, right, transpose_a=True)]
+    dw = op.nn.matmul(left, right, transpose_a=True)
+    return [dx, _packed(dw, weight, attrs) if is_packed else dw]
+
+
+def _unpacked(call: Call, weight: Expr, attrs: DenseAttrs) -> Expr:
+    """The packed weight as a matrix (units, inner size), without what fills the panels."""
+    matrix = to_order(weight, attrs.weight_layout, "NK")
+    units, depth = known_shape(call, call)[-1], known_shape(call.args[0], call)[-1]
+    return infer_expr(cut_to(cut_to(matrix, 0, units), 1, depth), trust=True)
+
+
+def _packed(dw: Expr, weight: Expr, attrs: DenseAttrs) -> Expr:
+    """The gradient of the matrix in panels, with zeros where the panels are filled."""
+    typed = infer_expr(dw, trust=True)
+    whole = tensor_type(to_order(weight, attrs.weight_layout, "NK")).shape
+    pads = tuple((0, full - size) for full, size in zip(whole, tensor_type(typed).shape,
+                                                        strict=True))
+    filled = op.nn.pad(typed, scalar(0.0, typed), pad_width=pads) if any(
+        after for _, after in pads) else typed
+    return to_order(infer_expr(filled, trust=True), "NK", attrs.weight_layout)
 
 
 @dataclass(frozen=True, kw_only=True)

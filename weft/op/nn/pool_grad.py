@@ -7,13 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import op, te
+from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.types import TensorType
+from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
+from weft.op.gradients import attrs_of, to_order, typed_zeros
 from weft.op.nn.conv_reference import images_in, unblocked_images
 from weft.op.nn.pool import PoolAttrs, expect_windows, layout_of_images
 from weft.op.nn.pool2d import AvgPool2DAttrs, MaxPool2DAttrs
+from weft.op.nn.pool_indices import elements_at
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -61,6 +65,24 @@ def avg_pool2d_grad(grad: te.Tensor, data: te.Tensor, attrs: AvgPool2DAttrs) -> 
     """The gradient of ``nn.avg_pool2d(data)``, given that of its result."""
     return topi_pool.avg_pool_grad(grad, data, attrs.window, Layout.parse(attrs.layout),
                                    count_include_pad=attrs.count_include_pad)
+
+
+@avg_pool2d_grad.gradient
+def _avg_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """The operator is linear in the gradient, and its adjoint is the pooling itself."""
+    attrs: Any = call.attrs
+    return [op.nn.avg_pool2d(dy, **dict(attrs.items())), typed_zeros(call.args[1])]
+
+
+@max_pool2d_grad.gradient
+def _max_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """Each window reads ``dy`` where its maximum is."""
+    attrs = attrs_of(call, MaxPool2DAttrs)
+    data = call.args[1]
+    values = dict(attrs.items()) | {"layout": "NCHW"}
+    chosen = op.nn.max_pool2d_indices(to_order(data, attrs.layout, "NCHW"), **values)
+    read = elements_at(to_order(dy, attrs.layout, "NCHW"), infer_expr(chosen, trust=True), call)
+    return [to_order(read, "NCHW", attrs.layout), typed_zeros(data)]
 
 
 def _taps_inside(window: PoolWindow, position: tuple[int, ...], sizes: tuple[int, ...]) -> Any:

@@ -25,7 +25,7 @@ from weft.op.gradients import (
     tensor_type,
     to_order,
 )
-from weft.support.errors import PassError
+from weft.topi.layout import Layout
 from weft.topi.nn.conv import side_padding
 
 _Tap = tuple[int, ...]
@@ -39,16 +39,13 @@ class _Windows:
         self.attrs = attrs
         self.spatial = attrs.window.spatial
         self.channels_first = "NC" + self.spatial
-        if sorted(attrs.layout) != sorted(self.channels_first):
-            raise PassError("unsupported gradient of pooling in a blocked layout", where=call.span,
-                            expected=f"{self.channels_first} in any order", got=attrs.layout,
-                            help="differentiate before layouts are chosen")
         self.axes = tuple(range(2, 2 + len(self.spatial)))
         self.data = to_order(call.args[0], attrs.layout, self.channels_first)
         shape = known_shape(self.data, call)
         self.sizes = fixed_sizes(shape[2:], call)
         result = known_shape(call, call)
-        self.counts = fixed_sizes([result[attrs.layout.index(a)] for a in self.spatial], call)
+        axis_of = Layout.parse(attrs.layout).index_of
+        self.counts = fixed_sizes([result[axis_of(a)] for a in self.spatial], call)
         self.sides = side_padding(attrs.padding, len(self.spatial))
         self.first = tuple(before for before, _ in self.sides)
         # With ``ceil_mode``, the last window may end behind the padding.

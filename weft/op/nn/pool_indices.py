@@ -13,13 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import attr
 from weft.ir.dtype import int64
+from weft.ir.expr import Call, Constant, Expr, const
 from weft.ir.op import Case, Op, OpPattern, case, define_op
-from weft.ir.shape import Shape
+from weft.ir.shape import Shape, dim_product
 from weft.ir.types import TensorType
+from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
+from weft.op.gradients import fixed_sizes, known_shape, scalar, typed_zeros
 from weft.op.nn.adaptive_pool import (
     AdaptivePool1DAttrs,
     AdaptivePool2DAttrs,
@@ -199,11 +202,11 @@ def _define(axes: int, attrs_type: type[PoolAttrs], cases: Sequence[Case]) -> Op
 
     run.__doc__ = ("The position (int64) of the first largest element of each window.\n\n"
                    "Windows are those of ``nn.max_pool``; NaN is larger than all numbers.")
-    op = define_op(f"nn.max_pool{axes}d_indices", attrs=attrs_type, inputs=("x",),
+    made = define_op(f"nn.max_pool{axes}d_indices", attrs=attrs_type, inputs=("x",),
                    relation=checked(expect_number, _relation), pattern=OpPattern.OPAQUE,
                    level=2)(run)
-    op.spec(reference, *cases)
-    return op
+    made.spec(reference, *cases)
+    return made
 
 
 def _define_adaptive(axes: int, attrs_type: type[AdaptivePoolAttrs], cases: Sequence[Case]) -> Op:
@@ -212,11 +215,57 @@ def _define_adaptive(axes: int, attrs_type: type[AdaptivePoolAttrs], cases: Sequ
 
     run.__doc__ = ("The position (int64) of the first largest element of each window.\n\n"
                    "Windows are those of ``nn.adaptive_max_pool``.")
-    op = define_op(f"nn.adaptive_max_pool{axes}d_indices", attrs=attrs_type, inputs=("x",),
+    made = define_op(f"nn.adaptive_max_pool{axes}d_indices", attrs=attrs_type, inputs=("x",),
                    relation=checked(expect_number, _adaptive_relation),
                    pattern=OpPattern.OPAQUE, level=10)(run)
-    op.spec(lambda x, **values: _adaptive_reference(x, attrs_type(**values).output_size), *cases)
-    return op
+    made.spec(lambda x, **values: _adaptive_reference(x, attrs_type(**values).output_size), *cases)
+    return made
+
+
+def elements_at(x: Expr, indices: Expr, call: Call) -> Expr:
+    """The elements of ``x`` (N, C, axes...) at positions in each channel, in their shape; typed.
+
+    Positions outside the channel are clamped.
+    """
+    batch, channels, *sizes = known_shape(x, call)
+    counts = known_shape(indices, call)[2:]
+    flat = op.reshape(x, newshape=(batch, channels, dim_product(tuple(sizes))), allowzero=True)
+    places = op.reshape(indices, newshape=(batch, channels, dim_product(tuple(counts))),
+                        allowzero=True)
+    read = op.gather(flat, places, axis=2)
+    return infer_expr(op.reshape(read, newshape=(batch, channels, *counts), allowzero=True),
+                      trust=True)
+
+
+def _grad_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """Each window reads ``dy`` at its position, if that is one of its taps."""
+    indices = call.args[1]
+    read = elements_at(dy, indices, call)
+    kept = op.where(_is_tap(call, indices), read, scalar(0.0, dy))
+    return [kept, typed_zeros(indices)]
+
+
+def _is_tap(call: Call, indices: Expr) -> Expr:
+    """Whether each position is a tap of its window, along each axis, and in the data."""
+    attrs: Any = call.attrs
+    counts = fixed_sizes(known_shape(indices, call)[2:], call)
+    rest, found = op.cast(indices, dtype="int64"), op.greater_equal(indices, scalar(0, indices))
+    for axis in reversed(range(len(attrs.size))):
+        window, size = tuple(axis_windows(attrs.window))[axis], attrs.size[axis]
+        if axis:
+            at = op.mod(rest, const(size, "int64"))
+            rest = op.floor_divide(rest, const(size, "int64"))
+        else:
+            at = rest  # beyond the first axis, a position is outside of the data
+        starts = np.arange(counts[axis]) * window.stride - window.before
+        shape = [1] * (2 + len(counts))
+        shape[2 + axis] = -1
+        tap = op.subtract(at, Constant(starts.reshape(shape)))
+        limit = np.minimum(starts + window.span, size).reshape(shape)
+        for test in (op.greater_equal(tap, const(0, "int64")), op.less(at, Constant(limit)),
+                     op.equal(op.mod(tap, const(window.step, "int64")), const(0, "int64"))):
+            found = op.logical_and(found, test)
+    return found
 
 
 def _define_grad(axes: int, attrs_type: type[PoolAttrs], cases: Sequence[Case]) -> Op:
@@ -226,12 +275,13 @@ def _define_grad(axes: int, attrs_type: type[PoolAttrs], cases: Sequence[Case]) 
     run.__doc__ = ("The gradient of ``nn.max_pool`` for data of a given size.\n\n"
                    "Each window adds its gradient at its position in ``indices``, unless the\n"
                    "position is not a tap of the window.")
-    op = define_op(f"nn.max_pool{axes}d_indices_grad", attrs=attrs_type,
+    made = define_op(f"nn.max_pool{axes}d_indices_grad", attrs=attrs_type,
                    inputs=("grad", "indices"), relation=_grad_relation,
                    pattern=OpPattern.OPAQUE, level=2)(run)
-    op.spec(lambda grad, indices, **values: _grad_reference(grad, indices, attrs_type(**values)),
+    made.spec(lambda grad, indices, **values: _grad_reference(grad, indices, attrs_type(**values)),
             *cases)
-    return op
+    made.gradient(_grad_gradient)
+    return made
 
 
 _LOWEST = np.full((1, 1, 3, 3), -np.inf, np.float32)

@@ -14,6 +14,7 @@ from weft.ir.traits import CONTINUOUS
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
+from weft.op.nn.rotary_gradients import frequency_gradient, table_gradient
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -145,6 +146,9 @@ def _frequency_reference(
     return _rotated(x, np.cos(angles.astype(np.float64)), np.sin(angles.astype(np.float64)), axis,
                     interleaved)
 
+
+rotary_embedding.gradient(table_gradient)
+rotary_from_frequencies.gradient(frequency_gradient)
 
 _POSITIONS = np.array([[0, 1, 2], [5, 3, 9]])
 rotary_embedding.spec(

@@ -85,6 +85,7 @@ _CASES = (case((3, 5)), case((2, 4, 3), axis=1), case((7,), axis=0),
           case((2, 5), low=80.0, high=100.0), case((0, 4)))
 
 @softmax.gradient
+@fast_softmax.gradient
 def _softmax_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
     return [(dy - sum_op(dy * y, axis=attrs_of(call, SoftmaxAttrs).axis, keepdims=True)) * y]
 

@@ -7,12 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
+from weft.ir.dtype import int64
+from weft.ir.expr import Call, Expr, Tuple, TupleGetItem, const
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import dim_add, dim_mul
+from weft.ir.shape import Dim, KnownDim, dim_add, dim_floordiv, dim_mul
 from weft.ir.types import TensorType, TupleType
+from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
+from weft.op.gradients import (
+    attrs_of,
+    known_dim,
+    known_shape,
+    numbered,
+    tensor_type,
+    typed_zeros,
+)
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -105,6 +116,44 @@ def _sparse_dense_reference(
     return np.ascontiguousarray(product.T if sparse_lhs else product).astype(dense.dtype)
 
 
+def rows_of_entries(indptr: Expr, count: KnownDim) -> Expr:
+    """The row (int64) of each of ``count`` entries."""
+    ends = infer_expr(op.cast(indptr, dtype="int64"), trust=True)
+    return op.subtract(op.searchsorted(ends, numbered((count,)), right=True, dtype="int64"),
+                       const(1, int64))
+
+
+@sparse_dense.gradient
+def _sparse_dense_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """Each block meets the columns of ``dense`` and the rows of the result that it connects."""
+    dense, data, indices, indptr = call.args
+    type_, (height, depth) = tensor_type(data), known_shape(dense, call)
+    (count, *block) = known_shape(data, call)
+    tall, broad = block or (1, 1)
+    results = dim_mul(known_dim(dim_add(tensor_type(indptr).shape[0], -1), call), tall)
+    if 0 in (count, height):
+        return [typed_zeros(a) for a in call.args]
+    arriving = op.transpose(dy) if attrs_of(call, SparseDenseAttrs).sparse_lhs else dy
+    columns = op.cast(indices, dtype="int64")
+    grads = _blocks(arriving, height, results, tall, rows_of_entries(indptr, count))
+    values = _blocks(dense, height, depth, broad, columns)
+    blocks = op.reshape(data, newshape=(count, tall, broad), allowzero=True)
+    d_data = op.einsum(Tuple((grads, values)), equation="mpi,mpj->pij")
+    shares = op.einsum(Tuple((grads, blocks)), equation="mpi,pij->pmj")
+    clear = op.zeros(shape=(dim_floordiv(depth, broad), height, broad), dtype=type_.dtype)
+    added = op.scatter_nd(clear, op.expand_dims(columns, axis=0), shares, mode="add")
+    d_dense = op.reshape(op.transpose(added, axes=(1, 0, 2)), newshape=(height, depth),
+                         allowzero=True)
+    return [d_dense, op.reshape(d_data, newshape=(count, *block), allowzero=True),
+            typed_zeros(indices), typed_zeros(indptr)]
+
+
+def _blocks(x: Expr, rows: KnownDim, columns: Dim, width: KnownDim, which: Expr) -> Expr:
+    """The blocks of columns of a matrix that ``which`` names: (rows, blocks, width)."""
+    split = op.reshape(x, newshape=(rows, dim_floordiv(columns, width), width), allowzero=True)
+    return op.take(split, which, axis=1)
+
+
 _COLUMNS = np.array([0, 3, 1, 1, 4, 0], np.int32)
 _ENDS = np.array([0, 2, 2, 5, 6], np.int32)
 _BLOCK_COLUMNS, _BLOCK_ENDS = np.array([1, 0, 2], np.int32), np.array([0, 1, 3], np.int32)
@@ -143,6 +192,18 @@ def sparse_add(
     return topi.sparse_add(dense_data, sparse_data, sparse_indices, sparse_indptr)
 
 
+@sparse_add.gradient
+def _add_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """Each entry has the gradient of its element."""
+    _, data, indices, indptr = call.args
+    (count,) = known_shape(data, call)
+    if count == 0:
+        return [dy, *map(typed_zeros, call.args[1:])]
+    rows, columns = rows_of_entries(indptr, count), op.cast(indices, dtype="int64")
+    places = op.stack(Tuple((rows, columns)), axis=0)
+    return [dy, op.gather_nd(dy, places), typed_zeros(indices), typed_zeros(indptr)]
+
+
 def _add_reference(
     dense: np.ndarray, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray
 ) -> np.ndarray:
@@ -170,6 +231,16 @@ def sparse_transpose(
 ) -> tuple[te.Tensor, ...]:
     """The transpose of a square CSR matrix, with sorted columns."""
     return topi.sparse_transpose(sparse_data, sparse_indices, sparse_indptr)
+
+
+@sparse_transpose.gradient
+def _transpose_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """The entries are sorted by column; their gradients return to the places they came from."""
+    data, indices, indptr = call.args
+    order = op.argsort(indices, dtype="int64")
+    back = op.gather(TupleGetItem(dy, 0), op.argsort(order, dtype="int64"), axis=0)
+    return [back if tensor_type(data).shape[0] != 0 else typed_zeros(data),
+            typed_zeros(indices), typed_zeros(indptr)]
 
 
 def _transpose_reference(

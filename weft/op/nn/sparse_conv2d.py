@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr, one_of
+from weft.ir.expr import Call, Expr, Tuple
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import dim_add, dim_mul
+from weft.ir.shape import dim_add, dim_mul, dim_product
 from weft.ir.types import TensorType
+from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
+from weft.op.gradients import attrs_of, known_shape, scalar, to_order
 from weft.op.nn.conv_reference import conv_reference, images_in, unblocked_images
 from weft.op.nn.sparse import dense_of, expect_rows
 from weft.op.relations import attrs_as, expect_float, expect_rank, expect_same_dtype, tensors_known
@@ -64,6 +67,27 @@ def sparse_conv2d(
     """A convolution whose kernel is a sparse matrix (O, height * width * C), in CSR or BSR."""
     return topi.sparse_conv2d(data, weight_data, weight_indices, weight_indptr,
                               layout=Layout.parse(attrs.layout), kernel_size=attrs.kernel_size)
+
+
+@sparse_conv2d.expansion
+def _expansion(call: Call) -> Expr:
+    """The windows of the data as rows of a matrix, times the sparse matrix."""
+    attrs = attrs_of(call, SparseConv2DAttrs)
+    data, *matrix = call.args
+    images = to_order(data, attrs.layout, "NHWC")
+    count, height, width, channels = known_shape(images, call)
+    size, around = attrs.kernel_size, attrs.kernel_size // 2
+    pads = ((0, 0), (around, around), (around, around), (0, 0))
+    padded = op.nn.pad(images, scalar(0.0, images), pad_width=pads) if around else images
+    taps = tuple(op.strided_slice(padded, begin=(i, j), end=(height + i, width + j), axes=(1, 2))
+                 for i in range(size) for j in range(size))
+    depth = dim_mul(channels, size * size)
+    rows = op.reshape(op.concatenate(Tuple(taps), axis=3) if size > 1 else images,
+                      newshape=(dim_product((count, height, width)), depth), allowzero=True)
+    outputs = known_shape(call, call)[attrs.layout.index("C")]
+    result = op.reshape(op.nn.sparse_dense(rows, *matrix),
+                        newshape=(count, height, width, outputs), allowzero=True)
+    return to_order(infer_expr(result, trust=True), "NHWC", attrs.layout)
 
 
 def _reference(

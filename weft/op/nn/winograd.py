@@ -11,13 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
+from weft.ir.expr import Call, Expr, Tuple, const
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import dim_add
+from weft.ir.shape import dim_add, dim_product
 from weft.ir.traits import OpTraits
 from weft.ir.types import TensorType
+from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
+from weft.op.gradients import attrs_of, fixed_sizes, known_shape, scalar, tensor_type, to_order
 from weft.op.nn.conv import padding_attr
 from weft.op.nn.conv_reference import images_in, unblocked_images, windows
 from weft.op.nn.conv_reference import pad_spatial as pad_array
@@ -169,6 +172,57 @@ def _conv2d_reference(data: np.ndarray, kernel: np.ndarray, **values: Any) -> np
     result = result.reshape(n, o, y * m, x * m)[:, :, :rows, :columns]
     layout = Layout.parse(attrs.out_layout or attrs.data_layout)
     return images_in(result, layout, "HW").astype(data.dtype)
+
+
+@winograd_weight.expansion
+def _weight_expansion(call: Call) -> Expr:
+    """The transform as a product with the Kronecker square of its matrix."""
+    outputs, inputs, *_ = known_shape(call.args[0], call)
+    matrix = _matrix(transforms(attrs_of(call, WinogradWeightAttrs).tile).filter)
+    rows = op.reshape(call.args[0], newshape=(outputs, inputs, TAPS * TAPS), allowzero=True)
+    points = op.nn.dense(rows, _kronecker_square(matrix, call))
+    split = op.reshape(points, newshape=(outputs, inputs, len(matrix), len(matrix)),
+                       allowzero=True)
+    return op.transpose(split, axes=(2, 3, 0, 1))
+
+
+@winograd_conv2d.expansion
+def _conv2d_expansion(call: Call) -> Expr:
+    """Tiles as strided slices, and the three steps as matrix products."""
+    attrs = attrs_of(call, WinogradConv2DAttrs)
+    matrices, m, wanted = transforms(attrs.tile), attrs.tile, attrs.out_layout or attrs.data_layout
+    images = to_order(call.args[0], attrs.data_layout, "NCHW")
+    weights = to_order(call.args[1], attrs.kernel_layout, "HWOI")
+    (count, channels, *_), points = known_shape(images, call), m + TAPS - 1
+    outputs = known_shape(weights, call)[2]
+    top, left, bottom, right = full_padding(attrs.padding, 2)
+    sizes = fixed_sizes(known_shape(images, call)[2:], call)
+    rows, columns = sizes[0] + top + bottom - 2, sizes[1] + left + right - 2
+    down, across = -(-rows // m), -(-columns // m)
+    padded = op.nn.pad(images, scalar(0.0, images), pad_width=(
+        (0, 0), (0, 0), (top, bottom + down * m - rows), (left, right + across * m - columns)))
+    taps = tuple(op.strided_slice(padded, begin=(i, j), end=(i + (down - 1) * m + 1,
+                                                             j + (across - 1) * m + 1),
+                                  strides=(m, m), axes=(2, 3))
+                 for i in range(points) for j in range(points))
+    tiles = dim_product((count, down, across))
+    stacked = op.reshape(op.transpose(op.stack(Tuple(taps), axis=0), axes=(0, 2, 1, 3, 4)),
+                         newshape=(points * points, channels, tiles), allowzero=True)
+    inputs = op.nn.dense(op.transpose(stacked, axes=(1, 2, 0)),
+                         _kronecker_square(_matrix(matrices.input), call))
+    kernel = op.reshape(weights, newshape=(points * points, outputs, channels), allowzero=True)
+    sums = op.nn.batch_matmul(kernel, op.transpose(inputs, axes=(2, 1, 0)))
+    results = op.nn.dense(op.transpose(sums, axes=(1, 2, 0)),
+                          _kronecker_square(_matrix(matrices.output), call))
+    split = op.reshape(results, newshape=(outputs, count, down, across, m, m), allowzero=True)
+    merged = op.reshape(op.transpose(split, axes=(1, 0, 2, 4, 3, 5)),
+                        newshape=(count, outputs, down * m, across * m), allowzero=True)
+    cut = op.strided_slice(merged, begin=(0, 0), end=(rows, columns), axes=(2, 3))
+    return to_order(infer_expr(cut, trust=True), "NCHW", wanted)
+
+
+def _kronecker_square(matrix: np.ndarray, call: Call) -> Expr:
+    return const(np.kron(matrix, matrix), tensor_type(call).dtype)
 
 
 winograd_conv2d.spec(

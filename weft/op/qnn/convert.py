@@ -7,12 +7,24 @@ from typing import Any
 
 import numpy as np
 
+from weft import op
 from weft.ir.attrs import attr
 from weft.ir.dtype import DType
-from weft.ir.expr import Expr
+from weft.ir.expr import Call, Expr, const
 from weft.ir.op import OpPattern, case
-from weft.op.broadcast import add, divide, multiply, subtract
-from weft.op.elementwise import cast, clip
+from weft.ir.typing.infer import infer_expr
+from weft.op.broadcast import (
+    add,
+    divide,
+    greater_equal,
+    less_equal,
+    logical_and,
+    multiply,
+    subtract,
+    where,
+)
+from weft.op.elementwise import cast, clip, negative
+from weft.op.gradients import attrs_of, sum_to, tensor_type, typed_zeros
 from weft.op.qnn.composed import INTEGERS, Quantized, Real, define_composed, scale, zero
 from weft.op.qnn.scaling import (
     FLOAT,
@@ -154,8 +166,33 @@ simulated_quantize = define_composed(
     case((2, 4, 3), _S4, _Z4, axis=1, out_dtype="uint8", low=-20, high=20),
     attrs=QuantizeAttrs, pattern=OpPattern.BROADCAST,
     roles=(("data", Real()), ("scale", scale(0, _axis)), ("zero_point", zero(0, _axis))),
-    doc="The result of ``qnn.quantize``, kept in float32.",
+    doc="The result of ``qnn.quantize``, kept in float32.\n\n"
+        "Its gradient is straight-through: rounding counts as the identity, and what is clipped\n"
+        "has none.",
 )
+
+
+@simulated_quantize.gradient
+def _straight_through(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """The gradient of ``clip(data / scale + zero_point)``: rounding counts as the identity.
+
+    The straight-through estimator of Bengio et al. (2013), which passes the gradient where the
+    rounded value is in range; that of the scale is then the one of learned step sizes (Esser et
+    al. 2020).
+    """
+    attrs = attrs_of(call, QuantizeAttrs)
+    data, s, z = call.args
+    ndim = ndim_of(data)
+    wide, factor = _float(data), infer_expr(along(s, attrs.axis, ndim), trust=True)
+    steps = rounded(divide(wide, factor), attrs.rounding)
+    moved = add(steps, cast(along(z, attrs.axis, ndim), dtype=FLOAT))
+    low, high = (const(limit, FLOAT) for limit in limits(attrs.out_dtype))
+    inside = logical_and(greater_equal(moved, low), less_equal(moved, high))
+    passed = infer_expr(divide(where(inside, dy, const(0.0, FLOAT)), factor), trust=True)
+    per_element = infer_expr(negative(multiply(passed, divide(wide, factor))), trust=True)
+    d_scale = sum_to(per_element, tensor_type(per_element), tensor_type(factor))
+    return [cast(passed, dtype=dtype_of(data)),
+            op.reshape(d_scale, newshape=tensor_type(s).shape, allowzero=True), typed_zeros(z)]
 
 
 def _simulated_dequantize(data: Expr, s: Expr, z: Expr, attrs: DequantizeAttrs) -> Expr:

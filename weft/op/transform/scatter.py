@@ -30,7 +30,13 @@ from weft.op.gradients import (
 from weft.op.indexing_gradients import write_gradient
 from weft.op.relations import attrs_as, expect_dim, expect_int, expect_same_dtype, tensors_known
 from weft.op.transform.gather import index_length
-from weft.support.errors import PassError
+from weft.op.transform.scatter_gradients import (
+    Places,
+    add_gradient,
+    extreme_gradient,
+    mul_gradient,
+    places_of_tuples,
+)
 from weft.topi import scatter as topi
 
 _MODES = ("update", "add", "mul", "min", "max")
@@ -108,32 +114,42 @@ scatter_elements.spec(
 
 
 @scatter_elements.gradient
-def _scatter_elements_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
-    """The last of several values for one element counts, or all are added."""
+def _scatter_elements_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
+    """The last of several values for one element counts, or all are combined."""
     attrs = attrs_of(call, ScatterElementsAttrs)
     x, indices, updates = call.args
     axis = attrs.axis % tensor_type(x).ndim
     size = known_shape(x, call)[axis]
     shape = known_shape(updates, call)
-    if attrs.reduction not in ("update", "add"):
-        raise PassError(f"unsupported gradient of scatter_elements by {attrs.reduction!r}",
-                        where=call.span, expected="update or add")
     if 0 in shape or size == 0:
         return [dy, typed_zeros(indices), typed_zeros(updates)]
     positions = clamped(op.cast(indices, dtype="int64"), size, int64)
     # Updates at indices out of range are ignored, and so get no gradient.
     stays = op.equal(positions, op.cast(indices, dtype="int64"))
+    if attrs.reduction != "update":
+        places = Places(
+            lambda v: op.gather(v, positions, axis=axis),
+            lambda base, values, mode: scatter_elements(base, indices, values, axis=axis,
+                                                        reduction=mode), stays)
+        return _combined(call, y, dy, attrs.reduction, places)
+    # Scattering the numbers of the updates tells which of them is the last at each element.
+    numbers = numbered(shape)
+    unwritten = op.full(Constant(np.asarray(-1)), shape=known_shape(x, call))
+    last = op.gather(op.scatter_elements(unwritten, indices, numbers, axis=axis), positions,
+                     axis=axis)
+    stays = op.logical_and(stays, op.equal(last, numbers))
     arriving = op.gather(dy, positions, axis=axis)
-    kept = dy
-    if attrs.reduction == "update":
-        # Scattering the numbers of the updates tells which of them is the last at each element.
-        numbers = numbered(shape)
-        unwritten = op.full(Constant(np.asarray(-1)), shape=known_shape(x, call))
-        last = op.gather(op.scatter_elements(unwritten, indices, numbers, axis=axis), positions,
-                         axis=axis)
-        stays = op.logical_and(stays, op.equal(last, numbers))
-        kept = op.scatter_elements(dy, indices, typed_zeros(updates), axis=axis)
+    kept = op.scatter_elements(dy, indices, typed_zeros(updates), axis=axis)
     return [kept, typed_zeros(indices), op.where(stays, arriving, scalar(0, dy))]
+
+
+def _combined(call: Call, y: Expr, dy: Expr, mode: str, places: Places) -> list[Expr]:
+    """The gradient of a scatter that combines values by ``mode``."""
+    if mode == "add":
+        return add_gradient(call, places, dy)
+    if mode == "mul":
+        return mul_gradient(call, places, dy)
+    return extreme_gradient(call, y, dy, places)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,8 +213,13 @@ scatter_nd.spec(
 @scatter_nd.gradient
 def _scatter_nd_gradient(call: Call, y: Expr, dy: Expr) -> Sequence[Expr]:
     attrs = attrs_of(call, ScatterNDAttrs)
-    if attrs.mode != "update":
-        raise PassError(f"unsupported gradient of scatter_nd by {attrs.mode!r}",
-                        where=call.span,
-                        expected="update")
-    return write_gradient(2)(call, y, dy)
+    if attrs.mode == "update":
+        return write_gradient(2)(call, y, dy)
+    x, indices, updates = call.args
+    sizes, count = known_shape(x, call), known_shape(updates, call)
+    if 0 in count or 0 in sizes:
+        return [dy, typed_zeros(indices), typed_zeros(updates)]
+    places = places_of_tuples(
+        x, indices, updates,
+        lambda base, values, mode: scatter_nd(base, indices, values, mode=mode), call)
+    return _combined(call, y, dy, attrs.mode, places)

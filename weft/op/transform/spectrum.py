@@ -6,17 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import Call, Expr, TupleGetItem
+from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, const
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import Dim, dim_add, dim_floordiv, dim_sub
+from weft.ir.shape import AnyDim, Dim, dim_add, dim_floordiv, dim_sub
 from weft.ir.types import TensorType, TupleType
+from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import (
     attrs_of,
     divided_by_size,
     known_shape,
+    numbered,
     scalar,
     size_value,
     tensor_type,
@@ -121,6 +123,26 @@ def stft(data: te.Tensor, window: te.Tensor, attrs: STFTAttrs) -> te.Tensor:
     """Fourier transforms of windowed frames: (batch, frequency, frame, real and imaginary part)."""
     return topi.stft(data, window, attrs.hop_length, normalized=attrs.normalized,
                      onesided=attrs.onesided)
+
+
+@stft.expansion
+def _stft_expansion(call: Call) -> Expr | None:
+    """The transform of frames that are gathered from the signal, times the window."""
+    attrs = attrs_of(call, STFTAttrs)
+    data, window = call.args
+    result = tensor_type(call).shape
+    frames, bins = result[2], result[1]
+    if not isinstance(bins, int) or isinstance(frames, AnyDim):
+        return None
+    first = op.multiply(numbered((frames, 1)), const(attrs.hop_length, "int64"))
+    positions = op.add(first, Constant(np.arange(attrs.n_fft)))
+    framed = op.multiply(op.take(data, positions, axis=1), window)
+    typed = infer_expr(framed, trust=True)
+    found = dft(typed, op.zeros_like(typed))
+    parts = [op.strided_slice(TupleGetItem(found, n), begin=(0,), end=(bins,), axes=(2,))
+             for n in (0, 1)]
+    whole = op.transpose(op.stack(Tuple(tuple(parts)), axis=3), axes=(0, 2, 1, 3))
+    return (op.multiply(whole, scalar(attrs.n_fft ** -0.5, data)) if attrs.normalized else whole)
 
 
 def _stft_reference(
