@@ -102,25 +102,32 @@ def mlp(x: Expr, weights: LayerWeights, architecture: Architecture) -> Expr:
 def mixture(x: Expr, weights: LayerWeights, architecture: Architecture) -> Expr:
     """A mixture of gated MLPs: softmax over the best ``architecture.experts`` experts per token.
 
-    All experts are computed for all tokens; the weights of those that are not selected are 0.
+    Tokens are sorted by expert, once for each of their experts, so that an expert multiplies its
+    own tokens alone and the matrices of experts without tokens are not read (MegaBlocks, Gale et
+    al., 2022).
     """
-    experts = weights["experts_up.weight"].data.shape[0]
-    scores = op.nn.softmax(op.cast(dense(x, weights, "router"), dtype="float32"))
-    found = op.topk(scores, k=architecture.experts, axis=-1, dtype="int64")
-    best, chosen = found[0], found[1]
+    count, selected = weights["experts_up.weight"].data.shape[0], architecture.experts
+    tokens = op.reshape(x, newshape=(-1, architecture.hidden_size))
+    scores = op.nn.softmax(op.cast(dense(tokens, weights, "router"), dtype="float32"))
+    found = op.topk(scores, k=selected, axis=-1, dtype="int64")
+    best, chosen = found[0], op.reshape(found[1], newshape=(-1,))
     best = best / op.sum(best, axis=(-1,), keepdims=True)
-    total: Expr | None = None
-    for expert in range(experts):
-        selected = op.equal(chosen, const(expert, "int64"))
-        share = op.sum(op.where(selected, best, const(0.0, "float32")), axis=(-1,), keepdims=True)
-        term = _expert(x, weights, expert, architecture) * op.cast(share, dtype=weights.dtype)
-        total = term if total is None else total + term
-    assert total is not None
-    return total
+    order = op.argsort(chosen, axis=0, dtype="int64")
+    sizes = op.sum(op.cast(op.equal(op.expand_dims(chosen, axis=0),
+                                    Constant(np.arange(count)[:, None])), dtype="int64"), axis=(1,))
+    rows = op.take(tokens, op.floor_divide(order, const(selected, "int64")), axis=0)
+    rows = _experts(rows, sizes, weights, architecture)
+    # Back to the order of tokens, where a token has a row for each of its experts.
+    rows = op.take(rows, op.argsort(order, axis=0, dtype="int64"), axis=0)
+    rows = op.reshape(rows, newshape=(-1, selected, architecture.hidden_size))
+    shares = op.expand_dims(op.cast(best, dtype=weights.dtype), axis=2)
+    return op.reshape_like(op.sum(rows * shares, axis=(1,)), x)
 
 
-def _expert(x: Expr, weights: LayerWeights, expert: int, architecture: Architecture) -> Expr:
-    gate, up, down = (weights.constant(weights[f"experts_{name}.weight"].data[expert])
-                      for name in ("gate", "up", "down"))
-    active = activate(op.nn.dense(x, gate), architecture.activation, weights.dtype)
-    return op.nn.dense(active * op.nn.dense(x, up), down)
+def _experts(x: Expr, sizes: Expr, weights: LayerWeights, architecture: Architecture) -> Expr:
+    """The gated MLP of expert e for ``sizes[e]`` rows of ``x``, which are sorted by expert."""
+    def product(x: Expr, name: str) -> Expr:
+        return op.nn.grouped_matmul(x, weights[f"experts_{name}.weight"], sizes)
+
+    active = activate(product(x, "gate"), architecture.activation, weights.dtype)
+    return product(active * product(x, "up"), "down")

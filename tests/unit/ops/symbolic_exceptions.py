@@ -63,6 +63,7 @@ REFUSED: dict[str, str] = {
                     "one of two symbols may be larger than the other"),
     "strided_set-[03]": "the number of bounds is symbolic",
     "nn.dense-[45]": _LAYOUT,
+    "nn.grouped_matmul-3": _LAYOUT,
     **dict.fromkeys(["nn.conv1d-1", "nn.conv2d-3", "nn.conv2d-5", "nn.conv3d-1",
                      "nn.space_to_batch_nd-[12]"], "the size may not be a multiple of the groups "
                                                    "or blocks"),

@@ -61,6 +61,7 @@ from weft.op.nn.group_norm import (
     group_norm,
     instance_norm,
 )
+from weft.op.nn.grouped_matmul import GroupedMatmulAttrs, grouped_matmul
 from weft.op.nn.loss import NllLossAttrs, cross_entropy, cross_entropy_with_logits, nll_loss
 from weft.op.nn.matmul import BatchMatmulAttrs, MatmulAttrs, batch_matmul, matmul
 from weft.op.nn.norm import (
@@ -161,6 +162,7 @@ __all__ = [
     "GlobalPool2DAttrs",
     "GlobalPool3DAttrs",
     "GroupNormAttrs",
+    "GroupedMatmulAttrs",
     "InstanceNormAttrs",
     "L2NormalizeAttrs",
     "LayerNormAttrs",
@@ -234,6 +236,7 @@ __all__ = [
     "global_max_pool2d",
     "global_max_pool3d",
     "group_norm",
+    "grouped_matmul",
     "instance_norm",
     "l2_normalize",
     "layer_norm",
