@@ -16,7 +16,9 @@ from weft.runtime.sizes import Size
 from weft.strategy.build_tensors import TensorGraph, anchor_of, build_tensors
 from weft.strategy.explain import explain_kernel
 from weft.strategy.implementation import Implementation, ScheduleContext
+from weft.strategy.parallel_work import parallel_from
 from weft.strategy.records import ranking_of
+from weft.strategy.registry import DEFAULT_SCHEDULES
 from weft.strategy.selection import select
 from weft.strategy.size_vars import SizeVars
 from weft.strategy.upcast import inline_upcasts
@@ -125,6 +127,9 @@ def lower_function(
     outputs = kernel.tensors[len(kernel.tensors) - kernel.num_outputs:]
     flops = count_flops(outputs)
     func = backend_of(target).lower(kernel.loop_nest(name), insertions=tir_passes)
+    default = DEFAULT_SCHEDULES.find(target.kind)
+    if default is not None and default.parallel_from:
+        func = parallel_from(func, kernel.schedule, default.parallel_from)
     return LoweredKernel(func, kernel.implementation, flops, _bytes_moved(function),
                          kernel.sizes.values, kernel.seconds)
 

@@ -31,10 +31,14 @@ class RegisteredStrategy:
 
 @dataclass(frozen=True, slots=True)
 class DefaultSchedule:
-    """The schedule that can run every call, and the seconds that it is estimated to take."""
+    """The schedule that can run every call, and the seconds that it is estimated to take.
+
+    Kernels of symbolic sizes run on several threads from ``parallel_from`` scalar operations on.
+    """
 
     schedule: Schedule
     seconds: Estimate
+    parallel_from: int = 0
 
 
 # By target kind and operator: weft's own generator, then those of users.
@@ -82,15 +86,18 @@ def _name(function: Strategy) -> tuple[str, str]:
     return function.__module__, function.__qualname__
 
 
-def default_schedule(*, target: str, seconds: Estimate) -> Callable[[Schedule], Schedule]:
+def default_schedule(
+    *, target: str, seconds: Estimate, parallel_from: int = 0
+) -> Callable[[Schedule], Schedule]:
     """Register the schedule of operators without a strategy, with its estimate in seconds.
 
-    Raises ``RegistryError`` for an unknown target kind.
+    ``parallel_from`` is the number of scalar operations from which on threads pay. Raises
+    ``RegistryError`` for an unknown target kind.
     """
     check_kind(target)
 
     def wrap(function: Schedule) -> Schedule:
-        DEFAULT_SCHEDULES.register(target, DefaultSchedule(function, seconds))
+        DEFAULT_SCHEDULES.register(target, DefaultSchedule(function, seconds, parallel_from))
         return function
 
     return wrap

@@ -15,6 +15,7 @@ from weft.tir import expr as x
 from weft.tir.buffer import buffer
 from weft.tir.expr import Broadcast, Ramp, Var, call, const
 from weft.tir.func import PrimFunc
+from weft.tir.parallel_condition import parallel_if
 from weft.tir.stmt import (
     Allocate,
     AttrStmt,
@@ -113,6 +114,15 @@ def capture_program(start: int) -> PrimFunc:
 @pytest.mark.parametrize("count", [0, 1, 3, 7])
 def test_parallel_loops_capture_what_they_use(compiler: Compiler, count: int, start: int) -> None:
     compiler.check(capture_program(start), [count, arange(12)], [output_like("float32", 40)])
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 7])
+def test_parallel_loops_under_a_condition(compiler: Compiler, count: int) -> None:
+    func = capture_program(5)
+    func = parallel_if(func, func.params[0] >= 4)
+    compiler.check(func, [count, arange(12)], [output_like("float32", 40)])
+    assert emit_llvm(func, compiler.target).count("call void @weft_parallel_launch") == 1
+    assert emit_llvm(func, compiler.target).count("call void @f.parallel") == 1
 
 
 def test_parallel_variables_are_known_not_to_be_negative(compiler: Compiler) -> None:

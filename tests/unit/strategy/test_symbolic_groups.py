@@ -21,8 +21,11 @@ from weft.ir.typing.infer import infer_expr
 from weft.runtime.library import NativeLibrary
 from weft.runtime.sizes import evaluate
 from weft.strategy import LoweredKernel, lower_function
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.target import CpuTarget
-from weft.tir.expr import BufferLoad
+from weft.tir.expr import BufferLoad, Ramp, int_value
+from weft.tir.parser import parse_func
+from weft.tir.printer import as_text
 from weft.tir.stmt import For, ForKind
 from weft.tir.visitor import all_exprs, post_order_stmts
 from weft.transform.analysis.reference import evaluate as evaluate_reference
@@ -33,6 +36,11 @@ GROUPS = {
                       "{ nn.relu(add(%x, %m)) }",
     "flat chain": "fn (%x: Tensor[(b, 5, n), float32]) { multiply(%x, sigmoid(%x)) }",
     "transpose": "fn (%x: Tensor[(b, n, 20), float32]) { transpose(exp(%x), axes=[0, 2, 1]) }",
+    "transpose to rows of 20": "fn (%x: Tensor[(b, 20, n), float32], %y: Tensor[(b, n, 20), "
+                               "float32]) { add(transpose(%x, axes=[0, 2, 1]), %y) }",
+    "transpose of squares": "fn (%x: Tensor[(b, n, n), float32]) { transpose(%x, axes=[0, 2, 1]) }",
+    "transpose of bytes": "fn (%x: Tensor[(b, n, n), float32]) "
+                          '{ cast(transpose(%x, axes=[0, 2, 1]), dtype="int8") }',
     "softmax": "fn (%x: Tensor[(b, 3, n), float32]) { nn.softmax(multiply(%x, 2f)) }",
     "softmax of columns": "fn (%x: Tensor[(b, 20, n), float32]) { nn.softmax(%x, axis=1) }",
     "norm of n rows": "fn (%x: Tensor[(b, n, 40), float32], %g: Tensor[(40,), float32]) "
@@ -103,6 +111,22 @@ def test_symbolic_groups_are_vectors_and_parallel(name: str) -> None:
     assert max(e.dtype.lanes for e in loads) >= 16
     kinds = [n.kind for n in post_order_stmts(func.body) if isinstance(n, For)]
     assert ForKind.PARALLEL in kinds
+
+
+@pytest.mark.parametrize("name", [name for name in GROUPS if name.startswith("transpose")])
+def test_symbolic_transposes_load_no_single_elements(name: str) -> None:
+    func = lower_function(primitive(GROUPS[name]), WIDE_CPU).func
+    loads = [e for e in all_exprs(func.body) if isinstance(e, BufferLoad)]
+    assert all(isinstance(e.indices[0], Ramp) and int_value(e.indices[0].stride) == 1
+               for e in loads), loads
+
+
+def test_each_call_decides_whether_it_deserves_threads() -> None:
+    text = as_text(lower_function(primitive(GROUPS["flat chain"]), WIDE_CPU).func)
+    assert f"attr('parallel_if', b * n * 5 >= {PARALLEL_THRESHOLD})" in text
+    assert as_text(parse_func(text)) == text
+    large = GROUPS["flat chain"].replace("(b, 5, n)", "(2, 1000, n{1000..})")
+    assert "parallel_if" not in as_text(lower_function(primitive(large), WIDE_CPU).func)
 
 
 def test_a_bounded_group_stays_serial() -> None:

@@ -166,7 +166,10 @@ class _Partition(RewriterWithAnalyzer):
                 result = self._mixed_half(node, guard)
                 self._done.discard((node.loop_var, guard.predicate))
                 return result
-        return node.replace(body=self.visit(node.body))
+        body = self.visit(node.body)
+        # Beside an empty loop, the vectors of a tile would not be recognised as one.
+        is_empty = isinstance(body, s.SeqStmt) and not body.stmts
+        return body if is_empty and node.kind is ForKind.VECTORIZED else node.replace(body=body)
 
     def _bind(self, node: s.For) -> None:
         """Bind the loop variable, also below each operand of a minimum of symbolic sizes.

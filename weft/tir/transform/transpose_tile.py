@@ -4,29 +4,54 @@ Vectorised along the contiguous axis of the result, such a load would be a gathe
 executes element by element. Instead, whole vectors are loaded along the contiguous axis of the
 source, and a network of shuffles transposes them: a tile of 16 x 16 elements takes 16 loads, 64
 shuffles and 16 stores.
+
+The last tile of a symbolic extent is under a guard. If its loop has the pragma ``masked_tail``, it
+is transposed as well: its loads and stores are masked, and rows and columns beyond the end are not
+touched, since accesses to pages that are not mapped are slow even with an empty mask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from weft.tir import expr as x
 from weft.tir import stmt as s
 from weft.tir.expr import BufferLoad, Call, PrimExpr, Shuffle, Var, const, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.simplify import Analyzer
 from weft.tir.stmt import ForKind, Stmt
+from weft.tir.transform.masked_tail import MASKED_TAIL
 from weft.tir.transform.rewriter import RewriterWithAnalyzer
-from weft.tir.transform.vectorize_loop import CannotVectorizeError, Vectorizer, legal_vector_widths
-from weft.tir.visitor import has_annotation, map_body, post_order, substitute, without_annotation
+from weft.tir.transform.vectorize_loop import (
+    CannotVectorizeError,
+    Vectorizer,
+    legal_vector_widths,
+    without_hints,
+)
+from weft.tir.visitor import (
+    has_annotation,
+    map_body,
+    mentions,
+    post_order,
+    substitute,
+    transform_expr,
+    without_annotation,
+)
 
 ANNOTATION = "transpose"
 
 
 class _TileBuilder:
-    """Builds the statements of one tile of a nest ``for row: for lane in vectorized: store``."""
+    """Builds the statements of one tile of a nest ``for row: for lane in vectorized: store``.
 
-    def __init__(self, row: Var, lane: Var, store: s.BufferStore) -> None:
+    ``guards`` are the conditions of the store, each on the row or on the lane.
+    """
+
+    def __init__(self, row: Var, lane: Var, store: s.BufferStore, guards: Sequence[PrimExpr]
+                 ) -> None:
         self.row, self.lane, self.store = row, lane, store
+        self.lane_guard = x.all_of(*(g for g in guards if mentions(g, lane)))
+        self.row_guard = x.all_of(*(g for g in guards if not mentions(g, lane)))
         self.bound: list[tuple[Var, PrimExpr]] = []
 
     def let(self, value: PrimExpr) -> Var:
@@ -44,17 +69,26 @@ class _TileBuilder:
             for first_row in range(0, rows, size):
                 block = [
                     self.let(self._along_rows(load, start[0] + first_row,
-                                              start[1] + (first_lane + j), size))
+                                              self._inside(start[1], first_lane + j), size))
                     for j in range(size)
                 ]
                 for i, vector in enumerate(self._network(block)):
                     columns[first_row + i].append(vector)
         return [self._concat(vectors) for vectors in columns]
 
+    def _inside(self, first: PrimExpr, lane: int) -> PrimExpr:
+        """Lane number ``lane``, or the ``first`` one where the guard excludes it."""
+        index = first + lane
+        if not lane or self.lane_guard is x.TRUE:
+            return index
+        return x.select(substitute(self.lane_guard, {self.lane: index}), index, first)
+
     def _along_rows(self, load: BufferLoad, first_row: PrimExpr, lane: PrimExpr,
                     size: int) -> PrimExpr:
         """A vector load along the source's contiguous axis: ``load`` at ``size`` rows, one lane."""
-        at_lane = substitute(load, {self.lane: lane})
+        masked = load if self.row_guard is x.TRUE else BufferLoad(
+            load.buffer, load.indices, self.row_guard)
+        at_lane = substitute(masked, {self.lane: lane})
         loop = s.For(self.row, first_row, const(size), ForKind.VECTORIZED, s.SeqStmt(()))
         return Vectorizer(loop, size).wide(at_lane)
 
@@ -88,31 +122,41 @@ class _TileBuilder:
         self.bound = []
         loads = loads if min(rows, lanes) > 1 else ()  # one row or column: nothing to transpose
         columns = {load: self.transposed(load, start, rows, lanes) for load in loads}
-        stores: list[Stmt] = []
-        for i in range(rows):
-            at_row = {self.row: start[0] + i}
-            loop = s.For(self.lane, start[1], const(lanes), ForKind.VECTORIZED, self.store)
-            body = substitute(self.store, at_row)
-            if lanes == 1:
-                stores.append(substitute(body, {self.lane: start[1]}))
-                continue
-            vectorizer = Vectorizer(loop, lanes)
-            for load in loads:
-                vectorizer.bind(substitute(load, at_row), columns[load][i])
-            stores.append(vectorizer.stmt(body, None))
+        values = {load: Var("transposed", load.dtype) for load in loads}
+        stores = [self._row(values, columns, start, i, lanes) for i in range(rows)]
         result = s.seq(stores)
         for var, value in reversed(self.bound):
             result = s.LetStmt(var, value, result)
         return result
 
+    def _row(self, values: Mapping[BufferLoad, Var], columns: Mapping[BufferLoad, list[PrimExpr]],
+             start: tuple[PrimExpr, PrimExpr], i: int, lanes: int) -> Stmt:
+        """The store of row ``i`` of a tile; ``values`` are the names of the transposed loads."""
+        value = transform_expr(
+            self.store.value, lambda e: values.get(e, e) if isinstance(e, BufferLoad) else e)
+        store: Stmt = self.store.replace(value=value)
+        if self.lane_guard is not x.TRUE:
+            store = s.IfThenElse(self.lane_guard, store)
+        at_row = {self.row: start[0] + i}
+        store, guard = substitute(store, at_row), substitute(self.row_guard, at_row)
+        if lanes == 1:
+            store = substitute(store, {self.lane: start[1]})
+        else:
+            loop = s.For(self.lane, start[1], const(lanes), ForKind.VECTORIZED, store)
+            vectorizer = Vectorizer(loop, lanes)
+            for load, name in values.items():
+                vectorizer.bind(name, columns[load][i])
+            store = vectorizer.stmt(store, None)
+        return store if guard is x.TRUE else s.IfThenElse(guard, store)
 
-def _step(load: BufferLoad, var: Var, analyzer: Analyzer) -> int | None:
-    """The distance in elements between loads for ``var`` and ``var + 1``; ``None`` if it varies."""
+
+def _step(load: BufferLoad, var: Var, analyzer: Analyzer) -> PrimExpr:
+    """The distance in elements between loads for ``var`` and ``var + 1``."""
     position: PrimExpr = const(0)
     for index, size in zip(load.indices, load.buffer.shape, strict=True):
         position = position * size + index
     after = substitute(position, {var: var + 1})
-    return int_value(analyzer.simplify(analyzer.simplify(after) - analyzer.simplify(position)))
+    return analyzer.simplify(analyzer.simplify(after) - analyzer.simplify(position))
 
 
 class _Transposer(RewriterWithAnalyzer):
@@ -120,12 +164,9 @@ class _Transposer(RewriterWithAnalyzer):
         if not node.annotations.get(ANNOTATION):
             return super().loop(node)
         plain = without_annotation(node, ANNOTATION).replace(kind=ForKind.SERIAL)
-        inner = node.body
-        rows = int_value(node.extent)
-        if not isinstance(inner, s.For) or inner.kind is not ForKind.VECTORIZED or rows is None:
-            return super().loop(plain)
-        lanes, store = int_value(inner.extent), inner.body
-        if lanes is None or not isinstance(store, s.BufferStore) or store.predicate is not None:
+        inner, store, guards = _parts_of_tile(node)
+        rows, lanes = int_value(node.extent), None if inner is None else int_value(inner.extent)
+        if inner is None or rows is None or lanes is None or not isinstance(store, s.BufferStore):
             return super().loop(plain)
         self.analyzer.bind(node.loop_var, node.min, node.extent)
         self.analyzer.bind(inner.loop_var, inner.min, inner.extent)
@@ -135,7 +176,8 @@ class _Transposer(RewriterWithAnalyzer):
         if not loads:
             return super().loop(plain)
         try:
-            return _split_to_tiles(node, inner, store, loads, (rows, lanes))
+            builder = _TileBuilder(node.loop_var, inner.loop_var, store, guards)
+            return _split_to_tiles(builder, (node.min, inner.min), loads, (rows, lanes))
         except CannotVectorizeError:
             return super().loop(plain)
 
@@ -150,24 +192,56 @@ class _Transposer(RewriterWithAnalyzer):
                 return []
             if isinstance(e, BufferLoad) and e.predicate is None:
                 along, across = (_step(e, v, self.analyzer) for v in (row, lane))
-                if along == 1 and across not in (0, 1, None):
+                if int_value(along) == 1 and int_value(across) not in (0, 1) and not (
+                        mentions(across, row, lane)):
                     found.append(e)
         return found
 
 
-def _split_to_tiles(node: s.For, inner: s.For, store: s.BufferStore, loads: list[BufferLoad],
-                    extents: tuple[int, int]) -> Stmt:
+def _parts_of_tile(rows: s.For) -> tuple[s.For | None, Stmt, list[PrimExpr]]:
+    """The vectorized loop of a tile, the store in it, and its conditions if masks may express them.
+
+    The loop is ``None`` for a nest of another form.
+    """
+    outside, inner = _unguarded(rows.body)
+    if not isinstance(inner, s.For) or inner.kind is not ForKind.VECTORIZED:
+        return None, rows.body, []
+    inside, store = _unguarded(inner.body)
+    guards = [*outside, *inside]
+    may_mask = MASKED_TAIL in inner.annotations and not any(
+        mentions(g, rows.loop_var) and mentions(g, inner.loop_var) for g in guards)
+    is_plain = isinstance(store, s.BufferStore) and store.predicate is None
+    if not is_plain or (guards and not may_mask):
+        return None, store, []
+    return inner, store, guards
+
+
+def _unguarded(node: Stmt) -> tuple[list[PrimExpr], Stmt]:
+    """The conditions around a statement without an alternative, and the statement."""
+    if isinstance(node, s.IfThenElse) and node.else_case is None:
+        return list(_conjuncts(without_hints(node.condition))), node.then_case
+    return [], node
+
+
+def _conjuncts(condition: PrimExpr) -> Iterator[PrimExpr]:
+    if isinstance(condition, x.And):
+        yield from _conjuncts(condition.a)
+        yield from _conjuncts(condition.b)
+    else:
+        yield condition
+
+
+def _split_to_tiles(builder: _TileBuilder, start: tuple[PrimExpr, PrimExpr],
+                    loads: list[BufferLoad], extents: tuple[int, int]) -> Stmt:
     """The nest as tiles whose sides are legal vector widths."""
-    builder = _TileBuilder(node.loop_var, inner.loop_var, store)
     tiles: list[Stmt] = []
-    row = node.min
+    row = start[0]
     for rows, times in legal_vector_widths(extents[0]):
-        lane = inner.min
+        lane = start[1]
         for lanes, copies in legal_vector_widths(extents[1]):
             for i in range(times):
-                for j in range(copies):
-                    start = (row + rows * i, lane + lanes * j)
-                    tiles.append(builder.tile(loads, start, rows, lanes))
+                tiles += [builder.tile(loads, (row + rows * i, lane + lanes * j), rows, lanes)
+                          for j in range(copies)]
             lane = lane + lanes * copies
         row = row + rows * times
     return s.seq(tiles)

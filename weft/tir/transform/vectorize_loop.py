@@ -217,7 +217,7 @@ class Vectorizer:
                 then_case=self.stmt(node.then_case, mask),
                 else_case=None if other is None else self.stmt(other, mask),
             )
-        plain = _without_hints(node.condition)
+        plain = without_hints(node.condition)
         then_mask = plain if mask is None else x.all_of(mask, plain)
         branches = [self.stmt(node.then_case, then_mask)]
         if other is not None:
@@ -263,9 +263,9 @@ def _is_zero(e: PrimExpr) -> bool:
     return isinstance(e, x.IntImm | x.FloatImm) and e.value == 0 and math.copysign(1, e.value) > 0
 
 
-def _without_hints(e: PrimExpr) -> PrimExpr:
+def without_hints(e: PrimExpr) -> PrimExpr:
     """``e`` without calls of ``likely``."""
-    new = with_children(e, tuple(map(_without_hints, children(e))))
+    new = with_children(e, tuple(map(without_hints, children(e))))
     return new.args[0] if type(new) is Call and new.name == "likely" else new
 
 

@@ -54,9 +54,13 @@ class _Captures:
 
 
 def emit_parallel(
-    state: FunctionState, loop: For, emit_stmt: Callable[[FunctionState, Stmt], None]
+    state: FunctionState, loop: For, emit_stmt: Callable[[FunctionState, Stmt], None],
+    condition: PrimExpr | None = None,
 ) -> None:
-    """Outline the body of ``loop`` and launch its iterations on the thread pool."""
+    """Outline the body of ``loop`` and launch its iterations on the thread pool.
+
+    If ``condition`` is false at run time, the calling thread runs all of them.
+    """
     captures = _captures(state, loop)
     module = state.kernel.module
     name = f"{state.kernel.name}.parallel{len(module.functions)}"
@@ -65,8 +69,30 @@ def emit_parallel(
     record = _fill_record(state, loop, captures)
     launch = module.declare(LAUNCH, "void @(ptr, ptr, i64)")
     extent = emit(state, loop.extent)
-    state.out.do(f"call void {launch}(ptr @{name}, ptr {record}, i64 {extent})")
+    shared = f"call void {launch}(ptr @{name}, ptr {record}, i64 {extent})"
+    if condition is None:
+        state.out.do(shared)
+    else:
+        alone = f"call void @{name}(i64 0, i64 {extent}, ptr {record}) noinline"
+        _emit_choice(state, emit(state, condition), shared, extent, alone)
     state.effects += 1
+
+
+def _emit_choice(state: FunctionState, flag: str, shared: str, extent: str, alone: str) -> None:
+    """``shared`` if ``flag``, else ``alone`` unless ``extent`` is 0."""
+    out = state.out
+    fork, small, serial, join = map(out.fresh, ("fork", "small", "serial", "join"))
+    out.do(f"br i1 {flag}, label %{fork}, label %{small}")
+    out.start_block(fork)
+    out.do(shared)
+    out.branch(join)
+    out.start_block(small)
+    some = out.emit(f"icmp sgt i64 {extent}, 0")
+    out.do(f"br i1 {some}, label %{serial}, label %{join}")
+    out.start_block(serial)
+    out.do(alone)
+    out.branch(join)
+    out.start_block(join)
 
 
 def _captures(state: FunctionState, loop: For) -> _Captures:

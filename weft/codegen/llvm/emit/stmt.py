@@ -12,7 +12,8 @@ from weft.codegen.llvm.emit.store import emit_store
 from weft.ir.dtype import int64
 from weft.support.errors import InternalError, LoweringError
 from weft.tir import stmt as s
-from weft.tir.expr import int_value
+from weft.tir.expr import PrimExpr, int_value
+from weft.tir.parallel_condition import PARALLEL_IF
 from weft.tir.stmt import ForKind, Stmt
 
 
@@ -35,6 +36,8 @@ def emit_stmt(state: FunctionState, node: Stmt) -> None:
                 state.note_range(node.var, nonnegative=is_bounded(state, node.value))
                 state.memo.bind(node.var, emit(state, node.value))
                 emit_stmt(state, node.body)
+        case s.AttrStmt(key=key, body=s.For() as loop) if key == PARALLEL_IF:
+            _emit_for(state, loop, node.value)
         case s.AttrStmt():
             emit_stmt(state, node.body)
         case s.Evaluate():
@@ -73,7 +76,7 @@ def _emit_if(state: FunctionState, node: s.IfThenElse) -> None:
     out.start_block(join)
 
 
-def _emit_for(state: FunctionState, node: s.For) -> None:
+def _emit_for(state: FunctionState, node: s.For, parallel_if: PrimExpr | None = None) -> None:
     if node.kind is ForKind.THREAD_BINDING:  # of a program that no back end has lowered
         raise LoweringError(
             f"a loop bound to {node.thread_tag} is not supported on targets of kind 'cpu'",
@@ -89,7 +92,7 @@ def _emit_for(state: FunctionState, node: s.For) -> None:
     state.note_range(node.loop_var, nonnegative=is_nonnegative(state, node.min))
     # A pool runs one loop at a time, so a nested parallel loop is serial.
     if node.kind is ForKind.PARALLEL and not state.in_parallel:
-        emit_parallel(state, node, emit_stmt)
+        emit_parallel(state, node, emit_stmt, parallel_if)
     else:
         _emit_serial(state, node, extent)
 

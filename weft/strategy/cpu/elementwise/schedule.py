@@ -60,7 +60,10 @@ def schedule_loops(
     lanes = target.lanes(tensor.dtype)
     transposed = find_transposed_access(groups, body, lanes)
     if transposed is not None:
-        shared = tile_transpose(stage, loops, transposed, lanes)
+        shared = tile_transpose(stage, loops, transposed, target)
+        # Threads share rows of tiles: the indices of single tiles would cost divisions.
+        if not transposed.narrow and not all(is_fixed(loop.extent) for loop in shared[-2:]):
+            shared = shared[:-1]
     else:
         *outer, inner = loops
         count = polynomials(body)

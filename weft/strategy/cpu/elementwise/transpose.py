@@ -8,15 +8,19 @@ are too few for a vector: they are computed along the rows and interleaved in re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft import te
-from weft.strategy.access import stride_along
-from weft.strategy.extents import is_fixed, is_multiple, size_of
+from weft.strategy.access import is_strided, stride_along
+from weft.strategy.cpu.machine_model import has_masks
+from weft.strategy.extents import highest_size, is_fixed, is_multiple, size_of
+from weft.target import CpuTarget
 from weft.te.walk import loads_of
 from weft.tir.expr import PrimExpr, ProducerLoad, const
 from weft.tir.transform.interleave_tile import ANNOTATION as INTERLEAVE
+from weft.tir.transform.masked_tail import MASKED_TAIL
 from weft.tir.transform.transpose_tile import ANNOTATION
 
 MIN_TILE = 4  # rows or columns of a tile; fewer do not pay for the shuffles
@@ -49,9 +53,8 @@ def find_transposed_access(
         return _narrow_transpose(groups, body, lanes)
     columns = groups[-1][-1]
     for load in loads_of(body):
-        across = stride_along(load, columns, size=lanes if _extent(groups[-1]) > lanes else None)
         # Broadcast, contiguous or unknown: nothing to transpose.
-        if across in (0, 1, None):
+        if not is_strided(load, columns, size=lanes if _extent(groups[-1]) > lanes else None):
             continue
         for index, group in enumerate(groups[:-1]):
             run = _run(load, group, lanes)
@@ -100,9 +103,10 @@ def _is_multiple(group: Sequence[te.IterVar], run: int) -> bool:
 
 
 def tile_transpose(
-    stage: te.Stage, loops: list[te.IterVar], access: TransposedAccess, lanes: int
+    stage: te.Stage, loops: list[te.IterVar], access: TransposedAccess, target: CpuTarget
 ) -> list[te.IterVar]:
     """Tile the transposed loop and the innermost one; returns the loops around the tiles."""
+    lanes = target.lanes(stage.tensors[0].dtype)
     rows, columns = loops[access.index], loops[-1]
     if access.narrow:
         tiles, row = stage.split(rows, factor=access.run)
@@ -114,10 +118,12 @@ def tile_transpose(
     column_tile, column = stage.split(columns, factor=lanes)
     # With few rows, tiles proceed along the source's rows; with many, along the result's.
     tiles = [row_tile, column_tile]
-    if size_of(rows.extent) <= FEW_ROWS:
+    if (highest_size(rows.extent) or math.inf) <= FEW_ROWS:
         tiles.reverse()
     stage.reorder(*outside, *tiles, row, column)
     stage.pragma(row, ANNOTATION, 1)
     stage.unroll(row)
     stage.vectorize(column)
+    if has_masks(target) and not (is_fixed(rows.extent) and is_fixed(columns.extent)):
+        stage.pragma(column, MASKED_TAIL, lanes)
     return [*outside, *tiles]

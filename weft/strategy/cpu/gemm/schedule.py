@@ -234,7 +234,7 @@ def _schedule_packing(
     stage, lanes = ctx.schedule[op.output(0)], ctx.target.lanes(op.output(0).dtype)
     *outer, inner = op.axis
     transposed = find_transposed_access([[axis] for axis in op.axis], op.body, lanes)
-    loops = (tile_transpose(stage, list(op.axis), transposed, lanes) if transposed is not None
+    loops = (tile_transpose(stage, list(op.axis), transposed, ctx.target) if transposed is not None
              else [*outer, *vectorize_innermost(stage, inner, lanes)])
     if attach is not None:
         if transposed is not None and not transposed.narrow:
