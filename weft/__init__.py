@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.compiler.executable import Executable
     from weft.compiler.sources import ModelLike
     from weft.compiler.tuning import tune_model
+    from weft.compiler.vectorize import vmap
     from weft.generation.generate import generate
     from weft.ir import (
         Attrs,
@@ -86,6 +87,7 @@ _LAZY = {
     "load": "weft.runtime.artifact",
     "parse": "weft.compiler.api",
     "grad": "weft.compiler.differentiate",
+    "vmap": "weft.compiler.vectorize",
     "tune_model": "weft.compiler.tuning",
     "generate": "weft.generation.generate",
     "function": "weft.ir.python.from_python",
@@ -149,6 +151,7 @@ __all__ = [
     "register_tir_pass",
     "rule",
     "tune_model",
+    "vmap",
 ]
 
 

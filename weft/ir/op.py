@@ -43,8 +43,9 @@ GradientRule: TypeAlias = "Callable[[Call, Expr, Expr], Sequence[Expr]]"
 JvpRule: TypeAlias = "Callable[[Call, Expr, Sequence[Expr | None]], Expr | None]"
 
 # (typed call, its arguments with the batch as axis 0 of those that are batched, which are batched,
-# the size of the batch) -> the result with the batch as axis 0 (of each tensor in it).
-BatchingRule: TypeAlias = "Callable[[Call, Sequence[Expr], Sequence[bool], Dim], Expr]"
+# the size of the batch) -> the result with the batch as axis 0 (of each tensor in it), or None
+# where the rule does not cover these arguments.
+BatchingRule: TypeAlias = "Callable[[Call, Sequence[Expr], Sequence[bool], Dim], Expr | None]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from weft.ir.attrs import Attrs
 from weft.ir.op import Op, OpPattern, case, define_op
 from weft.ir.traits import ZERO_GRADIENT, OpTraits
 from weft.ir.typing.relations import identity_relation
+from weft.op.batching import leading
 from weft.op.layout_inference import keep_layout
 from weft.topi import elementwise
 
@@ -27,6 +28,7 @@ def _annotation(name: str, traits: OpTraits, doc: str) -> Op:
     op = define_op(f"annotation.{name}", relation=identity_relation, pattern=OpPattern.OPAQUE,
                    level=10, inputs=("x",), traits=traits)(run)
     op.layout(keep_layout)
+    op.batching(leading)
     op.spec(np.copy, case((3, 5)), case(()), case((0, 4)), case((2,), dtypes="bool"))
     return op
 
@@ -43,3 +45,4 @@ stop_gradient = _annotation(
     "(``detach`` in torch).")
 for _identity in (stop_fusion, checkpoint):
     _identity.gradient(lambda _call, _y, dy: [dy])
+

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr, sizes_from
 from weft.ir.expr import Call, Expr
 from weft.ir.op import GradientRule, OpPattern, case, define_op
-from weft.ir.shape import AnyDim, KnownDim
+from weft.ir.shape import AnyDim, Dim, KnownDim
 from weft.ir.traits import (
     COMMUTATIVE,
     CONTINUOUS,
@@ -25,8 +25,16 @@ from weft.ir.traits import (
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_dims, broadcast_shapes
+from weft.op.batching import aligned, with_attrs
 from weft.op.families import BINARY_CASES, binary, comparison, float_arithmetic, logical
-from weft.op.gradients import broadcast_gradients, scalar, sum_to, tensor_type, typed_zeros
+from weft.op.gradients import (
+    attrs_of,
+    broadcast_gradients,
+    scalar,
+    sum_to,
+    tensor_type,
+    typed_zeros,
+)
 from weft.op.layout_inference import join_layouts
 from weft.op.numpy_functions import truncated_divide, truncated_quotient
 from weft.op.relations import attrs_as, expect_bool, expect_same_dtype, tensors_known
@@ -230,3 +238,11 @@ broadcast_to.spec(_broadcast_to_reference, case((3, 1), shape=(2, 3, 5)), case((
 @broadcast_to.gradient
 def _broadcast_to_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     return [sum_to(dy, tensor_type(call), tensor_type(call.args[0]))]
+
+
+@broadcast_to.batching
+def _broadcast_to_each(
+    call: Call, args: Sequence[Expr], _is_batched: Sequence[bool], size: Dim
+) -> Expr:
+    shape = attrs_of(call, BroadcastToAttrs).shape
+    return with_attrs(call, [aligned(args[0], call.args[0], len(shape))], shape=(size, *shape))

@@ -15,6 +15,7 @@ from weft.ir.shape import Dim, KnownDim
 from weft.ir.traits import CONTINUOUS
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
+from weft.op.batching import with_attrs
 from weft.op.gradients import attrs_of, known_dim, tensor_type
 from weft.op.relations import attrs_as, expect_dim, expect_number, expect_same_dtype
 from weft.support.errors import PassError
@@ -142,3 +143,19 @@ def _operand_gradient(operand: _Operand, others: Sequence[_Operand]) -> Expr:
         wanted += fresh
     equation = topi.write([names for names, _ in terms], wanted)
     return einsum(Tuple(tuple(value for _, value in terms)), equation=equation)
+
+
+@einsum.batching
+def _einsum_each(
+    call: Call, args: Sequence[Expr], _is_batched: Sequence[bool], _size: Dim
+) -> Expr | None:
+    """One more letter in front of every operand and of the result."""
+    equation = attrs_of(call, EinsumAttrs).equation.replace(" ", "")
+    type_ = call.args[0].checked_type
+    fields = type_.fields if isinstance(type_, TupleType) else ()
+    if "..." in equation:
+        return None
+    axes = topi.parse(equation, [t.ndim for t in fields if isinstance(t, TensorType)])
+    letter = topi.fresh_letter("".join((*axes.inputs, axes.output)))
+    wider = topi.write([letter + names for names in axes.inputs], letter + axes.output)
+    return with_attrs(call, args, equation=wider)

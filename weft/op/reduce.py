@@ -14,11 +14,12 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
-from weft.ir.shape import dim_product
+from weft.ir.shape import Dim, dim_product
 from weft.ir.traits import CONTINUOUS, SENSITIVE, ZERO_GRADIENT, MixedPrecision, OpTraits
 from weft.ir.types import TensorType, Type, is_static
 from weft.ir.typing.relation import Relation, RelationContext
 from weft.ir.typing.relations import reduce_along
+from weft.op.batching import all_repeated, with_attrs
 from weft.op.gradients import (
     attrs_of,
     divided_by_size,
@@ -92,6 +93,16 @@ def reduce_layout(
     return LayoutResult((layout,), (result,), attrs.replace(axis=axes, exclude=False))
 
 
+def _reduce_each(
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: Dim
+) -> Expr:
+    """The axes by number, counted after the batch."""
+    attrs: Any = call.attrs
+    axes = reduced_axes(attrs, tensor_type(call.args[0]).ndim)
+    new = all_repeated(call, args, is_batched, size)
+    return with_attrs(call, new, axis=tuple(a + 1 for a in axes), exclude=False)
+
+
 _CASES = (
     case((3, 5)),
     case((3, 5), axis=1),
@@ -137,6 +148,7 @@ def _reduction(
     empty = [dataclasses.replace(c, dtypes=cases[0].dtypes) for c in _EMPTY_CASES]
     more = (*(() if needs_element else empty), *(_INT_CASES if integers else ()))
     op.layout(reduce_layout)
+    op.batching(_reduce_each)
     op.spec(_reference(reference), *cases, *more)
     return op
 
@@ -321,6 +333,7 @@ def _arg_reduction(name: str, *, largest: bool, doc: str) -> Op:
     op = define_op(name, attrs=ArgReduceAttrs, relation=_arg_relation,
                    pattern=OpPattern.COMM_REDUCE, level=4, inputs=("x",),
                    traits=replace(ZERO_GRADIENT, mixed_precision=MixedPrecision.NEVER))(run)
+    op.batching(_reduce_each)
     ties = np.array([[1, 3, 3], [2, 0, 0]], np.float32)
     op.spec(_arg_reference(largest), *_CASES, case(ties, axis=1),
             case(ties, axis=-1, select_last_index=True, dtype="int32"),
@@ -330,3 +343,6 @@ def _arg_reduction(name: str, *, largest: bool, doc: str) -> Op:
 
 argmax = _arg_reduction("argmax", largest=True, doc="The index of the largest element.")
 argmin = _arg_reduction("argmin", largest=False, doc="The index of the smallest element.")
+
+
+variance.batching(_reduce_each)

@@ -9,6 +9,7 @@ is defined in ``compiler/pipeline.py``.
 
 from weft.transform.analysis.equivalence import check_same_values
 from weft.transform.analysis.reference import evaluate
+from weft.transform.autodiff.batching import Vectorize
 from weft.transform.autodiff.expand_for_gradient import ExpandForGradient
 from weft.transform.autodiff.gradient import Gradient, gradient
 from weft.transform.autodiff.lazy_gradient_init import LazyGradientInit
@@ -130,6 +131,7 @@ __all__ = [
     "ToGraphNormalForm",
     "ToMixedPrecision",
     "UnCPS",
+    "Vectorize",
     "check_same_values",
     "evaluate",
     "gradient",

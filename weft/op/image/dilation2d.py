@@ -13,6 +13,7 @@ from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import dim_add
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
+from weft.op.batching import merging
 from weft.op.nn.conv import padding_attr, steps_attr
 from weft.op.nn.conv_reference import images_in, pad_spatial, unblocked_images, windows
 from weft.op.relations import (
@@ -98,3 +99,5 @@ dilation2d.spec(
     case((2, 5, 5, 3), (2, 2, 3), data_layout="NHWC", kernel_layout="HWI", strides=(2, 1)),
     case((1, 1, 6, 6), (1, 2, 2), dilations=(2, 3), padding=(0, 1, 1, 0)),
 )
+
+dilation2d.batching(merging(layout="data_layout"))

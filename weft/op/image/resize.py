@@ -18,6 +18,7 @@ from weft.ir.substitution import has_symbols
 from weft.ir.traits import CONTINUOUS
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
+from weft.op.batching import merging
 from weft.op.gradients import tensor_type
 from weft.op.layout_inference import image_layout
 from weft.op.nn.pool import layout_of_images
@@ -177,6 +178,7 @@ def _define(name: str, attrs_type: type[ResizeAttrs], cases: Sequence[Case]) -> 
                    level=5, inputs=("x",), traits=CONTINUOUS)(run)
     op.layout(image_layout)
     op.expansion(_as_products)
+    op.batching(merging(layout="layout"))
     op.spec(reference, *cases)
     return op
 
@@ -216,3 +218,4 @@ resize3d = _define("image.resize3d", Resize3DAttrs, (
          coordinate_transformation_mode="asymmetric", rounding_method="floor"),
     case((1, 3, 2, 3, 2), size=(2, 5, 4), method="cubic", layout="NDHWC"),
 ))
+

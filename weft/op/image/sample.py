@@ -15,6 +15,7 @@ from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.traits import CONTINUOUS
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
+from weft.op.batching import merging
 from weft.op.gradients import tensor_type
 from weft.op.nn.pool import layout_of_images
 from weft.op.relations import (
@@ -279,3 +280,6 @@ crop_and_resize.spec(
     case((2, 4, 5, 2), _BOXES, _IMAGES, crop_size=(1, 3), layout="NHWC", extrapolation_value=0.5),
     case((2, 1, 4, 4), _BOXES, _IMAGES, crop_size=(2, 2), method="nearest_neighbor"),
 )
+
+affine_grid.batching(merging())
+grid_sample.batching(merging(0, 1, layout="layout"))

@@ -13,6 +13,7 @@ from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import Dim, dim_min
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
+from weft.op.batching import merging
 from weft.op.linalg.gradients import cholesky_gradient, expand_qr, expand_reflect, lu_gradient
 from weft.op.relations import (
     attrs_as,
@@ -245,3 +246,9 @@ def _reflect_reference(packed: np.ndarray, scales: np.ndarray, c: np.ndarray,
 reflect.expansion(expand_reflect)
 reflect.spec(_reflect_reference, case((2, 4, 3), (2, 3), (2, 4, 4)),
              case((1, 3, 3), (1, 3), (1, 3, 2), transpose=True))
+
+lu.batching(merging())
+pivot_order.batching(merging())
+cholesky.batching(merging())
+qr.batching(merging())
+reflect.batching(merging(0, 1, 2))

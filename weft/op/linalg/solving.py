@@ -10,6 +10,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.typing.relation import RelationContext
+from weft.op.batching import merging
 from weft.op.linalg.factors import matrices
 from weft.op.linalg.gradients import matrix_exp_gradient, triangular_solve_gradient
 from weft.op.relations import expect_dim, expect_same_dtype, tensors_known
@@ -93,3 +94,6 @@ def _exp_reference(x: np.ndarray) -> np.ndarray:
 matrix_exp.gradient(matrix_exp_gradient)
 matrix_exp.spec(_exp_reference, case((2, 4, 4), low=-3.0, high=3.0), case((1, 1, 1)),
                 case((0, 2, 2)))
+
+matrix_exp.batching(merging())
+triangular_solve.batching(merging(0, 1))

@@ -15,6 +15,7 @@ from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
 from weft.ir.traits import CONTINUOUS, Homogeneity
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import Relation, RelationContext
+from weft.op.batching import merging
 from weft.op.gradients import tensor_type
 from weft.op.layout_inference import image_layout
 from weft.op.nn.conv import positive
@@ -161,6 +162,7 @@ def _define(
     op.layout(image_layout)
     op.decomposition(_as_pool(kind))
     op.expansion(_as_slices("mean" if kind == "avg" else "max"))
+    op.batching(merging(layout="layout"))
     op.spec(lambda x, **values: _reference(x, attrs_type(**values), reduce), *cases)
     return op
 
@@ -184,3 +186,4 @@ adaptive_max_pool1d = _define("max", 1, AdaptivePool1DAttrs, (
 adaptive_max_pool2d = _define("max", 2, AdaptivePool2DAttrs, (
     *_CASES_2D, case((1, 1, 5, 4), output_size=(2, 3), **_INTEGERS)))
 adaptive_max_pool3d = _define("max", 3, AdaptivePool3DAttrs, _CASES_3D)
+

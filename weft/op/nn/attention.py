@@ -18,6 +18,7 @@ from weft.ir.shape import AnyDim, Dim, dim_mul, dim_product, dims_equal
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_dims
+from weft.op.batching import aligned, all_repeated, leading, with_attrs
 from weft.op.gradients import attrs_of, tensor_type
 from weft.op.relations import (
     attrs_as,
@@ -267,3 +268,17 @@ masked_attention.spec(
          np.linspace(-3, 3, 10, dtype=np.float32).reshape(2, 1, 1, 5)),
     case((2, 3, 4), (2, 5, 4), (2, 5, 3), (5,), causal=True, offset=2),
 )
+
+
+attention.batching(leading)
+
+
+@masked_attention.batching
+def _masked_each(
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: Dim
+) -> Expr:
+    """The mask broadcasts to the scores, also without a batch."""
+    qkv = all_repeated(call, args, (*is_batched[:3], True), size)[:3]
+    rank = tensor_type(call.args[0]).ndim
+    mask = aligned(args[3], call.args[3], rank) if is_batched[3] else args[3]
+    return with_attrs(call, (*qkv, mask))

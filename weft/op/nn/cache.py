@@ -16,6 +16,7 @@ from weft.ir.traits import OpTraits
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
+from weft.op.batching import merging
 from weft.op.gradients import (
     attrs_of,
     clamped,
@@ -231,3 +232,5 @@ paged_cache_update.spec(
     case((5, 2, 4, 3), (2, 2, 3, 3), np.array([2, 5]), np.array([[3, 1], [0, 4]])),
     case((3, 1, 2, 4), (2, 1, 3, 4), np.array([1, -1]), np.array([[2, -1], [1, 7]], np.int32)),
 )
+
+cache_update.batching(merging(0, 1, 2))

@@ -12,14 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType
+from weft.ir.expr import Call, Expr
 from weft.ir.op import Case, Op, OpPattern, define_op
 from weft.ir.shape import Dim, Shape, dim_add, dim_floordiv, may_be_multiple
 from weft.ir.traits import CONVOLUTION, MixedPrecision
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
+from weft.op.batching import merged, merging, moved, repeated, with_attrs
+from weft.op.gradients import known_shape
 from weft.op.nn.conv_gradients import convolution_gradient
 from weft.op.nn.conv_reference import conv_reference, images_in, unblocked_images
 from weft.op.relations import (
@@ -238,9 +241,36 @@ def define_conv(name: str, attrs_type: type[ConvAttrs], doc: str, cases: Sequenc
         return images_in(result, Layout.parse(attrs.result_layout), spatial).astype(dtype)
 
     run.__doc__ = doc
-    op = define_op(name, attrs=attrs_type, relation=conv_relation,
+    made = define_op(name, attrs=attrs_type, relation=conv_relation,
                    pattern=OpPattern.OUT_FUSABLE, level=2, inputs=("data", "kernel"),
                    traits=replace(CONVOLUTION, mixed_precision=MixedPrecision.ALWAYS))(run)
-    op.spec(reference, *cases)
-    op.gradient(convolution_gradient)
-    return op
+    made.spec(reference, *cases)
+    made.gradient(convolution_gradient)
+    made.batching(_convolve_each)
+    return made
+
+
+def _convolve_each(
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: Dim
+) -> Expr | None:
+    """A shared kernel: the batch joins the images. A kernel for each example: a group for each."""
+    attrs: Any = call.attrs
+    if not is_batched[1]:
+        return merging(layout="data_layout")(call, args, is_batched, size)
+    plain = attrs.data_layout == attrs.result_layout == "NC" + attrs.spatial \
+        and attrs.kernel_layout == "OI" + attrs.spatial
+    if not plain or not isinstance(size, int):
+        return None
+    shape = known_shape(call.args[0], call)
+    data = args[0]
+    groups = attrs.groups
+    if is_batched[0] or groups > 1:
+        data = moved(repeated(data, call.args[0], is_batched=is_batched[0], size=size), 0, 1,
+                     len(shape) + 1)
+        data = op.reshape(data, newshape=(shape[0], size * shape[1], *shape[2:]), allowzero=True)
+        groups *= size
+    kernel = merged(args[1], call.args[1], size)
+    result = with_attrs(call, (data, kernel), groups=groups, channels=None)
+    images, channels, *rest = known_shape(call, call)
+    apart = op.reshape(result, newshape=(images, size, channels, *rest), allowzero=True)
+    return moved(apart, 1, 0, len(shape) + 1)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op, get_op
-from weft.ir.shape import dim_add, dim_floordiv
+from weft.ir.shape import Dim, dim_add, dim_floordiv
 from weft.ir.traits import CONVOLUTION
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
-from weft.op.gradients import attrs_of, tensor_type
+from weft.op.batching import all_repeated, moved, with_attrs
+from weft.op.gradients import attrs_of, known_shape, tensor_type
 from weft.op.nn.conv import padding_attr, positive, steps_attr
 from weft.op.nn.conv_gradients import data_gradient
 from weft.op.nn.conv_reference import pad_spatial, windows
@@ -144,3 +146,20 @@ conv2d_backward_weight.spec(
     case((1, 4, 3, 3), (1, 2, 6, 5), kernel_size=(3, 2), strides=(2, 2), padding=(1, 0, 0, 1)),
     case((1, 4, 3, 4), (1, 4, 5, 4), kernel_size=(2, 1), dilation=(2, 1), groups=2),
 )
+
+
+@conv2d_backward_weight.batching
+def _weight_of_each(
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: Dim
+) -> Expr | None:
+    """A kernel for each example: the channels of an example are groups of their own."""
+    attrs: Any = call.attrs
+    if not isinstance(size, int):
+        return None
+    joined = []
+    for x, example in zip(all_repeated(call, args, is_batched, size), call.args, strict=True):
+        images, channels, *rest = known_shape(example, call)
+        joined.append(op.reshape(moved(x, 0, 1, 5), newshape=(images, size * channels, *rest),
+                                 allowzero=True))
+    result = with_attrs(call, joined, groups=attrs.groups * size)
+    return op.reshape(result, newshape=(size, *known_shape(call, call)), allowzero=True)

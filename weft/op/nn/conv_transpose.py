@@ -15,6 +15,7 @@ from weft.ir.shape import Dim, Shape, dim_add, dim_floordiv, dim_mul
 from weft.ir.traits import CONVOLUTION
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
+from weft.op.batching import merging
 from weft.op.nn.conv import (
     ConvAttrs,
     expect_kernel_size,
@@ -205,6 +206,7 @@ def _define(name: str, attrs_type: type[ConvTransposeAttrs], cases: Sequence[Cas
     op = define_op(name, attrs=attrs_type, relation=_relation, pattern=OpPattern.OUT_FUSABLE,
                    level=2, inputs=("data", "kernel"), traits=CONVOLUTION)(run)
     op.decomposition(transposed_as_convolution)
+    op.batching(merging(layout="data_layout"))
     op.spec(lambda data, kernel, **values: _reference(data, kernel, attrs_type(**values)), *cases)
     return op
 
@@ -235,3 +237,4 @@ conv3d_transpose = _define("nn.conv3d_transpose", Conv3DTransposeAttrs, (
     case((1, 2, 2, 3, 2), (2, 2, 2, 1, 2), data_layout="NDHWC", kernel_layout="DHWOI",
          dilation=(1, 2, 1)),
 ))
+

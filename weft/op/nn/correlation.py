@@ -13,6 +13,7 @@ from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import dim_add
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
+from weft.op.batching import merging
 from weft.op.nn.conv import padding_attr
 from weft.op.nn.conv_reference import pad_spatial, windows
 from weft.op.relations import (
@@ -110,3 +111,5 @@ correlation.spec(
          padding=(1, 2)),
     case((1, 2, 4, 4), (1, 2, 4, 4), max_displacement=1, is_multiply=False, padding=(1,)),
 )
+
+correlation.batching(merging(0, 1))

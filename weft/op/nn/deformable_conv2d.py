@@ -15,6 +15,7 @@ from weft.ir.shape import dim_add, dim_floordiv, dim_mul
 from weft.ir.traits import CONTINUOUS
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
+from weft.op.batching import merging
 from weft.op.nn.conv import padding_attr, steps_attr
 from weft.op.relations import (
     attrs_as,
@@ -140,3 +141,5 @@ deformable_conv2d.spec(
     case((1, 4, 4, 5), (1, 16, 2, 3), (2, 2, 2, 2), strides=(2, 2), padding=(0, 1, 1, 0),
          deformable_groups=2, groups=2, low=-1.5, high=1.5),
 )
+
+deformable_conv2d.batching(merging(0, 1))

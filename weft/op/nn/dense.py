@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
+from weft.op.batching import along_with_parameters, with_attrs
 from weft.op.gradients import (
     align_to_axis,
     attrs_of,
@@ -28,7 +30,7 @@ from weft.op.gradients import (
     to_order,
 )
 from weft.op.layout_inference import along_axis
-from weft.op.nn.matmul import accumulate_in
+from weft.op.nn.matmul import MatmulAttrs, accumulate_in, matmul_each
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -239,3 +241,20 @@ def _bias_add_decomposition(call: Call) -> Expr:
     return op.add(data, align_to_axis(bias, axis, ndim), span=call.span)
 bias_add.spec(_bias_add_reference, case((2, 3, 4, 5), (3,)), case((3, 5), (5,), axis=-1),
               case((3, 5), (3,), axis=0))
+
+
+@dense.batching
+def _dense_each(
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], _size: Dim
+) -> Expr | None:
+    """One weight for all examples takes their rows together; else a stack of products."""
+    attrs = attrs_of(call, DenseAttrs)
+    if not is_batched[1]:
+        return with_attrs(call, args)
+    if attrs.weight_layout not in ("NK", "KN"):
+        return None
+    plain = MatmulAttrs(transpose_b=attrs.weight_layout == "NK", out_dtype=attrs.out_dtype)
+    return matmul_each(args[0], args[1], call.args, is_batched, plain)
+
+
+bias_add.batching(along_with_parameters("axis"))

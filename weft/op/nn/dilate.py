@@ -12,9 +12,10 @@ from weft import te
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op, get_op
-from weft.ir.shape import dim_add, dim_mul, may_be_at_least
+from weft.ir.shape import Dim, dim_add, dim_mul, may_be_at_least
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
+from weft.op.batching import with_attrs
 from weft.op.gradients import attrs_of, tensor_type
 from weft.op.nn.conv import positive
 from weft.op.nn.pad import join_mirrored
@@ -142,3 +143,10 @@ mirror_pad.spec(
     case((2, 3), pad_width=((0, 0), (0, 0))),
     case((5,), pad_width=((5, 5),), dtypes="int32", low=-9, high=9),
 )
+
+
+@dilate.batching
+def _dilate_each(
+    call: Call, args: Sequence[Expr], _is_batched: Sequence[bool], _size: Dim
+) -> Expr:
+    return with_attrs(call, args, strides=(1, *attrs_of(call, DilateAttrs).strides))

@@ -15,6 +15,7 @@ from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
 from weft.ir.traits import CONTINUOUS, SENSITIVE, Homogeneity, OpTraits
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import Relation, RelationContext
+from weft.op.batching import merging
 from weft.op.layout_inference import image_layout
 from weft.op.nn.pool import layout_of_images
 from weft.op.relations import checked, expect_float
@@ -86,6 +87,7 @@ def _global_pool(
                    pattern=OpPattern.OUT_FUSABLE, level=2, inputs=("x",), traits=traits)(run)
     op.layout(image_layout)
     op.expansion(_as_reduction(reduction))
+    op.batching(merging(layout="layout"))
     op.spec(reference, *cases)
     return op
 
@@ -115,3 +117,4 @@ global_avg_pool3d, global_max_pool3d = _pair(3, GlobalPool3DAttrs, "DHW", (
     case((2, 3, 2, 3, 4)), case((1, 2, 3, 2), layout="CDHW"),
     case((1, 2, 3, 2, 2), layout="NDHWC"),
 ))
+

@@ -16,6 +16,7 @@ from weft.ir.shape import ANY, may_be_multiple
 from weft.ir.traits import CONTINUOUS
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
+from weft.op.batching import merging
 from weft.op.gradients import tensor_type
 from weft.op.nn.norm import expect_vector
 from weft.op.relations import attrs_as, expect_float, expect_min_rank, multiples_help
@@ -160,3 +161,7 @@ instance_norm.spec(
     case((1, 4, 3, 2), (2,), (2,), axis=-1, scale=False),
     case((2, 3, 7), (3,), (3,), epsilon=0.01, center=False),
 )
+
+
+for _op in (group_norm, instance_norm):
+    _op.batching(merging(0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +11,11 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.expr import Call, Expr, const
-from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.op import Op, OpPattern, case, define_op, get_op
+from weft.ir.shape import Dim
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
+from weft.op.batching import aligned
 from weft.op.gradients import divided_by_size, known_shape, scalar, tensor_type
 from weft.op.relations import (
     attrs_as,
@@ -189,3 +192,18 @@ nll_loss.spec(
     case((1, 3, 2, 3), _PIXELS, (3,), low=0.1, high=1.0, reduction="none", ignore_index=2),
     case((1, 3, 2, 3), _PIXELS, (3,), low=0.1, high=1.0),
 )
+
+
+@cross_entropy.batching
+@cross_entropy_with_logits.batching
+def _entropy_each(
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], _size: Dim
+) -> Expr:
+    """The mean over the rows of each example."""
+    predictions, targets = (aligned(a, e, 2) if b else a for a, e, b
+                            in zip(args, call.args, is_batched, strict=True))
+    is_log = isinstance(call.op, Op) and call.op.name.endswith("with_logits")
+    logs = predictions if is_log else get_op("log")(predictions)
+    total = get_op("sum")(get_op("multiply")(targets, logs), axis=(1, 2))
+    rows = known_shape(call.args[0], call)[0]
+    return divided_by_size(get_op("negative")(total), rows, call.args[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -276,3 +277,45 @@ def _one_batch(grad: Expr, x: Expr, batch: Dim) -> Expr:
         return grad
     source = TensorType((batch, *type_.shape[1:]), type_.dtype)
     return sum_to(grad, source, type_)
+
+
+def matmul_each(
+    a: Expr, b: Expr, examples: Sequence[Expr], is_batched: Sequence[bool], attrs: Any
+) -> Expr:
+    """``nn.matmul`` of operands of which at least one has a batch in front.
+
+    A matrix that all examples share stays one: the rows of all examples are one operand of a GEMM.
+    """
+    ranks = [tensor_type(e).ndim for e in examples]
+    batch_a, batch_b = is_batched
+    swap_a, swap_b = attrs.transpose_a, attrs.transpose_b
+    as_row, as_column = ranks[0] == 1 and batch_a, ranks[1] == 1 and batch_b
+    if as_row and not batch_b and ranks[1] <= _MATRIX:
+        return matmul(a, b, transpose_b=swap_b, out_dtype=attrs.out_dtype)
+    if as_row:
+        a = get_op("expand_dims")(a, axis=1)
+    if as_column:
+        b = get_op("expand_dims")(b, axis=2)
+    ranks = [max(r, _MATRIX) if has_batch else r
+             for r, has_batch in zip(ranks, is_batched, strict=True)]
+    stacks = max(ranks)
+    a = _with_stacks(a, stacks - ranks[0]) if batch_a else a
+    b = _with_stacks(b, stacks - ranks[1]) if batch_b else b
+    result = matmul(a, b, transpose_a=swap_a, transpose_b=swap_b, out_dtype=attrs.out_dtype)
+    if not (as_row or as_column):
+        return result
+    # An operand that is a shared vector has removed its axis already.
+    single = [-2 if ranks[1] >= _MATRIX else -1] * as_row + [-1] * as_column
+    return get_op("squeeze")(result, axis=tuple(single))
+
+
+def _with_stacks(x: Expr, count: int) -> Expr:
+    return get_op("expand_dims")(x, axis=1, num_newaxis=count) if count > 0 else x
+
+
+@matmul.batching
+@batch_matmul.batching
+def _matmul_rule(
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], _size: Dim
+) -> Expr:
+    return matmul_each(args[0], args[1], call.args, is_batched, call.attrs)

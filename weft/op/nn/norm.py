@@ -11,13 +11,14 @@ import numpy as np
 
 from weft import op, te
 from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import Call, Expr, const
+from weft.ir.expr import Call, Expr, Tuple, TupleGetItem, const
 from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import Dim
 from weft.ir.traits import SENSITIVE, MixedPrecision, OpTraits
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation, normalize_axis
+from weft.op.batching import along, along_with_parameters, leading, with_attrs
 from weft.op.gradients import align_to_axis, attrs_of, tensor_type
 from weft.op.layout_inference import InputLayout, LayoutResult, along_axis, data_layout
 from weft.op.relations import (
@@ -310,3 +311,23 @@ def _dropout_layout(
 
 
 dropout.spec(_dropout_reference, case((3, 5)), case((2,), rate=0.0))
+
+
+layer_norm.batching(along_with_parameters("axis"))
+lrn.batching(along("axis"))
+dropout.batching(leading)
+
+
+@batch_norm.batching
+def _batch_norm_each(
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: Dim
+) -> Expr | None:
+    """Shared statistics: the batch joins the images; the statistics are returned once each."""
+    if any(is_batched[1:]):
+        return None
+    type_ = tensor_type(call.args[0])
+    axis = attrs_of(call, BatchNormAttrs).axis % type_.ndim
+    result = with_attrs(call, args, axis=axis + 1)
+    channels = tensor_type(call.args[3]).shape
+    same = tuple(op.broadcast_to(args[i], shape=(size, *channels)) for i in (3, 4))
+    return Tuple((TupleGetItem(result, 0), *same), span=call.span)

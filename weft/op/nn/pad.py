@@ -16,6 +16,7 @@ from weft.ir.shape import Dim, KnownDim, dim_add, dim_max, may_be_at_least
 from weft.ir.traits import OpTraits
 from weft.ir.types import TensorType, Type
 from weft.ir.typing.relation import RelationContext
+from weft.op.batching import with_attrs
 from weft.op.gradients import attrs_of, known_shape, tensor_type, typed_zeros
 from weft.op.layout_inference import InputLayout, LayoutResult, data_layout, unsplit_axis
 from weft.op.relations import attrs_as, expect_same_dtype, range_help, tensors_known
@@ -173,3 +174,11 @@ def _pad_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     # The pad value is every element of the border.
     border = op.subtract(op.sum(dy), op.sum(inner))
     return [inner, border if tensor_type(value).ndim == 0 else typed_zeros(value)]
+
+
+@pad.batching
+def _pad_each(
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], _size: Dim
+) -> Expr | None:
+    widths = attrs_of(call, PadAttrs).pad_width
+    return None if is_batched[1] else with_attrs(call, args, pad_width=((0, 0), *widths))

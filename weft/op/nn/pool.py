@@ -18,6 +18,7 @@ from weft.ir.shape import Dim, Shape, dim_min
 from weft.ir.traits import CONTINUOUS, SENSITIVE, Homogeneity
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
+from weft.op.batching import merging
 from weft.op.layout_inference import image_layout
 from weft.op.nn.conv import positive
 from weft.op.nn.conv_reference import images_in, pad_spatial, unblocked_images, windows
@@ -176,6 +177,7 @@ def define_max_pool(name: str, attrs_type: type[PoolAttrs], cases: Sequence[Case
                    pattern=OpPattern.OUT_FUSABLE, level=2, inputs=("x",),
                    traits=replace(CONTINUOUS, homogeneity=Homogeneity.POSITIVE))(run)
     op.layout(image_layout)
+    op.batching(merging(layout="layout"))
     op.gradient(max_pool_gradient)
     op.spec(lambda x, **values: max_reference(x, attrs_type(**values)), *cases)
     return op
@@ -193,6 +195,8 @@ def define_avg_pool(name: str, attrs_type: type[PoolAttrs], cases: Sequence[Case
                    pattern=OpPattern.OUT_FUSABLE, level=2, inputs=("x",),
                    traits=replace(SENSITIVE, homogeneity=Homogeneity.ANY_SCALE))(run)
     op.layout(image_layout)
+    op.batching(merging(layout="layout"))
     op.gradient(avg_pool_gradient)
     op.spec(lambda x, **values: avg_reference(x, attrs_type(**values)), *cases)
     return op
+

@@ -13,6 +13,7 @@ from weft.ir.op import OpPattern, case, define_op
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
+from weft.op.batching import merging
 from weft.op.gradients import attrs_of, to_order, typed_zeros
 from weft.op.nn.conv_reference import images_in, unblocked_images
 from weft.op.nn.pool import PoolAttrs, expect_windows, layout_of_images
@@ -142,3 +143,6 @@ avg_pool2d_grad.spec(
     _avg_reference, *_CASES,
     case((1, 1, 6, 6), (1, 1, 6, 6), pool_size=(3, 3), padding=(1, 1), count_include_pad=True),
 )
+
+for _op in (max_pool2d_grad, avg_pool2d_grad):
+    _op.batching(merging(0, 1, layout="layout"))

@@ -13,6 +13,7 @@ from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.traits import CONTINUOUS
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
+from weft.op.batching import along_with_parameters
 from weft.op.gradients import attrs_of, scalar, tensor_type
 from weft.op.layout_inference import along_axis
 from weft.op.nn.norm import expect_vector
@@ -71,3 +72,5 @@ def _gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 prelu.layout(along_axis())
 prelu.spec(_reference, case((2, 3, 4), (3,)), case((3, 5), (5,), axis=-1), case((0, 4), (4,)),
            case((2, 3), (3,), dtypes="int32", low=-5, high=5))
+
+prelu.batching(along_with_parameters("axis"))

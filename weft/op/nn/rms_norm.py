@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +12,12 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, const
 from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.shape import Dim
 from weft.ir.traits import CONTINUOUS
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axes, normalize_axis
-from weft.op.gradients import tensor_type
+from weft.op.batching import along_with_parameters, shifted_axes, with_attrs
+from weft.op.gradients import attrs_of, tensor_type
 from weft.op.layout_inference import along_axis
 from weft.op.nn.group_norm import epsilon_attr
 from weft.op.nn.norm import expect_vector
@@ -132,3 +135,13 @@ l2_normalize.spec(
     case((3, 5), axis=-1),
     case((0, 4)),
 )
+
+
+rms_norm.batching(along_with_parameters("axis"))
+
+
+@l2_normalize.batching
+def _l2_each(call: Call, args: Sequence[Expr], _is_batched: Sequence[bool], _size: Dim) -> Expr:
+    ndim = tensor_type(call).ndim
+    axes = _l2_axes(attrs_of(call, L2NormalizeAttrs).axis, ndim)
+    return with_attrs(call, args, axis=shifted_axes(axes, ndim))

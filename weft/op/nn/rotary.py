@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
+from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import Dim
 from weft.ir.traits import CONTINUOUS
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
+from weft.op.batching import merged, repeated, unmerged, with_attrs
+from weft.op.gradients import known_shape
 from weft.op.nn.rotary_gradients import frequency_gradient, table_gradient
 from weft.op.relations import (
     attrs_as,
@@ -166,3 +170,21 @@ rotary_from_frequencies.spec(
     case((2, 4, 3, 8), _POSITIONS, (3,), interleaved=True),
     case((2, 3, 4, 6), _POSITIONS[:1], (2,), axis=1),
 )
+
+
+@rotary_embedding.batching
+@rotary_from_frequencies.batching
+def _rotary_each(
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: Dim
+) -> Expr | None:
+    """The batch joins the first axis of the data, and of positions unless all share them."""
+    if any(is_batched[2:]):
+        return None
+    x = merged(repeated(args[0], call.args[0], is_batched=is_batched[0], size=size), call.args[0],
+               size)
+    positions = args[1]
+    batch, length = known_shape(call.args[0], call)[0], known_shape(call.args[1], call)[1]
+    if is_batched[1] or known_shape(call.args[1], call)[0] != 1:
+        positions = op.broadcast_to(positions, shape=(size, batch, length))
+        positions = op.reshape(positions, newshape=(size * batch, length), allowzero=True)
+    return unmerged(with_attrs(call, (x, positions, *args[2:])), call.checked_type, size)

@@ -15,6 +15,7 @@ from weft.ir.traits import CONTINUOUS, SENSITIVE
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation, normalize_axis
+from weft.op.batching import along
 from weft.op.elementwise import exp
 from weft.op.gradients import attrs_of
 from weft.op.layout_inference import along_axis
@@ -104,3 +105,5 @@ fast_softmax.spec(_softmax_reference, case(_ROWS.reshape(4, 6), rtol=1e-5),
                   case(_ROWS.reshape(2, 4, 3), axis=1, rtol=1e-5),
                   case(np.zeros((0, 4), np.float32)))
 log_softmax.spec(_log_softmax_reference, *_CASES)
+for _op in (softmax, fast_softmax, log_softmax):
+    _op.batching(along("axis"))

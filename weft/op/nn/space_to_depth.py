@@ -14,6 +14,7 @@ from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import dim_floordiv, dim_mul, may_be_multiple
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
+from weft.op.batching import merging
 from weft.op.gradients import known_shape
 from weft.op.relations import attrs_as, expect_rank, layout_attr, multiples_help
 from weft.topi.layout import Layout, transform_array
@@ -158,3 +159,6 @@ depth_to_space.spec(
     case((1, 2, 3, 8), block_size=2, layout="NHWC", mode="CRD"),
     case((1, 4, 2, 2), block_size=1, dtypes="int32", low=-9, high=9),
 )
+
+for _op in (space_to_depth, depth_to_space):
+    _op.batching(merging(layout="layout"))

@@ -16,6 +16,7 @@ from weft.ir.shape import AnyDim, Dim, dim_mul
 from weft.ir.traits import CONTINUOUS
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
+from weft.op.batching import merging
 from weft.op.gradients import tensor_type
 from weft.op.layout_inference import image_layout
 from weft.op.nn.pool import layout_of_images
@@ -150,6 +151,7 @@ def _define(name: str, attrs_type: type[Attrs], cases: Sequence[Case]) -> Op:
                    level=2, inputs=("x",), traits=CONTINUOUS)(run)
     op.layout(image_layout)
     op.expansion(_as_resize)
+    op.batching(merging(layout="layout"))
     op.spec(reference, *cases)
     return op
 
@@ -168,3 +170,4 @@ upsampling3d = _define("nn.upsampling3d", UpSampling3DAttrs, (
     case((1, 1, 3, 2, 2), scale_d=1.0, scale_h=2.0, scale_w=2.5, method="trilinear",
          align_corners=True),
 ))
+

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +13,12 @@ from weft.ir.attrs import Attrs, attr, sizes_from
 from weft.ir.dtype import DType, float32, int64
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Op, OpPattern, case, define_op
-from weft.ir.shape import KnownDim
+from weft.ir.shape import Dim, KnownDim
 from weft.ir.traits import ZERO_GRADIENT, OpTraits
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
+from weft.op.batching import aligned, with_attrs
+from weft.op.gradients import attrs_of, known_shape, tensor_type
 from weft.op.relations import attrs_as
 from weft.tir.expr import const
 from weft.topi import indexing
@@ -115,3 +118,19 @@ def shape_of(x: te.Tensor, attrs: ShapeOfAttrs) -> te.Tensor:
 
 shape_of.spec(lambda x, dtype=int64: np.asarray(x.shape, DType.of(dtype).numpy),
               case((2, 3, 5)), case((4,), dtype="int32"))
+
+
+@full.batching
+def _full_each(call: Call, args: Sequence[Expr], _is_batched: Sequence[bool], size: Dim) -> Expr:
+    type_ = tensor_type(call)
+    value = op.cast(aligned(args[0], call.args[0], type_.ndim), dtype=type_.dtype)
+    return op.broadcast_to(value, shape=(size, *attrs_of(call, FullAttrs).shape))
+
+
+@shape_of.batching
+def _shape_of_each(
+    call: Call, _args: Sequence[Expr], _is_batched: Sequence[bool], size: Dim
+) -> Expr:
+    """The same sizes for all examples, read off a tensor of one example's shape."""
+    one = op.zeros(shape=known_shape(call.args[0], call), dtype="bool")
+    return op.broadcast_to(with_attrs(call, (one,)), shape=(size, tensor_type(call.args[0]).ndim))

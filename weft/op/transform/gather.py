@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +11,11 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import may_be_at_least
+from weft.ir.shape import Dim, may_be_at_least
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
+from weft.op.batching import all_repeated, along, moved, with_attrs
 from weft.op.gradients import attrs_of, clamped, known_shape, tensor_type, typed_zeros
 from weft.op.indexing_gradients import gather_gradient
 from weft.op.relations import attrs_as, expect_dim, expect_int, tensors_known
@@ -150,3 +152,18 @@ gather_nd.spec(
 
 
 gather_nd.gradient(gather_gradient)
+
+
+gather.batching(along("axis"))
+
+
+@gather_nd.batching
+def _gather_nd_each(
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: Dim
+) -> Expr:
+    """The batch is one more shared axis, and the index tuples stay along axis 0."""
+    ndim, batch = tensor_type(call.args[1]).ndim, attrs_of(call, GatherNDAttrs).batch_dims
+    if not is_batched[0] and not batch:
+        return with_attrs(call, (args[0], moved(args[1], 0, 1, ndim + 1)))
+    x, indices = all_repeated(call, args, is_batched, size)
+    return with_attrs(call, (x, moved(indices, 0, 1, ndim + 1)), batch_dims=batch + 1)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from weft import op, te
 from weft.ir.attrs import Attrs, attr, one_of
+from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import dim_product
+from weft.ir.shape import Dim, KnownDim, dim_product
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
+from weft.op.batching import moved, with_attrs
 from weft.op.gradients import (
     attrs_of,
+    clamped,
     known_dim,
     known_shape,
     numbered,
@@ -102,3 +106,41 @@ def _take_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     back = op.reshape(op.nn.matmul(chosen, moved), newshape=(size, before, after), allowzero=True)
     dx = op.reshape(op.transpose(back, axes=(1, 0, 2)), newshape=shape, allowzero=True)
     return [dx, typed_zeros(indices)]
+
+
+@take.batching
+def _take_each(
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: Dim
+) -> Expr | None:
+    """Shared indices select in all examples; indices of each example select in a shared tensor."""
+    attrs = attrs_of(call, TakeAttrs)
+    x, indices = args
+    shape, taken = known_shape(call.args[0], call), known_shape(call.args[1], call)
+    if attrs.axis is None:
+        shape = (known_dim(dim_product(shape), call),)
+        x = op.reshape(x, newshape=(size, *shape) if is_batched[0] else shape, allowzero=True)
+    axis = (attrs.axis or 0) % len(shape)
+    if not is_batched[1]:
+        return with_attrs(call, (x, indices), axis=axis + 1)
+    if not is_batched[0]:
+        return moved(with_attrs(call, (x, indices), axis=axis), axis, 0,
+                     len(shape) + len(taken))
+    # The examples one after the other along the axis: positions count from the first of each.
+    length = shape[axis]
+    joined = moved(x, 0, axis, len(shape) + 1)
+    joined = op.reshape(joined, newshape=(*shape[:axis], size * length, *shape[axis + 1:]),
+                        allowzero=True)
+    at = op.cast(_in_range(indices, length, attrs.mode, tensor_type(call.args[1]).dtype),
+                 dtype="int64")
+    first = op.arange(start=0, stop=size, dtype="int64")
+    first = op.multiply(first, size_value(length, int64))
+    if taken:
+        first = op.expand_dims(first, axis=1, num_newaxis=len(taken))
+    found = op.take(joined, op.add(at, first), axis=axis)
+    return moved(found, axis, 0, len(shape) + len(taken))
+
+
+def _in_range(indices: Expr, size: KnownDim, mode: str, dtype: DType) -> Expr:
+    if mode == "wrap":
+        return op.floor_mod(indices, size_value(size, dtype))
+    return clamped(indices, size, dtype)

@@ -26,7 +26,8 @@ from weft.ir.shape import (
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
-from weft.op.gradients import attrs_of, known_dim
+from weft.op.batching import along, with_attrs
+from weft.op.gradients import attrs_of, known_dim, tensor_type
 from weft.op.layout_inference import (
     InputLayout,
     LayoutResult,
@@ -230,3 +231,14 @@ def _split_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     count = len(type_.fields) if isinstance(type_, TupleType) else 0
     parts = tuple(TupleGetItem(dy, i) for i in range(count))
     return [op.concatenate(Tuple(parts), axis=attrs.axis)]
+
+
+@concatenate.batching
+def _concatenate_each(
+    call: Call, args: Sequence[Expr], _is_batched: Sequence[bool], _size: Dim
+) -> Expr:
+    return with_attrs(call, args, axis=attrs_of(call, ConcatenateAttrs).axis
+                      % tensor_type(call).ndim + 1)
+
+
+split.batching(along("axis"))

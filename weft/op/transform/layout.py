@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +11,10 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
+from weft.ir.shape import Dim
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
+from weft.op.batching import with_attrs
 from weft.op.gradients import attrs_of
 from weft.op.relations import layout_attr, to_layout
 from weft.topi import transform
@@ -61,3 +64,14 @@ layout_transform.spec(
 def _layout_transform_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     attrs = attrs_of(call, LayoutTransformAttrs)
     return [op.layout_transform(dy, src_layout=attrs.dst_layout, dst_layout=attrs.src_layout)]
+
+
+@layout_transform.batching
+def _layout_transform_each(
+    call: Call, args: Sequence[Expr], _is_batched: Sequence[bool], _size: Dim
+) -> Expr:
+    """One more axis in front, under a letter that the layouts lack."""
+    attrs = attrs_of(call, LayoutTransformAttrs)
+    letter = next(a for a in "BXYZ" if a not in attrs.src_layout)
+    return with_attrs(call, args, src_layout=letter + attrs.src_layout,
+                      dst_layout=letter + attrs.dst_layout)

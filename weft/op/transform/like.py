@@ -12,14 +12,15 @@ from weft import te
 from weft.ir.attrs import Attrs, NoAttrs, attr, sizes_from
 from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr
-from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
-from weft.ir.shape import KnownDim, Shape, dim_product, dim_sub, may_be_at_least, may_be_equal
+from weft.ir.op import BatchingRule, Case, Op, OpPattern, case, define_op, get_op
+from weft.ir.shape import Dim, KnownDim, Shape, dim_product, dim_sub, may_be_at_least, may_be_equal
 from weft.ir.traits import ZERO_GRADIENT
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_dims, identity_relation, normalize_axes
+from weft.op.batching import aligned, all_repeated, to_example_shape, with_attrs
 from weft.op.families import UNARY_CASES, unary
-from weft.op.gradients import scalar, tensor_type
+from weft.op.gradients import attrs_of, known_shape, scalar, tensor_type
 from weft.op.relations import attrs_as, expect_same_dtype, tensors_known
 from weft.tir.expr import as_prim, const
 from weft.topi import broadcast, elementwise, indexing, transform
@@ -282,3 +283,77 @@ def ndarray_size(x: te.Tensor, attrs: NdarraySizeAttrs) -> te.Tensor:
 
 ndarray_size.spec(lambda x, dtype=int64: np.asarray(x.size, DType.of(dtype).numpy),
                   case((2, 3)), case(()), case((0, 2), dtype="int32"))
+
+
+def _as_static(operator: str) -> BatchingRule:
+    """The rule of an operator that reads a shape of ``like``: ``operator`` has an attribute."""
+
+    def rule(call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: Dim) -> Expr:
+        x, example = args[0], call.args[0]
+        shape = known_shape(call, call)
+        if not is_batched[0]:
+            made = get_op(operator)(x, shape=shape)
+            return get_op("broadcast_to")(made, shape=(size, *shape))
+        rank = max(len(shape), tensor_type(example).ndim)
+        spread = (size, *(1,) * (rank - len(shape)), *shape)
+        made = get_op(operator)(aligned(x, example, rank), shape=spread)
+        return get_op("reshape")(made, newshape=(size, *shape), allowzero=True)
+
+    return rule
+
+
+broadcast_to_like.batching(_as_static("broadcast_to"))
+collapse_sum_like.batching(_as_static("collapse_sum_to"))
+
+
+@collapse_sum_to.batching
+def _collapse_each(
+    call: Call, args: Sequence[Expr], _is_batched: Sequence[bool], size: Dim
+) -> Expr:
+    rank, shape = tensor_type(call.args[0]).ndim, attrs_of(call, CollapseSumToAttrs).shape
+    made = with_attrs(call, args, shape=(size, *(1,) * (rank - len(shape)), *shape))
+    return get_op("reshape")(made, newshape=(size, *shape), allowzero=True)
+
+
+@reshape_like.batching
+def _reshape_like_each(
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: Dim
+) -> Expr | None:
+    new = all_repeated(call, args, (is_batched[0], True), size)
+    return to_example_shape(call, new, (True, False), size)
+
+
+@cast_like.batching
+def _cast_like_each(
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: Dim
+) -> Expr:
+    new = all_repeated(call, args, (is_batched[0], True), size)
+    return get_op("cast")(new[0], dtype=tensor_type(call).dtype)
+
+
+@slice_like.batching
+def _slice_like_each(
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: Dim
+) -> Expr:
+    new = all_repeated(call, args, (is_batched[0], True), size)
+    shape = known_shape(call, call)
+    axes = tuple(range(1, len(shape) + 1))
+    return get_op("strided_slice")(new[0], begin=(0,) * len(shape), end=shape, axes=axes)
+
+
+@full_like.batching
+def _full_like_each(
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: Dim
+) -> Expr:
+    value = all_repeated(call, args, (True, is_batched[1]), size)[1]
+    shape = known_shape(call, call)
+    return get_op("broadcast_to")(aligned(value, call.args[1], len(shape)), shape=(size, *shape))
+
+
+@ndarray_size.batching
+def _size_of_each(
+    call: Call, _args: Sequence[Expr], _is_batched: Sequence[bool], size: Dim
+) -> Expr:
+    """The same number for all examples, computed on one."""
+    one = get_op("zeros")(shape=known_shape(call.args[0], call), dtype="bool")
+    return get_op("broadcast_to")(with_attrs(call, (one,)), shape=(size,))

@@ -14,12 +14,13 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import Shape, dim_product, may_be_at_least
+from weft.ir.shape import Dim, Shape, dim_product, may_be_at_least
 from weft.ir.traits import ZERO_GRADIENT
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_shapes
-from weft.op.gradients import known_dim, numbered, tensor_type
+from weft.op.batching import aligned, batch_numbers, leading, with_attrs
+from weft.op.gradients import field_of, known_dim, numbered, tensor_type
 from weft.op.indexing_gradients import write_gradient
 from weft.op.relations import (
     attrs_as,
@@ -274,3 +275,29 @@ strided_set.spec(
 
 
 strided_set.gradient(write_gradient(1))
+
+
+@adv_index.batching
+def _adv_index_each(
+    call: Call, args: Sequence[Expr], _is_batched: Sequence[bool], size: Dim
+) -> Expr:
+    """One more index in front: the number of the example."""
+    whole, example = args[0], call.args[0]
+    type_ = example.checked_type
+    count = len(type_.fields) if isinstance(type_, TupleType) else 0
+    parts = [field_of(example, i) for i in range(count)]
+    rank = max(tensor_type(p).ndim for p in parts[1:])
+    numbers = batch_numbers(size, rank + 1, "int64")
+    found = [aligned(field_of(whole, i), parts[i], rank) for i in range(1, count)]
+    return with_attrs(call, (Tuple((field_of(whole, 0), numbers, *found)),))
+
+
+@searchsorted.batching
+def _searchsorted_each(
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: Dim
+) -> Expr | None:
+    sequence, values = call.args
+    if not is_batched[0] and tensor_type(sequence).ndim == 1:
+        return with_attrs(call, args)
+    return leading(call, args, is_batched, size) \
+        if tensor_type(sequence).ndim == tensor_type(values).ndim else None

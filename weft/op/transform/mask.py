@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,11 +11,12 @@ from weft import te
 from weft.ir.attrs import Attrs, attr, size_from
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op, get_op
-from weft.ir.shape import KnownDim
+from weft.ir.shape import Dim, KnownDim
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
-from weft.op.gradients import attrs_of, scalar
+from weft.op.batching import leading, with_attrs
+from weft.op.gradients import attrs_of, scalar, tensor_type
 from weft.op.indexing_gradients import write_gradient
 from weft.op.relations import (
     attrs_as,
@@ -238,3 +240,21 @@ matrix_set_diag.spec(
 
 
 matrix_set_diag.gradient(write_gradient(1))
+
+
+@one_hot.batching
+def _one_hot_each(
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], _size: Dim
+) -> Expr | None:
+    axis = attrs_of(call, OneHotAttrs).axis % tensor_type(call).ndim
+    return None if any(is_batched[1:]) else with_attrs(call, args, axis=axis + 1)
+
+
+@trilu.batching
+def _trilu_each(
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], _size: Dim
+) -> Expr | None:
+    return None if is_batched[1] else with_attrs(call, args)
+
+
+matrix_set_diag.batching(leading)

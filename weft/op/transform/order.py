@@ -17,6 +17,7 @@ from weft.ir.traits import ZERO_GRADIENT
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
+from weft.op.batching import along
 from weft.op.gradients import attrs_of, scalar, tensor_type, typed_zeros
 from weft.op.relations import attrs_as, expect_number, range_help
 from weft.topi import scan as topi_scan
@@ -64,6 +65,7 @@ def _scan(name: str, combine: str, accumulate: Callable[..., np.ndarray], doc: s
     run.__doc__ = doc
     op = define_op(name, attrs=ScanAttrs, relation=_scan_relation, pattern=OpPattern.OPAQUE,
                    level=3, inputs=("x",))(run)
+    op.batching(along("axis"))
     op.spec(reference, case((3, 5), axis=1), case((4, 3)), case((6,), exclusive=True),
             case((2, 3, 4), axis=-2, reverse=True), case((5,), exclusive=True, reverse=True),
             case((0, 3)), case((4,), dtypes="int32", dtype="int64", low=-9, high=9))
@@ -230,3 +232,7 @@ def topk_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
     x, *count = call.args
     return [_add_at(x, TupleGetItem(y, 1), TupleGetItem(dy, 0), axis),
             *map(typed_zeros, count)]
+
+
+for _op in (sort, argsort, topk):
+    _op.batching(along("axis"))

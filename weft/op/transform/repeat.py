@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,12 +11,13 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr, sizes_from
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import KnownDim, dim_mul
+from weft.ir.shape import Dim, KnownDim, dim_mul
 from weft.ir.traits import COPIES_ELEMENTS
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
-from weft.op.gradients import attrs_of, known_shape
+from weft.op.batching import aligned, along, with_attrs
+from weft.op.gradients import attrs_of, known_shape, tensor_type
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -167,3 +169,15 @@ reverse_sequence.spec(
 )
 reverse_sequence.gradient(lambda call, _y, dy: [
     reverse_sequence(dy, call.args[1], **dict(call.attrs.items())), zeros_like(call.args[1])])
+
+
+reverse.batching(along("axis"))
+
+
+@tile.batching
+def _tile_each(
+    call: Call, args: Sequence[Expr], _is_batched: Sequence[bool], _size: Dim
+) -> Expr:
+    reps, ndim = attrs_of(call, TileAttrs).reps, tensor_type(call).ndim
+    times = (1,) * (1 + ndim - len(reps)) + reps
+    return with_attrs(call, [aligned(args[0], call.args[0], ndim)], reps=times)

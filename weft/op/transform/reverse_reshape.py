@@ -13,6 +13,7 @@ from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import Dim, Shape, dim_floordiv, dim_product, may_be_equal, may_be_multiple
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
+from weft.op.batching import to_example_shape
 from weft.op.relations import attrs_as
 from weft.topi import transform
 
@@ -81,3 +82,4 @@ reverse_reshape.spec(_reference, case((10, 5, 4), newshape=(-1, 0)),
 @reverse_reshape.gradient
 def _gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     return [get_op("reshape_like")(dy, call.args[0])]
+reverse_reshape.batching(to_example_shape)

@@ -14,6 +14,7 @@ from weft.ir.expr import Call, Constant, Expr
 from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
+from weft.op.batching import along
 from weft.op.broadcast import add, equal, greater, less, logical_or, subtract, where
 from weft.op.elementwise import exp, log
 from weft.op.gradients import (
@@ -75,6 +76,7 @@ def _running(name: str, combine: str, accumulate: Callable[..., np.ndarray], doc
     is_float = combine == "logaddexp"
     op = define_op(name, attrs=RunningAttrs, pattern=OpPattern.OPAQUE, level=3, inputs=("x",),
                    relation=_float_relation if is_float else _relation)(run)
+    op.batching(along("axis"))
     op.spec(_accumulated(accumulate), case((3, 5), axis=1), case((4, 3)), case((6,)),
             case((2, 3, 4), axis=-2, reverse=True), case((0, 3)), case((9, 4), axis=1), *cases)
     return op
@@ -127,3 +129,4 @@ def _log_gradient(call: Call, y: Expr, dy: Expr) -> Sequence[Expr]:
 cummax.gradient(_extreme_gradient)
 cummin.gradient(_extreme_gradient)
 logcumsumexp.gradient(_log_gradient)
+

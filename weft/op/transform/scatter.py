@@ -13,11 +13,12 @@ from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.dtype import int64
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import may_be_at_least
+from weft.ir.shape import Dim, may_be_at_least
 from weft.ir.traits import OpTraits
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
+from weft.op.batching import all_repeated, along, batch_numbers, moved, with_attrs
 from weft.op.gradients import (
     attrs_of,
     clamped,
@@ -223,3 +224,21 @@ def _scatter_nd_gradient(call: Call, y: Expr, dy: Expr) -> Sequence[Expr]:
         x, indices, updates,
         lambda base, values, mode: scatter_nd(base, indices, values, mode=mode), call)
     return _combined(call, y, dy, attrs.mode, places)
+
+
+scatter_elements.batching(along("axis"))
+
+
+@scatter_nd.batching
+def _scatter_nd_each(
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: Dim
+) -> Expr:
+    """The index tuples get the number of the example in front."""
+    x, indices, updates = all_repeated(call, args, is_batched, size)
+    type_ = tensor_type(call.args[1])
+    rest = known_shape(call.args[1], call)[1:]
+    numbers = batch_numbers(size, type_.ndim, type_.dtype)
+    numbers = op.broadcast_to(numbers, shape=(size, *rest))
+    where_ = op.concatenate((op.expand_dims(numbers, axis=0),
+                             moved(indices, 0, 1, type_.ndim + 1)), axis=0)
+    return with_attrs(call, (x, where_, updates))

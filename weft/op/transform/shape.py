@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,7 @@ from weft.ir.traits import COPIES_ELEMENTS, RESHAPE
 from weft.ir.types import TensorType, Type, has_any
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axes
+from weft.op.batching import to_example_shape, with_attrs
 from weft.op.gradients import attrs_of, known_shape, tensor_type
 from weft.op.layout_inference import (
     InputLayout,
@@ -397,3 +399,15 @@ batch_flatten.spec(_batch_flatten_reference, case((2, 3, 4)), case((3, 4)), case
 
 
 batch_flatten.gradient(_reshape_gradient)
+
+
+for _op in (reshape, expand_dims, squeeze, batch_flatten):
+    _op.batching(to_example_shape)
+
+
+@transpose.batching
+def _transpose_each(
+    call: Call, args: Sequence[Expr], _is_batched: Sequence[bool], _size: Dim
+) -> Expr:
+    order = _permutation(attrs_of(call, TransposeAttrs).axes, tensor_type(call).ndim)
+    return with_attrs(call, args, axes=(0, *(a + 1 for a in order)))

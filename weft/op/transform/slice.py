@@ -17,7 +17,8 @@ from weft.ir.traits import COPIES_ELEMENTS
 from weft.ir.types import TensorType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axes
-from weft.op.gradients import attrs_of, known_shape, spread_along
+from weft.op.batching import with_attrs
+from weft.op.gradients import attrs_of, known_shape, spread_along, tensor_type
 from weft.op.indexing_gradients import gather_gradient
 from weft.op.layout_inference import (
     InputLayout,
@@ -284,3 +285,13 @@ def _first(size: KnownDim, cut: AxisSlice, count: KnownDim) -> KnownDim:
     if cut.stride < 0:
         start = dim_min(start + cut.stride * (count - 1), size)
     return start
+
+
+@strided_slice.batching
+def _slice_each(
+    call: Call, args: Sequence[Expr], _is_batched: Sequence[bool], _size: Dim
+) -> Expr:
+    attrs = attrs_of(call, StridedSliceAttrs)
+    cuts = axis_slices(attrs, tensor_type(call.args[0]).ndim)
+    return with_attrs(call, args, axes=tuple(c.axis + 1 for c in cuts),
+                      strides=tuple(c.stride for c in cuts))

@@ -14,6 +14,7 @@ from weft.ir.shape import AnyDim, Dim, dim_add, dim_floordiv, dim_sub
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
+from weft.op.batching import leading
 from weft.op.gradients import (
     attrs_of,
     divided_by_size,
@@ -160,3 +161,4 @@ stft.spec(_stft_reference, case((2, 16), (8,), n_fft=8, hop_length=4),
           case((1, 11), (5,), n_fft=5, hop_length=2, normalized=True, onesided=False),
           case((3, 4), (4,), n_fft=4, hop_length=9))
 
+dft.batching(leading)

@@ -18,7 +18,8 @@ from weft.ir.traits import COPIES_ELEMENTS
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
-from weft.op.gradients import attrs_of, known_shape
+from weft.op.batching import along, with_attrs
+from weft.op.gradients import attrs_of, known_shape, tensor_type
 from weft.op.indexing_gradients import gather_gradient
 from weft.op.relations import attrs_as, expect_dim, expect_rank, expect_same_dtype
 from weft.topi import indexing, transform
@@ -177,3 +178,26 @@ sliding_window.spec(
 
 
 sliding_window.gradient(gather_gradient)
+
+
+sliding_window.batching(along("axis"))
+
+
+@stack.batching
+def _stack_each(
+    call: Call, args: Sequence[Expr], _is_batched: Sequence[bool], _size: Dim
+) -> Expr:
+    axis = attrs_of(call, StackAttrs).axis % tensor_type(call).ndim + 1
+    return with_attrs(call, args, axis=axis)
+
+
+@repeat.batching
+def _repeat_each(
+    call: Call, args: Sequence[Expr], _is_batched: Sequence[bool], size: Dim
+) -> Expr:
+    axis, x = attrs_of(call, RepeatAttrs).axis, args[0]
+    shape = known_shape(call.args[0], call)
+    if axis is None or not shape:
+        flat = get_op("reshape")(x, newshape=(size, dim_product(shape)), allowzero=True)
+        return with_attrs(call, [flat], axis=1)
+    return with_attrs(call, [x], axis=axis % len(shape) + 1)

@@ -1,0 +1,119 @@
+"""One operator call on a batch: by the operator's rule, an expansion, or example by example."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft import op
+from weft.ir.attrs import NoAttrs
+from weft.ir.expr import Call, Expr, Tuple, TupleGetItem, Var
+from weft.ir.op import BatchingRule, Op, OpPattern
+from weft.ir.shape import Dim
+from weft.ir.types import TensorType, TupleType, Type, has_any
+from weft.ir.typing.infer import infer_expr
+from weft.op.batching import broadcasting, leading
+from weft.op.gradients import field_of
+from weft.support.errors import PassError
+from weft.transform.passes.canonicalize_ops import decomposed
+
+
+def rule_of(operator: Op) -> BatchingRule | None:
+    """The registered rule, or the one that follows from the pattern of elementwise operators."""
+    if operator.batching_rule is not None:
+        return operator.batching_rule
+    if operator.pattern is OpPattern.ELEMWISE and len(operator.inputs) == 1:
+        return leading
+    is_plain = operator.attrs_type is NoAttrs and not any(
+        name.startswith("*") for name in operator.inputs)
+    return broadcasting if operator.pattern is OpPattern.BROADCAST and is_plain else None
+
+
+def native(call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: Dim) -> Expr | None:
+    """The call on a batch by the operator's rule; ``None`` if no rule covers it."""
+    rule = rule_of(call.op) if isinstance(call.op, Op) else None
+    return None if rule is None else rule(call, args, is_batched, size)
+
+
+def expanded(call: Call) -> tuple[list[Expr], Expr] | None:
+    """The call in simpler operators over fresh variables, tuples of such for tuples.
+
+    ``None`` if the operator has no expansion.
+    """
+    params = [_variables(f"x{i}", a) for i, a in enumerate(call.args)]
+    typed = call.replace(args=tuple(params), checked_type=call.checked_type)
+    found = decomposed(typed, "expansion")
+    found = decomposed(typed) if found is typed else found
+    return None if found is typed else (params, infer_expr(found, trust=True))
+
+
+def _variables(name: str, arg: Expr) -> Expr:
+    type_ = arg.checked_type
+    if isinstance(type_, TupleType):
+        fields = tuple(Var(f"{name}_{i}", t) for i, t in enumerate(type_.fields))
+        return Tuple(fields, checked_type=type_)
+    return Var(name, type_)
+
+
+def each_example(
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: Dim
+) -> Expr:
+    """The call repeated for each example, and the results stacked.
+
+    Raises ``PassError`` for a symbolic number of examples, and for results whose size the data
+    decides.
+    """
+    if not isinstance(size, int):
+        raise PassError(f"vmap has no rule for {_name(call)} with these arguments", where=call.span,
+                        got=f"a batch of {size} examples",
+                        help="give a number as axis_size: then the call is repeated, or register a "
+                             f'rule with @get_op("{_name(call)}").batching')
+    _check_sizes(call)
+    results = [call.replace(args=tuple(_example(a, e, i) if b else a for a, e, b
+                                       in zip(args, call.args, is_batched, strict=True)))
+               .with_type(_known(call)) for i in range(size)]
+    return _stacked(results, call)
+
+
+def _stacked(results: Sequence[Expr], call: Call) -> Expr:
+    type_ = call.checked_type
+    if isinstance(type_, TupleType):
+        return Tuple(tuple(_joined([TupleGetItem(r, i) for r in results], t)
+                           for i, t in enumerate(type_.fields)))
+    return _joined(results, _known(call))
+
+
+def _joined(parts: Sequence[Expr], type_: Type) -> Expr:
+    if not parts:
+        assert isinstance(type_, TensorType)
+        return op.zeros(shape=(0, *type_.shape), dtype=type_.dtype)
+    return op.stack(Tuple(tuple(parts)), axis=0)
+
+
+def _example(x: Expr, example: Expr, number: int) -> Expr:
+    """Example ``number`` of a batched tensor, or of a tuple of them."""
+    type_ = example.checked_type
+    if isinstance(type_, TupleType):
+        return Tuple(tuple(_example(field_of(x, i), field_of(example, i), number)
+                           for i in range(len(type_.fields))))
+    row = op.strided_slice(x, begin=(number,), end=(number + 1,), axes=(0,))
+    return op.squeeze(row, axis=0).with_type(_known(example))
+
+
+def _check_sizes(call: Call) -> None:
+    fields = call.checked_type.fields if isinstance(call.checked_type, TupleType) \
+        else (call.checked_type,)
+    if any(isinstance(f, TensorType) and has_any(f.shape) for f in fields):
+        raise PassError(f"vmap of {_name(call)}: each example would have a result of another size",
+                        where=call.span, got=call.checked_type,
+                        help="compute it outside the function, or bound its size")
+
+
+def _known(expr: Expr) -> Type:
+    if expr.checked_type is None:
+        raise PassError("vmap needs typed calls", where=expr.span)
+    return expr.checked_type
+
+
+def _name(call: Call) -> str:
+    return call.op.name if isinstance(call.op, Op) else "a call"
+

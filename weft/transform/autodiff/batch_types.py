@@ -1,0 +1,146 @@
+"""Which tensors of a value have a batch, and the types of values that have one.
+
+Flags describe a value: ``True`` if every tensor in it has the batch as axis 0, ``False`` if none
+has, or a tuple with the flags of each field. By convention values of data types always have the
+batch, and so do arguments and results of functions that are values: their types name tensors that
+programs reach on many ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from weft import op
+from weft.ir.expr import Expr, Tuple
+from weft.ir.shape import Dim
+from weft.ir.trampoline import Routine, run
+from weft.ir.types import FuncType, TensorType, TupleType, Type, TypeCall, TypeVar
+from weft.op.batching import batched_type, repeated
+from weft.op.gradients import field_of
+from weft.support.errors import PassError
+
+Flags: TypeAlias = "bool | tuple[Flags, ...]"
+
+
+def field_flags(flags: Flags, index: int) -> Flags:
+    """The flags of one field of a tuple."""
+    return flags if isinstance(flags, bool) else flags[index]
+
+
+def tuple_of(fields: Sequence[Flags]) -> Flags:
+    """The flags of a tuple, in the shortest form."""
+    if all(f is True for f in fields) and fields:
+        return True
+    return False if all(f is False for f in fields) else tuple(fields)
+
+
+def join(a: Flags, b: Flags) -> Flags:
+    """The flags of a value that is one of two values."""
+    return run(_join(a, b))
+
+
+def _join(a: Flags, b: Flags) -> Routine[Flags]:
+    if isinstance(a, bool) or isinstance(b, bool):
+        return True if True in (a, b) else b if a is False else a
+    fields = []
+    for x, y in zip(a, b, strict=True):
+        field_ = yield _join(x, y)
+        fields.append(field_)
+    return tuple_of(fields)
+
+
+def has_batch(flags: Flags) -> bool:
+    """Whether any tensor of the value has a batch."""
+    pending = [flags]
+    while pending:
+        current = pending.pop()
+        if current is True:
+            return True
+        if isinstance(current, tuple):
+            pending.extend(current)
+    return False
+
+
+def least_flags(type_: Type | None) -> Flags:
+    """The flags of a value that does not depend on the batch: those of the convention."""
+    return run(_least(type_))
+
+
+def _least(type_: Type | None) -> Routine[Flags]:
+    if isinstance(type_, TupleType):
+        fields = []
+        for field in type_.fields:
+            field_ = yield _least(field)
+            fields.append(field_)
+        return tuple_of(fields)
+    return isinstance(type_, (TypeCall, TypeVar))
+
+
+def type_with_batch(type_: Type, flags: Flags, size: Dim) -> Type:
+    """The type of a value of ``type_`` for ``size`` examples."""
+    return run(_type_with_batch(type_, flags, size))
+
+
+def _type_with_batch(type_: Type, flags: Flags, size: Dim) -> Routine[Type]:
+    if isinstance(type_, TensorType):
+        return batched_type(type_, size) if flags is True else type_
+    by_convention = isinstance(type_, (FuncType, TypeCall))
+    if not by_convention and (flags is False or not isinstance(type_, TupleType)):
+        return type_
+    parts = []
+    components = type_.components()
+    for index, part in enumerate(components):
+        inner = True if by_convention else field_flags(flags, index)
+        part_ = yield _type_with_batch(part, inner, size)
+        parts.append(part_)
+    return type_.with_components(tuple(parts))
+
+
+def spread(x: Expr, example: Expr, have: Flags, want: Flags, size: Dim) -> Expr:
+    """``x``, whose flags are ``have``, with the batch wherever ``want`` says so.
+
+    ``example`` is the typed value of one example.
+    """
+    return run(_spread(x, example, have, want, size))
+
+
+def _spread(x: Expr, example: Expr, have: Flags, want: Flags, size: Dim) -> Routine[Expr]:
+    type_ = example.checked_type
+    if have == want or not has_batch(want):
+        return x
+    if isinstance(type_, TupleType):
+        fields = []
+        for i in range(len(type_.fields)):
+            field_ = yield _spread(field_of(x, i), field_of(example, i), field_flags(have, i),
+                                   field_flags(want, i), size)
+            fields.append(field_)
+        return Tuple(tuple(fields), span=x.span)
+    if isinstance(type_, TensorType):
+        return repeated(x, example, is_batched=has_batch(have), size=size)
+    return x
+
+
+def select(condition: Expr, x: Expr, y: Expr, example: Expr, size: Dim) -> Expr:
+    """Per example ``x`` where ``condition`` (of shape (size,)) holds, else ``y``.
+
+    Both have the batch everywhere. Raises ``PassError`` for values other than tensors and tuples.
+    """
+    return run(_select(condition, x, y, example, size))
+
+
+def _select(condition: Expr, x: Expr, y: Expr, example: Expr, size: Dim) -> Routine[Expr]:
+    type_ = example.checked_type
+    if isinstance(type_, TupleType):
+        fields = []
+        for i in range(len(type_.fields)):
+            field_ = yield _select(condition, field_of(x, i), field_of(y, i),
+                                   field_of(example, i), size)
+            fields.append(field_)
+        return Tuple(tuple(fields), span=example.span)
+    if not isinstance(type_, TensorType):
+        raise PassError("vmap cannot choose between values of this type per example",
+                        where=example.span, got=type_, expected="tensors, or tuples of them",
+                        help="move the condition inside, to the tensors that depend on it")
+    mask = op.expand_dims(condition, axis=1, num_newaxis=type_.ndim) if type_.ndim else condition
+    return op.where(mask, x, y, span=example.span).with_type(batched_type(type_, size))

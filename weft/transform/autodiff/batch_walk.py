@@ -1,0 +1,348 @@
+"""Vectorises function bodies: every value of one example becomes that of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from weft import op
+from weft.ir.expr import (
+    Call,
+    Constant,
+    Constructor,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Match,
+    Pattern,
+    PatternConstructor,
+    PatternTuple,
+    PatternVar,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from weft.ir.module import IRModule
+from weft.ir.op import Op
+from weft.ir.shape import Dim
+from weft.ir.trampoline import Routine
+from weft.ir.types import FuncType, Type
+from weft.ir.visitor import children, post_order, rebuild
+from weft.op.gradients import field_of
+from weft.support.errors import InternalError, PassError
+from weft.transform.analysis.graph import type_of
+from weft.transform.autodiff.batch_operator import each_example, expanded, native
+from weft.transform.autodiff.batch_types import (
+    Flags,
+    field_flags,
+    has_batch,
+    join,
+    least_flags,
+    select,
+    spread,
+    tuple_of,
+    type_with_batch,
+)
+from weft.transform.autodiff.divergent_loop import DivergentLoop, divergent_loop
+from weft.transform.autodiff.gradient import pure_graph
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A function with the flags of its parameters; ``by_convention`` if it is a value."""
+
+    name: str
+    flags: tuple[Flags, ...]
+    by_convention: bool = False
+
+
+class DivergentRecursionError(Exception):
+    """A condition with a batch decides about recursive calls of a function."""
+
+
+@dataclass
+class Vectoriser:
+    """The functions of a module on batches, made on demand.
+
+    Recursive functions have one set of flags, the join of those of all calls. Flags of their
+    parameters and results grow while bodies are vectorised; ``grew`` tells to begin again.
+    """
+
+    mod: IRModule
+    size: Dim
+    groups: Mapping[str, frozenset[str]]
+    loops: list[str] = field(default_factory=list)  # operators that run example by example
+    made: dict[Key, Function] = field(default_factory=dict)
+    names: dict[Key, str] = field(default_factory=dict)
+    results: dict[Key, Flags] = field(default_factory=dict)
+    widened: dict[str, tuple[Flags, ...]] = field(default_factory=dict)
+    divergent: set[str] = field(default_factory=set)
+    started: set[Key] = field(default_factory=set)
+    grew: bool = False
+
+    def restart(self) -> None:
+        """Begin another round, with the flags found so far."""
+        self.made.clear()
+        self.started.clear()
+        self.loops.clear()
+        self.grew = False
+
+    def key_of(self, name: str, flags: tuple[Flags, ...], *, by_convention: bool = False) -> Key:
+        """The version of ``@name`` that takes arguments with these flags."""
+        fn = self.mod[name]
+        if by_convention or fn.type_params:
+            flags = (True,) * len(flags)
+        if not self.groups[name]:
+            return Key(name, flags, by_convention)
+        known = self.widened.get(name, flags)
+        wider = tuple(map(join, known, flags))
+        if self.widened.get(name) != wider:
+            self.grew = self.grew or name in self.widened
+            self.widened[name] = wider
+        return Key(name, wider, by_convention)
+
+    def name_of(self, key: Key) -> str:
+        """The name of a vectorised function."""
+        if key not in self.names:
+            name, number = f"{key.name}_batched", 1
+            while name in self.mod or name in self.names.values():
+                number += 1
+                name = f"{key.name}_batched{number}"
+            self.names[key] = name
+        return self.names[key]
+
+    def function(self, key: Key) -> Routine[Flags]:
+        """Make the function of ``key`` unless it exists, and return the flags of its result."""
+        if key not in self.started:
+            self.started.add(key)
+            self.made[key] = yield self._vectorised(key)
+        fn = self.mod[key.name]
+        return self.results.get(key, least_flags(_return_type(fn)))
+
+    def _vectorised(self, key: Key) -> Routine[Function]:
+        fn = self.mod[key.name]
+        params = tuple(Var(p.name, type_with_batch(type_of(p), f, self.size), span=p.span)
+                       for p, f in zip(fn.params, key.flags, strict=True))
+        body = pure_graph(fn.body)
+        while True:
+            walk = BodyWalk(self, key, body)
+            walk.memo = {p: (v, f) for p, v, f in zip(fn.params, params, key.flags, strict=True)}
+            try:
+                if key.name in self.divergent:
+                    loop = divergent_loop(fn, body, key.name)
+                    made, flags = yield walk.loop(loop)
+                else:
+                    made, flags = yield walk.run(body)
+                break
+            except DivergentRecursionError:
+                self.divergent.add(key.name)
+        wanted: Flags = True if key.by_convention or fn.type_params else flags
+        wanted = join(wanted, self.results.get(key, False))
+        if self.results.get(key, least_flags(_return_type(fn))) != wanted:
+            self.grew = self.grew or bool(self.groups[key.name])
+        self.results[key] = wanted
+        result = spread(made, body, flags, wanted, self.size)
+        return fn.replace(params=params, body=result, checked_type=None,
+                          ret_type=type_with_batch(type_of(body), wanted, self.size))
+
+
+def _return_type(fn: Function) -> Type | None:
+    type_ = fn.checked_type
+    return type_.ret_type if isinstance(type_, FuncType) else fn.ret_type
+
+
+@dataclass
+class BodyWalk:
+    """Vectorises the body of one function; ``memo`` holds each node's value and flags."""
+
+    owner: Vectoriser
+    key: Key
+    body: Expr
+    memo: dict[Expr, tuple[Expr, Flags]] = field(default_factory=dict)
+    recursive: set[Expr] = field(default_factory=set)  # nodes that contain calls of the group
+    clauses: dict[Var, Match] = field(default_factory=dict)
+
+    def run(self, body: Expr) -> Routine[tuple[Expr, Flags]]:
+        """The vectorised ``body`` and its flags."""
+        group = self.owner.groups[self.key.name]
+        for node in post_order(body):
+            calls = isinstance(node, GlobalVar) and node.name in group
+            if calls or any(c in self.recursive for c in children(node)):
+                self.recursive.add(node)
+        return (yield self._visit_all(body))
+
+    def _visit_all(self, body: Expr) -> Routine[tuple[Expr, Flags]]:
+        for node in post_order(body, enter=lambda e: e not in self.memo):
+            if node not in self.memo and not isinstance(node, (GlobalVar, Op, Constructor)):
+                self.memo[node] = yield self._visit(node)
+        return (yield self._value(body))
+
+    def loop(self, loop: DivergentLoop) -> Routine[tuple[Expr, Flags]]:
+        """The body of a loop that runs until all examples are done."""
+        goes_on, _ = yield self._spread_value(loop.goes_on, True)
+        following = []
+        for value in loop.following:
+            after = yield self._visit_all(value)
+            following.append(after)
+        flags = tuple(f for _, f in following)
+        key = self.owner.key_of(self.key.name, flags)
+        args = tuple(spread(v, e, f, w, self.owner.size) for (v, f), e, w
+                     in zip(following, loop.following, key.flags, strict=True))
+        result, result_flags = yield self._visit_all(loop.result)
+        again = Call(GlobalVar(self.owner.name_of(key)), args, span=self.body.span)
+        return If(op.any(goes_on), again, result, span=self.body.span), result_flags
+
+    def _spread_value(self, node: Expr, want: Flags) -> Routine[tuple[Expr, Flags]]:
+        value, flags = yield self._visit_all(node)
+        wanted = join(want, flags)
+        return spread(value, node, flags, wanted, self.owner.size), wanted
+
+    def _value(self, node: Expr) -> Routine[tuple[Expr, Flags]]:
+        """The value of an operand, which may be a function or a constructor."""
+        if isinstance(node, GlobalVar):
+            count = len(self.owner.mod[node.name].params)
+            key = self.owner.key_of(node.name, (True,) * count, by_convention=True)
+            yield self.owner.function(key)
+            return GlobalVar(self.owner.name_of(key), span=node.span), False
+        if isinstance(node, (Op, Constructor)):
+            return node, False
+        return self.memo[node]
+
+    def _values(self, nodes: Iterable[Expr]) -> Routine[list[tuple[Expr, Flags]]]:
+        found = []
+        for node in nodes:
+            value = yield self._value(node)
+            found.append(value)
+        return found
+
+    def _visit(self, node: Expr) -> Routine[tuple[Expr, Flags]]:
+        if isinstance(node, Var):
+            return self._bound(node)
+        if isinstance(node, Constant):
+            return node, False
+        if isinstance(node, Call):
+            return (yield self._call(node))
+        if isinstance(node, Tuple):
+            parts = yield self._values(node.fields)
+            return (node.replace(fields=tuple(p for p, _ in parts)),
+                    tuple_of([f for _, f in parts]))
+        if isinstance(node, TupleGetItem):
+            value, flags = yield self._value(node.tuple_value)
+            made = node.replace(tuple_value=value) if not isinstance(value, Tuple) \
+                else field_of(value, node.index)
+            return made, field_flags(flags, node.index)
+        if isinstance(node, If):
+            return (yield self._choice(node))
+        if isinstance(node, Match):
+            return (yield self._match(node))
+        if isinstance(node, Function):
+            return (yield self._closure(node))
+        if isinstance(node, (RefCreate, RefRead, RefWrite)):
+            raise PassError("vmap does not support references", where=node.span,
+                            help="pass values along instead of writing to them")
+        raise InternalError("vmap met an unknown node", got=type(node).__name__)
+
+    def _bound(self, var: Var) -> tuple[Expr, Flags]:
+        """A variable of a pattern or of a function that is a value: by convention with batch."""
+        flags = not isinstance(type_of(var), FuncType)
+        type_ = type_with_batch(type_of(var), flags, self.owner.size)
+        return Var(var.name, type_ if var.annotation is not None else None, span=var.span,
+                   checked_type=type_), flags
+
+    def _closure(self, node: Function) -> Routine[tuple[Expr, Flags]]:
+        body, flags = yield self._value(node.body)
+        result = spread(body, node.body, flags, True, self.owner.size)
+        params = tuple(self.memo[p][0] for p in node.params)
+        ret_type = type_with_batch(type_of(node.body), True, self.owner.size)
+        return rebuild(node, (*params, result), ret_type=ret_type), False
+
+    def _match(self, node: Match) -> Routine[tuple[Expr, Flags]]:
+        data, flags = yield self._value(node.data)
+        data = spread(data, node.data, flags, True, self.owner.size)
+        parts: list[Expr] = [data]
+        sides = yield self._values(c.rhs for c in node.clauses)
+        wanted: Flags = False
+        for _, side in sides:
+            wanted = join(wanted, side)
+        for clause, (rhs, have) in zip(node.clauses, sides, strict=True):
+            parts += [self.memo[v][0] for v in _pattern_vars(clause.lhs)]
+            parts.append(spread(rhs, clause.rhs, have, wanted, self.owner.size))
+        return rebuild(node, parts), wanted
+
+    def _choice(self, node: If) -> Routine[tuple[Expr, Flags]]:
+        (cond, decides), (yes, a), (no, b) = yield self._values(children(node))
+        if not has_batch(decides):
+            wanted = join(a, b)
+            sides = [spread(x, e, f, wanted, self.owner.size) for x, e, f
+                     in ((yes, node.true_branch, a), (no, node.false_branch, b))]
+            return node.replace(cond=cond, true_branch=sides[0], false_branch=sides[1]), wanted
+        if node.true_branch in self.recursive or node.false_branch in self.recursive:
+            raise DivergentRecursionError
+        if yes is no:
+            return yes, a
+        whole = [spread(x, e, f, True, self.owner.size) for x, e, f
+                 in ((yes, node.true_branch, a), (no, node.false_branch, b))]
+        return select(cond, whole[0], whole[1], node, self.owner.size), True
+
+    def _call(self, node: Call) -> Routine[tuple[Expr, Flags]]:
+        args = yield self._values(node.args)
+        if isinstance(node.op, Op):
+            return (yield self._operator(node, args))
+        if isinstance(node.op, GlobalVar):
+            key = self.owner.key_of(node.op.name, tuple(f for _, f in args))
+            flags = yield self.owner.function(key)
+            callee: Expr = GlobalVar(self.owner.name_of(key), span=node.op.span)
+            wanted: tuple[Flags, ...] = key.flags
+        else:
+            callee, _ = yield self._value(node.op)
+            wanted, flags = (True,) * len(args), True
+        new = tuple(spread(x, e, f, w, self.owner.size)
+                    for (x, f), e, w in zip(args, node.args, wanted, strict=True))
+        return Call(callee, new, node.attrs, span=node.span), flags
+
+    def _operator(self, node: Call, args: list[tuple[Expr, Flags]]
+                  ) -> Routine[tuple[Expr, Flags]]:
+        batched = [has_batch(f) for _, f in args]
+        size = self.owner.size
+        if not any(batched):
+            new = tuple(x for x, _ in args)
+            return rebuild(node, new, checked_type=node.checked_type), False
+        new = tuple(spread(x, e, f, True, size) if b else x
+                    for (x, f), e, b in zip(args, node.args, batched, strict=True))
+        result = native(node, new, batched, size)
+        if result is None:
+            simpler = expanded(node)
+            if simpler is not None:
+                return (yield self._expansion(node, simpler, new, batched))
+            assert isinstance(node.op, Op)
+            self.owner.loops.append(node.op.name)
+            result = each_example(node, new, batched, size)
+        return result.with_type(type_with_batch(type_of(node), True, size)), True
+
+    def _expansion(
+        self, node: Call, simpler: tuple[list[Expr], Expr], args: tuple[Expr, ...],
+        batched: list[bool],
+    ) -> Routine[tuple[Expr, Flags]]:
+        params, body = simpler
+        for param, value, flag in zip(params, args, batched, strict=True):
+            self.memo[param] = value, flag
+            for index, part in enumerate(param.fields if isinstance(param, Tuple) else ()):
+                self.memo[part] = field_of(value, index), flag
+        made, flags = yield self._visit_all(body)
+        return spread(made, node, flags, True, self.owner.size), True
+
+
+def _pattern_vars(pattern: Pattern) -> list[Var]:
+    found: list[Var] = []
+    pending = [pattern]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, PatternVar):
+            found.append(current.var)
+        elif isinstance(current, (PatternConstructor, PatternTuple)):
+            pending.extend(reversed(current.patterns))
+    return found
