@@ -41,8 +41,8 @@ def vmap(
     batching rule are repeated for each example, which needs a number.
 
     Raises ``PassError`` for axes that do not fit and for programs that ``Vectorize`` refuses,
-    ``OptionError`` for an unknown parameter, ``TypeInferenceError`` for an impossible size, and what
-    importing the model raises.
+    ``OptionError`` for an unknown parameter, ``TypeInferenceError`` for an impossible size, and
+    what importing the model raises.
     """
     load_plugins()
     options = CompileOptions.make(inputs=inputs)

@@ -59,8 +59,8 @@ def each_example(
 ) -> Expr:
     """The call repeated for each example, and the results stacked.
 
-    Raises ``PassError`` for a symbolic number of examples, and for results whose size the data
-    decides.
+    Raises ``PassError`` for a symbolic number of examples, and for results with data-dependent
+    shapes.
     """
     if not isinstance(size, int):
         raise PassError(f"vmap has no rule for {_name(call)} with these arguments", where=call.span,

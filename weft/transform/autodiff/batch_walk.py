@@ -79,7 +79,7 @@ class Vectoriser:
     made: dict[Key, Function] = field(default_factory=dict)
     names: dict[Key, str] = field(default_factory=dict)
     results: dict[Key, Flags] = field(default_factory=dict)
-    widened: dict[str, tuple[Flags, ...]] = field(default_factory=dict)
+    joined: dict[str, tuple[Flags, ...]] = field(default_factory=dict)
     divergent: set[str] = field(default_factory=set)
     started: set[Key] = field(default_factory=set)
     grew: bool = False
@@ -98,11 +98,11 @@ class Vectoriser:
             flags = (True,) * len(flags)
         if not self.groups[name]:
             return Key(name, flags, by_convention)
-        known = self.widened.get(name, flags)
+        known = self.joined.get(name, flags)
         wider = tuple(map(join, known, flags))
-        if self.widened.get(name) != wider:
-            self.grew = self.grew or name in self.widened
-            self.widened[name] = wider
+        if self.joined.get(name) != wider:
+            self.grew = self.grew or name in self.joined
+            self.joined[name] = wider
         return Key(name, wider, by_convention)
 
     def name_of(self, key: Key) -> str:

@@ -45,7 +45,7 @@ class Vectorize(Pass):
     results of both branches, and a loop runs until all examples are done. Operators on values that
     all examples share are evaluated once: a random number from a shared key is the same for all.
 
-    Raises ``PassError`` for axes that do not fit, references, results whose size the data decides,
+    Raises ``PassError`` for axes that do not fit, references, data-dependent shapes of results,
     and recursion other than loops if its depth differs between examples.
 
     With ``axis_size=8``:
