@@ -48,7 +48,7 @@ from weft.transform.autodiff.batch_types import (
     type_with_batch,
 )
 from weft.transform.autodiff.divergent_loop import DivergentLoop, divergent_loop
-from weft.transform.autodiff.gradient import pure_graph
+from weft.transform.autodiff.pure_graph import pure_graph
 
 
 @dataclass(frozen=True, slots=True)

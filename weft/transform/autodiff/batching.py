@@ -22,7 +22,7 @@ from weft.support.log import Level, debug
 from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.batch_types import Flags, field_flags, has_batch, spread, tuple_of
 from weft.transform.autodiff.batch_walk import BodyWalk, Key, Vectoriser
-from weft.transform.autodiff.gradient import pure_graph
+from weft.transform.autodiff.pure_graph import pure_graph
 from weft.transform.normal_form.lambda_lift import LambdaLift
 from weft.transform.passes.inline import Inline
 
