@@ -18,6 +18,7 @@ from weft.ir import intervals
 from weft.ir.intervals import Bounds
 from weft.ir.size_range import name_of, range_of
 from weft.ir.size_syntax import parse_size
+from weft.runtime.sizes import MAX_SIZE
 from weft.support.errors import TypeInferenceError
 
 
@@ -157,18 +158,25 @@ def as_dim(value: object) -> Dim:
         return ANY
     if isinstance(value, str):
         dim = parse_size(value, SymDim.symbol)
-        if at_least(dim, 0):
+        if at_least(dim, 0) and fits_int64(dim):
             return dim
     elif isinstance(value, bool):
         pass
     elif hasattr(value, "__index__"):
         size = value.__index__()
-        if size >= 0:
+        if 0 <= size <= MAX_SIZE:
             return size
     raise TypeInferenceError(
         f"not a dimension: {value!r}",
-        expected='a size >= 0, a symbol such as "batch", or None for any size',
+        expected='a size >= 0 in int64, a symbol such as "batch", or None for any size',
     )
+
+
+def fits_int64(dim: Dim) -> bool:
+    """Whether the numbers in a dimension are at most ``MAX_SIZE``, as machine code needs."""
+    if isinstance(dim, AnyDim):
+        return True
+    return all(abs(coefficient) <= MAX_SIZE for coefficient in _terms(dim).values())
 
 
 def as_shape(values: Sequence[object]) -> Shape:

@@ -6,14 +6,17 @@
 from __future__ import annotations
 
 import functools
-import keyword
 import re
 from dataclasses import dataclass
 
-from weft.support.errors import TypeInferenceError
+from weft.ir.dtype import DType
+from weft.runtime.sizes import MAX_SIZE
+from weft.support.errors import OptionError, TypeInferenceError
 
 _TEXT = re.compile(r"(?P<name>[^\W\d]\w*)"
                    r"(?:\{(?P<low>\d+)\.\.(?P<high>\d*)(?:%(?P<multiple>\d+))?\})?")
+
+_VALUES = frozenset(("True", "False", "None", "inf", "nan"))
 
 # What a symbol without a narrower range counts as where a decision needs a number.
 TYPICAL_SIZE = 64
@@ -62,11 +65,21 @@ def name_of(symbol: str) -> str:
 
 
 def is_symbol(text: str) -> bool:
-    """Whether a text is a name, or a name with a range, as ``range_of`` takes it.
+    """Whether a text is a name, or a name with a range, as ``range_of`` takes it."""
+    return _TEXT.fullmatch(text) is not None
 
-    Keywords of Python are not names, because sizes are texts in its syntax.
-    """
-    return _TEXT.fullmatch(text) is not None and not keyword.iskeyword(name_of(text))
+
+def is_reserved(name: str) -> bool:
+    """Whether a name means something else as the value of an attribute: ``float32``, ``inf``."""
+    return name in _VALUES or _is_dtype(name)
+
+
+def _is_dtype(name: str) -> bool:
+    try:
+        DType.parse(name)
+    except OptionError:
+        return False
+    return True
 
 
 @functools.lru_cache(maxsize=4096)
@@ -78,8 +91,12 @@ def range_of(symbol: str) -> SizeRange:
                                  expected="a name such as n, or with a range such as n{1..16}")
     if found["low"] is None:
         return ANY_SIZE
-    sizes = SizeRange(int(found["low"]), int(found["high"]) if found["high"] else None,
+    numbers = [int(found[part]) for part in ("low", "high", "multiple") if found[part]]
+    if max(numbers) > MAX_SIZE:
+        raise TypeInferenceError("a size beyond int64", got=symbol, expected=f"at most {MAX_SIZE}")
+    sizes = SizeRange(numbers[0], int(found["high"]) if found["high"] else None,
                       int(found["multiple"] or 1))
-    if sizes.multiple < 1 or (sizes.high is not None and sizes.high < sizes.low):
+    if sizes.multiple < 1 or (
+            sizes.high is not None and sizes.high // sizes.multiple * sizes.multiple < sizes.low):
         raise TypeInferenceError("an empty range of sizes", got=symbol)
     return sizes

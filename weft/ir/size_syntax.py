@@ -8,12 +8,22 @@ read as well.
 from __future__ import annotations
 
 import ast
+import keyword
 import math
 import operator
+import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from weft.ir.size_range import ANY_SIZE, SizeRange, is_symbol, symbol_text
+from weft.ir.size_range import (
+    ANY_SIZE,
+    SizeRange,
+    is_reserved,
+    is_symbol,
+    name_of,
+    range_of,
+    symbol_text,
+)
 from weft.support.errors import TypeInferenceError
 
 T = TypeVar("T")
@@ -31,7 +41,11 @@ def parse_size(text: str, symbol: Callable[[str], T]) -> T:
 
     Raises ``TypeInferenceError`` for a text that is not a size, and for bounds that no size meets.
     """
-    if is_symbol(text) and not text.isdigit():
+    # As Python normalises the names in the expressions below.
+    text = unicodedata.normalize("NFKC", text)
+    if is_symbol(text):
+        if not is_size_name(name_of(text)):
+            raise _refused(text)
         return symbol(text)
     try:
         tree = ast.parse(text.strip(), mode="eval").body
@@ -45,6 +59,15 @@ def parse_size(text: str, symbol: Callable[[str], T]) -> T:
     return size
 
 
+def is_size_name(name: str) -> bool:
+    """Whether a name may be a symbol in texts of users: no keyword, dtype or value.
+
+    Its characters are letters, digits and ``_``, in the form that Python gives to names (NFKC).
+    """
+    return (name.isidentifier() and is_symbol(name) and not keyword.iskeyword(name)
+            and not is_reserved(name) and unicodedata.is_normalized("NFKC", name))
+
+
 def _refused(text: str) -> TypeInferenceError:
     return TypeInferenceError(
         f"not a dimension: {text!r}",
@@ -55,7 +78,7 @@ def _refused(text: str) -> TypeInferenceError:
 
 def _evaluated(tree: ast.expr, symbol: Callable[[str], Any], text: str) -> Any:
     match tree:
-        case ast.Name(id=name):
+        case ast.Name(id=name) if is_size_name(name):
             return symbol(name)
         case ast.Constant(value=int(number)) if not isinstance(number, bool):
             return number
@@ -82,9 +105,11 @@ def _bounded(tree: ast.expr, text: str) -> str:
             name, found = _compared(left, op, right, text)
             names.add(name)
             sizes = common_range(name, sizes, found)
-    if len(names) != 1:
+    if len(names) != 1 or not all(map(is_size_name, names)):
         raise _refused(text)
-    return symbol_text(names.pop(), sizes)
+    found = symbol_text(names.pop(), sizes)
+    range_of(found)  # raises for an empty range, and for sizes beyond int64
+    return found
 
 
 def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr, text: str) -> tuple[str, SizeRange]:

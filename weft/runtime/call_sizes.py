@@ -96,7 +96,8 @@ class SizeSolver:
         known = {**symbols, **{f"_{n}": value for n, value in enumerate(table)}} \
             if isinstance(manifest.arena_bytes, str) else symbols
         arena_bytes = evaluate(manifest.arena_bytes, known)
-        needed = max([spec.nbytes for spec in outputs], default=0)
+        # A tensor without elements may have a size that NumPy refuses.
+        needed = max([max(spec.nbytes, *spec.concrete_shape, 0) for spec in outputs], default=0)
         if arena_bytes >= ADDRESSABLE or needed >= ADDRESSABLE:
             raise _too_large(shapes, max(arena_bytes, needed))
         if arena_bytes < 0:
@@ -178,7 +179,7 @@ def range_text(symbol: SymbolSpec) -> str:
         parts.append(f"{symbol.low} or more")
     if symbol.multiple > 1:
         parts.append(f"a multiple of {symbol.multiple}")
-    return f"{symbol.name} is {' and '.join(parts) or 'a size'}"
+    return f"{symbol.name} is {' and '.join(parts) or '0 or more'}"
 
 
 def _too_large(shapes: Sequence[tuple[int, ...]], needed: int | None = None) -> InvalidInputError:

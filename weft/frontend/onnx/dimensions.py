@@ -7,7 +7,6 @@ in all inputs.
 
 from __future__ import annotations
 
-import keyword
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +16,9 @@ from onnx import TypeProto, ValueInfoProto
 
 from weft.frontend.onnx.size_limits import limited
 from weft.ir.shape import AnyDim, Dim, Shape, SymDim, as_dim, substitute_dim
+from weft.ir.size_syntax import is_size_name
 from weft.ir.span import Span
-from weft.ir.symbol import SizeRange, common_symbols, is_symbol, name_of
+from weft.ir.symbol import SizeRange, common_symbols, name_of
 from weft.support.errors import InvalidInputError, InvalidModelError, TypeInferenceError
 
 
@@ -115,7 +115,7 @@ def _symbols_of(texts: Sequence[str], taken: set[str]) -> dict[str, Dim]:
     Exporters declare ``past_sequence_length + sequence_length``.
     """
     names: dict[str, Dim] = {t: SymDim.symbol(t) for t in texts
-                            if t.isidentifier() and is_symbol(t)}
+                            if is_size_name(t)}
     taken |= names.keys()
     for text in texts:
         if text in names:
@@ -155,7 +155,7 @@ def _give(given: dict[str, Dim], declared: Dim | None, size: Dim, where: Span) -
 def identifier(name: str, taken: set[str]) -> str:
     """Return a unique identifier for ``name``: ``gpu_0/data_0`` -> ``gpu_0_data_0``."""
     base = re.sub(r"\W", "_", name, flags=re.ASCII)
-    base = base if re.match(r"[A-Za-z_]", base) and not keyword.iskeyword(base) else f"x_{base}"
+    base = base if is_size_name(base) else f"x_{base}"
     result, count = base, 1
     while result in taken:
         result, count = f"{base}_{count}", count + 1

@@ -18,8 +18,8 @@ _TOKEN = re.compile(
   | (?P<string>"(?:[^"\\]|\\.)*")
   | (?P<field>\.\d+)
   | (?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?:[a-z]\w*)?)
-  | (?P<sized>[A-Za-z_]\w*\{\d+\.\.\d*(?:%\d+)?\})
-  | (?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)
+  | (?P<sized>(?u:[^\W\d]\w*)\{\d+\.\.\d*(?:%\d+)?\})
+  | (?P<name>(?u:[^\W\d]\w*)(?:\.[A-Za-z_]\w*)*)
   | (?P<mark>->|=>|\#\[|[=!<>]=|[()\[\]{}:;,=*+?<>/-])
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,

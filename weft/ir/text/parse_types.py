@@ -24,8 +24,10 @@ from weft.ir.shape import (
     dim_max,
     dim_min,
     dim_mul,
+    fits_int64,
 )
-from weft.ir.symbol import range_of
+from weft.ir.size_range import is_reserved
+from weft.ir.symbol import name_of, range_of
 from weft.ir.text.lexer import Tokens
 from weft.ir.text.values import SCALAR_SUFFIXES, numbers_array
 from weft.ir.trampoline import Routine, run
@@ -40,7 +42,7 @@ from weft.ir.types import (
     TypeCall,
     TypeVar,
 )
-from weft.support.errors import WeftError
+from weft.support.errors import TypeInferenceError, WeftError
 
 _EXTREMES = {"max": dim_max, "min": dim_min}
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)([a-z]\w*)?")
@@ -168,6 +170,8 @@ class TypeParser:
         total = self._sum()
         if isinstance(total, int) and total < 0:
             self.tokens.fail("a dimension is negative", expected=">= 0", got=total, offset=start)
+        if not fits_int64(total):
+            self.tokens.fail("a dimension beyond int64", got=total, offset=start)
         return total
 
     def _sum(self) -> Dim:
@@ -201,6 +205,16 @@ class TypeParser:
             total = choose(total, self._sum())
         return total
 
+    def _symbol(self) -> SymDim:
+        tokens = self.tokens
+        if is_reserved(name_of(tokens.text)):
+            tokens.fail("a dtype or a value cannot be the name of a size", got=tokens.text)
+        try:
+            range_of(tokens.text)
+        except TypeInferenceError as error:
+            tokens.fail(error.what, expected=error.expected, got=error.got)
+        return SymDim.symbol(tokens.next())
+
     def _dim_factor(self) -> Dim:
         tokens = self.tokens
         if tokens.accept("?"):
@@ -209,21 +223,22 @@ class TypeParser:
             return dim_mul(-1, self._dim_factor())
         if tokens.kind == "number" and tokens.text.isdigit():
             return int(tokens.next())
-        if tokens.at("floordiv"):
+        if tokens.at("floordiv") and tokens.following() == "(":
             tokens.next()
             tokens.expect("(")
             numerator = self._sum()
             tokens.expect(",")
+            offset = tokens.offset
             divisor = tokens.expect_kind("number", "the divisor")
+            if not divisor.isdigit() or not int(divisor):
+                tokens.fail("a dimension is divided by a number above 0", got=divisor,
+                            offset=offset)
             tokens.expect(")")
-            return dim_floordiv(numerator, max(1, int(divisor)))
+            return dim_floordiv(numerator, int(divisor))
         if tokens.text in _EXTREMES and tokens.following() == "(":
             return self._extreme(_EXTREMES[tokens.next()])
-        if tokens.kind == "name" and "." not in tokens.text:
-            return SymDim.symbol(tokens.next())
-        if tokens.kind == "sized":
-            range_of(tokens.text)  # raises for an empty range
-            return SymDim.symbol(tokens.next())
+        if tokens.kind == "sized" or (tokens.kind == "name" and "." not in tokens.text):
+            return self._symbol()
         return tokens.fail("expected a dimension", expected="a size, a symbol, or ?")
 
 

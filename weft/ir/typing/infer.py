@@ -8,11 +8,13 @@ nodes that the pass replaced.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from weft.ir.expr import Call, Expr, Function, GlobalVar, TypeData, Var
 from weft.ir.module import IRModule, Settled
-from weft.ir.types import FuncType, IncompleteType, Type, is_complete
+from weft.ir.shape import SymDim
+from weft.ir.size_range import name_of
+from weft.ir.types import FuncType, IncompleteType, TensorType, Type, is_complete
 from weft.ir.typing.constraints import Constraints
 from weft.ir.typing.kinds import kind_error
 from weft.ir.typing.report import describe, raise_collected, type_error
@@ -45,6 +47,7 @@ def infer_type(mod: IRModule) -> IRModule:
         except RecursionError:
             raise _too_deep() from None
         errors.extend(part.errors)
+        errors.extend(error for name in group for error in _range_errors(mod.functions[name], name))
         for name in group:
             resolved = part.solver.resolve(known[name])
             known[name] = resolved if is_complete(resolved) else ERROR
@@ -120,6 +123,20 @@ def _definition_errors(definitions: Mapping[str, TypeData]) -> Iterable[WeftErro
                     got=error.got,
                     help=error.help,
                 )
+
+
+def _range_errors(fn: Function, name: str) -> Iterator[WeftError]:
+    """Parameters that give a symbol another range than those before them."""
+    ranges: dict[str, str] = {}
+    for param in fn.params:
+        type_ = param.annotation or param.checked_type
+        dims = type_.shape if isinstance(type_, TensorType) else ()
+        for symbol in sorted({s for d in dims if isinstance(d, SymDim) for s in d.symbols()}):
+            known = ranges.setdefault(name_of(symbol), symbol)
+            if known != symbol:
+                yield type_error(
+                    param, name, f"{name_of(symbol)} has two ranges", expected=known, got=symbol,
+                    help="write the same range wherever the name occurs")
 
 
 def _declared(fn: Function) -> Type:
