@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 
 class Commutativity(enum.Enum):
@@ -135,14 +135,25 @@ class OpTraits:
 
 NO_TRAITS = OpTraits()
 
+
+def linear(traits: OpTraits = NO_TRAITS) -> OpTraits:
+    """``traits`` of an operator that is linear in all floating-point arguments together."""
+    return replace(traits, linearity=Linearity.JOINT)
+
+
+def multilinear(traits: OpTraits = NO_TRAITS) -> OpTraits:
+    """``traits`` of an operator that is linear in each floating-point argument."""
+    return replace(traits, linearity=Linearity.EACH)
+
+
 # Combinations that several operators share.
 CONTINUOUS = OpTraits(narrow_floats=NarrowFloatCompute.FLOAT32)
 SENSITIVE = OpTraits(narrow_floats=NarrowFloatCompute.FLOAT32,
                      mixed_precision=MixedPrecision.NEVER)
-CONVOLUTION = OpTraits(narrow_floats=NarrowFloatCompute.FLOAT32, is_contraction=True)
-MATMUL = OpTraits(narrow_floats=NarrowFloatCompute.ACCUMULATOR, is_contraction=True,
-                  mixed_precision=MixedPrecision.ALWAYS)
-RESHAPE = OpTraits(is_reshape=True, copies_elements=True, is_identity_at_same_type=True)
-COPIES_ELEMENTS = OpTraits(copies_elements=True)
+CONVOLUTION = multilinear(OpTraits(narrow_floats=NarrowFloatCompute.FLOAT32, is_contraction=True))
+MATMUL = multilinear(OpTraits(narrow_floats=NarrowFloatCompute.ACCUMULATOR, is_contraction=True,
+                              mixed_precision=MixedPrecision.ALWAYS))
+RESHAPE = linear(OpTraits(is_reshape=True, copies_elements=True, is_identity_at_same_type=True))
+COPIES_ELEMENTS = linear(OpTraits(copies_elements=True))
 COMMUTATIVE = OpTraits(commutative=Commutativity.BITWISE)
 ZERO_GRADIENT = OpTraits(has_zero_gradient=True)

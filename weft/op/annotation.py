@@ -9,13 +9,13 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs
 from weft.ir.op import Op, OpPattern, case, define_op
-from weft.ir.traits import ZERO_GRADIENT, OpTraits
+from weft.ir.traits import ZERO_GRADIENT, OpTraits, linear
 from weft.ir.typing.relations import identity_relation
 from weft.op.batching import leading
 from weft.op.layout_inference import keep_layout
 from weft.topi import elementwise
 
-_BARRIER = OpTraits(is_reshape=True, is_annotation=True)
+_BARRIER = linear(OpTraits(is_reshape=True, is_annotation=True))
 
 
 def _annotation(name: str, traits: OpTraits, doc: str) -> Op:

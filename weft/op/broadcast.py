@@ -21,6 +21,8 @@ from weft.ir.traits import (
     ZERO_GRADIENT,
     Commutativity,
     OpTraits,
+    linear,
+    multilinear,
 )
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
@@ -55,14 +57,17 @@ _ARITHMETIC = replace(CONTINUOUS, commutative=Commutativity.BITWISE)
 _EXTREME = replace(CONTINUOUS, commutative=Commutativity.NUMERIC)
 
 add = binary("add", np.add, operator.add, doc="lhs + rhs", cases=(*BINARY_CASES, *_INT),
-             grad=lambda call, _y, dy: broadcast_gradients(call, dy, dy), traits=_ARITHMETIC)
+             grad=lambda call, _y, dy: broadcast_gradients(call, dy, dy),
+             traits=linear(_ARITHMETIC))
 subtract = binary("subtract", np.subtract, operator.sub, doc="lhs - rhs",
                   cases=(*BINARY_CASES, *_INT),
-                  grad=lambda call, _y, dy: broadcast_gradients(call, dy, -dy), traits=CONTINUOUS)
+                  grad=lambda call, _y, dy: broadcast_gradients(call, dy, -dy),
+                  traits=linear(CONTINUOUS))
 multiply = binary("multiply", np.multiply, operator.mul, doc="lhs * rhs",
                   cases=(*BINARY_CASES, *_INT),
                   grad=lambda call, _y, dy: broadcast_gradients(
-                      call, dy * call.args[1], dy * call.args[0]), traits=_ARITHMETIC)
+                      call, dy * call.args[1], dy * call.args[0]),
+                  traits=multilinear(_ARITHMETIC))
 divide = binary("divide", truncated_divide, broadcast.divide,
                 doc="lhs / rhs; integer division truncates towards zero",
                 cases=(*_FLOAT_DIVISION, *_INT_DIVISION),
@@ -169,7 +174,7 @@ def _where_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("where", relation=_where_relation, pattern=OpPattern.BROADCAST, level=4,
-           inputs=("condition", "x", "y"), traits=CONTINUOUS)
+           inputs=("condition", "x", "y"), traits=linear(CONTINUOUS))
 def where(condition: te.Tensor, x: te.Tensor, y: te.Tensor, _attrs: Attrs) -> te.Tensor:
     """``x`` where ``condition`` holds, else ``y``; all three broadcast."""
     return broadcast.apply((condition, x, y), broadcast.where, "where")
@@ -221,7 +226,7 @@ def _broadcast_to_relation(ctx: RelationContext) -> bool:
 
 @define_op("broadcast_to", attrs=BroadcastToAttrs, relation=_broadcast_to_relation,
            pattern=OpPattern.BROADCAST, level=4,
-           traits=OpTraits(copies_elements=True, is_identity_at_same_type=True))
+           traits=linear(OpTraits(copies_elements=True, is_identity_at_same_type=True)))
 def broadcast_to(x: te.Tensor, attrs: BroadcastToAttrs) -> te.Tensor:
     """``x`` repeated along its axes of size 1, and along new leading axes, up to ``shape``."""
     return broadcast.broadcast_to(x, as_sizes(attrs.shape))

@@ -19,12 +19,12 @@ from weft.ir.dynamic import Bounds, StaticForm
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Case, Op, OpPattern, case, define_op
 from weft.ir.shape import ANY, Shape
-from weft.ir.traits import OpTraits
+from weft.ir.traits import Linearity, OpTraits
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axes, normalize_axis
 from weft.op import broadcast, image, nn
-from weft.op.gradients import typed_zeros
+from weft.op.gradients import applied_to_first_tangent, typed_zeros
 from weft.op.indexing_gradients import gather_gradient
 from weft.op.relations import expect_dim, expect_int, expect_rank, tensor_of, tensors_known
 from weft.op.transform import arange as counting
@@ -86,7 +86,9 @@ def _dynamic(
     run.__doc__ = f"``{static.name}`` with {moved} as operands."
     op = define_op(f"dyn.{static.name}", attrs=attrs, relation=relation, pattern=OpPattern.OPAQUE,
                    level=10, inputs=inputs,
-                   traits=OpTraits(has_zero_gradient=static.traits.has_zero_gradient))(run)
+                   traits=OpTraits(has_zero_gradient=static.traits.has_zero_gradient,
+                                   linearity=Linearity.NONE if static.name in _ANY_NUMBER
+                                   else static.traits.linearity))(run)
     op.static_form(StaticForm(operands, make))
     op.spec(reference, *cases)
     return op
@@ -276,6 +278,8 @@ upsampling3d = _dynamic(
     {"scale_d": 1, "scale_h": 2, "scale_w": 3},
     lambda ctx, types: _unknown(ctx, 0, types[0].ndim, types[0].dtype), attrs=UpSampling3DAttrs,
     rank=0, cases=(case((1, 1, 2, 3, 2), np.float32(2), np.float32(1), np.float32(2)),))
+for _upsampling in (upsampling, upsampling3d):
+    _upsampling.jvp(applied_to_first_tangent)  # the scales decide sizes
 
 
 def _reshaped_like_argument(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
@@ -292,3 +296,4 @@ full.gradient(lambda call, _y, dy: [op.sum(dy), typed_zeros(call.args[1])])
 strided_slice.gradient(gather_gradient)
 tile.gradient(gather_gradient)
 topk.gradient(order.topk_gradient)
+topk.jvp(order.topk_tangent)

@@ -12,7 +12,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem, const
 from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import Dim, KnownDim
-from weft.ir.traits import CONTINUOUS
+from weft.ir.traits import CONTINUOUS, multilinear
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import with_attrs
@@ -59,7 +59,7 @@ def _einsum_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("einsum", attrs=EinsumAttrs, relation=_einsum_relation, pattern=OpPattern.OPAQUE,
-           inputs=("*tensors",), level=11, traits=CONTINUOUS)
+           inputs=("*tensors",), level=11, traits=multilinear(CONTINUOUS))
 def einsum(tensors: tuple[te.Tensor, ...], attrs: EinsumAttrs) -> te.Tensor:
     """Einstein summation: products of elements, summed over the letters missing in the result.
 

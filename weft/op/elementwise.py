@@ -19,6 +19,7 @@ from weft.ir.traits import (
     ZERO_GRADIENT,
     Homogeneity,
     OpTraits,
+    linear,
 )
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
@@ -38,7 +39,7 @@ _RECTIFIER = replace(CONTINUOUS, homogeneity=Homogeneity.POSITIVE)
 
 negative = unary("negative", np.negative, doc="-x", compute=elementwise.negative,
                  relation=numeric, cases=(*UNARY_CASES, *_INTEGERS),
-                 grad=lambda _call, _y, dy: [-dy], traits=CONTINUOUS)
+                 grad=lambda _call, _y, dy: [-dy], traits=linear(CONTINUOUS))
 abs = unary("abs", np.abs, doc="The magnitude of x.", compute=elementwise.absolute,
             relation=numeric, cases=(*UNARY_CASES, *_INTEGERS),
             grad=lambda call, _y, dy: [dy * sign(call.args[0])], traits=CONTINUOUS)
@@ -114,7 +115,7 @@ def _cast_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("cast", attrs=CastAttrs, relation=_cast_relation, pattern=OpPattern.ELEMWISE, level=3,
-           traits=OpTraits(is_identity_at_same_type=True))
+           traits=linear(OpTraits(is_identity_at_same_type=True)))
 def cast(x: te.Tensor, attrs: CastAttrs) -> te.Tensor:
     """``x`` converted to another dtype; floats are truncated to integers, bool is x != 0."""
     return elementwise.cast(x, attrs.dtype)

@@ -6,6 +6,7 @@ returns one gradient for each argument, as an expression of that argument's type
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -116,6 +117,17 @@ def field_of(expr: Expr, index: int) -> Expr:
     type_ = expr.checked_type
     known = type_.fields[index] if isinstance(type_, TupleType) else None
     return TupleGetItem(expr, index, span=expr.span, checked_type=known)
+
+
+def applied_to_first_tangent(
+    call: Call, _y: Expr, tangents: Sequence[Expr | None]
+) -> Expr | None:
+    """The ``jvp`` rule of operators that are linear in their first argument alone.
+
+    The others count only by their type, or decide which elements of the first are used.
+    """
+    first = tangents[0]
+    return None if first is None else dataclasses.replace(call, args=(first, *call.args[1:]))
 
 
 def known_shape(expr: Expr, call: Call) -> tuple[KnownDim, ...]:

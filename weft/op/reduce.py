@@ -15,7 +15,7 @@ from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
 from weft.ir.shape import Dim, dim_product
-from weft.ir.traits import CONTINUOUS, SENSITIVE, ZERO_GRADIENT, MixedPrecision, OpTraits
+from weft.ir.traits import CONTINUOUS, SENSITIVE, ZERO_GRADIENT, MixedPrecision, OpTraits, linear
 from weft.ir.types import TensorType, Type, is_static
 from weft.ir.typing.relation import Relation, RelationContext
 from weft.ir.typing.relations import reduce_along
@@ -159,7 +159,7 @@ def _with(reducer: Any, name: str) -> Callable[[te.Tensor, tuple[int, ...], bool
     )
 
 
-sum = _reduction("sum", np.sum, _with(te.sum, "sum"), doc="The sum.", traits=SENSITIVE)
+sum = _reduction("sum", np.sum, _with(te.sum, "sum"), doc="The sum.", traits=linear(SENSITIVE))
 prod = _reduction("prod", np.prod, _with(te.prod, "prod"), doc="The product.", traits=SENSITIVE)
 max = _reduction("max", np.max, _with(te.max, "max"), needs_element=True,
                  doc="The largest element; NaN if there is one.", traits=CONTINUOUS)
@@ -168,7 +168,7 @@ min = _reduction("min", np.min, _with(te.min, "min"), needs_element=True,
 mean = _reduction(
     "mean", np.mean, lambda x, axes, keepdims: topi_reduce.mean(x, axes, keepdims=keepdims),
     doc="The sum divided by the count.", check=expect_float, needs_element=True, integers=False,
-    traits=SENSITIVE,
+    traits=linear(SENSITIVE),
 )
 
 

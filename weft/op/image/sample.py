@@ -12,7 +12,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.expr import Call, Expr, const
 from weft.ir.op import OpPattern, case, define_op, get_op
-from weft.ir.traits import CONTINUOUS
+from weft.ir.traits import CONTINUOUS, linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
@@ -160,7 +160,7 @@ def _affine_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("image.affine_grid", attrs=AffineGridAttrs, relation=_affine_relation,
-           pattern=OpPattern.INJECTIVE, level=5)
+           pattern=OpPattern.INJECTIVE, level=5, traits=linear())
 def affine_grid(data: te.Tensor, attrs: AffineGridAttrs) -> te.Tensor:
     """A regular grid of positions in -1 to 1, transformed by the affine map ``data`` (N, 2, 3)."""
     return topi_sample.affine_grid(data, attrs.target_shape)

@@ -12,7 +12,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, Tuple
 from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
-from weft.ir.traits import CONTINUOUS, Homogeneity
+from weft.ir.traits import CONTINUOUS, Homogeneity, linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import Relation, RelationContext
 from weft.op.batching import merging
@@ -137,7 +137,7 @@ def _as_slices(reduce: str) -> Callable[[Call], Expr | None]:
 
 
 _TRAITS = {
-    "avg": replace(CONTINUOUS, homogeneity=Homogeneity.ANY_SCALE),
+    "avg": linear(replace(CONTINUOUS, homogeneity=Homogeneity.ANY_SCALE)),
     "max": replace(CONTINUOUS, homogeneity=Homogeneity.POSITIVE),
 }
 

@@ -12,7 +12,7 @@ from weft.ir.dtype import int64
 from weft.ir.expr import Call, Expr, const
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import KnownDim, dim_mul
-from weft.ir.traits import OpTraits
+from weft.ir.traits import OpTraits, linear
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
@@ -98,7 +98,7 @@ def expect_block_table(
 
 
 @define_op("nn.cache_update", attrs=CacheUpdateAttrs, relation=_relation,
-           pattern=OpPattern.OPAQUE, level=10, traits=OpTraits(updates_first=True))
+           pattern=OpPattern.OPAQUE, level=10, traits=linear(OpTraits(updates_first=True)))
 def cache_update(cache: te.Tensor, new: te.Tensor, start: te.Tensor,
                  attrs: CacheUpdateAttrs) -> te.Tensor:
     """``cache`` with ``new[b, :, i]`` written at position ``start[b] + i`` of row ``b``.
@@ -112,7 +112,7 @@ def cache_update(cache: te.Tensor, new: te.Tensor, start: te.Tensor,
 
 
 @define_op("nn.paged_cache_update", relation=_paged_relation, pattern=OpPattern.OPAQUE,
-           level=10, traits=OpTraits(updates_first=True))
+           level=10, traits=linear(OpTraits(updates_first=True)))
 def paged_cache_update(cache: te.Tensor, new: te.Tensor, start: te.Tensor,
                        block_table: te.Tensor, attrs: NoAttrs) -> te.Tensor:
     """``nn.cache_update`` of a cache in blocks, (blocks, heads, block size, dim).

@@ -14,7 +14,7 @@ from weft.ir.dtype import DType
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import Dim, dim_product
-from weft.ir.traits import CONTINUOUS, MATMUL
+from weft.ir.traits import CONTINUOUS, MATMUL, linear
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
@@ -212,7 +212,7 @@ def _bias_add_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.bias_add", attrs=BiasAddAttrs, relation=_bias_add_relation,
-           pattern=OpPattern.BROADCAST, level=1, traits=CONTINUOUS)
+           pattern=OpPattern.BROADCAST, level=1, traits=linear(CONTINUOUS))
 def bias_add(data: te.Tensor, bias: te.Tensor, attrs: BiasAddAttrs) -> te.Tensor:
     """``data`` plus a vector along one axis."""
     axis = attrs.axis % data.ndim

@@ -13,6 +13,7 @@ from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import Dim, dim_add, dim_mul, may_be_at_least
+from weft.ir.traits import linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import with_attrs
@@ -111,7 +112,7 @@ def _mirror_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.mirror_pad", attrs=MirrorPadAttrs, relation=_mirror_relation,
-           pattern=OpPattern.INJECTIVE, level=2)
+           pattern=OpPattern.INJECTIVE, level=2, traits=linear())
 def mirror_pad(x: te.Tensor, attrs: MirrorPadAttrs) -> te.Tensor:
     """``x`` padded with its mirror images."""
     return topi_space.mirror_pad(x, attrs.pad_width, repeats_edge=attrs.mode == "SYMMETRIC")

@@ -11,6 +11,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, Tuple
 from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import Dim
+from weft.ir.traits import linear
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
 from weft.op.gradients import attrs_of, tensor_type
@@ -46,7 +47,7 @@ def _is_longer(size: Dim, held: Dim) -> bool:
 
 
 @define_op("nn.fifo_buffer", attrs=FifoBufferAttrs, relation=_relation,
-           pattern=OpPattern.INJECTIVE, level=3)
+           pattern=OpPattern.INJECTIVE, level=3, traits=linear())
 def fifo_buffer(data: te.Tensor, buffer: te.Tensor, attrs: FifoBufferAttrs) -> te.Tensor:
     """The buffer shifted along an axis by the length of the data, which fills its end."""
     axis = attrs.axis % data.ndim

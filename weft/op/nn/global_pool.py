@@ -12,7 +12,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
-from weft.ir.traits import CONTINUOUS, SENSITIVE, Homogeneity, OpTraits
+from weft.ir.traits import CONTINUOUS, SENSITIVE, Homogeneity, OpTraits, linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import Relation, RelationContext
 from weft.op.batching import merging
@@ -99,7 +99,7 @@ def _pair(axes: int, attrs_type: type[Attrs], spatial: str, cases: tuple[Case, .
         _global_pool(f"nn.global_avg_pool{axes}d", attrs_type, spatial,
                      checked(expect_float, relation), topi_pool.global_avg_pool, np.mean,
                      "The mean of each channel of each image.", cases,
-                     replace(SENSITIVE, homogeneity=Homogeneity.ANY_SCALE), "mean"),
+                     linear(replace(SENSITIVE, homogeneity=Homogeneity.ANY_SCALE)), "mean"),
         _global_pool(f"nn.global_max_pool{axes}d", attrs_type, spatial, relation,
                      topi_pool.global_max_pool, np.max,
                      "The largest element of each channel of each image.", cases,

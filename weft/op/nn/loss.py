@@ -13,6 +13,7 @@ from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.expr import Call, Expr, const
 from weft.ir.op import Op, OpPattern, case, define_op, get_op
 from weft.ir.shape import Dim
+from weft.ir.traits import multilinear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import aligned
@@ -54,7 +55,7 @@ def cross_entropy(predictions: te.Tensor, targets: te.Tensor, _attrs: Attrs) -> 
 
 
 @define_op("nn.cross_entropy_with_logits", relation=_entropy_relation, pattern=OpPattern.OPAQUE,
-           level=10, inputs=("predictions", "targets"))
+           level=10, inputs=("predictions", "targets"), traits=multilinear())
 def cross_entropy_with_logits(
     predictions: te.Tensor, targets: te.Tensor, _attrs: Attrs
 ) -> te.Tensor:

@@ -13,7 +13,7 @@ from weft.ir.attrs import Attrs, attr, one_of, sizes_from
 from weft.ir.expr import Call, Expr, Tuple
 from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import Dim, KnownDim, dim_add, dim_max, may_be_at_least
-from weft.ir.traits import OpTraits
+from weft.ir.traits import OpTraits, linear
 from weft.ir.types import TensorType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import with_attrs
@@ -70,7 +70,7 @@ def _padded(
 
 
 @define_op("nn.pad", attrs=PadAttrs, relation=_pad_relation, pattern=OpPattern.INJECTIVE, level=2,
-           traits=OpTraits(is_identity_at_same_type=True))
+           traits=linear(OpTraits(is_identity_at_same_type=True)))
 def pad(x: te.Tensor, pad_value: te.Tensor, attrs: PadAttrs) -> te.Tensor:
     """``x`` with padding; ``pad_value`` is a scalar tensor."""
     widths = tuple((as_size(before), as_size(after)) for before, after in attrs.pad_width)

@@ -15,7 +15,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.op import Case, Op, OpPattern, define_op
 from weft.ir.shape import Dim, Shape, dim_min
-from weft.ir.traits import CONTINUOUS, SENSITIVE, Homogeneity
+from weft.ir.traits import CONTINUOUS, SENSITIVE, Homogeneity, linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
@@ -193,7 +193,7 @@ def define_avg_pool(name: str, attrs_type: type[PoolAttrs], cases: Sequence[Case
     run.__doc__ = "The mean of each window."
     op = define_op(name, attrs=attrs_type, relation=checked(expect_float, pool_relation),
                    pattern=OpPattern.OUT_FUSABLE, level=2, inputs=("x",),
-                   traits=replace(SENSITIVE, homogeneity=Homogeneity.ANY_SCALE))(run)
+                   traits=linear(replace(SENSITIVE, homogeneity=Homogeneity.ANY_SCALE)))(run)
     op.layout(image_layout)
     op.batching(merging(layout="layout"))
     op.gradient(avg_pool_gradient)

@@ -14,7 +14,7 @@ from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
-from weft.op.gradients import attrs_of, to_order, typed_zeros
+from weft.op.gradients import applied_to_first_tangent, attrs_of, to_order, typed_zeros
 from weft.op.nn.conv_reference import images_in, unblocked_images
 from weft.op.nn.pool import PoolAttrs, expect_windows, layout_of_images
 from weft.op.nn.pool2d import AvgPool2DAttrs, MaxPool2DAttrs
@@ -146,3 +146,5 @@ avg_pool2d_grad.spec(
 
 for _op in (max_pool2d_grad, avg_pool2d_grad):
     _op.batching(merging(0, 1, layout="layout"))
+for _pool in (max_pool2d_grad, avg_pool2d_grad):
+    _pool.jvp(applied_to_first_tangent)  # the data only chooses elements of windows

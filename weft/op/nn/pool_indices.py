@@ -19,6 +19,7 @@ from weft.ir.dtype import int64
 from weft.ir.expr import Call, Constant, Expr, const
 from weft.ir.op import Case, Op, OpPattern, case, define_op
 from weft.ir.shape import Shape, dim_product
+from weft.ir.traits import linear
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
@@ -277,7 +278,7 @@ def _define_grad(axes: int, attrs_type: type[PoolAttrs], cases: Sequence[Case]) 
                    "position is not a tap of the window.")
     made = define_op(f"nn.max_pool{axes}d_indices_grad", attrs=attrs_type,
                    inputs=("grad", "indices"), relation=_grad_relation,
-                   pattern=OpPattern.OPAQUE, level=2)(run)
+                   pattern=OpPattern.OPAQUE, level=2, traits=linear())(run)
     made.spec(lambda grad, indices, **values: _grad_reference(grad, indices, attrs_type(**values)),
             *cases)
     made.gradient(_grad_gradient)

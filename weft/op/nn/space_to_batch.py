@@ -14,6 +14,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import dim_add, dim_floordiv, dim_mul, may_be_multiple
+from weft.ir.traits import linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of
@@ -110,7 +111,7 @@ def space_to_batch_nd(x: te.Tensor, attrs: SpaceToBatchNDAttrs) -> te.Tensor:
 
 
 @define_op("nn.batch_to_space_nd", attrs=BatchToSpaceNDAttrs, relation=_to_space_relation,
-           pattern=OpPattern.INJECTIVE, level=5)
+           pattern=OpPattern.INJECTIVE, level=5, traits=linear())
 def batch_to_space_nd(x: te.Tensor, attrs: BatchToSpaceNDAttrs) -> te.Tensor:
     """The batch moved back to blocks of axes 1, 2, .. and cropped: undoes space_to_batch_nd."""
     return topi_space.batch_to_space(x, attrs.block_shape, attrs.crops)

@@ -12,6 +12,7 @@ from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import dim_floordiv, dim_mul, may_be_multiple
+from weft.ir.traits import linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
@@ -86,7 +87,7 @@ def _to_space_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.space_to_depth", attrs=SpaceToDepthAttrs, relation=_to_depth_relation,
-           pattern=OpPattern.INJECTIVE, level=5)
+           pattern=OpPattern.INJECTIVE, level=5, traits=linear())
 def space_to_depth(x: te.Tensor, attrs: SpaceToDepthAttrs) -> te.Tensor:
     """Every block of pixels moved to the channels of one pixel.
 
@@ -96,7 +97,7 @@ def space_to_depth(x: te.Tensor, attrs: SpaceToDepthAttrs) -> te.Tensor:
 
 
 @define_op("nn.depth_to_space", attrs=DepthToSpaceAttrs, relation=_to_space_relation,
-           pattern=OpPattern.INJECTIVE, level=5)
+           pattern=OpPattern.INJECTIVE, level=5, traits=linear())
 def depth_to_space(x: te.Tensor, attrs: DepthToSpaceAttrs) -> te.Tensor:
     """The channels of every pixel moved to a block of pixels; "DCR" undoes space_to_depth."""
     return topi_space.depth_to_space(x, attrs.block_size, Layout.parse(attrs.layout), attrs.mode)

@@ -13,6 +13,7 @@ from weft.ir.dtype import int64
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem, const
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import Dim, KnownDim, dim_add, dim_floordiv, dim_mul
+from weft.ir.traits import linear, multilinear
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
@@ -81,7 +82,7 @@ def _sparse_dense_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.sparse_dense", attrs=SparseDenseAttrs, relation=_sparse_dense_relation,
-           pattern=OpPattern.OPAQUE, level=1)
+           pattern=OpPattern.OPAQUE, level=1, traits=multilinear())
 def sparse_dense(
     dense_data: te.Tensor, sparse_data: te.Tensor, sparse_indices: te.Tensor,
     sparse_indptr: te.Tensor, attrs: SparseDenseAttrs,
@@ -183,7 +184,7 @@ def _add_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.sparse_add", relation=_add_relation, pattern=OpPattern.OPAQUE, level=1,
-           inputs=("dense_data", "sparse_data", "sparse_indices", "sparse_indptr"))
+           inputs=("dense_data", "sparse_data", "sparse_indices", "sparse_indptr"), traits=linear())
 def sparse_add(
     dense_data: te.Tensor, sparse_data: te.Tensor, sparse_indices: te.Tensor,
     sparse_indptr: te.Tensor, _attrs: Attrs,
@@ -225,7 +226,7 @@ def _transpose_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.sparse_transpose", relation=_transpose_relation, pattern=OpPattern.OPAQUE, level=1,
-           inputs=("sparse_data", "sparse_indices", "sparse_indptr"))
+           inputs=("sparse_data", "sparse_indices", "sparse_indptr"), traits=linear())
 def sparse_transpose(
     sparse_data: te.Tensor, sparse_indices: te.Tensor, sparse_indptr: te.Tensor, _attrs: Attrs
 ) -> tuple[te.Tensor, ...]:

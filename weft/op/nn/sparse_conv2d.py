@@ -12,6 +12,7 @@ from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.expr import Call, Expr, Tuple
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import dim_add, dim_mul, dim_product
+from weft.ir.traits import multilinear
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
@@ -59,7 +60,7 @@ def _relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.sparse_conv2d", attrs=SparseConv2DAttrs, relation=_relation,
-           pattern=OpPattern.OPAQUE, level=1)
+           pattern=OpPattern.OPAQUE, level=1, traits=multilinear())
 def sparse_conv2d(
     data: te.Tensor, weight_data: te.Tensor, weight_indices: te.Tensor, weight_indptr: te.Tensor,
     attrs: SparseConv2DAttrs,

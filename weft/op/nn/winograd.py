@@ -16,7 +16,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, Tuple, const
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import dim_add, dim_product
-from weft.ir.traits import OpTraits
+from weft.ir.traits import OpTraits, linear, multilinear
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
@@ -76,7 +76,7 @@ def _weight_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.winograd_weight", attrs=WinogradWeightAttrs, relation=_weight_relation,
-           pattern=OpPattern.OPAQUE, level=10)
+           pattern=OpPattern.OPAQUE, level=10, traits=linear())
 def winograd_weight(weight: te.Tensor, attrs: WinogradWeightAttrs) -> te.Tensor:
     """Winograd's filter transform of 3 x 3 kernels (O, I, 3, 3): (tile + 2, tile + 2, O, I).
 
@@ -137,7 +137,8 @@ def _conv2d_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.winograd_conv2d", attrs=WinogradConv2DAttrs, relation=_conv2d_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=10, traits=OpTraits(is_contraction=True))
+           pattern=OpPattern.OUT_FUSABLE, level=10,
+           traits=multilinear(OpTraits(is_contraction=True)))
 def winograd_conv2d(data: te.Tensor, kernel: te.Tensor, attrs: WinogradConv2DAttrs) -> te.Tensor:
     """Winograd's F(tile x tile, 3 x 3): ``nn.conv2d`` with stride 1 and a transformed kernel.
 

@@ -15,7 +15,7 @@ from weft.ir.dtype import DType, float32, float64, int64
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
 from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import KnownDim, SymDim, dim_max
-from weft.ir.traits import OpTraits
+from weft.ir.traits import OpTraits, linear
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.op.relations import attrs_as, expect_rank
@@ -119,7 +119,7 @@ def _meshgrid_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("meshgrid", attrs=MeshgridAttrs, relation=_meshgrid_relation,
-           pattern=OpPattern.INJECTIVE, inputs=("*lines",), level=3)
+           pattern=OpPattern.INJECTIVE, inputs=("*lines",), level=3, traits=linear())
 def meshgrid(lines: tuple[te.Tensor, ...], attrs: MeshgridAttrs) -> tuple[te.Tensor, ...]:
     """Each line broadcast to the grid of all lines: the coordinates of the grid points."""
     axes = _line_axes(len(lines), attrs.indexing)

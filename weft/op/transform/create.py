@@ -14,7 +14,7 @@ from weft.ir.dtype import DType, float32, int64
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Op, OpPattern, case, define_op
 from weft.ir.shape import Dim, KnownDim
-from weft.ir.traits import ZERO_GRADIENT, OpTraits
+from weft.ir.traits import ZERO_GRADIENT, OpTraits, linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import aligned, with_attrs
@@ -74,7 +74,7 @@ def _full_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("full", attrs=FullAttrs, relation=_full_relation, pattern=OpPattern.BROADCAST, level=3,
-           traits=OpTraits(is_creation=True))
+           traits=linear(OpTraits(is_creation=True)))
 def full(fill_value: te.Tensor, attrs: FullAttrs) -> te.Tensor:
     """A tensor filled with a scalar."""
     value = fill_value[()].astype(attrs.dtype or fill_value.dtype)

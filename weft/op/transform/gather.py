@@ -12,6 +12,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import Dim, may_be_at_least
+from weft.ir.traits import linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
@@ -49,7 +50,7 @@ def _gather_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("gather", attrs=GatherAttrs, relation=_gather_relation, pattern=OpPattern.INJECTIVE,
-           level=3)
+           level=3, traits=linear())
 def gather(x: te.Tensor, indices: te.Tensor, attrs: GatherAttrs) -> te.Tensor:
     """``x`` at each index of ``indices``, whose elements replace the index along one axis.
 
@@ -122,7 +123,7 @@ def index_length(ctx: RelationContext, indices: TensorType, limit: int) -> int:
 
 
 @define_op("gather_nd", attrs=GatherNDAttrs, relation=_gather_nd_relation,
-           pattern=OpPattern.INJECTIVE, level=3)
+           pattern=OpPattern.INJECTIVE, level=3, traits=linear())
 def gather_nd(x: te.Tensor, indices: te.Tensor, attrs: GatherNDAttrs) -> te.Tensor:
     """The elements or slices of ``x`` at the index tuples along axis 0 of ``indices``.
 

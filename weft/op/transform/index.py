@@ -13,6 +13,7 @@ from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import Dim, KnownDim, dim_product
+from weft.ir.traits import linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
@@ -57,7 +58,8 @@ def _take_relation(ctx: RelationContext) -> bool:
     return True
 
 
-@define_op("take", attrs=TakeAttrs, relation=_take_relation, pattern=OpPattern.INJECTIVE, level=3)
+@define_op("take", attrs=TakeAttrs, relation=_take_relation, pattern=OpPattern.INJECTIVE, level=3,
+           traits=linear())
 def take(x: te.Tensor, indices: te.Tensor, attrs: TakeAttrs) -> te.Tensor:
     """``x`` at ``indices`` along an axis, which the axes of ``indices`` replace."""
     axis = None if attrs.axis is None else attrs.axis % x.ndim

@@ -23,6 +23,7 @@ from weft.ir.shape import (
     may_be_equal,
     may_be_multiple,
 )
+from weft.ir.traits import linear
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
@@ -73,7 +74,7 @@ def _concatenate_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("concatenate", attrs=ConcatenateAttrs, relation=_concatenate_relation,
-           pattern=OpPattern.INJECTIVE, inputs=("*tensors",), level=1)
+           pattern=OpPattern.INJECTIVE, inputs=("*tensors",), level=1, traits=linear())
 def concatenate(tensors: tuple[te.Tensor, ...], attrs: ConcatenateAttrs) -> te.Tensor:
     """The tensors of a tuple, joined along an axis."""
     return transform.concatenate(tensors, attrs.axis % tensors[0].ndim)
@@ -176,7 +177,7 @@ def _part_sizes(
 
 
 @define_op("split", attrs=SplitAttrs, relation=_split_relation, pattern=OpPattern.INJECTIVE,
-           level=3)
+           level=3, traits=linear())
 def split(x: te.Tensor, attrs: SplitAttrs) -> tuple[te.Tensor, ...]:
     """The sections of x along an axis, as a tuple."""
     axis = attrs.axis % x.ndim

@@ -12,6 +12,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import Dim
+from weft.ir.traits import linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import with_attrs
@@ -37,7 +38,7 @@ def _layout_transform_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("layout_transform", attrs=LayoutTransformAttrs, relation=_layout_transform_relation,
-           pattern=OpPattern.INJECTIVE, level=5)
+           pattern=OpPattern.INJECTIVE, level=5, traits=linear())
 def layout_transform(x: te.Tensor, attrs: LayoutTransformAttrs) -> te.Tensor:
     """``x`` with its axes reordered, split into blocks, and merged, as the two layouts require."""
     return transform.layout_transform(x, Layout.parse(attrs.src_layout),

@@ -14,13 +14,13 @@ from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr
 from weft.ir.op import BatchingRule, Case, Op, OpPattern, case, define_op, get_op
 from weft.ir.shape import Dim, KnownDim, Shape, dim_product, dim_sub, may_be_at_least, may_be_equal
-from weft.ir.traits import ZERO_GRADIENT
+from weft.ir.traits import ZERO_GRADIENT, linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_dims, identity_relation, normalize_axes
 from weft.op.batching import aligned, all_repeated, to_example_shape, with_attrs
 from weft.op.families import UNARY_CASES, unary
-from weft.op.gradients import attrs_of, known_shape, scalar, tensor_type
+from weft.op.gradients import applied_to_first_tangent, attrs_of, known_shape, scalar, tensor_type
 from weft.op.relations import attrs_as, expect_same_dtype, tensors_known
 from weft.tir.expr import as_prim, const
 from weft.topi import broadcast, elementwise, indexing, transform
@@ -68,6 +68,7 @@ def _like(
                    inputs=("x", "like"))(run)
     op.spec(reference, *cases)
     op.gradient(lambda call, _y, dy: [grad(call, dy), zeros_like(call.args[1])])
+    op.jvp(applied_to_first_tangent)
     return op
 
 
@@ -250,7 +251,7 @@ def _collapse_sum_to_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("collapse_sum_to", attrs=CollapseSumToAttrs, relation=_collapse_sum_to_relation,
-           pattern=OpPattern.COMM_REDUCE, level=4)
+           pattern=OpPattern.COMM_REDUCE, level=4, traits=linear())
 def collapse_sum_to(x: te.Tensor, attrs: CollapseSumToAttrs) -> te.Tensor:
     """``x`` summed to a shape that broadcasts to the shape of x."""
     return topi_reduce.collapse_sum(x, [as_prim(d) for d in as_sizes(attrs.shape)])

@@ -15,7 +15,7 @@ from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import Dim, Shape, dim_product, may_be_at_least
-from weft.ir.traits import ZERO_GRADIENT
+from weft.ir.traits import ZERO_GRADIENT, linear
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_shapes
@@ -57,7 +57,7 @@ def _adv_index_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("adv_index", relation=_adv_index_relation, pattern=OpPattern.INJECTIVE,
-           inputs=("*tensors",), level=3)
+           inputs=("*tensors",), level=3, traits=linear())
 def adv_index(tensors: tuple[te.Tensor, ...], _attrs: Attrs) -> te.Tensor:
     """The first tensor at indices (the others, broadcast together) along its first axes.
 
@@ -245,7 +245,7 @@ def _strided_set_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("strided_set", relation=_strided_set_relation, pattern=OpPattern.INJECTIVE, level=4,
-           inputs=("x", "values", "begin", "end", "strides"))
+           inputs=("x", "values", "begin", "end", "strides"), traits=linear())
 def strided_set(
     x: te.Tensor, values: te.Tensor, begin: te.Tensor, end: te.Tensor, strides: te.Tensor,
     _attrs: Attrs,

@@ -12,6 +12,7 @@ from weft.ir.attrs import Attrs, attr, size_from
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import Dim, KnownDim
+from weft.ir.traits import linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
@@ -55,7 +56,7 @@ def _one_hot_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("one_hot", attrs=OneHotAttrs, relation=_one_hot_relation, pattern=OpPattern.INJECTIVE,
-           level=10)
+           level=10, traits=linear())
 def one_hot(
     indices: te.Tensor, on_value: te.Tensor, off_value: te.Tensor, attrs: OneHotAttrs
 ) -> te.Tensor:
@@ -105,7 +106,7 @@ def _trilu_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("trilu", attrs=TriluAttrs, relation=_trilu_relation, pattern=OpPattern.INJECTIVE,
-           level=3)
+           level=3, traits=linear())
 def trilu(x: te.Tensor, k: te.Tensor, attrs: TriluAttrs) -> te.Tensor:
     """The triangle of each matrix (last two axes) up to diagonal k; zeros elsewhere."""
     return topi.trilu(x, k, upper=attrs.upper)
@@ -206,7 +207,7 @@ def _matrix_set_diag_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("matrix_set_diag", attrs=MatrixSetDiagAttrs, relation=_matrix_set_diag_relation,
-           pattern=OpPattern.INJECTIVE, level=10)
+           pattern=OpPattern.INJECTIVE, level=10, traits=linear())
 def matrix_set_diag(x: te.Tensor, diagonal: te.Tensor, attrs: MatrixSetDiagAttrs) -> te.Tensor:
     """Matrices (last two axes) with the diagonals k1 to k2 replaced; the highest comes first.
 

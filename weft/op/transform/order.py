@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +10,10 @@ import numpy as np
 from weft import op, te
 from weft.ir.attrs import Attrs, attr, size_from
 from weft.ir.dtype import DType, int64
-from weft.ir.expr import Call, Expr, TupleGetItem
+from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
 from weft.ir.op import Op, OpPattern, case, define_op
 from weft.ir.shape import KnownDim, may_be_at_least
-from weft.ir.traits import ZERO_GRADIENT
+from weft.ir.traits import ZERO_GRADIENT, OpTraits, linear
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
@@ -46,7 +46,8 @@ def _scan_relation(ctx: RelationContext) -> bool:
     return True
 
 
-def _scan(name: str, combine: str, accumulate: Callable[..., np.ndarray], doc: str) -> Op:
+def _scan(name: str, combine: str, accumulate: Callable[..., np.ndarray], doc: str,
+          traits: OpTraits = OpTraits()) -> Op:
     def run(x: te.Tensor, attrs: ScanAttrs) -> te.Tensor:
         return topi_scan.scan(x, attrs.axis % x.ndim, attrs.dtype or x.dtype, combine=combine,
                               exclusive=attrs.exclusive, reverse=attrs.reverse)
@@ -64,7 +65,7 @@ def _scan(name: str, combine: str, accumulate: Callable[..., np.ndarray], doc: s
 
     run.__doc__ = doc
     op = define_op(name, attrs=ScanAttrs, relation=_scan_relation, pattern=OpPattern.OPAQUE,
-                   level=3, inputs=("x",))(run)
+                   level=3, inputs=("x",), traits=traits)(run)
     op.batching(along("axis"))
     op.spec(reference, case((3, 5), axis=1), case((4, 3)), case((6,), exclusive=True),
             case((2, 3, 4), axis=-2, reverse=True), case((5,), exclusive=True, reverse=True),
@@ -72,7 +73,7 @@ def _scan(name: str, combine: str, accumulate: Callable[..., np.ndarray], doc: s
     return op
 
 
-cumsum = _scan("cumsum", "add", np.cumsum, "The cumulative sum along an axis.")
+cumsum = _scan("cumsum", "add", np.cumsum, "The cumulative sum along an axis.", linear())
 
 
 @cumsum.gradient
@@ -232,6 +233,16 @@ def topk_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
     x, *count = call.args
     return [_add_at(x, TupleGetItem(y, 1), TupleGetItem(dy, 0), axis),
             *map(typed_zeros, count)]
+
+
+@topk.jvp
+def topk_tangent(call: Call, y: Expr, tangents: Sequence[Expr | None]) -> Expr | None:
+    """The tangents of the elements selected; the indices have none."""
+    if tangents[0] is None:
+        return None
+    axis: int = call.attrs.axis  # type: ignore[attr-defined] - of ``topk`` or ``dyn.topk``
+    positions = TupleGetItem(y, 1)
+    return Tuple((op.gather(tangents[0], positions, axis=axis), op.zeros_like(positions)))
 
 
 for _op in (sort, argsort, topk):

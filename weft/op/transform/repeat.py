@@ -12,7 +12,7 @@ from weft.ir.attrs import Attrs, attr, sizes_from
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import Dim, KnownDim, dim_mul
-from weft.ir.traits import COPIES_ELEMENTS
+from weft.ir.traits import COPIES_ELEMENTS, linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
@@ -143,7 +143,7 @@ def _reverse_sequence_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("reverse_sequence", attrs=ReverseSequenceAttrs, relation=_reverse_sequence_relation,
-           pattern=OpPattern.INJECTIVE, level=3)
+           pattern=OpPattern.INJECTIVE, level=3, traits=linear())
 def reverse_sequence(
     x: te.Tensor, seq_lengths: te.Tensor, attrs: ReverseSequenceAttrs
 ) -> te.Tensor:

@@ -11,6 +11,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import Dim, Shape, dim_floordiv, dim_product, may_be_equal, may_be_multiple
+from weft.ir.traits import linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import to_example_shape
@@ -61,7 +62,7 @@ def _relation(ctx: RelationContext) -> bool:
 
 
 @define_op("reverse_reshape", attrs=ReverseReshapeAttrs, relation=_relation,
-           pattern=OpPattern.INJECTIVE, level=10)
+           pattern=OpPattern.INJECTIVE, level=10, traits=linear())
 def reverse_reshape(x: te.Tensor, attrs: ReverseReshapeAttrs) -> te.Tensor:
     """The elements of x in row-major order in another shape, whose sizes align at the last axis."""
     shape = tuple(reversed(transform.resolve_shape(tuple(reversed(x.shape)),

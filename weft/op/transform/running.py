@@ -130,3 +130,22 @@ cummax.gradient(_extreme_gradient)
 cummin.gradient(_extreme_gradient)
 logcumsumexp.gradient(_log_gradient)
 
+
+@logcumsumexp.jvp
+def _log_tangent(call: Call, y: Expr, tangents: Sequence[Expr | None]) -> Expr | None:
+    """Sum over j <= i of t[j] exp(x[j] - y[i]), in logarithms by the sign of t."""
+    (x,), (tangent,), attrs = call.args, tangents, attrs_of(call, RunningAttrs)
+    if tangent is None:
+        return None
+    zero, nothing = scalar(0, x), scalar(-np.inf, x)
+    # The sum of no numbers: each part is exp(-inf) there, and must not become NaN.
+    safe_y = where(equal(y, nothing), zero, y)
+
+    def part(is_part: Expr, magnitude: Expr) -> Expr:
+        safe = where(is_part, magnitude, scalar(1, x))
+        terms = where(is_part, add(log(safe), x), nothing)
+        earlier = logcumsumexp(terms, axis=attrs.axis, reverse=attrs.reverse)
+        return exp(subtract(earlier, safe_y))
+
+    return subtract(part(greater(tangent, zero), tangent),
+                    part(less(tangent, zero), subtract(zero, tangent)))

@@ -17,6 +17,7 @@ from weft.ir.dynamic import Bounds
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import ANY, KnownDim, dim_add
+from weft.ir.traits import linear
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import known_shape, numbered, tensor_type, typed_zeros
@@ -61,7 +62,8 @@ def _sparse_to_dense_relation(ctx: RelationContext) -> bool:
     return True
 
 
-@define_op("sparse_to_dense", attrs=SparseToDenseAttrs, relation=_sparse_to_dense_relation, level=3)
+@define_op("sparse_to_dense", attrs=SparseToDenseAttrs, relation=_sparse_to_dense_relation, level=3,
+           traits=linear())
 def sparse_to_dense(
     indices: te.Tensor, values: te.Tensor, default: te.Tensor, attrs: SparseToDenseAttrs
 ) -> te.Tensor:
@@ -136,7 +138,7 @@ class FillEmptyRowsAttrs(Attrs):
 
 @define_op("sparse_fill_empty_rows", attrs=FillEmptyRowsAttrs, relation=_fill_relation,
            pattern=OpPattern.OPAQUE, level=3,
-           inputs=("indices", "values", "dense_shape", "default"))
+           inputs=("indices", "values", "dense_shape", "default"), traits=linear())
 def sparse_fill_empty_rows(
     indices: te.Tensor, values: te.Tensor, _dense_shape: te.Tensor, default: te.Tensor,
     attrs: FillEmptyRowsAttrs,

@@ -11,6 +11,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, const
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import AnyDim, Dim, dim_add, dim_floordiv, dim_sub
+from weft.ir.traits import linear, multilinear
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
@@ -56,7 +57,8 @@ def _dft_relation(ctx: RelationContext) -> bool:
     return True
 
 
-@define_op("dft", attrs=DFTAttrs, relation=_dft_relation, pattern=OpPattern.OPAQUE, level=3)
+@define_op("dft", attrs=DFTAttrs, relation=_dft_relation, pattern=OpPattern.OPAQUE, level=3,
+           traits=linear())
 def dft(real: te.Tensor, imaginary: te.Tensor, attrs: DFTAttrs) -> tuple[te.Tensor, ...]:
     """The Fourier transform along the last axis of complex numbers given as two tensors."""
     return topi.dft(real, imaginary, inverse=attrs.inverse)
@@ -119,7 +121,8 @@ def _stft_relation(ctx: RelationContext) -> bool:
     return True
 
 
-@define_op("stft", attrs=STFTAttrs, relation=_stft_relation, pattern=OpPattern.OPAQUE, level=3)
+@define_op("stft", attrs=STFTAttrs, relation=_stft_relation, pattern=OpPattern.OPAQUE, level=3,
+           traits=multilinear())
 def stft(data: te.Tensor, window: te.Tensor, attrs: STFTAttrs) -> te.Tensor:
     """Fourier transforms of windowed frames: (batch, frequency, frame, real and imaginary part)."""
     return topi.stft(data, window, attrs.hop_length, normalized=attrs.normalized,

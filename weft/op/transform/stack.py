@@ -14,7 +14,7 @@ from weft.ir.attrs import Attrs, attr, size_from
 from weft.ir.expr import Call, Expr, Tuple
 from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import Dim, KnownDim, dim_add, dim_floordiv, dim_mul, dim_product, dim_sub
-from weft.ir.traits import COPIES_ELEMENTS
+from weft.ir.traits import COPIES_ELEMENTS, linear
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
@@ -51,7 +51,7 @@ def _stack_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("stack", attrs=StackAttrs, relation=_stack_relation, pattern=OpPattern.INJECTIVE,
-           inputs=("*tensors",), level=3)
+           inputs=("*tensors",), level=3, traits=linear())
 def stack(tensors: tuple[te.Tensor, ...], attrs: StackAttrs) -> te.Tensor:
     """The tensors of a tuple, all of one shape, stacked along a new axis."""
     axis = attrs.axis % (tensors[0].ndim + 1)
@@ -153,7 +153,7 @@ def _positions(ctx: RelationContext, axis: int, size: Dim, window: int, stride: 
 
 
 @define_op("sliding_window", attrs=SlidingWindowAttrs, relation=_sliding_window_relation,
-           pattern=OpPattern.INJECTIVE, level=10)
+           pattern=OpPattern.INJECTIVE, level=10, traits=linear())
 def sliding_window(x: te.Tensor, attrs: SlidingWindowAttrs) -> te.Tensor:
     """All positions of a sliding window: window positions first, then the axes of the window."""
     return indexing.sliding_window(x, attrs.axis % x.ndim, attrs.window_shape, attrs.strides)

@@ -11,6 +11,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import dim_floordiv, dim_mul, may_be_multiple
+from weft.ir.traits import linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of, known_shape
@@ -42,7 +43,7 @@ def _relation(ctx: RelationContext) -> bool:
 
 
 @define_op("vision.yolo_reorg", attrs=YoloReorgAttrs, relation=_relation,
-           pattern=OpPattern.INJECTIVE, level=5)
+           pattern=OpPattern.INJECTIVE, level=5, traits=linear())
 def yolo_reorg(data: te.Tensor, attrs: YoloReorgAttrs) -> te.Tensor:
     """Blocks of pixels moved to channels, like Darknet's reorg layer.
 

@@ -26,6 +26,7 @@ class ExpandForGradient(FunctionPass):
 
     Batch normalisation uses the given statistics, as in inference. With ``training`` it uses the
     mean and the (biased) variance of the batch, and returns them as its second and third result.
+    Without ``hooks`` only batch normalisation and dropout are rewritten.
 
     def @main(%x: Tensor[(1, 2, 4, 4), float32]) { nn.global_avg_pool2d(%x) }
     =>
@@ -35,11 +36,12 @@ class ExpandForGradient(FunctionPass):
     name: ClassVar[str] = "expand_for_gradient"
     opt_level: ClassVar[int] = 0
     training: bool = False
+    hooks: bool = True
 
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
         # Typed again between the two steps, because the hooks look at types.
         simple = infer_expr(rewrite_function(fn, self._without_training), trust=True)
-        return rewrite_function(as_function(simple), _expand)
+        return rewrite_function(as_function(simple), _expand) if self.hooks else as_function(simple)
 
     def _without_training(self, original: Expr, node: Expr) -> Expr:
         """Batch norm as arithmetic; dropout as its argument (the gradient pass has checked it)."""

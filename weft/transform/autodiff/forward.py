@@ -103,7 +103,7 @@ def _tangents_of(fn: Function, wanted: list[Var]) -> dict[Var, Var]:
 def _prepared(mod: IRModule, ctx: PassContext, *, training: bool) -> IRModule:
     """A typed module of simpler operators, whose direct calls are calls of global functions."""
     mod = infer_type(mod)
-    for pass_ in (ExpandForGradient(training=training), LambdaLift(prefix="local"),
+    for pass_ in (ExpandForGradient(training=training, hooks=False), LambdaLift(prefix="local"),
                   _InlineLocal()):
         mod = infer_type(pass_.run_module(mod, ctx))
     return mod

@@ -22,6 +22,7 @@ from weft.transform.autodiff.adjoint import is_differentiable
 from weft.transform.autodiff.gradient_contract import checked_gradients
 from weft.transform.autodiff.reverse import Sweep
 from weft.transform.normal_form.alpha import fresh_copy
+from weft.transform.passes.canonicalize_ops import decomposed
 
 Tangents: TypeAlias = "Sequence[Expr | None]"
 
@@ -43,6 +44,11 @@ def operator_tangent(call: Call, tangents: Tangents) -> Expr | None:
     assert isinstance(operator, Op)
     if all(t is None for t in tangents) or not is_differentiable(type_of(call)):
         return None
+    made = _tangent(call, operator, tangents)
+    return None if made is None else _with_zero_integers(made, call)
+
+
+def _tangent(call: Call, operator: Op, tangents: Tangents) -> Expr | None:
     if operator.jvp_rule is not None:
         return _checked(call, operator, operator.jvp_rule, tangents)
     rule = operator.gradient_rule
@@ -59,6 +65,38 @@ def operator_tangent(call: Call, tangents: Tangents) -> Expr | None:
     else:
         made = _transposed(call, operator, rule, tangents)
     return None if made is None else infer_expr(made, trust=True)
+
+
+def _with_zero_integers(tangent: Expr, call: Call) -> Expr:
+    """``tangent`` with zeros for results that are not floating point."""
+    type_ = type_of(call)
+    if not isinstance(type_, TupleType) or all(map(is_differentiable, type_.fields)):
+        return tangent
+    fields = [field_of(tangent, i) if is_differentiable(field) else typed_zeros(field_of(call, i))
+              for i, field in enumerate(type_.fields)]
+    return Tuple(tuple(fields), span=call.span, checked_type=type_)
+
+
+def expansion_of(call: Call) -> tuple[tuple[Var, ...], Expr] | None:
+    """An equivalent of ``call`` whose operators have rules, over variables for the arguments.
+
+    ``None`` for an operator with a ``jvp`` rule or a linear one, which is best differentiated as
+    it is, and without an ``expansion`` (or, for one without a gradient, a ``decomposition``).
+    """
+    operator = call.op
+    assert isinstance(operator, Op)
+    if operator.jvp_rule is not None or operator.traits.linearity is not Linearity.NONE:
+        return None
+    tables = ["expansion", *(["decomposition"] if operator.gradient_rule is None else [])]
+    for table in tables:
+        if operator.hook(table) is not None:
+            params = tuple(Var(f"a{i}", span=a.span, checked_type=type_of(a))
+                           for i, a in enumerate(call.args))
+            inner = dataclasses.replace(call, args=params)
+            body = decomposed(inner, table)
+            if body is not inner:
+                return params, body
+    return None
 
 
 def _checked(call: Call, operator: Op, rule: JvpRule, tangents: Tangents) -> Expr | None:
@@ -91,13 +129,22 @@ def _same_type(found: Type | None, wanted: Type) -> bool:
 
 def _applied_to_tangents(call: Call, operator: Op, tangents: Tangents) -> Expr:
     """``f(dx, dy)`` for a linear ``f``; arguments that are not floating point stay."""
-    args = []
-    for arg, tangent in zip(call.args, tangents, strict=True):
-        if tangent is not None:
-            args.append(tangent)
-        else:
-            args.append(typed_zeros(arg) if is_differentiable(type_of(arg)) else arg)
+    args = [_linear_argument(arg, tangent)
+            for arg, tangent in zip(call.args, tangents, strict=True)]
     return dataclasses.replace(call, op=operator, args=tuple(args))
+
+
+def _linear_argument(arg: Expr, tangent: Expr | None) -> Expr:
+    type_ = type_of(arg)
+    if not is_differentiable(type_):
+        return arg
+    if tangent is None:
+        tangent = typed_zeros(arg)
+    if not isinstance(type_, TupleType) or all(map(is_differentiable, type_.fields)):
+        return tangent
+    fields = [field_of(tangent if is_differentiable(field) else arg, i)
+              for i, field in enumerate(type_.fields)]
+    return Tuple(tuple(fields), span=arg.span, checked_type=type_)
 
 
 def _product_rule(call: Call, operator: Op, tangents: Tangents) -> Expr:
@@ -106,9 +153,10 @@ def _product_rule(call: Call, operator: Op, tangents: Tangents) -> Expr:
     for index, (arg, tangent) in enumerate(zip(call.args, tangents, strict=True)):
         if tangent is None:
             continue
-        if isinstance(tangent, Tuple):  # the only argument is a tuple of tensors
-            choices = [_replaced(arg, i, field) for i, field in enumerate(tangent.fields)
-                       if not _is_zeros(field)]
+        type_ = type_of(arg)
+        if isinstance(type_, TupleType):  # the only argument is a tuple of tensors
+            fields = [field_of(tangent, i) for i in range(len(type_.fields))]
+            choices = [_replaced(arg, i, f) for i, f in enumerate(fields) if not _is_zeros(f)]
         else:
             choices = [tangent]
         for choice in choices:

@@ -41,7 +41,7 @@ from weft.transform.autodiff.dual import (
     retyped,
 )
 from weft.transform.autodiff.dual_layout import Layout
-from weft.transform.autodiff.forward_rules import MissingRuleError, operator_tangent
+from weft.transform.autodiff.forward_rules import MissingRuleError, expansion_of, operator_tangent
 
 
 class Functions(Protocol):
@@ -299,6 +299,12 @@ class ForwardSweep:
         args = tuple(p.primal for p in pairs)
         same = all(a is b for a, b in zip(args, node.args, strict=True))
         call = node if same else dataclasses.replace(node, args=args)
+        if any(p.tangent is not None for p in pairs):
+            expansion = expansion_of(call)
+            if expansion is not None:
+                params, body = expansion
+                inner = ForwardSweep(self.types, self.missing, self.functions)
+                return inner.value_of(body, dict(zip(params, pairs, strict=True)))
         try:
             tangent = operator_tangent(call, [p.tangent for p in pairs])
         except MissingRuleError:
