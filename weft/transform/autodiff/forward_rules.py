@@ -20,7 +20,7 @@ from weft.support.user_code import location_of
 from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.adjoint import is_differentiable
 from weft.transform.autodiff.gradient_contract import checked_gradients
-from weft.transform.autodiff.reverse import Sweep
+from weft.transform.autodiff.reverse import gradients_of
 from weft.transform.normal_form.alpha import fresh_copy
 from weft.transform.passes.canonicalize_ops import decomposed
 
@@ -221,7 +221,7 @@ def _transposed(call: Call, operator: Op, rule: GradientRule, tangents: Tangents
         return None  # the gradient is zero
     seeds = [Var("t", checked_type=type_of(t)) for _, t in active]
     seed = Tuple(tuple(seeds), checked_type=body.checked_type)
-    (result,) = Sweep(_no_functions).gradients(body, [dy], seed)
+    (result,) = gradients_of(body, [dy], seed)
     # The transpose of a linear map does not depend on its argument.
     back: dict[Expr, Expr] = {**outside, dy: typed_zeros(call),
                               **{s: t for s, (_, t) in zip(seeds, active, strict=True)}}
@@ -240,8 +240,3 @@ def _cut(body: Expr, dy: Var) -> tuple[Expr, dict[Expr, Expr]]:
             stand[node] = Var("p", span=node.span, checked_type=type_of(node))
     cut = fresh_copy(body, stand)
     return cut, {var: node for node, var in stand.items()}
-
-
-def _no_functions(name: str) -> str:
-    raise OperatorError(f"the gradient rule of an operator calls @{name}",
-                        expected="operators alone")
