@@ -38,6 +38,7 @@ from weft.runtime.state import State
 from weft.runtime.vm.module import with_sizes
 from weft.support.config import config
 from weft.support.errors import ArtifactError, InvalidInputError
+from weft.support.fork_locks import renew_in_child
 
 Sizes: TypeAlias = "tuple[tuple[int, ...], ...]"
 CompileAt: TypeAlias = "Callable[[CompileOptions], Executable]"
@@ -66,7 +67,9 @@ class DynamicModel(Compiled):
         self._programs: OrderedDict[Sizes, Executable] = OrderedDict()
         self._limit = config.dynamic_programs
         self._table_lock = threading.Lock()
+        renew_in_child(self, "_table_lock")
         self._compile_lock = threading.Lock()
+        renew_in_child(self, "_compile_lock")
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

@@ -14,6 +14,7 @@ import threading
 from array import array
 
 from weft.runtime.arena import ALIGNMENT, AlignedBlock
+from weft.support.fork_locks import renew_in_child
 
 # Byte offsets of the two words, relative to the arena.
 NEXT, NBYTES = -16, -8
@@ -22,13 +23,14 @@ NEXT, NBYTES = -16, -8
 class ArenaPool:
     """``head`` is the address of the word that points to the first free arena."""
 
-    __slots__ = ("_blocks", "_lock", "_words", "head")
+    __slots__ = ("__weakref__", "_blocks", "_lock", "_words", "head")
 
     def __init__(self) -> None:
         # The head of the list, and the word that it is exchanged with.
         self._words = array("Q", (0, 0))
         self.head = self._words.buffer_info()[0]
         self._lock = threading.Lock()
+        renew_in_child(self, "_lock")
         self._blocks: dict[int, AlignedBlock] = {}
 
     def take(self, nbytes: int) -> int:

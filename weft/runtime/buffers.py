@@ -12,6 +12,7 @@ from weft.runtime.arena import address_of
 from weft.runtime.dlpack import from_dlpack
 from weft.runtime.manifest import Manifest, TensorSpec
 from weft.support.errors import InvalidInputError
+from weft.support.fork_locks import renew_in_child
 
 
 class BoundCall:
@@ -21,12 +22,13 @@ class BoundCall:
     them. A lock serialises Python threads that share it.
     """
 
-    __slots__ = ("_lock", "_run", "inputs", "outputs")
+    __slots__ = ("__weakref__", "_lock", "_run", "inputs", "outputs")
 
     def __init__(self, run: Callable[[], object], inputs: Sequence[np.ndarray], outputs: Any
                  ) -> None:
         self._run = run
         self._lock = threading.Lock()
+        renew_in_child(self, "_lock")
         self.inputs = tuple(inputs)
         self.outputs = outputs
 

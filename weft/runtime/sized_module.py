@@ -21,6 +21,7 @@ from weft.runtime.profile import Profile
 from weft.runtime.signature import Signature
 from weft.runtime.state import State
 from weft.support.errors import ArtifactError, InvalidInputError
+from weft.support.fork_locks import renew_in_child
 
 Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
 
@@ -69,6 +70,7 @@ class SizedModule:
         self._solver = SizeSolver(manifest)
         self._ready: OrderedDict[Shapes, CompiledModule] = OrderedDict()
         self._lock = threading.Lock()
+        renew_in_child(self, "_lock")
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.runtime.arena import AlignedBlock
 from weft.runtime.manifest import TensorSpec
+from weft.support.fork_locks import renew_in_child
 
 
 class State(Mapping[str, np.ndarray]):
@@ -20,6 +21,7 @@ class State(Mapping[str, np.ndarray]):
 
     def __init__(self, specs: Sequence[TensorSpec]) -> None:
         self.lock = threading.Lock()
+        renew_in_child(self, "lock")
         self._arrays = {spec.name: _zeros(spec) for spec in specs}
 
     def __getitem__(self, name: str) -> np.ndarray:

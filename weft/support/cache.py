@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.support.config import config
+from weft.support.fork_locks import renew_in_child
 from weft.support.log import Level, debug, logger
 
 _MAGIC = b"weftcch1"
@@ -68,6 +69,7 @@ class DiskCache:
         self.directory = directory
         self.max_bytes = max_bytes
         self._lock = threading.Lock()
+        renew_in_child(self, "_lock")
         self._unchecked_bytes = _CHECK_EVERY  # the first write of a process looks at the size
         self._warned = False
 

@@ -14,6 +14,7 @@ from weft.runtime.dtypes import numpy_dtype
 from weft.runtime.library import Library, synchronous
 from weft.runtime.vm.program import VmKernel
 from weft.support.errors import ArtifactError, InvalidInputError
+from weft.support.fork_locks import renew_in_child
 
 Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
 # Kernel number, argument shapes, and the bytes of the arguments whose values determine sizes.
@@ -112,6 +113,7 @@ class KernelTable:
         self._specialize = specialize
         self._special: dict[_Key, tuple[LoadedKernel, threads.Threading | threads.Unthreaded]] = {}
         self._lock = threading.Lock()
+        renew_in_child(self, "_lock")
 
     def find(self, number: int, args: Sequence[np.ndarray]) -> LoadedKernel:
         """The compiled kernel ``number`` for these arguments."""
