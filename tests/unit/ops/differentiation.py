@@ -249,5 +249,5 @@ def prove(operator: Op, one: Case, *, orders: int = 2, constant: Sequence[str] =
     slopes = second.smooth_slopes()
     assert slopes is not None, "the gradient has a kink near the point"
     _, gradients = gradient_of(second)
-    compare(second, slopes, gradients)
+    compare(second, slopes, gradients, fixed)
     return 2

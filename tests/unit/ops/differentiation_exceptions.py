@@ -22,19 +22,17 @@ MISSING: dict[str, str] = {
     "dyn.arange-1": "",
     "dyn.image.resize2d-*": "", "dyn.nn.*": "", "dyn.one_hot-*": "", "dyn.sparse_to_dense-*": "",
     "dyn.strided_slice-*": "", "dyn.tile-*": "", "dyn.topk-*": "",
-    "image.crop_and_resize-*": "", "image.dilation2d-*": "", "image.grid_sample-*": "",
-    "nn.correlation-*": "", "nn.deformable_conv2d-*": "", "sparse_fill_empty_rows-*": "",
+    "sparse_fill_empty_rows-*": "",
     "special.airy_ai-*": "", "special.incomplete_gamma-*": "",
     "special.orthogonal_polynomial-*": "", "special.zeta-0": "", "unique-*": "",
     "vision.get_valid_counts-*": "", "vision.multibox_*": "",
-    "vision.*non_max_suppression-*": "", "vision.proposal-*": "", "vision.roi_*": "",
+    "vision.*non_max_suppression-*": "", "vision.proposal-*": "",
 }
 
 # Arguments that the gradient treats as constants although the result depends on them.
-CONSTANT: dict[str, tuple[str, ...]] = {
-    "vision.roi_align": ("rois",),
-    "vision.roi_pool": ("rois",),
-}
+CONSTANT: dict[str, tuple[str, ...]] = dict.fromkeys(
+    # As in torchvision: a region holds the number of an image, and its corners are not learned.
+    ("vision.roi_align", "vision.roi_align_grad", "vision.roi_align_tangent"), ("rois",))
 
 
 def reason_for(case: str) -> str | None:

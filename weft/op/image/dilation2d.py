@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
+from weft.ir.expr import Call, Expr, Tuple, const
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import dim_add
 from weft.ir.types import TensorType
+from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
+from weft.op.gradients import (
+    attrs_of,
+    fixed_sizes,
+    known_shape,
+    scalar,
+    spread_along,
+    tensor_type,
+    to_order,
+)
 from weft.op.nn.conv import padding_attr, steps_attr
 from weft.op.nn.conv_reference import images_in, pad_spatial, unblocked_images, windows
 from weft.op.relations import (
@@ -80,6 +92,53 @@ def dilation2d(data: te.Tensor, weight: te.Tensor, attrs: Dilation2DAttrs) -> te
         data_layout=Layout.parse(attrs.data_layout),
         kernel_layout=Layout.parse(attrs.kernel_layout),
     )
+
+
+@dilation2d.gradient
+def _gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
+    """The first tap whose sum is the maximum receives the gradient of its window."""
+    attrs = attrs_of(call, Dilation2DAttrs)
+    data, weight = call.args
+    x, best, grad = (to_order(t, attrs.data_layout, "NCHW") for t in (data, y, dy))
+    taps = to_order(weight, attrs.kernel_layout, "IHW")
+    sizes, counts = (fixed_sizes(known_shape(t, call)[2:], call) for t in (x, best))
+    rows, columns = fixed_sizes(known_shape(taps, call)[1:], call)
+    sides = side_padding(attrs.padding, 2)
+    lowest = const(-np.inf, tensor_type(x).dtype)
+    padded = _typed(op.nn.pad(x, lowest, pad_width=((0, 0), (0, 0), *sides)))
+    whole = tuple(before + size + after
+                  for size, (before, after) in zip(sizes, sides, strict=True))
+    left = _typed(op.equal(best, best))  # windows with a pending gradient; none for NaN
+    total: Expr | None = None
+    of_taps: list[Expr] = []
+    for i, j in itertools.product(range(rows), range(columns)):
+        first = (i * attrs.dilations[0], j * attrs.dilations[1])
+        end = tuple(f + (c - 1) * s + 1
+                    for f, c, s in zip(first, counts, attrs.strides, strict=True))
+        read = op.strided_slice(padded, begin=first, end=end, strides=tuple(attrs.strides),
+                                axes=(2, 3))
+        tap = op.expand_dims(op.strided_slice(taps, begin=(i, j), end=(i + 1, j + 1),
+                                              axes=(1, 2)), axis=0)
+        won = op.logical_and(left, op.equal(op.add(read, tap), best))
+        share = _typed(op.where(won, grad, scalar(0.0, grad)))
+        left = _typed(op.logical_and(left, op.logical_not(won)))
+        of_taps.append(op.sum(share, axis=(0, 2, 3)))
+        for axis in (0, 1):
+            share = spread_along(share, 2 + axis, first[axis], attrs.strides[axis], whole[axis],
+                                 counts[axis])
+        total = share if total is None else op.add(total, share)
+    cut = op.strided_slice(total, begin=tuple(before for before, _ in sides),
+                           end=tuple(size + before
+                                     for size, (before, _) in zip(sizes, sides, strict=True)),
+                           axes=(2, 3))
+    stacked = op.reshape(op.stack(Tuple(tuple(of_taps)), axis=1),
+                         newshape=known_shape(taps, call), allowzero=True)
+    return [to_order(_typed(cut), "NCHW", attrs.data_layout),
+            to_order(_typed(stacked), "IHW", attrs.kernel_layout)]
+
+
+def _typed(x: Expr) -> Expr:
+    return infer_expr(x, trust=True)
 
 
 def _reference(data: np.ndarray, weight: np.ndarray, **values: Any) -> np.ndarray:

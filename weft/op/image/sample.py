@@ -8,15 +8,30 @@ from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr, one_of
-from weft.ir.expr import Call, Expr, const
+from weft.ir.dtype import int64
+from weft.ir.expr import Call, Constant, Expr, const
 from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.shape import KnownDim
 from weft.ir.traits import CONTINUOUS, linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
-from weft.op.gradients import tensor_type
+from weft.op.gradients import attrs_of, clamped, size_value, tensor_type, to_order
+from weft.op.image.sampling_expansion import (
+    Tap,
+    as_dtype,
+    channels_first,
+    channels_last,
+    grid_taps,
+    image_numbers,
+    linear_taps,
+    nearest_tap,
+    sampled,
+    size_of,
+    typed,
+)
 from weft.op.nn.pool import layout_of_images
 from weft.op.relations import (
     attrs_as,
@@ -80,6 +95,22 @@ def grid_sample(data: te.Tensor, grid: te.Tensor, attrs: GridSampleAttrs) -> te.
     """
     return topi_sample.grid_sample(data, grid, method=attrs.method, padding=attrs.padding_mode,
                                    align_corners=attrs.align_corners)
+
+
+@grid_sample.expansion
+def _grid_expansion(call: Call) -> Expr:
+    attrs = attrs_of(call, GridSampleAttrs)
+    data, grid = call.args
+    spatial = tensor_type(data).ndim - 2
+    taps = []
+    for axis in range(spatial):
+        which = spatial - 1 - axis
+        along = op.squeeze(op.strided_slice(grid, begin=(which,), end=(which + 1,), axes=(1,)),
+                           axis=(1,))
+        taps.append(grid_taps(along, size_of(data, 2 + axis, call), attrs.method,
+                              attrs.padding_mode, align_corners=attrs.align_corners))
+    numbers = image_numbers(size_of(data, 0, call), 1 + spatial)
+    return channels_first(sampled(channels_last(data), numbers, taps, call))
 
 
 def _reflected(p: np.ndarray, size: int, align_corners: bool) -> np.ndarray:
@@ -241,6 +272,51 @@ def crop_and_resize(
         extrapolation_value=attrs.extrapolation_value, channels=layout.index_of("C"),
         rows=layout.index_of("H"), columns=layout.index_of("W"),
     )
+
+
+@crop_and_resize.expansion
+def _crop_expansion(call: Call) -> Expr:
+    attrs = attrs_of(call, CropAndResizeAttrs)
+    data, boxes, numbers = call.args
+    dtype = tensor_type(boxes).dtype
+    images = to_order(data, attrs.layout, "NHWC")
+    taps, inside = [], None
+    for i, count in enumerate(attrs.crop_size):
+        size = size_of(images, 1 + i, call)
+        at = _crop_position(boxes, i, size, count)
+        last = op.subtract(size_value(size, dtype), const(1.0, dtype))
+        within = op.logical_and(op.greater_equal(at, const(0.0, dtype)), op.less_equal(at, last))
+        along = linear_taps(at, size, is_padded=False) if attrs.method == "bilinear" else \
+            nearest_tap(op.floor(op.add(at, const(0.5, dtype))), size, is_padded=False)
+        axis = 2 - i  # rows and columns broadcast to (boxes, rows, columns)
+        taps.append([_along(tap, axis) for tap in along])
+        within = op.expand_dims(within, axis=axis)
+        inside = within if inside is None else op.logical_and(inside, within)
+    which = clamped(op.cast(numbers, dtype="int64"), size_of(images, 0, call), int64)
+    found = sampled(as_dtype(images, dtype), op.expand_dims(which, axis=1, num_newaxis=2), taps,
+                    call)
+    result = op.where(op.expand_dims(inside, axis=3), found,
+                      const(attrs.extrapolation_value, dtype))
+    return to_order(typed(result), "NHWC", attrs.layout)
+
+
+def _crop_position(boxes: Expr, row: int, size: KnownDim, count: int) -> Expr:
+    """The positions (boxes, count) along an axis of ``size``."""
+    dtype = tensor_type(boxes).dtype
+    span = op.subtract(size_value(size, dtype), const(1.0, dtype))
+    first, last = (op.strided_slice(boxes, begin=(i,), end=(i + 1,), axes=(1,))
+                   for i in (row, row + 2))
+    if count == 1:
+        return typed(op.multiply(op.multiply(op.add(first, last), const(0.5, dtype)), span))
+    steps = Constant(np.arange(count, dtype=dtype.numpy)[None])
+    length = op.divide(op.multiply(op.subtract(last, first), span), const(count - 1.0, dtype))
+    return typed(op.add(op.multiply(first, span), op.multiply(steps, length)))
+
+
+def _along(tap: Tap, axis: int) -> Tap:
+    """The tap with a new axis."""
+    weight = None if tap.weight is None else op.expand_dims(tap.weight, axis=axis)
+    return Tap(op.expand_dims(tap.index, axis=axis), weight, None)
 
 
 def _crop_reference(

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
+from weft.ir.expr import Call, Expr, Tuple
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import dim_add
+from weft.ir.shape import Dim, dim_add
 from weft.ir.types import TensorType
+from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
+from weft.op.gradients import attrs_of, known_shape, scalar
 from weft.op.nn.conv import padding_attr
 from weft.op.nn.conv_reference import pad_spatial, windows
 from weft.op.relations import (
@@ -85,6 +90,37 @@ def correlation(data1: te.Tensor, data2: te.Tensor, attrs: CorrelationAttrs) -> 
         stride1=attrs.stride1, stride2=attrs.stride2, padding=attrs.padding,
         is_multiply=attrs.is_multiply,
     )
+
+
+@correlation.expansion
+def _expansion(call: Call) -> Expr:
+    """For each displacement, the product of slices, its mean over channels and over windows."""
+    attrs = attrs_of(call, CorrelationAttrs)
+    most, step = attrs.max_displacement, attrs.stride2
+    padded = [_padded(x, attrs) for x in call.args]
+    sizes = [size - 2 * most for size in known_shape(padded[0], call)[2:]]
+    first = _shifted(padded[0], (most, most), sizes)
+    reach = most // step
+    shifts = itertools.product(range(-reach, reach + 1), repeat=2)
+    parts = []
+    for down, across in shifts:
+        second = _shifted(padded[1], (most + down * step, most + across * step), sizes)
+        value = (op.multiply(first, second) if attrs.is_multiply else
+                 op.abs(op.subtract(first, second)))
+        parts.append(op.mean(value, axis=(1,), keepdims=True))
+    every = op.concatenate(Tuple(tuple(parts)), axis=1)
+    return op.nn.avg_pool2d(every, pool_size=(attrs.kernel_size,) * 2,
+                            strides=(attrs.stride1,) * 2)
+
+
+def _padded(x: Expr, attrs: CorrelationAttrs) -> Expr:
+    pads = ((0, 0), (0, 0), *side_padding(attrs.padding, 2))
+    return infer_expr(op.nn.pad(x, scalar(0.0, x), pad_width=pads), trust=True)
+
+
+def _shifted(x: Expr, first: tuple[int, int], sizes: Sequence[Dim]) -> Expr:
+    end = tuple(at + size for at, size in zip(first, sizes, strict=True))
+    return infer_expr(op.strided_slice(x, begin=first, end=end, axes=(2, 3)), trust=True)
 
 
 def _reference(a: np.ndarray, b: np.ndarray, **values: Any) -> np.ndarray:

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
-from weft.ir.dtype import DType
+from weft.ir.dtype import DType, int64
+from weft.ir.expr import Call, Expr, Tuple, const
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import dim_add, dim_floordiv, dim_mul
+from weft.ir.shape import Dim, KnownDim, dim_add, dim_floordiv, dim_mul
 from weft.ir.traits import CONTINUOUS
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
+from weft.op.gradients import align_to_axis, attrs_of, known_shape, numbered, tensor_type
+from weft.op.image.sampling_expansion import (
+    Tap,
+    as_dtype,
+    channels_last,
+    image_numbers,
+    linear_taps,
+    sampled,
+    size_of,
+    typed,
+)
 from weft.op.nn.conv import padding_attr, steps_attr
 from weft.op.relations import (
     attrs_as,
@@ -98,6 +111,74 @@ def deformable_conv2d(
         dilation=attrs.dilation, deformable_groups=attrs.deformable_groups, groups=attrs.groups,
         out_dtype=attrs.out_dtype or data.dtype,
     )
+
+
+@deformable_conv2d.expansion
+def _expansion(call: Call) -> Expr:
+    """The samples of all taps, as columns of a matrix product with the kernel."""
+    attrs = attrs_of(call, DeformableConv2DAttrs)
+    data, _, kernel = call.args
+    batch, outputs, height, width = known_shape(call, call)
+    _, inputs, rows, columns = known_shape(kernel, call)
+    channels, parts = known_shape(data, call)[1], attrs.deformable_groups
+    taps = _moved_taps(call, attrs, (rows, columns))
+    images = channels_last(data)
+    share = dim_floordiv(channels, parts)
+    numbers = image_numbers(batch, 5)
+    # For each group of channels: (batch, kernel rows, kernel columns, height, width, channels).
+    samples = [sampled(_channels(images, g, share), numbers,
+                       [[_of_group(tap, g) for tap in along] for along in taps], call)
+               for g in range(parts)]
+    joined = op.concatenate(Tuple(tuple(samples)), axis=-1) if parts > 1 else samples[0]
+    out = attrs.out_dtype or tensor_type(data).dtype
+    split = op.reshape(as_dtype(joined, out), newshape=(
+        batch, rows, columns, height, width, attrs.groups, inputs), allowzero=True)
+    weights = op.reshape(as_dtype(kernel, out), newshape=(
+        attrs.groups, dim_floordiv(outputs, attrs.groups), inputs, rows, columns), allowzero=True)
+    result = op.einsum(Tuple((split, weights)), equation="nijyxgc,gocij->ngoyx")
+    return op.reshape(result, newshape=(batch, outputs, height, width), allowzero=True)
+
+
+def _moved_taps(call: Call, attrs: DeformableConv2DAttrs, kernel: Sequence[KnownDim]
+                ) -> list[list[Tap]]:
+    """Along height and width, for (batch, group, kernel rows, kernel columns, height, width)."""
+    data, offset, _ = call.args
+    batch, _, *windows = known_shape(offset, call)
+    dtype = tensor_type(offset).dtype
+    moves = op.reshape(offset, newshape=(batch, attrs.deformable_groups, *kernel, 2, *windows),
+                       allowzero=True)
+    taps = []
+    for axis, (before, _) in enumerate(side_padding(attrs.padding, 2)):
+        starts = op.multiply(numbered((windows[axis],)), const(attrs.strides[axis], int64))
+        steps = op.multiply(numbered((kernel[axis],)), const(attrs.dilation[axis], int64))
+        place = op.subtract(op.add(_at_axis(starts, 4 + axis, 6), _at_axis(steps, 2 + axis, 6)),
+                            const(before, int64))
+        moved = op.squeeze(op.strided_slice(moves, begin=(axis,), end=(axis + 1,), axes=(4,)),
+                           axis=(4,))
+        at = op.add(op.cast(place, dtype=dtype), moved)
+        taps.append(linear_taps(at, size_of(data, 2 + axis, call), is_padded=True))
+    return taps
+
+
+def _at_axis(line: Expr, axis: int, ndim: int) -> Expr:
+    """A vector along ``axis`` of ``ndim`` axes, the others of size 1."""
+    return op.expand_dims(align_to_axis(line, axis, ndim), axis=0, num_newaxis=axis)
+
+
+def _channels(images: Expr, group: int, share: Dim) -> Expr:
+    return typed(op.strided_slice(images, begin=(group * share,), end=((group + 1) * share,),
+                                  axes=(3,)))
+
+
+def _of_group(tap: Tap, group: int) -> Tap:
+    """The tap of one group of channels, without the axis of groups."""
+
+    def cut(x: Expr | None) -> Expr | None:
+        return None if x is None else typed(op.squeeze(
+            op.strided_slice(x, begin=(group,), end=(group + 1,), axes=(1,)), axis=(1,)))
+
+    index = cut(tap.index)
+    return Tap(tap.index if index is None else index, cut(tap.weight), cut(tap.found))
 
 
 def _pixel(image: np.ndarray, y: float, x: float) -> np.ndarray:

@@ -20,6 +20,7 @@ from weft.op.batching import all_repeated, along, moved, with_attrs
 from weft.op.gradients import attrs_of, clamped, known_shape, tensor_type, typed_zeros
 from weft.op.indexing_gradients import gather_gradient
 from weft.op.relations import attrs_as, expect_dim, expect_int, tensors_known
+from weft.op.transform.scatter_gradients import clamped_tuples
 from weft.topi import gather as topi
 
 
@@ -152,7 +153,15 @@ gather_nd.spec(
 )
 
 
-gather_nd.gradient(gather_gradient)
+@gather_nd.gradient
+def _gather_nd_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
+    """What was read at one place is added up there."""
+    x, indices = call.args
+    if attrs_of(call, GatherNDAttrs).batch_dims or 0 in known_shape(x, call):
+        return gather_gradient(call, y, dy)
+    # ``gather_nd`` clamps its indices, while ``scatter_nd`` drops those out of range.
+    _, places = clamped_tuples(x, indices, call)
+    return [op.scatter_nd(typed_zeros(x), places, dy, mode="add"), typed_zeros(indices)]
 
 
 gather.batching(along("axis"))

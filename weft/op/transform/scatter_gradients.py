@@ -37,21 +37,25 @@ def places_of_tuples(
     x: Expr, indices: Expr, updates: Expr, write: Callable[[Expr, Expr, str], Expr], call: Call
 ) -> Places:
     """The places of index tuples along axis 0 of ``indices``; those out of range are dropped."""
-    sizes, length = known_shape(x, call), known_shape(indices, call)[0]
-    wide = infer_expr(op.cast(indices, dtype="int64"), trust=True)
-    inside: list[Expr] = []
+    wide, at = clamped_tuples(x, indices, call)
     found: Expr | None = None
-    for k in range(length if isinstance(length, int) else 0):
-        row = infer_expr(op.strided_slice(wide, begin=(k,), end=(k + 1,), axes=(0,)), trust=True)
-        inside.append(clamped(row, sizes[k], int64))
-        is_same = op.equal(row, inside[-1])
-        found = is_same if found is None else op.logical_and(found, is_same)
-    at = op.concatenate(Tuple(tuple(inside)), axis=0) if inside else wide
-    if found is not None:
+    if known_shape(indices, call)[0] != 0:
+        found = op.all(op.equal(wide, at), axis=(0,), keepdims=True)
         found = op.squeeze(found, axis=(0,))
         missing = tensor_type(updates).ndim - tensor_type(indices).ndim + 1
         found = op.expand_dims(found, axis=-1, num_newaxis=missing) if missing else found
     return Places(lambda v: op.gather_nd(v, at), write, found)
+
+
+def clamped_tuples(x: Expr, indices: Expr, call: Call) -> tuple[Expr, Expr]:
+    """Index tuples along axis 0 as int64, as they are and limited to the axes of ``x``; typed."""
+    wide = infer_expr(op.cast(indices, dtype="int64"), trust=True)
+    sizes, (length, *_) = known_shape(x, call), known_shape(indices, call)
+    rows = [infer_expr(op.strided_slice(wide, begin=(k,), end=(k + 1,), axes=(0,)), trust=True)
+            for k in range(length if isinstance(length, int) else 0)]
+    inside = tuple(clamped(row, size, int64) for row, size in zip(rows, sizes, strict=False))
+    at = op.concatenate(Tuple(inside), axis=0) if inside else wide
+    return wide, infer_expr(at, trust=True)
 
 
 def add_gradient(call: Call, places: Places, dy: Expr) -> list[Expr]:

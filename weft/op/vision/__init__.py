@@ -12,7 +12,15 @@ from weft.op.vision.detections import (
     RegularNonMaxSuppressionAttrs,
     regular_non_max_suppression,
 )
-from weft.op.vision.roi import RoiAlignAttrs, RoiPoolAttrs, roi_align, roi_pool
+from weft.op.vision.roi import (
+    roi_align,
+    roi_align_grad,
+    roi_align_tangent,
+    roi_pool,
+    roi_pool_grad,
+    roi_pool_tangent,
+)
+from weft.op.vision.roi_attrs import RoiAlignAttrs, RoiPoolAttrs
 from weft.op.vision.suppression import (
     AllClassNonMaxSuppressionAttrs,
     GetValidCountsAttrs,
@@ -42,6 +50,10 @@ __all__ = [
     "proposal",
     "regular_non_max_suppression",
     "roi_align",
+    "roi_align_grad",
+    "roi_align_tangent",
     "roi_pool",
+    "roi_pool_grad",
+    "roi_pool_tangent",
     "yolo_reorg",
 ]

@@ -3,48 +3,25 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
-from weft.op.nn.conv import positive
-from weft.op.relations import attrs_as, expect_dim, expect_float, expect_rank, tensors_known
+from weft.op.relations import tensors_known
+from weft.op.vision.roi_attrs import (
+    RoiAlignAttrs,
+    RoiPoolAttrs,
+    expect_regions,
+    from_images,
+    to_images,
+)
+from weft.op.vision.roi_gradients import define_derivatives
 from weft.topi.vision import roi as topi
-
-_AXES = "NCHW"
-
-
-def _layout_attr() -> Any:
-    return attr("NCHW", "layout of the data and the result", check=one_of("NCHW", "NHWC"),
-                expected='"NCHW" or "NHWC"')
-
-
-def _size_attr() -> Any:
-    return attr(doc="height and width of the results", check=positive,
-                expected="two numbers >= 1")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RoiPoolAttrs(Attrs):
-    pooled_size: tuple[int, int] = _size_attr()
-    spatial_scale: float = attr(1.0, "pixels of the data per unit of the regions",
-                                check=lambda s: s > 0, expected="a number > 0")
-    layout: str = _layout_attr()
-
-
-@dataclass(frozen=True, kw_only=True)
-class RoiAlignAttrs(RoiPoolAttrs):
-    sample_ratio: int = attr(-1, "samples along each side of a bin; its length in pixels if not "
-                             "positive")
-    mode: str = attr("avg", "reduction of the samples of a bin", check=one_of("avg", "max"),
-                     expected='"avg" or "max"')
-    aligned: bool = attr(False, "pixel centres are at half coordinates")
+from weft.topi.vision import roi_gradients as linear
 
 
 def _relation(ctx: RelationContext) -> bool:
@@ -52,28 +29,8 @@ def _relation(ctx: RelationContext) -> bool:
     if types is None:
         return False
     data, rois = types
-    attrs = attrs_as(ctx, RoiPoolAttrs)
-    for arg, (type_, rank) in enumerate(((data, 4), (rois, 2))):
-        expect_rank(ctx, arg, type_, rank)
-        expect_float(ctx, arg, type_)
-    expect_dim(ctx, 1, 1, rois.shape[1], 5, "expected five numbers per region",
-               why=" (image, x0, y0, x1, y1)")
-    sizes = dict(zip(attrs.layout, data.shape, strict=True))
-    for letter in "NHW":
-        if sizes[letter] == 0:
-            ctx.fail("cannot pool an empty axis", arg=0, axis=attrs.layout.index(letter),
-                     expected="a size of 1 or more", got=0)
-    sizes |= {"N": rois.shape[0], "H": attrs.pooled_size[0], "W": attrs.pooled_size[1]}
-    ctx.output(TensorType(tuple(sizes[a] for a in attrs.layout), data.dtype))
+    ctx.output(TensorType(expect_regions(ctx, data, rois), data.dtype))
     return True
-
-
-def _to_images(layout: str) -> tuple[int, ...]:
-    return tuple(layout.index(a) for a in _AXES)
-
-
-def _from_images(layout: str) -> tuple[int, ...]:
-    return tuple(_AXES.index(a) for a in layout)
 
 
 @define_op("vision.roi_align", attrs=RoiAlignAttrs, relation=_relation,
@@ -83,10 +40,10 @@ def roi_align(data: te.Tensor, rois: te.Tensor, attrs: RoiAlignAttrs) -> te.Tens
 
     ``rois`` is (regions, 5): the index of the image and two opposite corners x0, y0, x1, y1.
     """
-    images = topi.in_order(data, _to_images(attrs.layout))
+    images = topi.in_order(data, to_images(attrs.layout))
     pooled = topi.roi_align(images, rois, size=attrs.pooled_size, scale=attrs.spatial_scale,
                             ratio=attrs.sample_ratio, mode=attrs.mode, aligned=attrs.aligned)
-    return topi.in_order(pooled, _from_images(attrs.layout))
+    return topi.in_order(pooled, from_images(attrs.layout))
 
 
 @define_op("vision.roi_pool", attrs=RoiPoolAttrs, relation=_relation, pattern=OpPattern.OPAQUE,
@@ -96,9 +53,9 @@ def roi_pool(data: te.Tensor, rois: te.Tensor, attrs: RoiPoolAttrs) -> te.Tensor
 
     ``rois`` is (regions, 5): the index of the image and two opposite corners x0, y0, x1, y1.
     """
-    images = topi.in_order(data, _to_images(attrs.layout))
+    images = topi.in_order(data, to_images(attrs.layout))
     pooled = topi.roi_pool(images, rois, size=attrs.pooled_size, scale=attrs.spatial_scale)
-    return topi.in_order(pooled, _from_images(attrs.layout))
+    return topi.in_order(pooled, from_images(attrs.layout))
 
 
 def _bilinear(image: np.ndarray, y: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -119,7 +76,7 @@ def _bilinear(image: np.ndarray, y: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 def _align_reference(data: np.ndarray, rois: np.ndarray, **values: Any) -> np.ndarray:
     attrs = RoiAlignAttrs(**values)
-    images = data.transpose(_to_images(attrs.layout)).astype(np.float64)
+    images = data.transpose(to_images(attrs.layout)).astype(np.float64)
     rows, columns = attrs.pooled_size
     result = np.zeros((len(rois), images.shape[1], rows, columns))
     offset = 0.5 if attrs.aligned else 0.0
@@ -133,13 +90,13 @@ def _align_reference(data: np.ndarray, rois: np.ndarray, **values: Any) -> np.nd
         samples = _bilinear(images[int(number)], y, x).reshape(-1, rows, down, columns, across)
         reduce = np.mean if attrs.mode == "avg" else np.max
         result[r] = reduce(samples, axis=(2, 4))
-    back = result.transpose(_from_images(attrs.layout)).astype(data.dtype)
+    back = result.transpose(from_images(attrs.layout)).astype(data.dtype)
     return np.ascontiguousarray(back)
 
 
 def _pool_reference(data: np.ndarray, rois: np.ndarray, **values: Any) -> np.ndarray:
     attrs = RoiPoolAttrs(**values)
-    images = data.transpose(_to_images(attrs.layout))
+    images = data.transpose(to_images(attrs.layout))
     rows, columns = attrs.pooled_size
     result = np.zeros((len(rois), images.shape[1], rows, columns), data.dtype)
     for r, (number, *corners) in enumerate(rois.astype(np.float64)):
@@ -151,20 +108,44 @@ def _pool_reference(data: np.ndarray, rois: np.ndarray, **values: Any) -> np.nda
             bin_ = images[int(number), :, max(top, 0):max(below, 0), max(left, 0):max(right, 0)]
             if bin_.size:
                 result[r, :, i, j] = bin_.max(axis=(1, 2))
-    return np.ascontiguousarray(result.transpose(_from_images(attrs.layout)))
+    return np.ascontiguousarray(result.transpose(from_images(attrs.layout)))
 
 
 _ROIS = np.array([[0, 1.2, 0.7, 6.3, 5.1], [1, -2.0, 3.0, 4.5, 9.0], [0, 2.0, 2.0, 2.2, 2.1]],
                  np.float32)
-roi_align.spec(
-    _align_reference,
+_ALIGN_CASES = (
     case((2, 3, 7, 8), _ROIS, pooled_size=(2, 3)),
     case((2, 2, 7, 8), _ROIS, pooled_size=(2, 2), sample_ratio=2, spatial_scale=0.5,
          aligned=True),
     case((2, 6, 5, 2), _ROIS, pooled_size=(2, 1), layout="NHWC", mode="max"),
 )
-roi_pool.spec(
-    _pool_reference,
+_POOL_CASES = (
     case((2, 3, 7, 8), _ROIS, pooled_size=(2, 3)),
     case((2, 6, 5, 2), _ROIS, pooled_size=(3, 2), layout="NHWC", spatial_scale=0.5),
 )
+roi_align.spec(_align_reference, *_ALIGN_CASES)
+roi_pool.spec(_pool_reference, *_POOL_CASES)
+
+_align_derivatives = define_derivatives(
+    "roi_align", RoiAlignAttrs,
+    lambda moving, data, rois, attrs, is_adjoint: linear.roi_align_linear(
+        moving, data, rois, size=attrs.pooled_size, scale=attrs.spatial_scale,
+        ratio=attrs.sample_ratio, mode=attrs.mode, aligned=attrs.aligned, is_adjoint=is_adjoint),
+    lambda attrs, is_adjoint: (linear.align_linear, (
+        attrs.spatial_scale, attrs.sample_ratio, attrs.mode == "max",
+        0.5 if attrs.aligned else 0.0, is_adjoint)),
+    _ALIGN_CASES,
+)
+_pool_derivatives = define_derivatives(
+    "roi_pool", RoiPoolAttrs,
+    lambda moving, data, rois, attrs, is_adjoint: linear.roi_pool_linear(
+        moving, data, rois, size=attrs.pooled_size, scale=attrs.spatial_scale,
+        is_adjoint=is_adjoint),
+    lambda attrs, is_adjoint: (linear.pool_linear, (attrs.spatial_scale, is_adjoint)),
+    _POOL_CASES,
+)
+roi_align_grad, roi_align_tangent = _align_derivatives.grad, _align_derivatives.tangent
+roi_pool_grad, roi_pool_tangent = _pool_derivatives.grad, _pool_derivatives.tangent
+for _pool, _derivatives in ((roi_align, _align_derivatives), (roi_pool, _pool_derivatives)):
+    _pool.gradient(_derivatives.gradient)
+    _pool.jvp(_derivatives.jvp)
