@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     )
     from weft.compiler.api import compile, parse
     from weft.compiler.check_operator import check_operator
+    from weft.compiler.checkpointing import checkpoint, checkpoint_sequential
     from weft.compiler.compiled_model import CompiledModel, ForeignModel
     from weft.compiler.differentiate import grad
     from weft.compiler.dynamic_model import DynamicModel
@@ -88,6 +89,8 @@ _LAZY = {
     "parse": "weft.compiler.api",
     "grad": "weft.compiler.differentiate",
     "vmap": "weft.compiler.vectorize",
+    "checkpoint": "weft.compiler.checkpointing",
+    "checkpoint_sequential": "weft.compiler.checkpointing",
     "tune_model": "weft.compiler.tuning",
     "generate": "weft.generation.generate",
     "function": "weft.ir.python.from_python",
@@ -135,6 +138,8 @@ __all__ = [
     "attr",
     "case",
     "check_operator",
+    "checkpoint",
+    "checkpoint_sequential",
     "compile",
     "config",
     "define_op",

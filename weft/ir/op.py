@@ -309,7 +309,8 @@ def _check_traits(
     # Each trait, whether it is declared, whether the record fits, and what would fit.
     needs = (
         ("commutative", traits.is_commutative, tensors == 2, "two inputs"),
-        ("is_reshape", traits.is_reshape, tensors == 1, "one input"),
+        ("is_reshape", traits.is_reshape, tensors == 1 or (traits.is_annotation and tensors > 0),
+         "one input"),
         ("updates_first", traits.updates_first, tensors > 0, "a tensor as first input"),
         ("is_identity_at_same_type", traits.is_identity_at_same_type, tensors > 0,
          "a tensor as first input"),

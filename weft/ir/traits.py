@@ -68,8 +68,8 @@ class OpTraits:
     """Whether two operands may be exchanged, in common subexpressions and in patterns."""
 
     is_reshape: bool = False
-    """The result has the elements of the only argument in the same row-major order. Such a call
-    becomes an alias of its argument's memory and needs no kernel."""
+    """The result has the elements of the only argument (of an annotation: of the first) in the same
+    row-major order. Such a call becomes an alias of that argument's memory and needs no kernel."""
 
     is_annotation: bool = False
     """The call marks a position in the program for passes. General rewrites keep it; only a pass

@@ -1,18 +1,23 @@
-"""Annotations that direct passes: stop_fusion, checkpoint, stop_gradient. They cost nothing."""
+"""Annotations that direct passes: stop_fusion, checkpoint, stop_gradient, barrier; all are free."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from weft import te
 from weft.ir.attrs import Attrs
+from weft.ir.expr import Call, Expr
 from weft.ir.op import Op, OpPattern, case, define_op
+from weft.ir.shape import Dim
 from weft.ir.traits import ZERO_GRADIENT, OpTraits, linear
+from weft.ir.types import Type
 from weft.ir.typing.relations import identity_relation
-from weft.op.batching import leading
-from weft.op.layout_inference import keep_layout
+from weft.op.batching import leading, repeated, with_attrs
+from weft.op.gradients import typed_zeros
+from weft.op.layout_inference import InputLayout, LayoutResult, data_layout, keep_layout
 from weft.topi import elementwise
 
 _BARRIER = linear(OpTraits(is_reshape=True, is_annotation=True))
@@ -46,3 +51,40 @@ stop_gradient = _annotation(
 for _identity in (stop_fusion, checkpoint):
     _identity.gradient(lambda _call, _y, dy: [dy])
 
+
+@define_op("annotation.barrier", relation=identity_relation, level=10, inputs=("x", "after"),
+           traits=_BARRIER)
+def barrier(x: te.Tensor, _after: te.Tensor | tuple[te.Tensor, ...], _attrs: Attrs) -> te.Tensor:
+    """``x``, available once ``after``, a tensor or a tuple of tensors, is computed.
+
+    Computations from the result are not merged with equal ones from ``x``, and run later than
+    ``after``: values of a forward pass that are computed again occupy no memory until then. It is
+    an alias of the memory of ``x`` (XLA's ``OptimizationBarrier``).
+    """
+    return elementwise.identity(x)
+
+
+barrier.spec(lambda x, after: np.copy(x), case((3, 5), (2,)), case((), [(2,), (0, 3)]),  # noqa: ARG005
+             case((0, 4), (), dtypes=("int32", "float32")))
+barrier.gradient(lambda call, _y, dy: [dy, typed_zeros(call.args[1])])
+
+
+@barrier.jvp
+def _barrier_jvp(call: Call, _y: Expr, tangents: Sequence[Expr | None]) -> Expr | None:
+    return None if tangents[0] is None else barrier(tangents[0], call.args[1])
+
+
+@barrier.batching
+def _barrier_each(
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: Dim
+) -> Expr:
+    x = repeated(args[0], call.args[0], is_batched=is_batched[0], size=size)
+    return with_attrs(call, (x, args[1]))
+
+
+@barrier.layout
+def _barrier_layout(
+    attrs: Attrs, inputs: tuple[InputLayout, ...], _types: tuple[Type, ...]
+) -> LayoutResult:
+    """Any layout of ``x``; the elements of ``after`` are not read."""
+    return LayoutResult(inputs, (data_layout(inputs),), attrs)

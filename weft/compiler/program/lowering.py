@@ -22,6 +22,7 @@ from weft.compiler.program.invariants import loop_invariants
 from weft.compiler.program.joined_copies import join_copies
 from weft.compiler.program.program import BufferKind, BufferRef, Port, Program
 from weft.compiler.program.state import bind_state
+from weft.compiler.program.step_order import in_frugal_order
 from weft.compiler.program.step_writer import LoopFrame, Mark, StepWriter
 from weft.ir import trampoline
 from weft.ir.dynamic import depends_on_data
@@ -76,7 +77,7 @@ def lower_program(mod: IRModule, state: Mapping[str, str] | None = None,
     are not first-order.
     """
     program = join_copies(_Lowering(mod, refused).run())
-    return ask_for_reuse(bind_state(program, state or {}, refused))
+    return ask_for_reuse(in_frugal_order(bind_state(program, state or {}, refused)))
 
 
 def try_lower_program(mod: IRModule, refused: frozenset[str] = frozenset()) -> Program | None:

@@ -51,7 +51,7 @@ class PythonFunction:
     """
 
     def __init__(self, python: Callable[..., Any]) -> None:
-        self._python = python
+        self.python = python
         self._function: Function | None = None
         self._names: Names = {}
         self.__doc__ = python.__doc__
@@ -65,9 +65,9 @@ class PythonFunction:
     def function(self) -> Function:
         """The function; raises ``ParseError`` for Python that cannot be translated."""
         if self._function is None:
-            source = PythonSource(self._python)
-            outer = inspect.getclosurevars(self._python)
-            self._names = {**self._python.__globals__, **outer.nonlocals, **HELPERS}
+            source = PythonSource(self.python)
+            outer = inspect.getclosurevars(self.python)
+            self._names = {**self.python.__globals__, **outer.nonlocals, **HELPERS}
             reader = BlockReader(source, lambda tree, names: _annotation(source, tree, names))
             self._function = reader.function(source.tree, self._names)
         return self._function

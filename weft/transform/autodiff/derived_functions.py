@@ -10,6 +10,7 @@ from weft.ir.visitor import post_order
 from weft.transform.analysis.graph import as_function, enters, type_of
 from weft.transform.autodiff.adjoint import Adjoints
 from weft.transform.autodiff.adjoint_types import AdjointTypes
+from weft.transform.autodiff.checkpoint import behind_barrier, is_checkpointed
 from weft.transform.autodiff.pure_graph import pure_graph
 from weft.transform.autodiff.reachable import has_cycle, reached_functions
 from weft.transform.autodiff.reverse import Reversal
@@ -53,7 +54,7 @@ class DerivedFunctions:
 
     def taped(self, function: str) -> str | None:
         """The name of the function that returns the value and the pullback."""
-        if self.mod[function].attrs.get("checkpoint"):
+        if is_checkpointed(self.mod[function]):
             return None
         return self._forward(function)
 
@@ -79,7 +80,9 @@ class DerivedFunctions:
             size = len(made)
             for function, name in list(self.products.items()):
                 if name not in made:
-                    made[name] = self._product_of(function)
+                    product = self._product_of(function)
+                    made[name] = product if not is_checkpointed(self.mod[function]) \
+                        else behind_barrier(product)
             for function, name in list(self.forwards.items()):
                 if name not in made:
                     made[name] = self._forward_of(self.mod[function])

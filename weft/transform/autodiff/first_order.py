@@ -11,6 +11,7 @@ from weft.ir.passes import PassContext
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import post_order
 from weft.transform.analysis.graph import enters, holds_function, is_primitive, known_type
+from weft.transform.autodiff.checkpoint import is_checkpointed
 from weft.transform.autodiff.reachable import reached_functions
 from weft.transform.normal_form.defunctionalization import Defunctionalization
 from weft.transform.normal_form.lambda_lift import LambdaLift
@@ -53,7 +54,9 @@ class _InlineLocal(Inline):
     name: ClassVar[str] = "inline_local"
 
     def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        lifted = tuple(n for n in mod.functions if n.startswith("local_"))
+        # A checkpointed function stays a call, whose derivative computes its values again.
+        lifted = tuple(n for n, fn in mod.functions.items()
+                       if n.startswith("local_") and not is_checkpointed(fn))
         after = Inline(functions=lifted).run_module(mod, ctx)
         used = {n.name for f in after.functions.values() for n in post_order(f)
                 if isinstance(n, GlobalVar)}

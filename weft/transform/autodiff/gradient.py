@@ -14,6 +14,7 @@ from weft.op.gradients import field_of, typed_ones
 from weft.support.errors import OptionError, PassError
 from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.adjoint import Adjoint, Adjoints, is_differentiable, one_field
+from weft.transform.autodiff.checkpoint import without_checkpoints
 from weft.transform.autodiff.derived_functions import DerivedFunctions, in_blocks
 from weft.transform.autodiff.differentiable import (
     check_gradients_exist,
@@ -89,7 +90,8 @@ class Gradient(Pass):
         made = entry.replace(params=(*entry.params, *extra), body=pair, ret_type=None)
         after = prepared.with_functions({
             self.entry: in_blocks(made) if derived.keeps_tape else made, **derived.definitions()})
-        return dataclasses.replace(after, type_definitions=derived.type_definitions)
+        after = dataclasses.replace(after, type_definitions=derived.type_definitions)
+        return without_checkpoints(after, derived.products, ctx)
 
     def _check_options(self) -> None:
         for name, value, allowed in (("cotangent", self.cotangent, _COTANGENTS),
