@@ -41,6 +41,7 @@ from weft.transform.normal_form.defunctionalization import Defunctionalization
 from weft.transform.normal_form.eta_expand import EtaExpand
 from weft.transform.normal_form.lambda_lift import LambdaLift
 from weft.transform.normal_form.monomorphize import Monomorphize
+from weft.transform.normal_form.store_passing import StorePassing
 from weft.transform.normal_form.to_a_normal_form import ToANormalForm
 from weft.transform.normal_form.to_basic_block_normal_form import ToBasicBlockNormalForm
 from weft.transform.normal_form.to_cps import ToCPS
@@ -124,6 +125,7 @@ __all__ = [
     "RemoveUnusedFunctions",
     "SimplifyExpr",
     "SimplifyInference",
+    "StorePassing",
     "TensorCode",
     "ToANormalForm",
     "ToBasicBlockNormalForm",

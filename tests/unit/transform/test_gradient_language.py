@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 import weft
-from tests.unit.transform.helpers import check_example, parse_program
+from tests.unit.transform.helpers import check_example, check_values, parse_program
 from tests.unit.transform.test_gradient import check_slopes
+from weft.support.errors import PassError
 from weft.transform.analysis.reference import evaluate
 from weft.transform.autodiff.gradient import Gradient
 from weft.transform.normal_form.monomorphize import Monomorphize
+from weft.transform.normal_form.store_passing import StorePassing
 
 V = "Tensor[(2,), float32]"
 I = "Tensor[(), int32]"  # noqa: E741
@@ -94,6 +96,61 @@ PROGRAMS = {
           }, (0, %r.0));
           @foldr(fn (%a: V, %s: V) { add(%s, multiply(%a, %s)) }, %x, @concat(%r.1, %u))
         }""",
+    "references": """
+        def @main(%x: V, %w: V) {
+          let %r = ref(%x);
+          let %a = ref_read(%r);
+          let %_1 = ref_write(%r, multiply(%a, %w));
+          let %s = ref(%w);
+          let %_2 = ref_write(%s, exp(ref_read(%r)));
+          let %b = ref_read(%s);
+          let %c = ref_read(%r);
+          multiply(%b, %c)
+        }""",
+    "a loop that writes to a reference": """
+        def @main(%x: V, %w: V, %n: I) {
+          let %total = ref(%x);
+          let %loop = fn (%k: I) -> () {
+            if (less(%k, %n)) {
+              let %t = ref_read(%total);
+              let %_1 = ref_write(%total, tanh(multiply(%t, %w)));
+              %loop(add(%k, 1))
+            } else { () }
+          };
+          let %u = %loop(0);
+          let %t = ref_read(%total);
+          multiply(%t, %x)
+        }""",
+    "closures with state": """
+        import "prelude"
+        def @counter(%start: V) -> fn(V) -> V {
+          let %state = ref(%start);
+          fn (%y: V) -> V {
+            let %old = ref_read(%state);
+            let %_1 = ref_write(%state, multiply(%old, %y));
+            let %new = ref_read(%state);
+            add(%new, %old)
+          }
+        }
+        def @main(%x: V, %w: V) {
+          let %f = @counter(%x);
+          let %g = @counter(%w);
+          let %a = %f(%w);
+          let %b = %g(%a);
+          let %l = @map(%f, Cons(%b, Cons(%x, Nil())));
+          @foldl(fn (%s: V, %y: V) { tanh(add(%s, %g(tanh(%y)))) }, %a, %l)
+        }""",
+    "references to references": """
+        def @main(%x: V, %w: V) {
+          let %r = ref(%x);
+          let %rr = ref(%r);
+          let %u = if (less(sum(%x), sum(%w))) { ref_write(%r, exp(%x)) }
+                   else { let %q = ref(tanh(%w)); ref_write(%rr, %q) };
+          let %z = ref_read(%rr);
+          let %v = ref_read(%z);
+          let %o = ref_read(%r);
+          multiply(%v, add(%o, %w))
+        }""",
 }
 
 
@@ -110,7 +167,21 @@ def test_slopes(name):
     check_slopes(_text(name))
 
 
-QUICK = ("map and foldl",)
+def test_references_of_the_caller_are_refused():
+    mod = parse_program(f"def @main(%r: ref({V})) {{ let %x = ref_read(%r); tanh(%x) }}")
+    with pytest.raises(PassError, match="references of its caller"):
+        Gradient()(mod)
+    mod = parse_program(f"def @main(%x: {V}) {{ ref(%x) }}")
+    with pytest.raises(PassError, match="returns a reference"):
+        Gradient()(mod)
+
+
+@pytest.mark.parametrize("name", ["references", "references to references"])
+def test_store_passing_keeps_values(name):
+    check_values(parse_program(_text(name)), StorePassing()(parse_program(_text(name))))
+
+
+QUICK = ("map and foldl", "references")
 
 
 @pytest.mark.parametrize(

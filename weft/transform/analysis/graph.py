@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from weft.ir.op import Op
@@ -71,18 +71,22 @@ def tensor_type_of(expr: Expr) -> TensorType:
     return found
 
 
-def holds_function(type_: Type) -> bool:
-    """Whether ``type_`` is or contains a function type."""
+def parts_of(type_: Type) -> Iterator[Type]:
+    """``type_`` and all component types, each once."""
+    seen = {type_}
     pending = [type_]
-    seen: set[Type] = set()
     while pending:
         current = pending.pop()
-        if isinstance(current, FuncType):
-            return True
-        if current not in seen:
-            seen.add(current)
-            pending.extend(component_types(current))
-    return False
+        yield current
+        for part in component_types(current):
+            if part not in seen:
+                seen.add(part)
+                pending.append(part)
+
+
+def holds_function(type_: Type) -> bool:
+    """Whether ``type_`` is or contains a function type."""
+    return any(isinstance(part, FuncType) for part in parts_of(type_))
 
 
 def shape_of(expr: Expr) -> Shape:

@@ -16,7 +16,7 @@ computation does not read cost nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from weft.ir.expr import Constructor, TypeData
@@ -29,11 +29,11 @@ from weft.ir.types import (
     Type,
     TypeCall,
     TypeVar,
-    component_types,
     holds_float,
     rewrite_type,
 )
 from weft.support.errors import PassError
+from weft.transform.analysis.graph import parts_of
 
 UNIT = TupleType(())
 
@@ -163,16 +163,3 @@ def field_types(constructor: Constructor, type_: TypeCall, data: TypeData) -> tu
         return values.get(part) if isinstance(part, TypeVar) else None
 
     return tuple(rewrite_type(t, replace) for t in constructor.inputs)
-
-
-def parts_of(type_: Type) -> Iterator[Type]:
-    """``type_`` and all component types, each once."""
-    seen = {type_}
-    pending = [type_]
-    while pending:
-        current = pending.pop()
-        yield current
-        for part in component_types(current):
-            if part not in seen:
-                seen.add(part)
-                pending.append(part)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from weft.ir.expr import Call, Expr, Function, RefCreate, RefRead, RefWrite
+from weft.ir.expr import Call, Expr, Function
 from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.types import TensorType
@@ -132,12 +132,3 @@ def _ambiguity(node: Expr) -> str:
 
 def _rate(node: Expr) -> float:
     return float(node.attrs.rate) if isinstance(node, Call) else 0.0  # type: ignore[attr-defined]
-
-
-def refuse_references(functions: Iterable[Function]) -> None:
-    """Raise ``PassError`` for functions that create, read or write references."""
-    for fn in functions:
-        for node in post_order(fn.body):
-            if isinstance(node, (RefCreate, RefRead, RefWrite)):
-                raise PassError("cannot differentiate through references", where=node.span,
-                                help="pass values along instead of writing to them")

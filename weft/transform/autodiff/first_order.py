@@ -10,13 +10,16 @@ from weft.ir.module import IRModule
 from weft.ir.passes import PassContext
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import post_order
+from weft.transform.analysis.effects import touches_references
 from weft.transform.analysis.graph import enters, holds_function, is_primitive, known_type
 from weft.transform.autodiff.checkpoint import is_checkpointed
 from weft.transform.autodiff.reachable import reached_functions
 from weft.transform.normal_form.defunctionalization import Defunctionalization
 from weft.transform.normal_form.lambda_lift import LambdaLift
 from weft.transform.normal_form.monomorphize import Monomorphize
+from weft.transform.normal_form.store_passing import StorePassing
 from weft.transform.passes.inline import Inline
+from weft.transform.passes.remove_unused_functions import RemoveUnusedFunctions
 
 
 def to_first_order(mod: IRModule, entry: str, ctx: PassContext) -> IRModule:
@@ -24,12 +27,16 @@ def to_first_order(mod: IRModule, entry: str, ctx: PassContext) -> IRModule:
 
     Lifting turns captured variables into arguments, for which gradients can be returned; lifted
     functions that are not recursive are inlined again. Where functions remain values, generic
-    functions get an instance for each use, and function values become data.
+    functions get an instance for each use, and function values become data. References become
+    addresses in a store that functions pass along.
     """
     for pass_ in (LambdaLift(prefix="local"), _InlineLocal()):
         mod = infer_type(pass_.run_module(mod, ctx))
     if any(_is_higher_order(mod[name]) for name in reached_functions(mod, entry)):
         for again in (Monomorphize(entry), Defunctionalization()):
+            mod = infer_type(again.run_module(mod, ctx))
+    if touches_references(mod):
+        for again in (RemoveUnusedFunctions(entries=(entry,)), StorePassing(entry)):
             mod = infer_type(again.run_module(mod, ctx))
     return mod
 

@@ -19,7 +19,6 @@ from weft.transform.autodiff.derived_functions import DerivedFunctions, in_block
 from weft.transform.autodiff.differentiable import (
     check_gradients_exist,
     refuse_ambiguous,
-    refuse_references,
 )
 from weft.transform.autodiff.expand_for_gradient import ExpandForGradient
 from weft.transform.autodiff.first_order import to_first_order
@@ -34,10 +33,11 @@ class Gradient(Pass):
     """Reverse-mode autodiff: make ``entry`` return its value and the gradients of its parameters.
 
     The result is ``(value, (d parameter, ..))`` for the floating-point parameters; for a value
-    that is not a scalar, the gradients are those of the sum of its elements. The pass handles
-    shared nodes, tuples, ``if``, calls and recursion, and lifts local functions first.
-    Raises ``PassError`` for references, data types, functions as values, and operators without a
-    gradient, and lists all of these operators.
+    that is not a scalar, the gradients are those of the sum of its elements. The whole language is
+    differentiated: shared nodes, tuples, branches, recursion, closures, generic functions, data
+    types and references (``to_first_order``, ``Reversal``). A program with recursion or data keeps
+    a tape in memory, which is as long as the computation. Raises ``PassError`` that lists all
+    operators without a gradient, and for an ``entry`` that takes or returns references or data.
 
     ``with_respect_to`` names the parameters wanted, by default all. ``cotangent`` is the gradient
     of the value: ``"ones"``, the same if the value is a scalar and an error otherwise
@@ -75,7 +75,6 @@ class Gradient(Pass):
         prepared = to_first_order(mod, self.entry, ctx)
         prepared = run_pass(ExpandForGradient(training=bool(self.training)), prepared, ctx)
         derived = DerivedFunctions(prepared, self.entry)
-        refuse_references(prepared[name] for name in derived.reached)
         check_gradients_exist(prepared[name] for name in derived.differentiated)
         entry = prepared[self.entry]
         wanted = self._parameters(entry)

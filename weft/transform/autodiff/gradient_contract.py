@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.ir.expr import Call, Expr
+from weft.ir.expr import Call, Expr, Tuple
 from weft.ir.op import Op
 from weft.ir.shape import dims_equal
 from weft.ir.types import TensorType, Type
@@ -28,7 +28,7 @@ def checked_gradients(call: Call, op: Op, rule: Callable[..., Any], dy: Expr) ->
             where=location_of(rule), expected=f"{len(call.args)} for ({', '.join(op.inputs)})",
             got=", ".join(type(g).__name__ for g in found) or "nothing",
         )
-    grads = [infer_expr(g, trust=True) for g in found]
+    grads = _typed(found)
     for name, argument, grad in zip(op.inputs, call.args, grads, strict=False):
         if not _same_type(grad.checked_type, argument.checked_type):
             raise OperatorError(
@@ -38,6 +38,16 @@ def checked_gradients(call: Call, op: Op, rule: Callable[..., Any], dy: Expr) ->
                 notes=() if call.span is None else (f"for the call at {call.span}",),
             )
     return grads
+
+
+def _typed(gradients: list[Expr]) -> list[Expr]:
+    """``gradients`` with types; those that a rule passes on have them already."""
+    new = tuple(g for g in gradients if g.checked_type is None)
+    if not new:
+        return gradients
+    whole = infer_expr(Tuple(new), trust=True)
+    typed = iter(whole.fields if isinstance(whole, Tuple) else ())
+    return [next(typed) if g.checked_type is None else g for g in gradients]
 
 
 def _same_type(found: Type | None, wanted: Type | None) -> bool:

@@ -1,0 +1,250 @@
+"""Store-passing style: references become addresses in a store that functions pass along."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, TypeAlias
+
+from weft.ir.expr import (
+    Call,
+    Clause,
+    Constructor,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Match,
+    Pattern,
+    PatternConstructor,
+    PatternTuple,
+    PatternVar,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGetItem,
+    TypeData,
+    Var,
+)
+from weft.ir.module import IRModule
+from weft.ir.passes import Pass, PassContext, register_pass
+from weft.ir.trampoline import Routine, run
+from weft.ir.types import RefType, TupleType, Type, rewrite_type
+from weft.ir.visitor import children, pattern_vars, post_order, rebuild
+from weft.support.errors import PassError
+from weft.transform.analysis.graph import enters, known_type, parts_of, type_of
+from weft.transform.normal_form.store_types import ADDRESS, Stores
+from weft.transform.normal_form.to_a_normal_form import Normalizer
+
+# The value of an expression, and the store after its evaluation.
+_Result: TypeAlias = "tuple[Expr, Expr]"
+
+
+@register_pass
+@dataclass(frozen=True)
+class StorePassing(Pass):
+    """Make references values: a store holds their contents (Scott and Strachey 1971).
+
+    The store has a list for each type of contents, and the number of its elements, which is the
+    address of the next reference. A function that touches references, directly or through a
+    callee, takes a store and returns its value and the new store. The program must be first-order
+    and without generic functions (``monomorphize``, ``defunctionalization``); the result is pure.
+    Raises ``PassError`` if ``entry`` takes or returns references, because then its caller would see
+    the effects.
+    """
+
+    name: ClassVar[str] = "store_passing"
+    opt_level: ClassVar[int] = 0
+    entry: str = "main"
+
+    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:  # noqa: ARG002
+        touching = functions_that_touch(mod)
+        if not touching:
+            return mod
+        _check_entry(mod[self.entry], self.entry)
+        run_ = _Passing(mod, touching, self.entry)
+        functions = {name: run_.function(name) for name in mod.functions}
+        return dataclasses.replace(
+            mod, functions={**functions, **run_.stores.functions()},
+            type_definitions={**run_.definitions, **run_.stores.definitions()}, settled={})
+
+
+def functions_that_touch(mod: IRModule) -> set[str]:
+    """The functions that create, read or write references, themselves or through callees."""
+    callees: dict[str, set[str]] = {}
+    found: set[str] = set()
+    for name, fn in mod.functions.items():
+        nodes = list(post_order(fn, enter=enters))
+        callees[name] = {n.name for n in nodes if isinstance(n, GlobalVar)}
+        if any(isinstance(n, (RefCreate, RefRead, RefWrite)) for n in nodes):
+            found.add(name)
+    growing = bool(found)
+    while growing:
+        more = {name for name, called in callees.items() if name not in found and called & found}
+        found |= more
+        growing = bool(more)
+    return found
+
+
+def _check_entry(fn: Function, name: str) -> None:
+    outside = [p for p in fn.params if _holds_reference(known_type(p))]
+    if outside:
+        raise PassError(
+            f"@{name} reads or writes references of its caller",
+            where=outside[0].span or fn.span, got=", ".join(f"%{p.name}" for p in outside),
+            help="take the value as a parameter, and return the new value")
+    if _holds_reference(type_of(fn.body)):
+        raise PassError(f"@{name} returns a reference", where=fn.span, got=type_of(fn.body),
+                        help="return its value: ref_read")
+
+
+def _holds_reference(type_: Type | None) -> bool:
+    return type_ is not None and any(isinstance(p, RefType) for p in parts_of(type_))
+
+
+class _Passing:
+    def __init__(self, mod: IRModule, touching: set[str], entry: str) -> None:
+        self.mod = mod
+        self.touching = touching
+        self.entry = entry
+        constructors = {c.name: dataclasses.replace(c, inputs=tuple(map(without_references,
+                                                                        c.inputs)))
+                        for d in mod.type_definitions.values() for c in d.constructors}
+        self.constructors: Mapping[str, Constructor] = constructors
+        self.definitions = {
+            name: TypeData(d.header, d.type_vars, tuple(constructors[c.name]
+                                                        for c in d.constructors))
+            for name, d in mod.type_definitions.items()}
+        contents = [t.value for f in touching for n in post_order(mod[f], enter=enters)
+                    if isinstance(t := known_type(n), RefType)]
+        self.stores = Stores(dict.fromkeys(map(without_references, contents)), mod)
+
+    def function(self, name: str) -> Function:
+        fn = self.mod[name]
+        block = _Block(self)
+        params = tuple(block.variable(p) for p in fn.params)
+        body = Normalizer(fn.body).run()
+        is_entry = name == self.entry
+        if name not in self.touching:
+            value, _ = run(block.of(body, Tuple(())))
+        elif is_entry:
+            value, _ = run(block.of(body, self.stores.empty()))
+        else:
+            store = Var("store", self.stores.type)
+            value = Tuple(run(block.of(body, store)), span=fn.span)
+            params = (*params, store)
+        return Function(params, value, self._return_type(fn, name), attrs=fn.attrs, span=fn.span)
+
+    def _return_type(self, fn: Function, name: str) -> Type | None:
+        own = fn.ret_type and without_references(fn.ret_type)
+        if name not in self.touching or name == self.entry:
+            return own
+        return TupleType((own or without_references(type_of(fn.body)), self.stores.type))
+
+
+def without_references(type_: Type) -> Type:
+    """``type_`` with addresses for references."""
+    return rewrite_type(type_, lambda t: ADDRESS if isinstance(t, RefType) else None)
+
+
+@dataclass(eq=False, slots=True)
+class _Block:
+    """Rewrites one function in A-normal form; ``values`` holds what stands for each variable."""
+
+    passing: _Passing
+    values: dict[Expr, Expr] = field(default_factory=dict)
+
+    def variable(self, var: Var) -> Var:
+        known = known_type(var)
+        made = Var(var.name, None if known is None else without_references(known), span=var.span)
+        self.values[var] = made
+        return made
+
+    def of(self, expr: Expr, store: Expr) -> Routine[_Result]:
+        """The value of a chain of lets, and the store after it."""
+        while isinstance(expr, Let):
+            self.values[expr.var], store = yield self._value(expr.value, store)
+            expr = expr.body
+        return (yield self._value(expr, store))
+
+    def _value(self, node: Expr, store: Expr) -> Routine[_Result]:
+        if isinstance(node, (If, Match)):
+            return (yield self._choice(node, store))
+        if isinstance(node, (RefCreate, RefRead, RefWrite)):
+            return self._reference(node, store)
+        if node in self.values:
+            return self.values[node], store
+        if not enters(node):
+            return node, store
+        parts = [self._atom(c) for c in children(node)]
+        if isinstance(node, Call) and isinstance(node.op, GlobalVar) and (
+                node.op.name in self.passing.touching):
+            both = Call(node.op.replace(checked_type=None), (*parts[1:], store), span=node.span)
+            return TupleGetItem(both, 0), TupleGetItem(both, 1)
+        changes: dict[str, object] = {"checked_type": None}
+        if isinstance(node, Call) and node.type_args:
+            changes["type_args"] = tuple(map(without_references, node.type_args))
+        made = rebuild(node, parts, **changes) if parts else node
+        return made, store
+
+    def _atom(self, node: Expr) -> Expr:
+        if isinstance(node, Constructor):
+            return self.passing.constructors[node.name]
+        if isinstance(node, GlobalVar):
+            return node.replace(checked_type=None)
+        return self.values.get(node, node)
+
+    def _reference(self, node: RefCreate | RefRead | RefWrite, store: Expr) -> _Result:
+        stores = self.passing.stores
+        if isinstance(node, RefCreate):
+            content = without_references(type_of(node.value))
+            return stores.created(store, content, self._atom(node.value))
+        type_ = type_of(node.ref)
+        if not isinstance(type_, RefType):
+            raise PassError("not a reference", where=node.span, got=type_)
+        content, address = without_references(type_.value), self._atom(node.ref)
+        if isinstance(node, RefRead):
+            return stores.read(store, content, address), store
+        return Tuple(()), stores.written(store, content, address, self._atom(node.value))
+
+    def _choice(self, node: If | Match, store: Expr) -> Routine[_Result]:
+        branches = _branches_of(node)
+        if isinstance(node, Match):
+            for clause in node.clauses:
+                for var in pattern_vars(clause.lhs):
+                    self.variable(var)
+        results: list[_Result] = []
+        for branch in branches:
+            results.append((yield self.of(branch, store)))  # noqa: PERF401 - cannot yield
+        if all(after is store for _, after in results):
+            return self._chosen(node, [value for value, _ in results]), store
+        both = self._chosen(node, [Tuple(result) for result in results])
+        return TupleGetItem(both, 0), TupleGetItem(both, 1)
+
+    def _chosen(self, node: If | Match, results: Sequence[Expr]) -> Expr:
+        if isinstance(node, If):
+            return If(self._atom(node.cond), results[0], results[1], span=node.span)
+        clauses = tuple(Clause(self._pattern(c.lhs), r)
+                        for c, r in zip(node.clauses, results, strict=True))
+        return Match(self._atom(node.data), clauses, node.complete, span=node.span)
+
+    def _pattern(self, pattern: Pattern) -> Pattern:
+        # Patterns are written by hand and short, which bounds this recursion.
+        if isinstance(pattern, PatternVar):
+            var = self.values[pattern.var]
+            return PatternVar(var) if isinstance(var, Var) else pattern
+        if isinstance(pattern, PatternTuple):
+            return PatternTuple(tuple(map(self._pattern, pattern.patterns)))
+        if isinstance(pattern, PatternConstructor):
+            constructor = self.passing.constructors[pattern.constructor.name]
+            return PatternConstructor(constructor, tuple(map(self._pattern, pattern.patterns)))
+        return pattern
+
+
+def _branches_of(node: If | Match) -> tuple[Expr, ...]:
+    if isinstance(node, If):
+        return node.true_branch, node.false_branch
+    return tuple(clause.rhs for clause in node.clauses)
