@@ -15,11 +15,13 @@ from weft.frontend.onnx.node import Absent, Node, Value
 from weft.frontend.onnx.registry import Converted, find_converter, operator_name, opset_of
 from weft.frontend.onnx.shape_rules import evaluate_on_shapes
 from weft.frontend.onnx.shape_value import ShapeValue
+from weft.frontend.onnx.size_equations import sizes_demanded
 from weft.frontend.onnx.size_limits import SizeLimitNeeded, limits_in
 from weft.frontend.onnx.tensors import tensor_to_numpy
 from weft.frontend.random_keys import RandomKeys
 from weft.ir.expr import Constant, Expr
 from weft.ir.span import Span
+from weft.ir.types import TensorType, is_static
 from weft.support.errors import (
     AttrsError,
     InternalError,
@@ -78,13 +80,7 @@ class Scope:
             self.values,
             None if self.is_body else self.model.keys,
         )
-        try:
-            results = _convert(node)
-        except (TypeInferenceError, UnsupportedModelError) as error:
-            limits = limits_in(node.inputs)
-            if limits:
-                raise SizeLimitNeeded(error, limits) from error
-            raise
+        results = self._converted(node)
         if len(results) < node.outputs_read:
             raise node.fail(
                 "the node has too many outputs", expected=str(len(results)), got=str(len(names))
@@ -92,6 +88,22 @@ class Scope:
         for name, result in zip(names, results, strict=False):
             if name:
                 self.values[name] = result
+
+
+    def _converted(self, node: Node) -> Sequence[Value]:
+        """The results of a node; ``SizeLimitNeeded`` where other sizes may be accepted."""
+        try:
+            return _convert(node)
+        except (TypeInferenceError, UnsupportedModelError, InvalidModelError) as error:
+            demanded = {} if self.is_body else sizes_demanded(node)
+            limits = demanded or limits_in(node.inputs)
+            if limits:
+                raise SizeLimitNeeded(error, limits) from error
+            if isinstance(error, InvalidModelError) and any(map(_is_symbolic, node.inputs)):
+                raise UnsupportedModelError(  # right for some sizes, perhaps
+                    error.what, where=error.where, expected=error.expected, got=error.got,
+                    help=error.help) from error
+            raise
 
 
 @dataclass(frozen=True)
@@ -119,6 +131,14 @@ class ScopedBody:
         scope.values.update(zip(names, inputs, strict=True))
         scope.convert_nodes(self.order)
         return [scope.values[value.name] for value in graph.output]
+
+
+def _is_symbolic(value: Value | None) -> bool:
+    """Whether a value is a tensor of symbolic sizes, or consists of such sizes."""
+    if isinstance(value, ShapeValue):
+        return True
+    type_ = value.checked_type if isinstance(value, Expr) else None
+    return isinstance(type_, TensorType) and not is_static(type_)
 
 
 def _convert(node: Node) -> Sequence[Value]:

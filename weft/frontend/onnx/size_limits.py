@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from weft.frontend.onnx.shape_value import ShapeValue
-from weft.ir.shape import Dim, ExtremeAtom, SymDim
+from weft.ir.shape import Dim, ExtremeAtom, KnownDim, SymDim
 from weft.ir.symbol import SizeRange, common_range, name_of, range_of, symbol_text
 from weft.ir.types import TensorType
 from weft.support.errors import TypeInferenceError, WeftError
@@ -51,15 +51,17 @@ def limits_in(values: Iterable[Any]) -> dict[str, SizeRange]:
     return limits
 
 
-def limited(symbol: str, limit: SizeRange) -> SymDim:
-    """``symbol`` with a smaller range; unchanged if no size is in both ranges.
+def limited(symbol: str, limit: SizeRange) -> KnownDim:
+    """``symbol`` with a smaller range, or the only size in it.
 
-    Such bounds are found where sizes arrive.
+    Unchanged if no size is in both ranges; such bounds are found where sizes arrive.
     """
     try:
         sizes = common_range(name_of(symbol), range_of(symbol), limit)
     except TypeInferenceError:
         return SymDim.symbol(symbol)
+    if sizes.low == sizes.high:
+        return sizes.low
     return SymDim.symbol(symbol_text(name_of(symbol), sizes))
 
 

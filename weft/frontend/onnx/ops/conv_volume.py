@@ -94,7 +94,7 @@ def _fixed(node: Node, x: Expr) -> tuple[int, ...]:
 def conv_transpose(node: Node) -> Expr:
     """Convert a transposed convolution over one to three spatial axes."""
     x, weight = node.input(0), node.input(1)
-    shape, kernel = _fixed(node, x), _fixed(node, weight)
+    shape, kernel = tensor_type(x).shape, _fixed(node, weight)
     spatial = len(shape) - 2
     groups = node.attrs.integer("group", 1)
     if len(kernel) != len(shape) or spatial < 1 or groups < 1 or kernel[0] % groups:
@@ -106,7 +106,7 @@ def conv_transpose(node: Node) -> Expr:
     strides = node.attrs.integers("strides") or (1,) * spatial
     dilations = node.attrs.integers("dilations") or (1,) * spatial
     spans = tuple((k - 1) * d + 1 for k, d in zip(kernel[2:], dilations, strict=True))
-    pads, extra = _transposed_padding(node, shape[2:], strides, spans)
+    pads, extra = _transposed_padding(node, x, strides, spans)
     ends = [after - e for after, e in zip(pads[spatial:], extra, strict=True)]
     result = node.call(
         _TRANSPOSED[spatial], x, weight, strides=strides, dilation=dilations, groups=groups,
@@ -127,22 +127,24 @@ def _with_zeros(node: Node, x: Expr, before: Sequence[int], after: Sequence[int]
 
 
 def _transposed_padding(
-    node: Node, sizes: tuple[int, ...], strides: tuple[int, ...], spans: tuple[int, ...]
+    node: Node, x: Expr, strides: tuple[int, ...], spans: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the padding (all starts, then all ends) and the output padding of each axis."""
-    count = len(sizes)
+    count = len(strides)
     extra = node.attrs.integers("output_padding") or (0,) * count
     mode = node.attrs.text("auto_pad", "NOTSET")
     wanted = node.attrs.integers("output_shape")
     if wanted is None and mode in ("NOTSET", "VALID"):
         pads = node.attrs.integers("pads") if mode == "NOTSET" else None
         return pads or (0,) * (2 * count), extra
-    if wanted is None:
-        wanted = tuple(n * s for n, s in zip(sizes, strides, strict=True))
-    total = [
-        s * (n - 1) + e + span - w
-        for n, s, e, span, w in zip(sizes, strides, extra, spans, wanted[-count:], strict=True)
-    ]
+    if wanted is None:  # size * stride
+        total = [e + span - s for s, e, span in zip(strides, extra, spans, strict=True)]
+    else:
+        sizes = _fixed(node, x)[2:]
+        total = [
+            s * (n - 1) + e + span - w
+            for n, s, e, span, w in zip(sizes, strides, extra, spans, wanted[-count:], strict=True)
+        ]
     less, more = [t // 2 for t in total], [t - t // 2 for t in total]
     first, last = (less, more) if mode == "SAME_UPPER" else (more, less)
     return (*first, *last), extra

@@ -1,0 +1,97 @@
+"""Symbolic sizes that a node's constants determine.
+
+A file may name every axis of an image, although the weights of the first convolution have 3
+channels, and a ``Reshape`` to (1, 9216) leaves the batch no choice. Where such a node cannot be
+converted, the import starts again with the size that the node demands. Branches and loops, which
+may not run, demand nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
+
+from weft.frontend.onnx.node import Node
+from weft.frontend.onnx.shape_value import ShapeValue
+from weft.ir.expr import Constant, Expr
+from weft.ir.shape import Dim, Shape, SymDim, dim_mul, dim_product, dim_sub
+from weft.ir.symbol import SizeRange, name_of, range_of
+from weft.ir.types import TensorType
+
+# Pairs of dimensions that a node needs to be equal.
+Equations: TypeAlias = "Iterator[tuple[Dim, Dim]]"
+
+
+def sizes_demanded(node: Node) -> dict[str, SizeRange]:
+    """The only size of each symbol, by its name, at which the inputs of a node fit together."""
+    found: dict[str, SizeRange] = {}
+    rule = _RULES.get(node.op)
+    for left, right in rule(node) if rule is not None else ():
+        solved = _solution(dim_sub(left, right))
+        if solved is not None:
+            symbol, size = solved
+            found.setdefault(name_of(symbol), SizeRange(size, size))
+    return found
+
+
+def _solution(difference: Dim) -> tuple[str, int] | None:
+    """The symbol in ``a*symbol + b``, and its size where that is 0; ``None`` if there is none."""
+    if not isinstance(difference, SymDim):
+        return None
+    terms = dict(difference.terms)
+    constant = terms.pop((), 0)
+    if len(terms) != 1:
+        return None
+    ((symbol, *others), coefficient), = terms.items()
+    if others or not isinstance(symbol, str) or constant % coefficient:
+        return None
+    size = -constant // coefficient
+    return (symbol, size) if size in range_of(symbol) else None
+
+
+def _shape(node: Node, index: int) -> Shape:
+    """The shape of an input; empty for sizes, and for one that is missing."""
+    value = node.inputs[index] if node.has_input(index) else None
+    type_ = value.checked_type if isinstance(value, Expr) else None
+    return type_.shape if isinstance(type_, TensorType) else ()
+
+
+def _channels(weight_axis: int) -> Callable[[Node], Equations]:
+    def equations(node: Node) -> Equations:
+        x, w = _shape(node, 0), _shape(node, 1)
+        if len(x) > 1 and len(w) > weight_axis:
+            groups = node.attrs.integer("group", 1) if weight_axis == 1 else 1
+            yield x[1], dim_mul(w[weight_axis], groups)
+
+    return equations
+
+
+def _contracted(node: Node) -> Equations:
+    a, b = _shape(node, 0), _shape(node, 1)
+    if node.op == "Gemm":
+        a = a[::-1] if node.attrs.integer("transA", 0) else a
+        b = b[::-1] if node.attrs.integer("transB", 0) else b
+    if a and b:
+        yield a[-1], b[-2] if len(b) > 1 else b[-1]
+
+
+def _features(node: Node) -> Equations:
+    """The input features of LSTM, GRU and RNN."""
+    x, w = _shape(node, 0), _shape(node, 1)
+    if len(x) == len(w) == 3:
+        yield x[2], w[2]
+
+
+def _elements(node: Node) -> Equations:
+    target = node.inputs[1] if node.has_input(1) else None
+    if isinstance(target, Constant | ShapeValue):
+        sizes = node.dims(1, "shape")
+        if all(isinstance(size, SymDim) or (isinstance(size, int) and size > 0) for size in sizes):
+            yield dim_product(_shape(node, 0)), dim_product(sizes)
+
+
+_RULES: Mapping[str, Callable[[Node], Equations]] = {
+    "Conv": _channels(1), "ConvTranspose": _channels(0), "BatchNormalization": _channels(0),
+    "InstanceNormalization": _channels(0), "MatMul": _contracted, "Gemm": _contracted,
+    "LSTM": _features, "GRU": _features, "RNN": _features, "Reshape": _elements,
+}
