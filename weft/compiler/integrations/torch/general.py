@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import torch
 import torch.fx
@@ -19,55 +18,88 @@ from weft.compiler.integrations.torch.specialize import (
     order_in_memory,
     runner,
 )
+from weft.compiler.integrations.torch.traced_sizes import TracedSizes
 from weft.frontend.torch.dims import dim_of, symbol_of
 from weft.frontend.torch.dtypes import dtype_of
 from weft.frontend.torch.program import Port, TorchProgram
 from weft.ir.shape import SymDim
 from weft.ir.symbol import SizeRange, symbol_text
 from weft.ir.types import TensorType
-from weft.support.errors import UnsupportedModelError
+from weft.support.errors import UnsupportedModelError, WeftError
+
+# Symbols that are taken to be equal, group by group.
+Groups: TypeAlias = tuple[tuple[str, ...], ...]
 
 # Dynamo makes a symbol of a size that is neither 0 nor 1 at its first call.
 _SIZES = SizeRange(1)
 
 
-@dataclass(frozen=True, slots=True)
 class GeneralRegion:
-    """The compiled module of a region, and how tensors lie in memory at its edges."""
+    """The compiled module of a region, and how tensors lie in memory at its edges.
 
-    graph: torch.fx.Graph
-    compiled: DynamicModel
-    inputs: tuple[tuple[int, Axes | None], ...]
-    orders: Mapping[str, Axes | None]
+    ``inputs`` are the positions of tensors among the arguments, and the order of their axes in
+    memory; ``orders`` those of the results. The module takes the symbols of a group of ``equal`` to
+    be one.
+    """
+
+    def __init__(self, graph: torch.fx.Graph, compiled: DynamicModel,
+                 inputs: tuple[tuple[int, Axes | None], ...], orders: tuple[Axes | None, ...],
+                 equal: Groups) -> None:
+        placeholders, results = _edges(graph)
+        sizes = TracedSizes(placeholders, results)
+        self.equal = equal
+        self._compiled, self._inputs, self._orders = compiled, inputs, orders
+        self._layouts = sizes.layouts
+        self._groups = [sizes.values(group) for group in equal]
+        self._dtypes = [node.meta["val"].dtype for node in results]
+
+    def is_contradicted(self, args: Sequence[Any]) -> bool:
+        """Whether ``args`` give different values to symbols that the module takes to be equal."""
+        return any(len(set(values(args))) > 1 for values in self._groups)
 
     def at(self, args: Sequence[Any]) -> Specialized | None:
-        """A function for arguments of these sizes; ``None`` if they are laid out otherwise."""
-        if any(order_in_memory(args[p]) != order for p, order in self.inputs):
+        """A function for arguments of these sizes; ``None`` if they are laid out otherwise, or
+        contradict the module.
+        """
+        if self.is_contradicted(args) or any(order_in_memory(args[p]) != order
+                                             for p, order in self._inputs):
             return None
-        placeholders, results = _edges(self.graph)
-        symbols = outputs.symbols_of(placeholders, args)
-        layouts = {n.name: outputs.layout_of(n.meta["val"], symbols) for n in results}
-        if any(outputs.order_of(layouts[name]) != order for name, order in self.orders.items()):
+        layouts = self._layouts(args)
+        if tuple(map(outputs.order_of, layouts)) != self._orders:
             return None
-        makers = [outputs.maker_of(layouts[n.name], n.meta["val"].dtype) for n in results]
-        return runner(self.compiled, self.inputs, makers)
+        makers = [outputs.maker_of(layout, dtype)
+                  for layout, dtype in zip(layouts, self._dtypes, strict=True)]
+        return runner(self._compiled, self._inputs, makers)
 
 
 def general_region(graph: torch.fx.Graph, args: Sequence[Any], weights: frozenset[int],
-                   settings: Mapping[str, Any]) -> GeneralRegion:
+                   settings: Mapping[str, Any], within: Groups | None = None) -> GeneralRegion:
     """Compile a region for all sizes; ``args`` are those of a first call.
 
-    The arguments at the positions ``weights`` become constants. Raises ``WeftError`` if weft needs
-    fixed sizes.
+    The arguments at the positions ``weights`` become constants. TorchDynamo gives sizes symbols of
+    their own although an operator needs them to be equal: the lengths of the caches of keys and of
+    values. If the types then contradict, symbols with equal values in ``args`` become one; with
+    ``within``, those that are equal there too. Raises ``WeftError`` if weft needs fixed sizes.
     """
+    try:
+        return _general_region(graph, args, weights, settings, ())
+    except WeftError:
+        groups = groups_of(_values(graph, args), within)
+        if not groups:
+            raise
+        return _general_region(graph, args, weights, settings, groups)
+
+
+def _general_region(graph: torch.fx.Graph, args: Sequence[Any], weights: frozenset[int],
+                    settings: Mapping[str, Any], equal: Groups) -> GeneralRegion:
     placeholders, results = _edges(graph)
     if any(not isinstance(n.meta.get("val"), torch.Tensor) for n in results):
         raise UnsupportedModelError("a region that gives numbers needs fixed sizes")
-    names = _names(placeholders)
+    names = _names(placeholders, equal)
     inputs = tuple((p, order_in_memory(value)) for p, value in enumerate(args)
                    if isinstance(value, torch.Tensor) and p not in weights)
-    layouts = outputs.symbols_of(placeholders, args)
-    orders = {n.name: outputs.order_of(outputs.layout_of(n.meta["val"], layouts)) for n in results}
+    layouts = TracedSizes(placeholders, results).layouts(args)
+    orders = tuple(map(outputs.order_of, layouts))
     program = TorchProgram(
         graph, {placeholders[p].name: args[p] for p in weights},
         {n.name: _number(n.meta.get("val"), value, names)
@@ -76,11 +108,12 @@ def general_region(graph: torch.fx.Graph, args: Sequence[Any], weights: frozense
         tuple(_port(placeholders[p], order, names) for p, order in inputs),
         tuple(_port(n, None, names) for n in results), tuple(n.name for n in results))
     importer = importer_of(program, inputs)
-    module = importer.run({name: order for name, order in orders.items() if order is not None})
+    module = importer.run({node.name: order for node, order in zip(results, orders, strict=True)
+                           if order is not None})
     compiled = compile_model(module, **settings)
     if not isinstance(compiled, DynamicModel) or compiled.general is None:
         raise UnsupportedModelError("the region needs fixed sizes")
-    return GeneralRegion(graph, compiled, inputs, orders)
+    return GeneralRegion(graph, compiled, inputs, orders, equal)
 
 
 def _edges(graph: torch.fx.Graph) -> tuple[list[torch.fx.Node], list[torch.fx.Node]]:
@@ -89,11 +122,37 @@ def _edges(graph: torch.fx.Graph) -> tuple[list[torch.fx.Node], list[torch.fx.No
     return placeholders, list(next(n for n in graph.nodes if n.op == "output").args[0])
 
 
-def _names(placeholders: Sequence[torch.fx.Node]) -> dict[str, str]:
+def _names(placeholders: Sequence[torch.fx.Node], equal: Groups) -> dict[str, str]:
     """The symbols of the trace that sizes of tensors determine, with their ranges."""
-    return {symbol: symbol_text(symbol, _SIZES)
-            for node in placeholders if isinstance(value := node.meta.get("val"), torch.Tensor)
-            for size in value.shape if (symbol := symbol_of(size)) is not None}
+    first = {symbol: group[0] for group in equal for symbol in group}
+    return {symbol: symbol_text(first.get(symbol, symbol), _SIZES)
+            for symbol in _symbols(placeholders)}
+
+
+def _symbols(placeholders: Sequence[torch.fx.Node]) -> Iterator[str]:
+    """The symbols that are sizes of tensors."""
+    for node in placeholders:
+        value = node.meta.get("val")
+        for size in value.shape if isinstance(value, torch.Tensor) else ():
+            symbol = symbol_of(size)
+            if symbol is not None:
+                yield symbol
+
+
+def _values(graph: torch.fx.Graph, args: Sequence[Any]) -> dict[str, int]:
+    """The values of the symbols that are sizes of tensors."""
+    placeholders, _ = _edges(graph)
+    symbols = tuple(dict.fromkeys(_symbols(placeholders)))
+    return dict(zip(symbols, TracedSizes(placeholders, ()).values(symbols)(args), strict=True))
+
+
+def groups_of(values: Mapping[str, int], within: Groups | None) -> Groups:
+    """The symbols with equal values, two or more of each; subsets of groups in ``within``."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for number, group in enumerate([tuple(values)] if within is None else within):
+        for symbol in group:
+            found.setdefault((number, values[symbol]), []).append(symbol)
+    return tuple(tuple(group) for group in found.values() if len(group) > 1)
 
 
 def _number(traced: Any, value: Any, names: Mapping[str, str]) -> Any:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import sympy
 import torch
-import torch.fx
 
 from weft.compiler.integrations.torch.layout import (
     Axes,
@@ -16,19 +14,10 @@ from weft.compiler.integrations.torch.layout import (
     memory_order,
     row_major_strides,
 )
+from weft.compiler.integrations.torch.traced_sizes import Layout
 
 # Takes the iterator over the arrays that a program returned, and gives one result.
 Maker = Callable[[Iterator[np.ndarray]], Any]
-Layout = tuple[tuple[int, ...], tuple[int, ...]]
-
-
-def layout_of(traced: torch.Tensor, symbols: Mapping[Any, Any]) -> Layout | None:
-    """The sizes and strides of a traced tensor; ``None`` if they depend on data."""
-    shape = [_known(size, symbols) for size in traced.shape]
-    strides = [_known(stride, symbols) for stride in traced.stride()]
-    if None in shape or None in strides:
-        return None
-    return tuple(shape), tuple(strides)  # type: ignore[arg-type]
 
 
 def order_of(layout: Layout | None) -> Axes | None:
@@ -56,32 +45,6 @@ def maker_of(layout: Layout | None, dtype: torch.dtype) -> Maker:
 def number_maker(value: Any) -> Maker:
     """A function that gives a result which is not a tensor."""
     return lambda _: value
-
-
-def symbols_of(placeholders: Sequence[torch.fx.Node], args: Sequence[Any]) -> dict[Any, Any]:
-    """The values of a trace's symbols in a call with ``args``."""
-    symbols: dict[Any, Any] = {}
-    for node, value in zip(placeholders, args, strict=True):
-        traced = node.meta.get("val")
-        if isinstance(traced, torch.Tensor) and isinstance(value, torch.Tensor):
-            for size, known in zip((*traced.shape, *traced.stride()),
-                                   (*value.shape, *value.stride()), strict=True):
-                _bind(size, known, symbols)
-        else:
-            _bind(traced, value, symbols)
-    return symbols
-
-
-def _bind(size: Any, known: Any, symbols: dict[Any, Any]) -> None:
-    if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-        symbols.setdefault(size.node.expr, sympy.Integer(int(known)))
-
-
-def _known(size: Any, symbols: Mapping[Any, Any]) -> int | None:
-    if not isinstance(size, torch.SymInt):
-        return int(size)
-    value = size.node.expr.xreplace(symbols)
-    return int(value) if value.is_number else None
 
 
 def tensor_maker(dtype: torch.dtype) -> Callable[[np.ndarray], torch.Tensor]:

@@ -97,15 +97,18 @@ class Region:
             warn_of_failure(self._report, error)
             return self._in_torch
 
-
     def _general_program(self, args: Sequence[Any], frozen: frozenset[int]
                          ) -> GeneralRegion | None:
         """The program for all sizes; ``None`` if sizes do not vary, or weft needs them fixed."""
         if not self._varying or not config.symbolic_sizes:
             return None
+        within = None
+        if self._general and self._general.is_contradicted(args):
+            within, self._general = self._general.equal, None
         if self._general is None:
             try:
-                self._general = general_region(self.graph.graph, args, frozen, self._settings)
+                self._general = general_region(self.graph.graph, args, frozen, self._settings,
+                                               within)
             except WeftError as error:
                 debug(Level.CACHE, "torch", f"a region is not compiled for all sizes: {error}")
                 self._general = False

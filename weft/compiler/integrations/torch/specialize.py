@@ -11,6 +11,7 @@ import torch.fx
 from weft.compiler.api import compile as compile_model
 from weft.compiler.integrations.torch import outputs
 from weft.compiler.integrations.torch.layout import Axes, inverse, memory_order
+from weft.compiler.integrations.torch.traced_sizes import TracedSizes
 from weft.frontend.torch.dtypes import dtype_of
 from weft.frontend.torch.importer import GraphImporter, array_of
 from weft.frontend.torch.program import Port, TorchProgram
@@ -35,8 +36,7 @@ def specialize(graph: torch.fx.Graph, args: Sequence[Any], weights: frozenset[in
     inputs = [(p, order_in_memory(value)) for p, value in enumerate(args)
               if isinstance(value, torch.Tensor) and p not in weights]
     tensors = [n for n in results if isinstance(n.meta.get("val"), torch.Tensor)]
-    symbols = outputs.symbols_of(placeholders, args)
-    layouts = {n: outputs.layout_of(n.meta["val"], symbols) for n in tensors}
+    layouts = dict(zip(tensors, TracedSizes(placeholders, tensors).layouts(args), strict=True))
     program = TorchProgram(
         graph, {placeholders[p].name: args[p] for p in weights},
         {name: value for name, value in named.items() if not isinstance(value, torch.Tensor)},
@@ -91,8 +91,9 @@ def runner(compiled: Any, inputs: Sequence[tuple[int, Axes | None]],
 
 def order_in_memory(value: Any) -> Axes | None:
     """The order of a tensor's axes in memory; ``None`` for row-major tensors and for numbers."""
-    is_tensor = isinstance(value, torch.Tensor)
-    return memory_order(value.shape, value.stride()) if is_tensor else None
+    if not isinstance(value, torch.Tensor) or value.is_contiguous():
+        return None
+    return memory_order(value.shape, value.stride())
 
 
 def _port(name: str, value: torch.Tensor, order: Axes | None) -> Port:
