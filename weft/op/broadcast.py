@@ -251,3 +251,7 @@ def _broadcast_to_each(
 ) -> Expr:
     shape = attrs_of(call, BroadcastToAttrs).shape
     return with_attrs(call, [aligned(args[0], call.args[0], len(shape))], shape=(size, *shape))
+
+
+for _comparison in (equal, not_equal, less, less_equal, greater, greater_equal):
+    _comparison.no_gradient("a comparison is a step")

@@ -24,6 +24,14 @@ from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axes, normalize_axis
 from weft.op import broadcast, image, nn
+from weft.op.dyn_gradients import (
+    arange_gradient,
+    one_hot_gradient,
+    pad_gradient,
+    resize2d_gradient,
+    sparse_to_dense_gradient,
+    upsampling_gradient,
+)
 from weft.op.gradients import applied_to_first_tangent, typed_zeros
 from weft.op.indexing_gradients import gather_gradient
 from weft.op.relations import expect_dim, expect_int, expect_rank, tensor_of, tensors_known
@@ -220,7 +228,7 @@ arange = _dynamic(
     counting.arange, ("start", "stop", "step"), {"start": 0, "stop": 1, "step": 2},
     lambda ctx, _types: TensorType((ANY,), _attrs_of(ctx).dtype), attrs=ArangeAttrs,
     rank=0, cases=(case(np.int64(2), np.int64(11), np.int64(3)),
-                   case(np.float32(1), np.float32(0), np.float32(-0.25), dtype="float64")))
+                   case(np.float32(1), np.float32(0.1), np.float32(-0.25), dtype="float64")))
 one_hot = _dynamic(
     mask.one_hot, ("indices", "on_value", "off_value", "depth"), {"depth": 3}, _one_hot_type,
     attrs=OneHotAttrs, rank=0,
@@ -296,4 +304,11 @@ full.gradient(lambda call, _y, dy: [op.sum(dy), typed_zeros(call.args[1])])
 strided_slice.gradient(gather_gradient)
 tile.gradient(gather_gradient)
 topk.gradient(order.topk_gradient)
+arange.gradient(arange_gradient)
+one_hot.gradient(one_hot_gradient)
+sparse_to_dense.gradient(sparse_to_dense_gradient)
+pad.gradient(pad_gradient)
+resize2d.gradient(resize2d_gradient)
+upsampling.gradient(upsampling_gradient)
+upsampling3d.gradient(upsampling_gradient)
 topk.jvp(order.topk_tangent)

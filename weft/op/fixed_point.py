@@ -43,6 +43,7 @@ def reinterpret(x: te.Tensor, attrs: ReinterpretAttrs) -> te.Tensor:
 
 
 reinterpret.layout(keep_layout)
+reinterpret.no_gradient("the bits of a number are integers")
 reinterpret.spec(
     lambda x, dtype: np.asarray(x).view(DType.of(dtype).numpy).copy(),
     case(np.array([[1.5, -0.0], [np.inf, 3e-45]], np.float32), dtype="int32"),

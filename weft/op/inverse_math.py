@@ -112,3 +112,5 @@ isnan = _float_test("isnan", np.isnan, te.isnan, "Whether x is NaN.")
 isinf = _float_test("isinf", np.isinf, _is_infinite, "Whether x is infinite.")
 isfinite = _float_test("isfinite", np.isfinite, _is_finite,
                        "Whether x is neither infinite nor NaN.")
+for _test in (isnan, isinf, isfinite):
+    _test.no_gradient("a test is a step")

@@ -343,6 +343,8 @@ def _arg_reduction(name: str, *, largest: bool, doc: str) -> Op:
 
 argmax = _arg_reduction("argmax", largest=True, doc="The index of the largest element.")
 argmin = _arg_reduction("argmin", largest=False, doc="The index of the smallest element.")
+for _index in (argmax, argmin):
+    _index.no_gradient("an index is an integer")
 
 
 variance.batching(_reduce_each)

@@ -3,8 +3,9 @@
 A case becomes the scalar program ``sum(y * w)`` with random cotangents ``w`` for its
 floating-point results. The gradient that ``Gradient`` makes of it, through rules, expansions and
 decompositions as in any program, must be the slope of the program along a random direction, for
-every floating-point argument. The gradient, times random numbers again, is a scalar program too:
-its slopes are the second order.
+every floating-point argument; ``ForwardMode`` must find the same number by its own rules. The
+gradient, times random numbers again, is a scalar program too, whose slope and derivatives in both
+modes are compared in the same way: forward over reverse, and reverse over reverse.
 
 ``python -m tests.unit.ops.differentiation [OPERATOR ..]`` prints the table of operators.
 """
@@ -30,6 +31,7 @@ from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.infer import infer_type
 from weft.support.errors import TypeInferenceError
 from weft.transform.analysis.reference import evaluate
+from weft.transform.autodiff.forward import ForwardMode
 from weft.transform.autodiff.gradient import Gradient
 
 _SEEDS = range(5, 17)
@@ -55,28 +57,29 @@ class Scalar:
         with quiet():
             return float(evaluate(self.module, list(arrays)))
 
-    def slope(self, position: int, step: float) -> float:
-        """The central difference along the direction of one input, over twice ``step``."""
+    def difference(self, moving: Sequence[int], step: float) -> float:
+        """The central difference along the directions of some inputs, over twice ``step``."""
         ahead, behind = (self.value([
-            (a + way * self.ways[position]).astype(a.dtype) if i == position else a
+            (a + way * self.ways[i]).astype(a.dtype) if i in moving else a
             for i, a in enumerate(self.arrays)]) for way in (step, -step))
         return (ahead - behind) / (2 * step)
+
+    def slope(self, moving: Sequence[int]) -> float | None:
+        """The slope along the directions of some inputs; ``None`` if a kink or a pole is near."""
+        step = _STEP[self.dtype]
+        near, far = self.difference(moving, step), self.difference(moving, 2 * step)
+        is_smooth = np.isfinite([near, far]).all() and abs(near - far) <= self.tolerance(near)
+        return near if is_smooth else None
 
     @property
     def noise(self) -> float:
         """The rounding error of a slope, from the size of the terms of the sum."""
-        size = max(1.0, abs(self.value(self.arrays)))
-        return float(np.finfo(self.dtype).eps) * size * 64 / _STEP[self.dtype]
+        return self.rounding / _STEP[self.dtype]
 
-    def smooth_slopes(self) -> dict[int, float] | None:
-        """The slope along each direction; ``None`` if a kink or a pole is near."""
-        slopes, step = {}, _STEP[self.dtype]
-        for position in self.varied:
-            near, far = self.slope(position, step), self.slope(position, 2 * step)
-            if not np.isfinite([near, far]).all() or abs(near - far) > self.tolerance(near):
-                return None
-            slopes[position] = near
-        return slopes
+    @property
+    def rounding(self) -> float:
+        """The rounding error of the value, roughly."""
+        return float(np.finfo(self.dtype).eps) * max(1.0, abs(self.value(self.arrays))) * 64
 
     def tolerance(self, slope: float) -> float:
         return _RTOL[self.dtype] * abs(slope) + self.noise
@@ -193,35 +196,58 @@ def _widened_input(spec: Any) -> Any:
 
 
 def smooth_point(operator: Op, one: Case) -> tuple[Scalar, dict[int, float]]:
-    """A point of the case away from kinks, and the slopes there."""
+    """A point of the case away from kinks, and the slope there along each input."""
     for scalar in scalars_of(operator, one):
-        slopes = scalar.smooth_slopes()
-        if slopes is not None:
+        slopes: dict[int, float] = {}
+        for position in scalar.varied:
+            slope = scalar.slope((position,))
+            if slope is None:
+                break
+            slopes[position] = slope
+        else:
             return scalar, slopes
     raise NothingToProveError("no point without a kink near")
 
 
-def gradient_of(scalar: Scalar) -> tuple[IRModule, list[np.ndarray]]:
+def gradient_of(scalar: Scalar) -> tuple[IRModule, dict[int, np.ndarray]]:
     """The program of value and gradients, and the gradients of the varied inputs at the point."""
     program = Gradient(training=False)(scalar.module)
     with quiet():
         value, found = evaluate(program, scalar.arrays)
-    assert abs(float(value) - scalar.value(scalar.arrays)) <= scalar.noise * _STEP[
-        scalar.dtype], "the gradient program has another value"
-    return program, [np.asarray(f) for f in found]
+    here = scalar.value(scalar.arrays)
+    assert abs(float(value) - here) <= scalar.rounding, "the gradient program has another value"
+    return program, {i: np.asarray(f) for i, f in zip(scalar.varied, found, strict=True)}
 
 
-def compare(scalar: Scalar, slopes: dict[int, float], gradients: Sequence[np.ndarray],
-            constant: Sequence[int] = ()) -> None:
-    """Check gradients against slopes; those of ``constant`` inputs are zero by convention."""
-    for position, gradient in zip(scalar.varied, gradients, strict=True):
-        assert gradient.shape == scalar.arrays[position].shape
-        along = float((gradient * scalar.ways[position]).sum())
-        if position in constant:
-            assert along == 0 != slopes[position], "listed as constant, but has a gradient"
-            continue
-        assert abs(along - slopes[position]) <= scalar.tolerance(slopes[position]), (
-            f"input {position}: the gradient says {along}, the slope is {slopes[position]}")
+def tangent_of(scalar: Scalar, moving: Sequence[int]) -> float:
+    """The derivative along the directions of some inputs, by forward mode."""
+    program = ForwardMode(training=False)(scalar.module)
+    tangents = [(scalar.ways[i] * (i in moving)).astype(scalar.arrays[i].dtype)
+                for i in scalar.varied]
+    with quiet():
+        value, found = evaluate(program, [*scalar.arrays, *tangents])
+    here = scalar.value(scalar.arrays)
+    assert abs(float(value) - here) <= scalar.rounding, "the tangent program has another value"
+    return float(found)
+
+
+def along(scalar: Scalar, gradients: dict[int, np.ndarray], moving: Sequence[int]) -> float:
+    """The derivative along the directions of some inputs, by the gradients."""
+    for position in moving:
+        assert gradients[position].shape == scalar.arrays[position].shape
+    return sum(float((gradients[i] * scalar.ways[i]).sum()) for i in moving)
+
+
+def check(scalar: Scalar, found: float, slope: float, what: str) -> None:
+    """Compare a derivative with a difference."""
+    assert abs(found - slope) <= scalar.tolerance(slope), (
+        f"{what} says {found}, the slope is {slope}")
+
+
+def check_modes(scalar: Scalar, forward: float, reverse: float) -> None:
+    """The dot product test: forward and reverse mode differ by rounding alone."""
+    limit = scalar.rounding + 1e4 * float(np.finfo(scalar.dtype).eps) * abs(reverse)
+    assert abs(forward - reverse) <= limit, f"forward mode says {forward}, reverse mode {reverse}"
 
 
 def second_order(scalar: Scalar, program: IRModule) -> Scalar:
@@ -233,21 +259,30 @@ def second_order(scalar: Scalar, program: IRModule) -> Scalar:
 
 
 def prove(operator: Op, one: Case, *, orders: int = 2, constant: Sequence[str] = ()) -> int:
-    """Check derivatives up to an order; the number of orders proved.
+    """Check derivatives up to an order, in both modes; the number of orders proved.
 
-    The second order has fewer smooth points (``abs`` has none of its own that differ), so a kink
-    there is not an error. Raises ``AssertionError`` for a wrong derivative, ``WeftError`` for a
-    missing one, ``NothingToProveError`` where there is none.
+    The gradients of the inputs ``constant`` are zero by convention, though their slopes are not.
+    Raises ``AssertionError`` for a wrong derivative, ``WeftError`` for a missing one,
+    ``NothingToProveError`` where there is none.
     """
     scalar, slopes = smooth_point(operator, one)
     fixed = tuple(operator.inputs.index(name) for name in constant)
     program, gradients = gradient_of(scalar)
-    compare(scalar, slopes, gradients, fixed)
+    for position, slope in slopes.items():
+        found = along(scalar, gradients, (position,))
+        if position in fixed:
+            assert found == 0 != slope, "listed as constant, but has a gradient"
+        else:
+            check(scalar, found, slope, f"the gradient of input {position}")
+    moving = tuple(i for i in scalar.varied if i not in fixed)
+    check_modes(scalar, tangent_of(scalar, moving), along(scalar, gradients, moving))
     if orders == 1:
         return 1
     second = second_order(scalar, program)
-    slopes = second.smooth_slopes()
-    assert slopes is not None, "the gradient has a kink near the point"
-    _, gradients = gradient_of(second)
-    compare(second, slopes, gradients, fixed)
+    moving = tuple(i for i in second.varied if i not in fixed)
+    slope = second.slope(moving)
+    assert slope is not None, "the gradient has a kink near the point"
+    forward = tangent_of(second, moving)
+    check(second, forward, slope, "the second order, forward over reverse,")
+    check_modes(second, forward, along(second, gradient_of(second)[1], moving))
     return 2

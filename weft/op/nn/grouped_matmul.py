@@ -11,8 +11,17 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.types import TensorType
+from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
-from weft.op.gradients import attrs_of, known_shape, numbered, tensor_type, typed_zeros
+from weft.op.gradients import (
+    attrs_of,
+    known_shape,
+    numbered,
+    scalar,
+    tensor_type,
+    to_order,
+    typed_zeros,
+)
 from weft.op.nn.dense import WeightPanels
 from weft.op.nn.matmul import accumulate_in
 from weft.op.relations import (
@@ -26,7 +35,6 @@ from weft.op.relations import (
     tensors_known,
     to_layout,
 )
-from weft.support.errors import PassError
 from weft.tir.expr import const
 from weft.topi.layout import Layout, convert_shape, transform_array
 from weft.topi.nn import grouped_matmul as topi
@@ -119,12 +127,11 @@ grouped_matmul.spec(
 def _gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     attrs = attrs_of(call, GroupedMatmulAttrs)
     data, weight, sizes = call.args
-    if attrs.weight_layout not in ("GNK", "GKN"):
-        raise PassError("unsupported gradient of a packed weight", where=call.span,
-                        expected="weight layout GNK or GKN", got=attrs.weight_layout,
-                        help="differentiate before layouts are chosen")
-    is_gnk = attrs.weight_layout == "GNK"
-    dx = op.nn.grouped_matmul(dy, weight, sizes, weight_layout="GKN" if is_gnk else "GNK")
+    is_gnk, is_packed = attrs.weight_layout != "GKN", not attrs.weight_layout.isalpha()
+    matrices = to_order(weight, attrs.weight_layout, "GNK") if is_packed else weight
+    spare = tensor_type(matrices).shape[1] - known_shape(call, call)[1] if is_packed else 0
+    wide = dy if spare == 0 else op.nn.pad(dy, scalar(0.0, dy), pad_width=((0, 0), (0, spare)))
+    dx = op.nn.grouped_matmul(wide, matrices, sizes, weight_layout="GKN" if is_gnk else "GNK")
     # The matrix of a group sees zeros for the rows of the others.
     count = op.cast(sizes, dtype="int64")
     ends = op.expand_dims(op.cumsum(count, axis=0), axis=1)
@@ -132,5 +139,8 @@ def _gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     own = op.logical_and(op.less_equal(ends - op.expand_dims(count, axis=1), number),
                          op.less(number, ends))
     own = op.expand_dims(op.cast(own, dtype=tensor_type(data).dtype), axis=2)
-    left, right = (dy, data) if is_gnk else (data, dy)
-    return [dx, op.nn.matmul(own * left, right, transpose_a=True), typed_zeros(sizes)]
+    left, right = (wide, data) if is_gnk else (data, wide)
+    dw = infer_expr(op.nn.batch_matmul(own * left, op.expand_dims(right, axis=0),
+                                       transpose_a=True, transpose_b=False), trust=True)
+    return [dx, to_order(dw, "GNK", attrs.weight_layout) if is_packed else dw,
+            typed_zeros(sizes)]

@@ -311,6 +311,12 @@ adaptive_max_pool3d_indices = _define_adaptive(3, AdaptivePool3DAttrs, (
     case((1, 2, 3, 4, 5), output_size=(2, 2, 3)),))
 
 
+for _positions in (max_pool1d_indices, max_pool2d_indices, max_pool3d_indices,
+                   adaptive_max_pool1d_indices, adaptive_max_pool2d_indices,
+                   adaptive_max_pool3d_indices):
+    _positions.no_gradient("positions are integers")
+
+
 def _grad_case(size: tuple[int, ...], window: dict[str, Any], attrs_type: type[PoolAttrs]) -> Case:
     """Positions of a pool over random data, and one outside its window."""
     x = np.random.default_rng(0).normal(size=(1, 2, *size)).astype(np.float32)

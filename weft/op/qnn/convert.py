@@ -98,6 +98,9 @@ quantize = define_composed(
 )
 
 
+quantize.no_gradient("integers have no derivative; qnn.simulated_quantize is straight-through")
+
+
 def _dequantize(data: Expr, s: Expr, z: Expr, attrs: DequantizeAttrs) -> Expr:
     return dequantized(data, s, z, attrs.axis)
 

@@ -218,6 +218,7 @@ def _searchsorted_reference(
 
 _LINE = np.array([-1.0, 0.5, 0.5, 2.0, np.nan], np.float32)
 _SOUGHT = np.array([[0.5, -3.0, 2.0], [np.nan, 9.0, 0.4]], np.float32)
+searchsorted.no_gradient("positions are integers")
 searchsorted.spec(
     _searchsorted_reference, case(_LINE, _SOUGHT), case(_LINE, _SOUGHT, right=True, dtype="int32"),
     case(np.array([[1, 3, 5], [2, 2, 2]]), np.array([[3, 9], [2, 1]])),

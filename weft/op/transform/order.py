@@ -220,6 +220,7 @@ def _sort_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     return [_add_at(x, positions, dy, attrs.axis)]
 
 
+argsort.no_gradient("positions are integers")
 argsort.spec(_argsort_reference, *_CASES, *_LONG, case((6,), dtype="int32"))
 topk.spec(_topk_reference, case((3, 5), k=2), case((33,), k=3),
           case((2, 40), dtypes="int32", low=0, high=9, k=9, is_ascend=True),

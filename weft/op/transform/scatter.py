@@ -121,8 +121,7 @@ def _scatter_elements_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
     x, indices, updates = call.args
     axis = attrs.axis % tensor_type(x).ndim
     size = known_shape(x, call)[axis]
-    shape = known_shape(updates, call)
-    if 0 in shape or size == 0:
+    if 0 in tensor_type(updates).shape or size == 0:
         return [dy, typed_zeros(indices), typed_zeros(updates)]
     positions = clamped(op.cast(indices, dtype="int64"), size, int64)
     # Updates at indices out of range are ignored, and so get no gradient.
@@ -134,7 +133,7 @@ def _scatter_elements_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
                                                         reduction=mode), stays)
         return _combined(call, y, dy, attrs.reduction, places)
     # Scattering the numbers of the updates tells which of them is the last at each element.
-    numbers = numbered(shape)
+    numbers = numbered(known_shape(updates, call))
     unwritten = op.full(Constant(np.asarray(-1)), shape=known_shape(x, call))
     last = op.gather(op.scatter_elements(unwritten, indices, numbers, axis=axis), positions,
                      axis=axis)

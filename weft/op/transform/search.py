@@ -7,15 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import int64
 from weft.ir.dynamic import Bounds
+from weft.ir.expr import Call, Expr, TupleGetItem
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import ANY, dim_product
 from weft.ir.traits import ZERO_GRADIENT
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
+from weft.op.gradients import typed_zeros
 from weft.op.relations import expect_number, expect_rank, tensor_of
 from weft.topi import search as topi
 
@@ -41,6 +43,7 @@ def _argwhere_bounds(_attrs: Attrs, types: Sequence[Type]) -> Bounds:
     return Bounds((TensorType((dim_product(source.shape), source.ndim), int64),), ((0, 0, 0),))
 
 
+argwhere.no_gradient("positions are integers")
 argwhere.spec(
     lambda x: np.ascontiguousarray(np.argwhere(x)).astype(np.int64),
     case((3, 4), dtypes="bool"), case((2, 3, 2), dtypes="int32", low=0, high=1), case((5,)),
@@ -80,6 +83,14 @@ def _unique_bounds(_attrs: Attrs, types: Sequence[Type]) -> Bounds:
     source = tensor_of(types[0])
     positions = TensorType(source.shape, int64)
     return Bounds((source, positions, positions, positions), ((0, 0, 0), (1, 0, 0), (3, 0, 0)))
+
+
+@unique.gradient
+def _unique_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
+    """A value has the gradient of its first occurrence."""
+    x = call.args[0]
+    return [op.scatter_elements(typed_zeros(x), TupleGetItem(y, 1), TupleGetItem(dy, 0),
+                                reduction="add")]
 
 
 def _unique_reference(x: np.ndarray, is_sorted: bool = True) -> tuple[np.ndarray, ...]:

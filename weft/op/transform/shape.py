@@ -169,6 +169,8 @@ reshape.spec(
 @reshape.gradient
 def _reshape_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     x = call.args[0]
+    if has_any(tensor_type(x).shape):
+        return [op.reshape_like(dy, x)]
     return [op.reshape(dy, newshape=known_shape(x, call), allowzero=True)]
 
 

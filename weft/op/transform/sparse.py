@@ -14,7 +14,7 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr, sizes_from
 from weft.ir.dtype import bool_, int64
 from weft.ir.dynamic import Bounds
-from weft.ir.expr import Call, Constant, Expr
+from weft.ir.expr import Call, Constant, Expr, TupleGetItem
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import ANY, KnownDim, dim_add
 from weft.ir.traits import linear
@@ -157,6 +157,21 @@ def _fill_bounds(attrs: FillEmptyRowsAttrs, types: Sequence[Type]) -> Bounds:
     most = dim_add(indices.shape[0], attrs.num_rows)
     return Bounds((TensorType((most, indices.shape[1]), int64), TensorType((most,), values.dtype),
                    TensorType((attrs.num_rows,), bool_)), ((0, 0, 0), (1, 0, 0)))
+
+
+@sparse_fill_empty_rows.gradient
+def _fill_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """Each value has the gradients of its places, the default those of the added ones."""
+    indices, values, shape, default = call.args
+    (count,) = known_shape(values, call)
+    # Numbers from 1, because 0 stands for the default value.
+    filled = sparse_fill_empty_rows(indices, numbered((count,), start=1), shape,
+                                    Constant(np.asarray(0)), **dict(call.attrs.items()))
+    shares = op.scatter_elements(op.zeros(shape=(count + 1,), dtype=tensor_type(values).dtype),
+                                 TupleGetItem(filled, 1), TupleGetItem(dy, 1), reduction="add")
+    rest = op.squeeze(op.strided_slice(shares, begin=(0,), end=(1,)), axis=0)
+    return [typed_zeros(indices), op.strided_slice(shares, begin=(1,), end=(count + 1,)),
+            typed_zeros(shape), op.cast(rest, dtype=tensor_type(default).dtype)]
 
 
 def _fill_reference(

@@ -9,13 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
-from weft.ir.dtype import int32
+from weft.ir.dtype import int32, int64
+from weft.ir.expr import Call, Expr, Tuple, const
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import dim_mul
+from weft.ir.shape import KnownDim, dim_mul
+from weft.ir.traits import ZERO_GRADIENT
 from weft.ir.types import TensorType, TupleType
+from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
+from weft.op.gradients import attrs_of, known_shape, numbered, size_value, tensor_type
 from weft.op.relations import attrs_as, expect_dim, expect_float, expect_rank, tensors_known
 from weft.op.vision.suppression import keep_best
 from weft.topi.vision import anchors as topi
@@ -54,7 +58,7 @@ def _prior_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("vision.multibox_prior", attrs=MultiBoxPriorAttrs, relation=_prior_relation,
-           pattern=OpPattern.OPAQUE, level=5)
+           pattern=OpPattern.OPAQUE, level=5, traits=ZERO_GRADIENT)
 def multibox_prior(data: te.Tensor, attrs: MultiBoxPriorAttrs) -> te.Tensor:
     """The anchors (x0, y0, x1, y1) around every element of a feature map (NCHW).
 
@@ -134,6 +138,49 @@ def multibox_transform_loc(
         cls_prob, loc_pred, anchor, clip=attrs.clip, threshold=attrs.threshold,
         variances=attrs.variances, keep_background=attrs.keep_background,
     )
+
+
+@multibox_transform_loc.expansion
+def _transform_expansion(call: Call) -> Expr | None:
+    """The boxes as arithmetic; those that pass are moved to the front by their ranks."""
+    attrs = attrs_of(call, MultiBoxTransformLocAttrs)
+    scores, moves, anchors = call.args
+    first, (batch, classes, size) = int(not attrs.keep_background), known_shape(scores, call)
+    if classes == first or size == 0:
+        return None
+    dtype = tensor_type(scores).dtype
+    cut = op.strided_slice(scores, begin=(first,), end=(classes,), axes=(1,))
+    best = infer_expr(op.max(cut, axis=(1,)), trust=True)
+    parts = [op.cast(op.argmax(cut, axis=1), dtype=dtype), best]
+    columns = [op.expand_dims(p, axis=2) for p in parts]
+    boxes = infer_expr(_moved_boxes(moves, anchors, (batch, size), attrs), trust=True)
+    rows = infer_expr(op.concatenate(Tuple((*columns, boxes)), axis=2), trust=True)
+    if attrs.keep_background:
+        return Tuple((rows, op.full(op.cast(size_value(size, int64), dtype="int32"),
+                                    shape=(batch,))))
+    passes = op.cast(op.greater_equal(best, const(attrs.threshold, dtype)), dtype="int32")
+    count = op.sum(passes, axis=(1,), keepdims=True)
+    order = op.argsort(op.subtract(const(1, int32), passes), axis=1, dtype="int64")
+    places = op.broadcast_to(op.expand_dims(order, axis=2), shape=(batch, size, 6))
+    is_used = op.less(op.cast(numbered((1, size)), dtype="int32"), count)
+    kept = op.where(op.expand_dims(is_used, axis=2), op.gather(rows, places, axis=1),
+                    const(-1.0, dtype))
+    return Tuple((kept, op.squeeze(count, axis=(1,))))
+
+
+def _moved_boxes(moves: Expr, anchors: Expr, shape: tuple[KnownDim, KnownDim],
+                 attrs: MultiBoxTransformLocAttrs) -> Expr:
+    """(batch, anchors, 4) corners of the anchors moved by the predictions."""
+    dtype = tensor_type(moves).dtype
+    units = op.multiply(op.reshape(moves, newshape=(*shape, 4), allowzero=True),
+                        const(np.array(attrs.variances), dtype))
+    low, high, step, growth = (op.strided_slice(x, begin=(a,), end=(a + 2,), axes=(2,))
+                               for x, a in ((anchors, 0), (anchors, 2), (units, 0), (units, 2)))
+    half, sides = const(0.5, dtype), op.subtract(high, low)
+    centre = op.add(op.multiply(step, sides), op.multiply(op.add(low, high), half))
+    reach = op.multiply(op.multiply(op.exp(growth), sides), half)
+    corners = op.concatenate(Tuple((op.subtract(centre, reach), op.add(centre, reach))), axis=2)
+    return op.clip(corners, a_min=0.0, a_max=1.0) if attrs.clip else corners
 
 
 def _transform_reference(
@@ -257,6 +304,8 @@ def _proposal_reference(
     return np.concatenate([np.zeros((0, 5)), *result]).astype(scores.dtype)
 
 
+proposal.no_gradient("which boxes stay is discrete, and the proposals of a network are "
+                     "constants for what follows (Ren et al. 2015)")
 _INFO = np.array([[40.0, 56.0, 1.0], [64.0, 64.0, 0.5]], np.float32)
 proposal.spec(
     _proposal_reference,

@@ -103,6 +103,7 @@ def _boxes(seed: int, *shape: int) -> np.ndarray:
                           axis=-1).astype(np.float32)
 
 
+regular_non_max_suppression.no_gradient("which boxes stay is discrete")
 regular_non_max_suppression.spec(
     _reference,
     case(_boxes(0, 2, 9), (2, 9, 4), max_detections_per_class=4, max_detections=6, num_classes=3,

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import int32, int64
 from weft.ir.dynamic import Bounds
+from weft.ir.expr import Call, Expr, TupleGetItem
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import ANY, dim_mul
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
+from weft.op.gradients import known_shape, typed_zeros
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -72,6 +74,18 @@ def get_valid_counts(data: te.Tensor, attrs: GetValidCountsAttrs) -> tuple[te.Te
     """
     return topi.get_valid_counts(data, threshold=attrs.score_threshold,
                                  score_index=attrs.score_index, id_index=attrs.id_index)
+
+
+@get_valid_counts.gradient
+def _valid_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
+    """Each row has the gradient of its copy; rows that are left out have none."""
+    data = call.args[0]
+    shape = known_shape(data, call)
+    if 0 in shape:
+        return [typed_zeros(data)]
+    places = op.broadcast_to(op.expand_dims(TupleGetItem(y, 2), axis=2), shape=shape)
+    return [op.scatter_elements(typed_zeros(data), places, TupleGetItem(dy, 1), axis=1,
+                                reduction="add")]
 
 
 def _valid_reference(data: np.ndarray, **values: Any) -> tuple[np.ndarray, ...]:
@@ -217,6 +231,8 @@ _NUMBERS = np.arange(24, dtype=np.int32).reshape(2, 12)
 _COUNTS = np.array([12, 7], np.int32)
 _ALL, _THREE = np.asarray(-1, np.int32), np.asarray([3], np.int32)
 _HALF, _THIRD = np.asarray(0.5, np.float32), np.asarray([0.3], np.float32)
+non_max_suppression.no_gradient(
+    "which boxes stay is discrete; gather them by the indices of return_indices")
 non_max_suppression.spec(
     _suppression_reference,
     case(_boxes(0, 2, 12), _COUNTS, _NUMBERS, _ALL, _HALF),
