@@ -22,6 +22,8 @@ from weft.models.decoder_program import (
 from weft.support.errors import OptionError, TargetError
 
 BLOCK_SIZE = 64
+# Tokens that take as long to compute as all weights take to read.
+CALL_TOKENS = 32
 
 
 class CompiledDecoder:
@@ -75,25 +77,28 @@ class CompiledDecoder:
     def prefill(self, slots: Sequence[int], ids: Sequence[np.ndarray]) -> np.ndarray:
         self._check_append(slots, ids)
         logits = np.empty((len(slots), self.vocab_size), np.float32)
-        for rows, tokens in _equal_lengths(ids):
-            batch, count = tokens.shape
-            last = np.arange(1, batch + 1, dtype=np.int64) * count - 1
-            logits[rows] = self._run([slots[row] for row in rows], tokens, last)
+        for rows in batches_of([len(tokens) for tokens in ids]):
+            tokens, counts = _padded([ids[row] for row in rows])
+            last = np.arange(len(rows)) * tokens.shape[1] + counts - 1
+            logits[rows] = self._run([slots[row] for row in rows], tokens, counts, last)
         return logits
 
     def score(self, slots: Sequence[int], ids: Sequence[np.ndarray]) -> list[np.ndarray]:
         self._check_append(slots, ids)
         found: dict[int, np.ndarray] = {}
-        for rows, tokens in _equal_lengths(ids):
-            every = np.arange(tokens.size, dtype=np.int64)
-            logits = self._run([slots[row] for row in rows], tokens, every)
-            found.update(zip(rows, logits.reshape(*tokens.shape, -1), strict=True))
+        for rows in batches_of([len(tokens) for tokens in ids]):
+            tokens, counts = _padded([ids[row] for row in rows])
+            every = np.flatnonzero(np.arange(tokens.shape[1]) < counts[:, None])
+            logits = self._run([slots[row] for row in rows], tokens, counts, every)
+            found.update(zip(rows, np.split(logits, np.cumsum(counts)[:-1]), strict=True))
         return [found[row] for row in range(len(slots))]
 
     def step(self, slots: Sequence[int], ids: np.ndarray) -> np.ndarray:
         tokens = ids.reshape(-1, 1)
         self._check_append(slots, list(tokens))
-        return self._run(slots, tokens, np.arange(len(slots), dtype=np.int64))
+        count = len(slots)
+        return self._run(slots, tokens.astype(np.int64, copy=False), np.ones(count, np.int64),
+                         np.arange(count))
 
     def copy(self, source: int, target: int, length: int) -> None:
         check_copy(self, source, target, length)
@@ -109,19 +114,23 @@ class CompiledDecoder:
     def _check_append(self, slots: Sequence[int], ids: Sequence[np.ndarray]) -> None:
         check_append(self, slots, ids)
 
-    def _run(self, slots: Sequence[int], ids: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Append ``ids`` [slots, tokens], and return the logits of the tokens ``rows``."""
-        count, blocks = ids.shape[1], self._blocks
+    def _run(self, slots: Sequence[int], ids: np.ndarray, counts: np.ndarray, rows: np.ndarray
+             ) -> np.ndarray:
+        """Append the first ``counts[i]`` tokens of ``ids`` [slots, tokens], int64.
+
+        Returns the logits of the tokens ``rows``. The tokens behind them are padding. Their keys and
+        values are written behind those of the sequence, where no token sees them and the next ones
+        overwrite them, or nowhere if the sequence has no block there.
+        """
+        width, blocks = ids.shape[1], self._blocks
         index = np.array(slots, np.int64)
-        for slot in slots:
+        for slot, count in zip(slots, counts.tolist(), strict=True):
             self._copy_blocks(blocks.reserve(slot, count))
         start = blocks.lengths[index]
-        lengths = start + count
-        positions = start[:, None] + np.arange(count)
-        ids = np.ascontiguousarray(ids, np.int64)
-        logits = self.executable(ids, positions, start, lengths, rows, blocks.rows[index],
-                                 *self._cross_inputs(index))
-        blocks.lengths[index] = lengths
+        positions = np.minimum(start[:, None] + np.arange(width), self._capacity - 1)
+        logits = self.executable(np.ascontiguousarray(ids), positions, start, start + width, rows,
+                                 blocks.rows[index], *self._cross_inputs(index))
+        blocks.lengths[index] = start + counts
         return logits
 
     def _cross_inputs(self, index: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -144,13 +153,35 @@ def compiled(program: IRModule, **knobs: Any) -> DynamicModel:
     return made
 
 
-def _equal_lengths(ids: Sequence[np.ndarray]) -> list[tuple[list[int], np.ndarray]]:
-    """Rows of equal length with their tokens, int64 [rows, tokens]."""
-    groups: dict[int, list[int]] = {}
-    for row, tokens in enumerate(ids):
-        groups.setdefault(len(tokens), []).append(row)
-    return [(rows, np.stack([ids[row] for row in rows]).astype(np.int64, copy=False))
-            for rows in groups.values()]
+def batches_of(lengths: Sequence[int]) -> list[list[int]]:
+    """Rows in batches that are padded to their longest row, by the least total cost.
+
+    A batch costs its tokens with padding, and ``CALL_TOKENS``: a call reads all weights. Neighbours
+    in the order of lengths share batches, so the best partition is found by dynamic programming.
+    """
+    if len(set(lengths)) <= 1:
+        return [list(range(len(lengths)))] if lengths else []
+    order = sorted(range(len(lengths)), key=lambda row: lengths[row])
+    best: list[tuple[float, int]] = [(0.0, 0)]  # cost of the first n rows, and their last batch
+    for end in range(1, len(order) + 1):
+        longest = lengths[order[end - 1]]
+        best.append(min((best[first][0] + (end - first) * longest + CALL_TOKENS, first)
+                        for first in range(end)))
+    found, end = [], len(order)
+    while end:
+        first = best[end][1]
+        found.append(sorted(order[first:end]))
+        end = first
+    return found[::-1]
+
+
+def _padded(ids: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of tokens as int64 [rows, most tokens], padded with token 0, and their lengths."""
+    counts = np.array([len(tokens) for tokens in ids], np.int64)
+    padded = np.zeros((len(ids), int(counts.max())), np.int64)
+    for row, tokens in zip(padded, ids, strict=True):
+        row[:len(tokens)] = tokens
+    return padded, counts
 
 
 def _check_sizes(architecture: Architecture, capacity: int, batch: int, block_size: int) -> None:

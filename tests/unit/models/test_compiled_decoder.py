@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import weft
 from tests.unit.models import numpy_decoder
 from tests.unit.models.small_decoders import ARCHITECTURES, random_weights
 from weft.generation import Session
 from weft.models import CompiledDecoder, Decoder
+from weft.models.compiled_decoder import CALL_TOKENS, batches_of
 from weft.support.errors import InvalidInputError, OptionError
 
 CAPACITY = 24
@@ -55,6 +59,42 @@ def test_logits_are_those_of_the_reference(name: str) -> None:
     check(both[1], wanted[7])
     decoder.truncate(2, 6)
     check(decoder.score([2], [ids[6:12]])[0], wanted[6:12])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm", "mixture"])
+def test_rows_of_different_lengths_are_padded(name: str) -> None:
+    """Up to the capacity, after cached tokens, and with a beginning that two slots share."""
+    decoder, ids = decoder_of(name), np.random.default_rng(3).integers(0, 23, (3, CAPACITY))
+    for slot in range(3):
+        decoder.free(slot)
+    decoder.prefill([0], [ids[0, :6]])
+    decoder.copy(0, 1, 5)
+    ids[1, :5] = ids[0, :5]
+    wanted = [expected(name, row) for row in ids]
+    found = decoder.prefill([2, 0, 1], [ids[2, :20], ids[0, 6:9], ids[1, 5:6]])
+    for logits, (row, last) in zip(found, ((2, 19), (0, 8), (1, 5)), strict=True):
+        check(logits, wanted[row][last])
+    scores = decoder.score([1, 0, 2], [ids[1, 6:], ids[0, 9:10], ids[2, 20:]])
+    for logits, (row, span) in zip(scores, ((1, slice(6, None)), (0, slice(9, 10)),
+                                            (2, slice(20, None))), strict=True):
+        check(logits, wanted[row][span])
+    assert [decoder.length(slot) for slot in range(3)] == [10, CAPACITY, CAPACITY]
+
+
+@given(lengths=st.lists(st.integers(1, 200), max_size=7))
+def test_batches_cost_least(lengths: list[int]) -> None:
+    def cost(batches: list[list[int]]) -> int:
+        return sum(len(b) * max(lengths[row] for row in b) + CALL_TOKENS for b in batches)
+
+    found = batches_of(lengths)
+    assert sorted(itertools.chain(*found)) == list(range(len(lengths)))
+    order = sorted(range(len(lengths)), key=lambda row: lengths[row])
+    for cuts in itertools.product([False, True], repeat=max(len(lengths) - 1, 0)):
+        batches: list[list[int]] = [order[:1]] if order else []
+        for row, cut in zip(order[1:], cuts, strict=True):
+            batches.append([row]) if cut else batches[-1].append(row)
+        assert cost(found) <= cost(batches)
 
 
 @pytest.mark.slow
