@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.compiler.differentiate import grad
     from weft.compiler.dynamic_model import DynamicModel
     from weft.compiler.executable import Executable
+    from weft.compiler.memory_budget import recompute
     from weft.compiler.sources import ModelLike
     from weft.compiler.tuning import tune_model
     from weft.compiler.vectorize import vmap
@@ -89,6 +90,7 @@ _LAZY = {
     "parse": "weft.compiler.api",
     "grad": "weft.compiler.differentiate",
     "vmap": "weft.compiler.vectorize",
+    "recompute": "weft.compiler.memory_budget",
     "checkpoint": "weft.compiler.checkpointing",
     "checkpoint_sequential": "weft.compiler.checkpointing",
     "tune_model": "weft.compiler.tuning",
@@ -150,6 +152,7 @@ __all__ = [
     "insert",
     "load",
     "parse",
+    "recompute",
     "register_external_codegen",
     "register_pass",
     "register_rule",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import weft.op  # noqa: F401 - models and programs refer to operators by name
@@ -20,6 +21,7 @@ from weft.compiler.dynamic_inputs import (
 from weft.compiler.dynamic_model import CompileAt, DynamicModel
 from weft.compiler.executable import Executable
 from weft.compiler.extensions import Extensions, PassesLike, RulesLike, TirPassesLike
+from weft.compiler.memory_budget import budget_of, within
 from weft.compiler.options import CompileOptions, SpecializeLike
 from weft.compiler.pipeline import count_passes, phases_of, run_pipeline
 from weft.compiler.program.lowering import lower_program, try_lower_program
@@ -39,6 +41,7 @@ from weft.compiler.vm.build import build_vm_model
 from weft.ir.module import IRModule
 from weft.runtime.artifact import check_machine
 from weft.runtime.manifest import Manifest
+from weft.runtime.sizes import evaluate
 from weft.strategy.records import active_records
 from weft.support import progress, trace
 from weft.support.cache import open_cache
@@ -261,20 +264,39 @@ def _general_code(mod: IRModule, options: CompileOptions) -> ModelCode:
 
 
 def _fixed_code(mod: IRModule, options: CompileOptions) -> ModelCode:
+    budget = budget_of(mod)
     with progress.task("optimising the graph", count_passes(options)) as task:
         mod = run_pipeline(mod, options, task=task)
+    if budget is not None:
+        return _code_within(budget, mod, options)
     with trace.span("lower program"):
         program = _lowered(mod, options) if options.state else try_lower_program(mod)
     return (build_vm_model(mod, options) if program is None
             else _program_code(program, mod, options))
 
 
-def _lowered(mod: IRModule, options: CompileOptions, refused: frozenset[str] = frozenset()
-             ) -> Program:
-    return lower_program(mod, dict(options.state), refused)
+def _code_within(budget: int, mod: IRModule, options: CompileOptions) -> ModelCode:
+    """The code of a lowered module whose arena has at most ``budget`` bytes."""
+    limit = budget
+    while True:
+        shrink = partial(within, budget=limit, options=options)
+        with trace.span("lower program"):
+            program = _lowered(mod, options, limit=shrink)
+        code = _program_code(program, mod, options, limit=shrink)
+        excess = evaluate(code.manifest.arena_bytes, {}) - budget
+        if excess <= 0:
+            return code
+        # Results in place are placed in memory in another way than the limit assumes.
+        limit -= max(excess, budget // 64, 1)
 
 
-def _program_code(program: Program, mod: IRModule, options: CompileOptions) -> ModelCode:
+def _lowered(mod: IRModule, options: CompileOptions, refused: frozenset[str] = frozenset(),
+             limit: Callable[[Program], Program] | None = None) -> Program:
+    return lower_program(mod, dict(options.state), refused, limit)
+
+
+def _program_code(program: Program, mod: IRModule, options: CompileOptions,
+                  limit: Callable[[Program], Program] | None = None) -> ModelCode:
     """The code of ``program``, lowered from ``mod``.
 
     Where a kernel cannot work in place, ``mod`` is lowered again, and values are copied.
@@ -287,4 +309,4 @@ def _program_code(program: Program, mod: IRModule, options: CompileOptions) -> M
             return build_model(made, options)
         except InPlaceError as error:
             refused |= error.kernels
-            program = _lowered(mod, options, refused)
+            program = _lowered(mod, options, refused, limit)

@@ -21,7 +21,6 @@ from weft.ir.expr import Call, Constant, Function, Let, Var, const, var
 from weft.ir.module import IRModule
 from weft.ir.pass_pipeline import parse_pipeline
 from weft.ir.passes import PassContext
-from weft.ir.structural import assert_structural_equal
 from weft.ir.text.parser import parse
 from weft.ir.typing.infer import infer_type
 from weft.ir.verify import verify_module
@@ -216,7 +215,7 @@ def test_recomputed_values_are_equal_and_near():
     assert op_calls(after).count("add") == 2
     assert op_calls(Recompute(distance=50)(mod)) == op_calls(mod)
     once = parse_pipeline("eliminate_common_subexpr")(after)
-    assert_structural_equal(once, mod)
+    assert op_calls(once) == op_calls(after)  # the barrier keeps the copies apart
 
 
 def test_marked_values_are_kept_and_others_computed_again():

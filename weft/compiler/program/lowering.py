@@ -11,7 +11,7 @@ returned twice, or is an input or a constant, is copied by a kernel.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -68,16 +68,19 @@ Tails: TypeAlias = "Mapping[FunctionKey, OpenLoop]"
 
 
 def lower_program(mod: IRModule, state: Mapping[str, str] | None = None,
-                  refused: frozenset[str] = frozenset()) -> Program:
+                  refused: frozenset[str] = frozenset(),
+                  limit: Callable[[Program], Program] | None = None) -> Program:
     """Lower ``mod["main"]``, which is typed and has its operators in primitive functions.
 
     ``state`` is that of ``bind_state``, whose errors are raised. ``refused`` are the digests of
-    kernels that cannot work in place, as building them has shown.
+    kernels that cannot work in place, as building them has shown. ``limit`` may repeat steps to
+    reduce the memory (``within_budget``).
     Raises ``UnsupportedModelError`` for sizes that symbols do not determine, and for programs that
     are not first-order.
     """
     program = join_copies(_Lowering(mod, refused).run())
-    return ask_for_reuse(in_frugal_order(bind_state(program, state or {}, refused)))
+    program = in_frugal_order(bind_state(program, state or {}, refused))
+    return ask_for_reuse(program if limit is None else limit(program))
 
 
 def try_lower_program(mod: IRModule, refused: frozenset[str] = frozenset()) -> Program | None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from weft.ir.expr import Call, Expr, Function
+from weft.ir.expr import Call, Constant, Expr, Function, Var
 from weft.ir.op import Op, OpPattern
 from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.types import TensorType
 from weft.ir.visitor import children, post_order, replace_children
+from weft.op import annotation
 from weft.transform.analysis.graph import as_function, enters
 
 
@@ -23,7 +26,9 @@ class Recompute(FunctionPass):
     ``is_expensive``, and calls of ``ops``, are recomputed for late uses from operands that are
     recomputed or kept; ``expensive`` names other operators to keep than the trait does. With
     ``everything``, all calls are recomputed except those of ``annotation.checkpoint``, whose
-    values are kept (Chen et al. 2016). Run it after ``eliminate_common_subexpr``, which undoes it.
+    values are kept (Chen et al. 2016). ``mirror``, a predicate of calls, replaces all of these.
+    Where the user has another operand, the kept operands of a copy pass ``annotation.barrier``: it
+    keeps the copy apart from the original, and late.
 
     With ``distance=2``:
 
@@ -33,7 +38,8 @@ class Recompute(FunctionPass):
     }
     =>
     def @main(%x: Tensor[(4,), float32]) {
-      multiply(nn.softmax(nn.softmax(nn.relu(%x))), nn.relu(%x))
+      %0 = nn.softmax(nn.softmax(nn.relu(%x)));
+      multiply(%0, nn.relu(annotation.barrier(%x, %0)))
     }
     """
 
@@ -43,6 +49,7 @@ class Recompute(FunctionPass):
     ops: tuple[str, ...] = ()
     expensive: tuple[str, ...] | None = None
     everything: bool = False
+    mirror: Callable[[Call], bool] | None = None
 
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
         order = [n for n in post_order(fn, enter=enters) if isinstance(n, Call)]
@@ -50,36 +57,51 @@ class Recompute(FunctionPass):
         memo: dict[Expr, Expr] = {}
         copies: dict[tuple[Expr, int], Expr] = {}
         for node in post_order(fn, enter=enters):
-            at = position.get(node, 0)
             old = children(node) if enters(node) else ()
-            is_call = node in position
-            parts = [
-                self._operand(c, at, position, memo, copies) if is_call else memo[c] for c in old
-            ]
+            parts = self._operands(node, old, position, memo, copies) if node in position \
+                else [memo[c] for c in old]
             memo[node] = replace_children(node, parts) if parts else node
         return as_function(memo[fn])
 
-    def _operand(
+    def _operands(
         self,
-        node: Expr,
-        at: int,
+        user: Expr,
+        operands: Sequence[Expr],
         position: dict[Expr, int],
         memo: dict[Expr, Expr],
         copies: dict[tuple[Expr, int], Expr],
-    ) -> Expr:
-        """``node``, or for a distant use at position ``at`` a copy shared with uses nearby."""
-        if not self._is_cheap(node) or at - position[node] < self.distance:
-            return memo[node]
+    ) -> list[Expr]:
+        """The operands of ``user``; for late uses, copies that uses nearby share."""
+        at = position[user]
+        far = [self._is_cheap(c) and at - position[c] >= self.distance for c in operands]
+        kept = [memo[c] for c, is_far in zip(operands, far, strict=True)
+                if not is_far and isinstance(c.checked_type, TensorType)
+                and not isinstance(c, (Var, Constant))]
+        after = kept[-1] if kept else None
         # Late uses at similar positions share one copy.
-        key = node, at // max(self.distance, 1)
-        if key not in copies:
+        era = at // max(self.distance, 1)
+        found = []
+        for operand, is_far in zip(operands, far, strict=True):
+            if is_far and (operand, era) not in copies:
+                copies[operand, era] = self._copy(memo[operand], after)
+            found.append(copies[operand, era] if is_far else memo[operand])
+        return found
+
+    def _copy(self, call: Expr, after: Expr | None) -> Expr:
+        """A second computation, from operands that are available after ``after``."""
+        if after is None or not isinstance(call, Call):
             # Nodes are compared by identity, so a copy is a second computation.
-            copies[key] = dataclasses.replace(memo[node])
-        return copies[key]
+            return dataclasses.replace(call)
+        args = tuple(annotation.barrier(a, after).with_type(a.checked_type)
+                     if isinstance(a.checked_type, TensorType) and not isinstance(a, Constant)
+                     else a for a in call.args)
+        return dataclasses.replace(call, args=args)
 
     def _is_cheap(self, node: Expr) -> bool:
         if not isinstance(node, Call) or not isinstance(node.op, Op) or not node.args:
             return False
+        if self.mirror is not None:
+            return self.mirror(node)
         if self.everything or node.op.name in self.ops:
             return node.op.name != "annotation.checkpoint"
         if node.op.pattern > OpPattern.BROADCAST:
