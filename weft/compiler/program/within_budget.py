@@ -17,8 +17,8 @@ from weft.compiler.program.rematerialize import (
 from weft.compiler.program.step_order import live_peak
 from weft.support.errors import OptionError, UnsupportedModelError
 
-# The simulation does not know how results are placed in memory, so it is run with lower limits until
-# the plan fits too.
+# The simulation does not know how results are placed in memory, so it is run with lower limits
+# until the plan fits too.
 TRIES = 8
 # Which heuristic is best differs between programs.
 PREFERENCES = (Preference(1.0), Preference(0.5), Preference(0.0))
