@@ -78,7 +78,7 @@ def steps(make: Callable[[int], IRModule], depth: int) -> Iterator[tuple[str, St
     yield "save json", lambda: texts.update(json=save_json(made["typed"]))
     yield "load json", lambda: made.update(loaded=load_json(texts["json"]))
     yield "interpret", lambda: evaluate(made["typed"], [x])
-    yield "differentiate", lambda: weft.grad(made["typed"])
+    yield "differentiate", lambda: weft.value_and_grad(made["typed"], cotangent="ones")
     for text in every_pass():
         pass_ = parse_pipeline(text)
         yield text, lambda pass_=pass_: pass_(made["typed"], EVERY_PASS)

@@ -45,11 +45,13 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.compiler.check_operator import check_operator
     from weft.compiler.checkpointing import checkpoint, checkpoint_sequential
     from weft.compiler.compiled_model import CompiledModel, ForeignModel
-    from weft.compiler.differentiate import grad
     from weft.compiler.dynamic_model import DynamicModel
     from weft.compiler.executable import Executable
     from weft.compiler.memory_budget import recompute
     from weft.compiler.sources import ModelLike
+    from weft.compiler.transformations.forward import jvp
+    from weft.compiler.transformations.gradients import grad, stop_gradient, value_and_grad, vjp
+    from weft.compiler.transformations.jacobians import hessian, jacobian
     from weft.compiler.tuning import tune_model
     from weft.compiler.vectorize import vmap
     from weft.generation.generate import generate
@@ -88,7 +90,14 @@ _LAZY = {
     "CompiledModule": "weft.runtime",
     "load": "weft.runtime.artifact",
     "parse": "weft.compiler.api",
-    "grad": "weft.compiler.differentiate",
+    # Differentiation: docs/autodiff.md.
+    "grad": "weft.compiler.transformations.gradients",
+    "value_and_grad": "weft.compiler.transformations.gradients",
+    "vjp": "weft.compiler.transformations.gradients",
+    "stop_gradient": "weft.compiler.transformations.gradients",
+    "jvp": "weft.compiler.transformations.forward",
+    "jacobian": "weft.compiler.transformations.jacobians",
+    "hessian": "weft.compiler.transformations.jacobians",
     "vmap": "weft.compiler.vectorize",
     "recompute": "weft.compiler.memory_budget",
     "checkpoint": "weft.compiler.checkpointing",
@@ -149,7 +158,10 @@ __all__ = [
     "function",
     "generate",
     "grad",
+    "hessian",
     "insert",
+    "jacobian",
+    "jvp",
     "load",
     "parse",
     "recompute",
@@ -158,7 +170,10 @@ __all__ = [
     "register_rule",
     "register_tir_pass",
     "rule",
+    "stop_gradient",
     "tune_model",
+    "value_and_grad",
+    "vjp",
     "vmap",
 ]
 

@@ -16,7 +16,8 @@ pytestmark = pytest.mark.torch
 
 
 def check(function: RandomFunction) -> None:
-    gradient = weft.grad(function, example_inputs=tuple(function.inputs))
+    gradient = weft.value_and_grad(function, example_inputs=tuple(function.inputs),
+                                   cotangent="ones", unused="zeros")
     value, *found = weft.compile(gradient)(*function.inputs)
     np.testing.assert_allclose(value, function(*function.inputs), rtol=1e-9, atol=1e-12)
     wanted = function.gradients()
@@ -47,7 +48,7 @@ def test_what_autograd_does_not_follow():
     Blocks()(x).backward()
     before = str(exported.graph)
     for model, examples in ((Blocks().eval(), x.detach()), (exported, None)):
-        gradient = weft.grad(model, example_inputs=examples)
+        gradient = weft.value_and_grad(model, example_inputs=examples, cotangent="ones")
         _, found = weft.compile(gradient)(x.detach())
         np.testing.assert_allclose(found, x.grad, rtol=1e-12)
     assert str(exported.graph) == before

@@ -1,4 +1,4 @@
-"""``weft.grad``: gradients compile and run like any program."""
+"""``weft.value_and_grad``: gradients compile and run like any program."""
 
 from __future__ import annotations
 
@@ -17,8 +17,13 @@ def @main(%x: Tensor[(5, 8), float32], %w: Tensor[(3, 8), float32]) {
 """
 
 
+def summed(model, **options):
+    """The value, and the gradients of the sum of its elements."""
+    return weft.value_and_grad(model, cotangent="ones", unused="zeros", **options)
+
+
 def test_compiled_gradients_match_finite_differences():
-    mod = weft.grad(weft.parse(TEXT))
+    mod = summed(weft.parse(TEXT))
     rng = np.random.default_rng(0)
     x, w = (rng.standard_normal(s).astype(np.float32) for s in ((5, 8), (3, 8)))
     value, dx, dw = weft.compile(mod)(x, w)
@@ -40,7 +45,7 @@ def test_compiled_gradients_match_finite_differences():
 def test_one_parameter_of_a_function():
     mod = weft.parse("def @main(%x: Tensor[(4,), float32], %y: Tensor[(4,), float32])"
                      " { multiply(%x, %y) }")
-    value, dy = weft.compile(weft.grad(mod["main"], with_respect_to=["y"]))(
+    value, dy = weft.compile(summed(mod["main"], with_respect_to=["y"]))(
         np.arange(4, dtype=np.float32), np.ones(4, np.float32)
     )
     np.testing.assert_array_equal(dy, value)
@@ -48,12 +53,12 @@ def test_one_parameter_of_a_function():
 
 def test_an_unknown_parameter_is_refused():
     with pytest.raises(PassError, match="%z"):
-        weft.grad(weft.parse(TEXT), with_respect_to=["z"])
+        summed(weft.parse(TEXT), with_respect_to=["z"])
 
 
 def slope_is_right(mod, inputs: list[np.ndarray], *, training: bool | None = None) -> None:
     """The compiled gradient of a float64 program against central differences of its value."""
-    gradient = weft.compile(weft.grad(mod, training=training))
+    gradient = weft.compile(summed(mod, training=training))
     value, *slopes = gradient(*inputs)
     rng = np.random.default_rng(1)
     direction = [rng.standard_normal(x.shape) for x in inputs]
@@ -71,7 +76,7 @@ def test_a_gradient_that_is_stopped():
           multiply(%x, annotation.stop_gradient(exp(%x)))
         }""")
     x = np.arange(4, dtype=np.float32)
-    value, dx = weft.compile(weft.grad(mod))(x)
+    value, dx = weft.compile(summed(mod))(x)
     np.testing.assert_allclose(value, x * np.exp(x), rtol=1e-6)
     np.testing.assert_allclose(dx, np.exp(x), rtol=1e-6)
     for level in range(4):
@@ -95,7 +100,7 @@ def test_batch_norm(options, training):
     inputs = [rng.uniform(0.5, 2, s) for s in ((5, 3, 4), (3,), (3,), (3,), (3,))]
     mod = weft.parse(NORMALISED.replace("%v);", f"%v{options});"))
     slope_is_right(mod, inputs, training=training)
-    value, _, _, _, d_mean, d_variance = weft.compile(weft.grad(mod, training=training))(*inputs)
+    value, _, _, _, d_mean, d_variance = weft.compile(summed(mod, training=training))(*inputs)
     x = inputs[0]
     if training:
         assert not d_mean.any() and not d_variance.any()  # noqa: PT018 - what is not read
@@ -113,14 +118,14 @@ def test_statistics_of_the_batch_are_results():
     mod = weft.parse(NORMALISED.replace("multiply(tanh(%0.0), cos(%x))", "(%0.1, %0.2)"))
     rng = np.random.default_rng(0)
     inputs = [rng.uniform(0.5, 2, s) for s in ((5, 3, 4), (3,), (3,), (3,), (3,))]
-    mean, variance, *_ = weft.compile(weft.grad(mod, training=True))(*inputs)
+    mean, variance, *_ = weft.compile(summed(mod, training=True))(*inputs)
     np.testing.assert_allclose(mean, inputs[0].mean((0, 2)))
     np.testing.assert_allclose(variance, inputs[0].var((0, 2)))
 
 
 def test_batch_norm_needs_a_word():
     with pytest.raises(PassError, match=r"ambiguous gradient of nn\.batch_norm") as caught:
-        weft.grad(weft.parse(NORMALISED))
+        summed(weft.parse(NORMALISED))
     assert "training=True" in caught.value.help
 
 
@@ -129,10 +134,10 @@ def test_dropout_needs_a_word():
     x = np.arange(4, dtype=np.float32)
     for training in (None, True):
         with pytest.raises(PassError, match=r"nn\.dropout with rate 0\.25") as caught:
-            weft.grad(weft.parse(text), training=training)
+            summed(weft.parse(text), training=training)
         assert "random.dropout" in caught.value.help
-    for mod in (weft.grad(weft.parse(text), training=False),
-                weft.grad(weft.parse(text.replace("0.25", "0.0")))):
+    for mod in (summed(weft.parse(text), training=False),
+                summed(weft.parse(text.replace("0.25", "0.0")))):
         np.testing.assert_allclose(weft.compile(mod)(x)[1], np.exp(x), rtol=1e-6)
 
 
@@ -144,7 +149,7 @@ def test_dropout_from_a_key():
           sum(%0.1)
         }""")
     x = np.ones(64, np.float32)
-    value, dx = weft.compile(weft.grad(mod))(x, np.array([7, 8], np.uint32))
+    value, dx = weft.compile(summed(mod))(x, np.array([7, 8], np.uint32))
     assert 0 < np.count_nonzero(dx) < 64
     np.testing.assert_allclose(value, dx.sum(), rtol=1e-6)
     assert set(np.unique(dx)) == {np.float32(0), np.float32(4 / 3)}
@@ -158,7 +163,7 @@ def test_dropout_by_a_mask_from_a_key():
         }""")
     key = np.array([7, 8], np.uint32)
     x = np.ones(64, np.float32)
-    value, dx = weft.compile(weft.grad(mod))(x, key)
+    value, dx = weft.compile(summed(mod))(x, key)
     assert 0 < np.count_nonzero(dx) < 64
     np.testing.assert_array_equal(value, dx * x)
 
@@ -173,14 +178,14 @@ def test_the_gradient_of_a_file(tmp_path):
     x = np.ones((2, 3), np.float32)
     for given in (path, str(path), path.read_bytes(), model, tmp_path / "m.ir"):
         inputs = None if given == tmp_path / "m.ir" else {"x": (2, 3)}
-        _, dx = weft.compile(weft.grad(given, inputs=inputs))(x)
+        _, dx = weft.compile(summed(given, inputs=inputs))(x)
         np.testing.assert_allclose(dx, np.exp(x), rtol=1e-6)
 
 
 @pytest.mark.parametrize("given", ["missing.onnx", 3, None])
 def test_what_is_no_model(given):
     with pytest.raises(InvalidModelError):
-        weft.grad(given)
+        summed(given)
 
 
 def test_bits_of_a_float_that_become_one_again():
@@ -188,7 +193,7 @@ def test_bits_of_a_float_that_become_one_again():
     back = 'reinterpret(bitwise_and(reinterpret(%x, dtype="int32"), 2147483647), dtype="float32")'
     text = f"def @main(%x: Tensor[(4,), float32], %i: Tensor[(4,), int32]) {{ {back} }}"
     with pytest.raises(PassError, match="missing gradient of reinterpret"):
-        weft.grad(weft.parse(text))
+        summed(weft.parse(text))
     x, i = np.array([-1, -0.0, 2, 3], np.float32), np.arange(4, dtype=np.int32)
     for code, slope in (
         ('multiply(%x, reinterpret(%i, dtype="float32"))', i.view(np.float32)),
@@ -196,4 +201,4 @@ def test_bits_of_a_float_that_become_one_again():
          np.array([-1, -1, 2, 2], np.float32)),
     ):
         mod = weft.parse(text.replace(back, code))
-        np.testing.assert_array_equal(weft.compile(weft.grad(mod))(x, i)[1], slope)
+        np.testing.assert_array_equal(weft.compile(summed(mod))(x, i)[1], slope)

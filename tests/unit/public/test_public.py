@@ -110,7 +110,7 @@ def test_a_python_function_is_a_model():
     x = np.arange(4, dtype=np.float32)
     np.testing.assert_array_equal(weft.compile(twice)(x), 2 * x)
     assert "add" in weft.compile(twice).as_text("import")
-    assert weft.grad(twice)["main"] is not None
+    assert weft.value_and_grad(twice, cotangent="ones")["main"] is not None
 
 
 def test_the_error_for_other_values_names_what_is_taken():
