@@ -11,6 +11,7 @@ from weft.transform.analysis.equivalence import check_same_values
 from weft.transform.analysis.reference import evaluate
 from weft.transform.autodiff.batching import Vectorize
 from weft.transform.autodiff.expand_for_gradient import ExpandForGradient
+from weft.transform.autodiff.forward import ForwardMode
 from weft.transform.autodiff.gradient import Gradient, gradient
 from weft.transform.autodiff.lazy_gradient_init import LazyGradientInit
 from weft.transform.autodiff.recompute import Recompute
@@ -102,6 +103,7 @@ __all__ = [
     "FoldConstant",
     "FoldScaleAxis",
     "ForwardFoldScaleAxis",
+    "ForwardMode",
     "FuseAttention",
     "FuseOps",
     "GenerateExternal",

@@ -19,7 +19,7 @@ from weft.compiler.transformations.parameters import (
 )
 from weft.ir.expr import Expr, Function, Tuple, Var, const
 from weft.ir.module import IRModule
-from weft.ir.shape import AnyDim, KnownDim, dim_product
+from weft.ir.shape import AnyDim, KnownDim, dim_add, dim_product
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import substitute
@@ -148,22 +148,28 @@ def _cheaper(rows: Sequence[_Block], columns: Sequence[_Block]) -> str:
 
 
 def _total(blocks: Sequence[_Block]) -> KnownDim:
-    total: KnownDim = 0
+    return _offsets(blocks)[-1]
+
+
+def _offsets(blocks: Sequence[_Block]) -> list[KnownDim]:
+    """Where each block starts among the elements of all, and where the last ends."""
+    found: list[KnownDim] = [0]
     for block in blocks:
-        total = total + block.size
-    return total
+        after = dim_add(found[-1], block.size)
+        assert not isinstance(after, AnyDim)
+        found.append(after)
+    return found
 
 
 def _identity(blocks: Sequence[_Block]) -> list[Expr]:
     """For each block, its rows of all unit vectors: ``(total size, *shape)``."""
-    total, offset = _total(blocks), 0
+    total = _total(blocks)
     made: list[Expr] = []
-    for block in blocks:
+    for block, offset in zip(blocks, _offsets(blocks), strict=False):
         dtype = block.type.dtype
         places = op.arange(start=-offset, stop=total - offset, dtype="int64")
         rows = op.one_hot(places, const(1, dtype), const(0, dtype), depth=block.size)
         made.append(op.reshape(rows, newshape=(total, *block.shape), allowzero=True))
-        offset = offset + block.size
     return made
 
 
@@ -182,12 +188,11 @@ def _by_columns(mod: IRModule, wanted: Wanted, rows: Sequence[_Block], training:
     result_type = type_of(mod["main"].body)
 
     def one(index: int) -> Expr:
-        parts, offset = [], 0
-        for column in columns:
+        parts = []
+        for column, offset in zip(columns, _offsets(columns), strict=False):
             part = _cut(tangents[index], rows[index].type.ndim, offset, column.size, len(columns))
             shape = (*rows[index].shape, *column.shape)
             parts.append(op.reshape(part, newshape=shape, allowzero=True))
-            offset = offset + column.size
         return parts[0] if wanted.single else Tuple(tuple(parts))
 
     return _finished(batched, count, _nested(result_type, [one(i) for i in range(len(rows))]))
@@ -209,14 +214,13 @@ def _by_rows(mod: IRModule, wanted: Wanted, rows: Sequence[_Block], training: bo
                                    out_axes=(None, 0))(after))
     body = _applied(batched, count, [_nested(result_type, _identity(rows))])
     gradients = _flat(field_of(body, 1))
-    results, offset = [], 0
-    for row in rows:
+    results = []
+    for row, offset in zip(rows, _offsets(rows), strict=False):
         parts = []
         for gradient, column in zip(gradients, columns, strict=True):
             part = _cut(gradient, 0, offset, row.size, len(rows))
             parts.append(op.reshape(part, newshape=(*row.shape, *column.shape), allowzero=True))
         results.append(parts[0] if wanted.single else Tuple(tuple(parts)))
-        offset = offset + row.size
     return _finished(batched, count, _nested(result_type, results))
 
 
