@@ -223,3 +223,36 @@ def test_a_tuple_parameter_stays_a_tuple():
           (concatenate(%0, axis=0), %0.0)
         }""")
     assert kernels(after) == [["split"], ["concatenate"]]
+
+
+LAYER_NORM = """
+    def @main(%x: Tensor[({rows}, {size}), float32], %g: Tensor[({size},), float32]) {{
+      %0 = mean(%x, axis=(1,), keepdims=True);
+      %1 = subtract(%x, %0);
+      %2 = mean(multiply(%1, %1), axis=({axis},), keepdims=True);
+      multiply(multiply(%1, rsqrt(add(%2, 1e-05f))), %g)
+    }}"""
+
+
+def test_a_normalisation_is_one_kernel():
+    """Rows are read again after each of two reductions."""
+    assert len(kernels(fused(LAYER_NORM.format(rows=8, size=6, axis=1)))) == 1
+    for rows, size in (("n", 64), (4, "d")):
+        text = LAYER_NORM.format(rows=rows, size=size, axis=1)
+        assert len(kernels(FuseOps()(parse_program(text)))) == 1
+
+
+def test_rows_longer_than_a_cache_and_other_axes_stay_apart():
+    assert len(kernels(fused(LAYER_NORM.format(rows=4, size=1 << 17, axis=1)))) > 1
+    assert len(kernels(fused(LAYER_NORM.format(rows=6, size=6, axis=0)))) > 1
+
+
+def test_a_row_that_others_read_too_is_stored():
+    found = kernels(fused("""
+        def @main(%x: Tensor[(8, 6), float32]) {
+          %0 = exp(%x);
+          %1 = divide(%0, sum(%0, axis=(1,), keepdims=True));
+          (%1, sum(%0, axis=(0,)))
+        }"""))
+    assert ["sum", "divide"] in found
+    assert ["exp"] in found

@@ -13,6 +13,7 @@ from weft.op.nn.adaptive_pool import (
     adaptive_max_pool3d,
 )
 from weft.op.nn.attention import AttentionAttrs, attention, masked_attention
+from weft.op.nn.attention_backward import attention_backward, masked_attention_backward
 from weft.op.nn.batch_norm_training import BatchNormTrainingAttrs, batch_norm_training
 from weft.op.nn.bitserial import (
     BinaryConv2DAttrs,
@@ -197,6 +198,7 @@ __all__ = [
     "adaptive_max_pool3d_indices",
     "attend_cache",
     "attention",
+    "attention_backward",
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool2d_grad",
@@ -244,6 +246,7 @@ __all__ = [
     "log_softmax",
     "lrn",
     "masked_attention",
+    "masked_attention_backward",
     "matmul",
     "max_pool1d",
     "max_pool1d_indices",

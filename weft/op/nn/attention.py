@@ -141,24 +141,22 @@ def masked_attention(q: te.Tensor, k: te.Tensor, v: te.Tensor, mask: te.Tensor,
     return _compute(q, k, v, mask, attrs)
 
 
-def _reference(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None = None, *,
-    scale: float = 1.0, causal: bool = False, offset: int = 0, fill: float | None = None,
-    undefined: str = "nan",
-) -> np.ndarray:
-    wide = [x.astype(np.float64) for x in (q, k, v)]
-    if q.ndim > 2:
-        group = q.shape[-3] // max(k.shape[-3], 1)
-        wide[1:] = [np.repeat(x, group, axis=-3) for x in wide[1:]]
+def reference_weights(
+    q: np.ndarray, k: np.ndarray, mask: np.ndarray | None = None, *, scale: float = 1.0,
+    causal: bool = False, offset: int = 0, fill: float | None = None, undefined: str = "nan",
+) -> tuple[np.ndarray, np.ndarray]:
+    """The weights in float64, (…, heads, L, S), and which scores belong to visible keys."""
+    q, k = q.astype(np.float64), repeated_heads(k.astype(np.float64), q)
     with np.errstate(invalid="ignore"):
-        scores = scale * (wide[0] @ wide[1].swapaxes(-1, -2))
-    unseen = -np.inf if fill is None else fill
-    if mask is not None:
-        scores = (np.where(mask, scores, unseen) if mask.dtype == bool
-                  else scores + mask.astype(np.float64))
+        scores = scale * (q @ k.swapaxes(-1, -2))
+    visible = np.ones(scores.shape, bool)
+    if mask is not None and mask.dtype == bool:
+        visible &= mask
+    elif mask is not None:
+        scores = scores + mask.astype(np.float64)
     if causal:
-        rows, keys = scores.shape[-2:]
-        scores = np.where(np.tri(rows, keys, offset, dtype=bool), scores, unseen)
+        visible &= np.tri(*scores.shape[-2:], offset, dtype=bool)
+    scores = np.where(visible, scores, -np.inf if fill is None else fill)
     top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
     with np.errstate(invalid="ignore"):
         powers = np.exp(scores - top)
@@ -166,39 +164,79 @@ def _reference(
     if undefined != "nan":
         weights = np.where(top == -np.inf if undefined != "zero" else np.isnan(weights), 0.0,
                            weights)
-    return (weights @ wide[2]).astype(q.dtype)
+    return weights, visible
 
 
-@attention.expansion
-@masked_attention.expansion
-def expand_attention(call: Call) -> Expr | None:
-    """Two batched matmuls around a softmax; the heads of a group become rows of one matmul."""
-    attrs = attrs_of(call, AttentionAttrs)
-    types = [tensor_type(arg) for arg in call.args]
+def repeated_heads(x: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Keys or values, repeated for each query head that shares them."""
+    return np.repeat(x, q.shape[-3] // max(x.shape[-3], 1), axis=-3) if q.ndim > 2 else x
+
+
+def _reference(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None = None, **values: Any,
+) -> np.ndarray:
+    weights, _ = reference_weights(q, k, mask, **values)
+    return (weights @ repeated_heads(v.astype(np.float64), q)).astype(q.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreParts:
+    """The weights of attention, (…, heads, L, S), and the sizes of its batched matmuls.
+
+    ``stack`` products of ``together`` rows (the queries of all heads that share keys) with ``keys``
+    columns. ``visible`` is true for visible keys, and broadcasts to ``shape``.
+    """
+
+    weights: Expr
+    visible: Expr | None
+    shape: tuple[Dim, ...]
+    stack: Dim
+    together: Dim
+    keys: Dim
+
+
+def score_parts(
+    q: Expr, k: Expr, mask: Expr | None, attrs: AttentionAttrs
+) -> ScoreParts | None:
+    """The weights in operators; ``None`` for sizes that are not known.
+
+    Of 16-bit floats, scores and weights are computed in float32.
+    """
+    types = [tensor_type(x) for x in (q, k)]
     if any(isinstance(dim, AnyDim) for type_ in types for dim in type_.shape):
         return None
-    mask = call.args[3] if len(call.args) > 3 else None
-    (*lead, rows, depth), (*shared, keys, _) = types[0].shape, types[1].shape
-    width, dtype = types[2].shape[-1], types[0].dtype
-    group = _group(lead, shared)
+    (*lead, rows, depth), (*shared, keys, _) = (type_.shape for type_ in types)
+    group, dtype = group_of(lead, shared), types[0].dtype
     if group is None or (attrs.causal and not (isinstance(rows, int) and isinstance(keys, int))):
         return None
-    # Of 16-bit floats, the scores and weights stay in float32; only the result is rounded.
     wide = dtype if dtype.bits > 16 else float32
     stack, together = dim_product(tuple(shared)), dim_mul(group, rows)
-    q, k, v = (_cast(x, dtype, wide) for x in call.args[:3])
-    product = get_op("nn.batch_matmul")
-    q = get_op("multiply")(_reshape(q, stack, together, depth), const(attrs.scale, wide))
-    scores = product(q, _reshape(k, stack, keys, depth))
-    scores = _masked(_reshape(scores, *lead, rows, keys), mask, attrs, wide, (rows, keys))
-    weights = get_op("nn.softmax")(scores)
-    weights = _defined(scores, weights, mask, attrs, wide)
-    result = product(_reshape(weights, stack, together, keys), _reshape(v, stack, keys, width),
-                     transpose_b=False)
-    return _cast(_reshape(result, *lead, rows, width), wide, dtype)
+    q = get_op("multiply")(_reshape(_cast(q, dtype, wide), stack, together, depth),
+                           const(attrs.scale, wide))
+    scores = get_op("nn.batch_matmul")(q, _reshape(_cast(k, dtype, wide), stack, keys, depth))
+    shape = (*lead, rows, keys)
+    visible = _visible(mask, attrs, (rows, keys))
+    scores = _masked(_reshape(scores, *shape), mask, attrs, wide, visible)
+    weights = _defined(scores, get_op("nn.softmax")(scores), mask, attrs, wide)
+    return ScoreParts(weights, visible, shape, stack, together, keys)
 
 
-def _group(lead: Sequence[Dim], shared: Sequence[Dim]) -> int | None:
+def expand_attention(call: Call) -> Expr | None:
+    """Two batched matmuls around a softmax; the heads of a group become rows of one matmul."""
+    attrs, (q, k, v, *masks) = attrs_of(call, AttentionAttrs), call.args
+    parts = score_parts(q, k, masks[0] if masks else None, attrs)
+    if parts is None or any(isinstance(dim, AnyDim) for dim in tensor_type(v).shape):
+        return None
+    dtype, width = tensor_type(q).dtype, tensor_type(v).shape[-1]
+    wide = dtype if dtype.bits > 16 else float32
+    # Only the result is rounded.
+    result = get_op("nn.batch_matmul")(
+        _reshape(parts.weights, parts.stack, parts.together, parts.keys),
+        _reshape(_cast(v, dtype, wide), parts.stack, parts.keys, width), transpose_b=False)
+    return _cast(_reshape(result, *parts.shape[:-1], width), wide, dtype)
+
+
+def group_of(lead: Sequence[Dim], shared: Sequence[Dim]) -> int | None:
     """The query heads that share keys; ``None`` if that is not a fixed number."""
     if not lead or dims_equal(lead[-1], shared[-1]) is True:
         return 1
@@ -214,18 +252,25 @@ def _cast(x: Expr, dtype: DType, wanted: DType) -> Expr:
     return x if dtype == wanted else get_op("cast")(x, dtype=wanted)
 
 
-def _masked(scores: Expr, mask: Expr | None, attrs: AttentionAttrs, dtype: DType,
-            size: tuple[Dim, Dim]) -> Expr:
-    unseen = const(attrs.unseen, dtype)
-    if mask is not None:
-        type_ = tensor_type(mask)
-        scores = (get_op("where")(mask, scores, unseen) if type_.dtype.is_bool
-                  else get_op("add")(scores, _cast(mask, type_.dtype, dtype)))
+def _visible(
+    mask: Expr | None, attrs: AttentionAttrs, size: tuple[Dim, Dim]
+) -> Expr | None:
+    """True for visible keys; ``None`` if all are."""
+    found = mask if mask is not None and tensor_type(mask).dtype.is_bool else None
     rows, keys = size
     if attrs.causal and isinstance(rows, int) and isinstance(keys, int):
         seen = Constant(np.tri(rows, keys, attrs.offset, dtype=bool))
-        scores = get_op("where")(seen, scores, unseen)
-    return scores
+        found = seen if found is None else get_op("logical_and")(found, seen)
+    return found
+
+
+def _masked(scores: Expr, mask: Expr | None, attrs: AttentionAttrs, dtype: DType,
+            visible: Expr | None) -> Expr:
+    if mask is not None and not tensor_type(mask).dtype.is_bool:
+        scores = get_op("add")(scores, _cast(mask, tensor_type(mask).dtype, dtype))
+    if visible is None:
+        return scores
+    return get_op("where")(visible, scores, const(attrs.unseen, dtype))
 
 
 def _defined(scores: Expr, weights: Expr, mask: Expr | None, attrs: AttentionAttrs,

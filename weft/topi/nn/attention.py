@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from weft import te
 from weft.ir.dtype import DType, float32, int64
-from weft.tir.expr import PrimExpr, const, int_value, select
+from weft.tir.expr import PrimExpr, all_of, const, int_value, select
 from weft.topi.nn.softmax import softmax
 
 
@@ -27,11 +27,7 @@ def attention(
     """
     dtype = q.dtype if q.dtype.bits > 16 else float32
     scores = _scores(q, k, mask, dtype, scale=scale, offset=offset, fill=fill)
-    weights = softmax(scores, scores.ndim - 1)
-    if undefined == "zero":
-        weights = _or_zero(weights, lambda i: te.isnan(weights[i]))
-    elif undefined == "zero_if_hidden":
-        weights = _zero_if_hidden(scores, weights)
+    weights = _weights(scores, undefined)
     n = te.reduce_axis(k.shape[-2], name="n")
 
     def element(*index: PrimExpr) -> PrimExpr:
@@ -43,6 +39,79 @@ def attention(
     if dtype is q.dtype:
         return out
     return te.compute(out.shape, lambda *i: out[i].astype(q.dtype), name="narrow")
+
+
+def attention_backward(
+    dy: te.Tensor, q: te.Tensor, k: te.Tensor, v: te.Tensor, mask: te.Tensor | None, *,
+    scale: float, offset: int | None, fill: float = -math.inf, undefined: str = "nan",
+) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    """The gradients of ``attention`` by definition, given that of its result, ``dy``.
+
+    With the weights ``p`` and ``dp = dy vT``, that of the scores is ``p * (dp - sum(p * dp))``.
+    """
+    scores = _scores(q, k, mask, q.dtype, scale=scale, offset=offset, fill=fill)
+    weights = _weights(scores, undefined)
+    e = te.reduce_axis(v.shape[-1], name="e")
+
+    def product(*index: PrimExpr) -> PrimExpr:
+        *at, row, column = index
+        return te.sum(dy[(*at, row, e.var)] * v[(*_shared(at, q, v), column, e.var)], e)
+
+    spread = te.compute(scores.shape, product, name="weights_gradient")
+    n = te.reduce_axis(scores.shape[-1], name="n")
+    drift = te.compute(
+        scores.shape[:-1],
+        lambda *i: te.sum(weights[(*i, n.var)] * spread[(*i, n.var)], n), name="drift")
+
+    def score(*index: PrimExpr) -> PrimExpr:
+        value = weights[index] * (spread[index] - drift[index[:-1]]) * const(scale, q.dtype)
+        return select(is_visible(mask, offset, index), value, const(0, q.dtype))
+
+    found = te.compute(scores.shape, score, name="scores_gradient")
+    m = te.reduce_axis(k.shape[-2], name="m")
+    d_query = te.compute(
+        q.shape, lambda *i: te.sum(
+            found[(*i[:-1], m.var)] * k[(*_shared(list(i[:-2]), q, k), m.var, i[-1])], m),
+        name="query_gradient")
+    return (d_query, _over_queries(found, q, k, "key_gradient"),
+            _over_queries(weights, dy, v, "value_gradient"))
+
+
+def is_visible(
+    mask: te.Tensor | None, offset: int | None, index: tuple[PrimExpr, ...]
+) -> PrimExpr:
+    """Whether the score at ``index`` is that of a visible key, and not a constant."""
+    conditions = []
+    if mask is not None and mask.dtype.is_bool:
+        conditions.append(mask[masked_index(mask, index)])
+    if offset is not None:
+        conditions.append(index[-1] <= index[-2] + const(offset, int64))
+    return all_of(*conditions)
+
+
+def _over_queries(left: te.Tensor, right: te.Tensor, like: te.Tensor, name: str) -> te.Tensor:
+    """The sum over queries, and heads that share a key, of ``left[query, key] right[query]``."""
+    rows = te.reduce_axis(left.shape[-2], name="row")
+    grouped = left.ndim > 2 and int_value(like.shape[-3]) != 0
+    size = left.shape[-3] // like.shape[-3] if grouped else const(1)
+    member = te.reduce_axis(size, name="member")
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        *at, column, inner = index
+        if at:
+            at[-1] = at[-1] * size + member.var
+        return te.sum(left[(*at, rows.var, column)] * right[(*at, rows.var, inner)],
+                      axis=[member, rows])
+
+    return te.compute(like.shape, element, name=name)
+
+
+def _weights(scores: te.Tensor, undefined: str) -> te.Tensor:
+    """The softmax of the scores; zeros where ``undefined`` asks for them."""
+    weights = softmax(scores, scores.ndim - 1)
+    if undefined == "zero":
+        return _or_zero(weights, lambda i: te.isnan(weights[i]))
+    return _zero_if_hidden(scores, weights) if undefined == "zero_if_hidden" else weights
 
 
 def _scores(

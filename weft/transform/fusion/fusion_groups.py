@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from weft.ir.op import OpPattern
 from weft.transform.analysis.dataflow_graph import DataflowGraph, Dominator
+from weft.transform.fusion.row_groups import rows_of_group
 
 ELEMWISE = OpPattern.ELEMWISE
 BROADCAST = OpPattern.BROADCAST
@@ -61,6 +62,7 @@ class FusionGroups:
         # Anchors take their elementwise tails first; injective operators are grouped afterwards.
         self._sweep(self._anchor_condition)
         self._sweep(self._injective_condition)
+        self._join_rows()
 
     def members(self) -> list[list[int]]:
         """Groups in order of their results, members in order of evaluation."""
@@ -83,6 +85,49 @@ class FusionGroups:
             condition = condition_of(self.cells[self._find(node.index)].pattern, dominator)
             if condition is not None:
                 self._try(node.index, dominator.parent, condition)
+
+    def _join_rows(self) -> None:
+        """Join reductions along rows with what reads their results row by row."""
+        members = {group[-1]: group for group in self.members()}
+        by_root = {self._find(last): group for last, group in members.items()}
+        for node in self.graph.nodes:
+            sink = self.tree[node.index].parent
+            if sink is None or self._joined(node.index, sink):
+                continue
+            path = self._between(node.index, sink)
+            if path is None:
+                continue
+            roots = dict.fromkeys(map(self._find, (*path, sink)))
+            joined = [i for root in roots for i in by_root[root]]
+            if len(joined) > self.max_depth or not self._has_one_result(joined):
+                continue
+            if rows_of_group(self.graph.nodes[i] for i in sorted(joined)) is None:
+                continue
+            target = self._find(sink)
+            for root in roots:
+                self._merge(root, target)
+            by_root[self._find(sink)] = sorted(joined)
+
+    def _between(self, source: int, sink: int) -> list[int] | None:
+        """All nodes from ``source`` to ``sink``, without the latter; ``None`` if too many."""
+        found, pending = {source: None}, [source]
+        while pending:
+            if len(found) > self.max_depth:
+                return None
+            for user, _ in self.graph.nodes[pending.pop()].users:
+                if user != sink and user not in found:
+                    found[user] = None
+                    pending.append(user)
+        return list(found)
+
+    def _has_one_result(self, members: list[int]) -> bool:
+        """Whether no other call reads any of ``members`` but the last one."""
+        inside, last = set(members), max(members)
+        return all(i == last or self._is_internal(i, inside) for i in members)
+
+    def _is_internal(self, index: int, inside: set[int]) -> bool:
+        node = self.graph.nodes[index]
+        return not node.is_extern and all(user in inside for user, _ in node.users)
 
     def _joined(self, a: int, b: int) -> bool:
         return self._find(a) == self._find(b)

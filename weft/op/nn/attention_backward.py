@@ -1,0 +1,216 @@
+"""The gradient of attention as one operator, which never stores the scores as a whole."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.dtype import float32
+from weft.ir.expr import Call, Expr, Tuple, TupleGetItem, const
+from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.shape import Dim
+from weft.ir.types import TensorType, TupleType
+from weft.ir.typing.infer import infer_expr
+from weft.ir.typing.relation import RelationContext
+from weft.op.gradients import attrs_of, sum_to, tensor_type
+from weft.op.nn.attention import (
+    AttentionAttrs,
+    ScoreParts,
+    attention,
+    masked_attention,
+    reference_weights,
+    repeated_heads,
+    score_parts,
+)
+from weft.op.relations import expect_float, expect_same_dtype, tensors_known
+from weft.topi.nn import attention as topi
+
+
+def _relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 5)
+    if types is None:
+        return False
+    dy, y, q, k, v = types
+    for arg, type_ in enumerate(types):
+        expect_float(ctx, arg, type_)
+        expect_same_dtype(ctx, arg, type_, q.dtype)
+    for arg, type_ in ((0, dy), (1, y)):
+        wanted = (*q.shape[:-1], v.shape[-1])
+        if type_.shape != wanted:
+            ctx.fail("not the shape of the result of attention", arg=arg,
+                     expected=TensorType(wanted, q.dtype), got=type_)
+    ctx.output(TupleType((q, k, v)))
+    return True
+
+
+@define_op("nn.attention_backward", attrs=AttentionAttrs, relation=_relation,
+           pattern=OpPattern.OPAQUE, level=10)
+def attention_backward(
+    dy: te.Tensor, y: te.Tensor, q: te.Tensor, k: te.Tensor, v: te.Tensor, attrs: AttentionAttrs,
+) -> tuple[te.Tensor, ...]:
+    """The gradients of the operands of ``nn.attention``, given that of its result ``y``.
+
+    ``dy`` and ``y``: (…, heads, L, E); the others and the results are those of ``nn.attention``.
+    The scores are computed again (Dao, "FlashAttention-2", 2023).
+    """
+    del y
+    return _compute(dy, q, k, v, None, attrs)
+
+
+@define_op("nn.masked_attention_backward", attrs=AttentionAttrs, relation=_relation,
+           pattern=OpPattern.OPAQUE, level=10)
+def masked_attention_backward(
+    dy: te.Tensor, y: te.Tensor, q: te.Tensor, k: te.Tensor, v: te.Tensor, mask: te.Tensor,
+    attrs: AttentionAttrs,
+) -> tuple[te.Tensor, ...]:
+    """``nn.attention_backward`` of ``nn.masked_attention``; the mask gets no gradient here."""
+    del y
+    return _compute(dy, q, k, v, mask, attrs)
+
+
+def _compute(
+    dy: te.Tensor, q: te.Tensor, k: te.Tensor, v: te.Tensor, mask: te.Tensor | None,
+    attrs: AttentionAttrs,
+) -> tuple[te.Tensor, ...]:
+    return topi.attention_backward(dy, q, k, v, mask, scale=attrs.scale, offset=attrs.last_key,
+                                   fill=attrs.unseen, undefined=attrs.undefined)
+
+
+@attention.gradient
+@masked_attention.gradient
+def _attention_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
+    """One kernel for queries, keys and values; the scores are stored only for that of a mask."""
+    attrs, dtype = attrs_of(call, AttentionAttrs), tensor_type(call).dtype
+    wide = dtype if dtype.bits > 16 else float32
+    operands = [_cast(x, wide) for x in (dy, y, *call.args[:3])]
+    name = "nn.masked_attention_backward" if len(call.args) > 3 else "nn.attention_backward"
+    found = infer_expr(get_op(name)(*operands, *call.args[3:], **dict(attrs.items())), trust=True)
+    grads = [get_op("cast")(TupleGetItem(found, i), dtype=dtype) if wide != dtype
+             else TupleGetItem(found, i) for i in range(3)]
+    return [*grads, *(_mask_gradient(call, dy, mask) for mask in call.args[3:])]
+
+
+def _cast(x: Expr, dtype: object) -> Expr:
+    return x if tensor_type(x).dtype == dtype else get_op("cast")(x, dtype=dtype)
+
+
+def _mask_gradient(call: Call, dy: Expr, mask: Expr) -> Expr:
+    """That of the scores, summed over the axes along which the mask was broadcast."""
+    type_ = tensor_type(mask)
+    parts = _parts(call, call.args)
+    if type_.dtype.is_bool or parts is None:
+        return get_op("zeros_like")(mask)
+    scores, _ = _score_gradient(dy, call.args[2], parts)
+    shaped = infer_expr(_reshape(scores, *parts.shape), trust=True)
+    summed = sum_to(shaped, tensor_type(shaped), type_)
+    return get_op("cast")(summed, dtype=type_.dtype)
+
+
+def _parts(call: Call, operands: Sequence[Expr]) -> ScoreParts | None:
+    """The weights of ``q, k, v[, mask]``, typed."""
+    q, k, _, *masks = operands
+    parts = score_parts(q, k, masks[0] if masks else None, attrs_of(call, AttentionAttrs))
+    if parts is None:
+        return None
+    typed = infer_expr(parts.weights, trust=True)
+    return dataclasses.replace(parts, weights=typed)
+
+
+@attention_backward.expansion
+@masked_attention_backward.expansion
+def _expansion(call: Call) -> Expr | None:
+    """Batched matmuls around the gradient of a softmax, for gradients of the gradient."""
+    dy, _, q, k, v, *_ = call.args
+    parts = _parts(call, call.args[2:])
+    if parts is None:
+        return None
+    product, types = get_op("nn.batch_matmul"), [tensor_type(x) for x in (q, k, v)]
+    scores, weights = _score_gradient(dy, v, parts)
+    scaled = get_op("multiply")(
+        scores, const(attrs_of(call, AttentionAttrs).scale, types[0].dtype))
+
+    def flat(x: Expr, rows: Dim) -> Expr:
+        return _reshape(x, parts.stack, rows, tensor_type(x).shape[-1])
+
+    d_query = product(scaled, flat(k, parts.keys), transpose_b=False)
+    d_key = product(scaled, flat(q, parts.together), transpose_a=True, transpose_b=False)
+    d_value = product(weights, flat(dy, parts.together), transpose_a=True, transpose_b=False)
+    return Tuple(tuple(_reshape(x, *t.shape)
+                       for x, t in zip((d_query, d_key, d_value), types, strict=True)),
+                 span=call.span)
+
+
+def _score_gradient(dy: Expr, v: Expr, parts: ScoreParts) -> tuple[Expr, Expr]:
+    """The gradient of the scores, and the weights, (stack, together, keys), typed."""
+    dtype, width = tensor_type(parts.weights).dtype, tensor_type(v).shape[-1]
+    shape = (parts.stack, parts.together, parts.keys)
+    weights, multiply = _reshape(parts.weights, *shape), get_op("multiply")
+    spread = get_op("nn.batch_matmul")(
+        _reshape(_cast(dy, dtype), parts.stack, parts.together, width),
+        _reshape(_cast(v, dtype), parts.stack, parts.keys, width))
+    drift = get_op("sum")(multiply(weights, spread), axis=(-1,), keepdims=True)
+    found = multiply(weights, get_op("subtract")(spread, drift))
+    if parts.visible is not None:  # a hidden score is a constant
+        found = _reshape(get_op("where")(
+            parts.visible, _reshape(found, *parts.shape), const(0.0, dtype)), *shape)
+    return infer_expr(found, trust=True), infer_expr(weights, trust=True)
+
+
+def _reshape(x: Expr, *shape: Dim) -> Expr:
+    return get_op("reshape")(x, newshape=shape, allowzero=True)
+
+
+def _reference(
+    dy: np.ndarray, _: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray,
+    mask: np.ndarray | None = None, **values: Any,
+) -> tuple[np.ndarray, ...]:
+    weights, visible = reference_weights(q, k, mask, **values)
+    wide = dy.astype(np.float64)
+    keys, vals = (repeated_heads(x.astype(np.float64), q) for x in (k, v))
+    spread = wide @ vals.swapaxes(-1, -2)
+    found = weights * (spread - (weights * spread).sum(-1, keepdims=True))
+    found = np.where(visible, found, 0) * values.get("scale", 1.0)
+    d_key, d_value = (x.swapaxes(-1, -2) @ y for x, y in ((found, q), (weights, wide)))
+    if keys.shape != k.shape:  # the sum over the heads that share keys
+        group = q.shape[-3] // k.shape[-3]
+        d_key, d_value = (x.reshape(*k.shape[:-2], group, *x.shape[-2:]).sum(-3)
+                          for x in (d_key, d_value))
+    return tuple(np.asarray(x).astype(q.dtype) for x in (found @ keys, d_key, d_value))
+
+
+def _operands(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> tuple[Any, ...]:
+    """The shapes of dy, y, q, k and v."""
+    result = (*q[:-1], v[-1])
+    return result, result, q, k, v
+
+
+attention_backward.spec(
+    _reference,
+    case(*_operands((2, 5, 4), (2, 7, 4), (2, 7, 3)), scale=0.5),
+    case(*_operands((5, 4), (7, 4), (7, 3))),
+    case(*_operands((1, 4, 5, 8), (1, 2, 6, 8), (1, 2, 6, 8)), scale=0.35),
+    case(*_operands((2, 6, 4), (2, 6, 4), (2, 6, 4)), causal=True),
+    case(*_operands((2, 3, 4), (2, 6, 4), (2, 6, 5)), causal=True, offset=3),
+    case(*_operands((2, 3, 4), (2, 6, 4), (2, 6, 5)), causal=True, offset=-1,
+         undefined="zero_if_hidden"),
+    case(*_operands((2, 70, 16), (2, 130, 16), (2, 130, 24)), causal=True, offset=60),
+    case(*_operands((2, 5, 8), (2, 7, 8), (2, 7, 8)), dtypes="float64"),
+)
+_SEEN = np.array([[1, 1, 0, 1, 0], [1, 0, 0, 1, 1], [0, 1, 1, 1, 1]], bool)
+_SOME = np.array([[True, True, False, False, False], [False] * 5, [True] * 5])
+_ADDED = np.where(_SEEN, np.linspace(-1, 1, 15).reshape(3, 5), -np.inf).astype(np.float32)
+_SMALL = _operands((2, 3, 4), (2, 5, 4), (2, 5, 3))
+masked_attention_backward.spec(
+    _reference,
+    case(*_SMALL, _SEEN, scale=0.5),
+    case(*_SMALL, _ADDED),
+    case(*_SMALL, _SOME, undefined="zero"),
+    case(*_SMALL, _SOME, fill=-1e4),
+    case(*_operands((2, 4, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3)),
+         np.arange(20).reshape(4, 1, 5) % 3 > 0),
+    case(*_SMALL, (5,), causal=True, offset=2),
+)
