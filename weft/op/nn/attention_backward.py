@@ -52,13 +52,12 @@ def _relation(ctx: RelationContext) -> bool:
 def attention_backward(
     dy: te.Tensor, y: te.Tensor, q: te.Tensor, k: te.Tensor, v: te.Tensor, attrs: AttentionAttrs,
 ) -> tuple[te.Tensor, ...]:
-    """The gradients of the operands of ``nn.attention``, given that of its result ``y``.
+    """The gradients of the operands of ``nn.attention``, given its result ``y`` and that of it.
 
     ``dy`` and ``y``: (…, heads, L, E); the others and the results are those of ``nn.attention``.
     The scores are computed again (Dao, "FlashAttention-2", 2023).
     """
-    del y
-    return _compute(dy, q, k, v, None, attrs)
+    return _compute(dy, y, q, k, v, None, attrs)
 
 
 @define_op("nn.masked_attention_backward", attrs=AttentionAttrs, relation=_relation,
@@ -68,16 +67,16 @@ def masked_attention_backward(
     attrs: AttentionAttrs,
 ) -> tuple[te.Tensor, ...]:
     """``nn.attention_backward`` of ``nn.masked_attention``; the mask gets no gradient here."""
-    del y
-    return _compute(dy, q, k, v, mask, attrs)
+    return _compute(dy, y, q, k, v, mask, attrs)
 
 
 def _compute(
-    dy: te.Tensor, q: te.Tensor, k: te.Tensor, v: te.Tensor, mask: te.Tensor | None,
+    dy: te.Tensor, y: te.Tensor, q: te.Tensor, k: te.Tensor, v: te.Tensor, mask: te.Tensor | None,
     attrs: AttentionAttrs,
 ) -> tuple[te.Tensor, ...]:
-    return topi.attention_backward(dy, q, k, v, mask, scale=attrs.scale, offset=attrs.last_key,
-                                   fill=attrs.unseen, undefined=attrs.undefined)
+    return topi.attention_backward(
+        dy, y, q, k, v, mask, scale=attrs.scale, offset=attrs.last_key, fill=attrs.unseen,
+        undefined=attrs.undefined)
 
 
 @attention.gradient
@@ -91,20 +90,20 @@ def _attention_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
     found = infer_expr(get_op(name)(*operands, *call.args[3:], **dict(attrs.items())), trust=True)
     grads = [get_op("cast")(TupleGetItem(found, i), dtype=dtype) if wide != dtype
              else TupleGetItem(found, i) for i in range(3)]
-    return [*grads, *(_mask_gradient(call, dy, mask) for mask in call.args[3:])]
+    return [*grads, *(_mask_gradient(call, y, dy, mask) for mask in call.args[3:])]
 
 
 def _cast(x: Expr, dtype: object) -> Expr:
     return x if tensor_type(x).dtype == dtype else get_op("cast")(x, dtype=dtype)
 
 
-def _mask_gradient(call: Call, dy: Expr, mask: Expr) -> Expr:
+def _mask_gradient(call: Call, y: Expr, dy: Expr, mask: Expr) -> Expr:
     """That of the scores, summed over the axes along which the mask was broadcast."""
     type_ = tensor_type(mask)
     parts = _parts(call, call.args)
     if type_.dtype.is_bool or parts is None:
         return get_op("zeros_like")(mask)
-    scores, _ = _score_gradient(dy, call.args[2], parts)
+    scores, _ = _score_gradient(dy, y, call.args[2], parts)
     shaped = infer_expr(_reshape(scores, *parts.shape), trust=True)
     summed = sum_to(shaped, tensor_type(shaped), type_)
     return get_op("cast")(summed, dtype=type_.dtype)
@@ -124,12 +123,12 @@ def _parts(call: Call, operands: Sequence[Expr]) -> ScoreParts | None:
 @masked_attention_backward.expansion
 def _expansion(call: Call) -> Expr | None:
     """Batched matmuls around the gradient of a softmax, for gradients of the gradient."""
-    dy, _, q, k, v, *_ = call.args
+    dy, y, q, k, v, *_ = call.args
     parts = _parts(call, call.args[2:])
     if parts is None:
         return None
     product, types = get_op("nn.batch_matmul"), [tensor_type(x) for x in (q, k, v)]
-    scores, weights = _score_gradient(dy, v, parts)
+    scores, weights = _score_gradient(dy, y, v, parts)
     scaled = get_op("multiply")(
         scores, const(attrs_of(call, AttentionAttrs).scale, types[0].dtype))
 
@@ -144,7 +143,9 @@ def _expansion(call: Call) -> Expr | None:
                  span=call.span)
 
 
-def _score_gradient(dy: Expr, v: Expr, parts: ScoreParts) -> tuple[Expr, Expr]:
+def _score_gradient(
+    dy: Expr, y: Expr, v: Expr, parts: ScoreParts
+) -> tuple[Expr, Expr]:
     """The gradient of the scores, and the weights, (stack, together, keys), typed."""
     dtype, width = tensor_type(parts.weights).dtype, tensor_type(v).shape[-1]
     shape = (parts.stack, parts.together, parts.keys)
@@ -152,7 +153,9 @@ def _score_gradient(dy: Expr, v: Expr, parts: ScoreParts) -> tuple[Expr, Expr]:
     spread = get_op("nn.batch_matmul")(
         _reshape(_cast(dy, dtype), parts.stack, parts.together, width),
         _reshape(_cast(v, dtype), parts.stack, parts.keys, width))
-    drift = get_op("sum")(multiply(weights, spread), axis=(-1,), keepdims=True)
+    # The sum of weights times their gradients, which the result gives without the scores.
+    drift = get_op("sum")(multiply(_cast(dy, dtype), _cast(y, dtype)), axis=(-1,), keepdims=True)
+    drift = _reshape(drift, parts.stack, parts.together, 1)
     found = multiply(weights, get_op("subtract")(spread, drift))
     if parts.visible is not None:  # a hidden score is a constant
         found = _reshape(get_op("where")(
@@ -165,14 +168,14 @@ def _reshape(x: Expr, *shape: Dim) -> Expr:
 
 
 def _reference(
-    dy: np.ndarray, _: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray,
+    dy: np.ndarray, y: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray,
     mask: np.ndarray | None = None, **values: Any,
 ) -> tuple[np.ndarray, ...]:
     weights, visible = reference_weights(q, k, mask, **values)
     wide = dy.astype(np.float64)
     keys, vals = (repeated_heads(x.astype(np.float64), q) for x in (k, v))
     spread = wide @ vals.swapaxes(-1, -2)
-    found = weights * (spread - (weights * spread).sum(-1, keepdims=True))
+    found = weights * (spread - (wide * y).sum(-1, keepdims=True))
     found = np.where(visible, found, 0) * values.get("scale", 1.0)
     d_key, d_value = (x.swapaxes(-1, -2) @ y for x, y in ((found, q), (weights, wide)))
     if keys.shape != k.shape:  # the sum over the heads that share keys

@@ -42,12 +42,12 @@ def attention(
 
 
 def attention_backward(
-    dy: te.Tensor, q: te.Tensor, k: te.Tensor, v: te.Tensor, mask: te.Tensor | None, *,
+    dy: te.Tensor, y: te.Tensor, q: te.Tensor, k: te.Tensor, v: te.Tensor, mask: te.Tensor | None, *,
     scale: float, offset: int | None, fill: float = -math.inf, undefined: str = "nan",
 ) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
-    """The gradients of ``attention`` by definition, given that of its result, ``dy``.
+    """The gradients of ``attention`` by definition, given its result and the gradient of that.
 
-    With the weights ``p`` and ``dp = dy vT``, that of the scores is ``p * (dp - sum(p * dp))``.
+    With the weights ``p`` and ``dp = dy vT``, that of the scores is ``p * (dp - sum(dy * y))``.
     """
     scores = _scores(q, k, mask, q.dtype, scale=scale, offset=offset, fill=fill)
     weights = _weights(scores, undefined)
@@ -58,10 +58,9 @@ def attention_backward(
         return te.sum(dy[(*at, row, e.var)] * v[(*_shared(at, q, v), column, e.var)], e)
 
     spread = te.compute(scores.shape, product, name="weights_gradient")
-    n = te.reduce_axis(scores.shape[-1], name="n")
+    f = te.reduce_axis(v.shape[-1], name="f")
     drift = te.compute(
-        scores.shape[:-1],
-        lambda *i: te.sum(weights[(*i, n.var)] * spread[(*i, n.var)], n), name="drift")
+        scores.shape[:-1], lambda *i: te.sum(dy[(*i, f.var)] * y[(*i, f.var)], f), name="drift")
 
     def score(*index: PrimExpr) -> PrimExpr:
         value = weights[index] * (spread[index] - drift[index[:-1]]) * const(scale, q.dtype)

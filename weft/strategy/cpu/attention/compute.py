@@ -8,11 +8,13 @@ from weft import te
 from weft.ir.dtype import float32
 from weft.op.nn.attention import AttentionAttrs
 from weft.op.nn.cached_attention import CachedAttentionAttrs
+from weft.strategy.cpu.attention.backward_loops import BackwardLoops
 from weft.strategy.cpu.attention.cached_keys import CachedKeys
 from weft.strategy.cpu.attention.cost import AttentionShape, TilePlan
 from weft.strategy.cpu.attention.decode_loops import DecodeLoops
 from weft.strategy.cpu.attention.dense_keys import DenseKeys
 from weft.strategy.cpu.attention.fused_loops import FusedLoops
+from weft.strategy.cpu.attention.small_gemm import SmallGemm
 from weft.strategy.cpu.attention.streamed_loops import StreamedLoops
 from weft.te.tensor import ExternBody
 from weft.tir.buffer import Buffer
@@ -71,6 +73,17 @@ def streamed_cached_attention(
         return CachedKeys(attrs.how, query, keys, values, valid, named, out)
 
     return _streamed((q, k, v, lengths, *extras), StreamedLoops(lanes, source))
+
+
+def blocked_backward(
+    dy: te.Tensor, y: te.Tensor, q: te.Tensor, k: te.Tensor, v: te.Tensor,
+    *rest: te.Tensor | AttentionAttrs, offset: int | None, gemm: SmallGemm,
+) -> tuple[te.Tensor, ...]:
+    """The gradients of ``q``, ``k`` and ``v`` in blocks; ``offset`` as in ``BackwardLoops``."""
+    attrs = next(x for x in rest if isinstance(x, AttentionAttrs))
+    masks = [x if x.dtype.is_bool else _to_float32(x) for x in rest if isinstance(x, te.Tensor)]
+    return te.extern([q.shape, k.shape, v.shape], (dy, y, q, k, v, *masks),
+                     BackwardLoops(attrs, offset, gemm), [float32] * 3, "attention_backward")
 
 
 def _streamed(inputs: Sequence[te.Tensor], loops: ExternBody) -> te.Tensor:

@@ -207,6 +207,18 @@ def unfused_cycles(shape: AttentionShape, target: CpuTarget) -> float:
     return cycles
 
 
+def backward_cycles(shape: AttentionShape, target: CpuTarget) -> float:
+    """The blocked gradient: four products over the depth, two over the width, two exponentials.
+
+    The scores are computed twice: once for their sums, once for the weights.
+    """
+    model, lanes = machine_model(target), target.lanes("float32")
+    depth, width = -(-shape.depth // lanes), -(-shape.width // lanes)
+    per_key = (4 * depth + 2 * width) / model.fma_per_cycle
+    per_key += 2 * model.exp_vector_cycles / lanes
+    return shape.heads * shape.queries * shape.keys * per_key
+
+
 def generic_cycles(shape: AttentionShape, target: CpuTarget) -> float:
     """The operator's compute under the default schedule, which blocks neither product.
 

@@ -9,6 +9,7 @@ from weft import te
 from weft.ir.expr import Call
 from weft.strategy.cpu.attention.applies import causal_offset
 from weft.strategy.cpu.attention.compute import (
+    blocked_backward,
     decode_attention,
     fused_attention,
     streamed_attention,
@@ -20,7 +21,9 @@ from weft.strategy.cpu.attention.decide import (
     decide_streamed,
     kernel_candidates,
 )
+from weft.strategy.cpu.attention.decide_backward import backward_offset, decide_backward
 from weft.strategy.cpu.attention.schedule import schedule_attention
+from weft.strategy.cpu.attention.small_gemm import SmallGemm
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.implementation import Implementation
 from weft.strategy.registry import strategy
@@ -64,3 +67,17 @@ def _implementation(
         compute = functools.partial(decode_attention, shape=plan.shape,
                                     lanes=target.lanes("float32"))
     return Implementation(name, schedule_attention, compute, candidate.seconds)
+
+
+@strategy("nn.attention_backward", target="cpu", complete=True)
+@strategy("nn.masked_attention_backward", target="cpu", complete=True)
+def attention_backward(call: Call, target: CpuTarget) -> Iterator[Implementation]:
+    """Blocks of queries by blocks of keys, or the operator's compute under the default schedule."""
+    candidate = decide_backward(call, target).chosen
+    name = f"{call.op}.cpu.{candidate.algorithm}"
+    if candidate.algorithm == AttentionAlgorithm.GENERIC:
+        yield Implementation(name, schedule_default, seconds=candidate.seconds)
+    else:
+        compute = functools.partial(blocked_backward, offset=backward_offset(call),
+                                    gemm=SmallGemm.of(target))
+        yield Implementation(name, schedule_attention, compute, candidate.seconds)
