@@ -155,7 +155,8 @@ def reference_weights(
     elif mask is not None:
         scores = scores + mask.astype(np.float64)
     if causal:
-        visible &= np.tri(*scores.shape[-2:], offset, dtype=bool)
+        rows, keys = scores.shape[-2:]
+        visible &= np.tri(rows, keys, offset, dtype=bool)
     scores = np.where(visible, scores, -np.inf if fill is None else fill)
     top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
     with np.errstate(invalid="ignore"):

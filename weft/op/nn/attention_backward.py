@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from weft.op.nn.attention import (
     score_parts,
 )
 from weft.op.relations import expect_float, expect_same_dtype, tensors_known
+from weft.support.errors import PassError
 from weft.topi.nn import attention as topi
 
 
@@ -217,3 +219,64 @@ masked_attention_backward.spec(
          np.arange(20).reshape(4, 1, 5) % 3 > 0),
     case(*_SMALL, (5,), causal=True, offset=2),
 )
+
+
+@attention.jvp
+@masked_attention.jvp
+def _attention_tangent(call: Call, y: Expr, tangents: Sequence[Expr | None]) -> Expr | None:
+    """The tangents of the scores pass through the derivative of a softmax."""
+    del y
+    parts = _parts(call, call.args)
+    if parts is None:
+        raise PassError("the tangent of attention needs known sizes", where=call.span,
+                        got=call.checked_type, help="compile for known sizes")
+    v, tangent_of_v = call.args[2], tangents[2]
+    dtype, multiply = tensor_type(parts.weights).dtype, get_op("multiply")
+    weights = _reshape(parts.weights, parts.stack, parts.together, parts.keys)
+    scores = _score_tangent(call, tangents, parts)
+    terms = []
+    if scores is not None:
+        mean = get_op("sum")(multiply(weights, scores), axis=(-1,), keepdims=True)
+        moved = multiply(weights, get_op("subtract")(scores, mean))
+        terms.append(_weighted(moved, v, parts))
+    if tangent_of_v is not None:
+        terms.append(_weighted(weights, tangent_of_v, parts))
+    if not terms:
+        return None
+    total = functools.reduce(get_op("add"), terms)
+    result = tensor_type(call)
+    shaped = _reshape(total, *result.shape)
+    return shaped if dtype == result.dtype else get_op("cast")(shaped, dtype=result.dtype)
+
+
+def _weighted(weights: Expr, v: Expr, parts: ScoreParts) -> Expr:
+    dtype, width = tensor_type(parts.weights).dtype, tensor_type(v).shape[-1]
+    values = _reshape(_cast(v, dtype), parts.stack, parts.keys, width)
+    return get_op("nn.batch_matmul")(weights, values, transpose_b=False)
+
+
+def _score_tangent(
+    call: Call, tangents: Sequence[Expr | None], parts: ScoreParts
+) -> Expr | None:
+    """The tangent of the scores, (stack, together, keys); 0 where a key is hidden."""
+    (q, k, _, *_), (dq, dk, _, *rest) = call.args, tangents
+    dtype, depth = tensor_type(parts.weights).dtype, tensor_type(q).shape[-1]
+    scale = const(attrs_of(call, AttentionAttrs).scale, dtype)
+
+    def product(left: Expr, right: Expr) -> Expr:
+        rows = _reshape(_cast(left, dtype), parts.stack, parts.together, depth)
+        columns = _reshape(_cast(right, dtype), parts.stack, parts.keys, depth)
+        return get_op("multiply")(get_op("nn.batch_matmul")(rows, columns), scale)
+
+    terms = [product(a, b) for a, b in ((dq, k), (q, dk)) if a is not None and b is not None]
+    shape = (parts.stack, parts.together, parts.keys)
+    if rest and rest[0] is not None and tensor_type(rest[0]).dtype.is_float:
+        spread = get_op("broadcast_to")(_cast(rest[0], dtype), shape=parts.shape)
+        terms.append(_reshape(spread, *shape))
+    if not terms:
+        return None
+    total = functools.reduce(get_op("add"), terms)
+    if parts.visible is None:
+        return total
+    seen = get_op("where")(parts.visible, _reshape(total, *parts.shape), const(0.0, dtype))
+    return _reshape(seen, *shape)

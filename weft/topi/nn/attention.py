@@ -42,7 +42,8 @@ def attention(
 
 
 def attention_backward(
-    dy: te.Tensor, y: te.Tensor, q: te.Tensor, k: te.Tensor, v: te.Tensor, mask: te.Tensor | None, *,
+    dy: te.Tensor, y: te.Tensor, q: te.Tensor, k: te.Tensor, v: te.Tensor,
+    mask: te.Tensor | None, *,
     scale: float, offset: int | None, fill: float = -math.inf, undefined: str = "nan",
 ) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
     """The gradients of ``attention`` by definition, given its result and the gradient of that.
@@ -80,7 +81,7 @@ def is_visible(
     mask: te.Tensor | None, offset: int | None, index: tuple[PrimExpr, ...]
 ) -> PrimExpr:
     """Whether the score at ``index`` is that of a visible key, and not a constant."""
-    conditions = []
+    conditions: list[PrimExpr] = []
     if mask is not None and mask.dtype.is_bool:
         conditions.append(mask[masked_index(mask, index)])
     if offset is not None:
