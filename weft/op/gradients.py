@@ -212,6 +212,8 @@ def spread_along(
         pads = tuple((0, stride - 1 if i == axis + 1 else 0) for i in range(ndim + 1))
         shape[axis] = count * stride
         x = op.reshape(op.nn.pad(wide, zero, pad_width=pads), newshape=tuple(shape), allowzero=True)
+        if not isinstance(count, int):
+            return _padded_then_cut(x, axis, first, size, shape[axis], stride)
         x = cut_to(x, axis, (count - 1) * stride + 1)
         shape[axis] = (count - 1) * stride + 1
     after = size - first - shape[axis]
@@ -220,6 +222,20 @@ def spread_along(
         after = 0
     pads = tuple((first, after) if i == axis else (0, 0) for i in range(len(shape)))
     return _typed(op.nn.pad(x, zero, pad_width=pads)) if any(map(any, pads)) else _typed(x)
+
+
+def _padded_then_cut(
+    x: Expr, axis: int, first: Dim, size: Dim, length: Dim, stride: int
+) -> Expr:
+    """``x``, which ends with up to ``stride - 1`` surplus zeros, at ``first`` in zeros of ``size``.
+
+    The order avoids a slice whose bound is negative where ``x`` is empty.
+    """
+    zero = scalar(0.0, _typed(x))
+    after = size + (stride - 1) - first - length
+    ndim = len(_shape_of(x))
+    pads = tuple((first, after) if i == axis else (0, 0) for i in range(ndim))
+    return _typed(cut_to(op.nn.pad(x, zero, pad_width=pads), axis, size))
 
 
 def align_to_axis(vector: Expr, axis: int, ndim: int) -> Expr:

@@ -13,13 +13,13 @@ from weft.ir.attrs import Attrs, attr, one_of, sizes_from
 from weft.ir.dtype import DType
 from weft.ir.expr import Call, Expr, const
 from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
-from weft.ir.shape import KnownDim
+from weft.ir.shape import AnyDim, KnownDim
 from weft.ir.substitution import has_symbols
 from weft.ir.traits import CONTINUOUS
-from weft.ir.types import TensorType
+from weft.ir.types import TensorType, is_static
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
-from weft.op.gradients import tensor_type
+from weft.op.gradients import numbered, tensor_type
 from weft.op.layout_inference import image_layout
 from weft.op.nn.pool import layout_of_images
 from weft.op.relations import attrs_as, expect_number, output_dtype
@@ -140,22 +140,43 @@ def _as_products(call: Call) -> Expr | None:
     """Each axis as a matrix multiplication with its weights, which has a gradient."""
     attrs: Any = call.attrs
     x, type_ = call.args[0], tensor_type(call.args[0])
-    shape = tuple(d for d in type_.shape if isinstance(d, int))
-    if len(shape) < type_.ndim or not type_.dtype.is_float or has_symbols(attrs):
+    # Axes of symbolic size are not looked at.
+    axes = _by_position(attrs.replace(size=tuple(d if isinstance(d, int) else 1
+                                                 for d in attrs.size)))
+    if not type_.dtype.is_float or any(isinstance(d, AnyDim) for d in type_.shape):
         return None
-    axes = _by_position(attrs)
-    for a, axis in axes.items():
-        matrix = taps_matrix(axis, shape[a])
+    is_fixed = is_static(type_) and not has_symbols(attrs)
+    if not is_fixed and attrs.coordinate_transformation_mode == "tf_crop_and_resize":
+        return None  # what lies outside the data depends on the sizes
+    for position, (a, axis) in enumerate(axes.items()):
+        size = type_.shape[a]
+        if isinstance(size, int) and isinstance(attrs.size[position], int):
+            weights = const(taps_matrix(axis, size).astype(type_.dtype.numpy))
+        else:
+            weights = _weights(attrs, position, size, type_.dtype)
         order = (*(i for i in range(type_.ndim) if i != a), a)
         back = tuple(order.index(i) for i in range(type_.ndim))
         transposed = get_op("transpose")(x, axes=order)
-        weights = const(matrix.astype(type_.dtype.numpy))
         x = get_op("transpose")(get_op("nn.dense")(transposed, weights), axes=back)
-    outside = beyond(axes, shape)
-    if outside.any():
+    if is_fixed and (outside := beyond(axes, type_.concrete_shape)).any():
         fill = const(attrs.extrapolation_value, type_.dtype)
         x = get_op("where")(const(outside), fill, x)
     return get_op("cast")(x, dtype=attrs.out_dtype) if attrs.out_dtype else x
+
+
+def _weights(attrs: Any, position: int, size: Any, dtype: DType) -> Expr:
+    """The weights of a spatial axis (size of the result, ``size``): the unit vectors, resampled."""
+    rank = len(attrs.size)
+    kept = {name: value for name, value in attrs.items() if name not in (
+        "size", "layout", "roi", "scales", "out_dtype")}
+    numbers = numbered((size,))
+    equal = get_op("equal")(get_op("expand_dims")(numbers, axis=1), numbers)
+    unit = get_op("expand_dims")(get_op("cast")(equal, dtype=dtype), axis=0)
+    resampled = get_op("image.resize1d")(
+        unit, size=(attrs.size[position],), layout="NCW",
+        roi=tuple(attrs.roi[position::rank]), scales=tuple(attrs.scales[position:position + 1]),
+        **kept)
+    return get_op("transpose")(get_op("squeeze")(resampled, axis=0), axes=(1, 0))
 
 
 def _define(name: str, attrs_type: type[ResizeAttrs], cases: Sequence[Case]) -> Op:

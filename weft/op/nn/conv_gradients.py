@@ -8,7 +8,7 @@ from weft import op
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Op
 from weft.ir.typing.infer import infer_expr
-from weft.op.gradients import fixed_sizes, known_shape, scalar, spread_along, static_shape, to_order
+from weft.op.gradients import known_shape, spread_along, static_shape, to_order
 from weft.topi.nn.conv import full_padding, side_padding
 
 
@@ -28,15 +28,21 @@ def _convolution_of(axes: int) -> Op:
 
 def data_gradient(x: Expr, w: Expr, dy: Expr, attrs: Any, call: Call) -> Expr:
     """``dy``, its elements ``strides`` apart, convolved with the kernel flipped along its taps."""
-    sizes, taps, steps = (fixed_sizes(known_shape(t, call)[2:], call) for t in (x, w, dy))
+    sizes, steps = known_shape(x, call)[2:], known_shape(dy, call)[2:]
+    taps = static_shape(w, call)[2:]
     axes = tuple(range(2, 2 + len(sizes)))
     wide = dy
     sides = side_padding(attrs.padding, len(sizes))
-    for i, (size, tap, step, (first, _)) in enumerate(zip(sizes, taps, steps, sides, strict=True)):
+    for i, (size, tap, step, (first, last)) in enumerate(
+            zip(sizes, taps, steps, sides, strict=True)):
         span = (tap - 1) * attrs.dilation[i]
         # Position p of the padded data gets a share of output o at p = o * stride + tap offset.
-        wide = spread_along(wide, i + 2, span, attrs.strides[i], span + size + first, step)
-        wide = _from(wide, i + 2, first, span + size, call)
+        # Windows may lie in the padding behind the data alone.
+        beyond = max(last - span, 0)
+        wide = spread_along(wide, i + 2, span, attrs.strides[i], span + size + first + beyond, step)
+        if first or beyond:
+            wide = infer_expr(op.strided_slice(wide, begin=(first,), end=(first + span + size,),
+                                               axes=(i + 2,)), trust=True)
     # The operator computes a correlation; reversing the taps transposes it.
     flipped = op.strided_slice(w, begin=tuple(t - 1 for t in taps),
                                end=tuple(-t - 1 for t in taps), strides=(-1,) * len(taps),
@@ -55,18 +61,6 @@ def _swapped(w: Expr, groups: int, call: Call) -> Expr:
     swapped = op.transpose(split, axes=(0, 2, 1, *axes))
     return op.reshape(swapped, newshape=(groups * inputs, outputs // groups, *taps),
                       allowzero=True)
-
-
-def _from(x: Expr, axis: int, first: int, size: int, call: Call) -> Expr:
-    """``size`` elements along ``axis`` from ``first`` on, zeros beyond the end of ``x``."""
-    shape = known_shape(x, call)
-    (length,) = fixed_sizes(shape[axis:axis + 1], call)
-    if length < first + size:
-        missing = first + size - length
-        pads = tuple((0, missing if i == axis else 0) for i in range(len(shape)))
-        x = op.nn.pad(x, scalar(0.0, x), pad_width=pads)
-    cut = op.strided_slice(x, begin=(first,), end=(first + size,), axes=(axis,))
-    return infer_expr(cut, trust=True)
 
 
 def weight_gradient(x: Expr, w: Expr, dy: Expr, attrs: Any, call: Call) -> Expr:

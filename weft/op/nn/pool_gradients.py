@@ -5,22 +5,21 @@ Each tap of the window is a strided slice of the padded data.
 
 from __future__ import annotations
 
-import functools
 import itertools
-import operator
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from weft import op
-from weft.ir.expr import Call, Constant, Expr
+from weft.ir.dtype import DType
+from weft.ir.expr import Call, Constant, Expr, const
+from weft.ir.shape import dims_equal, may_be_at_least
 from weft.ir.typing.infer import infer_expr
 from weft.op.gradients import (
-    cut_to,
-    fixed_sizes,
     known_shape,
     scalar,
+    size_value,
     spread_along,
     tensor_type,
     to_order,
@@ -42,22 +41,19 @@ class _Windows:
         self.axes = tuple(range(2, 2 + len(self.spatial)))
         self.data = to_order(call.args[0], attrs.layout, self.channels_first)
         shape = known_shape(self.data, call)
-        self.sizes = fixed_sizes(shape[2:], call)
+        self.sizes = shape[2:]
         result = known_shape(call, call)
         axis_of = Layout.parse(attrs.layout).index_of
-        self.counts = fixed_sizes([result[axis_of(a)] for a in self.spatial], call)
+        self.counts = tuple(result[axis_of(a)] for a in self.spatial)
         self.sides = side_padding(attrs.padding, len(self.spatial))
         self.first = tuple(before for before, _ in self.sides)
         # With ``ceil_mode``, the last window may end behind the padding.
-        needed = [
-            (count - 1) * stride + (size - 1) * dilation + 1
-            for count, stride, size, dilation in zip(
-                self.counts, attrs.strides, attrs.pool_size, attrs.dilation, strict=True
-            )
-        ]
+        self.spans = tuple((size - 1) * step for size, step in
+                           zip(attrs.pool_size, attrs.dilation, strict=True))
         self.padded = tuple(
-            max(n, size + before)
-            for n, size, before in zip(needed, self.sizes, self.first, strict=True)
+            size + before + after + (stride - 1 if attrs.ceil_mode else 0)
+            for size, (before, after), stride in
+            zip(self.sizes, self.sides, attrs.strides, strict=True)
         )
 
     def taps(self) -> Iterator[_Tap]:
@@ -72,10 +68,31 @@ class _Windows:
 
     def read(self, padded: Expr, tap: _Tap) -> Expr:
         """The elements that the tap reads in every window."""
-        steps, counts = self.attrs.strides, self.counts
-        end = tuple(t + (c - 1) * s + 1 for t, c, s in zip(tap, counts, steps, strict=True))
-        cut = op.strided_slice(padded, begin=tap, end=end, strides=tuple(steps), axes=self.axes)
-        return infer_expr(cut, trust=True)
+        for i in range(len(self.axes)):
+            padded = infer_expr(self._read_along(padded, i, tap[i]), trust=True)
+        return padded
+
+    def _read_along(self, x: Expr, i: int, tap: int) -> Expr:
+        """One element for each window along spatial axis ``i``."""
+        axis, count, stride = self.axes[i], self.counts[i], self.attrs.strides[i]
+        if isinstance(count, int):
+            return op.strided_slice(x, begin=(tap,), end=(tap + (count - 1) * stride + 1,),
+                                    strides=(stride,), axes=(axis,))
+        end = self.padded[i] - self.spans[i] + tap
+        if may_be_at_least(end, 0):
+            cut = infer_expr(op.strided_slice(x, begin=(tap,), end=(end,), strides=(stride,),
+                                              axes=(axis,)), trust=True)
+            if dims_equal(tensor_type(cut).shape[axis], count):
+                return cut
+        # The size of a slice is another expression than that of the pool, so they cannot meet.
+        places = op.add(self.starts(i), const(tap, "int64"))
+        return op.take(x, places, axis=axis)
+
+    def starts(self, i: int) -> Expr:
+        """The int64 positions in the padded data at which the windows along an axis begin."""
+        ones = op.ones(shape=(self.counts[i],), dtype="int64")
+        numbers = op.cumsum(ones, axis=0, exclusive=True)
+        return op.multiply(numbers, const(self.attrs.strides[i], "int64"))
 
     def write(self, values: Expr, tap: _Tap) -> Expr:
         """``values``, one per window, written to the positions of a tap in the padded data."""
@@ -87,8 +104,8 @@ class _Windows:
     def unpad(self, x: Expr) -> Expr:
         """The padded data without its padding, in the layout of the call."""
         for i, axis in enumerate(self.axes):
-            x = op.strided_slice(x, begin=(self.first[i],), end=(self.padded[i],), axes=(axis,))
-            x = cut_to(x, axis, self.sizes[i])
+            end = self.first[i] + self.sizes[i]
+            x = op.strided_slice(x, begin=(self.first[i],), end=(end,), axes=(axis,))
         return to_order(infer_expr(x, trust=True), self.channels_first, self.attrs.layout)
 
 
@@ -115,8 +132,7 @@ def avg_pool_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     """Every tap receives an equal share of the gradient of its window."""
     windows = _Windows(call)
     grad = to_order(dy, windows.attrs.layout, windows.channels_first)
-    counts = _tap_counts(windows)
-    share = infer_expr(op.divide(grad, Constant(counts.astype(_grad_dtype(grad)))), trust=True)
+    share = infer_expr(op.divide(grad, _tap_counts(windows, grad)), trust=True)
     total: Expr | None = None
     for tap in windows.taps():
         scattered = windows.write(share, tap)
@@ -124,20 +140,28 @@ def avg_pool_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     return [windows.unpad(total)] if total is not None else [dy]
 
 
-def _grad_dtype(grad: Expr) -> Any:
-    return tensor_type(grad).dtype.numpy
+def _tap_counts(windows: _Windows, grad: Expr) -> Expr:
+    """The number of taps of each window that count: those in the data, or also in the padding.
 
-
-def _tap_counts(windows: _Windows) -> np.ndarray:
-    """The number of taps of each window that count: those in the data, or also in the padding."""
-    attrs = windows.attrs
-    along = []
+    It broadcasts to ``grad``, the gradient of the result. At least 1, because the gradient is
+    divided by it.
+    """
+    attrs, dtype = windows.attrs, tensor_type(grad).dtype
+    total: Expr = const(1, dtype)
     for i, (before, after) in enumerate(windows.sides):
         size = windows.sizes[i]
         low, high = (0, before + size + after) if attrs.count_include_pad else (before,
                                                                                before + size)
-        starts = np.arange(windows.counts[i]) * attrs.strides[i]
-        taps = starts[:, None] + np.arange(attrs.pool_size[i]) * attrs.dilation[i]
-        along.append(((taps >= low) & (taps < high)).sum(axis=1))
-    # At least 1, because the gradient is divided by it.
-    return np.maximum(functools.reduce(operator.mul, np.ix_(*along)), 1)
+        starts = windows.starts(i)
+        trailing = len(windows.sides) - 1 - i
+        if trailing:
+            starts = op.expand_dims(starts, axis=1, num_newaxis=trailing)
+        along: Expr = const(0, dtype)
+        for tap in range(attrs.pool_size[i]):
+            at = op.add(starts, const(tap * attrs.dilation[i], "int64"))
+            counted = op.logical_and(op.greater_equal(at, const(low, "int64")),
+                                     op.less(at, size_value(high, DType.of("int64"))))
+            along = op.add(along, op.cast(counted, dtype=dtype))
+        total = op.multiply(total, along)
+    return infer_expr(op.maximum(total, const(1, dtype)), trust=True)
+

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from weft.ir.expr import Call, Expr, Function
+from weft.ir.expr import Call, Expr, Function, Var
 from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.ir.visitor import children, post_order
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import op_name, type_of
+from weft.transform.autodiff.activity import active_nodes
 from weft.transform.autodiff.adjoint import is_differentiable
+from weft.transform.autodiff.pure_graph import pure_graph
 
 _SHOWN = 5  # lines for each operator
 
 
-def check_gradients_exist(functions: Iterable[Function]) -> None:
-    """Raise ``PassError`` that lists the operators of ``functions`` that lack a gradient rule."""
+def check_gradients_exist(functions: Iterable[Function], passive: frozenset[Var]) -> None:
+    """Raise ``PassError`` that lists the operators of ``functions`` that lack a gradient rule.
+
+    What depends on ``passive`` parameters alone needs none.
+    """
     missing: dict[str, list[Call]] = {}
     first: Expr | None = None
     for fn in functions:
-        for name, calls in missing_calls(fn.body).items():
+        for name, calls in missing_calls(pure_graph(fn.body), passive).items():
             missing.setdefault(name, []).extend(calls)
             first = first or fn
     if missing:
@@ -54,24 +59,24 @@ def missing_gradients(body: Expr) -> list[str]:
     return list(missing_calls(body))
 
 
-def missing_calls(body: Expr) -> dict[str, list[Call]]:
-    """The calls in ``body`` that need a gradient rule, by the name of the operator."""
+def missing_calls(
+    body: Expr, passive: frozenset[Var] = frozenset()
+) -> dict[str, list[Call]]:
+    """The calls in the pure graph ``body`` that need a gradient rule, by operator."""
     missing: dict[str, list[Call]] = {}
-    for node in post_order(body):
-        if isinstance(node, Call) and isinstance(node.op, Op) and _lacks_rule(node, node.op):
+    order = list(post_order(body))
+    active = active_nodes(order, passive, is_differentiable)
+    for node in order:
+        if node in active and isinstance(node, Call) and isinstance(node.op, Op) and (
+                _lacks_rule(node.op)):
             missing.setdefault(node.op.name, []).append(node)
     for node in _floats_from_bits(body):
         missing.setdefault("reinterpret", []).append(node)
     return missing
 
 
-def _lacks_rule(call: Call, operator: Op) -> bool:
-    return (
-        is_differentiable(call.checked_type)
-        and any(is_differentiable(child.checked_type) for child in children(call))
-        and not operator.traits.has_zero_gradient
-        and operator.gradient_rule is None
-    )
+def _lacks_rule(operator: Op) -> bool:
+    return not operator.traits.has_zero_gradient and operator.gradient_rule is None
 
 
 def _floats_from_bits(body: Expr) -> list[Call]:

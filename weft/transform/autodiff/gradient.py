@@ -75,10 +75,11 @@ class Gradient(Pass):
         prepared = to_first_order(mod, self.entry, ctx)
         prepared = run_pass(ExpandForGradient(training=bool(self.training)), prepared, ctx)
         derived = DerivedFunctions(prepared, self.entry)
-        check_gradients_exist(prepared[name] for name in derived.differentiated)
         entry = prepared[self.entry]
         wanted = self._parameters(entry)
-        reversal = Reversal(pure_graph(entry.body), derived, derived.adjoints)
+        passive = frozenset(entry.params).difference(wanted)
+        check_gradients_exist([prepared[name] for name in derived.differentiated], passive)
+        reversal = Reversal(pure_graph(entry.body), derived, derived.adjoints, passive)
         seed, extra = self._seed(self._differentiated(reversal.value), entry)
         found = reversal.adjoints_from(self._adjoint(seed, reversal, derived.adjoints))
         unreached = [v for v in wanted if found.get(v) is None]

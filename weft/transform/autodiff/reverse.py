@@ -10,7 +10,6 @@ from typing import Protocol
 from weft.ir.expr import (
     Call,
     Clause,
-    Constant,
     Constructor,
     Expr,
     Function,
@@ -28,6 +27,7 @@ from weft.ir.visitor import children, pattern_vars, replace_children
 from weft.support.errors import InternalError, PassError
 from weft.transform.analysis.graph import type_of
 from weft.transform.analysis.scopes import Scope, Scopes
+from weft.transform.autodiff.activity import active_nodes
 from weft.transform.autodiff.adjoint import Adjoint, Adjoints, field_adjoint, one_field
 from weft.transform.autodiff.branch_copy import copied_branch
 from weft.transform.autodiff.gradient_contract import checked_gradients
@@ -89,13 +89,16 @@ class Reversal:
     a taped function returns its value and a pullback, a closure from the adjoint of the result to
     those of the arguments; the values that closures capture are the tape (Pearlmutter and Siskind
     2008). A branch returns such a pair too. Without a tape, functions and branches compute again
-    what their derivatives need.
+    what their derivatives need. No adjoints are computed for ``passive`` variables and what depends
+    on these alone.
     """
 
     body: Expr
     calls: Calls
     adjoints: Adjoints
+    passive: frozenset[Var] = frozenset()
     scopes: Scopes = field(init=False)
+    active: set[Expr] = field(init=False, default_factory=set)
     new: dict[Expr, Expr] = field(init=False, default_factory=dict)
     pullbacks: dict[Expr, _Pullback] = field(init=False, default_factory=dict)
     nodes: dict[Scope, list[Expr]] = field(init=False, default_factory=dict)
@@ -103,6 +106,8 @@ class Reversal:
 
     def __post_init__(self) -> None:
         self.scopes = Scopes(self.body)
+        self.active = active_nodes(self.scopes.order, self.passive,
+                                   self.adjoints.types.is_differentiable)
         for node in self.scopes.order:
             self.nodes.setdefault(self.scopes.scope_of[node], []).append(node)
             self.new[node] = self._forward(node)
@@ -120,9 +125,7 @@ class Reversal:
     # -- forward ---------------------------------------------------------------------------------
 
     def _forward(self, node: Expr) -> Expr:
-        is_choice = isinstance(node, (If, Match))
-        is_call = isinstance(node, Call) and isinstance(node.op, GlobalVar)
-        if self.calls.keeps_tape and (is_choice or is_call) and self._is_float(node):
+        if self.calls.keeps_tape and node in self.active:
             if isinstance(node, (If, Match)):
                 return self._taped_branches(node)
             if isinstance(node, Call) and isinstance(node.op, GlobalVar):
@@ -134,7 +137,7 @@ class Reversal:
 
     def _taped_call(self, call: Call, callee: GlobalVar) -> Expr:
         operands = tuple(a for a in call.args if self._is_float(a))
-        taped = self.calls.taped(callee.name) if operands else None
+        taped = self.calls.taped(callee.name)
         if taped is None:
             return self._rebuilt(call)
         args = tuple(self.new[a] for a in call.args)
@@ -176,9 +179,9 @@ class Reversal:
 
     def _sweep(self, scope: Scope, result: Expr, seed: Adjoint) -> Routine[dict[Expr, Adjoint]]:
         """The adjoints of what ``result``, computed in ``scope``, reads from outside of it."""
-        adjoints: dict[Expr, Adjoint] = {result: seed} if seed is not None else {}
+        adjoints: dict[Expr, Adjoint] = {result: seed} if result in self.active else {}
         for node in reversed(self.nodes.get(scope, ())):
-            if isinstance(node, (Var, Constant)):
+            if isinstance(node, Var):
                 continue
             # In reverse topological order, all users of the node have contributed by now.
             adjoint = adjoints.pop(node, None)
@@ -189,9 +192,9 @@ class Reversal:
             else:
                 contributions = self._operands(node, adjoint)
             for operand, contribution in contributions:
-                if contribution is not None and self._is_float(operand):
+                if contribution is not None and operand in self.active:
                     adjoints[operand] = self.adjoints.sum_of(adjoints.get(operand), contribution)
-        return {n: a for n, a in adjoints.items() if not isinstance(n, Constant)}
+        return adjoints
 
     def _branch(
         self, node: If | Match, index: int, seed: Adjoint
