@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.runtime.device import HOST, Device
-from weft.runtime.manifest import Argument, VariantSpec
+from weft.runtime.manifest import Argument, CountSpec, VariantSpec
 from weft.runtime.sizes import Size
 
 
@@ -61,9 +61,10 @@ class LaunchJump:
 class LaunchProgram:
     """``jumps`` are in ascending order of ``at``.
 
-    ``symbols`` and ``sizes`` are those of the manifest. The main function finds the pointers to the
-    states behind those to the inputs, and behind them, if there are symbols, the address of their
-    values as int64.
+    ``symbols``, ``sizes`` and ``counts`` are those of the manifest. The main function finds the
+    pointers to the states behind those to the inputs, and behind them, if there are symbols, the
+    address of their values as int64. If there are counts, it writes them to one more output, an
+    int64 tensor.
     """
 
     num_inputs: int
@@ -73,3 +74,4 @@ class LaunchProgram:
     symbols: tuple[str, ...] = ()
     sizes: tuple[Size, ...] = ()
     num_states: int = 0
+    counts: tuple[CountSpec, ...] = ()

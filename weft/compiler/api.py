@@ -58,6 +58,7 @@ from weft.support.log import Level, debug, enabled
 from weft.support.plugins import load_plugins
 from weft.target import Target
 from weft.tir.transform.registered import with_insertions
+from weft.transform import counts_data
 
 __all__ = ["CompiledModel", "DynamicModel", "Executable", "ForeignModel", "ModelLike", "compile",
            "parse"]
@@ -223,6 +224,14 @@ def _code_of_source(model: Source, options: CompileOptions) -> ModelCode | _PerS
         if signature is None or lists_features:
             raise
         return _signature_after(error, signature, options)
+    if options.data_sizes and counts_data(mod):
+        try:
+            return _general_code(mod, options)
+        except OptionError:
+            raise
+        except WeftError as error:
+            debug(Level.CACHE, "compiler", f"sizes that data determines stay unknown: {error}")
+            options = replace(options, data_sizes=False)
     if not has_dynamic_inputs(mod):
         return _fixed_code(mod, options)
     try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from weft.codegen import backend_of
 from weft.compiler.extensions import Extensions
 from weft.ir.symbol import SizeRange
 from weft.strategy.records import active_records
@@ -31,6 +32,7 @@ class CompileOptions:
     they choose regions. ``records`` is the digest of the measured records that kernels are chosen
     by, ``records_file`` the file that held them. ``extensions`` are the user's passes and rules.
     ``symbolic_sizes``: whether a model with dynamic shapes gets one program for all sizes.
+    ``data_sizes``: whether sizes that data determines are symbols, not unknown.
     ``specialize`` are the sizes for which its kernels get variants: for each variant the names of
     symbols, or products of them (``"batch*seq"``), with their ranges. ``state`` are outputs and the
     inputs that they are the next values of, by name.
@@ -47,6 +49,7 @@ class CompileOptions:
     symbolic_sizes: bool = True
     specialize: tuple[tuple[tuple[str, SizeRange], ...], ...] = ()
     state: tuple[tuple[str, str], ...] = ()
+    data_sizes: bool = True
 
     @staticmethod
     def make(
@@ -70,7 +73,8 @@ class CompileOptions:
         return CompileOptions(chosen, opt_level, _shapes(inputs), config.winograd,
                               _names(codegens), active_records().digest, config.records,
                               Extensions.make() if extensions is None else extensions,
-                              config.symbolic_sizes, _variants(specialize), _state(state))
+                              config.symbolic_sizes, _variants(specialize), _state(state),
+                              data_sizes=_takes_data_sizes(chosen, codegens))
 
     @property
     def input_shapes(self) -> dict[str, tuple[object, ...]] | None:
@@ -91,7 +95,12 @@ class CompileOptions:
     def key_text(self) -> str:
         """Equal for options that give the same code; extensions are not part of it."""
         return (f"{self.target}|O{self.opt_level}|{self.inputs!r}|{self.winograd}|{self.records}|"
-                f"{self.symbolic_sizes}|{self.specialize}|{self.state}")
+                f"{self.symbolic_sizes}|{self.specialize}|{self.state}|"
+                f"{self.data_sizes}")
+
+
+def _takes_data_sizes(target: Target, codegens: Sequence[str]) -> bool:
+    return config.symbolic_sizes and not codegens and backend_of(target).takes_sizes
 
 
 def _names(codegens: Sequence[str]) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ from weft.support.errors import OptionError
 from weft.support.log import Level, debug, enabled
 from weft.transform import (
     AlterOpLayout,
+    BindDataSizes,
     CanonicalizeOps,
     ComputeInFloat32,
     DeadCodeElimination,
@@ -68,6 +69,7 @@ PIPELINE: tuple[Phase, ...] = (
     Phase("import", ()),
     Phase("canonical", (
         ToGraphNormalForm(),        # shared nodes instead of lets: rules match through them
+        BindDataSizes(),            # symbols for sizes that data determines
         FakeQuantizationToInteger(closing=False),  # 8-bit GEMMs and convolutions
         QnnCanonicalize(),          # scales and zero points become arithmetic
         SimplifyInference(),        # batch norm becomes arithmetic, dropout disappears
@@ -140,6 +142,10 @@ def phases_of(options: CompileOptions) -> tuple[Phase, ...]:
     Raises ``OptionError`` for a user's pass whose position names an unknown phase or pass.
     """
     phases = _with_codegens(options.codegens) if options.codegens else PIPELINE
+    if not options.data_sizes:
+        phases = tuple(Phase(phase.name, tuple(
+            pass_ for pass_ in phase.passes if not isinstance(pass_, BindDataSizes)))
+            for phase in phases)
     return with_passes(phases, options.extensions.passes)
 
 

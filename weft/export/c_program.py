@@ -27,6 +27,12 @@ def export_c(path: str | os.PathLike[str], manifest: Manifest, objects: Sequence
     found, ``ArtifactError`` for programs of the virtual machine and for folders that cannot be
     written, ``TargetError`` for targets without C artifacts.
     """
+    if manifest.counts:
+        raise ArtifactError(
+            "data determines sizes of the program, which a C artifact cannot return",
+            got=", ".join(count.name for count in manifest.counts),
+            help='export it for weft.load, with kind="weft"',
+        )
     if manifest.vm is not None:
         raise ArtifactError(
             "the program needs the virtual machine, which is not part of a C artifact",

@@ -1,23 +1,27 @@
-"""Annotations that direct passes: stop_fusion, checkpoint, stop_gradient, barrier; all are free."""
+"""Annotations, which are free: stop_fusion, checkpoint, stop_gradient, barrier direct passes,
+and match_cast names the sizes that data determines.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs
+from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Op, OpPattern, case, define_op
-from weft.ir.shape import Dim
+from weft.ir.shape import AnyDim, Dim, KnownDim, dims_equal
 from weft.ir.traits import ZERO_GRADIENT, OpTraits, linear
-from weft.ir.types import Type
+from weft.ir.types import TensorType, Type
+from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation
 from weft.op.batching import leading, repeated, with_attrs
-from weft.op.gradients import typed_zeros
+from weft.op.gradients import attrs_of, typed_zeros
 from weft.op.layout_inference import InputLayout, LayoutResult, data_layout, keep_layout
+from weft.op.relations import attrs_as, expect_rank
 from weft.topi import elementwise
 
 _BARRIER = linear(OpTraits(is_reshape=True, is_annotation=True))
@@ -88,3 +92,49 @@ def _barrier_layout(
 ) -> LayoutResult:
     """Any layout of ``x``; the elements of ``after`` are not read."""
     return LayoutResult(inputs, (data_layout(inputs),), attrs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchCastAttrs(Attrs):
+    shape: tuple[KnownDim, ...] = attr(doc="sizes of x; a new symbol names a size that is unknown",
+                                       expected="sizes >= 0, or symbols")
+
+
+def _match_cast_relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    wanted = attrs_as(ctx, MatchCastAttrs).shape
+    expect_rank(ctx, 0, source, len(wanted))
+    for axis, (size, given) in enumerate(zip(source.shape, wanted, strict=True)):
+        if dims_equal(size, given) is False:
+            ctx.fail("the size differs from that of the argument", arg=0, axis=axis,
+                     expected=str(given), got=source)
+    ctx.output(TensorType(tuple(given if isinstance(size, AnyDim) else size
+                                for size, given in zip(source.shape, wanted, strict=True)),
+                          source.dtype))
+    return True
+
+
+@define_op("annotation.match_cast", attrs=MatchCastAttrs, relation=_match_cast_relation,
+           pattern=OpPattern.OPAQUE, level=10, inputs=("x",),
+           traits=_BARRIER)
+def match_cast(x: te.Tensor, _attrs: MatchCastAttrs) -> te.Tensor:
+    """``x``, whose sizes that only run time determines get names: ``(?, 3)`` becomes ``(u0, 3)``.
+
+    Later operators take the size as any other symbol (Lai et al., "Relax: Composable Abstractions
+    for End-to-End Dynamic Machine Learning", 2023). It is an alias of the memory of ``x``.
+    """
+    return elementwise.identity(x)
+
+
+match_cast.spec(lambda x, shape: np.copy(x).reshape(shape), case((3, 5), shape=(3, 5)),
+                case((), shape=()), case((0, 4), shape=(0, 4)))
+match_cast.gradient(lambda _call, _y, dy: [dy])
+
+
+@match_cast.batching
+def _match_cast_each(
+    call: Call, args: Sequence[Expr], _is_batched: Sequence[bool], size: Dim
+) -> Expr:
+    return with_attrs(call, args, shape=(size, *attrs_of(call, MatchCastAttrs).shape))

@@ -24,8 +24,10 @@ class SizeOutOfRangeError(InvalidInputError):
 class CallSizes:
     """The sizes of one call.
 
-    ``values`` are those of the symbols, as int64, at ``address``; ``table`` are the entries of
-    ``Manifest.sizes``. ``inputs`` and ``outputs`` have fixed shapes.
+    ``values`` are those of the inputs' symbols, as int64, at ``address``; ``table`` are the entries
+    of ``Manifest.sizes``. ``inputs`` and ``outputs`` have fixed shapes. Sizes that data determines
+    have the values of their bounds until the program has counted them, and ``outputs`` has one more
+    entry, for the counts.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -42,13 +44,15 @@ _NO_VALUES = np.zeros(0, np.int64)
 
 def fixed_sizes(manifest: Manifest) -> CallSizes:
     """The sizes of a program without symbols; for one with symbols those of its signature."""
+    if manifest.counts and not manifest.symbols:
+        return SizeSolver(manifest).solve([spec.concrete_shape for spec in manifest.inputs])
     arena_bytes = manifest.arena_bytes if isinstance(manifest.arena_bytes, int) else 0
     return CallSizes(manifest.inputs, manifest.outputs, arena_bytes, (), _NO_VALUES, 0, {})
 
 
 def steps_at(manifest: Manifest, sizes: CallSizes) -> tuple[KernelCall, ...]:
     """The kernel calls at these sizes: variants are chosen, and work is in numbers."""
-    if not manifest.symbols:
+    if not manifest.symbols and not manifest.counts:
         return manifest.steps
     return tuple(_step_at(step, sizes) for step in manifest.steps)
 
@@ -67,10 +71,10 @@ class SizeSolver:
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
+        names = [known.name for known in (*manifest.symbols, *manifest.counts)]
         self._table: Callable[[Mapping[str, int]], tuple[int, ...]] = table_function(
-            manifest.sizes, [symbol.name for symbol in manifest.symbols])
-        self._nonnegative = table_function(
-            manifest.nonnegative, [symbol.name for symbol in manifest.symbols])
+            manifest.sizes, names)
+        self._nonnegative = table_function(manifest.nonnegative, names)
 
     def solve(self, shapes: Sequence[tuple[int, ...]]) -> CallSizes:
         """The sizes for these input shapes.
@@ -90,6 +94,9 @@ class SizeSolver:
             self._check(spec, shape, symbols)
         if any(value >= ADDRESSABLE for value in symbols.values()):
             raise _too_large(shapes)
+        values = np.array(list(symbols.values()), np.int64)
+        if manifest.counts:
+            symbols |= {count.name: evaluate(count.bound, symbols) for count in manifest.counts}
         outputs = tuple([self._output(spec, symbols) for spec in manifest.outputs])
         self._check_signs(symbols, shapes)
         table = _computed(self._table, symbols, shapes)
@@ -104,8 +111,14 @@ class SizeSolver:
             raise ArtifactError("a damaged manifest", where="arena", got=f"{arena_bytes} bytes")
         inputs = tuple([TensorSpec(spec.name, spec.dtype, tuple(shape))
                         for spec, shape in zip(manifest.inputs, shapes, strict=True)])
-        values = np.array(list(symbols.values()), np.int64)
+        if manifest.counts:
+            outputs += (TensorSpec("sizes", "int64", (len(manifest.counts),)),)
         return CallSizes(inputs, outputs, arena_bytes, table, values, address_of(values), symbols)
+
+    def counted(self, sizes: CallSizes, counts: Mapping[str, int]) -> CallSizes:
+        """The sizes of a call that has counted these sizes so far."""
+        symbols = {**sizes.symbols, **counts}
+        return replace(sizes, symbols=symbols, table=self._table(symbols))
 
     def _check_signs(self, symbols: Mapping[str, int], shapes: Sequence[tuple[int, ...]]) -> None:
         """Raise ``SizeOutOfRangeError`` where an intermediate would have a negative size."""

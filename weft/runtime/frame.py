@@ -33,7 +33,7 @@ class Frame:
             for arena in manifest.arenas}
         self._behind = len(manifest.inputs)
         self.inputs = (ctypes.c_void_p * max(1, self._behind + len(extras)))()
-        self.outputs = (ctypes.c_void_p * max(1, len(manifest.outputs)))()
+        self.outputs = (ctypes.c_void_p * max(1, len(sizes.outputs)))()
         for number, address in enumerate(extras):
             self.inputs[self._behind + number] = address
         self.inputs_address = ctypes.addressof(self.inputs)

@@ -88,6 +88,19 @@ class SymbolSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class CountSpec:
+    """A symbol that data determines: call ``at`` writes it to element ``which`` of ``counts``,
+    an int64 tensor. It is at most ``bound``, a size over the symbols of the inputs.
+    """
+
+    name: str
+    at: int
+    counts: Argument
+    which: int
+    bound: Size
+
+
+@dataclass(frozen=True, slots=True)
 class SizeTest:
     """Whether a size is a multiple of ``multiple`` from ``low`` to ``high`` (``None``: no end).
 
@@ -208,7 +221,9 @@ class Manifest:
     follows from them: each entry is a size over the symbols and over earlier entries, which are
     named ``_0``, ``_1``, ... in it. Shapes, work and memory may then be sizes, too. ``states`` are
     tensors of fixed shape that the module keeps from call to call. Calls for which one of
-    ``nonnegative`` is negative are refused: an input is smaller than a window.
+    ``nonnegative`` is negative are refused: an input is smaller than a window. ``counts`` are sizes
+    that data determines, ordered by call: entries of ``sizes`` and shapes of outputs over them are
+    known after the call. The program writes them to one more output, an int64 tensor.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -231,13 +246,15 @@ class Manifest:
     sizes: tuple[Size, ...] = ()
     states: tuple[TensorSpec, ...] = ()
     nonnegative: tuple[Size, ...] = ()
+    counts: tuple[CountSpec, ...] = ()
 
     def to_json(self) -> str:
         """Equal manifests give equal text; optional fields are left out at their default."""
         plain = asdict(replace(self, vm=None))
         del plain["vm"]
         _drop_defaults(plain, {"threads": None, "launched_by": MAIN_SYMBOL, "arenas": (),
-                               "symbols": (), "sizes": (), "states": (), "nonnegative": ()})
+                               "symbols": (), "sizes": (), "states": (), "nonnegative": (),
+                               "counts": ()})
         _drop_defaults(plain["target"], {"kind": "cpu"})
         for step in plain["steps"]:
             _drop_defaults(step, {"device": asdict(HOST), "stream": 0, "variants": (),
@@ -297,6 +314,11 @@ def check_manifest(manifest: Manifest) -> None:
             if not 0 <= value < limits.get(kind, 0):
                 raise ArtifactError("a damaged manifest", where=f"arguments of {step.symbol}",
                                     got=f"{kind} {value}")
+    for count in manifest.counts:
+        kind, value = count.counts
+        if not 0 <= value < limits.get(kind, 0) or not 0 <= count.at < len(manifest.steps) \
+                or manifest.steps[count.at].guards or count.which < 0:
+            raise ArtifactError("a damaged manifest", where=f"size {count.name}", got=count)
     for jump in manifest.jumps:
         inside = all(0 <= value < limits[kind] for (kind, value), _ in jump.guards)
         if not (inside and 0 <= jump.to <= jump.at <= len(manifest.steps)):
@@ -326,13 +348,18 @@ def _check_symbols(manifest: Manifest) -> None:
         if not inputs or not 0 <= symbol.axis < len(inputs[0].shape) or symbol.scale < 1 \
                 or symbol.multiple < 1 or symbol.low < 0:
             raise ArtifactError("a damaged manifest", where=f"symbol {symbol.name}", got=symbol)
+    for count in manifest.counts:
+        if count.name in known or is_entry_name(count.name):
+            raise ArtifactError("a damaged manifest", where="names of symbols", got=count)
+        _check_names(count.name, count.bound, {symbol.name for symbol in manifest.symbols})
+        known.add(count.name)
     if manifest.vm is None:
         for number, size in enumerate(manifest.sizes):
             earlier = {f"_{n}" for n in range(number)}
             _check_names("sizes", size, known | earlier)
         entries = {f"_{n}" for n in range(len(manifest.sizes))}
         _check_names("sizes of arena and constants", manifest.arena_bytes, known | entries)
-    if manifest.symbols:
+    if manifest.symbols or manifest.counts:
         for tensor in (*manifest.inputs, *manifest.outputs):
             for size in tensor.shape:
                 _check_names(tensor.name, size, known)
@@ -387,12 +414,19 @@ def _manifest(plain: Mapping[str, Any]) -> Manifest:
         sizes=tuple(map(_size, plain.get("sizes", ()))),
         states=tuple(map(_tensor, plain.get("states", ()))),
         nonnegative=tuple(map(_size, plain.get("nonnegative", ()))),
+        counts=tuple(_count(count, spaces) for count in plain.get("counts", ())),
     )
 
 
 def _tensor(plain: Mapping[str, Any]) -> TensorSpec:
     shape = tuple(s if isinstance(s, str) else _whole(s) for s in plain["shape"])
     return TensorSpec(_text(plain["name"]), _text(plain["dtype"]), shape)
+
+
+def _count(plain: Mapping[str, Any], spaces: Sequence[str]) -> CountSpec:
+    ((counts, _),) = _conditions([(plain["counts"], True)], spaces)
+    return CountSpec(_text(plain["name"]), _whole(plain["at"]), counts, _whole(plain["which"]),
+                     _size(plain["bound"]))
 
 
 def _step(plain: Mapping[str, Any], spaces: Sequence[str]) -> KernelCall:

@@ -21,6 +21,8 @@ from weft.runtime.buffers import (
     output_buffer,
 )
 from weft.runtime.call_sizes import fixed_sizes, steps_at
+from weft.runtime.counted_outputs import CountedOutputs
+from weft.runtime.device import Device
 from weft.runtime.frame import Frame
 from weft.runtime.library import Kernel, Library, NativeLibrary, function
 from weft.runtime.manifest import MAIN_SYMBOL, KernelCall, Manifest, TensorSpec
@@ -87,6 +89,8 @@ class CompiledModule:
             self._template, sizes, self._makers, self._arenas, extras=self._extras(),
             releases=not is_short(self.manifest, sizes))
         self._quick = _declines if self._call is None else self._call.quick
+        self._counted = (CountedOutputs(self.manifest, sizes.symbols) if self.manifest.counts
+                         else None)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -95,8 +99,8 @@ class CompiledModule:
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """Name, dtype and shape of every output."""
-        return self._sizes.outputs
+        """Name, dtype and shape of every output; sizes that data determines are names."""
+        return self.manifest.outputs if self.manifest.counts else self._sizes.outputs
 
     @property
     def state(self) -> State:
@@ -133,6 +137,7 @@ class CompiledModule:
         """
         if self._signature.takes("out"):
             kwargs, out = _with_out(out, kwargs), None
+        self._check_sizes_known()
         values = self._signature.bind(args, kwargs)
         arrays = self._arrays(values)
         check_in_place(self.manifest, values, arrays)
@@ -161,6 +166,7 @@ class CompiledModule:
         if self._signature.takes("out"):
             results = self._execute(self._signature.bind(args, _with_out(out, kwargs)))
             return tuple(results) if self._returns_tuple else results[0]
+        self._check_sizes_known()
         arrays = self._arrays(self._signature.bind(args, kwargs))
         outputs, results = self._into(out, arrays)
         self._execute(arrays, outputs)
@@ -218,9 +224,11 @@ class CompiledModule:
                  ) -> list[np.ndarray]:
         """The results, in ``outputs`` if given."""
         if not self._state:
-            return self._run(values, outputs)
-        with self._state.lock:
-            return self._run(values, outputs)
+            results = self._run(values, outputs)
+        else:
+            with self._state.lock:
+                results = self._run(values, outputs)
+        return results if self._counted is None else self._counted.cut(results)
 
     def _run(self, values: Sequence[Any], outputs: Sequence[np.ndarray] | None
              ) -> list[np.ndarray]:
@@ -277,7 +285,7 @@ class CompiledModule:
         return outputs
 
     def _stepper(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> Stepper:
-        return Stepper(self.manifest, self._steps, self._functions, self._constants_address,
+        return Stepper(self.manifest, self._steps, self._functions_of, self._constants_address,
                        self._frames, inputs, outputs, self.library)
 
     @functools.cached_property
@@ -285,11 +293,22 @@ class CompiledModule:
         """The kernel calls at the sizes of this module."""
         return steps_at(self.manifest, self._sizes)
 
-    @functools.cached_property
-    def _functions(self) -> list[Kernel]:
+    def _functions_of(self, steps: Sequence[KernelCall]) -> list[Kernel]:
         """The kernel of every step."""
-        return [self.library.kernel(step.symbol, len(step.args), step.device, step.stream)
-                for step in self._steps]
+        return [self._kernel(step.symbol, len(step.args), step.device, step.stream)
+                for step in steps]
+
+    @functools.cached_property
+    def _kernel(self) -> Callable[[str, int, Device, int], Kernel]:
+        return functools.cache(self.library.kernel)
+
+    def _check_sizes_known(self) -> None:
+        """Raise ``InvalidInputError`` for memory of the caller where data determines sizes."""
+        if self.manifest.counts:
+            names = ", ".join(count.name for count in self.manifest.counts)
+            raise InvalidInputError(
+                f"outputs cannot be given: data determines the sizes {names}",
+                got=self.manifest.signature(), help="take the arrays that the call returns")
 
     def _apply_threads(self) -> None:
         self._threading.apply(threads.num_threads(self.manifest.threads))

@@ -21,6 +21,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 
 from weft.runtime.arena import Pool
+from weft.runtime.call_sizes import SizeSolver, steps_at
 from weft.runtime.frame import Frame
 from weft.runtime.library import Library
 from weft.runtime.manifest import Condition, KernelCall, Manifest
@@ -141,12 +142,14 @@ class Stepper:
     """Runs the kernels of one module call one by one; a context manager that owns the frame."""
 
     def __init__(self, manifest: Manifest, steps: Sequence[KernelCall],
-                 functions: Sequence[Callable[..., None]], constants: int, frames: Pool[Frame],
+                 functions_of: Callable[[Sequence[KernelCall]], Sequence[Callable[..., None]]],
+                 constants: int, frames: Pool[Frame],
                  inputs: list[np.ndarray], outputs: list[np.ndarray], library: Library) -> None:
         self.manifest = manifest
         self.library = library
         self._steps = steps
-        self._functions = functions
+        self._functions_of = functions_of
+        self._solver = SizeSolver(manifest) if manifest.counts else None
         self._constants = constants
         self._frames = frames
         self._arrays = (inputs, outputs)  # keeps them alive while their addresses are in use
@@ -158,9 +161,7 @@ class Stepper:
         frame = self._frame = self._frames.take()
         frame.acquire()
         frame.point_at(*self._arrays)
-        for call, step in zip(self._functions, self._steps, strict=True):
-            pointers = [frame.value(a, self._constants) for a in step.args]
-            self._calls.append((call, pointers, self._flags(frame, step.guards)))
+        self._prepare(frame)
         for jump in self.manifest.jumps:
             flags = self._flags(frame, jump.guards)
             self._jumps.setdefault(jump.at, []).append((jump.to, flags))
@@ -174,6 +175,30 @@ class Stepper:
             self._frame.release()
             self._frames.give_back(self._frame)
             self._frame = None
+
+    def _prepare(self, frame: Frame) -> None:
+        """Find the kernels and their arguments at the sizes of the frame."""
+        self._calls = [
+            (call, [frame.value(a, self._constants) for a in step.args],
+             self._flags(frame, step.guards))
+            for call, step in zip(self._functions_of(self._steps), self._steps, strict=True)]
+
+    def _read_counts(self, frame: Frame, at: int) -> None:
+        """Prepare the calls after call ``at``, which may have counted sizes."""
+        counts = {count.name: ctypes.c_int64.from_address(
+            frame.value(count.counts, self._constants) + 8 * count.which).value
+            for count in self.manifest.counts if count.at == at}
+        if counts and self._solver is not None:
+            frame.sizes = self._solver.counted(frame.sizes, counts)
+            self._steps = steps_at(self.manifest, frame.sizes)
+            self._prepare(frame)
+            self._store_counts(frame)
+
+    def _store_counts(self, frame: Frame) -> None:
+        """Write the counts where the main function writes them."""
+        array = self._arrays[1][-1]
+        for number, count in enumerate(self.manifest.counts):
+            array[number] = frame.sizes.symbols[count.name]
 
     def _flags(self, frame: Frame, guards: Sequence[Condition]) -> _Flags:
         return [(frame.value(buffer, self._constants), expected) for buffer, expected in guards]
@@ -191,7 +216,7 @@ class Stepper:
         kernel, and times are those of launches.
         """
         clock = time.perf_counter
-        calls = self._steps
+        frame = self._frame
         made: list[StepTime] = []
         at = 0
         wait = self.library.synchronize
@@ -201,7 +226,7 @@ class Stepper:
             if back is not None:
                 at = back
                 continue
-            if at == len(calls):
+            if at == len(self._steps):
                 wait()
                 return made
             call, pointers, flags = self._calls[at]
@@ -210,7 +235,9 @@ class Stepper:
                 if is_timed:
                     wait()
                 before, now = now, clock()
-                made.append(StepTime(calls[at], before, max(now - before, 1e-9)))
+                made.append(StepTime(self._steps[at], before, max(now - before, 1e-9)))
+                if self._solver is not None and frame is not None:
+                    self._read_counts(frame, at)
             at += 1
 
 

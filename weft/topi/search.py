@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from weft import te
 from weft.ir.dtype import bool_, int64
-from weft.support.errors import LoweringError
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, as_prim, const, if_then_else, int_value
 from weft.tir.stmt import BufferStore, IfThenElse, Stmt, seq
 from weft.topi.loop_nest import nest
-from weft.topi.sort import before, merge_sort
+from weft.topi.sort import before, merge_sort, merge_sort_of_any_size
 
 _ZERO = as_prim(0)
 
@@ -45,8 +44,6 @@ def unique(x: te.Tensor, *, is_sorted: bool) -> tuple[te.Tensor, ...]:
     one value, the last. The inverse maps each position to the index of its value.
     """
     size = int_value(x.shape[0])
-    if size is None:
-        raise LoweringError("unique needs a fixed size", got=x.shape)
 
     def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
         source, (values, first, inverse, counts, number) = inputs[0], outputs
@@ -68,7 +65,9 @@ def unique(x: te.Tensor, *, is_sorted: bool) -> tuple[te.Tensor, ...]:
                         BufferStore(inverse, group - 1, (position,)),
                         _add_one(counts, group - 1)])
 
-        return seq([_clear(number), merge_sort(size, goes_before, coord)])
+        ordered = (merge_sort_of_any_size(x.shape[0], goes_before, coord) if size is None
+                   else merge_sort(size, goes_before, coord))
+        return seq([_clear(number), ordered])
 
     shapes = [x.shape, x.shape, x.shape, x.shape, (1,)]
     dtypes = [x.dtype, int64, int64, int64, int64]

@@ -31,6 +31,9 @@ from weft.topi.loop_nest import nest
 _SHORT = 32
 # Up to this many of the best elements are kept sorted while a row is read once.
 _FEW = 64
+# The passes of a merge sort over as many elements as an int64 counts.
+_MOST_LEVELS = 62
+
 # Whether the element at one position goes before the element at another.
 Before = Callable[[PrimExpr, PrimExpr], PrimExpr]
 # Receives the rank and the position of an element.
@@ -166,6 +169,23 @@ def select_first(size: int, count: int, goes_before: Before, emit: Emit) -> Stmt
     return Allocate(best, Allocate(slot, seq([fill, rest, finish])))
 
 
+def merge_sort_of_any_size(size: PrimExpr, goes_before: Before, emit: Emit) -> Stmt:
+    """As ``merge_sort``, for a size that is known at run time."""
+    scratch = Buffer("runs", (as_prim(2), size), int64)
+    # The heads of two runs, and the half of the scratch buffer that the last pass wrote.
+    heads = Buffer("heads", (as_prim(3),), int64)
+    zero, two = as_prim(0), as_prim(2)
+    level = Var("level", int64)
+    one_pass = seq([_merge_runs(scratch, heads, size, level, goes_before),
+                    BufferStore(heads, (level + 1) % 2, (two,))])
+    passes = For(level, zero, as_prim(_MOST_LEVELS), ForKind.SERIAL,
+                 IfThenElse(te.shift_left(as_prim(1), level) < size, one_pass))
+    start = [BufferStore(heads, zero, (two,)),
+             nest((size,), lambda k: BufferStore(scratch, k[0], (zero, k[0])))]
+    finish = nest((size,), lambda k: emit(k[0], scratch.load(heads.load(two), k[0])))
+    return Allocate(scratch, Allocate(heads, seq([*start, passes, finish])))
+
+
 def merge_sort(size: int, goes_before: Before, emit: Emit) -> Stmt:
     """Sort the positions 0 to ``size - 1``; ``emit(rank, position)`` receives the result.
 
@@ -185,7 +205,7 @@ def merge_sort(size: int, goes_before: Before, emit: Emit) -> Stmt:
     return Allocate(scratch, Allocate(heads, seq([start, passes, finish])))
 
 
-def _merge_runs(scratch: Buffer, heads: Buffer, size: int, level: PrimExpr,
+def _merge_runs(scratch: Buffer, heads: Buffer, size: int | PrimExpr, level: PrimExpr,
                 goes_before: Before) -> Stmt:
     """One pass: merge pairs of adjacent runs of ``2**level`` positions."""
     zero, one = as_prim(0), as_prim(1)

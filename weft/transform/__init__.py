@@ -50,6 +50,7 @@ from weft.transform.normal_form.to_graph_normal_form import ToGraphNormalForm
 from weft.transform.normal_form.un_cps import UnCPS
 from weft.transform.passes.annotate_spans import AnnotateSpans
 from weft.transform.passes.backward_fold_scale_axis import BackwardFoldScaleAxis
+from weft.transform.passes.bind_data_sizes import BindDataSizes, counts_data
 from weft.transform.passes.canonicalize_cast import CanonicalizeCast
 from weft.transform.passes.canonicalize_ops import CanonicalizeOps
 from weft.transform.passes.dead_code_elimination import DeadCodeElimination
@@ -78,6 +79,7 @@ __all__ = [
     "AlterOpLayout",
     "AnnotateSpans",
     "BackwardFoldScaleAxis",
+    "BindDataSizes",
     "CanonicalizeCast",
     "CanonicalizeOps",
     "CombineParallelBatchMatmul",
@@ -137,6 +139,7 @@ __all__ = [
     "UnCPS",
     "Vectorize",
     "check_same_values",
+    "counts_data",
     "evaluate",
     "gradient",
     "register_external_codegen",

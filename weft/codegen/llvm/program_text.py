@@ -9,25 +9,29 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from weft.codegen.launch import Launch, LaunchGuard, LaunchJump, LaunchPath, LaunchProgram, Loop
 from weft.codegen.llvm.size_code import SizeWriter
 from weft.codegen.llvm.target_machine import data_layout
-from weft.runtime.manifest import MAIN_SYMBOL, Argument, SizeTest, VariantSpec
+from weft.runtime.manifest import MAIN_SYMBOL, Argument, CountSpec, SizeTest, VariantSpec
 from weft.target import CpuTarget
+
+# What ``weft_main`` returns where a kernel counts more elements than its bound allows.
+MISCOUNTED = 1
 
 _BASE = {"const": "constants", "arena": "arena"}
 
 
 def main_text(program: LaunchProgram, target: CpuTarget) -> str:
     """The LLVM module that defines ``weft_main``."""
+    num_outputs = program.num_outputs + bool(program.counts)
     lines = [*_load_ports("inputs", "in", program.num_inputs + program.num_states),
-             *_load_ports("outputs", "out", program.num_outputs)]
-    sizes = _sizes(lines, program)
+             *_load_ports("outputs", "out", num_outputs)]
+    sizes = _SizeTable(lines, program)
     signatures: dict[str, str] = {}
-    writer = _LaunchWriter(lines, signatures, sizes, program.num_inputs)
+    writer = _LaunchWriter(lines, signatures, sizes.values, program.num_inputs)
     blocks = _Blocks(lines, writer.address)
     jumps = deque(program.jumps)
     for at, launch in enumerate(program.launches):
@@ -35,11 +39,17 @@ def main_text(program: LaunchProgram, target: CpuTarget) -> str:
             blocks.jump(jumps.popleft())
         blocks.enter(launch.path)
         writer.launch(launch)
+        for number, count in enumerate(program.counts):
+            if count.at == at:
+                sizes.count(number, count, writer.address(count.counts))
     for jump in jumps:
         blocks.jump(jump)
     blocks.enter(())
     declarations = [f"declare void @{symbol}({types})" for symbol, types in signatures.items()]
-    body = "\n".join(line if line.endswith(":") else f"  {line}" for line in [*lines, "ret i32 0"])
+    lines.append("ret i32 0")
+    if program.counts:
+        lines += ["miscounted:", f"ret i32 {MISCOUNTED}"]
+    body = "\n".join(line if line.endswith(":") else f"  {line}" for line in lines)
     head = f"define i32 @{MAIN_SYMBOL}(ptr %inputs, ptr %outputs, ptr %constants, ptr %arena)"
     return "\n".join([preamble(target), *declarations, "", f"{head} {{", body, "}", ""])
 
@@ -108,20 +118,54 @@ def _load_ports(array: str, prefix: str, count: int) -> list[str]:
     return lines
 
 
-def _sizes(lines: list[str], program: LaunchProgram) -> list[str]:
-    """The LLVM values of the table of sizes."""
-    if not program.symbols:
-        return []
-    behind = program.num_inputs + program.num_states
-    lines.append(f"%sizes.at = getelementptr ptr, ptr %inputs, i64 {behind}")
-    lines.append("%sizes = load ptr, ptr %sizes.at")
-    symbols = []
-    for number in range(len(program.symbols)):
+class _SizeTable:
+    """Writes the values of the table of sizes, each as soon as its symbols are known.
+
+    ``values`` are those of the entries so far.
+    """
+
+    def __init__(self, lines: list[str], program: LaunchProgram) -> None:
+        self._lines = lines
+        self._hidden = f"%out{program.num_outputs}"
+        self._writer = SizeWriter(lines, dict(_load_symbols(lines, program)))
+        self._pending = dict(enumerate(program.sizes))
+        self.values: dict[int, str] = {}
+        self._define()
+
+    def count(self, number: int, count: CountSpec, address: str) -> None:
+        """Read a counted size, which the launch before has written to ``address``.
+
+        The block is one that every run passes, so all later launches may use the size.
+        """
+        name = f"%count{number}"
+        self._lines += [
+            f"{name}.at = getelementptr i64, ptr {address}, i64 {count.which}",
+            f"{name} = load i64, ptr {name}.at",
+            f"{name}.wrong = icmp ugt i64 {name}, {self._writer.value(count.bound)}",
+            f"br i1 {name}.wrong, label %miscounted, label %counted{number}",
+            f"counted{number}:",
+            f"{name}.out = getelementptr i64, ptr {self._hidden}, i64 {number}",
+            f"store i64 {name}, ptr {name}.out"]
+        self._writer.name(count.name, name)
+        self._define()
+
+    def _define(self) -> None:
+        for number, size in list(self._pending.items()):
+            if self._writer.knows(size):
+                self.values[number] = self._writer.define(f"_{number}", size)
+                del self._pending[number]
+
+
+def _load_symbols(lines: list[str], program: LaunchProgram) -> Iterator[tuple[str, str]]:
+    """The symbols of the inputs and their LLVM values."""
+    if program.symbols:
+        behind = program.num_inputs + program.num_states
+        lines.append(f"%sizes.at = getelementptr ptr, ptr %inputs, i64 {behind}")
+        lines.append("%sizes = load ptr, ptr %sizes.at")
+    for number, name in enumerate(program.symbols):
         lines.append(f"%size.at{number} = getelementptr i64, ptr %sizes, i64 {number}")
         lines.append(f"%size{number} = load i64, ptr %size.at{number}")
-        symbols.append(f"%size{number}")
-    writer = SizeWriter(lines, dict(zip(program.symbols, symbols, strict=True)))
-    return [writer.define(f"_{number}", size) for number, size in enumerate(program.sizes)]
+        yield name, f"%size{number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +174,7 @@ class _LaunchWriter:
 
     lines: list[str]
     signatures: dict[str, str]
-    sizes: Sequence[str]
+    sizes: Mapping[int, str]
     num_inputs: int
 
     def launch(self, launch: Launch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from weft.runtime.sizes import Size, parsed
+from weft.runtime.sizes import Size, names_in, parsed
 from weft.support.errors import InternalError
 
 _BINARY: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
@@ -19,6 +19,14 @@ class SizeWriter:
         self._lines = lines
         self._names = dict(names)
         self._known: dict[str, str] = {}
+
+    def name(self, name: str, value: str) -> None:
+        """Let later sizes call an LLVM value ``name``."""
+        self._names[name] = value
+
+    def knows(self, size: Size) -> bool:
+        """Whether all symbols and entries in ``size`` have values."""
+        return names_in(size) <= self._names.keys()
 
     def define(self, name: str, size: Size) -> str:
         """The value of ``size``, which later sizes may call ``name``."""

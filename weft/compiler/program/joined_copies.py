@@ -98,4 +98,5 @@ def _without(program: Program, dropped: Collection[int], refs: Mapping[BufferRef
     steps = tuple(kept(step) for at, step in enumerate(program.steps) if at not in gone)
     jumps = tuple(Jump(moved(jump.at), Loop(jump.loop.number, moved(jump.loop.first)),
                        renumbered(moved_path(jump.path, refs))) for jump in program.jumps)
-    return dataclasses.replace(program, steps=steps, jumps=jumps)
+    counts = tuple(dataclasses.replace(count, at=moved(count.at)) for count in program.counts)
+    return dataclasses.replace(program, steps=steps, jumps=jumps, counts=counts)

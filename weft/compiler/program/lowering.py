@@ -16,6 +16,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.compiler.program.constant_pool import ConstantPool
+from weft.compiler.program.data_sizes import (
+    MATCH_CAST,
+    CountedValue,
+    DataSizes,
+    bound_symbols,
+    check_counts,
+    counted_values,
+)
 from weft.compiler.program.function_calls import FunctionCalls, FunctionKey
 from weft.compiler.program.in_place import ask_for_reuse
 from weft.compiler.program.invariants import loop_invariants
@@ -25,7 +33,8 @@ from weft.compiler.program.state import bind_state
 from weft.compiler.program.step_order import in_frugal_order
 from weft.compiler.program.step_writer import LoopFrame, Mark, StepWriter
 from weft.ir import trampoline
-from weft.ir.dynamic import depends_on_data
+from weft.ir.dtype import int64
+from weft.ir.dynamic import bounds_of, depends_on_data
 from weft.ir.expr import (
     Call,
     Constant,
@@ -45,14 +54,14 @@ from weft.ir.trampoline import Routine
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.visitor import post_order
 from weft.support.errors import InternalError, UnsupportedModelError
-from weft.transform.analysis.graph import is_primitive, is_reshape
+from weft.transform.analysis.graph import is_primitive, is_reshape, op_name
 from weft.transform.normal_form.to_a_normal_form import Normalizer
 
 # Each step records all enclosing branches and loops. Deeper programs run on the virtual machine.
 MAX_NESTING = 32
 
 # A tensor's memory, or the memories of a tuple's fields; tuples nest as their types do.
-Value: TypeAlias = "BufferRef | tuple[Value, ...]"
+Value: TypeAlias = "BufferRef | CountedValue | tuple[Value, ...]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +88,7 @@ def lower_program(mod: IRModule, state: Mapping[str, str] | None = None,
     are not first-order.
     """
     program = join_copies(_Lowering(mod, refused).run())
+    check_counts(program)
     program = in_frugal_order(bind_state(program, state or {}, refused))
     return ask_for_reuse(program if limit is None else limit(program))
 
@@ -106,6 +116,8 @@ class _Lowering:
         self.computed: set[Var] = set()  # loop invariants that were computed before their loop
         self.constants = ConstantPool()
         self.writer = StepWriter(refused)
+        self.counts = DataSizes()
+        self.casts: dict[str, Expr] = {}  # by the symbols that they bind
 
     def run(self) -> Program:
         inputs = self._bind_parameters()
@@ -118,8 +130,10 @@ class _Lowering:
             value = trampoline.run(self._scope(Normalizer(self.main.body).run(), {}))
             results = _flatten(self._given(value, self.main.body))
         else:
+            self.casts = {symbol: node for node in nodes for symbol in bound_symbols(node)}
             for node in nodes:
-                self._visit(node)
+                if id(node) not in self.values:
+                    self._visit(node)
             results = _flatten(self._value(self.main.body))
         # Let the kernels that compute the results write to the caller's outputs.
         targets = [BufferRef(BufferKind.OUTPUT, index) for index in range(len(results))]
@@ -129,7 +143,8 @@ class _Lowering:
         writer = self.writer
         return Program(inputs, outputs, isinstance(result_type, TupleType),
                        tuple(self.constants.arrays), tuple(writer.temporaries),
-                       tuple(writer.kernels.sources), tuple(writer.steps), tuple(writer.jumps))
+                       tuple(writer.kernels.sources), tuple(writer.steps), tuple(writer.jumps),
+                       counts=tuple(self.counts.bound))
 
     def _has_scope(self, node: Expr) -> bool:
         if isinstance(node, Function):
@@ -161,7 +176,7 @@ class _Lowering:
             self.values[id(node)] = tuple(self._value(f) for f in node.fields)
         elif isinstance(node, TupleGetItem):
             whole = self._value(node.tuple_value)
-            if isinstance(whole, BufferRef):
+            if not isinstance(whole, tuple):
                 raise InternalError("projection from a value that is not a tuple", where=node.span)
             self.values[id(node)] = whole[node.index]
         elif isinstance(node, Call):
@@ -188,10 +203,12 @@ class _Lowering:
 
     def _call(self, call: Call) -> Value:
         if is_reshape(call):
-            return self._value(call.args[0])
+            value = self._value(call.args[0])
+            return self.counts.bound_value(call, value) if op_name(call) == MATCH_CAST else value
         function = self._callee(call)
         if depends_on_data(function):
-            raise _not_first_order("operator with a data-dependent shape", call)
+            return self._counting_call(function, call)
+        self._compute_sizes(function)
         alias = alias_of(function)
         if alias is not None:
             return self._value(call.args[alias])
@@ -200,6 +217,30 @@ class _Lowering:
         writes = [self.writer.temporary(t) for t in flat_types(result)]
         self.writer.step(function, reads, writes)
         return _structure(result, writes)
+
+    def _counting_call(self, function: Function, call: Call) -> Value:
+        """A call of a kernel that fills a part of its results, and counts how much of them."""
+        bounds = bounds_of(function)
+        if bounds is None or self.writer.depth:
+            raise _not_first_order("operator with a data-dependent shape", call)
+        reads = [ref for arg in call.args for ref in _flatten(self._value(arg))]
+        writes = [self.writer.temporary(t) for t in bounds.types]
+        counts = self.writer.temporary(TensorType((bounds.num_counts,), int64))
+        at = len(self.writer.steps)
+        self.writer.step(function, reads, [*writes, counts])
+        return _structure(_type_of(call), counted_values(bounds, writes, counts, at))
+
+    def _compute_sizes(self, function: Function) -> None:
+        """Write the steps that determine the sizes that ``function`` takes, if they come later.
+
+        A size may be all that a kernel takes of the counted tensor.
+        """
+        for symbol in self.counts.missing(function):
+            if id(cast := self.casts.get(symbol)) in self.values or cast is None:
+                continue
+            for node in post_order(cast, enter=lambda e: not isinstance(e, Function)):
+                if id(node) not in self.values:
+                    self._visit(node)
 
     def _callee(self, call: Call) -> Function:
         op = call.op
@@ -345,7 +386,7 @@ def _type_of(expr: Expr) -> Type:
     return found
 
 
-def _structure(type_: Type, refs: Iterable[BufferRef]) -> Value:
+def _structure(type_: Type, refs: Iterable[BufferRef | CountedValue]) -> Value:
     """``refs`` arranged as the (possibly nested) tuple ``type_``."""
     rest = iter(refs)
 
@@ -360,6 +401,8 @@ def _structure(type_: Type, refs: Iterable[BufferRef]) -> Value:
 def _flatten(value: Value) -> list[BufferRef]:
     if isinstance(value, BufferRef):
         return [value]
+    if isinstance(value, CountedValue):
+        raise UnsupportedModelError("a size that only run time determines, in a compiled program")
     return [ref for field in value for ref in _flatten(field)]
 
 

@@ -129,7 +129,7 @@ def build_model(program: Program, options: CompileOptions) -> ModelCode:
         output_is_tuple=program.output_is_tuple, weft_version=weft.__version__,
         launched_by=MAIN_SYMBOL if mains else "steps", arenas=layout.arenas,
         symbols=layout.symbols, sizes=launches.sizes, states=_specs(program.states),
-        nonnegative=layout.nonnegative,
+        nonnegative=layout.nonnegative, counts=launches.counts,
     )
     return ModelCode(manifest, objects, pack_constants(program.constants, offsets, total),
                      callbacks_of(kernels))

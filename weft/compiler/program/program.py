@@ -142,10 +142,25 @@ class KernelVariant:
 
 
 @dataclass(frozen=True, slots=True)
+class CountedSize:
+    """A symbol that step ``at`` determines: element ``which`` of the int64 tensor ``counts``.
+
+    It is at most ``bound``, a size over symbols of the inputs and symbols that are counted before.
+    """
+
+    symbol: str
+    at: int
+    counts: BufferRef
+    which: int
+    bound: Dim
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """``temporaries`` are sizes in bytes; ``constants`` are distinct arrays.
 
-    ``states`` are tensors that the module keeps from call to call. ``variants`` are kernels that
+    ``states`` are tensors that the module keeps from call to call, ``counts`` are sizes that data
+    determines, in the order of their steps. ``variants`` are kernels that
     replace another, by its number, at some sizes: the first whose conditions hold runs.
     """
 
@@ -159,11 +174,12 @@ class Program:
     jumps: tuple[Jump, ...] = ()
     variants: Mapping[int, tuple[KernelVariant, ...]] = field(default_factory=dict)
     states: tuple[Port, ...] = ()
+    counts: tuple[CountedSize, ...] = ()
 
     @property
     def is_symbolic(self) -> bool:
-        """Whether an input has a symbolic size."""
-        return not all(is_static(port.type) for port in self.inputs)
+        """Whether an input has a symbolic size, or data determines one."""
+        return bool(self.counts) or not all(is_static(port.type) for port in self.inputs)
 
     def on(self, device: Device) -> Program:
         """The same program with all kernels on ``device``."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from weft.codegen.launch import Launch, LaunchGuard, LaunchJump, LaunchPath, LaunchProgram
 from weft.compiler.build.kernel import KernelFacts
+from weft.compiler.program.data_sizes import bounds_by_name, largest
 from weft.compiler.program.program import (
     BufferKind,
     BufferRef,
@@ -19,8 +20,8 @@ from weft.compiler.program.program import (
 )
 from weft.compiler.program.slot_plan import SizeTable, SlotPlan, plan_slots
 from weft.compiler.program.symbols import sizes_to_check, symbol_specs
-from weft.ir.symbol import SizeRange, size_of_dim
-from weft.runtime.manifest import Argument, SizeTest, SymbolSpec, VariantSpec
+from weft.ir.symbol import SizeRange, name_of, size_of_dim
+from weft.runtime.manifest import Argument, CountSpec, SizeTest, SymbolSpec, VariantSpec
 from weft.runtime.sizes import Size, with_names
 
 
@@ -48,7 +49,13 @@ def sized_launches(program: Program, facts: Sequence[KernelFacts],
                               if facts[v.kernel].in_place == facts[kernel].in_place)
                 for kernel, found in program.variants.items()}
     typical = {s.name: SizeRange(s.low, s.high, s.multiple).typical for s in symbols}
-    plan = plan_slots(program, _workspaces(facts, variants),
+    bounds = bounds_by_name(program.counts)
+    for port in program.outputs:
+        for dim in port.type.shape:
+            largest(size_of_dim(dim), bounds)  # callers allocate the largest outputs
+    workspaces = {number: largest(size, bounds)
+                  for number, size in _workspaces(facts, variants).items()}
+    plan = plan_slots(program, workspaces,
                       {n: f.in_place for n, f in enumerate(facts) if f.in_place is not None},
                       typical)
     table = SizeTable()
@@ -58,8 +65,19 @@ def sized_launches(program: Program, facts: Sequence[KernelFacts],
     jumps = tuple(LaunchJump(jump.at, jump.loop, writer.path(jump.path)) for jump in program.jumps)
     made = LaunchProgram(len(program.inputs), len(program.outputs), launches, jumps,
                          tuple(s.name for s in symbols), tuple(table.entries),
-                         len(program.states))
+                         len(program.states), _counts(program, writer, bounds))
     return SizedLaunches(made, arena_bytes, symbols, sizes_to_check(program))
+
+
+def _counts(program: Program, writer: _Writer, bounds: Mapping[str, str]
+            ) -> tuple[CountSpec, ...]:
+    return tuple(CountSpec(name_of(count.symbol), count.at, writer.argument(count.counts),
+                           count.which, _number(bounds[name_of(count.symbol)]))
+                 for count in program.counts)
+
+
+def _number(size: str) -> Size:
+    return int(size) if size.isdecimal() else size
 
 
 def _facts_of(variant: KernelVariant, facts: Sequence[KernelFacts]) -> KernelFacts:

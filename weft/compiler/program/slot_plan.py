@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from weft.compiler.program.data_sizes import bounds_by_name, largest
 from weft.compiler.program.memory_plan import ALIGNMENT, live_ranges
 from weft.compiler.program.program import BufferKind, Program, Step
 from weft.ir.symbol import size_of_dim
@@ -40,7 +41,8 @@ def plan_slots(program: Program, workspace_bytes: Mapping[int, Size],
                in_place: Mapping[int, int], typical: Mapping[str, int]) -> SlotPlan:
     """Slots for a program whose kernel ``k`` needs ``workspace_bytes.get(k, 0)`` of scratch.
 
-    ``in_place`` are as for ``plan_memory``, ``typical`` are typical values of the symbols.
+    ``in_place`` are as for ``plan_memory``, ``typical`` are typical values of the symbols. Counted
+    sizes have the values of their bounds.
     """
     return _Planner(program, typical).run(workspace_bytes, in_place)
 
@@ -49,7 +51,8 @@ class _Planner:
     def __init__(self, program: Program, typical: Mapping[str, int]) -> None:
         self.program = program
         self.typical = typical
-        self.sizes = [size_of_dim(dim) for dim in program.temporaries]
+        bounds = bounds_by_name(program.counts)
+        self.sizes = [largest(size_of_dim(dim), bounds) for dim in program.temporaries]
         self.ranges = live_ranges(program.steps, program.jumps)
         self.last_uses: dict[int, list[int]] = {}
         for number, live in self.ranges.items():

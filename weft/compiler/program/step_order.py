@@ -22,9 +22,9 @@ WORTHWHILE = 0.95
 def in_frugal_order(program: Program) -> Program:
     """The program with its steps in an order with a lower peak of live bytes, if that is lower.
 
-    Programs with branches or loops stay as they are.
+    Programs with branches or loops, and with sizes that data determines, stay as they are.
     """
-    if program.jumps or any(step.path for step in program.steps):
+    if program.jumps or program.counts or any(step.path for step in program.steps):
         return program
     order = _Scheduler(program).run()
     changed = dataclasses.replace(program, steps=tuple(program.steps[at] for at in order))

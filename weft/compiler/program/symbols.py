@@ -11,7 +11,7 @@ from weft.ir.symbol import name_of, range_of, size_of_dim
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.visitor import post_order
 from weft.runtime.manifest import SymbolSpec
-from weft.runtime.sizes import Size, is_entry_name
+from weft.runtime.sizes import Size, is_entry_name, names_in
 from weft.support.errors import UnsupportedModelError
 
 
@@ -44,12 +44,18 @@ def symbol_specs(inputs: Sequence[Port]) -> tuple[SymbolSpec, ...]:
 def sizes_to_check(program: Program) -> tuple[Size, ...]:
     """The sizes of tensors that are negative where an input is too small: ``n - 4`` of a window.
 
-    Those of steps in branches are left out, as the branch may test the size.
+    Those of steps in branches are left out, as the branch may test the size. Raises
+    ``UnsupportedModelError`` for one that data determines.
     """
+    counted = {name_of(count.symbol) for count in program.counts}
     numbers = dict.fromkeys(step.kernel for step in program.steps if not step.path)
     dims = {dim: None for number in numbers for dim in _dims(program.kernels[number].function)}
-    return tuple(dict.fromkeys(size_of_dim(dim) for dim in dims
-                               if (low := bounds_of(dim)[0]) is None or low < 0))
+    sizes = tuple(dict.fromkeys(size_of_dim(dim) for dim in dims
+                                if (low := bounds_of(dim)[0]) is None or low < 0))
+    for size in sizes:
+        if names_in(size) & counted:
+            raise UnsupportedModelError("a size that data may make negative", got=size)
+    return sizes
 
 
 def _dims(function: Function) -> Iterator[SymDim]:

@@ -14,7 +14,10 @@ ESTIMATE = "us (estimated)"
 
 def typical_sizes(manifest: Manifest) -> dict[str, int]:
     """The sizes that the compiler's decisions assume, by symbol."""
-    return {s.name: SizeRange(s.low, s.high, s.multiple).typical for s in manifest.symbols}
+    sizes = {s.name: SizeRange(s.low, s.high, s.multiple).typical for s in manifest.symbols}
+    for count in manifest.counts:
+        sizes[count.name] = SizeRange(0, evaluate(count.bound, sizes)).typical
+    return sizes
 
 
 def at_sizes(sizes: Mapping[str, int]) -> str:
@@ -49,6 +52,8 @@ def symbol_rows(manifest: Manifest) -> list[tuple[str, str, str]]:
         spec = manifest.inputs[s.input]
         rows.append((s.name, range_words(s.low, s.high, s.multiple),
                      f"axis {s.axis} of {spec.name}: {spec.shape[s.axis]}"))
+    rows += [(count.name, f"at most {count.bound}", f"counted by {manifest.steps[count.at].op}")
+             for count in manifest.counts]
     return rows
 
 
