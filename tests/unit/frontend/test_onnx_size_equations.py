@@ -44,6 +44,9 @@ def shape_in(model: Any) -> tuple[str, ...]:
      ("s", "b", "3")),
     ("Reshape", ("b", 6), {"s": np.array([1, 6])}, {}, ("1", "6")),
     ("Reshape", ("b", 6), {"s": np.array([4, 3])}, {}, ("2", "6")),
+    ("Split", ("b", "n"), {"s": np.array([5])}, {"axis": 1}, ("b", "5")),
+    ("Squeeze", ("b", "n"), {"s": np.array([1])}, {}, ("b", "1")),
+    ("Squeeze", ("b", 1, "n"), {}, {}, ("b{2..}", "1", "n{2..}")),
 ])
 def test_constants_determine_sizes(op: str, shape: tuple[Any, ...],
                                    constants: dict[str, np.ndarray], attrs: dict[str, Any],
@@ -70,6 +73,15 @@ def test_the_batch_that_a_reshape_demands() -> None:
     with pytest.raises(InvalidInputError):
         compiled(ones(2, 6))
     assert compiled(ones(1, 6)).shape == (3, 2)
+
+
+def test_axes_of_size_1_are_squeezed_in_programs_of_their_own() -> None:
+    compiled = weft.compile(model_of("Squeeze", ("b", 1, "n"), {}))
+    assert isinstance(compiled, weft.DynamicModel)
+    assert compiled.general is not None
+    for shape in ((3, 1, 2), (1, 1, 2), (3, 1, 1), (0, 1, 1), (1, 1, 1), (2, 1, 0)):
+        assert np.array_equal(compiled(ones(*shape)), ones(*shape).squeeze())
+    assert len(compiled.sizes) == 5
 
 
 def test_bounds_of_users_that_exclude_the_demanded_size() -> None:

@@ -3,18 +3,20 @@
 A file may name every axis of an image, although the weights of the first convolution have 3
 channels, and a ``Reshape`` to (1, 9216) leaves the batch no choice. Where such a node cannot be
 converted, the import starts again with the size that the node demands. Branches and loops, which
-may not run, demand nothing.
+may not run, demand nothing. ``Squeeze`` without axes removes those of size 1, so the general
+program has sizes from 2 on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import TypeAlias
 
 from weft.frontend.onnx.node import Node
 from weft.frontend.onnx.shape_value import ShapeValue
 from weft.ir.expr import Constant, Expr
-from weft.ir.shape import Dim, Shape, SymDim, dim_mul, dim_product, dim_sub
+from weft.ir.shape import Dim, Shape, SymDim, dim_add, dim_mul, dim_product, dim_sub
 from weft.ir.symbol import SizeRange, name_of, range_of
 from weft.ir.types import TensorType
 
@@ -23,8 +25,11 @@ Equations: TypeAlias = "Iterator[tuple[Dim, Dim]]"
 
 
 def sizes_demanded(node: Node) -> dict[str, SizeRange]:
-    """The only size of each symbol, by its name, at which the inputs of a node fit together."""
+    """The sizes of symbols, by name, at which the inputs of a node fit together."""
     found: dict[str, SizeRange] = {}
+    if node.op == "Squeeze" and not _axes_of(node):
+        return {name_of(s): SizeRange(2) for d in _shape(node, 0) if isinstance(d, SymDim)
+                for s in d.symbols() if d == SymDim.symbol(s) and range_of(s).low < 2}
     rule = _RULES.get(node.op)
     for left, right in rule(node) if rule is not None else ():
         solved = _solution(dim_sub(left, right))
@@ -90,8 +95,25 @@ def _elements(node: Node) -> Equations:
             yield dim_product(_shape(node, 0)), dim_product(sizes)
 
 
+def _axes_of(node: Node) -> tuple[int, ...]:
+    return node.attrs.integers("axes") or node.optional_ints(1, "axes") or ()
+
+
+def _squeezed(node: Node) -> Equations:
+    shape = _shape(node, 0)
+    yield from ((shape[axis], 1) for axis in _axes_of(node) if -len(shape) <= axis < len(shape))
+
+
+def _parts(node: Node) -> Equations:
+    shape, axis = _shape(node, 0), node.attrs.integer("axis", 0)
+    sizes: Sequence[Dim] | None = node.attrs.integers("split") or node.optional_dims(1, "split")
+    if sizes and -len(shape) <= axis < len(shape):
+        yield shape[axis], reduce(dim_add, sizes, 0)
+
+
 _RULES: Mapping[str, Callable[[Node], Equations]] = {
     "Conv": _channels(1), "ConvTranspose": _channels(0), "BatchNormalization": _channels(0),
     "InstanceNormalization": _channels(0), "MatMul": _contracted, "Gemm": _contracted,
     "LSTM": _features, "GRU": _features, "RNN": _features, "Reshape": _elements,
+    "Split": _parts, "Squeeze": _squeezed,
 }

@@ -56,13 +56,18 @@ def _split(node: Node, sizes: Sequence[Dim] | None, count: int) -> Sequence[Expr
     length = node.shape()[axis]
     if sizes is None:
         sizes = _even_sizes(node, length, count)
-    differ = dims_equal(reduce(dim_add, sizes, 0), length) is False
+    equal = dims_equal(reduce(dim_add, sizes, 0), length)
+    differ = equal is False
     if differ or not all(at_least(d, 0) for d in sizes) or len(sizes) < max(node.output_count, 1):
         raise node.fail(
             "wrong sum or number of split sizes",
             expected=f"{node.output_count} sizes that sum to {length}",
             got=str(tuple(map(str, sizes))),
         )
+    if equal is None:
+        raise UnsupportedModelError("Split of a size that its parts may not add up to",
+                                    where=node.span, got=str(length),
+                                    expected=str(reduce(dim_add, sizes, 0)))
     if len(sizes) == 1:
         return (node.input(0),)
     bounds = known_sizes(node, tuple(accumulate(sizes, dim_add))[:-1])

@@ -7,6 +7,8 @@ from weft.frontend.onnx.node import Node
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import flatten_at, reshape_to
 from weft.ir.expr import Expr
+from weft.ir.shape import dims_equal
+from weft.support.errors import UnsupportedModelError
 
 
 @converts("Reshape", since=5, attributes=("allowzero",))
@@ -86,6 +88,11 @@ def _squeeze(node: Node, axes: tuple[int, ...] | None) -> Expr:
     shape = node.shape()
     if axes is None:
         axes = tuple(i for i, d in enumerate(shape) if d == 1)
+        unclear = [d for d in shape if d != 1 and dims_equal(d, 1) is None]
+        if unclear:  # which axes the result has must not depend on sizes
+            raise UnsupportedModelError("Squeeze of axes that may have size 1", where=node.span,
+                                        got=", ".join(map(str, unclear)),
+                                        help="give Squeeze its axes, or bound the sizes")
     chosen = tuple(sorted({node.axis(a, len(shape)) for a in axes}))
     wrong = [a for a in chosen if shape[a] != 1]
     if wrong:
