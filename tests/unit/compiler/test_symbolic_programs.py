@@ -155,3 +155,16 @@ def test_every_thread_count_gives_the_same_bits(model: weft.DynamicModel, thread
     with weft.config(threads=threads):
         for one, two in zip(model(x, W), expected, strict=True):
             np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize(("axes", "form"), [("0, 1, 2, 3", "n, m, m"), ("0, 1, 3", "n, 3, m")])
+def test_reductions_behind_an_axis_of_size_1(axes: str, form: str) -> None:
+    """The outermost reduced axis has nothing to share among threads; the next one may have."""
+    model = weft.compile(weft.parse(f"""
+    def @main(%x: Tensor[(1, {form}), float32]) {{ sum(multiply(%x, %x), axis=[{axes}]) }}"""))
+    assert model.reason is None
+    for n, m in ((1, 1), (3, 2), (300, 9), (70, 40), (0, 4)):
+        x = np.random.default_rng(n).standard_normal(
+            (1, n, *(int(s) if s.isdigit() else m for s in form.split(", ")[1:])), np.float32)
+        expected = (x * x).sum(tuple(map(int, axes.split(", "))), dtype=np.float64)
+        np.testing.assert_allclose(model(x), expected, rtol=1e-4)

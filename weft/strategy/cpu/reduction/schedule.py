@@ -91,10 +91,10 @@ def _split_among_threads(
     tensor = op.output(0)
     stage = ctx.schedule[tensor]
     # The outermost reduction axis: a chunk keeps the inner ones whole.
-    outermost = kept.fused_reduction(stage, op)[0]
-    if size_of(outermost.extent) < PARTIALS:
+    number = next((n for n, extent in enumerate(kept.reduction_extents(op)) if extent > 1), 0)
+    if kept.reduction_extents(op)[number] < PARTIALS:
         return None
-    chunk, _ = stage.split(outermost, nparts=PARTIALS)
+    chunk, _ = stage.split(kept.fused_reduction(stage, op)[number], nparts=PARTIALS)
     partial = compute_of(one_tensor(ctx.schedule.rfactor(tensor, chunk, 0)))
     reduce_horizontally(stage, ctx.target.lanes(tensor.dtype))
     return partial

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from weft import te
@@ -85,6 +86,11 @@ class KeptStages:
         """The reduction axes; axes that all loads traverse as one are fused."""
         groups = coalesce_axes(op.reduce_axis, _sources(self.body(op)))
         return [stage.fuse(*group) if len(group) > 1 else group[0] for group in groups]
+
+    def reduction_extents(self, op: te.ComputeOp) -> list[int]:
+        """The extents of the axes that ``fused_reduction`` gives; typical ones of symbols."""
+        groups = coalesce_axes(op.reduce_axis, _sources(self.body(op)))
+        return [math.prod(size_of(axis.extent) for axis in group) for group in groups]
 
     def fused_data(
         self, stage: te.Stage, op: te.ComputeOp, data: list[te.IterVar]
