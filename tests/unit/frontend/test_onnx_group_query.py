@@ -128,6 +128,40 @@ def test_a_total_length_that_is_data_is_refused() -> None:
         from_onnx(model)
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_total_length_that_is_data(shared: bool) -> None:
+    """Declared sizes say whether past and present are one buffer."""
+    capacity = 16 if shared else "past"
+    value, real, int32 = helper.make_tensor_value_info, TensorProto.FLOAT, TensorProto.INT32
+    past = ["batch", SHARED, capacity, WIDTH]
+    present = past if shared else ["batch", SHARED, "total_sequence_length", WIDTH]
+    packed = (HEADS + 2 * SHARED) * WIDTH
+    graph = helper.make_graph(
+        [helper.make_node("GroupQueryAttention", ["x", "", "", "pk", "pv", "ends", "total"],
+                          ["y", "k", "v"], domain="com.microsoft", num_heads=HEADS,
+                          kv_num_heads=SHARED)], "layer",
+        [value("x", real, ["batch", "seq", packed]), value("pk", real, past),
+         value("pv", real, past), value("ends", int32, ["batch"]), value("total", int32, [])],
+        [value("y", real, None), value("k", real, present), value("v", real, present)])
+    model = helper.make_model(graph, ir_version=9, opset_imports=[
+        helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)])
+    compiled = weft.compile(model)
+    rng, held = np.random.default_rng(0), 0
+    buffers = [np.zeros((2, SHARED, 16 if shared else 0, WIDTH), np.float32)] * 2
+    for length in (5, 1, 1):
+        held += length
+        feeds = {"x": rng.uniform(-1, 1, (2, length, packed)).astype(np.float32),
+                 "pk": buffers[0], "pv": buffers[1], "total": np.array(held, np.int32),
+                 "ends": np.full(2, held - 1, np.int32)}
+        found = compiled.run(None, feeds)
+        wanted = run_onnxruntime(model, feeds)
+        assert_same(found[:1], wanted[:1])
+        for mine, theirs in zip(found[1:], wanted[1:], strict=True):
+            assert mine.shape == theirs.shape
+            assert_same([mine[:, :, :held]], [theirs[:, :, :held]])
+        buffers = found[1:]
+
+
 def decoder() -> Any:
     """One attention layer as ONNX Runtime GenAI exports it: lengths come from the mask."""
     node = helper.make_node

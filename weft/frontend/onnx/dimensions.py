@@ -75,6 +75,21 @@ class Dimensions:
         return self._limited(self._declared(name, axis, dim, where)
                              for axis, dim in enumerate(kind.tensor_type.shape.dim))
 
+    def of_result(self, kind: TypeProto) -> tuple[Dim | None, ...] | None:
+        """The declared sizes of a tensor that the graph computes.
+
+        ``None`` for names that no input has, and for a tensor without a declared shape.
+        """
+        if not kind.tensor_type.HasField("shape"):
+            return None
+        sizes: list[Dim | None] = []
+        for dim in kind.tensor_type.shape.dim:
+            known = self.names.get(dim.dim_param)
+            sizes.append(dim.dim_value if dim.WhichOneof("value") == "dim_value" else
+                         None if known is None else
+                         self._limited([substitute_dim(known, self.given)])[0])
+        return tuple(sizes)
+
     def override(self, name: str, shape: Iterable[object]) -> Shape:
         """The shape that the user gives for input ``name``."""
         where = Span(self.source, node=name)

@@ -93,10 +93,13 @@ class GraphImporter:
         self.graph: GraphProto = loaded.proto.graph
         check = node_checker(loaded.proto, opsets)
         self.keys = RandomKeys(_free_name("key", self.graph))
-        self.scope = Scope(Surroundings(self.source, self.folder, opsets, check, self.keys), {})
-        self.values = self.scope.values
         self.overrides = dict(inputs)
         self.dimensions = Dimensions.of(self.source, self.graph.input, self.overrides, limits)
+        declared = {value.name: self.dimensions.of_result(value.type)
+                    for value in (*self.graph.value_info, *self.graph.output)}
+        self.scope = Scope(
+            Surroundings(self.source, self.folder, opsets, check, self.keys, declared), {})
+        self.values = self.scope.values
         self.inputs = GraphInputs(self.source, self.dimensions)
 
     def run(self, order: GraphOrder) -> IRModule:

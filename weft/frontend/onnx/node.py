@@ -53,6 +53,7 @@ class Node:
     ``output_count`` is the number of outputs up to the last named one, ``outputs_read`` up to the
     last used one. ``bodies`` holds the subgraphs by attribute name, ``known`` the values of the
     graph that are converted so far. ``keys`` is ``None`` in the body of a loop or branch.
+    ``declared`` are the sizes that the model declares for each output, where it declares them.
     """
 
     op: str
@@ -66,6 +67,7 @@ class Node:
     bodies: Mapping[str, Body]
     known: Mapping[str, Value]
     keys: RandomKeys | None
+    declared: tuple[tuple[Dim | None, ...] | None, ...] = ()
 
     def has_input(self, index: int) -> bool:
         return index < len(self.inputs) and self.inputs[index] is not None

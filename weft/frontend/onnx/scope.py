@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from weft.frontend.onnx.size_limits import SizeLimitNeeded, limits_in
 from weft.frontend.onnx.tensors import tensor_to_numpy
 from weft.frontend.random_keys import RandomKeys
 from weft.ir.expr import Constant, Expr
+from weft.ir.shape import Dim
 from weft.ir.span import Span
 from weft.ir.types import TensorType, is_static
 from weft.support.errors import (
@@ -41,6 +42,8 @@ class Surroundings:
     opsets: Mapping[str, int]
     check_node: Callable[[NodeProto, object], None]
     keys: RandomKeys
+    # The declared sizes of values of the main graph, where they are known.
+    declared: Mapping[str, tuple[Dim | None, ...] | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ class Scope:
             {name: ScopedBody(self, body) for name, body in ordered.bodies.items()},
             self.values,
             None if self.is_body else self.model.keys,
+            () if self.is_body else tuple(map(self.model.declared.get, names)),
         )
         results = self._converted(node)
         if len(results) < node.outputs_read:

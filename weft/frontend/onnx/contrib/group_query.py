@@ -29,7 +29,7 @@ from weft.frontend.onnx.reshaping import known_sizes, reshape_to
 from weft.frontend.onnx.shape_value import ShapeValue
 from weft.ir.dtype import int64
 from weft.ir.expr import Constant, Expr, Tuple
-from weft.ir.shape import Dim, dim_max, dim_sub
+from weft.ir.shape import Dim, dim_add, dim_max, dim_sub, dims_equal
 from weft.support.errors import UnsupportedModelError
 
 _INPUTS = {"query": 0, "key": 1, "value": 2, "past_key": 3, "past_value": 4, "seqlens_k": 5,
@@ -63,7 +63,8 @@ def group_query_attention(node: Node) -> Sequence[Expr]:
 
     ``seqlens_k`` is data: the number of valid positions of each batch row minus one. The buffers
     of the results have ``total_sequence_length`` positions, or those of the past if they are more
-    (a buffer that past and present share); so this input must be a constant or a size.
+    (a buffer that past and present share). If this input is data, the declared sizes of the results
+    say whether they share.
     """
     for name, index in _REFUSED.items():
         if node.has_input(index):
@@ -149,13 +150,23 @@ def _caches(node: Node, rows: _Rows) -> tuple[Expr, Expr]:
 
 
 def _total(node: Node) -> Dim:
-    value = node.inputs[_INPUTS["total_sequence_length"]]
-    if not isinstance(value, (Constant, ShapeValue)):
+    """The number of positions in the results; at least those of the past.
+
+    ``total_sequence_length`` may be data. The past and the new positions are then all there is,
+    unless the model declares that the result has the size of the past: a buffer that both share.
+    """
+    index = _INPUTS["total_sequence_length"]
+    if isinstance(node.inputs[index], (Constant, ShapeValue)):
+        return node.dim(index, "total_sequence_length")
+    held, declared = node.shape(_INPUTS["past_key"])[2], (*node.declared, None, None)[1]
+    if declared is None or len(declared) != 4:
         raise UnsupportedModelError(
             "GroupQueryAttention with a total_sequence_length that is data", where=node.span,
-            expected="a constant, or a size: Gather(Shape(attention_mask), 1)",
+            expected="a constant, a size, or declared sizes of the present keys and values",
             help="it decides the shape of the present keys and values")
-    return node.dim(_INPUTS["total_sequence_length"], "total_sequence_length")
+    if declared[2] is not None and dims_equal(declared[2], held):
+        return held
+    return dim_add(held, node.shape()[1])
 
 
 def _extended(node: Node, past: Expr, total: Dim) -> Expr:
