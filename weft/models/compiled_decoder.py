@@ -118,9 +118,9 @@ class CompiledDecoder:
              ) -> np.ndarray:
         """Append the first ``counts[i]`` tokens of ``ids`` [slots, tokens], int64.
 
-        Returns the logits of the tokens ``rows``. The tokens behind them are padding. Their keys and
-        values are written behind those of the sequence, where no token sees them and the next ones
-        overwrite them, or nowhere if the sequence has no block there.
+        Returns the logits of the tokens ``rows``. The tokens behind them are padding. Their keys
+        and values are written behind those of the sequence, where no token sees them and the next
+        ones overwrite them, or nowhere if the sequence has no block there.
         """
         width, blocks = ids.shape[1], self._blocks
         index = np.array(slots, np.int64)

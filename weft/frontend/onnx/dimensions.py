@@ -39,8 +39,8 @@ class Dimensions:
 
     @staticmethod
     def of(source: str, inputs: Sequence[ValueInfoProto], overrides: Mapping[str, Any],
-           limits: Mapping[str, SizeRange]) -> Dimensions:
-        """Read the declared names, and the sizes that ``overrides`` gives for them.
+           limits: Mapping[str, SizeRange], sums: Mapping[str, Dim] | None = None) -> Dimensions:
+        """Read the declared names, and the sizes that ``overrides`` and ``sums`` give for them.
 
         Raises ``InvalidInputError`` for overrides that contradict each other.
         """
@@ -67,7 +67,10 @@ class Dimensions:
                                     got=error.got) from None
         taken |= common.keys()
         given = {n: substitute_dim(size, common) for n, size in given.items()}
-        return Dimensions(source, names, {**common, **given}, taken, limits)
+        given = {**common, **given}
+        # A sum of sizes that the user gives is a sum of these.
+        added = {n: substitute_dim(total, given) for n, total in (sums or {}).items()}
+        return Dimensions(source, names, {**added, **given}, taken, limits)
 
     def declared(self, name: str, kind: TypeProto) -> Shape:
         """The declared shape of input ``name``, a tensor."""

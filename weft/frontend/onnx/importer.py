@@ -30,6 +30,7 @@ from weft.frontend.onnx.upgrade import upgrade_opset
 from weft.frontend.random_keys import RandomKeys
 from weft.ir.expr import Expr, Function, Tuple
 from weft.ir.module import IRModule
+from weft.ir.shape import Dim
 from weft.ir.span import Span
 from weft.ir.symbol import ANY_SIZE, SizeRange, common_range
 from weft.ir.types import TensorType, TupleType, is_static
@@ -59,16 +60,18 @@ def import_model(model: str | os.PathLike[str] | bytes | Any, inputs: Overrides)
 def _import_within_limits(
     loaded: LoadedModel, opsets: Mapping[str, int], inputs: Overrides, order: GraphOrder
 ) -> IRModule:
-    """Import a graph; start again whenever a node needs a smaller range of a symbolic size."""
+    """Import a graph; start again whenever a node needs a smaller range of a size, or a sum."""
     limits: dict[str, SizeRange] = {}
+    sums: dict[str, Dim] = {}
     while True:
         try:
-            return GraphImporter(loaded, opsets, inputs, limits).run(order)
+            return GraphImporter(loaded, opsets, inputs, limits, sums).run(order)
         except SizeLimitNeeded as needed:
             narrowed = _narrowed(limits, needed.limits)
-            if narrowed == limits:
+            more = {**needed.sums, **sums}
+            if narrowed == limits and more.keys() == sums.keys():
                 raise needed.error from None
-            limits = narrowed
+            limits, sums = narrowed, more
 
 
 def _narrowed(limits: Mapping[str, SizeRange], needed: Mapping[str, SizeRange]
@@ -86,7 +89,7 @@ class GraphImporter:
 
     def __init__(
         self, loaded: LoadedModel, opsets: Mapping[str, int], inputs: Overrides,
-        limits: Mapping[str, SizeRange],
+        limits: Mapping[str, SizeRange], sums: Mapping[str, Dim],
     ) -> None:
         self.source = loaded.source
         self.folder: Path | None = loaded.folder
@@ -94,7 +97,8 @@ class GraphImporter:
         check = node_checker(loaded.proto, opsets)
         self.keys = RandomKeys(_free_name("key", self.graph))
         self.overrides = dict(inputs)
-        self.dimensions = Dimensions.of(self.source, self.graph.input, self.overrides, limits)
+        self.dimensions = Dimensions.of(self.source, self.graph.input, self.overrides, limits,
+                                        sums)
         declared = {value.name: self.dimensions.of_result(value.type)
                     for value in (*self.graph.value_info, *self.graph.output)}
         self.scope = Scope(

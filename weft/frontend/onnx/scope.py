@@ -17,6 +17,7 @@ from weft.frontend.onnx.shape_rules import evaluate_on_shapes
 from weft.frontend.onnx.shape_value import ShapeValue
 from weft.frontend.onnx.size_equations import sizes_demanded
 from weft.frontend.onnx.size_limits import SizeLimitNeeded, limits_in
+from weft.frontend.onnx.size_sums import sums_demanded
 from weft.frontend.onnx.tensors import tensor_to_numpy
 from weft.frontend.random_keys import RandomKeys
 from weft.ir.expr import Constant, Expr
@@ -100,9 +101,10 @@ class Scope:
             return _convert(node)
         except (TypeInferenceError, UnsupportedModelError, InvalidModelError) as error:
             demanded = {} if self.is_body else sizes_demanded(node)
-            limits = demanded or limits_in(node.inputs)
-            if limits:
-                raise SizeLimitNeeded(error, limits) from error
+            sums = {} if self.is_body else sums_demanded(node)
+            limits = demanded or ({} if sums else limits_in(node.inputs))
+            if limits or sums:
+                raise SizeLimitNeeded(error, limits, sums) from error
             if isinstance(error, InvalidModelError) and any(map(_is_symbolic, node.inputs)):
                 raise UnsupportedModelError(  # right for some sizes, perhaps
                     error.what, where=error.where, expected=error.expected, got=error.got,

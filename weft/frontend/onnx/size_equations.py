@@ -54,7 +54,7 @@ def _solution(difference: Dim) -> tuple[str, int] | None:
     return (symbol, size) if size in range_of(symbol) else None
 
 
-def _shape(node: Node, index: int) -> Shape:
+def shape_of_input(node: Node, index: int) -> Shape:
     """The shape of an input; empty for sizes, and for one that is missing."""
     value = node.inputs[index] if node.has_input(index) else None
     type_ = value.checked_type if isinstance(value, Expr) else None
@@ -63,7 +63,7 @@ def _shape(node: Node, index: int) -> Shape:
 
 def _channels(weight_axis: int) -> Callable[[Node], Equations]:
     def equations(node: Node) -> Equations:
-        x, w = _shape(node, 0), _shape(node, 1)
+        x, w = shape_of_input(node, 0), shape_of_input(node, 1)
         if len(x) > 1 and len(w) > weight_axis:
             groups = node.attrs.integer("group", 1) if weight_axis == 1 else 1
             yield x[1], dim_mul(w[weight_axis], groups)
@@ -72,7 +72,7 @@ def _channels(weight_axis: int) -> Callable[[Node], Equations]:
 
 
 def _contracted(node: Node) -> Equations:
-    a, b = _shape(node, 0), _shape(node, 1)
+    a, b = shape_of_input(node, 0), shape_of_input(node, 1)
     if node.op == "Gemm":
         a = a[::-1] if node.attrs.integer("transA", 0) else a
         b = b[::-1] if node.attrs.integer("transB", 0) else b
@@ -82,7 +82,7 @@ def _contracted(node: Node) -> Equations:
 
 def _features(node: Node) -> Equations:
     """The input features of LSTM, GRU and RNN."""
-    x, w = _shape(node, 0), _shape(node, 1)
+    x, w = shape_of_input(node, 0), shape_of_input(node, 1)
     if len(x) == len(w) == 3:
         yield x[2], w[2]
 
@@ -92,7 +92,7 @@ def _elements(node: Node) -> Equations:
     if isinstance(target, Constant | ShapeValue):
         sizes = node.dims(1, "shape")
         if all(isinstance(size, SymDim) or (isinstance(size, int) and size > 0) for size in sizes):
-            yield dim_product(_shape(node, 0)), dim_product(sizes)
+            yield dim_product(shape_of_input(node, 0)), dim_product(sizes)
 
 
 def _axes_of(node: Node) -> tuple[int, ...]:

@@ -21,12 +21,17 @@ _MAX_ELEMENTS = 64
 
 
 class SizeLimitNeeded(Exception):  # noqa: N818 - the import goes on
-    """A node failed with ``error``; it may succeed if symbols have these ranges, by name."""
+    """A node failed with ``error``; it may succeed if symbols have these ranges, by name.
 
-    def __init__(self, error: WeftError, limits: Mapping[str, SizeRange]) -> None:
+    ``sums`` replace symbols, by name.
+    """
+
+    def __init__(self, error: WeftError, limits: Mapping[str, SizeRange],
+                 sums: Mapping[str, Dim]) -> None:
         super().__init__(str(error))
         self.error = error
         self.limits = limits
+        self.sums = sums
 
 
 def limits_in(values: Iterable[Any]) -> dict[str, SizeRange]:
