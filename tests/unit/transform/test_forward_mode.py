@@ -126,6 +126,13 @@ LANGUAGE = {
         let %g = ref_read(%r);
         let %_ = ref_write(%r, fn (%z: {T}) {{ %g(%g(%z)) }});
         ref_read(%r)(sin(%x)) }}""", X),
+    "integers in tuples of functions": (f"""
+        def @saved(%x: {T}, %i: int32, %n: int32) -> ({T}, ({T}, int32)) {{
+          if (equal(%n, 0)) {{ (sin(%x), (%x, %i)) }}
+          else {{ @saved(%x, add(%i, 1), subtract(%n, 1)) }} }}
+        def @main(%x: {T}, %i: int32) {{
+          let %r = @saved(%x, %i, 2);
+          multiply(%r.0, multiply(%r.1.0, cast(%r.1.1, dtype="float64"))) }}""", X, N),
     "composed functions": (f"""import "prelude"
         def @main(%x: {T}) {{ @iterate(fn (%z: {T}) {{ sin(%z) }}, 3)(%x) }}""", X),
     "integers between floats": (f"""def @main(%x: {T}, %i: int32) {{

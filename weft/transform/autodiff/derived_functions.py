@@ -11,6 +11,12 @@ from weft.transform.analysis.graph import as_function, enters, type_of
 from weft.transform.autodiff.adjoint import Adjoints
 from weft.transform.autodiff.adjoint_types import AdjointTypes
 from weft.transform.autodiff.checkpoint import behind_barrier, is_checkpointed
+from weft.transform.autodiff.custom_rules import (
+    CustomVjp,
+    custom_pair,
+    custom_product,
+    has_custom_rule,
+)
 from weft.transform.autodiff.pure_graph import pure_graph
 from weft.transform.autodiff.reachable import has_cycle, reached_functions
 from weft.transform.autodiff.reverse import Reversal
@@ -47,20 +53,25 @@ class DerivedFunctions:
         for name in found:  # the loop appends names
             for node in post_order(self.mod[name], enter=enters):
                 if isinstance(node, Call) and isinstance(node.op, GlobalVar) and (
-                        node.op.name not in found and is_float(type_of(node))
+                        not has_custom_rule(self.mod[node.op.name])
+                        and node.op.name not in found and is_float(type_of(node))
                         and any(is_float(type_of(a)) for a in node.args)):
                     found.append(node.op.name)
         return found
 
     def taped(self, function: str) -> str | None:
         """The name of the function that returns the value and the pullback."""
-        if is_checkpointed(self.mod[function]):
+        if is_checkpointed(self.mod[function]) or has_custom_rule(self.mod[function]):
             return None
         return self._forward(function)
 
     def product(self, function: str) -> str:
         """The name of the function from arguments and adjoint of the result to adjoints."""
         return self._named(self.products, function, f"{function}_vjp")
+
+    def custom(self, function: str) -> CustomVjp | None:
+        """The rule of a function that saves values for its derivative."""
+        return custom_pair(self.mod, function)
 
     def _forward(self, function: str) -> str:
         return self._named(self.forwards, function, f"{function}_forward")
@@ -104,6 +115,9 @@ class DerivedFunctions:
         return in_blocks(Function(fn.params, pair, type_, span=fn.span))
 
     def _product_of(self, function: str) -> Function:
+        custom = custom_product(self.mod, function, self.product)
+        if custom is not None:
+            return custom
         fn = fresh_function(self.mod[function])
         if not self.keeps_tape:
             reversal = Reversal(pure_graph(fn.body), self, self.adjoints)

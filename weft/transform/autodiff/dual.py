@@ -24,6 +24,7 @@ from weft.ir.types import (
     TensorType,
     TupleType,
     Type,
+    holds_float,
     rewrite_type,
 )
 from weft.op.gradients import field_of, typed_zeros
@@ -175,8 +176,11 @@ class DualTypes:
 def field_value(value: Value, index: int) -> Value:
     """One field of a value that is not packed."""
     if isinstance(value, Pair):
-        tangent = None if value.tangent is None else field_of(value.tangent, index)
-        return Pair(field_of(value.primal, index), tangent)
+        primal = field_of(value.primal, index)
+        # A tangent of integers is zeros, which fill its place in the tangent of a tuple.
+        if value.tangent is None or not holds_float(type_of(primal)):
+            return Pair(primal)
+        return Pair(primal, field_of(value.tangent, index))
     if isinstance(value, Packed):
         return Packed(field_of(value.expr, index), _fields_of(value.type)[index])
     return value[index]

@@ -13,6 +13,7 @@ from weft.ir.visitor import post_order
 from weft.transform.analysis.effects import touches_references
 from weft.transform.analysis.graph import enters, holds_function, is_primitive, known_type
 from weft.transform.autodiff.checkpoint import is_checkpointed
+from weft.transform.autodiff.custom_rules import has_custom_rule
 from weft.transform.autodiff.reachable import reached_functions
 from weft.transform.normal_form.defunctionalization import Defunctionalization
 from weft.transform.normal_form.lambda_lift import LambdaLift
@@ -61,9 +62,11 @@ class _InlineLocal(Inline):
     name: ClassVar[str] = "inline_local"
 
     def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        # A checkpointed function stays a call, whose derivative computes its values again.
+        # A checkpointed function stays a call, whose derivative computes its values again, and so
+        # does one with a rule of its own.
         lifted = tuple(n for n, fn in mod.functions.items()
-                       if n.startswith("local_") and not is_checkpointed(fn))
+                       if n.startswith("local_") and not is_checkpointed(fn)
+                       and not has_custom_rule(fn))
         after = Inline(functions=lifted).run_module(mod, ctx)
         used = {n.name for f in after.functions.values() for n in post_order(f)
                 if isinstance(n, GlobalVar)}

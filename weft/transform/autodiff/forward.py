@@ -14,6 +14,7 @@ from weft.ir.visitor import post_order
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.adjoint import is_differentiable
+from weft.transform.autodiff.custom_rules import has_custom_rule
 from weft.transform.autodiff.differentiable import refuse_ambiguous
 from weft.transform.autodiff.dual import Pair, Value, is_simple
 from weft.transform.autodiff.expand_for_gradient import ExpandForGradient
@@ -115,7 +116,8 @@ class _InlineLocal(Inline):
     name: ClassVar[str] = "inline_lifted"
 
     def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        lifted = tuple(n for n in mod.functions if n.startswith("local_"))
+        lifted = tuple(n for n, fn in mod.functions.items()
+                       if n.startswith("local_") and not has_custom_rule(fn))
         after = Inline(functions=lifted).run_module(mod, ctx)
         used = {n.name for f in after.functions.values() for n in post_order(f)
                 if isinstance(n, GlobalVar)}

@@ -15,6 +15,8 @@ from weft.ir.types import FuncType, TupleType, Type
 from weft.ir.visitor import replace_children
 from weft.op.gradients import field_of
 from weft.transform.analysis.graph import as_function, type_of
+from weft.transform.autodiff.adjoint import is_differentiable
+from weft.transform.autodiff.custom_rules import checked_jvp, has_custom_rule
 from weft.transform.autodiff.dual import (
     DualTypes,
     Pair,
@@ -70,6 +72,9 @@ class DualFunctions:
             parts = [self.types.split(a, t).primal if is_simple(t) else self.types.packed(a, t)
                      for a, t in zip(args, known, strict=True)]
             return Pair(replace_children(node, [callee, *parts]))
+        if has_custom_rule(self.mod[callee.name]):
+            halves = [self.types.split(a, t) for a, t in zip(args, known, strict=True)]
+            return self._by_rule(callee.name, halves)
         if self.mod[callee.name].type_params or not all(map(is_simple, (*known, type_))):
             packed = [self.types.packed(a, t) for a, t in zip(args, known, strict=True)]
             call = Call(self.value(callee), tuple(packed), type_args=tuple(
@@ -79,6 +84,14 @@ class DualFunctions:
         return self._call_version(node, callee.name,
                                   [self.types.split(a, t) for a, t in zip(args, known,
                                                                           strict=True)])
+
+    def _by_rule(self, name: str, args: list[Pair]) -> Pair:
+        """A call of the ``custom_jvp`` of a function."""
+        rule = checked_jvp(self.mod, name)
+        tangents = [tangent_or_zeros(a) for a in args if is_differentiable(type_of(a.primal))]
+        type_ = function_type(rule).ret_type
+        call = Call(rule, (*(a.primal for a in args), *tangents), checked_type=type_)
+        return Pair(field_of(call, 0), field_of(call, 1))
 
     def _call_version(self, node: Call, name: str, args: list[Pair]) -> Value:
         mask = tuple(a.tangent is not None for a in args)
@@ -137,6 +150,11 @@ class DualFunctions:
     def _defined(self, name: str, mask: Mask | None) -> Function:
         # The function itself may stay in the module, where a variable is bound only once.
         fn = fresh_function(self.mod[name])
+        if mask is None and has_custom_rule(fn):
+            target = GlobalVar(name, checked_type=FuncType(tuple(map(type_of, fn.params)),
+                                                           type_of(fn.body)))
+            call = Call(target, fn.params, span=fn.span, checked_type=type_of(fn.body))
+            fn = fn.replace(body=call, attrs={}, checked_type=target.checked_type)
         if mask is None:
             dual = ForwardSweep(self.types, self.missing, self).value_of(fn, {})
             return as_function(self.types.packed(dual, function_type(fn)))

@@ -30,6 +30,7 @@ from weft.transform.analysis.scopes import Scope, Scopes
 from weft.transform.autodiff.activity import active_nodes
 from weft.transform.autodiff.adjoint import Adjoint, Adjoints, field_adjoint, one_field
 from weft.transform.autodiff.branch_copy import copied_branch
+from weft.transform.autodiff.custom_rules import CustomVjp
 from weft.transform.autodiff.gradient_contract import checked_gradients
 
 
@@ -49,6 +50,10 @@ class Calls(Protocol):
         """The function from the arguments and the adjoint of the result to the adjoints."""
         ...
 
+    def custom(self, function: str) -> CustomVjp | None:
+        """The rule of a function that saves values for its derivative."""
+        ...
+
 
 class NoCalls:
     """For expressions that call no global functions."""
@@ -59,6 +64,9 @@ class NoCalls:
         raise InternalError(f"an unexpected call of the global function {function}")
 
     def product(self, function: str) -> str:
+        raise InternalError(f"an unexpected call of the global function {function}")
+
+    def custom(self, function: str) -> CustomVjp | None:
         raise InternalError(f"an unexpected call of the global function {function}")
 
 
@@ -101,6 +109,7 @@ class Reversal:
     active: set[Expr] = field(init=False, default_factory=set)
     new: dict[Expr, Expr] = field(init=False, default_factory=dict)
     pullbacks: dict[Expr, _Pullback] = field(init=False, default_factory=dict)
+    customs: dict[Expr, tuple[CustomVjp, Expr]] = field(init=False, default_factory=dict)
     nodes: dict[Scope, list[Expr]] = field(init=False, default_factory=dict)
     forward: set[Expr] = field(init=False, default_factory=set)
 
@@ -125,6 +134,12 @@ class Reversal:
     # -- forward ---------------------------------------------------------------------------------
 
     def _forward(self, node: Expr) -> Expr:
+        if isinstance(node, Call) and isinstance(node.op, GlobalVar) and node in self.active:
+            rule = self.calls.custom(node.op.name)
+            if rule is not None:
+                both = rule.called(node, tuple(self.new[a] for a in node.args))
+                self.customs[node] = rule, _field(both, 1)
+                return _field(both, 0)
         if self.calls.keeps_tape and node in self.active:
             if isinstance(node, (If, Match)):
                 return self._taped_branches(node)
@@ -253,6 +268,8 @@ class Reversal:
         pullback = self.pullbacks.get(node)
         if pullback is not None:
             return self._pulled_back(node, adjoint, pullback)
+        if isinstance(node, Call) and node in self.customs:
+            return self._by_rule(node, adjoint)
         if isinstance(node, Tuple):
             return [(part, field_adjoint(adjoint, i)) for i, part in enumerate(node.fields)]
         if isinstance(node, TupleGetItem):
@@ -270,6 +287,13 @@ class Reversal:
             where=node.span,
             expected="operators, tuples, data, branches and calls of functions",
         )
+
+    def _by_rule(self, call: Call, adjoint: Adjoint) -> list[tuple[Expr, Adjoint]]:
+        rule, saved = self.customs[call]
+        grads = rule.gradients(saved, self.adjoints.as_gradient(adjoint, self.new[call]))
+        floats = [a for a in call.args if self._is_float(a)]
+        return [(a, self.adjoints.from_gradient(g, type_of(a)))
+                for a, g in zip(floats, grads, strict=True)]
 
     def _pulled_back(
         self, node: Expr, adjoint: Adjoint, pullback: _Pullback
