@@ -34,6 +34,12 @@ def lowest_size(extent: PrimExpr) -> int:
     return _lowest(extent) if value is None else value
 
 
+def fewest_iterations(extent: PrimExpr) -> int:
+    """The smallest number of iterations of a loop that runs: no symbol is 0 then."""
+    value = int_value(extent)
+    return max(1, _lowest_above_zero(extent) if value is None else value)
+
+
 def highest_size(extent: PrimExpr) -> int | None:
     """The extent as a number; the largest one that the ranges allow, ``None`` without a limit."""
     value = int_value(extent)
@@ -63,6 +69,16 @@ def _typical(extent: PrimExpr) -> int:
 def _lowest(extent: PrimExpr) -> int:
     low, _ = _analyzer(extent).int_bounds(extent)
     return max(0, low or 0)
+
+
+@functools.lru_cache(maxsize=4096)
+def _lowest_above_zero(extent: PrimExpr) -> int:
+    analyzer = _analyzer(extent)
+    for var in vars_of(extent):
+        if analyzer.int_bounds(var)[0] == 0:
+            high = analyzer.int_bounds(var)[1]
+            analyzer.bind(var, 1, high)  # ``high - 0`` iterations from 1 on
+    return analyzer.int_bounds(extent)[0] or 0
 
 
 def _analyzer(extent: PrimExpr) -> Analyzer:

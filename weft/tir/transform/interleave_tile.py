@@ -2,22 +2,49 @@
 
 Along the contiguous axis of the result, vectors would have two or three lanes, or gather. Instead,
 each column is computed as a vector along the rows, and shuffles interleave the columns: 16 rows of
-3 channels take 3 loads, 6 shuffles and 3 stores.
+3 channels take 3 loads, 6 shuffles and 3 stores. The last tile of a symbolic extent has a guard,
+which becomes masks if the loop has the pragma ``masked_tail``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from weft.tir import expr as x
 from weft.tir import stmt as s
-from weft.tir.expr import PrimExpr, Ramp, Shuffle, Var, const, int_value
+from weft.tir.expr import Broadcast, PrimExpr, Ramp, Shuffle, Var, const, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import ForKind, Stmt
+from weft.tir.transform.masked_tail import MASKED_TAIL
 from weft.tir.transform.rewriter import RewriterWithAnalyzer
-from weft.tir.transform.vectorize_loop import CannotVectorizeError, Vectorizer, legal_vector_widths
+from weft.tir.transform.vectorize_loop import (
+    CannotVectorizeError,
+    Vectorizer,
+    legal_vector_widths,
+    mask_loads,
+    without_hints,
+)
 from weft.tir.visitor import has_annotation, map_body, substitute, without_annotation
 
 ANNOTATION = "interleave"
+
+
+@dataclass(frozen=True, slots=True)
+class _Mask:
+    """The condition of the store of a tile; it holds for the elements up to ``last``."""
+
+    guard: PrimExpr
+    last: PrimExpr
+
+
+def _guarded(columns: s.For) -> tuple[Stmt, PrimExpr | None]:
+    """The statement in the innermost loop, and its condition if masks may express it."""
+    body = columns.body
+    if isinstance(body, s.IfThenElse) and body.else_case is None and MASKED_TAIL in (
+            columns.annotations):
+        return body.then_case, without_hints(body.condition)
+    return body, None
 
 
 class _Interleaver(RewriterWithAnalyzer):
@@ -29,17 +56,20 @@ class _Interleaver(RewriterWithAnalyzer):
         columns = int_value(inner.extent) if isinstance(inner, s.For) else None
         if rows is None or columns is None or not isinstance(inner, s.For):
             return super().loop(plain)
-        store = inner.body
+        store, guard = _guarded(inner)
         if not isinstance(store, s.BufferStore) or store.predicate is not None:
             return super().loop(plain)
         if not self._is_row_by_row(store, (node.loop_var, inner.loop_var), columns):
+            return super().loop(plain)
+        mask = None if guard is None else self._mask_of(guard, (node, inner), columns)
+        if guard is not None and mask is None:
             return super().loop(plain)
         tiles: list[Stmt] = []
         start = node.min
         try:
             for size, times in legal_vector_widths(rows):
                 for _ in range(times):
-                    tiles.append(self._tile(node, inner, store, start, size))
+                    tiles.append(self._tile(node, inner, store, start, size, mask))
                     start = start + size
         except CannotVectorizeError:
             return super().loop(plain)
@@ -54,12 +84,34 @@ class _Interleaver(RewriterWithAnalyzer):
             steps.append(int_value(self.analyzer.simplify(after - index)))
         return steps == [columns, 1]
 
+    def _mask_of(self, guard: PrimExpr, loops: tuple[s.For, s.For], columns: int) -> _Mask | None:
+        """The guard for the elements of a tile; ``None`` if it does not exclude the last ones."""
+        row, column = loops
+        for loop in loops:
+            self.analyzer.bind(loop.loop_var, loop.min, loop.extent)
+        total = self.analyzer.nonnegative_form(guard) if isinstance(guard, x.Compare) else None
+        for loop in loops:
+            self.analyzer.release(loop.loop_var)
+        if total is None:
+            return None
+        by_row, by_column = (total.terms.get(loop.loop_var, 0) for loop in loops)
+        first = total.to_expr()
+        if by_column == 0 and by_row == -1:  # row r has the elements from r * columns on
+            left = (first + 1) * columns - 1
+        elif by_column == -1 and by_row == -columns:
+            left = first
+        else:
+            return None
+        return _Mask(guard, substitute(left, {row.loop_var: row.min, column.loop_var: const(0)}))
+
     def _tile(self, row: s.For, column: s.For, store: s.BufferStore, start: PrimExpr,
-              rows: int) -> Stmt:
+              rows: int, mask: _Mask | None) -> Stmt:
         """The stores of ``rows`` rows (a power of two) from ``start``."""
         columns = int_value(column.extent) or 0
         at = [column.min + c for c in range(columns)]
-        if rows == 1:
+        if mask is not None:
+            store = store.replace(value=mask_loads(store.value, mask.guard))
+        if rows == 1 and mask is None:
             single = substitute(store, {row.loop_var: start})
             return s.seq([substitute(single, {column.loop_var: c}) for c in at])
         loop = row.replace(min=start, extent=const(rows), kind=ForKind.VECTORIZED)
@@ -68,11 +120,20 @@ class _Interleaver(RewriterWithAnalyzer):
         names = [Var("column", v.dtype) for v in vectors]
         [index] = store.indices
         first = substitute(index, {row.loop_var: start, column.loop_var: column.min})
-        result = s.seq([
-            s.BufferStore(store.buffer, _interleaved(names, number),
-                          (Ramp(self.analyzer.simplify(first + number * rows), const(1), rows),))
-            for number in range(columns)
-        ])
+        before = const(columns) * (start - row.min)  # elements of the rows before ``start``
+        stores: list[Stmt] = []
+        for number in range(columns):
+            index = Ramp(self.analyzer.simplify(first + number * rows), const(1), rows)
+            value = _interleaved(names, number)
+            if mask is None:
+                stores.append(s.BufferStore(store.buffer, value, (index,)))
+                continue
+            # A store without active lanes, beyond the end of the buffer, would be slow.
+            element = self.analyzer.simplify(before + number * rows)
+            where = x.LE(Ramp(element, const(1), rows), Broadcast(mask.last, rows))
+            stores.append(s.IfThenElse(x.LE(element, mask.last), s.BufferStore(
+                store.buffer, value, (index,), where)))
+        result = s.seq(stores)
         for name, vector in reversed(list(zip(names, vectors, strict=True))):
             result = s.LetStmt(name, vector, result)
         return result

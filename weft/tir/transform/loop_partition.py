@@ -127,8 +127,8 @@ class _Partition(RewriterWithAnalyzer):
         self._done: set[tuple[Var, PrimExpr]] = set()  # guards already handled, by loop
         self._sizes = {p for p in func.params if isinstance(p, Var)}
         # Guards over symbolic sizes may be undecided after each split, so that splits multiply.
-        is_symbolic = any(isinstance(param, Var) for param in func.params)
-        self._splits_left = _MAX_SYMBOLIC_SPLITS if is_symbolic else math.inf
+        self._is_symbolic = any(isinstance(param, Var) for param in func.params)
+        self._splits_left = _MAX_SYMBOLIC_SPLITS if self._is_symbolic else math.inf
 
     def loop(self, node: s.For) -> Stmt:
         result = self._loop(node)
@@ -148,6 +148,9 @@ class _Partition(RewriterWithAnalyzer):
         split_row = self._split_row(node)
         if split_row is not None:
             return s.seq([self.visit(loop) for loop in split_row])
+        peeled = self._peeled(node) if self._is_symbolic else None
+        if peeled is not None:
+            return peeled
         for guard, worst in self._pending_guards(node) if self._splits_left > 0 else ():
             if guard.is_select and MASKED_TAIL in node.annotations:
                 continue  # the masked vector selects per lane
@@ -224,9 +227,52 @@ class _Partition(RewriterWithAnalyzer):
                 continue
             if guard.inner and not any(loop.kind in _STATIC for loop in guard.inner):
                 continue
+            if self._is_symbolic and _is_for_a_row(guard):
+                continue  # the loop over the vectors of a row is split instead
             worst = self._extreme_case(guard, largest=False)
             if worst is not None and not self._is_settled(worst):
                 yield guard, worst
+
+    def _peeled(self, node: s.For) -> Stmt | None:
+        """A loop over masked vectors with several guards as three: masked, without guards, masked.
+
+        Splits at one guard after the other would multiply, as the order of symbolic cuts is not
+        known. ``None`` for other loops, and if a value selected beyond a guard must be computed.
+        """
+        pending = [found for found in self._pending_guards(node) if _has_masks(found[0])]
+        if len(pending) < 2 or node.kind is not ForKind.SERIAL or not _selects_constants(node.body):
+            return None
+        low, high = node.min, node.min + node.extent
+        stop = high
+        for guard, worst in pending:
+            best = None if guard.is_select else self._extreme_case(guard, largest=True)
+            end = None if best is None else self._cut(node, best)
+            if best is not None and end is not None and best.terms[node.loop_var] < 0:
+                stop = x.minimum(stop, end)  # beyond it the guard never holds
+            cut = self._cut(node, worst)
+            if cut is None:
+                return None
+            if worst.terms[node.loop_var] > 0:
+                low = x.maximum(low, cut)
+            else:
+                high = x.minimum(high, cut)
+        self.analyzer.release(node.loop_var)
+        low = self.analyzer.simplify(low)
+        high = self.analyzer.simplify(x.maximum(low, high))
+        stop = self.analyzer.simplify(x.maximum(high, stop))
+        if int_value(low) is not None and int_value(high) is not None:
+            return None
+        main = node.body
+        for guard, _ in pending:
+            main = _decided(main, guard, True)
+        found = {(node.loop_var, guard.predicate) for guard, _ in pending} - self._done
+        self._done |= found
+        first, rest = self._split(node, low)
+        middle, rest = self._split(rest, high)
+        last, _ = self._split(rest, stop)
+        parts = s.seq([self.visit(loop) for loop in (first, middle.replace(body=main), last)])
+        self._done -= found
+        return parts
 
     def _halves(self, node: s.For, guard: _Guard, worst: Linear, cut: PrimExpr) -> Stmt:
         """The loop split at ``cut`` into two; the guard holds throughout in one of them."""
@@ -428,6 +474,23 @@ def _operands_of_min(e: PrimExpr) -> Iterator[PrimExpr]:
         yield from _operands_of_min(e.b)
     else:
         yield e
+
+
+def _has_masks(guard: _Guard) -> bool:
+    """Whether the vectors that the guard is about may be masked."""
+    return any(loop.kind is ForKind.UNROLLED and MASKED_TAIL in loop.annotations
+               for loop in guard.inner)
+
+
+def _is_for_a_row(guard: _Guard) -> bool:
+    """Whether the guard is about masked vectors of a row, and a loop over them can be split."""
+    return _has_masks(guard) and any(loop.kind is ForKind.SERIAL for loop in guard.inner)
+
+
+def _selects_constants(body: Stmt) -> bool:
+    """Whether each guarded element is a constant where its guard fails, as in padding."""
+    return all(isinstance(e.args[2], x.FloatImm | x.IntImm)
+               for e in all_exprs(body) if type(e) is Call and e.name == "if_then_else")
 
 
 def _decided(body: Stmt, guard: _Guard, holds: bool) -> Stmt:

@@ -140,10 +140,10 @@ class Vectorizer:
         if same and by_lane and type(e.args[2]) in (x.FloatImm, x.IntImm):
             chosen = self.expr(x.if_then_else(x.all_of(*by_lane), e.args[1], e.args[2]))
             return x.if_then_else(x.all_of(*same), chosen, self.wide(e.args[2]))
-        t = self.wide(_mask_loads(e.args[1], e.args[0]))
+        t = self.wide(mask_loads(e.args[1], e.args[0]))
         if isinstance(t, BufferLoad) and _is_zero(e.args[2]):
             return t  # masked-off lanes of a load are zero already
-        f = self.wide(_mask_loads(e.args[2], x.not_(e.args[0])))
+        f = self.wide(mask_loads(e.args[2], x.not_(e.args[0])))
         return x.select(condition, t, f)
 
     def _split_condition(self, e: PrimExpr) -> tuple[list[PrimExpr], list[PrimExpr]]:
@@ -185,7 +185,7 @@ class Vectorizer:
         condition = node.predicate if mask is None else mask
         if mask is not None and node.predicate is not None:
             condition = x.all_of(mask, node.predicate)
-        value = node.value if mask is None else _mask_loads(node.value, mask)
+        value = node.value if mask is None else mask_loads(node.value, mask)
         indices = tuple(map(self.expr, node.indices))
         for inner in depth_checkpoints(value):
             self.expr(inner)
@@ -233,7 +233,7 @@ class Vectorizer:
         return node.replace(min=start, extent=extent, body=self.stmt(node.body, mask))
 
     def _let_stmt(self, node: s.LetStmt, mask: PrimExpr | None) -> Stmt:
-        value = self.expr(node.value if mask is None else _mask_loads(node.value, mask))
+        value = self.expr(node.value if mask is None else mask_loads(node.value, mask))
         var = node.var
         if value.dtype.lanes > 1:
             var = self._memo[node.var] = Var(var.name, value.dtype)
@@ -269,7 +269,7 @@ def without_hints(e: PrimExpr) -> PrimExpr:
     return new.args[0] if type(new) is Call and new.name == "likely" else new
 
 
-def _mask_loads(e: PrimExpr, mask: PrimExpr) -> PrimExpr:
+def mask_loads(e: PrimExpr, mask: PrimExpr) -> PrimExpr:
     """``e`` with ``mask`` added to the predicates of all its loads."""
 
     def masked(new: PrimExpr) -> PrimExpr:

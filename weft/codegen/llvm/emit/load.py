@@ -16,7 +16,7 @@ from weft.codegen.llvm.emit.state import FunctionState
 from weft.codegen.llvm.text.types import mangle, memory_type, splat, value_type, vector_of, zero_of
 from weft.codegen.llvm.vector.constant_mask import active_lanes, lane_of
 from weft.tir.buffer import Buffer
-from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, const, int_value
+from weft.tir.expr import LT, Broadcast, BufferLoad, PrimExpr, Ramp, const, int_value
 
 # For these strides, contiguous loads and shuffles are faster than a gather.
 SHUFFLED_STRIDES = (2, 3, 4)
@@ -56,6 +56,8 @@ def emit_load(state: FunctionState, load: BufferLoad) -> str:
         if len(active) == lanes:
             return _load_strided(state, buffer, index, stride)
         return _load_some_strided(state, buffer, index, stride, active)
+    if isinstance(index, Ramp) and stride in SHUFFLED_STRIDES and load.predicate is not None:
+        return _load_masked_strided(state, buffer, index, stride, load.predicate)
     return _gather(state, buffer, index, mask)
 
 
@@ -172,6 +174,42 @@ def _load_some_strided(
         picks = [lanes + found[lane] if lane in found else lane for lane in range(lanes)]
         result = _shuffled(state, kind, result, loaded, picks)
     return result
+
+
+def _load_masked_strided(
+    state: FunctionState, buffer: Buffer, index: Ramp, stride: int, predicate: PrimExpr
+) -> str:
+    """As ``_load_strided`` for lanes that are known at run time: masked contiguous loads.
+
+    Elements between two active ones may be read, others that are not active are not.
+    """
+    lanes = index.lanes
+    kind, result = value_type(buffer.dtype.vector(lanes)), "zeroinitializer"
+    for first in range(0, (lanes - 1) * stride + 1, lanes):
+        mask = _mask_of_elements(state, predicate, stride, first, lanes)
+        run = Ramp(index.base + first, const(1), lanes)
+        loaded = _load_contiguous(state, buffer, run, mask)
+        picks = [lanes + lane * stride - first if first <= lane * stride < first + lanes else lane
+                 for lane in range(lanes)]
+        result = _shuffled(state, kind, result, loaded, picks)
+    return result
+
+
+def _mask_of_elements(
+    state: FunctionState, predicate: PrimExpr, stride: int, first: int, lanes: int
+) -> str:
+    """The mask of elements ``first`` to ``first + lanes - 1``; lane ``i`` is element ``i * stride``.
+
+    Where a tail begins is a comparison again: lane i < n is element e < stride * n - (stride - 1),
+    which excludes the elements after the last active lane.
+    """
+    if isinstance(predicate, LT) and isinstance(predicate.a, Ramp) and (
+            isinstance(predicate.b, Broadcast) and int_value(predicate.a.stride) == 1):
+        start, end = predicate.a.base * stride + first, predicate.b.value * stride - (stride - 1)
+        return emit(state, LT(Ramp(start, const(1), lanes), Broadcast(end, lanes)))
+    mask = emit_mask(state, predicate, lanes)
+    picks = [(first + i) // stride if (first + i) % stride == 0 else lanes for i in range(lanes)]
+    return _shuffled(state, vector_of("i1", lanes), mask or "", "zeroinitializer", picks)
 
 
 def _shuffled(state: FunctionState, kind: str, a: str, b: str, picks: Sequence[int]) -> str:

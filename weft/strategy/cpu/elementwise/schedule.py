@@ -7,6 +7,8 @@ ones run in parallel if there is enough work.
 
 from __future__ import annotations
 
+import math
+
 from weft import te
 from weft.strategy.analysis import (
     coalesce_axes,
@@ -20,7 +22,7 @@ from weft.strategy.cpu.common.recompute import stages_to_materialize
 from weft.strategy.cpu.elementwise.transpose import find_transposed_access, tile_transpose
 from weft.strategy.cpu.elementwise.vectors_per_iteration import polynomials, vectors_per_iteration
 from weft.strategy.cpu.machine_model import has_masks
-from weft.strategy.extents import is_fixed, lowest_size, size_of
+from weft.strategy.extents import fewest_iterations, is_fixed, size_of
 from weft.strategy.implementation import compute_of
 from weft.target import CpuTarget
 from weft.tir.expr import PrimExpr
@@ -62,7 +64,7 @@ def schedule_loops(
     if transposed is not None:
         shared = tile_transpose(stage, loops, transposed, target)
         # Threads share rows of tiles: the indices of single tiles would cost divisions.
-        if not transposed.narrow and not all(is_fixed(loop.extent) for loop in shared[-2:]):
+        if len(shared) > 1 and not all(is_fixed(loop.extent) for loop in shared[-2:]):
             shared = shared[:-1]
     else:
         *outer, inner = loops
@@ -120,7 +122,8 @@ def chunked(
 
     The input may be a single long row, even if its usual length is short.
     """
-    if is_fixed(axis.extent) or not rows:
+    has_tasks = math.prod(fewest_iterations(row.extent) for row in rows) >= MIN_PARALLEL_EXTENT
+    if is_fixed(axis.extent) or not rows or has_tasks:
         return vectorize_innermost(stage, axis, lanes, masks=masks)
     chunk, inside = stage.split(axis, factor=CHUNK // lanes * lanes)
     return [chunk, *vectorize_innermost(stage, inside, lanes, masks=masks)]
@@ -134,7 +137,7 @@ def parallelize(stage: te.Stage, loops: list[te.IterVar]) -> list[te.IterVar]:
     count, chosen = 1, 0
     # No more loops than needed: the indices of a fused loop come from a division.
     while chosen < len(loops) and count < MIN_PARALLEL_EXTENT:
-        count *= max(1, lowest_size(loops[chosen].extent))
+        count *= fewest_iterations(loops[chosen].extent)
         chosen += 1
     if all(size_of(loop.extent) <= 1 for loop in loops[:chosen]):
         return loops

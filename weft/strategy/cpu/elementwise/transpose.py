@@ -112,6 +112,8 @@ def tile_transpose(
         tiles, row = stage.split(rows, factor=access.run)
         for axis in (row, columns):
             stage.pragma(axis, INTERLEAVE, 1)
+        if has_masks(target) and not is_fixed(rows.extent):
+            stage.pragma(columns, MASKED_TAIL, lanes)
         return [*loops[:-2], tiles]
     outside = [axis for axis in loops[:-1] if axis is not rows]
     row_tile, row = stage.split(rows, factor=access.run)
