@@ -26,6 +26,8 @@ FIXED: dict[str, tuple[str, ...]] = {
     "nn.winograd_conv2d": ("kernel",),
     "qnn.conv2d*": ("kernel",),
     "nn.group_norm": ("gamma",),
+    # The channel block of a layout such as NCHW4c.
+    **{f"nn.*_pool{axes}d": (f"x.{axes + 2}",) for axes in (1, 2, 3)},
     "gather_nd": ("indices.0",),
     "scatter_nd": ("indices.0",),
     "vision.non_max_suppression": ("data.2",),
@@ -78,13 +80,7 @@ REFUSED: dict[str, str] = {
 }
 
 # Wrong or failing without a clear error at some sizes, to be mended: patterns with the reason.
-WRONG: dict[str, str] = {
-    "image.resize2d-15": "differs beyond the tolerance at other sizes",
-    "nn.avg_pool2d-4": "the block of the layout counts as a size",
-    "nn.max_pool2d-4": "the block of the layout counts as a size",
-    "nn.max_pool1d-3": "the block of the layout counts as a size",
-    "nn.winograd_conv2d-0": "differs at some sizes",
-}
+WRONG: dict[str, str] = {}
 
 
 def fixed_inputs(name: str) -> tuple[str, ...]:

@@ -110,7 +110,7 @@ def _fixed_sizes(op: Op, arrays: Sequence[Any], fixed: Sequence[str]) -> Iterato
     for text in fixed:
         name, _, axis = text.partition(".")
         shape = arrays[op.inputs.index(name)].shape
-        yield from shape if not axis else (shape[int(axis)],)
+        yield from shape if not axis else shape[int(axis):int(axis) + 1]
 
 
 def _variables(name: str, value: Any, dim: Callable[[int], int | str]) -> Var | Tuple:

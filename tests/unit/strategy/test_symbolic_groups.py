@@ -26,7 +26,7 @@ from weft.target import CpuTarget
 from weft.tir.expr import BufferLoad, Ramp, int_value
 from weft.tir.parser import parse_func
 from weft.tir.printer import as_text
-from weft.tir.stmt import For, ForKind
+from weft.tir.stmt import BufferStore, For, ForKind
 from weft.tir.visitor import all_exprs, post_order_stmts
 from weft.transform.analysis.reference import evaluate as evaluate_reference
 
@@ -43,6 +43,8 @@ GROUPS = {
                           '{ cast(transpose(%x, axes=[0, 2, 1]), dtype="int8") }',
     "softmax": "fn (%x: Tensor[(b, 3, n), float32]) { nn.softmax(multiply(%x, 2f)) }",
     "softmax of columns": "fn (%x: Tensor[(b, 20, n), float32]) { nn.softmax(%x, axis=1) }",
+    "layer norm": "fn (%x: Tensor[(b, 3, n), float32], %g: Tensor[(n,), float32], "
+                  "%s: Tensor[(n,), float32]) { nn.layer_norm(%x, %g, %s) }",
     "norm of n rows": "fn (%x: Tensor[(b, n, 40), float32], %g: Tensor[(40,), float32]) "
                       "{ nn.rms_norm(%x, %g) }",
     "sum of columns": "fn (%x: Tensor[(b, n, 20), float32]) { sum(abs(%x), axis=[1]) }",
@@ -110,7 +112,7 @@ def run(name: str, arrays: list[np.ndarray], sizes: dict[str, int]) -> np.ndarra
 @given(b=st.integers(0, 3), n=SIZES)
 def test_one_kernel_for_all_sizes(name: str, b: int, n: int) -> None:
     sizes = {"b": b, "n": n}
-    if name in ("argmax", "pool", "small pool") and n < 2:
+    if name in ("argmax", "pool", "small pool", "layer norm") and n < 2:
         return  # refused: an empty row, and an image smaller than the window
     if name == "upsampling" and not n:
         return  # refused at a fixed size
@@ -135,6 +137,21 @@ def test_symbolic_transposes_load_no_single_elements(name: str) -> None:
     loads = [e for e in all_exprs(func.body) if isinstance(e, BufferLoad)]
     assert all(isinstance(e.indices[0], Ramp) and int_value(e.indices[0].stride) == 1
                for e in loads), loads
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer norm"])
+def test_the_end_of_a_row_does_not_gather(name: str) -> None:
+    text = as_text(lower_function(primitive(GROUPS[name]), WIDE_CPU).func)
+    assert " if ramp(" in text, "the end of a row is masked"
+    assert "[broadcast(" not in text, "one element for all lanes is a scalar load"
+
+
+def test_scratch_rows_are_stored_without_masks() -> None:
+    func = lower_function(primitive(GROUPS["softmax"]), WIDE_CPU).func
+    stores = [n for n in post_order_stmts(func.body)
+              if isinstance(n, BufferStore) and n.buffer.name == "softmax_exp"]
+    assert stores
+    assert all(n.predicate is None for n in stores)
 
 
 def test_each_call_decides_whether_it_deserves_threads() -> None:

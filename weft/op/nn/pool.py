@@ -14,7 +14,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.op import Case, Op, OpPattern, define_op
-from weft.ir.shape import Dim, Shape, dim_min
+from weft.ir.shape import AnyDim, Dim, Shape, dim_min
 from weft.ir.traits import CONTINUOUS, SENSITIVE, Homogeneity, linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
@@ -117,6 +117,12 @@ def layout_of_images(
         ctx.fail(f"the layout needs the unsplit axes {' and '.join(spatial)}",
                  expected=f"such as NC{spatial}", got=layout)
     expect_rank(ctx, arg, source, layout.ndim)
+    for letter in layout.primal_axes:
+        position = layout.block_index_of(letter)
+        size = None if position is None else source.shape[position]
+        if size is not None and size != layout.factor_of(letter) and not isinstance(size, AnyDim):
+            ctx.fail(f"the block is not that of layout {layout}", arg=arg, axis=position,
+                     expected=layout.factor_of(letter), got=size)
     return layout
 
 

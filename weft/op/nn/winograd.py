@@ -228,7 +228,8 @@ def _kronecker_square(matrix: np.ndarray, call: Call) -> Expr:
 
 winograd_conv2d.spec(
     _conv2d_reference,
-    case((1, 3, 8, 8), (6, 6, 4, 3), tile=4, padding=(1, 1)),
+    # Results of some hundreds, of which float32 rounds away 1e-5.
+    case((1, 3, 8, 8), (6, 6, 4, 3), tile=4, padding=(1, 1), rtol=1e-4, atol=1e-3),
     case((2, 2, 5, 7), (4, 4, 3, 2), tile=2, padding=(0, 1, 2, 0)),
     case((1, 2, 6, 5, 4), (6, 6, 2, 8, 3), tile=4, padding=(1,), data_layout="NCHW4c",
          kernel_layout="HWOI3o", out_layout="NCHW3c"),

@@ -4,16 +4,23 @@ By default a tail is cut into vectors of ever smaller powers of two. A loop with
 ``masked_tail`` uses one whole vector with a mask instead. Loads and stores of parameters are
 masked. Local and scratch buffers are padded to whole vectors, which needs no mask: the extra lanes
 are not read, or are overwritten by the following elements of the row.
+
+So are scratch buffers whose rows have a symbolic length ``n``, and the guard ``i < n`` of a vector
+does not become a mask of their loads and stores: a load would have to wait until a masked store
+before it has left the store buffer.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection, Mapping, Sequence
 
+from weft.ir.dtype import int64
 from weft.tir import stmt as s
 from weft.tir.buffer import Buffer, next_uid
-from weft.tir.expr import LT, Broadcast, BufferLoad, PrimExpr, Ramp, const, int_value
+from weft.tir.expr import LT, And, Broadcast, BufferLoad, PrimExpr, Ramp, const, int_value
 from weft.tir.func import PrimFunc
+from weft.tir.simplify import Analyzer
 from weft.tir.stmt import Stmt
 from weft.tir.visitor import (
     all_exprs,
@@ -36,7 +43,7 @@ class Tail:
 
     active: int
     lanes: int
-    padded: frozenset[Buffer]
+    padded: Collection[Buffer]
 
     def mask_for(self, access: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr | None:
         """The mask of a load or store; ``None`` if all lanes may be accessed."""
@@ -47,25 +54,40 @@ class Tail:
         return LT(Ramp(const(0), const(1), self.lanes), Broadcast(const(self.active), self.lanes))
 
 
-def pad_for_tails(func: PrimFunc) -> tuple[PrimFunc, frozenset[Buffer]]:
+def only_excludes_padding(buffer: Buffer, indices: Sequence[PrimExpr], guard: PrimExpr,
+                          padded: Mapping[Buffer, PrimExpr]) -> bool:
+    """Whether ``guard`` lets through all elements of ``buffer`` but those of its padding."""
+    size = padded.get(buffer)
+    if size is None or not indices or int_value(size) is not None:
+        return False
+    if isinstance(guard, And):
+        return all(only_excludes_padding(buffer, indices, g, padded) for g in (guard.a, guard.b))
+    if not isinstance(guard, LT) or guard.a.dtype is not int64 or guard.a.dtype.lanes > 1:
+        return False
+    rest = (guard.b - guard.a) - (size - indices[-1])
+    return int_value(Analyzer().simplify(rest)) == 0
+
+
+def pad_for_tails(func: PrimFunc) -> tuple[PrimFunc, Mapping[Buffer, PrimExpr]]:
     """Pad local and scratch buffers to whole vectors; returns the function and these buffers.
 
-    Parameters are not padded, nor are buffers in memory that a store both reads and writes.
+    With each buffer comes the length of its rows without the padding. Parameters are not padded,
+    nor are buffers in memory that a store both reads and writes.
     """
     widths = _widths(func.body)
     excluded = set(func.params) | _updated(func.body)
     wide: dict[Buffer, Buffer] = {}
     for buffer, width in widths.items():
-        size = int_value(buffer.shape[-1])
-        if size is None or (buffer.scope != "local" and buffer in excluded):
+        if buffer.scope != "local" and buffer in excluded:
             continue
         # A tail may start at any element, so pad for a vector that starts at the last one.
-        padded = -(-(size + width - 1) // width) * width
+        padded = (buffer.shape[-1] + (2 * width - 2)) // width * width
         wide[buffer] = dataclasses.replace(
-            buffer, shape=(*buffer.shape[:-1], const(padded)), uid=next_uid())
+            buffer, shape=(*buffer.shape[:-1], padded), uid=next_uid())
     if not wide:
-        return func, frozenset()
-    return func.replace(body=replace_buffers(func.body, wide)), frozenset(wide.values())
+        return func, {}
+    return func.replace(body=replace_buffers(func.body, wide)), {
+        new: old.shape[-1] for old, new in wide.items()}
 
 
 def _widths(body: Stmt) -> dict[Buffer, int]:

@@ -10,7 +10,8 @@ Extents are split into powers of two, since LLVM compiles other vector lengths t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from weft.ir.dtype import int64
@@ -21,7 +22,12 @@ from weft.tir.expr import Broadcast, BufferLoad, Call, PrimExpr, Ramp, Var, cons
 from weft.tir.func import PrimFunc
 from weft.tir.simplify.scalar import fold_index_vector
 from weft.tir.stmt import ForKind, Stmt
-from weft.tir.transform.masked_tail import MASKED_TAIL, Tail, pad_for_tails
+from weft.tir.transform.masked_tail import (
+    MASKED_TAIL,
+    Tail,
+    only_excludes_padding,
+    pad_for_tails,
+)
 from weft.tir.visitor import (
     children,
     depth_checkpoints,
@@ -29,6 +35,7 @@ from weft.tir.visitor import (
     map_body,
     map_stmts,
     mentions,
+    post_order_stmts,
     substitute,
     transform_expr,
     with_children,
@@ -56,12 +63,18 @@ class _NoSimplifier:
 class Vectorizer:
     """Rewrites the body of one vectorised loop as vectors of ``lanes`` lanes.
 
-    With ``tail``, only the first lanes are active, and loads and stores are masked.
+    With ``tail``, only the first lanes are active, and loads and stores are masked. ``padded`` are
+    the buffers with rows of whole vectors, and the lengths of these rows without the padding,
+    ``ranges`` the first and the last value of loop variables.
     """
 
-    def __init__(self, loop: s.For, lanes: int, *, tail: Tail | None = None) -> None:
+    def __init__(self, loop: s.For, lanes: int, *, tail: Tail | None = None,
+                 padded: Mapping[Buffer, PrimExpr] | None = None,
+                 ranges: Mapping[PrimExpr, tuple[int, int]] | None = None) -> None:
         self.lanes = lanes
         self._tail = tail
+        self._padded = padded or {}
+        self._ranges = ranges or {}
         ramp = Ramp(loop.min, const(1), lanes)
         self.loop_var = loop.loop_var
         self._memo: dict[PrimExpr, PrimExpr] = {loop.loop_var: ramp}
@@ -108,17 +121,34 @@ class Vectorizer:
 
     def load(self, e: BufferLoad) -> PrimExpr:
         indices = tuple(map(self.expr, e.indices))
-        mask = None if e.predicate is None else self.expr(e.predicate)
+        mask = self._mask(e.buffer, e.indices, e.predicate)
         buffer = self._expanded.get(e.buffer)
         if buffer is not None:
             return BufferLoad(buffer, (*indices, Ramp(const(0), const(1), self.lanes)), mask)
         if _any_vector(indices):
             mask = self._within_tail(e.buffer, indices, mask)
+        if mask is not None and not _any_vector(indices) and self._is_inside(e.buffer, indices):
+            mask = None  # one element for all lanes, which exists: no gather
         if mask is not None and mask.dtype.lanes > 1 and not _any_vector(indices):
             indices = (*indices[:-1], Broadcast(indices[-1], self.lanes))
         elif mask is not None and mask.dtype.lanes == 1 and _any_vector(indices):
             mask = Broadcast(mask, self.lanes)
         return BufferLoad(e.buffer, indices, mask)
+
+    def _mask(self, buffer: Buffer, indices: tuple[PrimExpr, ...],
+              predicate: PrimExpr | None) -> PrimExpr | None:
+        if predicate is None or only_excludes_padding(buffer, indices, predicate, self._padded):
+            return None
+        return self.expr(predicate)
+
+    def _is_inside(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> bool:
+        """Whether an element is known to exist: the ranges of all indices are within the shape."""
+        for index, size in zip(indices, map(int_value, buffer.shape), strict=True):
+            value = int_value(index)
+            low, high = self._ranges.get(index, (-1, -1)) if value is None else (value, value)
+            if size is None or not 0 <= low <= high < size:
+                return False
+        return True
 
     def _within_tail(self, buffer: Buffer, indices: tuple[PrimExpr, ...],
                      mask: PrimExpr | None) -> PrimExpr | None:
@@ -189,7 +219,7 @@ class Vectorizer:
         indices = tuple(map(self.expr, node.indices))
         for inner in depth_checkpoints(value):
             self.expr(inner)
-        value, where = self.expr(value), None if condition is None else self.expr(condition)
+        value, where = self.expr(value), self._mask(node.buffer, node.indices, condition)
         buffer = self._expanded.get(node.buffer, node.buffer)
         if buffer is not node.buffer:
             indices = (*indices, Ramp(const(0), const(1), self.lanes))
@@ -281,7 +311,34 @@ def mask_loads(e: PrimExpr, mask: PrimExpr) -> PrimExpr:
     return transform_expr(e, masked)  # each shared node once
 
 
-def _vectorize(node: s.For, padded: frozenset[Buffer]) -> Stmt:
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What is known about the function around a loop: the arguments of ``Vectorizer``."""
+
+    padded: Mapping[Buffer, PrimExpr]
+    ranges: Mapping[PrimExpr, tuple[int, int]]
+
+    def vectorizer(self, loop: s.For, lanes: int) -> Vectorizer:
+        return Vectorizer(loop, lanes, padded=self.padded, ranges=self.ranges)
+
+
+def _ranges_of_loops(body: Stmt) -> dict[PrimExpr, tuple[int, int]]:
+    """The first and last values of the variables of loops over constants.
+
+    After partitioning, several loops may have one variable; all must be over constants.
+    """
+    found: dict[PrimExpr, tuple[int, int]] = {}
+    for node in post_order_stmts(body):
+        if isinstance(node, s.For):
+            first, count = int_value(node.min), int_value(node.extent)
+            low, high = found.get(node.loop_var, (0, 0))
+            known = first is not None and count is not None and low >= 0
+            found[node.loop_var] = (min(low, first), max(high, first + count - 1)) if (
+                known and first is not None and count is not None) else (-1, -1)
+    return found
+
+
+def _vectorize(node: s.For, around: _Around) -> Stmt:
     """The loop as vector statements; a serial or unrolled loop if it cannot be vectorised."""
     lanes = int_value(node.extent)
     if lanes is None:
@@ -291,8 +348,8 @@ def _vectorize(node: s.For, padded: frozenset[Buffer]) -> Stmt:
     try:
         widths = _vector_widths(node, lanes)
         if widths == [(lanes, 1)] and lanes.bit_count() == 1:
-            return Vectorizer(node, lanes).stmt(node.body, None)
-        return _split_to_widths(node, node.body, widths, padded)
+            return around.vectorizer(node, lanes).stmt(node.body, None)
+        return _split_to_widths(node, node.body, widths, around)
     except CannotVectorizeError as reason:
         return _fall_back(node, str(reason))
 
@@ -317,7 +374,7 @@ def legal_vector_widths(extent: int) -> list[tuple[int, int]]:
 
 
 def _split_to_widths(node: s.For, body: Stmt, widths: list[tuple[int, int]],
-                     padded: frozenset[Buffer]) -> Stmt:
+                     around: _Around) -> Stmt:
     """``body`` for all iterations of ``node``, as a sequence of vector statements.
 
     Iterations are independent, so the vectorised loop can be distributed over statements and
@@ -326,34 +383,34 @@ def _split_to_widths(node: s.For, body: Stmt, widths: list[tuple[int, int]],
     """
     match body:
         case s.SeqStmt() | s.AttrStmt():
-            return map_stmts(body, lambda inner: _split_to_widths(node, inner, widths, padded))
+            return map_stmts(body, lambda inner: _split_to_widths(node, inner, widths, around))
         case s.For() if not any(mentions(e, node.loop_var) for e in (body.min, body.extent)):
-            return map_stmts(body, lambda inner: _split_to_widths(node, inner, widths, padded))
+            return map_stmts(body, lambda inner: _split_to_widths(node, inner, widths, around))
         case s.IfThenElse() if not mentions(body.condition, node.loop_var):
-            return map_stmts(body, lambda inner: _split_to_widths(node, inner, widths, padded))
+            return map_stmts(body, lambda inner: _split_to_widths(node, inner, widths, around))
     vectors: list[Stmt] = []
     start = node.min
     for lanes, times in widths:
-        vectors.append(_vectors(node, body, start, (lanes, times), padded))
+        vectors.append(_vectors(node, body, start, (lanes, times), around))
         start = start + lanes * times
     return s.seq(vectors)
 
 
 def _vectors(node: s.For, body: Stmt, start: PrimExpr, width: tuple[int, int],
-             padded: frozenset[Buffer]) -> Stmt:
+             around: _Around) -> Stmt:
     """``body`` for ``times`` vectors of ``lanes`` from iteration ``start``."""
     lanes, times = width
     if times > 1:
         chunk = Var(f"{node.loop_var.name}_chunk", int64)
-        vector = _vectors(node, body, start + chunk * lanes, (lanes, 1), padded)
+        vector = _vectors(node, body, start + chunk * lanes, (lanes, 1), around)
         return s.For(chunk, const(0), const(times), ForKind.SERIAL, vector)
     if lanes == 1:
         return substitute(body, {node.loop_var: start})
     if lanes.bit_count() > 1:  # the remainder of a loop with a masked tail
         full = node.annotations[MASKED_TAIL]
-        return Vectorizer(node.replace(min=start), full, tail=Tail(lanes, full, padded)
+        return Vectorizer(node.replace(min=start), full, tail=Tail(lanes, full, around.padded)
                           ).stmt(body, None)
-    return Vectorizer(node.replace(min=start), lanes).stmt(body, None)
+    return around.vectorizer(node.replace(min=start), lanes).stmt(body, None)
 
 
 def _fall_back(node: s.For, reason: str) -> s.For:
@@ -377,10 +434,11 @@ def vectorize_loop(func: PrimFunc) -> PrimFunc:
         A[i, ramp(0, 1, 16)] = A[i, ramp(0, 1, 16)] + broadcast(B[i], 16)
     """
     func, padded = pad_for_tails(func)
+    around = _Around(padded, _ranges_of_loops(func.body))
 
     def rewrite(node: Stmt) -> Stmt:
         node = map_stmts(node, rewrite)
         is_vector = isinstance(node, s.For) and node.kind is ForKind.VECTORIZED
-        return _vectorize(node, padded) if is_vector else node  # type: ignore[arg-type]
+        return _vectorize(node, around) if is_vector else node  # type: ignore[arg-type]
 
     return map_body(func, rewrite)
