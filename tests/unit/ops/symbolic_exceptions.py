@@ -27,6 +27,8 @@ FIXED: dict[str, tuple[str, ...]] = {
     "qnn.conv2d*": ("kernel",),
     "nn.group_norm": ("gamma",),
     # The channel block of a layout such as NCHW4c.
+    "image.resize2d": ("x.4",),
+    "nn.upsampling": ("x.4",),
     **{f"nn.*_pool{axes}d": (f"x.{axes + 2}",) for axes in (1, 2, 3)},
     "gather_nd": ("indices.0",),
     "scatter_nd": ("indices.0",),

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TypeAlias
 
 from weft.tir import expr as x
 from weft.tir import stmt as s
@@ -26,104 +25,38 @@ from weft.tir.transform.exact_tail import (
     tail_versions,
     with_rows,
 )
-from weft.tir.transform.interleave_tile import ANNOTATION as INTERLEAVE
+from weft.tir.transform.guards import (
+    STATIC,
+    Guard,
+    Selects,
+    guards_in,
+    has_masks,
+    is_for_a_row,
+    is_hint,
+    is_static,
+    selects_constants,
+)
 from weft.tir.transform.masked_tail import MASKED_TAIL
 from weft.tir.transform.rewriter import RewriterWithAnalyzer
-from weft.tir.transform.tensorize_loop import ANNOTATION as TENSORIZE
 from weft.tir.visitor import (
     all_exprs,
-    exprs_of,
     map_body,
     mentions,
-    post_order,
     substitute,
     transform_expr,
     transform_stmt,
     vars_of,
 )
 
-# Kinds whose extent must be a constant.
-_STATIC = (ForKind.UNROLLED, ForKind.VECTORIZED)
 # Splitting duplicates the body. Above this many expressions the guard costs less than the code.
 _MAX_NODES = 20000
 _MAX_SYMBOLIC_SPLITS = 96
 
 
-def _is_static(loop: s.For) -> bool:
-    """Whether a later pass (unroll, vectorise, tensorize, interleave) needs a constant extent."""
-    return loop.kind in _STATIC or any(note in loop.annotations for note in (TENSORIZE, INTERLEAVE))
-
-
-def comparisons_in(condition: PrimExpr, hinted: bool = False) -> Iterator[PrimExpr]:
-    """The comparisons inside ``likely`` that ``condition`` is a conjunction of."""
-    if type(condition) is x.And:
-        yield from comparisons_in(condition.a, hinted)
-        yield from comparisons_in(condition.b, hinted)
-    elif type(condition) is Call and condition.name == "likely":
-        yield from comparisons_in(condition.args[0], True)
-    elif hinted and isinstance(condition, x.Compare):
-        yield condition
-
-
-def _is_hint(e: PrimExpr) -> bool:
-    return type(e) is Call and e.name == "likely"
-
-
-class _Guard:
-    """A comparison inside a loop body.
-
-    ``used`` are the variables that it uses, ``inner`` the loops around it inside the body whose
-    variables it uses. ``is_select`` says that it selects between values (``if_then_else``), not
-    between statements.
-    """
-
-    def __init__(self, predicate: PrimExpr, inner: tuple[s.For, ...], *, is_select: bool) -> None:
-        self.predicate = predicate
-        self.is_select = is_select
-        self.used = vars_of(predicate)
-        self.inner = tuple(loop for loop in inner if loop.loop_var in self.used)
-
-
-# The comparisons in the if_then_else calls of an expression, memoised per function: the same
-# expressions are scanned at every enclosing loop.
-_Selects: TypeAlias = "dict[PrimExpr, tuple[PrimExpr, ...]]"
-
-
-def _guards(node: Stmt, selects: _Selects, inner: tuple[s.For, ...] = ()) -> Iterator[_Guard]:
-    """All guards in ``node``; ``inner`` are the loops around it."""
-    if isinstance(node, s.IfThenElse):
-        yield from (_Guard(p, inner, is_select=False) for p in comparisons_in(node.condition))
-    for root in exprs_of(node):
-        predicates = selects.get(root)
-        if predicates is None:
-            predicates = selects[root] = tuple(_select_predicates(root))
-        yield from (_Guard(p, inner, is_select=True) for p in predicates)
-    match node:
-        case s.For():
-            keeps_extent = _is_static(node) or any(TENSORIZE in n.annotations for n in inner)
-            kind = ForKind.UNROLLED if keeps_extent else node.kind
-            yield from _guards(node.body, selects, (*inner, node.replace(kind=kind)))
-        case s.Allocate() | s.LetStmt() | s.AttrStmt():
-            yield from _guards(node.body, selects, inner)
-        case s.IfThenElse():
-            yield from _guards(node.then_case, selects, inner)
-            if node.else_case is not None:
-                yield from _guards(node.else_case, selects, inner)
-        case s.SeqStmt():
-            for stmt in node.stmts:
-                yield from _guards(stmt, selects, inner)
-
-
-def _select_predicates(root: PrimExpr) -> Iterator[PrimExpr]:
-    for e in post_order(root):
-        if type(e) is Call and e.name == "if_then_else":
-            yield from comparisons_in(e.args[0])
-
-
 class _Partition(RewriterWithAnalyzer):
     def __init__(self, func: PrimFunc) -> None:
         super().__init__(func)
-        self._selects: _Selects = {}
+        self._selects: Selects = {}
         self._done: set[tuple[Var, PrimExpr]] = set()  # guards already handled, by loop
         self._sizes = {p for p in func.params if isinstance(p, Var)}
         # Guards over symbolic sizes may be undecided after each split, so that splits multiply.
@@ -157,13 +90,13 @@ class _Partition(RewriterWithAnalyzer):
             if node.kind is not ForKind.PARALLEL:
                 # Split the iterations where the worst case changes sign.
                 cut = self._cut(node, worst)
-                if cut is not None and (not _is_static(node) or int_value(cut) is not None):
+                if cut is not None and (not is_static(node) or int_value(cut) is not None):
                     return self._halves(node, guard, worst, cut)
             # No split point (or a parallel loop): test the worst case once per iteration.
-            if not _is_static(node) and _size(node.body) <= _MAX_NODES:
+            if not is_static(node) and _size(node.body) <= _MAX_NODES:
                 return node.replace(body=self._versions(node, node.body, guard, worst))
         # Split off iterations in which a guard never holds, such as those wholly in the padding.
-        if node.kind is ForKind.SERIAL and not _is_static(node) and self._splits_left > 0:
+        if node.kind is ForKind.SERIAL and not is_static(node) and self._splits_left > 0:
             for guard in self._never_throughout(node):
                 self._done.add((node.loop_var, guard.predicate))
                 result = self._mixed_half(node, guard)
@@ -191,7 +124,7 @@ class _Partition(RewriterWithAnalyzer):
 
     def _split_row(self, node: s.For) -> list[Stmt] | None:
         """The loops before and after the element where a select changes; ``None`` if none does."""
-        selects = [g for g in _guards(node.body, self._selects)
+        selects = [g for g in guards_in(node.body, self._selects)
                    if g.is_select and node.loop_var in g.used]
         row = element_range(node, self.analyzer) if selects else None
         if row is None:
@@ -208,26 +141,26 @@ class _Partition(RewriterWithAnalyzer):
                     *row.subrange(element, row.stop, after)]
         return None
 
-    def _never_throughout(self, node: s.For) -> Iterator[_Guard]:
+    def _never_throughout(self, node: s.For) -> Iterator[Guard]:
         """Guards that hold throughout in no iteration, and hold at all only in some."""
-        for guard in _guards(node.body, self._selects):
+        for guard in guards_in(node.body, self._selects):
             is_done = (node.loop_var, guard.predicate) in self._done
             if is_done or node.loop_var not in guard.used:
                 continue
-            if not any(loop.kind in _STATIC for loop in guard.inner):
+            if not any(loop.kind in STATIC for loop in guard.inner):
                 continue
             best = self._extreme_case(guard, largest=True)
             if best is not None and not self._is_settled(best):
                 yield guard
 
-    def _pending_guards(self, node: s.For) -> Iterator[tuple[_Guard, Linear]]:
+    def _pending_guards(self, node: s.For) -> Iterator[tuple[Guard, Linear]]:
         """Guards to eliminate at this loop, each with its worst case over the inner loops."""
-        for guard in _guards(node.body, self._selects):
+        for guard in guards_in(node.body, self._selects):
             if node.loop_var not in guard.used or (node.loop_var, guard.predicate) in self._done:
                 continue
-            if guard.inner and not any(loop.kind in _STATIC for loop in guard.inner):
+            if guard.inner and not any(loop.kind in STATIC for loop in guard.inner):
                 continue
-            if self._is_symbolic and _is_for_a_row(guard):
+            if self._is_symbolic and is_for_a_row(guard):
                 continue  # the loop over the vectors of a row is split instead
             worst = self._extreme_case(guard, largest=False)
             if worst is not None and not self._is_settled(worst):
@@ -239,8 +172,8 @@ class _Partition(RewriterWithAnalyzer):
         Splits at one guard after the other would multiply, as the order of symbolic cuts is not
         known. ``None`` for other loops, and if a value selected beyond a guard must be computed.
         """
-        pending = [found for found in self._pending_guards(node) if _has_masks(found[0])]
-        if len(pending) < 2 or node.kind is not ForKind.SERIAL or not _selects_constants(node.body):
+        pending = [found for found in self._pending_guards(node) if has_masks(found[0])]
+        if len(pending) < 2 or node.kind is not ForKind.SERIAL or not selects_constants(node.body):
             return None
         low, high = node.min, node.min + node.extent
         stop = high
@@ -274,7 +207,7 @@ class _Partition(RewriterWithAnalyzer):
         self._done -= found
         return parts
 
-    def _halves(self, node: s.For, guard: _Guard, worst: Linear, cut: PrimExpr) -> Stmt:
+    def _halves(self, node: s.For, guard: Guard, worst: Linear, cut: PrimExpr) -> Stmt:
         """The loop split at ``cut`` into two; the guard holds throughout in one of them."""
         self._splits_left -= 1
         self._done.add((node.loop_var, guard.predicate))
@@ -298,20 +231,20 @@ class _Partition(RewriterWithAnalyzer):
         return (node.replace(extent=self.expr(cut - node.min)),
                 node.replace(min=cut, extent=self.expr(node.min + node.extent - cut)))
 
-    def _mixed_half(self, node: s.For, guard: _Guard) -> Stmt:
+    def _mixed_half(self, node: s.For, guard: Guard) -> Stmt:
         """The iterations in which the guard does not hold throughout.
 
         Split once more where its best case over the inner loops fails too: beyond that point the
         guard never holds.
         """
-        if node.kind not in _STATIC:
+        if node.kind not in STATIC:
             self._bind(node)
             exact = self._exact_tail(node, node.body, guard)
             if exact is not None:
                 return node.replace(body=exact)
         best = self._extreme_case(guard, largest=True)
         cut = None if best is None else self._cut(node, best)
-        if best is None or cut is None or node.kind in _STATIC:
+        if best is None or cut is None or node.kind in STATIC:
             self.analyzer.release(node.loop_var)  # no fact about the range may simplify the range
             return self.visit(node)
         self._splits_left -= 1
@@ -323,7 +256,7 @@ class _Partition(RewriterWithAnalyzer):
             after = after.replace(body=nowhere)
         return s.seq([self.visit(before), self.visit(after)])
 
-    def _versions(self, node: s.For, body: Stmt, guard: _Guard, worst: Linear) -> Stmt:
+    def _versions(self, node: s.For, body: Stmt, guard: Guard, worst: Linear) -> Stmt:
         """Two versions of ``body`` under a branch on the worst case, tested once per iteration.
 
         Only the statements from the first to the last that contain the guard are duplicated. An
@@ -352,7 +285,7 @@ class _Partition(RewriterWithAnalyzer):
         self._done.discard((node.loop_var, guard.predicate))
         return s.IfThenElse(condition, main, tail)
 
-    def _exact_tail(self, node: s.For, body: Stmt, guard: _Guard) -> Stmt | None:
+    def _exact_tail(self, node: s.For, body: Stmt, guard: Guard) -> Stmt | None:
         """A version of ``body`` for each number of rows in the tail of a symbolic extent.
 
         ``None`` unless the guard is that of an unrolled loop with the pragma ``exact_tail``.
@@ -375,21 +308,21 @@ class _Partition(RewriterWithAnalyzer):
 
         return tail_versions(rows, extent, self.analyzer, version)
 
-    def _without_rows(self, body: Stmt, guard: _Guard) -> Stmt:
+    def _without_rows(self, body: Stmt, guard: Guard) -> Stmt:
         """``body`` where a tile is full: if ``guard`` is that of an exact tail, with no such."""
         rows = self._rows(guard)
         for other in () if rows is None else list(self._guards_of_rows(body, rows)):
             body = _decided(body, other, True)
         return body
 
-    def _guards_of_rows(self, body: Stmt, rows: Linear) -> Iterator[_Guard]:
+    def _guards_of_rows(self, body: Stmt, rows: Linear) -> Iterator[Guard]:
         """The guards of exact tails that let through the same number of rows."""
-        for guard in _guards(body, self._selects):
+        for guard in guards_in(body, self._selects):
             found = self._rows(guard)
             if found is not None and found.plus(rows, -1).is_zero:
                 yield guard
 
-    def _rows(self, guard: _Guard) -> Linear | None:
+    def _rows(self, guard: Guard) -> Linear | None:
         """How many rows of a tile the guard lets through, for the rows of an exact tail."""
         if len(guard.inner) != 1 or EXACT_TAIL not in guard.inner[0].annotations:
             return None
@@ -399,8 +332,8 @@ class _Partition(RewriterWithAnalyzer):
         self.analyzer.release(loop.loop_var)
         return None if total is None else rows_that_hold(total, loop)
 
-    def _contains(self, stmt: Stmt, guard: _Guard) -> bool:
-        return any(found.predicate is guard.predicate for found in _guards(stmt, self._selects))
+    def _contains(self, stmt: Stmt, guard: Guard) -> bool:
+        return any(found.predicate is guard.predicate for found in guards_in(stmt, self._selects))
 
     def _version(self, node: s.For, body: Stmt) -> Stmt:
         """Partition part of a loop body; each further guard adds a branch with two versions."""
@@ -417,7 +350,7 @@ class _Partition(RewriterWithAnalyzer):
             or self.analyzer.can_prove(x.LT(worst.to_expr(), zero))
         )
 
-    def _extreme_case(self, guard: _Guard, *, largest: bool) -> Linear | None:
+    def _extreme_case(self, guard: Guard, *, largest: bool) -> Linear | None:
         """The minimum (or maximum) over the inner loops of the sum that the guard wants >= 0.
 
         ``None`` if the guard is not linear, or an inner range is unbounded.
@@ -429,7 +362,7 @@ class _Partition(RewriterWithAnalyzer):
             self.analyzer.release(loop.loop_var)
         return extreme
 
-    def _extreme_of(self, guard: _Guard, *, largest: bool) -> Linear | None:
+    def _extreme_of(self, guard: Guard, *, largest: bool) -> Linear | None:
         total = self.analyzer.nonnegative_form(guard.predicate)
         if total is None:
             return None
@@ -476,24 +409,7 @@ def _operands_of_min(e: PrimExpr) -> Iterator[PrimExpr]:
         yield e
 
 
-def _has_masks(guard: _Guard) -> bool:
-    """Whether the vectors that the guard is about may be masked."""
-    return any(loop.kind is ForKind.UNROLLED and MASKED_TAIL in loop.annotations
-               for loop in guard.inner)
-
-
-def _is_for_a_row(guard: _Guard) -> bool:
-    """Whether the guard is about masked vectors of a row, and a loop over them can be split."""
-    return _has_masks(guard) and any(loop.kind is ForKind.SERIAL for loop in guard.inner)
-
-
-def _selects_constants(body: Stmt) -> bool:
-    """Whether each guarded element is a constant where its guard fails, as in padding."""
-    return all(isinstance(e.args[2], x.FloatImm | x.IntImm)
-               for e in all_exprs(body) if type(e) is Call and e.name == "if_then_else")
-
-
-def _decided(body: Stmt, guard: _Guard, holds: bool) -> Stmt:
+def _decided(body: Stmt, guard: Guard, holds: bool) -> Stmt:
     """``body`` with the guard replaced by True or False."""
     return _replaced(body, guard.predicate, x.TRUE if holds else x.FALSE)
 
@@ -541,6 +457,6 @@ def loop_partition(func: PrimFunc) -> PrimFunc:
     for j in vectorized(6):
         A[j + 64] = 1.0
     """
-    if not any(map(_is_hint, all_exprs(func.body))):
+    if not any(map(is_hint, all_exprs(func.body))):
         return func
     return map_body(func, _Partition(func).visit)

@@ -39,6 +39,8 @@ from weft.tir.visitor import (
 )
 
 ANNOTATION = "transpose"
+# The value of the pragma for sources whose rows may be anywhere, instead of 1.
+ANY_COLUMNS = 2
 
 
 class _TileBuilder:
@@ -170,7 +172,7 @@ class _Transposer(RewriterWithAnalyzer):
             return super().loop(plain)
         self.analyzer.bind(node.loop_var, node.min, node.extent)
         self.analyzer.bind(inner.loop_var, inner.min, inner.extent)
-        loads = self._transposed_loads(store.value, node.loop_var, inner.loop_var)
+        loads = self._transposed_loads(store.value, node, inner.loop_var)
         self.analyzer.release(inner.loop_var)
         self.analyzer.release(node.loop_var)
         if not loads:
@@ -181,19 +183,20 @@ class _Transposer(RewriterWithAnalyzer):
         except CannotVectorizeError:
             return super().loop(plain)
 
-    def _transposed_loads(self, value: PrimExpr, row: Var, lane: Var) -> list[BufferLoad]:
+    def _transposed_loads(self, value: PrimExpr, rows: s.For, lane: Var) -> list[BufferLoad]:
         """The loads that are contiguous along the rows and strided along the lanes.
 
         Empty if a condition guards loads: the vector loads would read elements that it excludes.
         """
         found: list[BufferLoad] = []
+        row, is_any = rows.loop_var, rows.annotations[ANNOTATION] == ANY_COLUMNS
         for e in post_order(value):
             if isinstance(e, Call) and e.name == "if_then_else":
                 return []
             if isinstance(e, BufferLoad) and e.predicate is None:
                 along, across = (_step(e, v, self.analyzer) for v in (row, lane))
-                if int_value(along) == 1 and int_value(across) not in (0, 1) and not (
-                        mentions(across, row, lane)):
+                is_regular = int_value(across) not in (0, 1) and not mentions(across, row, lane)
+                if int_value(along) == 1 and (is_regular or is_any):
                     found.append(e)
         return found
 

@@ -198,7 +198,7 @@ def _load_masked_strided(
 def _mask_of_elements(
     state: FunctionState, predicate: PrimExpr, stride: int, first: int, lanes: int
 ) -> str:
-    """The mask of elements ``first`` to ``first + lanes - 1``; lane ``i`` is element ``i * stride``.
+    """The mask of ``lanes`` elements from ``first`` on; lane ``i`` is element ``i * stride``.
 
     Where a tail begins is a comparison again: lane i < n is element e < stride * n - (stride - 1),
     which excludes the elements after the last active lane.

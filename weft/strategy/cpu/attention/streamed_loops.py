@@ -6,7 +6,8 @@ as a running maximum and running sums, so scratch has a constant size. Lanes run
 keys and the width of values, as in decode attention, so a single query fills the vectors; the
 heads that share keys are further rows.
 
-For each block of keys: raw scores, by a tree of additions for as many keys as there are lanes; per
+For each block of keys: raw scores, by a tree of additions for as many keys as there are lanes, or
+from several rows on with transposed keys (``transposed_scores``); per
 row the mask, the maximum and the exponentials; then the weighted values of a few rows at a time in
 registers, onto the rescaled sums.
 """
@@ -20,6 +21,13 @@ from typing import Protocol
 from weft.ir.dtype import float32, int64
 from weft.strategy.cpu.attention.decode_loops import below, unrolled, with_row_sums
 from weft.strategy.cpu.attention.fused_tile import LOWEST, in_tiles, loop
+from weft.strategy.cpu.attention.transposed_scores import (
+    MIN_ROWS,
+    ROWS as ROWS_ACROSS,
+    scores_of_tile,
+    transpose_keys,
+    transposed_keys,
+)
 from weft.strategy.cpu.elementwise.flat_rows import row_count, unravel
 from weft.te import exp
 from weft.tir.buffer import Buffer
@@ -39,8 +47,8 @@ from weft.tir.expr import (
 from weft.tir.stmt import Allocate, BufferStore, Evaluate, ForKind, IfThenElse, LetStmt, Stmt, seq
 
 LINE_BYTES = 64  # of a cache line
-MAX_ROWS = 16  # rows of a tile: the keys of a block are read from L1 for all of them
-MAX_BLOCK, BLOCK_BYTES = 64, 16 << 10  # keys of a block, whose values stay in L1
+MAX_ROWS = 32  # rows of a tile: the keys of a block are read from L1 for all of them
+MAX_BLOCK, BLOCK_BYTES = 128, 32 << 10  # keys of a block, whose values stay in L1
 ACCUMULATORS, VECTORS, ROWS = 16, 8, 4  # of a register tile of weighted sums
 
 
@@ -135,6 +143,7 @@ class _Scratch:
 
     queries: Buffer  # [rows, depth]
     keys: Buffer  # [vectors of depth, keys, lanes]
+    across: Buffer  # [depth, keys]: the same keys, transposed
     scores: Buffer  # [rows, block], then their exponentials
     sums: Buffer  # [rows, width]
     top: Buffer  # [rows, lanes]: the running maximum, in all lanes
@@ -170,7 +179,7 @@ class _Task:
             self._rows(lambda row: self._finish(x, row)),
         ])
         body = LetStmt(low, span[0], LetStmt(self.high, span[1], body))
-        for buffer in (x.queries, x.keys, x.scores, x.sums, x.top, x.factor, x.total):
+        for buffer in (x.queries, x.keys, *[x.across] * self._transposes, x.scores, x.sums, x.top, x.factor, x.total):
             body = Allocate(buffer, body)
         return body
 
@@ -182,7 +191,7 @@ class _Task:
 
     def _scratch(self) -> _Scratch:
         depth, width = (-(-n // self.lanes) * self.lanes for n in self.source.sizes)
-        tile = self._register_rows()
+        tile = ROWS_ACROSS if self._transposes else self._register_rows()
         rows = -(-self.height // tile) * tile
 
         def held(name: str, size: int) -> Buffer:
@@ -192,7 +201,8 @@ class _Task:
                       float32)
         sizes = {"scores": self.block, "sums": width, "top": self.lanes, "factor": self.lanes,
                  "total": self.lanes}
-        return _Scratch(held("queries", depth), keys, *(held(*item) for item in sizes.items()))
+        across = transposed_keys(depth, self.lanes)
+        return _Scratch(held("queries", depth), keys, across, *(held(*item) for item in sizes.items()))
 
     def _register_rows(self) -> int:
         """Rows of a register tile; whole values are read at a time, in the order of memory."""
@@ -240,17 +250,42 @@ class _Task:
         vectors = (count + (self.lanes - 1)) // self.lanes
         body = seq([
             # Keys outside, rows inside: a vector of keys is read from memory once.
-            loop("vector", vectors, lambda n: seq([
-                loop("key", self.lanes, lambda key: self._pack_key(
-                    x, key, minimum(start + n * self.lanes + key, self.high - 1))),
-                self._rows(lambda row: self._scores(x, row, n * self.lanes, start)),
-            ])),
+            loop("vector", vectors, lambda n: self._scores_of_rows(x, n * self.lanes, start)),
             self._rows(lambda row: self._softmax(x, row, start, vectors)),
             in_tiles(self.source.sizes[1], VECTORS * self.lanes,
                      lambda e, width: self._sums(x, start, count, e, width)),
         ])
         body = LetStmt(count, minimum(self.high - start, const(self.block)), body)
         return LetStmt(start, first, body)
+
+    @property
+    def _transposes(self) -> bool:
+        """Whether a tile may have enough rows for a transpose of the keys."""
+        return self.height >= MIN_ROWS
+
+    def _scores_of_rows(self, x: _Scratch, n: PrimExpr, start: PrimExpr) -> Stmt:
+        """The raw scores of all rows with the packed keys; ``n`` numbers the first in the block."""
+        def number(key: PrimExpr) -> PrimExpr:
+            return minimum(start + n + key, self.high - 1)
+
+        one_by_one = seq([
+            loop("key", self.lanes, lambda key: self._pack_key(x, key, number(key))),
+            self._rows(lambda row: self._scores(x, row, n, start)),
+        ])
+        if not self._transposes:
+            return one_by_one
+        depth = self.source.sizes[0]
+
+        def element(key: PrimExpr, d: PrimExpr) -> PrimExpr:
+            return _as_float32(self.source.key(self.at, number(key), d))
+
+        together = seq([
+            transpose_keys(x.across, element, (depth, self.lanes)),
+            loop("tile", (self.count + (ROWS_ACROSS - 1)) // ROWS_ACROSS, lambda t: scores_of_tile(
+                x.queries, x.across, x.scores, (t * ROWS_ACROSS, n),
+                (min(ROWS_ACROSS, self.height), depth, self.lanes))),
+        ])
+        return IfThenElse(self.count >= MIN_ROWS, together, one_by_one)
 
     def _pack_key(self, x: _Scratch, key: PrimExpr, number: PrimExpr) -> Stmt:
         """Copy a key as float32, padded with zeros.
