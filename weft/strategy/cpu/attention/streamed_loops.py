@@ -23,7 +23,7 @@ from weft.strategy.cpu.attention.decode_loops import below, unrolled, with_row_s
 from weft.strategy.cpu.attention.fused_tile import LOWEST, in_tiles, loop
 from weft.strategy.cpu.attention.transposed_scores import (
     MIN_ROWS,
-    ROWS as ROWS_ACROSS,
+    TILE_ROWS,
     scores_of_tile,
     transpose_keys,
     transposed_keys,
@@ -179,7 +179,8 @@ class _Task:
             self._rows(lambda row: self._finish(x, row)),
         ])
         body = LetStmt(low, span[0], LetStmt(self.high, span[1], body))
-        for buffer in (x.queries, x.keys, *[x.across] * self._transposes, x.scores, x.sums, x.top, x.factor, x.total):
+        used = (x.across,) if self._transposes else ()
+        for buffer in (x.queries, x.keys, *used, x.scores, x.sums, x.top, x.factor, x.total):
             body = Allocate(buffer, body)
         return body
 
@@ -191,7 +192,7 @@ class _Task:
 
     def _scratch(self) -> _Scratch:
         depth, width = (-(-n // self.lanes) * self.lanes for n in self.source.sizes)
-        tile = ROWS_ACROSS if self._transposes else self._register_rows()
+        tile = TILE_ROWS if self._transposes else self._register_rows()
         rows = -(-self.height // tile) * tile
 
         def held(name: str, size: int) -> Buffer:
@@ -202,7 +203,8 @@ class _Task:
         sizes = {"scores": self.block, "sums": width, "top": self.lanes, "factor": self.lanes,
                  "total": self.lanes}
         across = transposed_keys(depth, self.lanes)
-        return _Scratch(held("queries", depth), keys, across, *(held(*item) for item in sizes.items()))
+        return _Scratch(held("queries", depth), keys, across,
+                        *(held(*item) for item in sizes.items()))
 
     def _register_rows(self) -> int:
         """Rows of a register tile; whole values are read at a time, in the order of memory."""
@@ -281,9 +283,9 @@ class _Task:
 
         together = seq([
             transpose_keys(x.across, element, (depth, self.lanes)),
-            loop("tile", (self.count + (ROWS_ACROSS - 1)) // ROWS_ACROSS, lambda t: scores_of_tile(
-                x.queries, x.across, x.scores, (t * ROWS_ACROSS, n),
-                (min(ROWS_ACROSS, self.height), depth, self.lanes))),
+            loop("tile", (self.count + (TILE_ROWS - 1)) // TILE_ROWS, lambda t: scores_of_tile(
+                x.queries, x.across, x.scores, (t * TILE_ROWS, n),
+                (min(TILE_ROWS, self.height), depth, self.lanes))),
         ])
         return IfThenElse(self.count >= MIN_ROWS, together, one_by_one)
 

@@ -1,7 +1,7 @@
 """Scores of a tile of rows with as many keys as there are lanes; the lanes run over the keys.
 
-The keys are transposed in registers first, which pays from a few rows on: a score is then a chain of
-multiply-adds with a broadcast element of the query, and no lanes are added up.
+The keys are transposed in registers first, which pays from a few rows on: a score is then a chain
+of multiply-adds with a broadcast element of the query, and no lanes are added up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft.tir.stmt import Allocate, BufferStore, For, ForKind, Stmt, seq
 from weft.tir.transform.transpose_tile import ANNOTATION as TRANSPOSE
 from weft.tir.transform.transpose_tile import ANY_COLUMNS
 
-ROWS = 16  # of a register tile: an accumulator each
+TILE_ROWS = 16  # of a register tile: an accumulator each
 # From so many rows on the transpose costs less than one horizontal sum per row and key.
 MIN_ROWS = 10
 
