@@ -28,7 +28,7 @@ def sizes_demanded(node: Node) -> dict[str, SizeRange]:
     """The sizes of symbols, by name, at which the inputs of a node fit together."""
     found: dict[str, SizeRange] = {}
     if node.op == "Squeeze" and not _axes_of(node):
-        return {name_of(s): SizeRange(2) for d in _shape(node, 0) if isinstance(d, SymDim)
+        return {name_of(s): SizeRange(2) for d in shape_of_input(node, 0) if isinstance(d, SymDim)
                 for s in d.symbols() if d == SymDim.symbol(s) and range_of(s).low < 2}
     rule = _RULES.get(node.op)
     for left, right in rule(node) if rule is not None else ():
@@ -100,12 +100,12 @@ def _axes_of(node: Node) -> tuple[int, ...]:
 
 
 def _squeezed(node: Node) -> Equations:
-    shape = _shape(node, 0)
+    shape = shape_of_input(node, 0)
     yield from ((shape[axis], 1) for axis in _axes_of(node) if -len(shape) <= axis < len(shape))
 
 
 def _parts(node: Node) -> Equations:
-    shape, axis = _shape(node, 0), node.attrs.integer("axis", 0)
+    shape, axis = shape_of_input(node, 0), node.attrs.integer("axis", 0)
     sizes: Sequence[Dim] | None = node.attrs.integers("split") or node.optional_dims(1, "split")
     if sizes and -len(shape) <= axis < len(shape):
         yield shape[axis], reduce(dim_add, sizes, 0)
