@@ -9,6 +9,7 @@ runs at share one pool, which keeps arenas of the largest size seen.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 from array import array
@@ -18,12 +19,14 @@ from weft.support.fork_locks import renew_in_child
 
 # Byte offsets of the two words, relative to the arena.
 NEXT, NBYTES = -16, -8
+# From here on memory is mapped, and larger arenas than needed cost addresses alone.
+_GROWING = 4 << 20
 
 
 class ArenaPool:
     """``head`` is the address of the word that points to the first free arena."""
 
-    __slots__ = ("__weakref__", "_blocks", "_lock", "_words", "head")
+    __slots__ = ("__weakref__", "_blocks", "_largest", "_lock", "_words", "head")
 
     def __init__(self) -> None:
         # The head of the list, and the word that it is exchanged with.
@@ -32,6 +35,7 @@ class ArenaPool:
         self._lock = threading.Lock()
         renew_in_child(self, "_lock")
         self._blocks: dict[int, AlignedBlock] = {}
+        self._largest = 0
 
     def take(self, nbytes: int) -> int:
         """The address of an arena of at least ``nbytes``; may raise ``MemoryError``."""
@@ -54,6 +58,10 @@ class ArenaPool:
 
     def add(self, nbytes: int) -> None:
         """Make sure that the first free arena has at least ``nbytes``."""
+        with self._lock:  # ``take`` alone frees arenas
+            first = self._words[0]
+            if first and _word(first + NBYTES).value >= nbytes:
+                return
         self.give_back(self.take(nbytes))
 
     @property
@@ -75,11 +83,22 @@ class ArenaPool:
             first = _joined(returned, self._exchange(0))
 
     def _new(self, nbytes: int) -> int:
-        block = AlignedBlock(nbytes + ALIGNMENT)
+        block, nbytes = self._allocated(nbytes)
+        self._largest = max(self._largest, nbytes)
         arena = block.address + ALIGNMENT
         self._blocks[arena] = block
         _word(arena + NBYTES).value = nbytes
         return arena
+
+
+    def _allocated(self, nbytes: int) -> tuple[AlignedBlock, int]:
+        """Memory for an arena of ``nbytes`` or more, and its size."""
+        if _GROWING <= self._largest < nbytes:
+            # Lengths often grow step by step. Pages that no call touches take no memory.
+            larger = max(nbytes, self._largest + self._largest // 2)
+            with contextlib.suppress(MemoryError):
+                return AlignedBlock(larger + ALIGNMENT), larger
+        return AlignedBlock(nbytes + ALIGNMENT), nbytes
 
 
 def _joined(first: int, second: int) -> int:

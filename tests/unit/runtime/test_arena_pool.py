@@ -63,6 +63,20 @@ def test_memory_is_that_of_the_largest_size_for_each_call_at_a_time() -> None:
     assert pool.take(9000) != first
 
 
+def test_arenas_that_grow_step_by_step_are_seldom_replaced() -> None:
+    pool = ArenaPool()
+    sizes, arenas = range(4 << 20, 40 << 20, 100_000), set()
+    for nbytes in sizes:
+        pool.add(nbytes)
+        arena = pool.take(nbytes)
+        pool.give_back(arena)
+        arenas.add(arena)
+        assert nbytes <= pool.nbytes <= 1.6 * nbytes
+    assert len(arenas) <= 8
+    pool.add(100)  # large enough already
+    assert pool.take(100) in arenas
+
+
 def test_a_failed_allocation_loses_nothing() -> None:
     pool = ArenaPool()
     kept = [pool.take(64), pool.take(64)]
