@@ -19,6 +19,7 @@ from weft.compiler.report.sizes import (
     arena_bytes_at,
     at_sizes,
     kernel_rows,
+    memory_text,
     symbol_rows,
     typical_sizes,
 )
@@ -93,6 +94,8 @@ def _print_summary(module: Any) -> None:
     kept = range(6) if manifest.symbols else (0, 1, 3, 4)
     print_table("", [columns[n] for n in kept], [[row[n] for n in kept] for row in rows])
     click.echo(f"arena {arena_bytes_at(manifest, sizes) / 1e6:.2f} MB{at_sizes(sizes)}")
+    if manifest.vm is None:
+        click.echo(memory_text(manifest, sizes))
 
 
 def _reason(module: Any) -> str | None:

@@ -38,7 +38,8 @@ def vmap(
 
     ``axis_size`` is the number of examples, or a symbol such as ``"n{1..64}"``; by default a new
     symbol ``batch``, so that the compiled program takes batches of any size. Operators without a
-    batching rule are repeated for each example, which needs a number.
+    batching rule run in a loop over the examples; with a symbol, a model with such a loop is
+    compiled for each size that arrives.
 
     Raises ``PassError`` for axes that do not fit and for programs that ``Vectorize`` refuses,
     ``OptionError`` for an unknown parameter, ``TypeInferenceError`` for an impossible size, and

@@ -20,6 +20,8 @@ from weft.topi.transform import Dims, ravel_index
 
 uint32, uint64 = DType.of("uint32"), DType.of("uint64")
 DRAW, DERIVE = 0, 1
+# Numbers of derived keys: the two of a split, and the next key after drawing numbers.
+LEFT, RIGHT, NEXT = 0, 1, 2
 # Rotations of Threefry-2x32, and the parity of its key schedule, from the paper's tables.
 ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 PARITY = 0x1BD11BDA

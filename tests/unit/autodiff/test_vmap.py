@@ -226,8 +226,13 @@ def test_operator_without_rule_runs_example_by_example():
     assert repeated == ["nn.space_to_batch_nd"]
     inputs = normal(4, 2, 3)
     np.testing.assert_array_equal(evaluate(after, [inputs]), looped(mod, [inputs], (0,)))
-    with pytest.raises(PassError, match="no rule for nn"):
-        weft.vmap(mod)
+    many = normal(40, 2, 3)
+    for size in (40, "n"):
+        looping = weft.vmap(mod, axis_size=size)
+        assert str(looping).count("nn.space_to_batch_nd") == 1
+        np.testing.assert_array_equal(evaluate(looping, [many]), looped(mod, [many], (0,)))
+    compiled = weft.compile(weft.vmap(mod))
+    np.testing.assert_array_equal(compiled(inputs), looped(mod, [inputs], (0,)))
 
 
 @pytest.mark.parametrize(("options", "message"), [

@@ -32,6 +32,8 @@ def test_symbols_and_work_at_typical_sizes(path, capsys):
     assert "MFLOP at n=64" in out
     assert re.search(r"^0 +nn.dense +all +nn.dense.cpu.\w+ +0.066 +\d+\.\d *$", out, re.MULTILINE)
     assert re.search(r"^arena \d+\.\d\d MB at n=64$", out, re.MULTILINE)
+    assert re.search(r"^peak memory of a call \d+\.\d\d MB: arena \d+\.\d\d, constants", out,
+                     re.MULTILINE)
     assert "symbolic" not in out.partition("decisions")[0]
 
 

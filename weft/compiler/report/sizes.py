@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
+from weft.ir.dtype import DType
 from weft.ir.symbol import SizeRange
 from weft.runtime.manifest import KernelCall, Manifest, TensorSpec, VariantSpec
 from weft.runtime.sizes import evaluate
@@ -37,6 +39,19 @@ def arena_bytes_at(manifest: Manifest, sizes: Mapping[str, int]) -> int:
         for number, size in enumerate(manifest.sizes):
             known[f"_{number}"] = evaluate(size, known)
     return evaluate(manifest.arena_bytes, known)
+
+
+def memory_text(manifest: Manifest, sizes: Mapping[str, int]) -> str:
+    """The largest memory of a call at these sizes, and what it consists of."""
+    known = dict(sizes)
+    parts = {"arena": arena_bytes_at(manifest, sizes), "constants": manifest.constants_bytes,
+             "inputs": _bytes(manifest.inputs, known), "outputs": _bytes(manifest.outputs, known)}
+    listed = ", ".join(f"{name} {size / 1e6:.2f}" for name, size in parts.items())
+    return f"peak memory of a call {sum(parts.values()) / 1e6:.2f} MB: {listed}"
+
+
+def _bytes(specs: Sequence[TensorSpec], sizes: Mapping[str, int]) -> int:
+    return sum(math.prod(typical_shape(s, sizes)) * DType.of(s.dtype).itemsize for s in specs)
 
 
 def range_words(low: int, high: int | None, multiple: int = 1) -> str:

@@ -18,6 +18,7 @@ from weft.ir.shape import KnownDim
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import typed_zeros
+from weft.op.random.batched import bernoulli_each, normal_each, randint_each, uniform_each
 from weft.op.random.threefry import (
     CASE_KEY,
     KEY_TYPE,
@@ -260,3 +261,7 @@ multinomial.spec(_multinomial_reference, case(CASE_KEY, _WEIGHTS, num_samples=6)
                  case(CASE_KEY, _WEIGHTS[0], num_samples=3),
                  case(CASE_KEY, _WEIGHTS, num_samples=0),
                  case(CASE_KEY, np.ones((2, 3, 1), np.float64), num_samples=2))
+uniform.batching(uniform_each)
+normal.batching(normal_each)
+randint.batching(randint_each)
+bernoulli.batching(bernoulli_each)

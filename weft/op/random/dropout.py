@@ -14,6 +14,7 @@ from weft.ir.op import OpPattern, case, define_op
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of, scalar, typed_zeros
+from weft.op.random.batched import dropout_each
 from weft.op.random.distributions import unit
 from weft.op.random.threefry import CASE_KEY, KEY_TYPE, NEXT, derived, expect_key
 from weft.op.relations import expect_float
@@ -78,3 +79,6 @@ def _gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
     arriving, mask = TupleGetItem(dy, 1), TupleGetItem(y, 2)
     scaled = op.multiply(arriving, scalar(attrs_of(call, RandomDropoutAttrs).factor, data))
     return [typed_zeros(key), op.where(mask, scaled, scalar(0.0, data))]
+
+
+dropout.batching(dropout_each)

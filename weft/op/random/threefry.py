@@ -19,6 +19,7 @@ from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import KnownDim
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
+from weft.op.random.batched import generate_each, split_each
 from weft.op.relations import attrs_as
 from weft.support.errors import AttrsError
 from weft.topi import random as topi
@@ -26,8 +27,7 @@ from weft.topi.random import uint32, uint64
 from weft.topi.sizes import as_sizes
 
 KEY_TYPE = TensorType((2,), uint32)
-# Purposes for deriving a key: the two of a split, and the next key after drawing numbers.
-LEFT, RIGHT, NEXT = 0, 1, 2
+LEFT, RIGHT, NEXT = topi.LEFT, topi.RIGHT, topi.NEXT
 CASE_KEY = np.array([0x13198A2E, 0x03707344], np.uint32)
 
 
@@ -132,3 +132,5 @@ def threefry_split(key: te.Tensor, _attrs: Attrs) -> tuple[te.Tensor, ...]:
 
 threefry_split.spec(lambda key: (derived(key, LEFT), derived(key, RIGHT)), case(CASE_KEY),
                     case(np.zeros(2, np.uint32)))
+threefry_generate.batching(generate_each)
+threefry_split.batching(split_each)

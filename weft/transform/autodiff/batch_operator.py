@@ -55,19 +55,9 @@ def _variables(name: str, arg: Expr) -> Expr:
 
 
 def each_example(
-    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: Dim
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: int
 ) -> Expr:
-    """The call repeated for each example, and the results stacked.
-
-    Raises ``PassError`` for a symbolic number of examples, and for results with data-dependent
-    shapes.
-    """
-    if not isinstance(size, int):
-        raise PassError(f"vmap has no rule for {_name(call)} with these arguments", where=call.span,
-                        got=f"a batch of {size} examples",
-                        help="give a number as axis_size: then the call is repeated, or register a "
-                             f'rule with @get_op("{_name(call)}").batching')
-    _check_sizes(call)
+    """The call repeated for each example, and the results stacked."""
     results = [call.replace(args=tuple(_example(a, e, i) if b else a for a, e, b
                                        in zip(args, call.args, is_batched, strict=True)))
                .with_type(_known(call)) for i in range(size)]
@@ -99,7 +89,8 @@ def _example(x: Expr, example: Expr, number: int) -> Expr:
     return op.squeeze(row, axis=0).with_type(_known(example))
 
 
-def _check_sizes(call: Call) -> None:
+def check_sizes(call: Call) -> None:
+    """Raise ``PassError`` for results with data-dependent shapes."""
     fields = call.checked_type.fields if isinstance(call.checked_type, TupleType) \
         else (call.checked_type,)
     if any(isinstance(f, TensorType) and has_any(f.shape) for f in fields):

@@ -35,7 +35,7 @@ from weft.ir.visitor import children, post_order, rebuild
 from weft.op.gradients import field_of
 from weft.support.errors import InternalError, PassError
 from weft.transform.analysis.graph import type_of
-from weft.transform.autodiff.batch_operator import each_example, expanded, native
+from weft.transform.autodiff.batch_operator import check_sizes, each_example, expanded, native
 from weft.transform.autodiff.batch_types import (
     Flags,
     field_flags,
@@ -48,7 +48,11 @@ from weft.transform.autodiff.batch_types import (
     type_with_batch,
 )
 from weft.transform.autodiff.divergent_loop import DivergentLoop, divergent_loop
+from weft.transform.autodiff.example_loop import example_loop
 from weft.transform.autodiff.pure_graph import pure_graph
+
+# An operator without a rule is repeated for so many examples; for more of them it runs in a loop.
+MOST_COPIES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,7 @@ class Vectoriser:
     size: Dim
     groups: Mapping[str, frozenset[str]]
     loops: list[str] = field(default_factory=list)  # operators that run example by example
+    further: dict[str, Function] = field(default_factory=dict)  # loops over examples
     made: dict[Key, Function] = field(default_factory=dict)
     names: dict[Key, str] = field(default_factory=dict)
     results: dict[Key, Flags] = field(default_factory=dict)
@@ -89,6 +94,7 @@ class Vectoriser:
         self.made.clear()
         self.started.clear()
         self.loops.clear()
+        self.further.clear()
         self.grew = False
 
     def key_of(self, name: str, flags: tuple[Flags, ...], *, by_convention: bool = False) -> Key:
@@ -318,10 +324,22 @@ class BodyWalk:
             simpler = expanded(node)
             if simpler is not None:
                 return (yield self._expansion(node, simpler, new, batched))
-            assert isinstance(node.op, Op)
-            self.owner.loops.append(node.op.name)
-            result = each_example(node, new, batched, size)
+            result = self._repeated(node, new, batched)
         return result.with_type(type_with_batch(type_of(node), True, size)), True
+
+    def _repeated(self, node: Call, args: tuple[Expr, ...], batched: list[bool]) -> Expr:
+        """The call for each example: copies of it for few examples, else a loop."""
+        size, owner = self.owner.size, self.owner
+        check_sizes(node)
+        name = node.op.name if isinstance(node.op, Op) else "call"
+        owner.loops.append(name)
+        if isinstance(size, int) and size <= MOST_COPIES:
+            return each_example(node, args, batched, size)
+        function = f"{name.replace('.', '_')}_each"
+        while function in owner.mod or function in owner.further:
+            function += "_"
+        owner.further[function], result = example_loop(node, args, batched, size, function)
+        return result
 
     def _expansion(
         self, node: Call, simpler: tuple[list[Expr], Expr], args: tuple[Expr, ...],

@@ -41,9 +41,10 @@ class Vectorize(Pass):
     ``axis_size`` is a number or a symbol.
 
     Each operator is replaced by its batching rule (``Op.batching``); one without is expanded, or
-    repeated for each example. A condition that differs between examples selects between the
-    results of both branches, and a loop runs until all examples are done. Operators on values that
-    all examples share are evaluated once: a random number from a shared key is the same for all.
+    repeated for each example: as copies for few examples, else in a loop. A condition that differs
+    between examples selects between the results of both branches, and a loop runs until all
+    examples are done. Operators on values that all examples share are evaluated once: a random
+    number from a shared key is the same for all.
 
     Raises ``PassError`` for axes that do not fit, references, data-dependent shapes of results,
     and recursion other than loops if its depth differs between examples.
@@ -82,7 +83,7 @@ class Vectorize(Pass):
             if not vectoriser.grew:
                 break
         functions = {vectoriser.name_of(key): fn for key, fn in vectoriser.made.items()}
-        after = mod.with_functions({**functions, self.entry: made})
+        after = mod.with_functions({**functions, **vectoriser.further, self.entry: made})
         return _without_unused(after, self.entry, mod), vectoriser.loops
 
     def _entry(self, vectoriser: Vectoriser, entry: Function, given: Sequence[_Given]) -> Function:
