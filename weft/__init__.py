@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.compiler.executable import Executable
     from weft.compiler.memory_budget import recompute
     from weft.compiler.sources import ModelLike
+    from weft.compiler.transformations.custom import custom_jvp, custom_vjp
     from weft.compiler.transformations.forward import jvp
     from weft.compiler.transformations.gradients import grad, stop_gradient, value_and_grad, vjp
     from weft.compiler.transformations.jacobians import hessian, jacobian
@@ -97,6 +98,8 @@ _LAZY = {
     "stop_gradient": "weft.compiler.transformations.gradients",
     "jvp": "weft.compiler.transformations.forward",
     "jacobian": "weft.compiler.transformations.jacobians",
+    "custom_jvp": "weft.compiler.transformations.custom",
+    "custom_vjp": "weft.compiler.transformations.custom",
     "hessian": "weft.compiler.transformations.jacobians",
     "vmap": "weft.compiler.vectorize",
     "recompute": "weft.compiler.memory_budget",
@@ -153,6 +156,8 @@ __all__ = [
     "checkpoint_sequential",
     "compile",
     "config",
+    "custom_jvp",
+    "custom_vjp",
     "define_op",
     "errors",
     "function",

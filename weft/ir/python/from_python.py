@@ -94,7 +94,7 @@ class PythonFunction:
             functions = {"main": functions.pop(self.__name__), **functions}
         elif self.__name__ != "main":
             functions["main"] = _forwarding(self)
-        return _with_prelude(functions)
+        return with_prelude(functions)
 
 
 def _forwarding(callee: PythonFunction) -> Function:
@@ -103,7 +103,8 @@ def _forwarding(callee: PythonFunction) -> Function:
     return Function(params, callee(*params), fn.ret_type, span=fn.span)
 
 
-def _with_prelude(functions: dict[str, Function]) -> IRModule:
+def with_prelude(functions: dict[str, Function]) -> IRModule:
+    """A module of ``functions``, with the prelude if they refer to it."""
     for fn in functions.values():
         for node in post_order(fn):
             foreign = isinstance(node, GlobalVar) and node.name not in functions

@@ -35,6 +35,19 @@ def has_custom_rule(fn: Function) -> bool:
     return JVP in fn.attrs or VJP in fn.attrs
 
 
+def with_plain_entry(mod: IRModule, entry: str) -> IRModule:
+    """``mod``; an ``entry`` that has a rule becomes a call of the function with the rule."""
+    fn = mod[entry]
+    if not has_custom_rule(fn):
+        return mod
+    name = f"{entry}_custom"
+    while name in mod:
+        name += "_"
+    params = tuple(Var(p.name, p.annotation or p.checked_type, span=p.span) for p in fn.params)
+    call = Call(GlobalVar(name, span=fn.span), params, span=fn.span)
+    return mod.with_functions({entry: Function(params, call, span=fn.span), name: fn})
+
+
 def rule_names(fn: Function) -> tuple[str, ...]:
     """The functions that the attributes of ``fn`` name."""
     names: list[str] = []

@@ -14,7 +14,7 @@ from weft.ir.visitor import post_order
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.adjoint import is_differentiable
-from weft.transform.autodiff.custom_rules import has_custom_rule
+from weft.transform.autodiff.custom_rules import has_custom_rule, with_plain_entry
 from weft.transform.autodiff.differentiable import refuse_ambiguous
 from weft.transform.autodiff.dual import Pair, Value, is_simple
 from weft.transform.autodiff.expand_for_gradient import ExpandForGradient
@@ -52,7 +52,7 @@ class ForwardMode(Pass):
 
     def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         refuse_ambiguous(mod, training=self.training)
-        prepared = _prepared(mod, ctx, training=bool(self.training))
+        prepared = _prepared(with_plain_entry(mod, self.entry), ctx, training=bool(self.training))
         fn = prepared[self.entry]
         self._check_types(fn)
         functions = DualFunctions(prepared)

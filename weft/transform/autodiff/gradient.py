@@ -15,6 +15,7 @@ from weft.support.errors import OptionError, PassError
 from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.adjoint import Adjoint, Adjoints, is_differentiable, one_field
 from weft.transform.autodiff.checkpoint import without_checkpoints
+from weft.transform.autodiff.custom_rules import with_plain_entry
 from weft.transform.autodiff.derived_functions import DerivedFunctions, in_blocks
 from weft.transform.autodiff.differentiable import (
     check_gradients_exist,
@@ -72,7 +73,7 @@ class Gradient(Pass):
     def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         self._check_options()
         refuse_ambiguous(mod, training=self.training)
-        prepared = to_first_order(mod, self.entry, ctx)
+        prepared = to_first_order(with_plain_entry(mod, self.entry), self.entry, ctx)
         prepared = run_pass(ExpandForGradient(training=bool(self.training)), prepared, ctx)
         derived = DerivedFunctions(prepared, self.entry)
         entry = prepared[self.entry]
