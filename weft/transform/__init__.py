@@ -10,6 +10,7 @@ is defined in ``compiler/pipeline.py``.
 from weft.transform.analysis.equivalence import check_same_values
 from weft.transform.analysis.reference import evaluate
 from weft.transform.autodiff.batching import Vectorize
+from weft.transform.autodiff.checkpoint_loops import CheckpointLoops
 from weft.transform.autodiff.expand_for_gradient import ExpandForGradient
 from weft.transform.autodiff.forward import ForwardMode
 from weft.transform.autodiff.gradient import Gradient, gradient
@@ -82,6 +83,7 @@ __all__ = [
     "BindDataSizes",
     "CanonicalizeCast",
     "CanonicalizeOps",
+    "CheckpointLoops",
     "CombineParallelBatchMatmul",
     "CombineParallelConv2D",
     "CombineParallelDense",

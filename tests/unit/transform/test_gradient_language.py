@@ -181,7 +181,7 @@ def test_store_passing_keeps_values(name):
     check_values(parse_program(_text(name)), StorePassing()(parse_program(_text(name))))
 
 
-QUICK = ("map and foldl", "references")
+QUICK = ("references",)
 
 
 @pytest.mark.parametrize(
