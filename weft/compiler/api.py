@@ -171,14 +171,21 @@ def _dynamic(made: ModelCode | _PerShape, stages: Stages, threads: int | None,
         check_machine(code.manifest.target)
     except ArtifactError as reason:
         return ForeignModel(code, stages, reason)
-    return DynamicModel(code.manifest, stages, compile_at, code)
+    return DynamicModel(code.manifest, _stages_of(code, stages), compile_at, code)
 
 
 def _opened(code: ModelCode, stages: Stages, threads: int | None) -> CompiledModel | ForeignModel:
     """The executable of a model's code; its calls use ``threads`` threads unless ``None``."""
     manifest = replace(code.manifest, threads=threads)  # the cache keeps code without it
     with trace.span("load"):
-        return open_code(replace(code, manifest=manifest), stages)
+        return open_code(replace(code, manifest=manifest), _stages_of(code, stages))
+
+
+def _stages_of(code: ModelCode, stages: Stages) -> Stages:
+    """The stages of the compilation that gave ``code``, which may have left sizes unknown."""
+    if code.manifest.counts:
+        return stages
+    return replace(stages, options=replace(stages.options, data_sizes=False))
 
 
 def _compile(model: Source, options: CompileOptions) -> ModelCode | _PerShape:

@@ -66,6 +66,30 @@ def given_outputs(manifest: Manifest, out: Any) -> list[Any]:
     return [out]
 
 
+def copy_into(manifest: Manifest, out: Any, inputs: Sequence[np.ndarray],
+              results: Sequence[np.ndarray]) -> tuple[Any, ...]:
+    """Copy results, whose sizes only the call determines, to the arrays of ``out``.
+
+    Returns these arrays, and results for the outputs that ``out`` leaves out.
+    """
+    given = given_outputs(manifest, out)
+    specs = [TensorSpec(spec.name, spec.dtype, result.shape)
+             for spec, result in zip(manifest.outputs, results, strict=True)]
+    buffers = [result if value is None else output_buffer(value, spec)
+               for value, spec, result in zip(given, specs, results, strict=True)]
+    check_apart(manifest, inputs, buffers)
+    copy_all(results, buffers)
+    return tuple(result if value is None else value
+                 for value, result in zip(given, results, strict=True))
+
+
+def copy_all(results: Sequence[np.ndarray], buffers: Sequence[np.ndarray]) -> None:
+    """Copy each result to its buffer, unless it is the buffer."""
+    for buffer, result in zip(buffers, results, strict=True):
+        if buffer is not result:
+            np.copyto(buffer, result)
+
+
 def output_buffer(value: Any, spec: TensorSpec) -> np.ndarray:
     """``value`` as a NumPy view of the same memory, to write an output to.
 

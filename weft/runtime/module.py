@@ -17,6 +17,7 @@ from weft.runtime.buffers import (
     BoundCall,
     check_apart,
     check_in_place,
+    copy_into,
     given_outputs,
     output_buffer,
 )
@@ -137,7 +138,7 @@ class CompiledModule:
         """
         if self._signature.takes("out"):
             kwargs, out = _with_out(out, kwargs), None
-        self._check_sizes_known()
+        self._check_fixed_outputs()
         values = self._signature.bind(args, kwargs)
         arrays = self._arrays(values)
         check_in_place(self.manifest, values, arrays)
@@ -166,8 +167,10 @@ class CompiledModule:
         if self._signature.takes("out"):
             results = self._execute(self._signature.bind(args, _with_out(out, kwargs)))
             return tuple(results) if self._returns_tuple else results[0]
-        self._check_sizes_known()
         arrays = self._arrays(self._signature.bind(args, kwargs))
+        if self._counted is not None:
+            returned = copy_into(self.manifest, out, arrays, self._execute(arrays))
+            return returned if self._returns_tuple else returned[0]
         outputs, results = self._into(out, arrays)
         self._execute(arrays, outputs)
         return results
@@ -302,13 +305,13 @@ class CompiledModule:
     def _kernel(self) -> Callable[[str, int, Device, int], Kernel]:
         return functools.cache(self.library.kernel)
 
-    def _check_sizes_known(self) -> None:
-        """Raise ``InvalidInputError`` for memory of the caller where data determines sizes."""
+    def _check_fixed_outputs(self) -> None:
+        """Raise ``InvalidInputError`` if data determines sizes of outputs."""
         if self.manifest.counts:
             names = ", ".join(count.name for count in self.manifest.counts)
             raise InvalidInputError(
-                f"outputs cannot be given: data determines the sizes {names}",
-                got=self.manifest.signature(), help="take the arrays that the call returns")
+                f"a module cannot be bound where data determines sizes ({names})",
+                got=self.manifest.signature(), help="call it")
 
     def _apply_threads(self) -> None:
         self._threading.apply(threads.num_threads(self.manifest.threads))

@@ -92,12 +92,17 @@ def test_artifacts(model: weft.DynamicModel, tmp_path) -> None:
         model.export(tmp_path / "c", kind="c")
 
 
-def test_callers_cannot_give_the_outputs(model: weft.DynamicModel) -> None:
+def test_arrays_of_the_caller(model: weft.DynamicModel) -> None:
     x = image(3, 4)
-    with pytest.raises(InvalidInputError, match="data determines the sizes u0"):
+    wanted = model(x, W)
+    with pytest.raises(InvalidInputError, match="cannot be bound where data determines sizes"):
         model.bind(x, W)
-    with pytest.raises(InvalidInputError, match="data determines the sizes u0"):
-        model(x, W, out=tuple(np.zeros(s) for s in ((1, 2), (1, 8), (8,), (1, 8))))
+    place = np.empty_like(wanted[1])
+    results = model(x, W, out={"output1": place})
+    assert results[1] is place
+    check(results, x)
+    with pytest.raises(InvalidInputError, match="wrong shape"):
+        model(x, W, out={"output1": np.zeros((12, 8), np.float32)})
     check(model(x, W), x)
 
 

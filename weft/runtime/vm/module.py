@@ -11,7 +11,7 @@ import numpy as np
 
 from weft.runtime import threads
 from weft.runtime.arena import AlignedBlock, Pool
-from weft.runtime.buffers import BoundCall, check_apart, given_outputs, output_buffer
+from weft.runtime.buffers import BoundCall, copy_all, copy_into
 from weft.runtime.dtypes import numpy_dtype
 from weft.runtime.library import Library
 from weft.runtime.manifest import KernelCall, Manifest, TensorSpec
@@ -90,14 +90,7 @@ class VmModule(CompiledModule):
         if self._signature.takes("out"):
             return super()._call_into(out, args, kwargs)
         arrays = self._arrays(self._signature.bind(args, kwargs))
-        given = given_outputs(self.manifest, out)
-        results = self._execute(arrays)
-        buffers = [result if value is None else output_buffer(value, _spec_of(spec, result))
-                   for value, spec, result in zip(given, self.outputs, results, strict=True)]
-        check_apart(self.manifest, arrays, buffers)
-        _copy_to(buffers, results)
-        returned = tuple(result if value is None else value
-                         for value, result in zip(given, results, strict=True))
+        returned = copy_into(self.manifest, out, arrays, self._execute(arrays))
         return returned if self._returns_tuple else returned[0]
 
     def _execute(self, values: Sequence[Any], outputs: Sequence[np.ndarray] | None = None
@@ -112,7 +105,7 @@ class VmModule(CompiledModule):
             return [result]
         if outputs is None:
             return self._own(result, arrays)
-        _copy_to(outputs, result)
+        copy_all(result, outputs)
         return list(outputs)
 
     def _apply_threads(self) -> None:
@@ -179,17 +172,6 @@ def with_sizes(spec: TensorSpec, value: Any, sizes: dict[str, int]) -> TensorSpe
         else:
             shape.append(int(given) if isinstance(size, str) else size)
     return TensorSpec(spec.name, spec.dtype, tuple(shape))
-
-
-def _spec_of(spec: TensorSpec, result: np.ndarray) -> TensorSpec:
-    """``spec`` with the shape of the result."""
-    return TensorSpec(spec.name, spec.dtype, result.shape)
-
-
-def _copy_to(buffers: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
-    for buffer, result in zip(buffers, results, strict=True):
-        if buffer is not result:
-            np.copyto(buffer, result)
 
 
 def _step_time(reading: Reading, origin: float = 0.0) -> StepTime:
