@@ -30,7 +30,7 @@ class BeamSearch:
         """``OptionError`` if the decoder cannot hold or extend that many sequences."""
         for limit, what in ((decoder.vocab_size, "tokens in the vocabulary"),
                             (decoder.slots, "slots of the decoder")):
-            if not 1 <= self.beams <= limit:
+            if not isinstance(self.beams, (int, np.integer)) or not 1 <= self.beams <= limit:
                 raise OptionError("invalid number of beams", expected=f"1 to {limit} ({what})",
                                   got=self.beams)
 

@@ -31,13 +31,16 @@ class Sampling:
 
     def __post_init__(self) -> None:
         _check("temperature", self.temperature, "a number > 0",
-               self.temperature is None or 0 < self.temperature < np.inf,
+               self.temperature is None or _is_inside(self.temperature, 0, np.inf),
                help="leave the temperature out for greedy decoding")
-        _check("top_k", self.top_k, "an integer >= 1", self.top_k is None or self.top_k >= 1)
-        _check("top_p", self.top_p, "0 < top_p <= 1", 0 < self.top_p <= 1)
-        _check("min_p", self.min_p, "0 <= min_p < 1", 0 <= self.min_p < 1)
+        _check("top_k", self.top_k, "an integer >= 1", self.top_k is None
+               or (isinstance(self.top_k, (int, np.integer)) and self.top_k >= 1))
+        _check("top_p", self.top_p, "0 < top_p <= 1",
+               self.top_p == 1 or _is_inside(self.top_p, 0, 1))
+        _check("min_p", self.min_p, "0 <= min_p < 1",
+               self.min_p == 0 or _is_inside(self.min_p, 0, 1))
         _check("repetition_penalty", self.repetition_penalty, "a number > 0",
-               0 < self.repetition_penalty < np.inf)
+               _is_inside(self.repetition_penalty, 0, np.inf))
         if self.greedy and (self.top_k, self.top_p, self.min_p) != (None, 1.0, 0.0):
             raise OptionError("top_k, top_p and min_p need a temperature", got=self,
                               help="temperature=1.0 samples from the distribution of the model")
@@ -45,6 +48,10 @@ class Sampling:
     @property
     def greedy(self) -> bool:
         return self.temperature is None
+
+
+def _is_inside(value: object, low: float, high: float) -> bool:
+    return isinstance(value, (int, float, np.number)) and bool(low < value < high)
 
 
 def _check(name: str, value: object, expected: str, valid: bool, help: str | None = None) -> None:

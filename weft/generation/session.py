@@ -16,8 +16,7 @@ from weft.generation.request import OnToken, Request, new_request
 from weft.generation.sampling import GREEDY, RandomStream, Sampling, choose_tokens
 from weft.generation.slots import Cached, SlotTable, shared_prefix
 from weft.generation.stopping import FinishReason, Stopping
-from weft.models.decoder import Decoder
-from weft.support.errors import OptionError
+from weft.models.decoder import Decoder, check_count
 
 
 class Session:
@@ -37,9 +36,8 @@ class Session:
 
     def __init__(self, decoder: Decoder, *, share_prefixes: bool = True,
                  prefill_chunk: int | None = None) -> None:
-        if prefill_chunk is not None and prefill_chunk < 1:
-            raise OptionError("invalid prefill_chunk", expected="an integer >= 1",
-                              got=prefill_chunk)
+        if prefill_chunk is not None:
+            check_count("prefill_chunk", prefill_chunk)
         self.decoder = decoder
         self._share = share_prefixes
         self._chunk = prefill_chunk or decoder.capacity

@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.generation.request import Request, encode
 from weft.generation.sampling import Candidates, RandomStream, Sampling, candidates, penalize
-from weft.models.decoder import Decoder, EncoderDecoder
+from weft.models.decoder import Decoder, EncoderDecoder, check_count
 from weft.support.errors import OptionError
 
 
@@ -26,9 +26,7 @@ class Speculation:
 
     def check(self, target: Decoder) -> None:
         """``OptionError`` if the draft model cannot serve ``target``."""
-        if self.tokens < 1:
-            raise OptionError("invalid number of draft tokens", expected="an integer >= 1",
-                              got=self.tokens)
+        check_count("number of draft tokens", self.tokens)
         for name in ("vocab_size", "capacity", "slots"):
             ours, wanted = getattr(self.draft, name), getattr(target, name)
             if ours < wanted or (name == "vocab_size" and ours != wanted):

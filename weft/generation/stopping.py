@@ -6,6 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
+from weft.models.decoder import check_count
 from weft.support.errors import OptionError
 
 FinishReason = Literal["eos", "stop_token", "stop_sequence", "length", "cancelled"]
@@ -33,8 +36,9 @@ class Stopping:
     ) -> Stopping:
         """The conditions; ``OptionError`` for tokens that the model can never generate."""
         made = Stopping(max_new_tokens=max_new_tokens, max_length=max_length, eos=eos,
-                        stop_tokens=frozenset(map(int, stop_tokens)),
-                        stop_sequences=tuple(tuple(map(int, s)) for s in stop_sequences))
+                        stop_tokens=frozenset(_numbers("stop_tokens", stop_tokens)),
+                        stop_sequences=tuple(tuple(_numbers("stop_sequences", s))
+                                             for s in stop_sequences))
         made.check(vocab_size)
         return made
 
@@ -44,13 +48,13 @@ class Stopping:
                               help="give max_new_tokens= or max_length=")
         for name in ("max_new_tokens", "max_length"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise OptionError(f"invalid {name}", expected="an integer >= 1", got=value)
+            if value is not None:
+                check_count(name, value)
         known = {"eos": [] if self.eos is None else [self.eos], "stop_tokens": self.stop_tokens,
                  "stop_sequences": [token for s in self.stop_sequences for token in s]}
         for name, tokens in known.items():
             for token in tokens:
-                if not 0 <= token < vocab_size:
+                if not isinstance(token, (int, np.integer)) or not 0 <= token < vocab_size:
                     raise OptionError(f"a token of {name} is outside the vocabulary",
                                       expected=f"0 to {vocab_size - 1}", got=token)
         if not all(self.stop_sequences):
@@ -76,3 +80,11 @@ class Stopping:
         if any(tuple(tokens[-len(s):]) == s for s in self.stop_sequences):
             return "stop_sequence"
         return "length" if len(tokens) >= limit else None
+
+
+def _numbers(name: str, tokens: Iterable[int]) -> list[int]:
+    """The tokens of a stop condition; ``OptionError`` for what is not a sequence of integers."""
+    found = list(tokens) if isinstance(tokens, Iterable) and not isinstance(tokens, str) else None
+    if found is None or not all(isinstance(token, (int, np.integer)) for token in found):
+        raise OptionError(f"{name} are not tokens", expected="integers", got=tokens)
+    return list(map(int, found))

@@ -12,7 +12,7 @@ from weft.compiler.dynamic_model import DynamicModel
 from weft.ir.module import IRModule
 from weft.models.architecture import Architecture, Weights
 from weft.models.block_table import BlockTable
-from weft.models.decoder import check_append, check_copy, check_slot, check_truncate
+from weft.models.decoder import check_append, check_copy, check_count, check_slot, check_truncate
 from weft.models.decoder_program import (
     CacheShape,
     SourceShape,
@@ -186,8 +186,7 @@ def _padded(ids: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 def _check_sizes(architecture: Architecture, capacity: int, batch: int, block_size: int) -> None:
     for name, value in (("capacity", capacity), ("batch", batch), ("block_size", block_size)):
-        if value < 1:
-            raise OptionError(f"invalid {name}", expected="an integer >= 1", got=value)
+        check_count(name, value)
     most = architecture.max_positions
     if most is not None and capacity > most:
         raise OptionError("the capacity exceeds the positions of the model",

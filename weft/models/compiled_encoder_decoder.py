@@ -10,7 +10,7 @@ import numpy as np
 from weft.ir.dtype import DType
 from weft.models.architecture import EncoderDecoderArchitecture, Weights
 from weft.models.compiled_decoder import BLOCK_SIZE, CompiledDecoder, compiled
-from weft.models.decoder import check_slot, check_tokens
+from weft.models.decoder import check_count, check_slot, check_tokens
 from weft.models.decoder_program import SourceShape
 from weft.models.encoder_program import encoder_program
 from weft.models.source_table import NONE, SourceTable
@@ -123,6 +123,5 @@ def _source_capacity(architecture: EncoderDecoderArchitecture, given: int | None
         return fixed
     if given is None:
         return 512
-    if given < 1:
-        raise OptionError("invalid source_capacity", expected="an integer >= 1", got=given)
+    check_count("source_capacity", given)
     return given

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from weft.support.errors import InvalidInputError
+from weft.support.errors import InvalidInputError, OptionError
 
 
 @runtime_checkable
@@ -89,6 +89,13 @@ class EncoderDecoder(Decoder, Protocol):
     def encode(self, slots: Sequence[int], sources: Sequence[np.ndarray]) -> None:
         """Empty the slots, and give each a source of its own."""
         ...
+
+
+def check_count(name: str, value: object) -> None:
+    """Raise ``OptionError`` unless the option ``name`` is a number of at least one thing."""
+    is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_integer or value < 1:
+        raise OptionError(f"invalid {name}", expected="an integer >= 1", got=value)
 
 
 def check_append(decoder: Decoder, slots: Sequence[int], ids: Sequence[np.ndarray]) -> None:

@@ -143,7 +143,11 @@ def _probabilities(decoder: TinyDecoder, tokens: list[int]) -> np.ndarray:
 @pytest.mark.parametrize(("options", "message"), [
     ({"temperature": 0.0}, "invalid temperature"),
     ({"temperature": 1.0, "top_p": 1.2}, "invalid top_p"),
+    ({"temperature": "hot"}, "invalid temperature"),
+    ({"temperature": 1.0, "top_k": 2.5}, "invalid top_k"),
+    ({"temperature": float("nan")}, "invalid temperature"),
     ({"beams": 0}, "invalid number of beams"),
+    ({"beams": 1.5}, "invalid number of beams"),
     ({"beams": 5}, "slots of the decoder"),
     ({"beams": 12}, "tokens in the vocabulary"),
     ({"beams": 2, "temperature": 1.0}, "cannot be combined with a temperature"),

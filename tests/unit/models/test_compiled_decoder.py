@@ -139,7 +139,7 @@ def test_bad_calls_leave_the_decoder_as_it_was() -> None:
 def test_bad_sizes_are_refused() -> None:
     make = functools.partial(CompiledDecoder, ARCHITECTURES["rms_norm"],
                              random_weights("rms_norm"))
-    for sizes in ({"capacity": 0}, {"batch": 0}, {"block_size": -1}):
+    for sizes in ({"capacity": 0}, {"batch": 0}, {"block_size": -1}, {"batch": 1.5}):
         with pytest.raises(OptionError, match=f"invalid {next(iter(sizes))}"):
             make(**sizes)
     with pytest.raises(weft.WeftError, match="lacks the weight"):
