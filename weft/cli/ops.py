@@ -11,6 +11,7 @@ import click
 
 import weft.op  # noqa: F401 - fills the registry
 from weft.cli.common import print_json, print_table
+from weft.cli.gradient_table import HEADER, rows_of, totals
 from weft.cli.operator_page import page_of
 from weft.cli.operator_uses import onnx_names, torch_names
 from weft.ir import OPS
@@ -24,7 +25,8 @@ _FORMATS = {"onnx": ("ONNX", onnx_names), "torch": ("torch", torch_names)}
 @click.command("ops")
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="print the catalogue as JSON")
-def ops_command(name: str | None, *, as_json: bool) -> None:
+@click.option("--gradients", is_flag=True, help="how each operator is differentiated")
+def ops_command(name: str | None, *, as_json: bool, gradients: bool) -> None:
     """List the operators, search them for a word, or show the page of operator NAME.
 
     For the NAME of an ONNX or torch operator, the operators that it converts to are listed.
@@ -34,8 +36,12 @@ def ops_command(name: str | None, *, as_json: bool) -> None:
     weft ops conv
     weft ops nn.conv2d
     weft ops gelu
+    weft ops --gradients
     """
     load_plugins()
+    if gradients:
+        _print_gradients(name or "", as_json=as_json)
+        return
     if name is not None and name in OPS and not as_json:
         formats = {"ONNX": onnx_names()} if find_spec("onnx") is not None else {}
         click.echo(page_of(OPS.get(name), formats))
@@ -54,6 +60,17 @@ def ops_command(name: str | None, *, as_json: bool) -> None:
         click.echo(f"{foreign} converts to: {', '.join(operators)}")
     title = f"{len(rows)} operator{'s' * (len(rows) != 1)}"
     print_table(title if found else "\n" + title, ("operator", "inputs", "what it computes"), rows)
+
+
+def _print_gradients(word: str, *, as_json: bool) -> None:
+    operators = [OPS.get(o) for o in OPS if word.lower() in o.lower()]
+    if not operators:
+        raise _unknown(word.lower())
+    rows = rows_of(operators)
+    if as_json:
+        print_json([dict(zip(HEADER, row, strict=True)) for row in rows])
+    else:
+        print_table(f"{len(rows)} operators: {totals(operators)}", HEADER, rows)
 
 
 def spellings(word: str) -> dict[str, list[str]]:

@@ -32,7 +32,7 @@ from weft.op.dyn_gradients import (
     sparse_to_dense_gradient,
     upsampling_gradient,
 )
-from weft.op.gradients import applied_to_first_tangent, typed_zeros
+from weft.op.gradients import applied_to_first_tangent, tensor_type, typed_zeros
 from weft.op.indexing_gradients import gather_gradient
 from weft.op.relations import expect_dim, expect_int, expect_rank, tensor_of, tensors_known
 from weft.op.transform import arange as counting
@@ -300,7 +300,8 @@ expand_dims.gradient(_reshaped_like_argument)
 squeeze.gradient(_reshaped_like_argument)
 broadcast_to.gradient(lambda call, _y, dy: [
     op.collapse_sum_like(dy, call.args[0]), typed_zeros(call.args[1])])
-full.gradient(lambda call, _y, dy: [op.sum(dy), typed_zeros(call.args[1])])
+full.gradient(lambda call, _y, dy: [
+    op.cast(op.sum(dy), dtype=tensor_type(call.args[0]).dtype), typed_zeros(call.args[1])])
 strided_slice.gradient(gather_gradient)
 tile.gradient(gather_gradient)
 topk.gradient(order.topk_gradient)

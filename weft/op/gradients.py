@@ -16,6 +16,7 @@ from weft import op
 from weft.ir.attrs import Attrs
 from weft.ir.dtype import DType
 from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, const
+from weft.ir.op import GradientRule, Op
 from weft.ir.shape import AnyDim, Dim, KnownDim, at_least, dim_product
 from weft.ir.trampoline import Routine, run
 from weft.ir.types import TensorType, TupleType, Type, has_any, is_static
@@ -236,6 +237,28 @@ def _padded_then_cut(
     ndim = len(_shape_of(x))
     pads = tuple((first, after) if i == axis else (0, 0) for i in range(ndim))
     return _typed(cut_to(op.nn.pad(x, zero, pad_width=pads), axis, size))
+
+
+def in_result_dtype(rule: GradientRule) -> GradientRule:
+    """``rule`` of a contraction, for operands that are narrower than the result (``out_dtype``).
+
+    They are upcast first, so that gradients do not underflow before they are summed, and the
+    gradients are rounded once, to the dtypes of the operands.
+    """
+
+    def wide_rule(call: Call, y: Expr, dy: Expr) -> Sequence[Expr]:
+        dtype, types = tensor_type(call).dtype, [tensor_type(a) for a in call.args]
+        if all(t.dtype == dtype or not t.dtype.is_float for t in types):
+            return rule(call, y, dy)
+        args = [op.cast(a, dtype=dtype) if t.dtype.is_float else a
+                for a, t in zip(call.args, types, strict=True)]
+        attrs = {name: value for name, value in call.attrs.items() if value is not None}
+        assert isinstance(call.op, Op)
+        wide = infer_expr(call.op(*args, span=call.span, **attrs), trust=True)
+        assert isinstance(wide, Call)
+        return [op.cast(g, dtype=t.dtype) for g, t in zip(rule(wide, y, dy), types, strict=True)]
+
+    return wide_rule
 
 
 def align_to_axis(vector: Expr, axis: int, ndim: int) -> Expr:

@@ -131,16 +131,16 @@ def _expansion(call: Call) -> Expr | None:
         return None
     product, types = get_op("nn.batch_matmul"), [tensor_type(x) for x in (q, k, v)]
     scores, weights = _score_gradient(dy, y, v, parts)
-    scaled = get_op("multiply")(
-        scores, const(attrs_of(call, AttentionAttrs).scale, types[0].dtype))
+    wide = tensor_type(scores).dtype  # as in the forward pass, wider than 16-bit operands
+    scaled = get_op("multiply")(scores, const(attrs_of(call, AttentionAttrs).scale, wide))
 
     def flat(x: Expr, rows: Dim) -> Expr:
-        return _reshape(x, parts.stack, rows, tensor_type(x).shape[-1])
+        return _reshape(_cast(x, wide), parts.stack, rows, tensor_type(x).shape[-1])
 
     d_query = product(scaled, flat(k, parts.keys), transpose_b=False)
     d_key = product(scaled, flat(q, parts.together), transpose_a=True, transpose_b=False)
     d_value = product(weights, flat(dy, parts.together), transpose_a=True, transpose_b=False)
-    return Tuple(tuple(_reshape(x, *t.shape)
+    return Tuple(tuple(_cast(infer_expr(_reshape(x, *t.shape), trust=True), t.dtype)
                        for x, t in zip((d_query, d_key, d_value), types, strict=True)),
                  span=call.span)
 

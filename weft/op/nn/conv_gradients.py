@@ -8,10 +8,17 @@ from weft import op
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Op
 from weft.ir.typing.infer import infer_expr
-from weft.op.gradients import known_shape, spread_along, static_shape, to_order
+from weft.op.gradients import (
+    in_result_dtype,
+    known_shape,
+    spread_along,
+    static_shape,
+    to_order,
+)
 from weft.topi.nn.conv import full_padding, side_padding
 
 
+@in_result_dtype
 def convolution_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     attrs: Any = call.attrs
     data, kernel = call.args

@@ -24,6 +24,7 @@ from weft.op.gradients import (
     align_to_axis,
     attrs_of,
     cut_to,
+    in_result_dtype,
     known_shape,
     scalar,
     tensor_type,
@@ -161,6 +162,7 @@ def _as_matrix(x: Expr, call: Call) -> Expr:
 
 
 @dense.gradient
+@in_result_dtype
 def _dense_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     attrs = attrs_of(call, DenseAttrs)
     data, weight = call.args

@@ -18,7 +18,7 @@ from weft.ir.traits import MATMUL
 from weft.ir.types import TensorType, has_any
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_dims
-from weft.op.gradients import attrs_of, sum_to, tensor_type
+from weft.op.gradients import attrs_of, in_result_dtype, sum_to, tensor_type
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -227,6 +227,7 @@ def _reshaped(x: Expr, shape: Shape) -> Expr:
 
 
 @matmul.gradient
+@in_result_dtype
 def _matmul_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     a, b = call.args
     if any(tensor_type(x).ndim != _MATRIX for x in (a, b)):
@@ -257,6 +258,7 @@ batch_matmul.spec(_batch_matmul_reference, case((2, 3, 5), (2, 4, 5)),
 
 
 @batch_matmul.gradient
+@in_result_dtype
 def _batch_matmul_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     attrs = attrs_of(call, BatchMatmulAttrs)
     a, b = call.args
