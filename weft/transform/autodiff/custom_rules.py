@@ -16,13 +16,13 @@ until it is differentiated; its body is never differentiated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.ir.expr import Call, Expr, Function, GlobalVar, Tuple, Var
 from weft.ir.module import IRModule
 from weft.ir.types import FuncType, TupleType, Type
-from weft.op.gradients import field_of, typed_zeros
+from weft.op.gradients import field_of
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.adjoint import is_differentiable
@@ -106,16 +106,10 @@ def custom_pair(mod: IRModule, name: str) -> CustomVjp | None:
     return CustomVjp(forward, backward, single)
 
 
-def custom_product(
-    mod: IRModule, name: str, product_of: Callable[[str], str]
-) -> Function | None:
-    """``(x, .., dy) -> (dx, ..)`` for a function with a rule; ``None`` for one without.
-
-    ``product_of`` names the vector-Jacobian product of another function, by which a ``custom_jvp``
-    is transposed: the product of ``rule`` at tangents of zero.
-    """
+def custom_product(mod: IRModule, name: str) -> Function | None:
+    """``(x, .., dy) -> (dx, ..)`` by the ``custom_vjp`` of a function; ``None`` without one."""
     fn = mod[name]
-    if not has_custom_rule(fn):
+    if VJP not in fn.attrs:
         return None
     params = tuple(Var(p.name, type_of(p), span=p.span) for p in fn.params)
     dy = Var("dy", type_of(fn.body), span=fn.span)
@@ -124,10 +118,8 @@ def custom_product(
         at = Call(pair.forward, params, span=fn.span)
         both = pair.called(at, params)
         grads = pair.gradients(field_of(both, 1), dy)
-    elif VJP in fn.attrs:
-        grads = _by_product(mod, name, params, dy)
     else:
-        grads = _transposed(mod, name, params, dy, product_of)
+        grads = _by_product(mod, name, params, dy)
     return Function((*params, dy), Tuple(tuple(grads), span=fn.span), span=fn.span)
 
 
@@ -142,22 +134,6 @@ def _by_product(mod: IRModule, name: str, params: tuple[Var, ...], dy: Var) -> l
         raise _wrong(mod, name, rule, str(FuncType(_types(args), TupleType(wanted))))
     call = Call(rule, args, span=fn.span, checked_type=found.ret_type)
     return [call] if single else [field_of(call, i) for i in range(len(wanted))]
-
-
-def _transposed(mod: IRModule, name: str, params: tuple[Var, ...], dy: Var,
-                product_of: Callable[[str], str]) -> list[Expr]:
-    fn = mod[name]
-    rule = checked_jvp(mod, name)
-    floats = [p for p in params if is_differentiable(type_of(p))]
-    zeros = tuple(typed_zeros(p) for p in floats)
-    y = type_of(fn.body)
-    at = Call(rule, (*params, *zeros), checked_type=TupleType((y, y)))
-    seed = Tuple((typed_zeros(field_of(at, 0)), dy), checked_type=TupleType((y, y)))
-    args = (*at.args, seed)
-    types = TupleType((*_types(floats), *_types(floats)))
-    target = GlobalVar(product_of(rule.name), checked_type=FuncType(_types(args), types))
-    call = Call(target, args, span=fn.span, checked_type=types)
-    return [field_of(call, len(floats) + i) for i in range(len(floats))]
 
 
 def checked_jvp(mod: IRModule, name: str) -> GlobalVar:

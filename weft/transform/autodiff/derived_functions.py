@@ -6,13 +6,15 @@ from weft.ir.expr import Call, Constructor, Expr, Function, GlobalVar, Match, Tu
 from weft.ir.module import IRModule
 from weft.ir.passes import PassContext
 from weft.ir.types import FuncType, TupleType
-from weft.ir.visitor import post_order
+from weft.ir.visitor import post_order, substitute
+from weft.op.gradients import typed_zeros
 from weft.transform.analysis.graph import as_function, enters, type_of
-from weft.transform.autodiff.adjoint import Adjoints
+from weft.transform.autodiff.adjoint import Adjoints, one_field
 from weft.transform.autodiff.adjoint_types import AdjointTypes
 from weft.transform.autodiff.checkpoint import behind_barrier, is_checkpointed
 from weft.transform.autodiff.custom_rules import (
     CustomVjp,
+    checked_jvp,
     custom_pair,
     custom_product,
     has_custom_rule,
@@ -115,9 +117,11 @@ class DerivedFunctions:
         return in_blocks(Function(fn.params, pair, type_, span=fn.span))
 
     def _product_of(self, function: str) -> Function:
-        custom = custom_product(self.mod, function, self.product)
+        custom = custom_product(self.mod, function)
         if custom is not None:
             return custom
+        if has_custom_rule(self.mod[function]):
+            return self._transposed(function)
         fn = fresh_function(self.mod[function])
         if not self.keeps_tape:
             reversal = Reversal(pure_graph(fn.body), self, self.adjoints)
@@ -131,6 +135,24 @@ class DerivedFunctions:
         seed = Var("dy", pullback.arg_types[0], span=fn.span)
         result = Call(pair[1].with_type(pullback), (seed,), checked_type=pullback.ret_type)
         return Function((*fn.params, seed), result, pullback.ret_type, span=fn.span)
+
+    def _transposed(self, function: str) -> Function:
+        """The transpose of the ``custom_jvp`` of a function, which is linear in the tangents."""
+        rule = checked_jvp(self.mod, function)
+        fn = fresh_function(self.mod[rule.name])
+        count = len(self.mod[function].params)
+        params, tangents = fn.params[:count], fn.params[count:]
+        reversal = Reversal(pure_graph(fn.body), self, self.adjoints, frozenset(params))
+        y = type_of(self.mod[function].body)
+        dy = Var("dy", self.adjoints.types.of(y), span=fn.span)
+        found = reversal.adjoints_from(one_field(dy, 1, 2))
+        grads = tuple(self.adjoints.written(found.get(t), t) for t in tangents)
+        floats = [p for p in params if self.adjoints.types.is_differentiable(type_of(p))]
+        # The transpose does not depend on the tangents.
+        zeros: dict[Var, Expr] = {t: typed_zeros(p) for t, p in zip(tangents, floats, strict=True)}
+        type_ = TupleType(tuple(map(type_of, grads)))
+        body = substitute(Tuple(grads, span=fn.span, checked_type=type_), zeros)
+        return Function((*params, dy), body, span=fn.span)
 
     def _pullback(self, fn: Function, reversal: Reversal) -> tuple[Var, Expr]:
         """The adjoints of the parameters, and the variable for that of the result."""
