@@ -21,7 +21,8 @@ from weft.support.errors import OptionError, UnsupportedModelError
 # until the plan fits too.
 TRIES = 8
 # Which heuristic is best differs between programs.
-PREFERENCES = (Preference(1.0), Preference(0.5), Preference(0.0))
+PREFERENCES = tuple(Preference(distance, sources) for sources in (True, False)
+                    for distance in (1.0, 0.5, 0.0))
 
 
 @dataclass(frozen=True, slots=True)
