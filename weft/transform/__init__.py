@@ -1,7 +1,7 @@
 """Passes over the functional IR, one per file; importing this package registers them by name.
 
 ``passes/`` holds general passes, ``rules/`` the rewrite rules of ``simplify_expr``, ``analysis/``
-analyses, ``autodiff/`` reverse-mode differentiation, ``fusion/`` operator fusion, ``layout/`` data
+analyses, ``autodiff/`` differentiation and ``vmap``, ``fusion/`` operator fusion, ``layout/`` data
 layouts, ``normal_form/`` conversions such as ANF and CPS, ``precision/`` mixed precision and
 quantization, ``external/`` the delegation of regions to other compilers. The order of the passes
 is defined in ``compiler/pipeline.py``.
