@@ -103,8 +103,10 @@ minimum = binary("minimum", np.minimum, prim_minimum, doc="The smaller operand; 
 @power.gradient
 def _power_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
     base, exponent = call.args
-    one = scalar(1.0, exponent)
-    slope = op.multiply(exponent, op.power(base, op.subtract(exponent, one)))
+    zero, one = scalar(0.0, exponent), scalar(1.0, exponent)
+    # x ** 0 is constant, also at 0, where 0 * 0 ** -1 is not a number.
+    slope = op.where(op.equal(exponent, zero), scalar(0.0, base), op.multiply(
+        exponent, op.power(base, op.subtract(exponent, one))))
     # The derivative of 0 ** e by e is 0, although log 0 is infinite.
     positive = op.greater(base, scalar(0.0, base))
     grown = op.multiply(y, op.log(op.where(positive, base, scalar(1.0, base))))
@@ -112,12 +114,14 @@ def _power_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
 
 
 def _extreme_gradient(is_first: Callable[[Expr, Expr], Expr]) -> GradientRule:
-    """The gradient goes to the operand that the result equals; of equal operands to the first."""
+    """The gradient goes to the operand that the result equals; equal operands get half of it."""
 
     def rule(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
         first, zero = is_first(*call.args), scalar(0.0, dy)
-        left, right = op.where(first, dy, zero), op.where(first, zero, dy)
-        return broadcast_gradients(call, left, right)
+        shared = op.where(equal(*call.args), op.multiply(dy, scalar(0.5, dy)), dy)
+        return broadcast_gradients(call, op.where(first, shared, zero),
+                                   op.where(op.logical_and(first, not_equal(*call.args)), zero,
+                                            shared))
 
     return rule
 

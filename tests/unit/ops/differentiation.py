@@ -7,7 +7,7 @@ every floating-point argument; ``ForwardMode`` must find the same number by its 
 gradient, times random numbers again, is a scalar program too, whose slope and derivatives in both
 modes are compared in the same way: forward over reverse, and reverse over reverse.
 
-``python -m tests.unit.ops.differentiation [OPERATOR ..]`` prints the table of operators.
+``python -m tests.unit.ops.differentiation_table`` prints the table of operators.
 """
 
 from __future__ import annotations
