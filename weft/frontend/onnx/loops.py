@@ -10,9 +10,10 @@ import numpy as np
 from weft import op
 from weft.frontend.onnx.node import Node, Value, constant_value, tensor_type
 from weft.ir.dtype import DType
-from weft.ir.expr import Call, Constant, Expr, Function, If, Let, Tuple, Var
+from weft.ir.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
 from weft.ir.shape import ANY, AnyDim, Dim, KnownDim, SymDim
 from weft.ir.types import TensorType, TupleType
+from weft.ir.visitor import children, post_order, replace_children
 from weft.support.errors import UnsupportedModelError
 
 # Unrolled iterations can be fused and share memory, but every copy is compiled.
@@ -70,9 +71,36 @@ def run_loop(loop: Loop) -> list[Value]:
     )
     first = (node.constant(0, "int64"), loop.going, *loop.carried, *(s.empty() for s in sums))
     goes_on = node.call(op.logical_and, condition, node.call(op.less, i, loop.trip_count))
-    result = _recursion(node, variables, goes_on, following, first)
+    (goes_on, *following), given = _with_parameters(node, (goes_on, *following))
+    result = _recursion(node, (*variables, *given), goes_on, (*following, *given),
+                        (*first, *given.values()))
     positions = range(2, len(variables))
     return [node.field(result, position) for position in positions]
+
+
+def _with_parameters(node: Node, body: Sequence[Expr]) -> tuple[list[Expr], dict[Var, Expr]]:
+    """``body`` with parameters for the results of other loops that it reads, and these results.
+
+    A value is computed where it is used, so without a parameter each iteration of the second layer
+    of an LSTM would run the loop of the first one. Calls evaluate their arguments once.
+    """
+    outside = {id(value) for value in (*node.known.values(), *node.inputs)
+               if isinstance(value, Call | TupleGetItem | If)}
+    given: dict[Var, Expr] = {}
+    made: dict[Expr, Expr] = {}
+    for root in body:
+        for expr in post_order(root, enter=lambda e: id(e) not in outside and e not in made):
+            if expr in made:
+                continue
+            if id(expr) not in outside:
+                made[expr] = replace_children(expr, [made[c] for c in children(expr)])
+            elif any(isinstance(inner, Let) for inner in post_order(expr)):
+                type_ = tensor_type(expr)
+                made[expr] = Var(f"given{len(given)}", type_, span=node.span, checked_type=type_)
+                given[made[expr]] = expr  # type: ignore[index]
+            else:
+                made[expr] = expr
+    return [made[root] for root in body], given
 
 
 def _typed_round(loop: Loop) -> _Iteration:
