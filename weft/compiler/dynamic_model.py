@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, NoReturn, TypeAlias
 
-import numpy as np
-
 from weft.codegen import backend_of
 from weft.compiler.compiled_model import Compiled
 from weft.compiler.executable import Executable
@@ -28,11 +26,9 @@ from weft.compiler.stages import Stages
 from weft.ir.shape import SymDim, as_dim
 from weft.ir.symbol import is_symbol, range_of
 from weft.runtime import CompiledModule, Manifest, TensorSpec
-from weft.runtime.buffers import BoundCall
 from weft.runtime.call_sizes import SizeOutOfRangeError
+from weft.runtime.calls_by_shape import CallsByShape
 from weft.runtime.ndarray import to_numpy
-from weft.runtime.profile import Profile
-from weft.runtime.signature import Signature
 from weft.runtime.sized_module import SizedModule, shape_of
 from weft.runtime.state import State
 from weft.runtime.vm.module import with_sizes
@@ -44,7 +40,7 @@ Sizes: TypeAlias = "tuple[tuple[int, ...], ...]"
 CompileAt: TypeAlias = "Callable[[CompileOptions], Executable]"
 
 
-class DynamicModel(Compiled):
+class DynamicModel(CallsByShape, Compiled):
     """An executable for all sizes of the symbolic dimensions of its inputs.
 
     ``general`` is its program for all sizes. Without one, the model compiles at the first call with
@@ -54,7 +50,7 @@ class DynamicModel(Compiled):
 
     def __init__(self, manifest: Manifest, stages: Stages, compile_at: CompileAt,
                  code: ModelCode | None = None, reason: str | None = None) -> None:
-        self.manifest = manifest
+        super().__init__(manifest)
         self.reason = reason
         if code is not None:
             self._code = code
@@ -63,23 +59,12 @@ class DynamicModel(Compiled):
             code.constants)
         self._stages = stages
         self._compile_at = compile_at
-        self._signature = Signature(manifest)
         self._programs: OrderedDict[Sizes, Executable] = OrderedDict()
         self._limit = config.dynamic_programs
         self._table_lock = threading.Lock()
         renew_in_child(self, "_table_lock")
         self._compile_lock = threading.Lock()
         renew_in_child(self, "_compile_lock")
-
-    @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        """Name, dtype and shape of every input; dynamic dimensions are names."""
-        return self.manifest.inputs
-
-    @property
-    def outputs(self) -> tuple[TensorSpec, ...]:
-        """Name, dtype and shape of every output, as far as known without input shapes."""
-        return self.manifest.outputs
 
     @property
     def sizes(self) -> tuple[Sizes, ...]:
@@ -91,37 +76,6 @@ class DynamicModel(Compiled):
     def state(self) -> State:
         """The tensors that the module keeps from call to call, by the name of their input."""
         return State(()) if self.general is None else self.general.state
-
-    def __call__(self, /, *args: Any, out: Any = None, **kwargs: Any) -> Any:
-        """Run on inputs given by position or by name; one output alone, several as a tuple.
-
-        ``out`` gives the arrays to write, as in ``CompiledModule``. Raises ``InvalidInputError``
-        for arguments that do not fit.
-        """
-        if out is not None and self._signature.takes("out"):
-            kwargs, out = {**kwargs, "out": out}, None
-        values = self._signature.bind(args, kwargs)
-        return self._program_for(values)(*values, out=out)
-
-    def bind(self, /, *args: Any, out: Any = None, **kwargs: Any) -> BoundCall:
-        """A call without arguments on these buffers, as ``CompiledModule.bind``."""
-        if out is not None and self._signature.takes("out"):
-            kwargs, out = {**kwargs, "out": out}, None
-        values = self._signature.bind(args, kwargs)
-        return self._program_for(values).bind(*values, out=out)
-
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
-            ) -> list[np.ndarray]:
-        """ONNX Runtime's signature: the named outputs (``None`` for all) for inputs by name."""
-        if type(feeds) is not dict and not isinstance(feeds, Mapping):
-            raise InvalidInputError("feeds are not a mapping", got=type(feeds).__name__,
-                                    expected=f"arrays by name: {self.manifest.signature()}")
-        return self._program_for(self._signature.bind((), feeds)).run(output_names, feeds)
-
-    def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:
-        """Time every kernel of the program for these inputs."""
-        values = self._signature.bind(args, kwargs)
-        return self._program_for(values).profile(*values, repeat=repeat)
 
     def at(self, inputs: Mapping[str, Sequence[int]]) -> Executable:
         """The program for these input shapes: to export it, print it, or compile it ahead of time.
@@ -172,10 +126,14 @@ class DynamicModel(Compiled):
             f"programs for {len(self._programs)} sizes")
         return f"<{type(self).__name__} {self.manifest.signature()}, {kind}>"
 
-    def _program_for(self, values: Sequence[Any]) -> Executable | CompiledModule:
+    def program_for(self, values: Sequence[Any]) -> Executable | CompiledModule:
+        """The program for the shapes of these arguments, compiled if there is none.
+
+        Raises ``InvalidInputError`` for shapes that do not fit the signature.
+        """
         if self.general is not None:
             try:
-                return self.general.module_for(values)
+                return self.general.program_for(values)
             except SizeOutOfRangeError:
                 if self.state or not self._is_declared(values):
                     raise

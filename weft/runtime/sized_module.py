@@ -11,14 +11,12 @@ import numpy as np
 
 from weft.runtime.arena import AlignedBlock
 from weft.runtime.arena_pool import ArenaPool
-from weft.runtime.buffers import BoundCall
 from weft.runtime.call_sizes import CallSizes, SizeSolver
+from weft.runtime.calls_by_shape import CallsByShape
 from weft.runtime.library import Library
-from weft.runtime.manifest import Manifest, TensorSpec
+from weft.runtime.manifest import Manifest
 from weft.runtime.module import CompiledModule
 from weft.runtime.ndarray import to_numpy
-from weft.runtime.profile import Profile
-from weft.runtime.signature import Signature
 from weft.runtime.state import State
 from weft.support.errors import ArtifactError, InvalidInputError
 from weft.support.fork_locks import renew_in_child
@@ -54,7 +52,7 @@ class _AtSizes(CompiledModule):
         self._bind_sizes()
 
 
-class SizedModule:
+class SizedModule(CallsByShape):
     """A program whose kernels take symbolic sizes at run time.
 
     It is called as a ``CompiledModule``. Code, weights and arenas are the same for all sizes; what
@@ -63,24 +61,13 @@ class SizedModule:
 
     def __init__(self, manifest: Manifest, library: Library,
                  constants: bytes | memoryview | np.ndarray | AlignedBlock) -> None:
-        self.manifest = manifest
+        super().__init__(manifest)
         self.library = library
         self._shared = _Shared(manifest, library, constants)
-        self._signature = Signature(manifest)
         self._solver = SizeSolver(manifest)
         self._ready: OrderedDict[Shapes, CompiledModule] = OrderedDict()
         self._lock = threading.Lock()
         renew_in_child(self, "_lock")
-
-    @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        """Name, dtype and shape of every input; symbolic sizes are texts."""
-        return self.manifest.inputs
-
-    @property
-    def outputs(self) -> tuple[TensorSpec, ...]:
-        """Name, dtype and shape of every output; symbolic sizes are texts."""
-        return self.manifest.outputs
 
     @property
     def state(self) -> State:
@@ -97,34 +84,7 @@ class SizedModule:
         """The memory for temporaries that calls so far needed."""
         return self._shared.arenas.nbytes
 
-    def __call__(self, /, *args: Any, out: Any = None, **kwargs: Any) -> Any:
-        """See ``CompiledModule.__call__``."""
-        if out is not None and self._signature.takes("out"):
-            kwargs, out = {**kwargs, "out": out}, None
-        values = self._signature.bind(args, kwargs)
-        return self.module_for(values)(*values, out=out)
-
-    def bind(self, /, *args: Any, out: Any = None, **kwargs: Any) -> BoundCall:
-        """See ``CompiledModule.bind``."""
-        if out is not None and self._signature.takes("out"):
-            kwargs, out = {**kwargs, "out": out}, None
-        values = self._signature.bind(args, kwargs)
-        return self.module_for(values).bind(*values, out=out)
-
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
-            ) -> list[np.ndarray]:
-        """ONNX Runtime's signature: the named outputs (``None`` for all) for inputs by name."""
-        if type(feeds) is not dict and not isinstance(feeds, Mapping):
-            raise InvalidInputError("feeds are not a mapping", got=type(feeds).__name__,
-                                    expected=f"arrays by name: {self.manifest.signature()}")
-        return self.module_for(self._signature.bind((), feeds)).run(output_names, feeds)
-
-    def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:
-        """Time every kernel at the sizes of these inputs."""
-        values = self._signature.bind(args, kwargs)
-        return self.module_for(values).profile(*values, repeat=repeat)
-
-    def module_for(self, values: Sequence[Any]) -> CompiledModule:
+    def program_for(self, values: Sequence[Any]) -> CompiledModule:
         """The module for the shapes of these arguments.
 
         Raises ``InvalidInputError`` for shapes that do not fit the signature.

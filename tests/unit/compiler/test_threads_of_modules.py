@@ -48,7 +48,7 @@ def test_modules_with_dynamic_shapes(monkeypatch):
     mod = weft.compile(weft.parse(OPEN), threads=1)
     assert mod.manifest.threads == 1
     mod(X)
-    assert used(mod.general.module_for([X])) == 1
+    assert used(mod.general.program_for([X])) == 1
     fixed = mod.at({"x": (600, 70)})
     fixed(X)
     assert used(fixed) == 1

@@ -1,0 +1,92 @@
+"""Calls of a module that has a program for each set of input shapes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from weft.runtime.buffers import BoundCall
+from weft.runtime.manifest import Manifest, TensorSpec
+from weft.runtime.profile import Profile
+from weft.runtime.signature import Signature
+from weft.support.errors import InvalidInputError
+
+
+class ProgramForShapes(Protocol):
+    """The program for one set of shapes; see ``CompiledModule``."""
+
+    def __call__(self, /, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        """Run on inputs of these shapes."""
+
+    def bind(self, /, *args: Any, out: Any = None, **kwargs: Any) -> BoundCall:
+        """A call without arguments on these buffers."""
+        ...
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
+            ) -> list[np.ndarray]:
+        """The named outputs for inputs by name."""
+        ...
+
+    def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:
+        """Time every kernel."""
+        ...
+
+
+class CallsByShape(ABC):
+    """Finds the program for the shapes of the arguments (``program_for``), and calls it."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self._signature = Signature(manifest)
+
+    @abstractmethod
+    def program_for(self, values: Sequence[Any]) -> ProgramForShapes:
+        """The program for the shapes of these arguments.
+
+        Raises ``InvalidInputError`` for shapes that do not fit the signature.
+        """
+        ...
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Name, dtype and shape of every input; symbolic sizes are texts."""
+        return self.manifest.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Name, dtype and shape of every output, as far as known without input shapes."""
+        return self.manifest.outputs
+
+    def __call__(self, /, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        """Run on inputs given by position or by name; one output alone, several as a tuple.
+
+        ``out`` gives the arrays to write, as in ``CompiledModule``. Raises ``InvalidInputError``
+        for arguments that do not fit.
+        """
+        if out is not None and self._signature.takes("out"):
+            kwargs, out = {**kwargs, "out": out}, None
+        values = self._signature.bind(args, kwargs)
+        return self.program_for(values)(*values, out=out)
+
+    def bind(self, /, *args: Any, out: Any = None, **kwargs: Any) -> BoundCall:
+        """A call without arguments on these buffers, as ``CompiledModule.bind``."""
+        if out is not None and self._signature.takes("out"):
+            kwargs, out = {**kwargs, "out": out}, None
+        values = self._signature.bind(args, kwargs)
+        return self.program_for(values).bind(*values, out=out)
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
+            ) -> list[np.ndarray]:
+        """ONNX Runtime's signature: the named outputs (``None`` for all) for inputs by name."""
+        if type(feeds) is not dict and not isinstance(feeds, Mapping):
+            raise InvalidInputError("feeds are not a mapping", got=type(feeds).__name__,
+                                    expected=f"arrays by name: {self.manifest.signature()}")
+        return self.program_for(self._signature.bind((), feeds)).run(output_names, feeds)
+
+    def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:
+        """Time every kernel of the program for these inputs."""
+        values = self._signature.bind(args, kwargs)
+        return self.program_for(values).profile(*values, repeat=repeat)
