@@ -58,12 +58,12 @@ class Contestant:
 
 
 @contextmanager
-def started(engine: str, model: str, batch: int, threads: int, capacity: int
+def started(engine: str, model: str, batch: int, threads: int, capacity: int, dtype: str
             ) -> Iterator[Contestant]:
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "WEFT_THREADS": str(threads)}
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.decoding_engines", engine, model, str(batch),
-         str(threads), str(capacity)],
+         str(threads), str(capacity), dtype],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         contestant = Contestant(engine, process)
@@ -86,19 +86,23 @@ def measure(contestants: Sequence[Contestant], prefills: Sequence[int], rounds: 
             contestant.measure("step", "steps", STEPS)
 
 
-def weight_bytes(model: str) -> int:
-    """Bytes of the matrices that a step reads: all but the embeddings that are looked up."""
+def weight_bytes(model: str, dtype: str) -> int:
+    """Bytes of the matrices that a step of one token reads: no embeddings that are looked up, and
+    of a mixture the chosen experts.
+    """
     import torch
 
     from benchmarks.decoding_engines import seeded_model
 
     with torch.device("meta"):
-        made = seeded_model(model)
+        made = seeded_model(model, dtype)
     skipped = made.get_input_embeddings().weight
     parameters = {id(p): p for p in made.parameters()}
     tied = made.get_output_embeddings().weight is skipped
-    return sum(p.numel() * 4 for p in parameters.values()
-               if p.ndim == 2 and (tied or p is not skipped))
+    config = made.config
+    share = getattr(config, "num_experts_per_tok", 1) / getattr(config, "num_local_experts", 1)
+    return sum(int(p.nbytes * (share if p.ndim == 3 else 1)) for p in parameters.values()
+               if p.ndim > 1 and (tied or p is not skipped))
 
 
 @click.command()
@@ -109,14 +113,19 @@ def weight_bytes(model: str) -> int:
               default=tuple(ENGINES))
 @click.option("--prefill", "prefills", type=int, multiple=True, default=(128, 512))
 @click.option("--capacity", type=int, default=1024)
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32")
 @click.option("--rounds", type=int, default=5)
 @click.option("--sequential", is_flag=True, help="one engine after the other")
 def main(model: str, batches: tuple[int, ...], threads: int, engines: tuple[str, ...],
-         prefills: tuple[int, ...], capacity: int, rounds: int, *, sequential: bool) -> None:
+         prefills: tuple[int, ...], capacity: int, dtype: str, rounds: int, *, sequential: bool
+         ) -> None:
     """Times of prefills and steps."""
-    nbytes, bandwidth = weight_bytes(model), copy_bandwidth(1 << 30, threads)
-    print(f"{model}: {nbytes / 1e9:.2f} GB of matrices per step; copies reach {bandwidth:.1f} GB/s"
-          f" on {threads} threads")
+    nbytes, bandwidth = weight_bytes(model, dtype), copy_bandwidth(1 << 30, threads)
+    if dtype != "float32" or model == "mixtral":
+        # The ONNX decoder of the benchmark is one of float32 without experts.
+        engines = tuple(e for e in engines if e != "onnxruntime")
+    print(f"{model} in {dtype}: {nbytes / 1e9:.2f} GB of matrices per step; copies reach "
+          f"{bandwidth:.1f} GB/s on {threads} threads")
     for batch in batches:
         # Prompts of a batch cost as much as longer prompts; one length is enough.
         lengths = prefills if batch == 1 else prefills[:1]
@@ -124,7 +133,7 @@ def main(model: str, batches: tuple[int, ...], threads: int, engines: tuple[str,
         groups = [[e] for e in engines] if sequential else [list(engines)]
         for group in groups:
             with ExitStack() as stack:
-                here = [stack.enter_context(started(e, model, batch, threads, capacity))
+                here = [stack.enter_context(started(e, model, batch, threads, capacity, dtype))
                         for e in group]
                 measure(here, lengths, rounds)
                 for contestant in here:

@@ -1,7 +1,7 @@
 """Engines that decode one model: weft, eager torch, ONNX Runtime. A worker process holds one.
 
-``python -m benchmarks.decoding_engines ENGINE MODEL BATCH THREADS CAPACITY`` reads commands from
-standard input, one JSON object a line, and answers with the seconds that each took.
+``python -m benchmarks.decoding_engines ENGINE MODEL BATCH THREADS CAPACITY DTYPE`` reads commands
+from standard input, one JSON object a line, and answers with the seconds that each took.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ SIZES: dict[str, dict[str, Any]] = {
     "llama": {"kind": "Llama", "vocab_size": 32000, "hidden_size": 2048,
               "intermediate_size": 5632, "num_hidden_layers": 22, "num_attention_heads": 32,
               "num_key_value_heads": 4, "bos_token_id": None, "eos_token_id": None},
+    # A mixture: 2 of 8 experts per token, as Mixtral, with 0.7 GB of weights.
+    "mixtral": {"kind": "Mixtral", "vocab_size": 8000, "hidden_size": 1024,
+                "intermediate_size": 1792, "num_hidden_layers": 4, "num_attention_heads": 16,
+                "num_key_value_heads": 4, "num_local_experts": 8, "num_experts_per_tok": 2,
+                "bos_token_id": None, "eos_token_id": None},
     # Small, to try the benchmark.
     "tiny": {"kind": "Llama", "vocab_size": 512, "hidden_size": 128, "intermediate_size": 256,
              "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -31,7 +36,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-def seeded_model(name: str) -> Any:
+def seeded_model(name: str, dtype: str = "float32") -> Any:
     """The transformers model of that name with seeded weights."""
     import torch
     import transformers
@@ -40,8 +45,9 @@ def seeded_model(name: str) -> Any:
     kind = sizes.pop("kind")
     torch.manual_seed(0)
     config = getattr(transformers, f"{kind}Config")(**sizes)
-    model = {"GPT2": transformers.GPT2LMHeadModel, "Llama": transformers.LlamaForCausalLM}[kind]
-    return model(config).eval()
+    model = {"GPT2": transformers.GPT2LMHeadModel, "Llama": transformers.LlamaForCausalLM,
+             "Mixtral": transformers.MixtralForCausalLM}[kind]
+    return model(config).eval().to(getattr(torch, dtype))
 
 
 class Engine(Protocol):
@@ -60,8 +66,9 @@ class WeftEngine:
     def __init__(self, model: Any, batch: int, threads: int, capacity: int) -> None:
         from weft.models import decoder_from_transformers
 
+        dtype = str(model.dtype).removeprefix("torch.")
         self.decoder = decoder_from_transformers(model, capacity=capacity, batch=batch,
-                                                 threads=threads)
+                                                 threads=threads, dtype=dtype)
 
     def prefill(self, ids: np.ndarray) -> np.ndarray:
         for slot in range(self.decoder.slots):
@@ -128,8 +135,11 @@ class OnnxRuntimeEngine:
         options.log_severity_level = 3
         with tempfile.TemporaryDirectory() as folder:
             path = write_decoder(architecture, weights, capacity, Path(folder))
+            started = time.perf_counter()
             self._session = ort.InferenceSession(str(path), options,
                                                  providers=["CPUExecutionProvider"])
+        # A user has the file.
+        self.ready_seconds = time.perf_counter() - started
         shape = (batch, architecture.kv_heads, capacity, architecture.head_dim)
         self._caches = {f"{kind}{n}": ort.OrtValue.ortvalue_from_numpy(
             np.zeros(shape, np.float32)) for n in range(len(architecture.layers)) for kind in "kv"}
@@ -198,19 +208,19 @@ class Worker:
 
 
 def main() -> None:
-    engine, name, batch, threads, capacity = sys.argv[1:]
+    engine, name, batch, threads, capacity, dtype = sys.argv[1:]
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # libraries may print
     started = time.perf_counter()
-    model = seeded_model(name)
+    model = seeded_model(name, dtype)
     built = time.perf_counter()
     made = ENGINES[engine](model, int(batch), int(threads), int(capacity))
     vocab_size = model.config.vocab_size
     worker = Worker(made, vocab_size, int(batch))
     if engine != "torch":
         del model
-    ready = {"model": built - started, "ready": time.perf_counter() - built}
-    print(json.dumps(ready), file=channel, flush=True)
+    ready = getattr(made, "ready_seconds", time.perf_counter() - built)
+    print(json.dumps({"model": built - started, "ready": ready}), file=channel, flush=True)
     for line in sys.stdin:
         command, count = json.loads(line)
         print(json.dumps(worker.run(command, count)), file=channel, flush=True)

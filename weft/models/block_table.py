@@ -33,7 +33,7 @@ class BlockTable:
 
         Returns the pairs (source, target) of blocks whose contents are to be copied.
         """
-        length, size, row = int(self.lengths[slot]), self.block_size, self.rows[slot]
+        length, size, row = self.lengths.item(slot), self.block_size, self.rows[slot]
         first, end = length // size, self._in_use(length + count)
         if end <= first or (row[end - 1] >= 0 and self._users[row[first]] == 1):
             return []

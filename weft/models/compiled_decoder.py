@@ -47,6 +47,7 @@ class CompiledDecoder:
         self.architecture = architecture
         self._capacity = capacity
         self._blocks = BlockTable(batch, -(-capacity // block_size), block_size)
+        self._numbers = np.arange(batch)
         shape = CacheShape(self._blocks.blocks, block_size, self._blocks.rows.shape[1], dtype)
         program = decoder_program(architecture, weights, shape, dtype, sources)
         # The caches are state of the program, which it updates in place.
@@ -94,11 +95,30 @@ class CompiledDecoder:
         return [found[row] for row in range(len(slots))]
 
     def step(self, slots: Sequence[int], ids: np.ndarray) -> np.ndarray:
-        tokens = ids.reshape(-1, 1)
-        self._check_append(slots, list(tokens))
-        count = len(slots)
-        return self._run(slots, tokens.astype(np.int64, copy=False), np.ones(count, np.int64),
-                         np.arange(count))
+        # Weights evict the caches at every step: what runs between two programs runs cold, so few
+        # functions are called.
+        if not self._may_step(slots, ids):
+            self._check_append(slots, list(ids.reshape(-1, 1)))
+        blocks, count = self._blocks, len(slots)
+        for slot in slots:
+            copies = blocks.reserve(slot, 1)
+            if copies:
+                self._copy_blocks(copies)
+        index = np.array(slots, np.int64)
+        start = blocks.lengths[index]
+        lengths = start + 1
+        logits = self.executable(ids.astype(np.int64).reshape(count, 1), start.reshape(count, 1),
+                                 start, lengths, self._numbers[:count], blocks.rows[index],
+                                 *self._cross_inputs(index))
+        blocks.lengths[index] = lengths
+        return logits
+
+    def _may_step(self, slots: Sequence[int], ids: np.ndarray) -> bool:
+        """Whether each slot can take one token; of errors, ``_check_append`` says what is wrong."""
+        most, vocab, lengths = self.slots, self.vocab_size, self._blocks.lengths
+        return (ids.ndim == 1 and ids.dtype.kind in "iu" and len(ids) == len(set(slots))
+                and all(0 <= slot < most and lengths[slot] < self._capacity for slot in slots)
+                and all(0 <= token < vocab for token in ids.tolist()))
 
     def copy(self, source: int, target: int, length: int) -> None:
         check_copy(self, source, target, length)

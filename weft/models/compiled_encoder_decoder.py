@@ -108,6 +108,10 @@ class CompiledEncoderDecoder(CompiledDecoder):
                 raise InvalidInputError("a slot has no source", where=f"slot {slot}",
                                         help="call encode() before the first tokens")
 
+    def _may_step(self, slots: Sequence[int], ids: np.ndarray) -> bool:
+        return super()._may_step(slots, ids) and all(self._sources.of[slot] != NONE
+                                                     for slot in slots)
+
     def _cross_inputs(self, index: np.ndarray) -> tuple[np.ndarray, ...]:
         sources = self._sources.of[index]
         return sources[:, None], self._sources.lengths[sources], *self._source_caches
