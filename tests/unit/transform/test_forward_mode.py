@@ -249,6 +249,14 @@ def test_data_types_at_the_border_are_refused():
     assert "List" in caught.value.got
 
 
+def test_lists_of_integers_are_parameters():
+    mod = weft.parse(f"""import "prelude"
+        def @main(%x: {T}, %l: List[int32]) {{
+          multiply(%x, cast(@sum(%l), dtype="float64")) }}""")
+    after = ForwardMode()(mod)
+    assert [p.name for p in after["main"].params] == ["x", "l", "dx"]
+
+
 def test_missing_rules_are_listed(request):
     text = f"""def @main(%x: {T}) {{
         %0 = add(%x, one_without_rule(%x));

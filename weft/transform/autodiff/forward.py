@@ -16,7 +16,7 @@ from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.adjoint import is_differentiable
 from weft.transform.autodiff.custom_rules import has_custom_rule, with_plain_entry
 from weft.transform.autodiff.differentiable import refuse_ambiguous
-from weft.transform.autodiff.dual import Pair, Value, is_simple
+from weft.transform.autodiff.dual import DualTypes, Pair, Value, is_simple
 from weft.transform.autodiff.expand_for_gradient import ExpandForGradient
 from weft.transform.autodiff.forward_functions import DualFunctions
 from weft.transform.normal_form.lambda_lift import LambdaLift
@@ -32,9 +32,9 @@ class ForwardMode(Pass):
     that holds floating point, in the order of the names; ``dy`` is the product of the Jacobian and
     the tangents, with zeros for integers. Both have the types of their values. The pass handles
     the whole language: ``if``, loops and recursion, tuples, closures and functions as values,
-    references, data types and ``match``; parameters and results of ``entry`` are tensors and
-    tuples of them. ``training`` is that of ``Gradient``. Raises ``PassError`` with all operators
-    that have no rule.
+    references, data types and ``match``; results of ``entry``, and parameters that hold floating
+    point, are tensors and tuples of them. ``training`` is that of ``Gradient``. Raises
+    ``PassError`` with all operators that have no rule.
 
     def @main(%x: Tensor[(4,), float32]) { exp(%x) }
     =>
@@ -54,8 +54,8 @@ class ForwardMode(Pass):
         refuse_ambiguous(mod, training=self.training)
         prepared = _prepared(with_plain_entry(mod, self.entry), ctx, training=bool(self.training))
         fn = prepared[self.entry]
-        self._check_types(fn)
         functions = DualFunctions(prepared)
+        self._check_types(fn, functions.types)
         wanted = self._parameters(fn)
         tangents = _tangents_of(fn, wanted)
         seeds: Mapping[Var, Value] = {p: Pair(p, tangents.get(p)) for p in fn.params}
@@ -66,8 +66,9 @@ class ForwardMode(Pass):
                    **functions.definitions()}
         return infer_type(functions.with_types(prepared.with_functions(changed)))
 
-    def _check_types(self, fn: Function) -> None:
-        for value, what in (*((p, f"the parameter %{p.name}") for p in fn.params),
+    def _check_types(self, fn: Function, types: DualTypes) -> None:
+        params = [p for p in fn.params if not types.is_plain(type_of(p))]
+        for value, what in (*((p, f"the parameter %{p.name}") for p in params),
                             (fn.body, "the result")):
             if not is_simple(type_of(value)):
                 raise PassError(f"{what} of @{self.entry} has no tangent type",
