@@ -45,12 +45,13 @@ def argsort(x: te.Tensor, axis: int, *, is_ascend: bool, count: PrimExpr | int |
     """The positions of the first ``count`` elements (``None``: all) of each sorted row; stable."""
     wanted = x.shape[axis] if count is None else count
     size = int_value(x.shape[axis])
-    # The other sorts need a fixed size, for their scratch buffers and the number of passes.
-    if size is None or size <= _SHORT:
+    if size is not None and size <= _SHORT:
         return _positions(_ranks(x, axis, is_ascend=is_ascend), axis, wanted, dtype)
     few = int_value(as_prim(wanted))
     # Insertions into a longer buffer of the best would cost more than a merge sort.
-    if few is not None and 0 < few <= min(_FEW, size // 2):
+    if size is None:
+        order = _by_line(x, axis, x.shape[axis], is_ascend=is_ascend, sort=merge_sort_of_any_size)
+    elif few is not None and 0 < few <= min(_FEW, size // 2):
         order = _selected(x, axis, size, few, is_ascend=is_ascend)
     else:
         order = _merge_sorted(x, axis, size, is_ascend=is_ascend)
@@ -103,20 +104,21 @@ def _positions(rank: te.Tensor, axis: int, count: PrimExpr | int, dtype: DType) 
 
 def _merge_sorted(x: te.Tensor, axis: int, size: int, *, is_ascend: bool) -> te.Tensor:
     """The sorted order of every row of ``size`` elements, with rows in parallel."""
-    return _by_line(x, axis, size, size, is_ascend=is_ascend, sort=merge_sort)
+    return _by_line(x, axis, const(size), is_ascend=is_ascend,
+                    sort=lambda _, goes_before, emit: merge_sort(size, goes_before, emit))
 
 
 def _selected(x: te.Tensor, axis: int, size: int, count: int, *, is_ascend: bool) -> te.Tensor:
     """The first ``count`` of the sorted order of every row."""
 
-    def sort(size: int, goes_before: Before, emit: Emit) -> Stmt:
+    def sort(_: PrimExpr, goes_before: Before, emit: Emit) -> Stmt:
         return select_first(size, count, goes_before, emit)
 
-    return _by_line(x, axis, size, count, is_ascend=is_ascend, sort=sort)
+    return _by_line(x, axis, const(count), is_ascend=is_ascend, sort=sort)
 
 
-def _by_line(x: te.Tensor, axis: int, size: int, count: int, *, is_ascend: bool,
-             sort: Callable[[int, Before, Emit], Stmt]) -> te.Tensor:
+def _by_line(x: te.Tensor, axis: int, count: PrimExpr, *, is_ascend: bool,
+             sort: Callable[[PrimExpr, Before, Emit], Stmt]) -> te.Tensor:
     """``sort`` applied to every row along ``axis``: ``count`` positions each."""
 
     def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
@@ -133,12 +135,13 @@ def _by_line(x: te.Tensor, axis: int, size: int, count: int, *, is_ascend: bool,
             def emit(rank: PrimExpr, position: PrimExpr) -> Stmt:
                 return BufferStore(order, position, (*i[:axis], rank, *i[axis:]))
 
-            return sort(size, goes_before, emit)
+            return sort(source.shape[axis], goes_before, emit)
 
+        size = int_value(source.shape[axis]) or 0
         return nest((*source.shape[:axis], *source.shape[axis + 1:]), line, independent=True,
                     work=size * size.bit_length())
 
-    shape = (*x.shape[:axis], const(count), *x.shape[axis + 1:])
+    shape = (*x.shape[:axis], count, *x.shape[axis + 1:])
     return te.extern([shape], [x], build, [int64], "sort_lines")[0]
 
 

@@ -10,8 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weft
+from weft.compiler.program import sized_launches
+from weft.compiler.program.data_sizes import largest
 from weft.runtime.manifest import Manifest
-from weft.support.errors import ArtifactError, InvalidInputError
+from weft.support.errors import (
+    ArtifactError,
+    InternalError,
+    InvalidInputError,
+    UnsupportedModelError,
+)
 
 # The size is a row count of a matmul, a row of a softmax, a reduced axis, and a size without data.
 TEXT = """
@@ -174,7 +181,18 @@ def @main(%x: Tensor[(n), int64]) {
     assert model.sizes == ()
 
 
-# In a branch, along the second axis of a result, and for a buffer that shrinks.
+def test_a_count_beyond_its_bound_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(sized_launches, "_number", lambda _: 2)
+    model = weft.compile(weft.parse("""
+def @main(%x: Tensor[(7), float32]) { sum(argwhere(%x), axis=[0]) }"""))
+    assert model(np.float32([0, 0, 1, 0, 0, 1, 0])) == 7
+    with pytest.raises(InternalError, match="status 1"):
+        model(np.float32([0, 0, 1, 0, 0, 1, 1]))
+    assert model(np.float32([0, 0, 1, 0, 0, 0, 0])) == 2
+
+
+# A count in a branch, and a size that broadcasting needs to be equal to another one.
 REFUSED = {
     "branch": """
 def @main(%c: bool, %x: Tensor[(n), float32]) {
@@ -211,3 +229,14 @@ def @main(%n: int64, %x: Tensor[(k), float32]) {
     x = np.float32([0, 1, 1, 0, 1])
     for n in (0, 3):
         np.testing.assert_array_equal(model(np.array(n), x), [7.0 * n])
+
+
+def test_memory_at_the_bound() -> None:
+    bounds = {"u0": "m*n"}
+    assert largest(64, bounds) == 64
+    assert largest("8*n", bounds) == "8*n"
+    assert largest("64*floordiv(u0 + 15, 16)", bounds) == "64*floordiv((m*n) + 15, 16)"
+    assert largest("max(u0 - 4, 0)*n", bounds) == "max((m*n) - 4, 0)*n"
+    for size in ("n - u0", "m*(4 - 2*u0)", "-u0 + n", "floordiv(n, u0)"):
+        with pytest.raises(UnsupportedModelError, match="shrinks as a counted size grows"):
+            largest(size, bounds)

@@ -79,7 +79,6 @@ REFUSED: dict[str, str] = {
         "quantize-9", "requantize-[0123457]", "rsqrt-[02]", "sigmoid-[023]",
         "simulated_dequantize-[01]", "simulated_quantize-[01]", "softmax-[012]", "sqrt-[02]",
         "subtract-*", "tanh-[023]")},
-    **dict.fromkeys([f"unique-{i}" for i in (0, 1, 2, 5)], "the sort is written for a fixed size"),
 }
 
 # Wrong or failing without a clear error at some sizes, to be mended: patterns with the reason.

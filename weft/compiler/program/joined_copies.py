@@ -42,10 +42,9 @@ def join_copies(program: Program) -> Program:
                 or target.kind not in (BufferKind.TEMPORARY, BufferKind.OUTPUT):
             continue
         live = ranges[source.index]
-        # A value from before a loop around the copy is copied in every iteration.
-        is_needed_again = any(isinstance(scope, Loop) and scope.first > live.first
-                              for scope in step.path)
-        if live.last != at or is_needed_again:
+        # In a loop, a value from before it lives on, unless the copy is the last step and so
+        # nothing in the loop changes the target.
+        if live.last != at:
             continue
         if target.kind is BufferKind.TEMPORARY:
             ranges[target.index] = LiveRange(live.first, ranges[target.index].last)
