@@ -102,6 +102,25 @@ def test_python_functions():
     np.testing.assert_allclose(flat(evaluate(mod, [x]))[1], slope, rtol=1e-5)
 
 
+def test_under_other_transformations():
+    """Forward mode sees an ordinary call; a batch of checkpointed functions stays checkpointed."""
+    x = var("x", (4,))
+    inner = weft.checkpoint(Function((x,), op.exp(op.sin(x))))
+    y = var("y", (4,))
+    mod = IRModule.from_expr(Function((y,), op.sum(Call(inner, (Call(inner, (y,)),)))))
+    point, direction = np.linspace(0, 1, 4, dtype=np.float32), np.ones(4, np.float32)
+    slope = flat(evaluate(weft.grad(mod), [point]))[0]
+    tangent = flat(evaluate(weft.jvp(mod), [point, direction]))[1]
+    np.testing.assert_allclose(tangent, slope.sum(), rtol=1e-5)
+    batch = Gradient()(weft.vmap(mod, axis_size=3))
+    assert "annotation.barrier" in str(batch)
+    points = np.stack([point, 2 * point, -point])
+    got = flat(evaluate(batch, [points]))[1]
+    for i in range(3):
+        np.testing.assert_allclose(got[i], flat(evaluate(weft.grad(mod), [points[i]]))[0],
+                                   rtol=1e-5)
+
+
 def test_in_text_with_a_loop_inside():
     mod = parse_program("""
         def @power(%n: Tensor[(), int32], %x: Tensor[(4,), float32], %y: Tensor[(4,), float32])

@@ -22,6 +22,7 @@ from weft.support.log import Level, debug
 from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.batch_types import Flags, field_flags, has_batch, spread, tuple_of
 from weft.transform.autodiff.batch_walk import BodyWalk, Key, Vectoriser
+from weft.transform.autodiff.checkpoint import is_checkpointed
 from weft.transform.autodiff.pure_graph import pure_graph
 from weft.transform.normal_form.lambda_lift import LambdaLift
 from weft.transform.passes.inline import Inline
@@ -202,7 +203,8 @@ def _from_front(
 def _first_order(mod: IRModule, ctx: PassContext) -> IRModule:
     """Local functions moved to the module, and inlined where they are not recursive."""
     mod = infer_type(LambdaLift(prefix="local").run_module(infer_type(mod), ctx))
-    lifted = tuple(n for n in mod.functions if n.startswith("local_"))
+    lifted = tuple(n for n, fn in mod.functions.items()
+                   if n.startswith("local_") and not is_checkpointed(fn))
     return infer_type(Inline(functions=lifted).run_module(mod, ctx))
 
 
