@@ -8,7 +8,7 @@ is expanded (``Op.expansion``, ``Op.decomposition``), or repeated for each examp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft import op
@@ -138,6 +138,34 @@ def merged(x: Expr, example: Expr, size: Dim) -> Expr:
     """Batched ``x`` with the batch merged into axis 0 of the examples."""
     first, *rest = known_shape(example, example)  # type: ignore[arg-type]
     return op.reshape(x, newshape=(size * first, *rest), allowzero=True)
+
+
+def merged_at(x: Expr, example: Expr, size: Dim, axis: int) -> Expr:
+    """Batched ``x`` with the batch merged into ``axis`` of the examples."""
+    shape = known_shape(example, example)  # type: ignore[arg-type]
+    apart = moved(x, 0, axis, len(shape) + 1)
+    whole = (*shape[:axis], size * shape[axis], *shape[axis + 1:])
+    return op.reshape(apart, newshape=whole, allowzero=True)
+
+
+def unmerged_at(x: Expr, type_: Type | None, size: Dim, axis: int) -> Expr:
+    """The reverse of ``merged_at``, for results of type ``type_`` per example."""
+    if not isinstance(type_, TensorType):
+        raise PassError("vmap expects a tensor here", where=x.span, got=type_)
+    shape = (*type_.shape[:axis], size, *type_.shape[axis:])
+    return moved(op.reshape(x, newshape=shape, allowzero=True), axis, 0, type_.ndim + 1)
+
+
+def sequences_at(field: Callable[[Any], int]) -> BatchingRule:
+    """The rule of operators on sequences with a length each: ``field(attrs)`` is their axis."""
+
+    def rule(call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: Dim) -> Expr:
+        x, lengths = all_repeated(call, args, is_batched, size)
+        axis = field(call.attrs) % tensor_type(call.args[0]).ndim
+        new = (merged_at(x, call.args[0], size, axis), merged(lengths, call.args[1], size))
+        return unmerged_at(with_attrs(call, new), call.checked_type, size, axis)
+
+    return rule
 
 
 def unmerged(x: Expr, type_: Type | None, size: Dim) -> Expr:

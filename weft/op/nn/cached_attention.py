@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +12,12 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, Tuple
 from weft.ir.op import OpPattern, as_expr, case, define_op
+from weft.ir.shape import Dim
 from weft.ir.span import Span
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_dims
+from weft.op.batching import merging
 from weft.op.gradients import attrs_of
 from weft.op.nn.cache import expect_block_table
 from weft.op.nn.cached_attention_expansion import expand_cached_attention
@@ -262,3 +265,14 @@ cached_attention.spec(
     case((1, 2, 1, 16), (1, 1, 40, 16), (1, 1, 40, 16), np.array([37]), [],
          dtypes=("float32", "float16", "float16"), scale=0.25),
 )
+
+
+@cached_attention.batching
+def _attend_each(
+    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: Dim
+) -> Expr | None:
+    """Queries, caches and lengths have the axis N; a bias and a block table may have it or not."""
+    extras = set(attrs_of(call, CachedAttentionAttrs).extras)
+    if extras & {"bias", "block_table"}:
+        return None
+    return merging(0, 1, 2, 3)(call, args, is_batched, size)

@@ -16,7 +16,7 @@ from weft.ir.traits import linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
-from weft.op.batching import leading, with_attrs
+from weft.op.batching import leading, sequences_at, with_attrs
 from weft.op.gradients import attrs_of, scalar, tensor_type
 from weft.op.indexing_gradients import write_gradient
 from weft.op.relations import (
@@ -259,3 +259,4 @@ def _trilu_each(
 
 
 matrix_set_diag.batching(leading)
+sequence_mask.batching(sequences_at(lambda attrs: 1 - attrs.axis))

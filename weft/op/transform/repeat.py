@@ -16,7 +16,7 @@ from weft.ir.traits import COPIES_ELEMENTS, linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
-from weft.op.batching import aligned, along, with_attrs
+from weft.op.batching import aligned, along, sequences_at, with_attrs
 from weft.op.gradients import attrs_of, known_shape, tensor_type
 from weft.op.relations import (
     attrs_as,
@@ -181,3 +181,5 @@ def _tile_each(
     reps, ndim = attrs_of(call, TileAttrs).reps, tensor_type(call).ndim
     times = (1,) * (1 + ndim - len(reps)) + reps
     return with_attrs(call, [aligned(args[0], call.args[0], ndim)], reps=times)
+
+reverse_sequence.batching(sequences_at(lambda attrs: attrs.batch_axis))
