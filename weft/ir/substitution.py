@@ -11,7 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, overload
 
 from weft.ir.attrs import Attrs
-from weft.ir.expr import Call, Expr, Function, GlobalVar, Var
+from weft.ir.data_types import (
+    changed_constructors,
+    over_new_constructors,
+    with_new_constructors,
+)
+from weft.ir.expr import Call, Constructor, Expr, Function, GlobalVar, Var
 from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.shape import Dim, SymDim, substitute_dim
@@ -42,8 +47,12 @@ def substitute_symbols(program: IRModule | Function, sizes: Sizes) -> IRModule |
     values = {name: _value(size) for name, size in sizes.items()}
     if isinstance(program, Function):
         return _as_function(infer_expr(_Substitution(values).function(program)))
-    functions = {name: _Substitution(values).function(fn)
+    new = changed_constructors(program.type_definitions, _Substitution(values).type_)
+    functions = {name: _Substitution(values, new).function(fn)
                  for name, fn in program.functions.items()}
+    if new:
+        definitions = with_new_constructors(program.type_definitions, new)
+        program = dataclasses.replace(program, type_definitions=definitions)
     return infer_type(dataclasses.replace(program, functions=functions))
 
 
@@ -87,8 +96,11 @@ def has_symbols(value: Any) -> bool:
 class _Substitution:
     """Rewrites one function; variables of symbolic type are replaced by fresh ones."""
 
-    def __init__(self, values: Mapping[str, Dim]) -> None:
+    def __init__(
+        self, values: Mapping[str, Dim], constructors: Mapping[str, Constructor] | None = None
+    ) -> None:
         self._values = values
+        self._constructors = constructors or {}
 
     def function(self, fn: Function) -> Function:
         memo: dict[Expr, Expr] = {}
@@ -105,13 +117,14 @@ class _Substitution:
         elif isinstance(node, Call):
             attrs = self._attributes(node)
             types = tuple(map(self.type_, node.type_args))
-            if attrs is not node.attrs or types != node.type_args:
+            # Data without fields (``Nil()``) has a type that its operands do not determine.
+            if attrs is not node.attrs or types != node.type_args or not node.args:
                 changes = {"attrs": attrs, "type_args": types, "checked_type": None}
         elif isinstance(node, Function):
             ret_type = None if node.ret_type is None else self.type_(node.ret_type)
             if ret_type is not node.ret_type:
                 changes = {"ret_type": ret_type, "checked_type": None}
-        return rebuild(node, parts, **changes)
+        return over_new_constructors(rebuild(node, parts, **changes), self._constructors)
 
     def _variable(self, var: Var) -> Var:
         """A fresh variable, unless its type has fixed sizes."""

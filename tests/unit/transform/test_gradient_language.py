@@ -84,6 +84,13 @@ PROGRAMS = {
                    else { fn (%a: V) { tanh(add(%a, %w)) } };
           @iterate(%f, %n)(%x)
         }""",
+    "calls of a chosen function": """
+        def @one(%x: V) -> V { tanh(%x) }
+        def @main(%x: V, %w: V) {
+          let %f = if (less(sum(%x), sum(%w))) { @one } else { @other };
+          multiply(%f(%w), (if (less(sum(%w), sum(%x))) { @one } else { @other })(%x))
+        }
+        def @other(%x: V) -> V { multiply(%x, %x) }""",
     "scans and unfolds": """
         import "prelude"
         def @main(%x: V, %w: V) {
@@ -165,6 +172,54 @@ def test_monomorphize():
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_slopes(name):
     check_slopes(_text(name))
+
+
+SIZES = {
+    "loop": """
+        def @main(%x: V, %w: V, %n: I) {
+          let %loop = fn (%k: I, %acc: V) -> V {
+            if (less(%k, %n)) { %loop(add(%k, 1), tanh(multiply(%acc, %w))) }
+            else { multiply(%acc, %x) }
+          };
+          %loop(0, exp(%x))
+        }""",
+    "list": """
+        import "prelude"
+        def @main(%x: V, %w: V, %n: I) {
+          let %xs = Cons(%x, Cons(multiply(%x, %w), Cons(tanh(%w), Nil())));
+          let %ys = @map(fn (%a: V) { multiply(%a, %w) }, %xs);
+          multiply(@nth(%ys, minimum(%n, 2)), @hd(@tl(%xs)))
+        }""",
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("dim", ["n", "?"])
+def test_sizes_that_only_calls_know(name, dim):
+    program = Gradient()(_sized(name, dim))
+    for size in (2, 3):
+        _check_sizes(name, size, lambda inputs: evaluate(program, inputs)[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dim", ["n", "?"])
+def test_compiled_sizes_that_only_calls_know(dim):
+    program = weft.compile(Gradient()(_sized("list", dim)))
+    for size in (2, 3):
+        _check_sizes("list", size, lambda inputs: program(*inputs)[1:])
+
+
+def _check_sizes(name, size, gradients):
+    inputs = [np.linspace(0.2, 0.7, size, dtype=np.float32),
+              np.linspace(0.5, 1.1, size, dtype=np.float32), np.int32(2)]
+    _, expected = evaluate(Gradient()(_sized(name, str(size))), inputs)
+    for found, wanted in zip(gradients(inputs), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def _sized(name, dim):
+    text = re.sub(r"\bV\b", f"Tensor[({dim},), float32]", SIZES[name])
+    return parse_program(re.sub(r"\bI\b", I, text))
 
 
 def test_references_of_the_caller_are_refused():

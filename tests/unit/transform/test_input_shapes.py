@@ -55,3 +55,14 @@ def test_a_program_that_does_not_fit_its_new_shapes():
     mod = weft.parse("def @main(%x: Tensor[(2, 6), float32]) { reshape(%x, newshape=[3, 4]) }")
     with pytest.raises(TypeInferenceError, match="number of elements"):
         with_input_shapes(mod, {"x": (3, 6)})
+
+
+def test_attributes_and_data_types_follow_the_inputs():
+    mod = weft.parse("""
+        type Held { Some_n(Tensor[(n,), float32]), Nothing }
+        def @main(%x: Tensor[(n,), float32]) {
+          match (Some_n(add(%x, zeros(shape=(n,))))) { Some_n(%y) => { %y }, Nothing => { %x } }
+        }""")
+    after = with_input_shapes(mod, {"x": (3,)})
+    assert str(after["main"].body.checked_type) == "Tensor[(3,), float32]"
+    assert after.type_definitions["Held"].constructors[0].inputs[0].concrete_shape == (3,)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from weft.ir.expr import Function, GlobalVar, Var
+from weft.ir.expr import Call, Constructor, Function, GlobalVar, Var
 from weft.ir.module import IRModule
+from weft.ir.op import Op
 from weft.ir.passes import PassContext
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import post_order
@@ -42,12 +43,17 @@ def to_first_order(mod: IRModule, entry: str, ctx: PassContext) -> IRModule:
     return mod
 
 
+_KNOWN_CALLEES = (Op, GlobalVar, Constructor, Function)
+
+
 def _is_higher_order(fn: Function) -> bool:
     """Whether ``fn`` is generic, or has functions as values."""
     if fn.type_params:
         return True
     for node in post_order(fn.body, enter=enters):
         if isinstance(node, Function) and not is_primitive(node):
+            return True
+        if isinstance(node, Call) and not isinstance(node.op, _KNOWN_CALLEES):
             return True
         known = known_type(node) if isinstance(node, Var) else None
         if known is not None and holds_function(known):

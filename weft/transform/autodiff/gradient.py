@@ -10,6 +10,7 @@ from weft.ir.expr import Expr, Function, Tuple, Var
 from weft.ir.module import IRModule
 from weft.ir.passes import Pass, PassContext, register_pass, run_pass
 from weft.ir.types import TensorType, TupleType, Type
+from weft.ir.typing.infer import infer_type
 from weft.op.gradients import field_of, typed_ones
 from weft.support.errors import OptionError, PassError
 from weft.transform.analysis.graph import type_of
@@ -24,8 +25,10 @@ from weft.transform.autodiff.differentiable import (
 from weft.transform.autodiff.expand_for_gradient import ExpandForGradient
 from weft.transform.autodiff.first_order import to_first_order
 from weft.transform.autodiff.pure_graph import pure_graph
+from weft.transform.autodiff.reachable import reached_functions
 from weft.transform.autodiff.reverse import Reversal
 from weft.transform.autodiff.unreached import refuse_unreached
+from weft.transform.autodiff.wildcards import with_named_wildcards
 
 
 @register_pass
@@ -73,8 +76,7 @@ class Gradient(Pass):
     def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         self._check_options()
         refuse_ambiguous(mod, training=self.training)
-        prepared = to_first_order(with_plain_entry(mod, self.entry), self.entry, ctx)
-        prepared = run_pass(ExpandForGradient(training=bool(self.training)), prepared, ctx)
+        prepared = self._prepared(mod, ctx)
         derived = DerivedFunctions(prepared, self.entry)
         entry = prepared[self.entry]
         wanted = self._parameters(entry)
@@ -93,6 +95,16 @@ class Gradient(Pass):
             self.entry: in_blocks(made) if derived.keeps_tape else made, **derived.definitions()})
         after = dataclasses.replace(after, type_definitions=derived.type_definitions)
         return without_checkpoints(after, derived.products, ctx)
+
+    def _prepared(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        """``mod`` in operators that have gradients, first-order and pure."""
+        mod = to_first_order(with_plain_entry(mod, self.entry), self.entry, ctx)
+        mod = run_pass(ExpandForGradient(training=bool(self.training)), mod, ctx)
+        if not mod.type_definitions:
+            return mod
+        return infer_type(mod.with_functions({
+            name: with_named_wildcards(mod[name], mod.type_definitions)
+            for name in reached_functions(mod, self.entry)}))
 
     def _check_options(self) -> None:
         for name, value, allowed in (("cotangent", self.cotangent, _COTANGENTS),

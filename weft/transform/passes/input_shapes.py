@@ -6,12 +6,19 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weft.ir.expr import Call, Expr, Function, GlobalVar, Var
+from weft.ir.data_types import (
+    changed_constructors,
+    over_new_constructors,
+    with_new_constructors,
+)
+from weft.ir.expr import Call, Constructor, Expr, Function, GlobalVar, Var
 from weft.ir.module import IRModule
+from weft.ir.op import Op
 from weft.ir.shape import Dim, Shape, SymDim, as_shape, dims_equal, substitute_dim
+from weft.ir.substitution import rewrite_dims
 from weft.ir.types import TensorType, Type, rewrite_type
 from weft.ir.typing.infer import infer_type
-from weft.ir.visitor import rewrite_post_order
+from weft.ir.visitor import children, post_order, rebuild
 from weft.support.errors import InvalidInputError
 from weft.transform.analysis.graph import as_function, type_of
 
@@ -27,7 +34,12 @@ def with_input_shapes(mod: IRModule, shapes: Mapping[str, Sequence[object]]) -> 
     main = mod["main"]
     wanted = _wanted(main, mod.attrs, shapes)
     symbols = _symbols(main, wanted)
-    functions = {name: _rewritten(fn, symbols, wanted) for name, fn in mod.functions.items()}
+    rewriting = _Rewriting(symbols, wanted)
+    new = changed_constructors(mod.type_definitions, rewriting.bound)
+    functions = {name: rewriting.function(fn, new) for name, fn in mod.functions.items()}
+    if new:
+        definitions = with_new_constructors(mod.type_definitions, new)
+        mod = dataclasses.replace(mod, type_definitions=definitions)
     if any(_changes_a_number(type_of(param), new) for param, new in wanted.items()):
         # The declared result type may contain the old size; inference finds the new one.
         functions["main"] = functions["main"].replace(ret_type=None)
@@ -81,31 +93,52 @@ def _shape(type_: Type) -> Shape:
     return type_.shape if isinstance(type_, TensorType) else ()
 
 
-def _rewritten(fn: Function, symbols: Mapping[str, Dim], wanted: Mapping[Var, TensorType]
-               ) -> Function:
-    """``fn`` with fresh variables, so that every dependent expression is typed again."""
+class _Rewriting:
+    """Rewrites functions with fresh variables, so that what depends on them is typed again."""
 
-    def bound(type_: Type) -> Type:
-        return rewrite_type(type_, replace)
+    def __init__(self, symbols: Mapping[str, Dim], wanted: Mapping[Var, TensorType]) -> None:
+        self.symbols = symbols
+        self.wanted = wanted
 
-    def replace(type_: Type) -> Type | None:
+    def function(self, fn: Function, constructors: Mapping[str, Constructor]) -> Function:
+        memo: dict[Expr, Expr] = {}
+        for node in post_order(fn):
+            rebuilt = rebuild(node, [memo[c] for c in children(node)])
+            memo[node] = over_new_constructors(self._visit(node, rebuilt), constructors)
+        return as_function(memo[fn])
+
+    def bound(self, type_: Type) -> Type:
+        return rewrite_type(type_, self._replaced)
+
+    def _replaced(self, type_: Type) -> Type | None:
         if not isinstance(type_, TensorType):
             return None
-        return TensorType(tuple(substitute_dim(d, symbols) for d in type_.shape), type_.dtype)
+        return TensorType(tuple(map(self._dim, type_.shape)), type_.dtype)
 
-    def visit(node: Expr) -> Expr:
-        if isinstance(node, Var):
-            annotation = wanted.get(node)
-            if annotation is None and node.annotation is not None:
-                annotation = bound(node.annotation)
-            return Var(node.name, annotation, span=node.span)
+    def _dim(self, dim: Dim) -> Dim:
+        return substitute_dim(dim, self.symbols)
+
+    def _visit(self, original: Expr, node: Expr) -> Expr:
+        if isinstance(original, Var):
+            annotation: Type | None = self.wanted.get(original)
+            if annotation is None and original.annotation is not None:
+                annotation = self.bound(original.annotation)
+            return Var(original.name, annotation, span=original.span)
         if isinstance(node, GlobalVar) and node.checked_type is not None:
             return dataclasses.replace(node, checked_type=None)
         if isinstance(node, Function) and node.ret_type is not None:
-            return dataclasses.replace(node, ret_type=bound(node.ret_type), checked_type=None)
-        if isinstance(node, Call) and node.type_args:
-            return dataclasses.replace(node, type_args=tuple(map(bound, node.type_args)),
-                                       checked_type=None)
+            return dataclasses.replace(node, ret_type=self.bound(node.ret_type), checked_type=None)
+        if isinstance(node, Call):
+            attrs = self._attributes(node, original.checked_type)
+            # Data without fields (``Nil()``) has a type that its operands do not determine.
+            if node.type_args or attrs is not node.attrs or not node.args:
+                types = tuple(map(self.bound, node.type_args))
+                return dataclasses.replace(node, attrs=attrs, type_args=types, checked_type=None)
         return node
 
-    return as_function(rewrite_post_order(fn, visit))
+    def _attributes(self, call: Call, type_: Type | None) -> Any:
+        attrs = rewrite_dims(call.attrs, self._dim)
+        hook = call.op.hook("bind_sizes") if isinstance(call.op, Op) else None
+        if attrs is call.attrs or hook is None or type_ is None:
+            return attrs
+        return hook(attrs, self.bound(type_))
