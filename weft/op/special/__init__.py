@@ -2,6 +2,7 @@
 
 from weft.op.special.bessel import (
     airy_ai,
+    airy_ai_prime,
     bessel_j0,
     bessel_j1,
     bessel_y0,
@@ -32,6 +33,7 @@ __all__ = [
     "OrthogonalPolynomialAttrs",
     "PolygammaAttrs",
     "airy_ai",
+    "airy_ai_prime",
     "bessel_j0",
     "bessel_j1",
     "bessel_y0",

@@ -81,6 +81,16 @@ bessel_y1 = special(
     doc="The Bessel function of the second kind Y1(x), minus infinity at 0, NaN below.",
     cases=_POSITIVE,
     grad=lambda call, y, dy: [dy * (bessel_y0(call.args[0]) - y / call.args[0])])
-airy_ai = special(
-    "airy_ai", topi.airy_ai, doc="The Airy function Ai(x), NaN at infinities.",
-    cases=(case((3, 5), low=-9.0, high=4.0), case(()), case((0, 4)), case(_ENDS)))
+
+
+def _airy_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    return [dy * airy_ai_prime(call.args[0])]
+
+
+_AIRY_CASES = (case((3, 5), low=-9.0, high=4.0), case(()), case((0, 4)), case(_ENDS))
+airy_ai = special("airy_ai", topi.airy_ai, doc="The Airy function Ai(x), NaN at infinities.",
+                  cases=_AIRY_CASES, grad=_airy_gradient)
+airy_ai_prime = special(
+    "airy_ai_prime", topi.airy_ai_prime,
+    doc="The derivative of the Airy function Ai(x), NaN at infinities.", cases=_AIRY_CASES,
+    grad=lambda call, _y, dy: [dy * call.args[0] * airy_ai(call.args[0])])

@@ -6,15 +6,19 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr, one_of
+from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
+from weft.op.gradients import attrs_of, typed_zeros
 from weft.op.relations import expect_dim, expect_float, expect_int, expect_rank, tensors_known
 from weft.topi.special.recurrences import (
     POLYNOMIALS,
+    evaluate_derivatives,
     evaluate_polynomials,
+    polynomial_derivative,
 )
 from weft.topi.special.recurrences import (
     orthogonal_polynomial as topi_polynomial,
@@ -27,6 +31,8 @@ _KINDS = tuple(POLYNOMIALS)
 class OrthogonalPolynomialAttrs(Attrs):
     kind: str = attr(doc="family of polynomials", check=one_of(*_KINDS),
                      expected=", ".join(_KINDS))
+    derivative: int = attr(0, "order of the derivative in x", check=lambda d: 0 <= d < 16,
+                           expected="a number from 0 to 15")
 
 
 def _relation(ctx: RelationContext) -> bool:
@@ -50,15 +56,30 @@ def orthogonal_polynomial(
 ) -> te.Tensor:
     """The polynomial of degree ``n`` at ``x``, elementwise; zero for negative degrees.
 
-    Both are vectors. Computed by three-term recurrences in float64.
+    Both are vectors. Computed by three-term recurrences in float64, and so are derivatives.
     """
+    if attrs.derivative:
+        return polynomial_derivative(x, n, attrs.kind, attrs.derivative)
     return topi_polynomial(x, n, attrs.kind)
 
 
-def _reference(x: np.ndarray, n: np.ndarray, kind: str) -> np.ndarray:
-    out = np.zeros(x.shape, np.float64)
+@orthogonal_polynomial.gradient
+def _gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    x, n = call.args
+    attrs = attrs_of(call, OrthogonalPolynomialAttrs)
+    slope = orthogonal_polynomial(x, n, kind=attrs.kind, derivative=attrs.derivative + 1)
+    return [op.multiply(dy, slope), typed_zeros(n)]
+
+
+def _reference(x: np.ndarray, n: np.ndarray, kind: str, derivative: int = 0) -> np.ndarray:
+    out, wide = np.zeros(x.shape, np.float64), x.astype(np.float64)
+    numbers = tuple(map(float, astuple(POLYNOMIALS[kind])))
     with np.errstate(all="ignore"):
-        evaluate_polynomials(x.astype(np.float64), n, out, *map(float, astuple(POLYNOMIALS[kind])))
+        if derivative:
+            state = np.zeros((2, derivative + 1))
+            evaluate_derivatives(wide, n, out, state, derivative, *numbers)
+        else:
+            evaluate_polynomials(wide, n, out, *numbers)
         return out.astype(x.dtype)
 
 
@@ -69,4 +90,6 @@ orthogonal_polynomial.spec(
     case(np.array([1.0, -1.0, 1.0, -1.0, 0.0, 2.0, np.nan], np.float32), _DEGREES,
          kind="chebyshev_t"),
     case((3,), np.array([4, 5, 6], np.int32), kind="legendre_p", dtypes=("float64", "int32")),
+    case((7,), _DEGREES, kind="chebyshev_u", derivative=1),
+    case((7,), _DEGREES, kind="legendre_p", derivative=3, dtypes=("float64", "int64")),
 )

@@ -159,6 +159,13 @@ def on(low: float, high: float, coefficients: Sequence[float], u: Any) -> Any:
     return polynomial(coefficients, (u - (low + high) / 2) * (2 / (high - low)))
 
 
+def slope_on(low: float, high: float, coefficients: Sequence[float], u: Any) -> Any:
+    """The derivative of ``on`` by ``u``."""
+    degree, scale = len(coefficients) - 1, 2 / (high - low)
+    slopes = [c * (degree - k) * scale for k, c in enumerate(coefficients[:-1])]
+    return on(low, high, slopes, u)
+
+
 def of_elements(function: Function, tensors: Sequence[te.Tensor], name: str) -> te.Tensor:
     """``function(arithmetic, *elements)`` of broadcast tensors of one float dtype.
 

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from weft.topi.special import coefficients as c
-from weft.topi.special.arithmetic import Arithmetic, on, polynomial
+from weft.topi.special.arithmetic import Arithmetic, on, polynomial, slope_on
 
 _SQUARES = 64.0  # of arguments up to 8
 
@@ -157,5 +157,32 @@ def airy_ai(m: Arithmetic, x: Any) -> Any:
     waves = ((f - g) * cosine + (f + g) * sine) / (quarter * math.sqrt(2 * math.pi))
     middle = m.choose(x < -1.125, on(-4.5, -1.125, c.AIRY_LEFT, x),
                       on(-1.125, 2.25, c.AIRY_MIDDLE, x))
+    value = m.choose(x > 2.25, decays, m.choose(x < -4.5, waves, middle))
+    return m.choose(m.equal(size, math.inf), math.nan, value)
+
+
+def airy_ai_prime(m: Arithmetic, x: Any) -> Any:
+    """The derivative of ``airy_ai``, by the derivatives of its formulas; NaN at infinities."""
+    size = m.abs(x)
+    far = m.choose(size < 2.25, 2.25, size)
+    root = m.sqrt(far)  # the derivative of zeta
+    zeta = far * root * (2 / 3)
+    quarter = m.sqrt(root)
+    inverse = 1.0 / zeta
+    factor = on(0.0, 0.4444444444444444, c.AIRY_DECAY, inverse)
+    change = slope_on(0.0, 0.4444444444444444, c.AIRY_DECAY, inverse) * (-1.0 * inverse * inverse)
+    decays = (((change - factor) * root - factor / (far * 4.0)) * m.exp(-1.0 * zeta)
+              / (quarter * (2 * math.sqrt(math.pi))))
+    square = inverse * inverse
+    moved = square * inverse * root * -2.0  # the derivative of square
+    f, g = on(0.0, 0.025, c.AIRY_F, square), on(0.0, 0.025, c.AIRY_G, square) * inverse
+    df = slope_on(0.0, 0.025, c.AIRY_F, square) * moved
+    dg = slope_on(0.0, 0.025, c.AIRY_G, square) * moved * inverse - g * root * inverse
+    sine, cosine = m.sin(zeta), m.cos(zeta)
+    wave = (f - g) * cosine + (f + g) * sine
+    turn = (df - dg) * cosine + (df + dg) * sine + root * ((f + g) * cosine - (f - g) * sine)
+    waves = (wave / (far * 4.0) - turn) / (quarter * math.sqrt(2 * math.pi))
+    middle = m.choose(x < -1.125, slope_on(-4.5, -1.125, c.AIRY_LEFT, x),
+                      slope_on(-1.125, 2.25, c.AIRY_MIDDLE, x))
     value = m.choose(x > 2.25, decays, m.choose(x < -4.5, waves, middle))
     return m.choose(m.equal(size, math.inf), math.nan, value)

@@ -61,6 +61,41 @@ def evaluate_polynomials(
         out[i] = now
 
 
+def evaluate_derivatives(
+    x, n, out, state, order, slope, start, growth, factor, shift, decay, rest,  # noqa: ANN001
+    grown,  # noqa: ANN001
+) -> None:
+    """out[i] = the derivative of ``order`` of p(n[i]) at x[i]; 0 for negative n.
+
+    By Leibniz's rule, the derivatives of the recurrence hold those of lower order, which ``state``,
+    (2, order + 1), keeps for the last two degrees.
+    """
+    for i in range(x.shape[0]):
+        for d in range(order + 1):
+            state[0, d] = 1.0 if d == 0 else 0.0
+            state[1, d] = slope * x[i] + start if d == 0 else slope if d == 1 else 0.0
+        k = 1
+        while k < n[i] and not math.isnan(state[1, order]):
+            line = growth * k + factor
+            for d in range(order, -1, -1):
+                step = (line * x[i] + shift * (2 * k + 1)) * state[1, d]
+                lower = d * line * state[1, d - 1] if d > 0 else 0.0
+                after = (step + lower - (decay * k + rest) * state[0, d]) / (grown * k + 1.0)
+                state[0, d], state[1, d] = state[1, d], after
+            k += 1
+        out[i] = state[1, order] if n[i] > 0 else state[0, order] if n[i] == 0 else 0.0
+
+
+def polynomial_derivative(x: te.Tensor, n: te.Tensor, kind: str, order: int) -> te.Tensor:
+    """The derivative of ``orthogonal_polynomial`` of an order >= 1; both (count,)."""
+    wide = converted(x, float64)
+    numbers = (order, *(float(v) for v in astuple(POLYNOMIALS[kind])))
+    out = te.python_extern([x.shape, (2, order + 1)], [wide, n], evaluate_derivatives,
+                           [float64, float64], scalars=numbers,
+                           name=f"polynomial_{kind}_derivative")[0]
+    return converted(out, x.dtype)
+
+
 def orthogonal_polynomial(x: te.Tensor, n: te.Tensor, kind: str) -> te.Tensor:
     """The polynomial of degree ``n`` (int64) at ``x``, elementwise; both (count,)."""
     wide = converted(x, float64)
