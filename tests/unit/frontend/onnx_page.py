@@ -47,7 +47,8 @@ weft.compile("decoder.onnx", inputs={{
 
 A bound is a comparison of a name with numbers; `seq % 8 == 0` demands a multiple, `and` joins both.
 What is given for a name in one input holds in all inputs that use the name; contradictions are
-refused. Where a model's own tables bound a size (512 positions), the bound is found. Shape
+refused. Where a model's own tables bound a size (512 positions), the bound is found; where a node
+needs a size to be the sum of others (a mask of past and new positions), it is this sum. Shape
 arithmetic (`Shape`, `Gather`, `Concat`, `Mul`, `Where`, ...) is evaluated on symbols, and sizes
 are computed as data where nodes need them. Where symbols do not decide a shape, the model is
 compiled for each set of sizes that it meets.
