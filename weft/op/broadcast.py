@@ -63,6 +63,29 @@ subtract = binary("subtract", np.subtract, operator.sub, doc="lhs - rhs",
                   cases=(*BINARY_CASES, *_INT),
                   grad=lambda call, _y, dy: broadcast_gradients(call, dy, -dy),
                   traits=linear(CONTINUOUS))
+
+
+def _tangent_of_sum(_call: Call, y: Expr, tangents: Sequence[Expr | None]) -> Expr | None:
+    """The sum of the tangents; one alone is only broadcast, so no zeros are added."""
+    left, right = tangents
+    if left is not None and right is not None:
+        return op.add(left, right)
+    one = right if left is None else left
+    if one is None or one.checked_type == y.checked_type:
+        return one
+    return op.broadcast_to_like(one, y)
+
+
+def _tangent_of_difference(call: Call, y: Expr, tangents: Sequence[Expr | None]) -> Expr | None:
+    left, right = tangents
+    if left is not None and right is not None:
+        return op.subtract(left, right)
+    return _tangent_of_sum(call, y, (left, None if right is None else op.negative(right).with_type(
+        tensor_type(right))))
+
+
+add.jvp(_tangent_of_sum)
+subtract.jvp(_tangent_of_difference)
 multiply = binary("multiply", np.multiply, operator.mul, doc="lhs * rhs",
                   cases=(*BINARY_CASES, *_INT),
                   grad=lambda call, _y, dy: broadcast_gradients(

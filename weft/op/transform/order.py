@@ -221,6 +221,15 @@ def _sort_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 
 
 argsort.no_gradient("positions are integers")
+@sort.jvp
+def _sort_tangent(call: Call, _y: Expr, tangents: Sequence[Expr | None]) -> Expr | None:
+    (tangent,), attrs = tangents, attrs_of(call, SortAttrs)
+    if tangent is None:
+        return None
+    positions = op.argsort(call.args[0], axis=attrs.axis, is_ascend=attrs.is_ascend)
+    return op.gather(tangent, positions, axis=attrs.axis)
+
+
 argsort.spec(_argsort_reference, *_CASES, *_LONG, case((6,), dtype="int32"))
 topk.spec(_topk_reference, case((3, 5), k=2), case((33,), k=3),
           case((2, 40), dtypes="int32", low=0, high=9, k=9, is_ascend=True),
