@@ -2,8 +2,9 @@
 
 ``python -m benchmarks.dynamic_shapes [--only bert] [--threads 1]``. Each model is exported to ONNX
 with named sizes. At each point of its sizes, weft's general program, weft's program for that size,
-ONNX Runtime and OpenVINO run in interleaved rounds; the table has medians as ratios, after their
-outputs were compared. The models have the widths of the published ones and fewer layers.
+ONNX Runtime and OpenVINO run in interleaved rounds; the table has ratios of the shortest times,
+which other processes disturb least, after the outputs were compared. The models have the widths of
+the published ones and fewer layers.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _openvino(path: Path, threads: int, largest: Mapping[str, np.ndarray]) -> Co
 
 
 def measure(runs: Mapping[str, Run]) -> dict[str, float]:
-    """Median seconds of a call of each, over interleaved rounds."""
+    """The least seconds of a call of each, over interleaved rounds."""
     counts, times = {}, {name: [] for name in runs}
     for name, run in runs.items():
         run()
@@ -106,7 +107,7 @@ def measure(runs: Mapping[str, Run]) -> dict[str, float]:
             for _ in range(counts[name]):
                 run()
             times[name].append((time.perf_counter() - start) / counts[name])
-    return {name: statistics.median(values) for name, values in times.items()}
+    return {name: min(values) for name, values in times.items()}
 
 
 def new_size_seconds(case: DynamicCase, model: Any) -> float:
@@ -195,7 +196,7 @@ def main(only: str, threads: int) -> None:
     os.environ["OMP_NUM_THREADS"] = str(threads)
     torch.manual_seed(0)
     console = Console()
-    console.print(f"{CpuTarget.host()}, {threads} threads, medians of {ROUNDS} interleaved rounds")
+    console.print(f"{CpuTarget.host()}, {threads} threads, least of {ROUNDS} interleaved rounds")
     times = [one for case in MODELS if only in case.name
              for one in run_case(case, threads, console)]
     for name in dict.fromkeys(name for one in times for name in one):
