@@ -18,6 +18,7 @@ FIXED: dict[str, tuple[str, ...]] = {
     "nn.winograd_weight": ("weight.2",),
     "sparse_to_dense": ("indices.1",),
     "vision.all_class_non_max_suppression": ("boxes.2",),
+    "nn.attention_backward": ("dy.1", "k.1"),
     "vision.roi_*_grad": ("rois.1", "grad.2", "grad.3"),
     "vision.roi_*": ("rois.1",),
     "nn.conv?d": ("kernel",),

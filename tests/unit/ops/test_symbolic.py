@@ -6,13 +6,14 @@ here, so that the list only shrinks.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.unit.ops.harness import assert_close
 from tests.unit.ops.symbolic_exceptions import REFUSED, WRONG, fixed_inputs, reason_for
@@ -37,7 +38,7 @@ def test_a_kernel_for_all_sizes(name: str, one: Case, request: pytest.FixtureReq
     case = request.node.callspec.id
     refused, wrong = reason_for(REFUSED, case), reason_for(WRONG, case)
     try:
-        tried = run_case(name, one, case)
+        tried = run_case(name, one)
     except WeftError as error:
         if refused is None:
             raise AssertionError(f"{case} is refused") from error
@@ -58,38 +59,43 @@ def test_every_exception_is_about_a_case() -> None:
             assert any(fnmatch(case, pattern) for case in cases), pattern
 
 
-def run_case(name: str, one: Case, seed: str) -> int:
+def run_case(name: str, one: Case) -> int:
     """Compile the symbolic form and compare it with the reference; the number of sizes tried."""
     form = symbolic_form(OPS.get(name), one, fixed_inputs(name))
     if form is None:
         return 0
-    kernel, tried = SymbolicKernel(form, CpuTarget.host()), 0
-    for sizes in _draws(form, seed):
+    kernel, tried = SymbolicKernel(form, CpuTarget.host()), set[tuple[tuple[str, int], ...]]()
+
+    def check(sizes: Mapping[str, int]) -> None:
         arrays = form.inputs(sizes)
         expected = expected_at(form, sizes, arrays)
         if expected is None:
-            continue
+            return
         for got, want in zip(kernel.run(arrays, sizes), expected, strict=True):
             assert_close(got, want, one)
-        tried += 1
-    return tried
+        tried.add(tuple(sizes.items()))
+
+    check(form.sizes)
+    if form.free:
+        settings(max_examples=5, deadline=None, database=None, report_multiple_bugs=False,
+                 suppress_health_check=list(HealthCheck))(given(_draws(form))(check))()
+    return len(tried)
 
 
-def _draws(form: SymbolicForm, seed: str) -> Iterator[Mapping[str, int]]:
-    """The sizes of the case, and five random ones, the same in every run."""
-    yield form.sizes
-    rng = random.Random(seed)
-    for _ in range(5 if form.free else 0):
-        sizes = {s: _draw(rng, form.free[s]) if s in form.free else size
-                 for s, size in form.sizes.items()}
-        if all(np.prod(a.shape) <= _MAX_ELEMENTS for a in _arrays(form.at(sizes).inputs)):
-            yield sizes
+def _draws(form: SymbolicForm) -> st.SearchStrategy[dict[str, int]]:
+    """Sizes of the free symbols, for which inputs are small; the others are as in the case."""
+    sizes = {s: _sizes(form.free[s]) if s in form.free else st.just(size)
+             for s, size in form.sizes.items()}
+    return st.fixed_dictionaries(sizes).filter(lambda drawn: all(
+        np.prod(a.shape) <= _MAX_ELEMENTS for a in _arrays(form.at(drawn).inputs)))
 
 
-def _draw(rng: random.Random, sizes: SizeRange) -> int:
+def _sizes(sizes: SizeRange) -> st.SearchStrategy[int]:
     if sizes.multiple > 1:
-        return sizes.low * rng.choice((1, 2, 3, 5))
-    return rng.choice([size for size in (*_SIZES, sizes.low, sizes.low + 1) if size in sizes])
+        return st.sampled_from([sizes.low * n for n in (1, 2, 3, 5)])
+    inside = [size for size in (*_SIZES, sizes.low, sizes.low + 1) if size in sizes]
+    return st.sampled_from(inside) | st.integers(sizes.low, sizes.low + 40).filter(
+        lambda size: size in sizes)
 
 
 def _arrays(inputs: Any) -> Iterator[Any]:

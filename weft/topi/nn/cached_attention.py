@@ -159,4 +159,9 @@ def _bias_at(bias: te.Tensor, index: tuple[PrimExpr, ...], dtype: DType) -> Prim
                for size, i in zip(bias.shape, trailing, strict=True))
     if int_value(bias.shape[-1]) == 1:
         return bias[at].astype(dtype)
-    return if_then_else(at[-1] < bias.shape[-1], bias[at].astype(dtype), const(0, dtype))
+    inside = if_then_else(at[-1] < bias.shape[-1], bias[at].astype(dtype), const(0, dtype))
+    if int_value(bias.shape[-1]) is not None:
+        return inside
+    # One slot counts for all of them, also if its number is known at run time alone.
+    first = bias[(*at[:-1], const(0, int64))].astype(dtype)
+    return if_then_else(bias.shape[-1].equal(1), first, inside)

@@ -111,11 +111,7 @@ class CachedKeys:
             slope = self.extras["alibi_slopes"].load(lead[-1]).astype(float32)
             score = score + slope * (position - own).astype(float32)
         if "bias" in self.extras:
-            bias = broadcast_load(self.extras["bias"], (*lead, row.query, number))
-            slots = self.extras["bias"].shape[-1]
-            if int_value(slots) != 1:
-                bias = if_then_else(number < slots, bias, const(0, bias.dtype))
-            score = score + bias.astype(float32)
+            score = score + self._bias((*lead, row.query), number).astype(float32)
         visible = []
         if self.how.causal:
             visible.append(position <= own)
@@ -132,6 +128,19 @@ class CachedKeys:
         newest = length % capacity
         begin = length - newest
         return slot + select(slot < newest, begin, begin - capacity)
+
+    def _bias(self, lead: At, number: PrimExpr) -> PrimExpr:
+        """The bias of a slot: zero beyond its last one; one slot counts for all of them."""
+        bias, slots = self.extras["bias"], self.extras["bias"].shape[-1]
+        value = broadcast_load(bias, (*lead, number))
+        if int_value(slots) == 1:
+            return value
+        value = if_then_else(number < slots, value, const(0, value.dtype))
+        if int_value(slots) is not None:
+            return value
+        # A branch, so that the vectors of other rows stay contiguous loads.
+        first = broadcast_load(bias, (*lead, const(0, int64)))
+        return if_then_else(slots.equal(1), first, value)
 
     def store(self, at: At, row: Row, e: PrimExpr, value: PrimExpr, total: PrimExpr) -> Stmt:
         zero = const(0, float32)
