@@ -84,7 +84,10 @@ class CompiledModule:
     def _bind_sizes(self) -> None:
         """Prepare calls at the sizes of this module."""
         sizes = self._sizes
-        self._makers = [output_maker(s.concrete_shape, s.numpy_dtype) for s in sizes.outputs]
+        # Blocks as large as the bounds of counted sizes are not worth keeping.
+        make = functools.partial(functools.partial, np.empty) if self.manifest.counts \
+            else output_maker
+        self._makers = [make(s.concrete_shape, s.numpy_dtype) for s in sizes.outputs]
         self._frames = self._frame_pool()
         self._call = None if self._template is None else PythonCall(
             self._template, sizes, self._makers, self._arenas, extras=self._extras(),
