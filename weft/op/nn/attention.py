@@ -11,15 +11,16 @@ import numpy as np
 
 from weft import te
 from weft.ir.attrs import Attrs, attr
-from weft.ir.dtype import DType, float32
+from weft.ir.dtype import DType, float32, int64
 from weft.ir.expr import Call, Constant, Expr, const
 from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import AnyDim, Dim, dim_mul, dim_product, dims_equal
 from weft.ir.types import TensorType
+from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_dims
 from weft.op.batching import aligned, all_repeated, leading, with_attrs
-from weft.op.gradients import attrs_of, tensor_type
+from weft.op.gradients import attrs_of, numbered, tensor_type
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -29,6 +30,7 @@ from weft.op.relations import (
     expect_same_dtype,
     tensors_known,
 )
+from weft.support.errors import InternalError
 from weft.topi.nn import attention as topi_attention
 
 # A score this low acts as minus infinity beside any visible score: its exponential is 0.
@@ -208,7 +210,7 @@ def score_parts(
         return None
     (*lead, rows, depth), (*shared, keys, _) = (type_.shape for type_ in types)
     group, dtype = group_of(lead, shared), types[0].dtype
-    if group is None or (attrs.causal and not (isinstance(rows, int) and isinstance(keys, int))):
+    if group is None:
         return None
     wide = dtype if dtype.bits > 16 else float32
     stack, together = dim_product(tuple(shared)), dim_mul(group, rows)
@@ -225,6 +227,8 @@ def score_parts(
 def expand_attention(call: Call) -> Expr | None:
     """Two batched matmuls around a softmax; the heads of a group become rows of one matmul."""
     attrs, (q, k, v, *masks) = attrs_of(call, AttentionAttrs), call.args
+    if attrs.causal and not all(isinstance(tensor_type(x).shape[-2], int) for x in (q, k)):
+        return None  # streamed attention skips what the mask hides
     parts = score_parts(q, k, masks[0] if masks else None, attrs)
     if parts is None or any(isinstance(dim, AnyDim) for dim in tensor_type(v).shape):
         return None
@@ -259,10 +263,20 @@ def _visible(
     """True for visible keys; ``None`` if all are."""
     found = mask if mask is not None and tensor_type(mask).dtype.is_bool else None
     rows, keys = size
-    if attrs.causal and isinstance(rows, int) and isinstance(keys, int):
-        seen = Constant(np.tri(rows, keys, attrs.offset, dtype=bool))
+    if attrs.causal:
+        seen = _seen(rows, keys, attrs.offset)
         found = seen if found is None else get_op("logical_and")(found, seen)
     return found
+
+
+def _seen(rows: Dim, keys: Dim, offset: int) -> Expr:
+    """The keys (rows, keys) that a causal mask leaves visible."""
+    if isinstance(rows, int) and isinstance(keys, int):
+        return Constant(np.tri(rows, keys, offset, dtype=bool))
+    if isinstance(rows, AnyDim) or isinstance(keys, AnyDim):
+        raise InternalError("a causal mask of unknown sizes", got=f"({rows}, {keys})")
+    last = get_op("add")(numbered((rows, 1)), const(offset, int64))
+    return infer_expr(get_op("less_equal")(numbered((1, keys)), last), trust=True)
 
 
 def _masked(scores: Expr, mask: Expr | None, attrs: AttentionAttrs, dtype: DType,

@@ -103,8 +103,11 @@ def _mask_gradient(call: Call, y: Expr, dy: Expr, mask: Expr) -> Expr:
     """That of the scores, summed over the axes along which the mask was broadcast."""
     type_ = tensor_type(mask)
     parts = _parts(call, call.args)
-    if type_.dtype.is_bool or parts is None:
+    if type_.dtype.is_bool:
         return get_op("zeros_like")(mask)
+    if parts is None:
+        raise PassError("the gradient of a mask needs sizes that the inputs determine",
+                        where=call.span, got=call.checked_type, help="compile for known sizes")
     scores, _ = _score_gradient(dy, y, call.args[2], parts)
     shaped = infer_expr(_reshape(scores, *parts.shape), trust=True)
     summed = sum_to(shaped, tensor_type(shaped), type_)
