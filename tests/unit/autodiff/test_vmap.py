@@ -152,6 +152,12 @@ def test_loop_with_several_exits():
     assert compiled(np.array([1, 6, 27, 8], np.int32)).tolist() == [0, 8, -1, 3]
 
 
+def test_constant_shape_operands():
+    x = var("x", (2, 3))
+    mod = IRModule.from_expr(Function((x,), op.dyn.reshape(x, np.array([3, 2]))))
+    check(mod, [normal(4, 2, 3)])
+
+
 def test_recursion_whose_depth_differs_must_be_a_loop():
     mod = parse_program("""
         def @main(%n: Tensor[(), int32]) -> Tensor[(), int32] {

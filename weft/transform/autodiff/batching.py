@@ -25,6 +25,7 @@ from weft.transform.autodiff.batch_walk import BodyWalk, Key, Vectoriser
 from weft.transform.autodiff.checkpoint import is_checkpointed
 from weft.transform.autodiff.pure_graph import pure_graph
 from weft.transform.normal_form.lambda_lift import LambdaLift
+from weft.transform.passes.dynamic_to_static import DynamicToStatic
 from weft.transform.passes.inline import Inline
 
 # The position of the batch among the axes of a tensor, ``None`` without a batch; of a tuple, one
@@ -201,11 +202,15 @@ def _from_front(
 
 
 def _first_order(mod: IRModule, ctx: PassContext) -> IRModule:
-    """Local functions moved to the module, and inlined where they are not recursive."""
+    """Local functions moved to the module, and inlined where they are not recursive.
+
+    Constant shape operands become attributes: results then have sizes that all examples share.
+    """
     mod = infer_type(LambdaLift(prefix="local").run_module(infer_type(mod), ctx))
     lifted = tuple(n for n, fn in mod.functions.items()
                    if n.startswith("local_") and not is_checkpointed(fn))
-    return infer_type(Inline(functions=lifted).run_module(mod, ctx))
+    mod = infer_type(Inline(functions=lifted).run_module(mod, ctx))
+    return infer_type(DynamicToStatic().run_module(mod, ctx))
 
 
 def _groups(mod: IRModule) -> dict[str, frozenset[str]]:
