@@ -145,9 +145,9 @@ def test_the_program_is_linear(make, length):
 
 
 @pytest.mark.slow
-def test_a_chain_of_100_000_operators():
-    assert _size(_chain(50_000)) < 350_000
-    assert _size(_lets(100_000)) < 450_000
+def test_a_chain_of_20_000_operators():
+    """``python -m benchmarks.ir_scaling`` does this, and every other pass, at 100,000."""
+    assert _size(_chain(10_000)) < 70_000
 
 
 def _size(fn: Function) -> int:
