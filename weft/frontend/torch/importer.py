@@ -39,7 +39,7 @@ def import_program(program: TorchProgram, shapes: Mapping[str, Sequence[object]]
     """See ``weft.frontend.torch.from_torch``."""
     types = input_types(program, shapes)
     check_sizes(program, types)
-    importer = GraphImporter(program)
+    importer = GraphImporter(program, RandomKeys(_free_name("key", program)))
     for port, type_ in zip(program.inputs, types, strict=True):
         importer.add_input(port.name, Var(port.name, type_, span=Span("<torch>", node=port.name)))
     return importer.run()
@@ -48,9 +48,10 @@ def import_program(program: TorchProgram, shapes: Mapping[str, Sequence[object]]
 class GraphImporter:
     """Converts the nodes of a graph; ``values`` maps names to expressions or Python values."""
 
-    def __init__(self, program: TorchProgram) -> None:
+    def __init__(self, program: TorchProgram, keys: RandomKeys | None = None) -> None:
+        """``keys`` is ``None`` where random operators have no input for a key."""
         self.program = program
-        self.keys = RandomKeys(_free_name("key", program))
+        self.keys = keys
         self.params: list[Var] = []
         self.values: dict[str, Any] = {}
 
@@ -148,7 +149,7 @@ class GraphImporter:
         ]
         body = outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs))
         params, names = list(self.params), [port.name for port in program.inputs]
-        if self.keys.parameter is not None:
+        if self.keys is not None and self.keys.parameter is not None:
             params.append(self.keys.parameter)
             names.append(self.keys.name)
         attrs = {

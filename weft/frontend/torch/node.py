@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +35,13 @@ class Node:
     span: Span
     traced: tuple[Any, ...]
     result: Any
-    keys: RandomKeys = dataclasses.field(default_factory=RandomKeys)
+    keys: RandomKeys | None = None
+
+    def random_key(self) -> Expr:
+        """A key for a random operator; in a region of ``torch.compile`` torch draws the numbers."""
+        if self.keys is None:
+            raise self.unsupported("random numbers in a compiled region")
+        return self.keys.next(self.span)
 
     def call(self, operator: Op, *args: Any, **attrs: Any) -> Expr:
         """Build a typed call of ``operator`` with this node's span; small results are folded."""

@@ -324,7 +324,7 @@ def dropout(node: Node, x: Expr, rate: float, train: bool | None) -> Expr | tupl
         if "alpha" in node.op or "feature" in node.op:
             raise node.unsupported("training mode",
                                    help="export the model in eval mode: model.eval()")
-        dropped = node.call(op.random.dropout, node.keys.next(node.span), x, rate=float(rate))
+        dropped = node.call(op.random.dropout, node.random_key(), x, rate=float(rate))
         return node.field(dropped, 1) if is_plain else (node.field(dropped, 1),
                                                         node.field(dropped, 2))
     if not node.op.startswith("aten.native_dropout"):

@@ -82,32 +82,33 @@ def _plain_step(activation: Op) -> Step:
 
 @converts("lstm.input")
 def lstm(node: Node, x: Expr, state: Sequence[Expr], params: Sequence[Expr], has_biases: bool,
-         layers: int, _dropout: float, train: bool, bidirectional: bool,
+         layers: int, dropout: float, train: bool, bidirectional: bool,
          batch_first: bool) -> tuple[Expr, ...]:
     form = Form(has_biases, layers, bidirectional, batch_first)
-    return _network(node, _lstm_step, x, tuple(state), params, form, train)
+    return _network(node, _lstm_step, x, tuple(state), params, form, dropout if train else 0.0)
 
 
 @converts("gru.input")
 def gru(node: Node, x: Expr, state: Expr, params: Sequence[Expr], has_biases: bool, layers: int,
-        _dropout: float, train: bool, bidirectional: bool, batch_first: bool) -> tuple[Expr, ...]:
+        dropout: float, train: bool, bidirectional: bool, batch_first: bool) -> tuple[Expr, ...]:
     form = Form(has_biases, layers, bidirectional, batch_first)
-    return _network(node, _gru_step, x, (state,), params, form, train)
+    return _network(node, _gru_step, x, (state,), params, form, dropout if train else 0.0)
 
 
 @converts("rnn_tanh.input", "rnn_relu.input")
 def rnn(node: Node, x: Expr, state: Expr, params: Sequence[Expr], has_biases: bool, layers: int,
-        _dropout: float, train: bool, bidirectional: bool, batch_first: bool) -> tuple[Expr, ...]:
+        dropout: float, train: bool, bidirectional: bool, batch_first: bool) -> tuple[Expr, ...]:
     form = Form(has_biases, layers, bidirectional, batch_first)
     step = _plain_step(op.tanh if "tanh" in node.op else op.nn.relu)
-    return _network(node, step, x, (state,), params, form, train)
+    return _network(node, step, x, (state,), params, form, dropout if train else 0.0)
 
 
 def _network(node: Node, step: Step, x: Expr, initial: State, params: Sequence[Expr], form: Form,
-             train: bool) -> tuple[Expr, ...]:
-    """The outputs of all steps, and the final states of all layers and directions."""
-    if train:
-        raise node.unsupported("training mode", help="export the model in eval mode: model.eval()")
+             dropout: float) -> tuple[Expr, ...]:
+    """The outputs of all steps, and the final states of all layers and directions.
+
+    With ``dropout`` above 0 elements between layers are dropped by a key.
+    """
     directions = 2 if form.bidirectional else 1
     per_direction = 4 if form.has_biases else 2
     if len(params) != form.layers * directions * per_direction:
@@ -127,6 +128,9 @@ def _network(node: Node, step: Step, x: Expr, initial: State, params: Sequence[E
             outputs.append(output)
             last.append(state)
         x = outputs[0] if directions == 1 else node.tuple_call(op.concatenate, outputs, axis=2)
+        if dropout and layer < form.layers - 1:
+            dropped = node.call(op.random.dropout, node.random_key(), x, rate=float(dropout))
+            x = node.field(dropped, 1)
     states = [_stack(node, parts) for parts in zip(*last, strict=True)]
     return node.transpose(x, (1, 0, 2)) if form.batch_first else x, *states
 
