@@ -7,6 +7,7 @@ from weft.strategy.cpu.convolution import layouts as conv_layouts
 from weft.strategy.cpu.convolution import legalize as conv_legalize
 from weft.strategy.cpu.convolution import strategy as conv
 from weft.strategy.cpu.gemm import grouped
+from weft.strategy.cpu.gemm import legalize as gemm_legalize
 from weft.strategy.cpu.gemm import strategy as gemm
 from weft.strategy.cpu.gemm import variants as gemm_variants
 from weft.strategy.cpu.pooling import strategy as pooling
@@ -22,6 +23,7 @@ __all__ = [
     "conv_legalize",
     "default",
     "gemm",
+    "gemm_legalize",
     "gemm_variants",
     "grouped",
     "pooling",
