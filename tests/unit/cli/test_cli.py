@@ -75,6 +75,20 @@ def test_ops_are_listed_and_described(capsys):
     assert "nn.softmax" not in out
 
 
+def test_ops_say_how_they_are_differentiated(capsys):
+    code, out, _ = run(["ops", "--gradients", "--json"], capsys)
+    assert code == 0
+    modes = {row["operator"]: (row["reverse mode"], row["forward mode"]) for row in json.loads(out)}
+    assert modes["tanh"] == ("rule", "gradient of an elementwise operator")
+    assert modes["reshape"] == ("rule", "linear")
+    assert modes["stft"][0] == "expansion"
+    assert modes["argmax"][0] == "none: an index is an integer"
+    code, out, _ = run(["ops", "--gradients", "vision"], capsys)
+    assert code == 0
+    assert "vision.roi_align" in out
+    assert "tanh" not in out
+
+
 def test_an_unknown_operator_gets_a_suggestion(capsys):
     code, _, err = run(["ops", "nn.cnv2d"], capsys)
     assert code == 1
