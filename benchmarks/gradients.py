@@ -29,6 +29,7 @@ from weft.ir.module import IRModule
 from weft.runtime.threads import set_num_threads
 
 Run = Callable[[], Any]
+MAX_ERROR = 2e-2
 # Input channels, height and width, filters, kernel, stride, padding: layers of ResNet-50.
 LAYERS = ((3, 224, 64, 7, 2, 3), (64, 56, 64, 1, 1, 0), (64, 56, 64, 3, 1, 1),
           (64, 56, 256, 1, 1, 0), (256, 56, 64, 1, 1, 0), (128, 56, 128, 3, 2, 1),
@@ -149,8 +150,10 @@ def _model_row(name: str, rounds: int) -> list[str]:
     wanted = torch.autograd.grad(loss(x, *values), values, materialize_grads=True)
     _, *found = both(*arrays)
     for got, grad in zip(found, wanted, strict=True):
-        scale = max(float(grad.abs().max()), 1e-6)
-        np.testing.assert_allclose(got, grad.numpy(), rtol=2e-3, atol=2e-3 * scale)
+        # In the norm: a rounding error may flip a ReLU, which changes single elements.
+        error = float(np.linalg.norm(got - grad.numpy()))
+        if error > MAX_ERROR * max(float(grad.norm()), 1e-6):
+            raise click.ClickException(f"{name}: a gradient differs by {error:.2e}")
 
     def eager() -> Any:
         return torch.autograd.grad(loss(x, *values), values, materialize_grads=True)
