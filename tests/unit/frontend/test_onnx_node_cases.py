@@ -19,6 +19,8 @@ from weft.transform.analysis.reference import evaluate
 assert converters.__all__
 OPERATORS = supported_operators()
 ROUNDING = {"bfloat16": 2e-2, "float16": 5e-3}
+# ONNX leaves the generator of random numbers open.
+DRAWN = ("test_bernoulli", "test_training_dropout")
 # Cases that pass; the others train, want other dtypes, or more than two spatial axes.
 MIN_PASSING = 685
 
@@ -58,8 +60,10 @@ def with_integers_fixed(model: ModelProto, inputs: Sequence[np.ndarray]) -> Mode
 
 
 def passes(case: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
-    """False for what weft refuses as unsupported; raises for wrong results."""
+    """False for what weft refuses or draws by a key; raises for wrong results."""
     arrays = [as_array(i) for i in inputs]
+    if case.name.startswith(DRAWN):
+        return False
     try:
         module = from_onnx(with_integers_fixed(case.model, arrays))
     except UnsupportedModelError:
