@@ -10,7 +10,7 @@ import numpy as np
 from weft import op, te
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.dtype import DType, int64
-from weft.ir.expr import Call, Constant, Expr
+from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import Dim, KnownDim, dim_product
 from weft.ir.traits import linear
@@ -23,7 +23,6 @@ from weft.op.gradients import (
     clamped,
     known_dim,
     known_shape,
-    numbered,
     size_value,
     tensor_type,
     typed_zeros,
@@ -84,30 +83,28 @@ take.spec(
 
 @take.gradient
 def _take_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
-    """A matrix multiplication with the one-hot matrix of the indices adds the rows up."""
+    """The rows are added up where they come from, in the order of the indices."""
     attrs = attrs_of(call, TakeAttrs)
     x, indices = call.args
     shape, taken = known_shape(x, call), known_shape(indices, call)
     axis = 0 if attrs.axis is None else attrs.axis % len(shape)
     flat = shape if attrs.axis is not None else (known_dim(dim_product(shape), call),)
     size, count = flat[axis], dim_product(taken)
-    itype = tensor_type(indices).dtype
-    last = size_value(known_dim(size - 1, call), itype)
-    zero = Constant(np.asarray(0, itype.numpy))
-    rows = op.reshape(indices, newshape=(1, count), allowzero=True)
-    if attrs.mode == "wrap":
-        rows = op.floor_mod(rows, size_value(size, itype))
-    else:
-        rows = op.minimum(op.maximum(rows, zero), last)
-    numbers = op.cast(numbered((size, 1)), dtype=itype)
-    chosen = op.cast(op.equal(numbers, rows), dtype=tensor_type(x).dtype)
     before, after = dim_product(flat[:axis]), dim_product(flat[axis + 1 :])
     stack = op.reshape(dy, newshape=(before, count, after), allowzero=True)
-    moved = op.reshape(op.transpose(stack, axes=(1, 0, 2)), newshape=(count, before * after),
-                       allowzero=True)
-    back = op.reshape(op.nn.matmul(chosen, moved), newshape=(size, before, after), allowzero=True)
-    dx = op.reshape(op.transpose(back, axes=(1, 0, 2)), newshape=shape, allowzero=True)
+    rows = op.reshape(_in_order(stack, before), newshape=(count, before * after), allowzero=True)
+    at = _in_range(indices, size, attrs.mode, tensor_type(indices).dtype)
+    at = op.reshape(at, newshape=(1, count), allowzero=True)
+    clear = op.zeros(shape=(size, before * after), dtype=tensor_type(x).dtype)
+    added = op.scatter_nd(clear, at, rows, mode="add")
+    back = op.reshape(added, newshape=(size, before, after), allowzero=True)
+    dx = op.reshape(_in_order(back, before), newshape=shape, allowzero=True)
     return [dx, typed_zeros(indices)]
+
+
+def _in_order(x: Expr, before: Dim) -> Expr:
+    """``x`` with its first two axes exchanged; as it is if the elements would not move."""
+    return x if before == 1 else op.transpose(x, axes=(1, 0, 2))
 
 
 @take.batching
