@@ -214,3 +214,19 @@ def test_errors(name):
 def test_zeros_on_request():
     mod = weft.parse(f"def @main(%x: {V}, %y: {V}) {{ sum(exp(%x)) }}")
     same(run(weft.grad(mod, unused="zeros"), X, Y), (np.exp(X), np.zeros(3)))
+
+
+def test_jacobians_of_recursive_programs() -> None:
+    """Forward mode has no tape; the pullbacks of reverse mode are functions, which are refused."""
+    mod = weft.parse("""
+        def @pow(%x: Tensor[(3,), float32], %n: Tensor[(), int32]) -> Tensor[(3,), float32] {
+          if (less(%n, 1)) { tanh(%x) } else { multiply(%x, @pow(%x, subtract(%n, 1))) }
+        }
+        def @main(%x: Tensor[(3,), float32], %n: Tensor[(), int32]) { @pow(%x, %n) }""")
+    x = np.arange(1, 4, dtype=np.float32)
+    found = weft.compile(weft.jacobian(mod, argnums=0, mode="forward"))(x, np.int32(2))
+    slope = 2 * x * np.tanh(x) + x**2 * (1 - np.tanh(x) ** 2)
+    np.testing.assert_allclose(found, np.diag(slope), rtol=1e-5)
+    with pytest.raises(PassError, match="recursive functions that return functions") as caught:
+        weft.jacobian(mod, argnums=0, mode="reverse")
+    assert 'mode="forward"' in str(caught.value.help)

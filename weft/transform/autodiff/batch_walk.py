@@ -30,7 +30,7 @@ from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.shape import Dim
 from weft.ir.trampoline import Routine
-from weft.ir.types import FuncType, Type
+from weft.ir.types import FuncType, TupleType, Type
 from weft.ir.visitor import children, post_order, rebuild
 from weft.op.gradients import field_of
 from weft.support.errors import InternalError, PassError
@@ -131,6 +131,12 @@ class Vectoriser:
 
     def _vectorised(self, key: Key) -> Routine[Function]:
         fn = self.mod[key.name]
+        if self.groups[key.name] and _holds_function(_return_type(fn)):
+            raise PassError(
+                f"vmap does not support recursive functions that return functions: @{key.name}",
+                where=fn.span, got=_return_type(fn),
+                help="reverse mode keeps the values of recursive programs in such functions; a "
+                     'Jacobian takes mode="forward" instead')
         params = tuple(Var(p.name, type_with_batch(type_of(p), f, self.size), span=p.span)
                        for p, f in zip(fn.params, key.flags, strict=True))
         body = pure_graph(fn.body)
@@ -154,6 +160,16 @@ class Vectoriser:
         result = spread(made, body, flags, wanted, self.size)
         return fn.replace(params=params, body=result, checked_type=None,
                           ret_type=type_with_batch(type_of(body), wanted, self.size))
+
+
+def _holds_function(type_: Type | None) -> bool:
+    pending = [type_]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, FuncType):
+            return True
+        pending.extend(part.fields if isinstance(part, TupleType) else ())
+    return False
 
 
 def _return_type(fn: Function) -> Type | None:
