@@ -14,6 +14,7 @@ import pytest
 from onnx import ModelProto
 
 from tests.unit.frontend.test_onnx_node_cases import (
+    DRAWN,
     ROUNDING,
     as_array,
     cases_by_operator,
@@ -58,6 +59,8 @@ def imports_and_agrees(case: Any, inputs: Sequence[Any], outputs: Sequence[Any])
     except (InvalidModelError, UnsupportedModelError):
         return False  # the attributes and constants of the case fix the sizes
     feeds = {v.name: a for v, a in zip(case.model.graph.input, arrays, strict=True)}
+    if case.name.startswith(DRAWN):
+        return False
     fixed = substitute_symbols(module, sizes)
     result = evaluate(fixed, [feeds[n] for n in module.attrs["input_names"]])
     actual = result if isinstance(result, tuple) else (result,)

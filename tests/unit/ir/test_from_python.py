@@ -161,7 +161,7 @@ def test_tuples_and_inferred_results():
 
 def test_spans_are_lines_of_this_file():
     lines = {n.span.line for n in post_order(power.function) if isinstance(n, (Call, Let, If))}
-    first = power._python.__code__.co_firstlineno
+    first = power.python.__code__.co_firstlineno
     assert lines == set(range(first + 3, first + 6))
     assert all(n.span.source == __file__ for n in post_order(power.function) if n.span)
 
@@ -175,7 +175,7 @@ def ill_typed(x: Tensor[(2,), "float32"], y: Tensor[(3,), "float32"]):
 def test_type_errors_point_into_python():
     with pytest.raises(TypeInferenceError) as caught:
         infer_type(ill_typed.module)
-    line = ill_typed._python.__code__.co_firstlineno + 3
+    line = ill_typed.python.__code__.co_firstlineno + 3
     assert caught.value.where.startswith(f"{__file__}:{line}")
     assert caught.value.notes[0].strip() == "| return h + y"
 

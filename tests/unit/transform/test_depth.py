@@ -46,7 +46,7 @@ PROGRAMS = {
     "tuple_nest": lambda: tuple_nest(DEPTH),
 }
 # These change what main takes or returns; their values have tests of their own below.
-OTHER_SIGNATURES = {"gradient", "to_cps"}
+OTHER_SIGNATURES = {"forward_mode", "gradient", "to_cps", "vectorize"}
 
 
 @pytest.fixture(scope="module", params=PROGRAMS)

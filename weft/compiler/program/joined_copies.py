@@ -42,7 +42,7 @@ def join_copies(program: Program) -> Program:
                 or target.kind not in (BufferKind.TEMPORARY, BufferKind.OUTPUT):
             continue
         live = ranges[source.index]
-        # In a loop, a value from before it lives on, unless the copy is the last step and so
+        # A value from before a loop stays live in it, unless the copy is the last step: then
         # nothing in the loop changes the target.
         if live.last != at:
             continue

@@ -68,30 +68,39 @@ def _attention_relation(ctx: RelationContext) -> bool:
     for arg, type_ in enumerate(types):
         expect_float(ctx, arg, type_)
         expect_same_dtype(ctx, arg, type_, q.dtype)
-    expect_min_rank(ctx, 0, q, 2)
-    for arg, type_ in ((1, k), (2, v)):
-        expect_rank(ctx, arg, type_, q.ndim)
-        for axis in range(q.ndim - 3):
-            expect_dim(ctx, arg, axis, type_.shape[axis], q.shape[axis],
-                       "the batches do not match", why=" (that of the query)")
-    _check_heads(ctx, q, k, v)
-    expect_dim(ctx, 1, q.ndim - 1, k.shape[-1], q.shape[-1], "the inner sizes do not match",
-               why=" (the last axis of the query)")
-    expect_dim(ctx, 2, q.ndim - 2, v.shape[-2], k.shape[-2],
-               "the numbers of keys and values do not match", why=" (the keys)")
+    check_operands(ctx, (q, k, v))
     ctx.output(TensorType((*q.shape[:-1], v.shape[-1]), q.dtype))
     return True
 
 
-def _check_heads(ctx: RelationContext, q: TensorType, k: TensorType, v: TensorType) -> None:
+def check_operands(
+    ctx: RelationContext, types: tuple[TensorType, TensorType, TensorType], first: int = 0
+) -> None:
+    """Check queries, keys and values, the arguments from ``first`` on, against each other."""
+    q, k, v = types
+    expect_min_rank(ctx, first, q, 2)
+    for arg, type_ in ((first + 1, k), (first + 2, v)):
+        expect_rank(ctx, arg, type_, q.ndim)
+        for axis in range(q.ndim - 3):
+            expect_dim(ctx, arg, axis, type_.shape[axis], q.shape[axis],
+                       "the batches do not match", why=" (that of the query)")
+    _check_heads(ctx, q, k, v, first)
+    expect_dim(ctx, first + 1, q.ndim - 1, k.shape[-1], q.shape[-1], "the inner sizes do not match",
+               why=" (the last axis of the query)")
+    expect_dim(ctx, first + 2, q.ndim - 2, v.shape[-2], k.shape[-2],
+               "the numbers of keys and values do not match", why=" (the keys)")
+
+
+def _check_heads(ctx: RelationContext, q: TensorType, k: TensorType, v: TensorType,
+                 first: int) -> None:
     if q.ndim < 3:
         return
     heads, shared = q.shape[-3], k.shape[-3]
-    expect_dim(ctx, 2, q.ndim - 3, v.shape[-3], shared, "the heads do not match",
+    expect_dim(ctx, first + 2, q.ndim - 3, v.shape[-3], shared, "the heads do not match",
                why=" (those of the keys)")
     known = isinstance(heads, int) and isinstance(shared, int)
     if known and (heads != shared and (not shared or heads % shared)):
-        ctx.fail("the heads do not divide into groups", arg=1, axis=q.ndim - 3,
+        ctx.fail("the heads do not divide into groups", arg=first + 1, axis=q.ndim - 3,
                  expected=f"a divisor of {heads} (the heads of the query)", got=shared)
 
 

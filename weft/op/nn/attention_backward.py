@@ -22,6 +22,7 @@ from weft.op.nn.attention import (
     AttentionAttrs,
     ScoreParts,
     attention,
+    check_operands,
     masked_attention,
     reference_weights,
     repeated_heads,
@@ -40,6 +41,7 @@ def _relation(ctx: RelationContext) -> bool:
     for arg, type_ in enumerate(types):
         expect_float(ctx, arg, type_)
         expect_same_dtype(ctx, arg, type_, q.dtype)
+    check_operands(ctx, (q, k, v), first=2)
     for arg, type_ in ((0, dy), (1, y)):
         wanted = (*q.shape[:-1], v.shape[-1])
         if type_.shape != wanted:

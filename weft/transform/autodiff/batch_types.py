@@ -37,64 +37,75 @@ def tuple_of(fields: Sequence[Flags]) -> Flags:
 
 def join(a: Flags, b: Flags) -> Flags:
     """The flags of a value that is one of two values."""
-    return run(_join(a, b))
+    return run(_join(a, b, {}))
 
 
-def _join(a: Flags, b: Flags) -> Routine[Flags]:
+def _join(a: Flags, b: Flags, made: dict[tuple[int, int], Flags]) -> Routine[Flags]:
+    """``made`` memoizes joins by their operands, because flags share parts like types."""
     if isinstance(a, bool) or isinstance(b, bool):
         return True if True in (a, b) else b if a is False else a
-    fields = []
-    for x, y in zip(a, b, strict=True):
-        field_ = yield _join(x, y)
-        fields.append(field_)
-    return tuple_of(fields)
+    key = id(a), id(b)
+    if key not in made:
+        fields = []
+        for x, y in zip(a, b, strict=True):
+            field_ = yield _join(x, y, made)
+            fields.append(field_)
+        made[key] = tuple_of(fields)
+    return made[key]
 
 
 def has_batch(flags: Flags) -> bool:
     """Whether any tensor of the value has a batch."""
-    pending = [flags]
+    pending, seen = [flags], set[int]()
     while pending:
         current = pending.pop()
         if current is True:
             return True
-        if isinstance(current, tuple):
+        if isinstance(current, tuple) and id(current) not in seen:
+            seen.add(id(current))
             pending.extend(current)
     return False
 
 
 def least_flags(type_: Type | None) -> Flags:
     """The flags of a value that does not depend on the batch: those of the convention."""
-    return run(_least(type_))
+    return run(_least(type_, {}))
 
 
-def _least(type_: Type | None) -> Routine[Flags]:
+def _least(type_: Type | None, made: dict[int, Flags]) -> Routine[Flags]:
     if isinstance(type_, TupleType):
-        fields = []
-        for field in type_.fields:
-            field_ = yield _least(field)
-            fields.append(field_)
-        return tuple_of(fields)
+        if id(type_) not in made:
+            fields = []
+            for field in type_.fields:
+                field_ = yield _least(field, made)
+                fields.append(field_)
+            made[id(type_)] = tuple_of(fields)
+        return made[id(type_)]
     return isinstance(type_, (TypeCall, TypeVar))
 
 
 def type_with_batch(type_: Type, flags: Flags, size: Dim) -> Type:
     """The type of a value of ``type_`` for ``size`` examples."""
-    return run(_type_with_batch(type_, flags, size))
+    return run(_type_with_batch(type_, flags, size, {}))
 
 
-def _type_with_batch(type_: Type, flags: Flags, size: Dim) -> Routine[Type]:
+def _type_with_batch(
+    type_: Type, flags: Flags, size: Dim, made: dict[tuple[int, int], Type]
+) -> Routine[Type]:
     if isinstance(type_, TensorType):
         return batched_type(type_, size) if flags is True else type_
     by_convention = isinstance(type_, (FuncType, TypeCall))
     if not by_convention and (flags is False or not isinstance(type_, TupleType)):
         return type_
-    parts = []
-    components = type_.components()
-    for index, part in enumerate(components):
-        inner = True if by_convention else field_flags(flags, index)
-        part_ = yield _type_with_batch(part, inner, size)
-        parts.append(part_)
-    return type_.with_components(tuple(parts))
+    key = id(type_), id(flags)  # both live on in the types and flags of the caller
+    if key not in made:
+        parts = []
+        for index, part in enumerate(type_.components()):
+            inner = True if by_convention else field_flags(flags, index)
+            part_ = yield _type_with_batch(part, inner, size, made)
+            parts.append(part_)
+        made[key] = type_.with_components(tuple(parts))
+    return made[key]
 
 
 def spread(x: Expr, example: Expr, have: Flags, want: Flags, size: Dim) -> Expr:
@@ -102,21 +113,31 @@ def spread(x: Expr, example: Expr, have: Flags, want: Flags, size: Dim) -> Expr:
 
     ``example`` is the typed value of one example.
     """
-    return run(_spread(x, example, have, want, size))
+    return run(_spread(x, example, have, want, size, {}))
 
 
-def _spread(x: Expr, example: Expr, have: Flags, want: Flags, size: Dim) -> Routine[Expr]:
+def _spread(
+    x: Expr, example: Expr, have: Flags, want: Flags, size: Dim,
+    made: dict[tuple[int, int, int], tuple[Expr, Expr, Expr]],
+) -> Routine[Expr]:
+    """``made`` memoizes results by value and flags, and keeps its keys alive."""
     type_ = example.checked_type
-    if have == want or not has_batch(want):
+    if have is want or not has_batch(want):
         return x
     if isinstance(type_, TupleType):
+        key = id(x), id(have), id(want)
+        if key in made:
+            return made[key][0]
         fields = []
         for i in range(len(type_.fields)):
             field_ = yield _spread(field_of(x, i), field_of(example, i), field_flags(have, i),
-                                   field_flags(want, i), size)
+                                   field_flags(want, i), size, made)
             fields.append(field_)
-        return Tuple(tuple(fields), span=x.span)
+        made[key] = Tuple(tuple(fields), span=x.span), x, example
+        return made[key][0]
     if isinstance(type_, TensorType):
+        if have == want:
+            return x
         return repeated(x, example, is_batched=has_batch(have), size=size)
     return x
 

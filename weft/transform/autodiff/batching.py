@@ -97,7 +97,7 @@ class Vectorize(Pass):
             params.append(new)
             walk.memo[param] = run(_to_front(new, one.type_, one.axes)), one.flags
         value, flags = run(walk.run(body))
-        result = run(_from_front(value, body, flags, self.out_axes, self.axis_size))
+        result = run(_from_front(value, body, flags, self.out_axes, self.axis_size, {}))
         return entry.replace(params=tuple(params), body=result, ret_type=None)
 
 
@@ -177,17 +177,23 @@ def _to_front(x: Expr, type_: Type, axes: Axes) -> Routine[Expr]:
 
 
 def _from_front(
-    x: Expr, example: Expr, flags: Flags, axes: Axes, size: KnownDim
+    x: Expr, example: Expr, flags: Flags, axes: Axes, size: KnownDim,
+    made: dict[tuple[int, int, int], tuple[Expr, Expr, Expr]],
 ) -> Routine[Expr]:
+    """``made`` memoizes results by value, flags and axes, and keeps the values alive."""
     type_ = example.checked_type
     if isinstance(type_, TupleType):
+        key = id(x), id(flags), id(axes)
+        if key in made:
+            return made[key][0]
         names = [f"result {i}" for i in range(len(type_.fields))]
         fields = []
         for i, axis in enumerate(_per_item(axes, names, "out_axes")):
             field_ = yield _from_front(field_of(x, i), field_of(example, i),
-                                       field_flags(flags, i), axis, size)
+                                       field_flags(flags, i), axis, size, made)
             fields.append(field_)
-        return Tuple(tuple(fields), span=x.span)
+        made[key] = Tuple(tuple(fields), span=x.span), x, example
+        return made[key][0]
     if axes is None:
         if has_batch(flags):
             raise PassError("out_axes is None for a result that differs between the examples",

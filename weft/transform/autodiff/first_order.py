@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from weft.ir.expr import Call, Constructor, Function, GlobalVar, Var
+from weft.ir.expr import GlobalVar
 from weft.ir.module import IRModule
-from weft.ir.op import Op
 from weft.ir.passes import PassContext
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import post_order
 from weft.transform.analysis.effects import touches_references
-from weft.transform.analysis.graph import enters, holds_function, is_primitive, known_type
+from weft.transform.analysis.higher_order import is_higher_order
 from weft.transform.autodiff.checkpoint import is_checkpointed
 from weft.transform.autodiff.custom_rules import has_custom_rule
 from weft.transform.autodiff.reachable import reached_functions
@@ -34,31 +33,13 @@ def to_first_order(mod: IRModule, entry: str, ctx: PassContext) -> IRModule:
     """
     for pass_ in (LambdaLift(prefix="local"), _InlineLocal()):
         mod = infer_type(pass_.run_module(mod, ctx))
-    if any(_is_higher_order(mod[name]) for name in reached_functions(mod, entry)):
+    if any(is_higher_order(mod[name]) for name in reached_functions(mod, entry)):
         for again in (Monomorphize(entry), Defunctionalization()):
             mod = infer_type(again.run_module(mod, ctx))
     if touches_references(mod):
         for again in (RemoveUnusedFunctions(entries=(entry,)), StorePassing(entry)):
             mod = infer_type(again.run_module(mod, ctx))
     return mod
-
-
-_KNOWN_CALLEES = (Op, GlobalVar, Constructor, Function)
-
-
-def _is_higher_order(fn: Function) -> bool:
-    """Whether ``fn`` is generic, or has functions as values."""
-    if fn.type_params:
-        return True
-    for node in post_order(fn.body, enter=enters):
-        if isinstance(node, Function) and not is_primitive(node):
-            return True
-        if isinstance(node, Call) and not isinstance(node.op, _KNOWN_CALLEES):
-            return True
-        known = known_type(node) if isinstance(node, Var) else None
-        if known is not None and holds_function(known):
-            return True
-    return False
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from weft.ir.types import RefType, TupleType, Type, rewrite_type
 from weft.ir.visitor import children, pattern_vars, post_order, rebuild
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import enters, known_type, parts_of, type_of
+from weft.transform.analysis.higher_order import is_higher_order
 from weft.transform.normal_form.store_types import ADDRESS, Stores
 from weft.transform.normal_form.to_a_normal_form import Normalizer
 
@@ -65,11 +66,21 @@ class StorePassing(Pass):
         if not touching:
             return mod
         _check_entry(mod[self.entry], self.entry)
+        _check_first_order(mod, touching)
         run_ = _Passing(mod, touching, self.entry)
         functions = {name: run_.function(name) for name in mod.functions}
         return dataclasses.replace(
             mod, functions={**functions, **run_.stores.functions()},
             type_definitions={**run_.definitions, **run_.stores.definitions()}, settled={})
+
+
+def _check_first_order(mod: IRModule, touching: set[str]) -> None:
+    higher = [name for name in touching if is_higher_order(mod[name])]
+    if higher:
+        raise PassError(
+            "store_passing takes first-order functions without type parameters",
+            where=mod[higher[0]].span, got=", ".join(f"@{name}" for name in sorted(higher)),
+            help="run lambda_lift, monomorphize and defunctionalization before")
 
 
 def functions_that_touch(mod: IRModule) -> set[str]:

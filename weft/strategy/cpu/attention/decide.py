@@ -44,7 +44,6 @@ class AttentionAlgorithm(enum.StrEnum):
     DECODE = "decode"  # few queries: keys and values are read once, unpacked
     STREAMED = "streamed"  # tiles of rows by blocks of keys; sizes may be symbolic, lengths data
     UNFUSED = "unfused"  # matmul, softmax and matmul as separate kernels
-    BLOCKED = "blocked"  # the gradient: blocks of queries by blocks of keys in one kernel
     GENERIC = "generic"  # the operator's compute under the default schedule
 
 

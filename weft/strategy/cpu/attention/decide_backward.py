@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 from weft.ir.dtype import float32
 from weft.ir.expr import Call
 from weft.ir.shape import AnyDim, dims_equal
@@ -9,7 +11,7 @@ from weft.ir.types import TensorType
 from weft.op.nn.attention import AS_GOOD_AS_INFINITE, AttentionAttrs
 from weft.strategy.cpu.attention.applies import typical_shape
 from weft.strategy.cpu.attention.cost import AttentionShape, backward_cycles, generic_cycles
-from weft.strategy.cpu.attention.decide import AttentionAlgorithm, AttentionPlan
+from weft.strategy.cpu.attention.decide import AttentionPlan
 from weft.strategy.cpu.estimate import roofline_seconds
 from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.decision import Candidate, Decision, Rejected, choose, decides
@@ -20,19 +22,27 @@ from weft.target import CpuTarget
 GENERIC_PASSES = 3
 
 
+
+class BackwardAlgorithm(enum.StrEnum):
+    """How the gradient of attention runs."""
+
+    BLOCKED = "blocked"  # blocks of queries by blocks of keys in one kernel
+    GENERIC = "generic"  # the operator's compute under the default schedule
+
+
 @decides("nn.attention_backward", target="cpu")
 @decides("nn.masked_attention_backward", target="cpu")
 def decide_backward(call: Call, target: CpuTarget) -> Decision[AttentionPlan]:
     """Blocked loops where they can run the call."""
     objection = why_not_blocked(call)
     if objection is not None:
-        generic = Candidate(AttentionAlgorithm.GENERIC, roofline_seconds(call, target),
+        generic = Candidate(BackwardAlgorithm.GENERIC, roofline_seconds(call, target),
                             AttentionPlan())
-        return Decision(generic, (Rejected(AttentionAlgorithm.BLOCKED, objection),))
+        return Decision(generic, (Rejected(BackwardAlgorithm.BLOCKED, objection),))
     shape, seconds = _shape(call), machine_model(target).seconds
-    blocked = Candidate(AttentionAlgorithm.BLOCKED, seconds(backward_cycles(shape, target)),
+    blocked = Candidate(BackwardAlgorithm.BLOCKED, seconds(backward_cycles(shape, target)),
                         AttentionPlan(shape))
-    generic = Candidate(AttentionAlgorithm.GENERIC,
+    generic = Candidate(BackwardAlgorithm.GENERIC,
                         GENERIC_PASSES * seconds(generic_cycles(shape, target)), AttentionPlan())
     return choose((blocked, generic), ())
 

@@ -21,7 +21,11 @@ from weft.strategy.cpu.attention.decide import (
     decide_streamed,
     kernel_candidates,
 )
-from weft.strategy.cpu.attention.decide_backward import backward_offset, decide_backward
+from weft.strategy.cpu.attention.decide_backward import (
+    BackwardAlgorithm,
+    backward_offset,
+    decide_backward,
+)
 from weft.strategy.cpu.attention.schedule import schedule_attention
 from weft.strategy.cpu.attention.small_gemm import SmallGemm
 from weft.strategy.cpu.default import schedule_default
@@ -75,7 +79,7 @@ def attention_backward(call: Call, target: CpuTarget) -> Iterator[Implementation
     """Blocks of queries by blocks of keys, or the operator's compute under the default schedule."""
     candidate = decide_backward(call, target).chosen
     name = f"{call.op}.cpu.{candidate.algorithm}"
-    if candidate.algorithm == AttentionAlgorithm.GENERIC:
+    if candidate.algorithm == BackwardAlgorithm.GENERIC:
         yield Implementation(name, schedule_default, seconds=candidate.seconds)
     else:
         compute = functools.partial(blocked_backward, offset=backward_offset(call),
