@@ -27,7 +27,7 @@ from weft.transform.analysis.equivalence import arrays_of, random_inputs
 # Derivatives and batches have other signatures; continuations are taken off again. A store takes
 # the references away, whose number the check of values compares.
 UNLIKE = {"gradient": None, "forward_mode": None, "vectorize": None, "store_passing": None,
-          "to_cps": "to_cps,un_cps"}
+          "checkpoint_loops": None, "to_cps": "to_cps,un_cps"}
 PASSES = [UNLIKE.get(text, text) for text in every_pass() if UNLIKE.get(text, text)] + [
     "eta_expand{global_var=true}",
     "inline{max_nodes=30}",
