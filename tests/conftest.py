@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.round_trip import Sampler, watching
 
 # Of a long table of cases the fast tests run so many, spread over it.
 SAMPLE = 8
+
+# The same examples in each run: a failure is then that of a change. ``WEFT_FUZZ_EXAMPLES`` asks for
+# new ones.
+settings.register_profile("repeatable", derandomize="WEFT_FUZZ_EXAMPLES" not in os.environ)
+settings.load_profile("repeatable")
 
 
 @pytest.hookimpl(tryfirst=True)  # before cases are selected by their marks
