@@ -32,8 +32,8 @@ from weft.topi.nn import norm as topi
 
 @dataclass(frozen=True, kw_only=True)
 class BatchNormTrainingAttrs(BatchNormAttrs):
-    momentum: float = attr(0.1, "weight of the batch in the running averages",
-                           check=lambda m: 0 <= m <= 1, expected="0 <= momentum <= 1")
+    # Any number, as in torch: a momentum outside of 0 to 1 extrapolates.
+    momentum: float = attr(0.1, "weight of the batch in the running averages")
     unbiased: bool = attr(True, "the running variance divides by the number of elements less 1 "
                                 "(torch); otherwise by their number (ONNX)")
 
