@@ -1,4 +1,4 @@
-"""Data types with other field types: new constructors, in place of the old ones everywhere."""
+"""Data types with other field types: new constructors replace the old ones everywhere."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ The steps are simulated in order under a limit. Where the results of a step do n
 are cheap to compute again, large, and used late leave memory; a later step that reads one makes its
 step run again, and those that it reads in turn if they have left too. This is dynamic tensor
 rematerialization (Kirisame et al. 2021, "Dynamic Tensor Rematerialization") at compile time, where
-the next use of each result is known: it takes the place of the time since the last use.
+the next use of each result is known: it replaces the time since the last use.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Places:
 def places_of_tuples(
     x: Expr, indices: Expr, updates: Expr, write: Callable[[Expr, Expr, str], Expr], call: Call
 ) -> Places:
-    """The places of index tuples along axis 0 of ``indices``; those out of range are dropped."""
+    """The positions of index tuples along axis 0 of ``indices``; those out of range are dropped."""
     wide, at = clamped_tuples(x, indices, call)
     found: Expr | None = None
     if known_shape(indices, call)[0] != 0:

@@ -1,7 +1,7 @@
 """Values of forward mode: a value with its tangent, and the types of packed pairs.
 
 A tensor of floating point becomes the pair of itself and its tangent, of the same type. Tuples,
-functions, references and data types hold such pairs in place of their tensors, so the dual of
+functions, references and data types hold such pairs instead of their tensors, so the dual of
 ``List[Tensor[(), float32]]`` is ``List[(Tensor[(), float32], Tensor[(), float32])]``. A generic
 function stays as it is: its type parameters stand for dual types (Wadler 1989).
 
