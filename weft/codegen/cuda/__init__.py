@@ -1,0 +1,1 @@
+"""Code generation for NVIDIA GPUs: loop programs to PTX."""
