@@ -84,6 +84,16 @@ class CpuTarget(Target):
         return feature in self.features
 
     @property
+    def has_fma(self) -> bool:
+        """Whether the CPU has fused multiply-add instructions."""
+        return self.has("fma") or self.arch == "aarch64"
+
+    @property
+    def converts_half(self) -> bool:
+        """Whether the CPU has instructions that convert between float16 and float32."""
+        return self.has("f16c") or self.arch == "aarch64"
+
+    @property
     def vector_bits(self) -> int:
         """Width of the widest vector register."""
         if self.arch == "x86_64":

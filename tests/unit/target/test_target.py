@@ -76,7 +76,7 @@ def test_cache_sizes() -> None:
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("cuda", "unknown target 'cuda'"),
+    ("metal", "unknown target 'metal'"),
     ("", "unknown target ''"),
     ("llvm -mcpu=hasswell", "unknown CPU 'hasswell'"),
     ("llvm -mcup=haswell", "unknown option '-mcup=haswell'"),

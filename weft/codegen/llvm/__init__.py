@@ -3,7 +3,6 @@
 ``backend`` is the part that the rest of the compiler uses, through ``weft.codegen``. ``build``
 compiles functions to objects, ``program_text`` writes ``weft_main`` and the entry of C programs,
 ``jit`` loads objects into this process, and ``runtime_support`` holds the thread pool and the entry
-points that every library carries. ``emit`` translates expressions and statements, with the vector
-idioms of ``vector`` and the float formats of ``floats``, into the text that ``text`` writes.
-``python_bodies`` links functions that numba compiles.
+points that every library carries. ``emit`` writes functions and parallel loops; ``codegen.ir_text``
+translates their expressions and statements. ``python_bodies`` links functions that numba compiles.
 """

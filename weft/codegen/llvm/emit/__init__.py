@@ -1,1 +1,1 @@
-"""Translation of loop programs to LLVM IR: expressions, statements, memory accesses."""
+"""Functions of CPU kernels: the kernel itself, and the bodies of its parallel loops."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from weft.codegen.llvm.emit.alias import AliasScopes
-from weft.codegen.llvm.emit.expr import EMITTERS
-from weft.codegen.llvm.emit.state import FunctionState, Kernel
-from weft.codegen.llvm.emit.stmt import emit_stmt
-from weft.codegen.llvm.text.types import value_type
-from weft.codegen.llvm.text.writer import FunctionWriter, ModuleWriter
+from weft.codegen.ir_text.emit.alias import AliasScopes
+from weft.codegen.ir_text.emit.expr import EMITTERS
+from weft.codegen.ir_text.emit.state import FunctionState, Kernel
+from weft.codegen.ir_text.emit.stmt import emit_stmt
+from weft.codegen.ir_text.types import value_type
+from weft.codegen.ir_text.writer import FunctionWriter, ModuleWriter
+from weft.codegen.llvm.emit.stmt import CPU_STATEMENTS
 from weft.codegen.uses import Uses, collect_uses
 from weft.support.recursion import deep_recursion
 from weft.target import CpuTarget
@@ -37,6 +38,7 @@ def write_module(func: PrimFunc, target: CpuTarget, data_layout: str) -> str:
         has_sizes=len(buffers) < len(func.params),
         attributes=function_attributes(target),
         emitters=EMITTERS,
+        statements=CPU_STATEMENTS,
     )
     with deep_recursion():
         _emit_kernel(kernel, func, uses)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from weft.codegen.llvm.emit.address import workspace_pointer
-from weft.codegen.llvm.emit.dispatch import emit
-from weft.codegen.llvm.emit.loops import emit_loop
-from weft.codegen.llvm.emit.state import FunctionState
-from weft.codegen.llvm.text.types import value_type
-from weft.codegen.llvm.text.writer import FunctionWriter
+from weft.codegen.ir_text.emit.address import workspace_pointer
+from weft.codegen.ir_text.emit.dispatch import emit
+from weft.codegen.ir_text.emit.loops import emit_loop
+from weft.codegen.ir_text.emit.state import FunctionState
+from weft.codegen.ir_text.types import value_type
+from weft.codegen.ir_text.writer import FunctionWriter
 from weft.codegen.uses import collect_uses
 from weft.support.errors import CodegenError
 from weft.tir.buffer import Buffer

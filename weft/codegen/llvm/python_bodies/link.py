@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 
 from llvmlite import binding as llvm
 
+from weft.codegen.ir_text.types import float_constant, int_constant, value_type
+from weft.codegen.ir_text.writer import FunctionWriter, ModuleWriter
 from weft.codegen.llvm.python_bodies.numba_compile import NumbaCode, compile_body, raising_line
 from weft.codegen.llvm.target_machine import data_layout, target_machine
-from weft.codegen.llvm.text.types import float_constant, int_constant, value_type
-from weft.codegen.llvm.text.writer import FunctionWriter, ModuleWriter
 from weft.ir.dtype import DType, float64, int64
 from weft.support.errors import CodegenError, InternalError
 from weft.support.function_digest import plain_function

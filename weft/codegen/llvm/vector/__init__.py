@@ -1,1 +1,1 @@
-"""Vector idioms: legal widths, constant masks, table lookups, dot-product instructions."""
+"""Dot-product instructions of CPUs."""

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft import te
-from weft.codegen.llvm.text.types import value_type, vector_of
-from weft.codegen.llvm.text.writer import FunctionWriter
+from weft.codegen.ir_text.types import value_type, vector_of
+from weft.codegen.ir_text.writer import FunctionWriter
 from weft.ir.dtype import DType
 from weft.tir.instruction import Emit, Instruction
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weft.codegen.llvm.emit.address import element_address
-from weft.codegen.llvm.emit.dispatch import emit
-from weft.codegen.llvm.emit.intrinsics import INTRINSIC_EMITTERS
-from weft.codegen.llvm.emit.state import Emitter, FunctionState
-from weft.codegen.llvm.text.types import value_type
-from weft.codegen.llvm.vector.table_lookup import emit_table_lookup
+from weft.codegen.ir_text.emit.address import element_address
+from weft.codegen.ir_text.emit.dispatch import emit
+from weft.codegen.ir_text.emit.intrinsics import INTRINSIC_EMITTERS
+from weft.codegen.ir_text.emit.state import Emitter, FunctionState
+from weft.codegen.ir_text.types import mangle, value_type
+from weft.codegen.ir_text.vector.table_lookup import emit_table_lookup
 from weft.support.errors import CodegenError, InternalError
-from weft.tir.expr import Call, StringImm
+from weft.tir.expr import BufferLoad, Call, StringImm
 from weft.tir.instruction import INSTRUCTIONS, Instruction
 
 
@@ -24,7 +24,7 @@ def emit_call(state: FunctionState, e: Call) -> str:
     Raises ``CodegenError`` for an intrinsic that the back end cannot emit, and for an instruction
     that the target CPU lacks.
     """
-    special = _SPECIAL.get(e.name)
+    special = state.kernel.calls.get(e.name) or _SPECIAL.get(e.name)
     if special is not None:
         return special(state, e)
     instruction = INSTRUCTIONS.find(e.name)
@@ -67,9 +67,12 @@ def _address_of(state: FunctionState, e: Call) -> str:
 
 def _prefetch(state: FunctionState, e: Call) -> str:
     """A prefetch into all cache levels, for reading."""
-    pointer = element_address(state, e.args[0])
-    callee = state.out.module.declare("llvm.prefetch.p0", "void @(ptr, i32, i32, i32)")
-    state.out.do(f"call void {callee}(ptr {pointer}, i32 0, i32 3, i32 1)")
+    element = e.args[0]
+    pointer = element_address(state, element)
+    kind = state.pointer_type(element.buffer) if isinstance(element, BufferLoad) else "ptr"
+    callee = state.out.module.declare(f"llvm.prefetch.{mangle(kind)}",
+                                      f"void @({kind}, i32, i32, i32)")
+    state.out.do(f"call void {callee}({kind} {pointer}, i32 0, i32 3, i32 1)")
     state.effects += 1
     return pointer
 

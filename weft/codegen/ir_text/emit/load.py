@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.codegen.llvm.emit.address import address, lane_addresses, sole_index
-from weft.codegen.llvm.emit.cast import from_memory
-from weft.codegen.llvm.emit.dispatch import emit
-from weft.codegen.llvm.emit.register_slots import find_slot, load_slot
-from weft.codegen.llvm.emit.state import FunctionState
-from weft.codegen.llvm.text.types import mangle, memory_type, splat, value_type, vector_of, zero_of
-from weft.codegen.llvm.vector.constant_mask import active_lanes, lane_of
+from weft.codegen.ir_text.emit.address import address, lane_addresses, sole_index
+from weft.codegen.ir_text.emit.cast import from_memory
+from weft.codegen.ir_text.emit.dispatch import emit
+from weft.codegen.ir_text.emit.register_slots import find_slot, load_slot
+from weft.codegen.ir_text.emit.state import FunctionState
+from weft.codegen.ir_text.types import mangle, memory_type, splat, value_type, vector_of, zero_of
+from weft.codegen.ir_text.vector.constant_mask import active_lanes, lane_of
 from weft.tir.buffer import Buffer
 from weft.tir.expr import LT, Broadcast, BufferLoad, PrimExpr, Ramp, const, int_value
 
@@ -96,8 +96,8 @@ def _load_elements(state: FunctionState, buffer: Buffer, index: PrimExpr, lanes:
     pointer = address(state, buffer, index)
     dtype = buffer.dtype.vector(lanes)
     loaded = state.out.emit(
-        f"load {memory_type(dtype)}, ptr {pointer}, align {buffer.dtype.itemsize}"
-        f"{state.kernel.alias.suffix(buffer)}"
+        f"load {memory_type(dtype)}, {state.pointer_type(buffer)} {pointer}, "
+        f"align {state.kernel.alignment(buffer, index, lanes)}{state.kernel.load_suffix(buffer)}"
     )
     return from_memory(state.out, loaded, dtype)
 
@@ -106,15 +106,15 @@ def _load_contiguous(state: FunctionState, buffer: Buffer, index: Ramp, mask: st
     if mask is None:
         return _load_elements(state, buffer, index.base, index.lanes)
     pointer = address(state, buffer, index.base, exact=False)
-    return _masked(state, buffer, index.lanes, "load", "ptr", pointer, mask)
+    return _masked(state, buffer, index.lanes, "load", state.pointer_type(buffer), pointer, mask)
 
 
 def _gather(state: FunctionState, buffer: Buffer, index: PrimExpr, mask: str | None) -> str:
     lanes = index.dtype.lanes
     pointers = lane_addresses(state, buffer, index)
     return _masked(
-        state, buffer, lanes, "gather", vector_of("ptr", lanes), pointers, lane_mask(mask, lanes)
-    )
+        state, buffer, lanes, "gather", vector_of(state.pointer_type(buffer), lanes), pointers,
+        lane_mask(mask, lanes))
 
 
 def _masked(
@@ -130,7 +130,7 @@ def _masked(
     )
     loaded = state.out.emit(
         f"call {kind} {callee}({pointer_type} align {buffer.dtype.itemsize} {pointers}, "
-        f"{flag} {mask}, {kind} zeroinitializer){state.kernel.alias.suffix(buffer)}"
+        f"{flag} {mask}, {kind} zeroinitializer){state.kernel.load_suffix(buffer)}"
     )
     return from_memory(state.out, loaded, dtype)
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from weft.codegen.llvm.emit.dispatch import emit
-from weft.codegen.llvm.emit.state import FunctionState, is_nonnegative
+from weft.codegen.ir_text.emit.dispatch import emit
+from weft.codegen.ir_text.emit.state import FunctionState, is_nonnegative
 from weft.codegen.uses import collect_uses
+from weft.ir.dtype import int64
 from weft.tir.expr import BufferLoad, FloorDiv, FloorMod, PrimExpr, Var, int_value
 from weft.tir.stmt import Stmt
 from weft.tir.visitor import all_exprs, post_order, substitute
@@ -101,7 +102,7 @@ class Counters:
     def __init__(self, state: FunctionState, var: Var, body: Stmt) -> None:
         self.state = state
         self.var = var
-        is_usable = state.kernel.has_sizes and is_nonnegative(state, var)
+        is_usable = state.kernel.has_sizes and var.dtype is int64 and is_nonnegative(state, var)
         divisions = divisions_by_sizes(var, body) if is_usable else ()
         self.divisions = tuple(d for d in divisions if is_nonnegative(state, d.divisor))
         self._starts: list[_Start] = []

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.codegen.llvm.emit.counters import Counters
-from weft.codegen.llvm.emit.state import FunctionState
+from weft.codegen.ir_text.emit.counters import Counters
+from weft.codegen.ir_text.emit.state import FunctionState
+from weft.codegen.ir_text.types import value_type
 from weft.tir.expr import Var
 from weft.tir.stmt import Stmt
 
@@ -35,25 +36,25 @@ def emit_loop(
 
     Unless ``runs_at_least_once``, a guard before the loop skips it if the range is empty.
     """
-    out, counters = state.out, Counters(state, var, body)
+    out, counters, kind = state.out, Counters(state, var, body), value_type(var.dtype)
     label = out.fresh("loop")
     if not runs_at_least_once:
-        runs = out.emit(f"icmp slt i64 {begin}, {end}")
+        runs = out.emit(f"icmp slt {kind} {begin}, {end}")
         out.do(f"br i1 {runs}, label %{label}.enter, label %{label}.exit")
         out.start_block(f"{label}.enter")
     counters.start(begin)
     before, counter, following = out.block, f"%{label}.i", f"%{label}.next"
     out.branch(label)
     out.start_block(label)
-    out.do(f"{counter} = phi i64 [ {begin}, %{before} ], [ {following}, %{label}.latch ]")
+    out.do(f"{counter} = phi {kind} [ {begin}, %{before} ], [ {following}, %{label}.latch ]")
     with state.memo.scope():
         state.memo.bind(var, counter)
         counters.header(label, before)
         emit_stmt(state, body)
     out.branch(f"{label}.latch")
     out.start_block(f"{label}.latch")
-    out.do(f"{following} = add nsw i64 {counter}, 1")
+    out.do(f"{following} = add nsw {kind} {counter}, 1")
     counters.latch(label, following)
-    more = out.emit(f"icmp slt i64 {following}, {end}")
+    more = out.emit(f"icmp slt {kind} {following}, {end}")
     out.do(f"br i1 {more}, label %{label}, label %{label}.exit, !llvm.loop {loop_metadata(state)}")
     out.start_block(f"{label}.exit")

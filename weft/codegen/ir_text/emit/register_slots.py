@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft.codegen.llvm.emit.address import allocate_array
-from weft.codegen.llvm.emit.cast import from_memory, to_memory
-from weft.codegen.llvm.emit.state import FunctionState
-from weft.codegen.llvm.text.types import memory_type, value_type, vector_of, zero_of
+from weft.codegen.ir_text.emit.address import allocate_array
+from weft.codegen.ir_text.emit.cast import from_memory, to_memory
+from weft.codegen.ir_text.emit.state import FunctionState
+from weft.codegen.ir_text.types import memory_type, value_type, vector_of, zero_of
 from weft.ir.dtype import DType
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, Ramp, int_value

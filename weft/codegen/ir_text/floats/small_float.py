@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.codegen.llvm.floats.i32_vector import I32Vector
-from weft.codegen.llvm.text.types import float_constant, splat
-from weft.codegen.llvm.text.writer import FunctionWriter
+from weft.codegen.ir_text.floats.i32_vector import I32Vector
+from weft.codegen.ir_text.types import float_constant, splat
+from weft.codegen.ir_text.writer import FunctionWriter
 from weft.ir.dtype import DType, float32
 
 _FLOAT32_BIAS = 127

@@ -8,9 +8,9 @@ with the lane numbers remains.
 
 from __future__ import annotations
 
-from weft.codegen.llvm.emit.arith import call_overloaded, emit_binary
-from weft.codegen.llvm.emit.dispatch import emit
-from weft.codegen.llvm.emit.state import FunctionState
+from weft.codegen.ir_text.emit.arith import call_overloaded, emit_binary
+from weft.codegen.ir_text.emit.dispatch import emit
+from weft.codegen.ir_text.emit.state import FunctionState
 from weft.ir.dtype import int32, int64
 from weft.tir import expr as x
 from weft.tir.expr import Broadcast, PrimExpr, Ramp, int_value

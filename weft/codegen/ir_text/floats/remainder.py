@@ -8,10 +8,10 @@ every remainder is below the divisor.
 
 from __future__ import annotations
 
-from weft.codegen.llvm.emit.arith import call_overloaded, emit_fma, has_fma
-from weft.codegen.llvm.floats.narrow_float import narrow, widen
-from weft.codegen.llvm.text.types import float_constant, int_constant, splat, value_type, vector_of
-from weft.codegen.llvm.text.writer import FunctionWriter
+from weft.codegen.ir_text.emit.arith import call_overloaded, emit_fma
+from weft.codegen.ir_text.floats.narrow_float import narrow, widen
+from weft.codegen.ir_text.types import float_constant, int_constant, splat, value_type, vector_of
+from weft.codegen.ir_text.writer import FunctionWriter
 from weft.ir.dtype import DType, float32
 from weft.tir.expr import FloorMod
 
@@ -39,7 +39,7 @@ class _Remainder:
         self.flag = vector_of("i1", dtype.lanes)
         self.mantissa_bits = _MANTISSA_BITS[dtype.bits]
         self.bias = _BIAS[dtype.bits]
-        self.is_fused = has_fma(out.module.target)
+        self.is_fused = out.module.target.has_fma
 
     def of(self, a: str, b: str) -> str:
         rest, divisor = self._call("fabs", a), self._call("fabs", b)

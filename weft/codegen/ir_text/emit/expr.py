@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weft.codegen.llvm.emit.arith import emit_binary, emit_constant_division, emit_fma, has_fma
-from weft.codegen.llvm.emit.calls import emit_call
-from weft.codegen.llvm.emit.cast import emit_cast
-from weft.codegen.llvm.emit.dispatch import emit
-from weft.codegen.llvm.emit.lane_compare import emit_lane_compare
-from weft.codegen.llvm.emit.load import emit_load
-from weft.codegen.llvm.emit.state import Emitter, FunctionState, is_nonnegative
-from weft.codegen.llvm.floats.remainder import emit_float_floor
-from weft.codegen.llvm.text.types import float_constant, int_constant, splat, value_type, vector_of
+from weft.codegen.ir_text.emit.arith import emit_binary, emit_constant_division, emit_fma
+from weft.codegen.ir_text.emit.calls import emit_call
+from weft.codegen.ir_text.emit.cast import emit_cast
+from weft.codegen.ir_text.emit.dispatch import emit
+from weft.codegen.ir_text.emit.lane_compare import emit_lane_compare
+from weft.codegen.ir_text.emit.load import emit_load
+from weft.codegen.ir_text.emit.state import Emitter, FunctionState, is_nonnegative
+from weft.codegen.ir_text.floats.remainder import emit_float_floor
+from weft.codegen.ir_text.types import float_constant, int_constant, splat, value_type, vector_of
 from weft.ir.dtype import DType
 from weft.support.errors import CodegenError, InternalError
 from weft.tir import expr as tir
@@ -72,7 +72,7 @@ def _fused(state: FunctionState, e: tir.Binary) -> str | None:
     The intrinsic is emitted here rather than left to LLVM's contraction, so that results do not
     depend on which other operations the kernel contains.
     """
-    if e.dtype.bits < 32 or not has_fma(state.kernel.module.target):
+    if e.dtype.bits < 32 or not state.kernel.module.target.has_fma:
         return None
     if isinstance(e.b, tir.Mul) and isinstance(e, tir.Add):
         product, addend = e.b, e.a

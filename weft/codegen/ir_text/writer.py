@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from weft.codegen.llvm.text.types import splat, vector_of
+from weft.codegen.ir_text.types import splat, vector_of
 from weft.support.errors import InternalError
-from weft.target import CpuTarget
+from weft.target.llvm_target import LlvmTarget
 
 
 class ModuleWriter:
     """Collects the globals, declarations, functions and metadata of one LLVM module."""
 
-    def __init__(self, name: str, target: CpuTarget) -> None:
+    def __init__(self, name: str, target: LlvmTarget) -> None:
         self.name = name
         self.target = target
         self.functions: list[str] = []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from weft.codegen.llvm.emit.address import address, lane_addresses, sole_index
-from weft.codegen.llvm.emit.cast import to_memory
-from weft.codegen.llvm.emit.dispatch import emit
-from weft.codegen.llvm.emit.load import emit_mask, lane_mask
-from weft.codegen.llvm.emit.register_slots import find_slot, store_slot
-from weft.codegen.llvm.emit.state import FunctionState
-from weft.codegen.llvm.text.types import mangle, memory_type, value_type, vector_of
+from weft.codegen.ir_text.emit.address import address, lane_addresses, sole_index
+from weft.codegen.ir_text.emit.cast import to_memory
+from weft.codegen.ir_text.emit.dispatch import emit
+from weft.codegen.ir_text.emit.load import emit_mask, lane_mask
+from weft.codegen.ir_text.emit.register_slots import find_slot, store_slot
+from weft.codegen.ir_text.emit.state import FunctionState
+from weft.codegen.ir_text.types import mangle, memory_type, value_type, vector_of
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, Ramp, int_value
 from weft.tir.stmt import BufferStore
@@ -33,13 +33,13 @@ def emit_store(state: FunctionState, store: BufferStore) -> None:
         _store_scalar(state, buffer, index, stored, mask)
     elif not (isinstance(index, Ramp) and contiguous):
         pointers = lane_addresses(state, buffer, index)
-        _masked(state, buffer, lanes, "scatter", vector_of("ptr", lanes), pointers, stored,
-                lane_mask(mask, lanes))
+        kind = vector_of(state.pointer_type(buffer), lanes)
+        _masked(state, buffer, lanes, "scatter", kind, pointers, stored, lane_mask(mask, lanes))
     elif mask is None:
         _store_elements(state, buffer, index.base, stored, lanes)
     else:
         pointer = address(state, buffer, index.base, exact=False)
-        _masked(state, buffer, lanes, "store", "ptr", pointer, stored, mask)
+        _masked(state, buffer, lanes, "store", state.pointer_type(buffer), pointer, stored, mask)
 
 
 def _store_scalar(
@@ -64,8 +64,8 @@ def _store_elements(
     pointer = address(state, buffer, index)
     kind = memory_type(buffer.dtype.vector(lanes))
     state.out.do(
-        f"store {kind} {value}, ptr {pointer}, align {buffer.dtype.itemsize}"
-        f"{state.kernel.alias.suffix(buffer)}"
+        f"store {kind} {value}, {state.pointer_type(buffer)} {pointer}, "
+        f"align {state.kernel.alignment(buffer, index, lanes)}{state.kernel.alias.suffix(buffer)}"
     )
 
 

@@ -7,9 +7,9 @@ an unrolled loop share one base register.
 
 from __future__ import annotations
 
-from weft.codegen.llvm.emit.dispatch import emit
-from weft.codegen.llvm.emit.state import FunctionState
-from weft.codegen.llvm.text.types import memory_type, value_type
+from weft.codegen.ir_text.emit.dispatch import emit
+from weft.codegen.ir_text.emit.state import FunctionState
+from weft.codegen.ir_text.types import memory_type, value_type
 from weft.support.errors import CodegenError, InternalError
 from weft.tir.buffer import Buffer
 from weft.tir.expr import Add, BufferLoad, IntImm, PrimExpr, Sub, int_value
@@ -33,6 +33,7 @@ def allocate_array(state: FunctionState, buffer: Buffer) -> str:
     if size is None:
         raise CodegenError(f"stack buffer {buffer.name} has a symbolic size")
     count = max(1, size // buffer.dtype.itemsize)
+    state.on_stack.add(buffer)
     return state.out.alloca(f"[{count} x {memory_type(buffer.dtype)}]", 64)
 
 
@@ -44,7 +45,8 @@ def workspace_pointer(state: FunctionState, buffer: Buffer, offset: int | PrimEx
             where=state.kernel.name,
         )
     start = emit(state, offset) if isinstance(offset, PrimExpr) else offset
-    return state.out.emit(f"getelementptr inbounds i8, ptr {state.workspace}, i64 {start}")
+    kind = state.pointer_type(buffer)
+    return state.out.emit(f"getelementptr inbounds i8, {kind} {state.workspace}, i64 {start}")
 
 
 def address(state: FunctionState, buffer: Buffer, index: PrimExpr, *, exact: bool = True) -> str:
@@ -58,8 +60,8 @@ def address(state: FunctionState, buffer: Buffer, index: PrimExpr, *, exact: boo
     pointer = _base_address(state, buffer, rest, scalar)
     if constant == 0:
         return pointer
-    flags = " inbounds" if exact else ""
-    return state.out.emit(f"getelementptr{flags} {scalar}, ptr {pointer}, i64 {constant}")
+    flags, kind = " inbounds" if exact else "", state.pointer_type(buffer)
+    return state.out.emit(f"getelementptr{flags} {scalar}, {kind} {pointer}, i64 {constant}")
 
 
 def _base_address(state: FunctionState, buffer: Buffer, rest: PrimExpr, scalar: str) -> str:
@@ -72,7 +74,8 @@ def _base_address(state: FunctionState, buffer: Buffer, rest: PrimExpr, scalar: 
         before = state.effects
         kind, offset = value_type(rest.dtype), emit(state, rest)
         # Not ``inbounds``: without its constant, an index such as i - 1 may point past the end.
-        known = state.out.emit(f"getelementptr {scalar}, ptr {pointer}, {kind} {offset}")
+        known = state.out.emit(
+            f"getelementptr {scalar}, {state.pointer_type(buffer)} {pointer}, {kind} {offset}")
         if state.effects == before:
             state.memo.add(key, known)
     return known
@@ -98,7 +101,8 @@ def lane_addresses(state: FunctionState, buffer: Buffer, index: PrimExpr) -> str
     """A vector of pointers: lane ``i`` points to the element at lane ``i`` of ``index``."""
     offsets = emit(state, index)
     scalar, kind = memory_type(buffer.dtype), value_type(index.dtype)
-    return state.out.emit(f"getelementptr {scalar}, ptr {state.pointer(buffer)}, {kind} {offsets}")
+    pointer = f"{state.pointer_type(buffer)} {state.pointer(buffer)}"
+    return state.out.emit(f"getelementptr {scalar}, {pointer}, {kind} {offsets}")
 
 
 def element_address(state: FunctionState, element: PrimExpr) -> str:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from weft.codegen.llvm.emit.arith import call_overloaded, has_fma
-from weft.codegen.llvm.emit.cast import emit_cast
-from weft.codegen.llvm.floats.remainder import emit_fmod
-from weft.codegen.llvm.text.types import float_constant, mangle, splat, value_type
-from weft.codegen.llvm.text.writer import FunctionWriter
-from weft.codegen.llvm.vector.legal_width import split_to_legal_width
+from weft.codegen.ir_text.emit.arith import call_overloaded
+from weft.codegen.ir_text.emit.cast import emit_cast
+from weft.codegen.ir_text.floats.remainder import emit_fmod
+from weft.codegen.ir_text.types import float_constant, mangle, splat, value_type
+from weft.codegen.ir_text.vector.legal_width import split_to_legal_width
+from weft.codegen.ir_text.writer import FunctionWriter
 from weft.ir.dtype import DType, float32, float64
 from weft.support.errors import CodegenError
 
@@ -48,7 +48,7 @@ _fma = _float("fma", through=float64)
 def _multiply_add(
     out: FunctionWriter, dtype: DType, values: Sequence[str], dtypes: Sequence[DType]
 ) -> str:
-    if has_fma(out.module.target) or dtype.bits < 32:
+    if out.module.target.has_fma or dtype.bits < 32:
         return _fma(out, dtype, values, dtypes)
     a, b, c = values
     product = out.emit(f"fmul {value_type(dtype)} {a}, {b}")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from weft.codegen.llvm.floats.narrow_float import narrow, round_to_odd, widen
-from weft.codegen.llvm.text.types import is_narrow, splat, value_type, vector_of, zero_of
-from weft.codegen.llvm.text.writer import FunctionWriter
+from weft.codegen.ir_text.floats.narrow_float import narrow, round_to_odd, widen
+from weft.codegen.ir_text.types import is_narrow, splat, value_type, vector_of, zero_of
+from weft.codegen.ir_text.writer import FunctionWriter
 from weft.ir.dtype import DType, float32
 from weft.support.errors import CodegenError
 

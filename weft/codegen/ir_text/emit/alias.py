@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from weft.codegen.llvm.text.writer import ModuleWriter
+from weft.codegen.ir_text.writer import ModuleWriter
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from weft.codegen.llvm.emit.dispatch import emit
-from weft.codegen.llvm.emit.state import FunctionState
-from weft.codegen.llvm.text.types import float_constant, int_constant, splat, value_type, vector_of
-from weft.codegen.llvm.text.writer import FunctionWriter
-from weft.codegen.llvm.vector.legal_width import split_to_legal_width
+from weft.codegen.ir_text.emit.dispatch import emit
+from weft.codegen.ir_text.emit.state import FunctionState
+from weft.codegen.ir_text.types import float_constant, int_constant, splat, value_type, vector_of
+from weft.codegen.ir_text.vector.legal_width import split_to_legal_width
+from weft.codegen.ir_text.writer import FunctionWriter
 from weft.ir.dtype import DType
 from weft.support.errors import CodegenError
-from weft.target import CpuTarget
+from weft.target.llvm_target import LlvmTarget
 from weft.tir.expr import Broadcast, Call, FloatImm, IntImm, PrimExpr
 
 # (writer, indices, constant table registers) -> the selected entries, one register
@@ -72,7 +72,7 @@ def _constant(entry: PrimExpr, dtype: DType) -> str:
     raise CodegenError("table_lookup of an entry that is not a constant", got=entry)
 
 
-def _permute_unit(target: CpuTarget, dtype: DType) -> _PermuteUnit | None:
+def _permute_unit(target: LlvmTarget, dtype: DType) -> _PermuteUnit | None:
     if dtype.bits == 32 and target.arch == "aarch64":
         return _PermuteUnit(32, 4, 16, _permute_bytes)
     if target.arch != "x86_64" or dtype.bits < 32:

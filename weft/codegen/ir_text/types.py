@@ -114,4 +114,6 @@ def mangle(llvm_type: str) -> str:
     if llvm_type.startswith("<"):
         lanes, _, scalar = llvm_type[1:-1].partition(" x ")
         return f"v{lanes}{mangle(scalar)}"
+    if llvm_type.startswith("ptr addrspace("):
+        return f"p{llvm_type[len('ptr addrspace('):-1]}"
     return {"half": "f16", "float": "f32", "double": "f64", "ptr": "p0"}.get(llvm_type, llvm_type)

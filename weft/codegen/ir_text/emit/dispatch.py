@@ -7,7 +7,7 @@ Expressions that load from written memory or call functions are emitted at each 
 
 from __future__ import annotations
 
-from weft.codegen.llvm.emit.state import FunctionState
+from weft.codegen.ir_text.emit.state import FunctionState
 from weft.support.errors import CodegenError
 from weft.tir.expr import PrimExpr
 

@@ -7,21 +7,15 @@ arithmetic; LLVM would call compiler-rt functions, which are not linked.
 
 from __future__ import annotations
 
-from weft.codegen.llvm.floats.i32_vector import I32Vector
-from weft.codegen.llvm.floats.small_float import narrow_small, widen_small
-from weft.codegen.llvm.text.types import splat, vector_of
-from weft.codegen.llvm.text.writer import FunctionWriter
+from weft.codegen.ir_text.floats.i32_vector import I32Vector
+from weft.codegen.ir_text.floats.small_float import narrow_small, widen_small
+from weft.codegen.ir_text.types import splat, vector_of
+from weft.codegen.ir_text.writer import FunctionWriter
 from weft.ir.dtype import DType
 from weft.support.errors import CodegenError
-from weft.target import CpuTarget
 
 # From this many lanes on, a test for denormals costs less than integer arithmetic.
 BRANCH_LANES = 8
-
-
-def converts_half(target: CpuTarget) -> bool:
-    """Whether the CPU has instructions that convert between float16 and float32."""
-    return target.has("f16c") or target.arch == "aarch64"
 
 
 def widen(out: FunctionWriter, value: str, dtype: DType) -> str:
@@ -32,7 +26,7 @@ def widen(out: FunctionWriter, value: str, dtype: DType) -> str:
     half, real = vector_of("half", lanes), vector_of("float", lanes)
     if dtype.code == "bfloat":
         return _HalfConversions(out, lanes).widen_bfloat(value)
-    if converts_half(out.module.target):
+    if out.module.target.converts_half:
         return out.emit(f"fpext {half} {value} to {real}")
     return _HalfConversions(out, lanes).widen_half(value)
 
@@ -50,7 +44,7 @@ def narrow(out: FunctionWriter, value: str, dtype: DType) -> str:
         return halves.narrow_to_bfloat(value)
     if dtype.code != "float":
         raise CodegenError("not a narrow float", got=str(dtype))
-    if converts_half(out.module.target):
+    if out.module.target.converts_half:
         return out.emit(f"fptrunc {real} {value} to {half}")
     return _HalfConversions(out, lanes).narrow_to_half(value)
 

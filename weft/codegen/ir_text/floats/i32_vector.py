@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from weft.codegen.llvm.text.types import int_constant, splat, vector_of
-from weft.codegen.llvm.text.writer import FunctionWriter
+from weft.codegen.ir_text.types import int_constant, splat, vector_of
+from weft.codegen.ir_text.writer import FunctionWriter
 from weft.ir.dtype import int32
 
 

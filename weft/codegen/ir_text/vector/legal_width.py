@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from weft.codegen.llvm.text.types import vector_of
-from weft.codegen.llvm.text.writer import FunctionWriter
+from weft.codegen.ir_text.types import vector_of
+from weft.codegen.ir_text.writer import FunctionWriter
 
 # (one register-wide vector per operand) -> the vector of the result
 OnRegisters = Callable[[Sequence[str]], str]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from weft.codegen.llvm.emit.alias import AliasScopes
-from weft.codegen.llvm.text.writer import FunctionWriter, ModuleWriter, ScopedMemo
+from weft.codegen.ir_text.emit.alias import AliasScopes
+from weft.codegen.ir_text.writer import FunctionWriter, ModuleWriter, ScopedMemo
 from weft.ir.dtype import int64
 from weft.support.errors import InternalError
 from weft.tir.buffer import Buffer
@@ -33,6 +33,17 @@ INDEX_LIMIT = 2**48
 
 # Emits the instructions of one node of a given type and returns the operand with its value.
 Emitter: TypeAlias = "Callable[[FunctionState, Any], str]"
+StatementEmitter: TypeAlias = "Callable[[FunctionState, Any], None]"
+
+
+def generic_pointer(_: Buffer) -> str:
+    """The pointer type of buffers on machines with one address space."""
+    return "ptr"
+
+
+def element_alignment(buffer: Buffer, _: PrimExpr, __: int) -> int:
+    """The alignment that every access has, in bytes."""
+    return buffer.dtype.itemsize
 
 
 @dataclass(slots=True)
@@ -43,6 +54,11 @@ class Kernel:
     local buffer, ``workspace_offsets`` the byte offset of each workspace buffer, ``task_scratch``
     the memory of buffers of symbolic size in parallel loops, ``has_sizes`` whether the kernel takes
     symbolic sizes.
+
+    The rest belongs to the back end: ``emitters`` and ``statements`` by node type, ``calls`` of its
+    own intrinsics by name, the LLVM type of pointers into a buffer, the ``alignment`` in bytes of
+    an access to ``lanes`` elements from an index, and the ``read_only`` buffers that no thread
+    writes while the kernel runs.
     """
 
     name: str
@@ -55,6 +71,16 @@ class Kernel:
     has_sizes: bool
     attributes: str
     emitters: Mapping[type, Emitter]
+    statements: Mapping[type, StatementEmitter]
+    calls: Mapping[str, Emitter] = field(default_factory=dict)
+    pointer_type: Callable[[Buffer], str] = generic_pointer
+    alignment: Callable[[Buffer, PrimExpr, int], int] = element_alignment
+    read_only: Mapping[Buffer, None] = field(default_factory=dict)
+
+    def load_suffix(self, buffer: Buffer) -> str:
+        """The metadata of loads; ``!0`` is the empty node of every module."""
+        invariant = ", !invariant.load !0" if buffer in self.read_only else ""
+        return self.alias.suffix(buffer) + invariant
 
 
 @dataclass(slots=True)
@@ -69,6 +95,8 @@ class FunctionState:
     slots: dict[Buffer, dict[tuple[int, int], str]] = field(default_factory=dict)
     # Variables of index arithmetic that are known to be at least 0.
     nonnegative: set[Var] = field(default_factory=set)
+    # Buffers in the memory of the thread.
+    on_stack: set[Buffer] = field(default_factory=set)
     in_parallel: bool = False
     workspace: str | None = None
     # Counts loads of written memory and calls. An expression whose emission increases it has side
@@ -81,6 +109,10 @@ class FunctionState:
             self.nonnegative.add(var)
         else:
             self.nonnegative.discard(var)
+
+    def pointer_type(self, buffer: Buffer) -> str:
+        """The LLVM type of pointers into ``buffer``: stack memory is in the generic space."""
+        return "ptr" if buffer in self.on_stack else self.kernel.pointer_type(buffer)
 
     def pointer(self, buffer: Buffer) -> str:
         """The pointer to the first element of ``buffer``."""

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.codegen.llvm.floats.narrow_float import narrow, widen
-from weft.codegen.llvm.text.types import int_constant, mangle, splat, value_type, vector_of, zero_of
-from weft.codegen.llvm.text.writer import FunctionWriter
+from weft.codegen.ir_text.floats.narrow_float import narrow, widen
+from weft.codegen.ir_text.types import int_constant, mangle, splat, value_type, vector_of, zero_of
+from weft.codegen.ir_text.writer import FunctionWriter
 from weft.ir.dtype import DType, float32
 from weft.support.errors import CodegenError
-from weft.target import CpuTarget
 from weft.tir import expr as tir
 
 _FLOAT_OPS = {
@@ -109,11 +108,6 @@ def call_overloaded(
 def emit_fma(out: FunctionWriter, kind: str, a: str, b: str, c: str) -> str:
     """``a * b + c`` with one rounding."""
     return call_overloaded(out, "fma", kind, (a, b, c))
-
-
-def has_fma(target: CpuTarget) -> bool:
-    """Whether the CPU has fused multiply-add instructions."""
-    return target.has("fma") or target.arch == "aarch64"
 
 
 def emit_constant_division(

@@ -1,0 +1,1 @@
+"""Translation of loop programs to LLVM IR: expressions, statements, memory accesses."""

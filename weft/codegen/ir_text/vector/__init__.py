@@ -1,0 +1,1 @@
+"""Vector idioms: legal widths, constant masks, table lookups."""

@@ -1,1 +1,0 @@
-"""LLVM IR as text: types, constants, and writers of functions and modules."""

@@ -1,0 +1,1 @@
+"""Devices other than the host: their memory, streams and launches."""

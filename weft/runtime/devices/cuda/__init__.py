@@ -1,0 +1,1 @@
+"""NVIDIA GPUs: kernel images, the driver, and an emulated driver."""

@@ -1,0 +1,167 @@
+"""``CudaTarget``: an NVIDIA GPU that kernels are generated for, as PTX.
+
+Its text form is ``cuda -arch=sm_90a``, with ``-codegen=nvvm`` for libnvvm instead of LLVM's NVPTX.
+The limits are those of "Technical Specifications per Compute Capability" in the CUDA C++
+Programming Guide 13.0.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import ClassVar
+
+from weft.support.errors import TargetError
+from weft.target.target import Target, register_target_kind
+
+_KIB = 1024
+CODEGENS = ("nvptx", "nvvm")
+# The newest PTX that driver 580 (CUDA 13.0) takes.
+MAX_PTX_VERSION = (9, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class CudaArch:
+    """The limits of one architecture.
+
+    ``shared_per_sm`` and ``max_shared`` (of a block, after opting in) are in bytes;
+    ``ptx_version`` is the oldest PTX that names the architecture and has its instructions.
+    """
+
+    capability: tuple[int, int]
+    ptx_version: tuple[int, int]
+    shared_per_sm: int
+    threads_per_sm: int
+    blocks_per_sm: int
+    sms: int
+    clock_ghz: float
+    bytes_per_second: float
+
+    @property
+    def max_shared(self) -> int:
+        return self.shared_per_sm - _KIB  # CUDA reserves 1 KiB for each block
+
+
+# ``sms``, clock (boost) and memory bandwidth are those of the product that is named: estimates use
+# them, code does not depend on them.
+ARCHS: dict[str, CudaArch] = {
+    "sm_80": CudaArch((8, 0), (7, 8), 164 * _KIB, 2048, 32, 108, 1.41, 1.555e12),    # A100 40 GB
+    "sm_86": CudaArch((8, 6), (7, 8), 100 * _KIB, 1536, 16, 84, 1.74, 0.696e12),     # A40
+    "sm_89": CudaArch((8, 9), (7, 8), 100 * _KIB, 1536, 24, 142, 2.52, 0.864e12),    # L40
+    "sm_90": CudaArch((9, 0), (8, 6), 228 * _KIB, 2048, 32, 132, 1.98, 3.35e12),     # H100 SXM
+    "sm_90a": CudaArch((9, 0), (8, 6), 228 * _KIB, 2048, 32, 132, 1.98, 3.35e12),
+    "sm_100": CudaArch((10, 0), (8, 6), 228 * _KIB, 2048, 32, 148, 1.965, 8.0e12),   # B200
+    "sm_100a": CudaArch((10, 0), (8, 6), 228 * _KIB, 2048, 32, 148, 1.965, 8.0e12),
+    "sm_120": CudaArch((12, 0), (8, 7), 100 * _KIB, 1536, 24, 188, 2.41, 1.792e12),  # RTX PRO 6000
+}  # fmt: skip
+# PTX for sm_80 runs on every later GPU, after compilation by the driver.
+DEFAULT_ARCH = "sm_80"
+
+
+@register_target_kind
+@dataclass(frozen=True, slots=True)
+class CudaTarget(Target):
+    """An NVIDIA GPU: its architecture, and the compiler from LLVM IR to PTX.
+
+    ``arch`` is one of ``ARCHS``. ``codegen`` is ``nvptx`` (LLVM, through llvmlite) or ``nvvm``
+    (libnvvm of the CUDA toolkit).
+    """
+
+    kind: ClassVar[str] = "cuda"
+    names: ClassVar[tuple[str, ...]] = ("nvidia",)
+
+    triple: ClassVar[str] = "nvptx64-nvidia-cuda"
+    warp_size: ClassVar[int] = 32
+    max_threads: ClassVar[int] = 1024  # of a block
+    max_block: ClassVar[tuple[int, int, int]] = (1024, 1024, 64)
+    max_grid: ClassVar[tuple[int, int, int]] = (2**31 - 1, 65535, 65535)
+    registers: ClassVar[int] = 65536  # of a multiprocessor, 32 bits each
+    max_registers: ClassVar[int] = 255  # of a thread
+    static_shared_bytes: ClassVar[int] = 48 * _KIB  # of a block, without opting in
+    vector_bits: ClassVar[int] = 128  # the widest load or store of a thread
+    has_fma: ClassVar[bool] = True
+    converts_half: ClassVar[bool] = True
+
+    arch: str = DEFAULT_ARCH
+    codegen: str = "nvptx"
+
+    def __post_init__(self) -> None:
+        if self.arch not in ARCHS:
+            raise TargetError(f"unknown CUDA architecture {self.arch!r}",
+                              expected=", ".join(ARCHS))
+        if self.codegen not in CODEGENS:
+            raise TargetError(f"unknown compiler from LLVM IR to PTX: {self.codegen!r}",
+                              expected=", ".join(CODEGENS))
+
+    @classmethod
+    def parse(cls, text: str) -> CudaTarget:
+        """Read a CUDA target from text; ``TargetError`` for unknown options and architectures."""
+        _, *words = shlex.split(text)
+        options: dict[str, str] = {}
+        for word in words:
+            key, equals, value = word.lstrip("-").partition("=")
+            if not word.startswith("-") or not equals or key not in ("arch", "codegen"):
+                raise TargetError(f"unknown option {word!r} of target {text!r}",
+                                  expected="-arch=… -codegen=…")
+            options[key] = value
+        return cls(**options)
+
+    def __str__(self) -> str:
+        codegen = "" if self.codegen == "nvptx" else f" -codegen={self.codegen}"
+        return f"cuda -arch={self.arch}{codegen}"
+
+    @property
+    def limits(self) -> CudaArch:
+        """The limits of the architecture."""
+        return ARCHS[self.arch]
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """The compute capability, major and minor."""
+        return self.limits.capability
+
+    @property
+    def ptx_version(self) -> tuple[int, int]:
+        """The version of the PTX language of the kernels."""
+        return self.limits.ptx_version
+
+    @property
+    def shared_bytes(self) -> int:
+        """The most shared memory of one block, in bytes; above 48 KiB it is dynamic."""
+        return self.limits.max_shared
+
+    @property
+    def is_arch_specific(self) -> bool:
+        """Whether PTX may use instructions that no other architecture has (``sm_90a``)."""
+        return self.arch.endswith("a")
+
+    @property
+    def has_mma_sync(self) -> bool:
+        """Tensor cores by ``mma.sync`` for float16, bfloat16, tf32 and int8."""
+        return self.capability >= (8, 0)
+
+    @property
+    def has_cp_async(self) -> bool:
+        """Asynchronous copies from global to shared memory."""
+        return self.capability >= (8, 0)
+
+    @property
+    def has_wgmma(self) -> bool:
+        """Hopper's warpgroup matrix multiplication."""
+        return self.arch == "sm_90a"
+
+    @property
+    def has_tma(self) -> bool:
+        """Bulk copies of tensor tiles by the tensor memory accelerator, and clusters of blocks."""
+        return self.capability >= (9, 0)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The instruction groups that device functions may require, sorted."""
+        offered = {"cp.async": self.has_cp_async, "mma.sync": self.has_mma_sync,
+                   "tma": self.has_tma, "wgmma": self.has_wgmma}
+        return tuple(sorted(name for name, has in offered.items() if has))
+
+    def has(self, feature: str) -> bool:
+        """Whether kernels may use an instruction group of ``features``."""
+        return feature in self.features
