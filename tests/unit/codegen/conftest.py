@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from weft.codegen import CPU_BACKEND
 from weft.codegen.llvm.build import build_object
-from weft.codegen.llvm.jit import JitLibrary
 from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.runtime.sizes import evaluate as size_at
 from weft.target import CpuTarget, Target
@@ -27,7 +27,7 @@ class Compiled:
     def __init__(self, func: PrimFunc, target: Target, support: bytes) -> None:
         self.func = func
         self.object = build_object(func, target).object
-        self.library = JitLibrary([self.object, support], target)
+        self.library = CPU_BACKEND.load([self.object, support], target)
 
     def __call__(self, *arguments: Argument) -> None:
         pointers: list[ctypes._SimpleCData] = []

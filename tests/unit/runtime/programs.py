@@ -8,7 +8,6 @@ import numpy as np
 
 from weft.codegen.elf.linker import link_shared
 from weft.codegen.llvm.build import build_text
-from weft.codegen.llvm.jit import JitLibrary
 from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.runtime import (
     CompiledModule,
@@ -18,6 +17,7 @@ from weft.runtime import (
     TargetSpec,
     TensorSpec,
 )
+from weft.runtime.elf.loader import ObjectLibrary
 from weft.target import CpuTarget, Target
 
 SIZE = 1000
@@ -118,7 +118,7 @@ def manifest() -> Manifest:
 
 
 def module(status: int = 0) -> CompiledModule:
-    return CompiledModule(manifest(), JitLibrary(objects(status), host()), C)
+    return CompiledModule(manifest(), ObjectLibrary(objects(status)), C)
 
 
 def expected(x: np.ndarray) -> np.ndarray:

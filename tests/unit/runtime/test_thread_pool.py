@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.runtime.programs import host
-from weft.codegen.llvm.jit import JitLibrary
 from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.runtime import threads
+from weft.runtime.elf.loader import ObjectLibrary
 from weft.runtime.library import function
 from weft.runtime.thread_pool import PoolField
 from weft.runtime.threads import Threading
@@ -28,8 +28,8 @@ PATIENCE = 5  # seconds, after which a test fails that would hang
 
 
 @functools.cache
-def library() -> JitLibrary:
-    return JitLibrary([build_runtime_support(host()).object], host())
+def library() -> ObjectLibrary:
+    return ObjectLibrary([build_runtime_support(host()).object])
 
 
 def launch(body: Callable[[int, int], None], extent: int, count: int) -> None:

@@ -22,6 +22,8 @@ from weft.codegen.llvm.jit import JitLibrary
 from weft.codegen.llvm.program_text import callback_text, main_text
 from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.codegen.llvm.vector.dot_product import DOT_PRODUCTS
+from weft.runtime.elf.loader import ObjectLibrary, loads_objects
+from weft.runtime.library import NativeLibrary
 from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TargetSpec
 from weft.support.errors import CodegenError
 from weft.support.log import Level
@@ -63,8 +65,8 @@ class CpuBackend(Backend[CpuTarget]):
     def support_objects(self, target: CpuTarget) -> tuple[bytes, ...]:
         return (build_runtime_support(target).object,)
 
-    def load(self, objects: Sequence[bytes], target: CpuTarget) -> JitLibrary:
-        return JitLibrary(objects, target)
+    def load(self, objects: Sequence[bytes], target: CpuTarget) -> NativeLibrary:
+        return ObjectLibrary(objects) if loads_objects() else JitLibrary(objects, target)
 
     def link(self, objects: Sequence[bytes], target: CpuTarget) -> bytes:
         """A shared object; ``LinkerError`` if no linker is found."""

@@ -1,11 +1,12 @@
-"""Loads objects into this process with LLVM's in-memory linker (MCJIT)."""
+"""Loads objects into this process with LLVM's in-memory linker (MCJIT).
+
+It serves the machines whose relocations ``weft.runtime.elf`` does not know.
+"""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from llvmlite import binding as llvm
 
@@ -13,6 +14,7 @@ from weft.codegen.elf.symbols import Symbol, symbols
 from weft.codegen.llvm.build import LIBRARY_SYMBOLS
 from weft.codegen.llvm.python_bodies.link import MATH_SYMBOLS
 from weft.codegen.llvm.target_machine import initialize_llvm, new_target_machine
+from weft.runtime.elf.perf_map import NamedCode, write_perf_map
 from weft.runtime.library import NativeLibrary
 from weft.support.config import config
 from weft.support.errors import CodegenError
@@ -41,23 +43,14 @@ class JitLibrary(NativeLibrary):
                 self._engine.add_object_file(llvm.ObjectFileRef.from_data(obj))
             self._engine.finalize_object()
         if config.perf_map:
-            self._write_perf_map(tables)
+            write_perf_map(NamedCode(symbol.name, address, symbol.size) for table in tables
+                           for address, symbol in self._addresses(table))
 
     def address(self, symbol: str) -> int:
         """The address of a function or variable; ``CodegenError`` for an unknown symbol."""
         if symbol not in self._names:
             raise CodegenError(f"the library does not define {symbol!r}")
         return int(self._engine.get_function_address(symbol))
-
-    def _write_perf_map(self, tables: Sequence[Sequence[Symbol]]) -> None:
-        """Write the symbols to /tmp/perf-PID.map, from which Linux perf names functions."""
-        lines = [
-            f"{address:x} {symbol.size:x} {symbol.name}\n"
-            for table in tables
-            for address, symbol in self._addresses(table)
-        ]
-        with Path(f"/tmp/perf-{os.getpid()}.map").open("a", encoding="ascii") as file:  # noqa: S108
-            file.writelines(lines)
 
     def _addresses(self, table: Sequence[Symbol]) -> Iterator[tuple[int, Symbol]]:
         """Addresses of the functions of one object, including the bodies of parallel loops.
