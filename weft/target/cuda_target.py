@@ -56,6 +56,7 @@ ARCHS: dict[str, CudaArch] = {
 }  # fmt: skip
 # PTX for sm_80 runs on every later GPU, after compilation by the driver.
 DEFAULT_ARCH = "sm_80"
+TRIPLE = "nvptx64-nvidia-cuda"
 
 
 @register_target_kind
@@ -70,7 +71,6 @@ class CudaTarget(Target):
     kind: ClassVar[str] = "cuda"
     names: ClassVar[tuple[str, ...]] = ("nvidia",)
 
-    triple: ClassVar[str] = "nvptx64-nvidia-cuda"
     warp_size: ClassVar[int] = 32
     max_threads: ClassVar[int] = 1024  # of a block
     max_block: ClassVar[tuple[int, int, int]] = (1024, 1024, 64)
@@ -79,8 +79,6 @@ class CudaTarget(Target):
     max_registers: ClassVar[int] = 255  # of a thread
     static_shared_bytes: ClassVar[int] = 48 * _KIB  # of a block, without opting in
     vector_bits: ClassVar[int] = 128  # the widest load or store of a thread
-    has_fma: ClassVar[bool] = True
-    converts_half: ClassVar[bool] = True
 
     arch: str = DEFAULT_ARCH
     codegen: str = "nvptx"
@@ -109,6 +107,21 @@ class CudaTarget(Target):
     def __str__(self) -> str:
         codegen = "" if self.codegen == "nvptx" else f" -codegen={self.codegen}"
         return f"cuda -arch={self.arch}{codegen}"
+
+    @property
+    def triple(self) -> str:
+        """LLVM's triple."""
+        return TRIPLE
+
+    @property
+    def has_fma(self) -> bool:
+        """Whether there are fused multiply-add instructions: always."""
+        return True
+
+    @property
+    def converts_half(self) -> bool:
+        """Whether there are instructions that convert between float16 and float32: always."""
+        return True
 
     @property
     def limits(self) -> CudaArch:

@@ -29,7 +29,7 @@ from weft.tir.visitor import map_stmts, post_order, transform_expr, transform_st
 _ALIGNMENT = 64
 
 
-class _Planner:
+class WorkspacePlanner:
     """Buffers of constant size come first in the workspace, so that their offsets are constant."""
 
     def __init__(self, func: PrimFunc) -> None:
@@ -50,10 +50,10 @@ class _Planner:
         if isinstance(node, s.For) and node.kind is ForKind.PARALLEL:
             return self._parallel(node)
         if isinstance(node, s.Allocate) and node.buffer.scope == "global":
-            self._assign_offset(node.buffer)
+            self.assign_offset(node.buffer)
         return map_stmts(node, self.outside)
 
-    def _assign_offset(self, buffer: Buffer) -> None:
+    def assign_offset(self, buffer: Buffer) -> None:
         if buffer in self.offsets:  # copies of one statement; their live ranges are disjoint
             return
         size = buffer.static_bytes
@@ -68,9 +68,9 @@ class _Planner:
         total = const(buffer.dtype.itemsize)
         for size in buffer.shape:
             total = total * size
-        return self._over_sizes(buffer, aligned(self._analyzer.simplify(total)))
+        return self.over_sizes(buffer, aligned(self._analyzer.simplify(total)))
 
-    def _over_sizes(self, buffer: Buffer, e: PrimExpr) -> PrimExpr:
+    def over_sizes(self, buffer: Buffer, e: PrimExpr) -> PrimExpr:
         """``e``, simplified; ``LoweringError`` unless the size parameters alone determine it."""
         e = self._analyzer.simplify(e)
         others = [v for v in vars_of(e) if v not in self._sizes]
@@ -106,9 +106,9 @@ class _Planner:
 
         body = inside(loop.body)
         iteration = loop.loop_var - loop.min
-        result: Stmt = loop.replace(body=_with_slices(body, dict(large), iteration))
+        result: Stmt = loop.replace(body=with_slices(body, dict(large), iteration))
         for _, new in large:
-            self._assign_offset(new)
+            self.assign_offset(new)
             result = s.Allocate(new, result)
         return result
 
@@ -121,7 +121,7 @@ class _Planner:
             self.task_scratch[buffer] = TaskScratch(const(largest))
             return
         self.task_scratch[buffer] = TaskScratch(size)
-        self._extents[buffer] = self._over_sizes(buffer, extent)
+        self._extents[buffer] = self.over_sizes(buffer, extent)
 
     def finish(self) -> Size:
         """Assign the offsets of symbolic buffers; returns the size of the workspace."""
@@ -142,7 +142,7 @@ def aligned(size: PrimExpr) -> PrimExpr:
     return floordiv(size + (_ALIGNMENT - 1), const(_ALIGNMENT)) * _ALIGNMENT
 
 
-def _with_slices(body: Stmt, buffers: dict[Buffer, Buffer], iteration: PrimExpr) -> Stmt:
+def with_slices(body: Stmt, buffers: dict[Buffer, Buffer], iteration: PrimExpr) -> Stmt:
     """``body`` with each buffer replaced by slice number ``iteration`` of the larger buffer."""
     if not buffers:
         return body
@@ -175,7 +175,7 @@ def plan_workspace(func: PrimFunc) -> PrimFunc:
     for i in range(1000):
         T[i] = A[i]
     """
-    planner = _Planner(func)
+    planner = WorkspacePlanner(func)
     body = planner.outside(func.body)
     size = planner.finish()
     attrs: dict[str, Any] = dict(func.attrs)

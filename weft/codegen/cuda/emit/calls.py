@@ -1,0 +1,65 @@
+"""Calls that only GPU kernels contain: barriers and device functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weft.codegen.cuda.device_functions import DEVICE_FUNCTIONS, DeviceFunction, emit_device_call
+from weft.codegen.ir_text.emit.address import element_address
+from weft.codegen.ir_text.emit.dispatch import emit
+from weft.codegen.ir_text.emit.state import Emitter, FunctionState
+from weft.codegen.ir_text.types import value_type
+from weft.support.errors import CodegenError
+from weft.target import CudaTarget
+from weft.tir.expr import BufferLoad, Call, IntImm, PrimExpr
+
+
+def _barrier(state: FunctionState, _: Call) -> str:
+    callee = state.out.module.declare("llvm.nvvm.barrier0", "void @()")
+    state.out.do(f"call void {callee}()")
+    state.effects += 1
+    return "null"
+
+
+def _device_function(function: DeviceFunction) -> Emitter:
+    def emit_call(state: FunctionState, e: Call) -> str:
+        _check_arch(state, function)
+        operands = [_operand(state, argument) for argument in e.args]
+        result = None if e.dtype.code == "handle" else value_type(e.dtype)
+        if not function.is_pure:
+            state.effects += 1
+        return emit_device_call(state.out, function, operands, result) or "null"
+
+    return emit_call
+
+
+def _operand(state: FunctionState, e: PrimExpr) -> tuple[str, str]:
+    """LLVM type and value; addresses have the type of pointers into their memory."""
+    if isinstance(e, Call) and e.name == "address_of" and isinstance(e.args[0], BufferLoad):
+        state.effects += 1
+        return state.pointer_type(e.args[0].buffer), element_address(state, e.args[0])
+    if isinstance(e, IntImm):
+        return value_type(e.dtype), str(e.value)
+    return value_type(e.dtype), emit(state, e)
+
+
+def _check_arch(state: FunctionState, function: DeviceFunction) -> None:
+    target = state.kernel.module.target
+    if not isinstance(target, CudaTarget):
+        raise CodegenError(f"the device function {function.name} on a CPU",
+                           where=state.kernel.name)
+    is_here = target.capability >= function.capability
+    if function.is_specific:
+        is_here = target.capability == function.capability and target.is_arch_specific
+    if not is_here:
+        number = "".join(map(str, function.capability))
+        raise CodegenError(
+            f"{function.name} does not exist on {target.arch}", where=state.kernel.name,
+            expected=f"sm_{number}a" if function.is_specific else f"sm_{number} or later",
+            got=target.arch)
+
+
+CUDA_CALLS: Mapping[str, Emitter] = {
+    "barrier": _barrier,
+    **{name: _device_function(DEVICE_FUNCTIONS.get(name)) for name in DEVICE_FUNCTIONS},
+}

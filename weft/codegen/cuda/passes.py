@@ -1,0 +1,30 @@
+"""The order of the passes from a scheduled loop nest to CUDA kernels."""
+
+from __future__ import annotations
+
+from weft.tir.transform.check_local import check_local
+from weft.tir.transform.flatten_buffer import flatten_buffer
+from weft.tir.transform.gpu.bind_unbound import bind_unbound
+from weft.tir.transform.gpu.plan_device_memory import plan_device_memory
+from weft.tir.transform.lower_intrinsics import lower_intrinsics
+from weft.tir.transform.registered import TirPass
+from weft.tir.transform.remove_no_op import remove_no_op
+from weft.tir.transform.separate_registers import separate_registers
+from weft.tir.transform.simplify import simplify
+from weft.tir.transform.tensorize_loop import tensorize_loop
+from weft.tir.transform.unroll_loop import unroll_loop
+from weft.tir.transform.vectorize_loop import vectorize_loop
+
+CUDA_PIPELINE: tuple[TirPass, ...] = (
+    bind_unbound,        # every nest has blocks and threads from here on
+    simplify,            # indices and guards under the ranges of blocks and threads
+    tensorize_loop,
+    vectorize_loop,      # vectors of a thread: wide loads and stores
+    unroll_loop,         # makes register indices constant
+    separate_registers,
+    lower_intrinsics,    # polynomials: the GPU has no library of functions
+    check_local,         # decides which local buffers are registers and which memory
+    plan_device_memory,  # needs to know which locals became memory
+    flatten_buffer,
+    remove_no_op,
+)  # fmt: skip
