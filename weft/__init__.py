@@ -23,8 +23,10 @@ from weft.support.interrupts import interrupts_held
 
 if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables below
     from weft import (  # noqa: F401 - sub-packages, as attributes
+        checkpoints,
         codegen,
         compiler,
+        data,
         export,
         frontend,
         generation,
@@ -129,7 +131,7 @@ _LAZY = {
     # Users' code generators: docs/codegen.md.
     "register_external_codegen": "weft.transform",
 }
-_SUBMODULES = ("codegen", "compiler", "export", "frontend", "generation", "ir", "models",
+_SUBMODULES = ("checkpoints", "codegen", "compiler", "data", "export", "frontend", "generation", "ir", "models",
                "onnx_backend", "op", "runtime", "strategy", "target", "te", "tir", "topi",
                "torch_backend", "transform", "tune")
 

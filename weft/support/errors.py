@@ -180,6 +180,12 @@ class InvalidInputError(WeftError):
     code = "E0500"
 
 
+class DataError(WeftError):
+    """Training data that cannot be read, or a worker of a data loader that failed."""
+
+    code = "E0510"
+
+
 class ScheduleError(WeftError):
     """A schedule primitive that is not applicable; raised by the call."""
 
@@ -214,6 +220,12 @@ class LinkerError(WeftError):
     """The linker was not found, or failed."""
 
     code = "E0810"
+
+
+class CheckpointError(WeftError):
+    """A checkpoint that is damaged, incomplete, or does not fit what is restored from it."""
+
+    code = "E0820"
 
 
 class InternalError(WeftError):

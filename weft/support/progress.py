@@ -137,6 +137,11 @@ def reporter_for(stream: TextIO) -> Reporter:
 _active: ContextVar[Reporter | None] = ContextVar("weft_progress", default=None)
 
 
+def active_reporter() -> Reporter | None:
+    """The reporter of the current context, if one is active."""
+    return _active.get()
+
+
 @contextmanager
 def report_to(reporter: Reporter) -> Iterator[None]:
     """Send the progress of the block to ``reporter``."""
