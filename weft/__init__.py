@@ -131,8 +131,8 @@ _LAZY = {
     # Users' code generators: docs/codegen.md.
     "register_external_codegen": "weft.transform",
 }
-_SUBMODULES = ("checkpoints", "codegen", "compiler", "data", "export", "frontend", "generation", "ir", "models",
-               "onnx_backend", "op", "runtime", "strategy", "target", "te", "tir", "topi",
+_SUBMODULES = ("checkpoints", "codegen", "compiler", "data", "export", "frontend", "generation",
+               "ir", "models", "onnx_backend", "op", "runtime", "strategy", "target", "te", "tir", "topi",
                "torch_backend", "transform", "tune")
 
 __all__ = [
