@@ -141,7 +141,10 @@ class _Inference:
             roots.update(zip(stage.op.axis, shape, strict=True))
         extents = loop_extents(stage, roots)
         # The loops come first: ``_loop_var`` simplifies the extents from which values are computed.
-        loop_vars = {a: self._loop_var(a, extents) for a in stage.leaf_iter_vars}
+        loop_vars = {
+            a: self._loop_var(a, extents, is_grid_loop=stage.thread_tags.get(a, "").startswith(
+                "blockIdx"))
+            for a in stage.leaf_iter_vars}
         values = axis_values(stage.relations, loop_vars, extents)
         self._bind_fused(stage, extents, values)
         buffers = tuple(self._buffer(stage, t, shape) for t in stage.tensors)
@@ -162,10 +165,12 @@ class _Inference:
             if int_value(extent) is None and len(loops) == 1 and value is not loops[0]:
                 self.analyzer.bind_fact(loops[0], LT(value, extent))
 
-    def _loop_var(self, leaf: IterVar, extents: dict[IterVar, PrimExpr]) -> PrimExpr:
+    def _loop_var(self, leaf: IterVar, extents: dict[IterVar, PrimExpr], *,
+                  is_grid_loop: bool) -> PrimExpr:
         extent = extents[leaf] = self.analyzer.simplify(extents[leaf])
-        # Without a variable, the index folds to a constant, and the nest emits no loop.
-        if int_value(extent) == 1:
+        # Without a variable, the index folds to a constant, and the nest emits no loop. A loop over
+        # blocks stays: what is attached to it runs in one block.
+        if int_value(extent) == 1 and not is_grid_loop:
             return ZERO
         var = Var(leaf.name)
         self.analyzer.bind(var, 0, extent)

@@ -173,7 +173,17 @@ class NestBuilder:
         depths = [self.depths[e] for e in post_order(condition)
                   if isinstance(e, Var) and e in self.depths]
         reduces = any(self.leaves[d].kind == REDUCE for d in depths)
-        return Guard(condition, max(depths, default=-1), reduces)
+        return Guard(condition, self._inside_threads(max(depths, default=-1)), reduces)
+
+    def _inside_threads(self, depth: int) -> int:
+        """``depth``, or that of the innermost thread loop if it is among the loops of a block.
+
+        The thread loops of a block are nested directly in each other: their iterations exist
+        whether they have work or not.
+        """
+        threads = [d for d, leaf in enumerate(self.leaves)
+                   if self.stage.thread_tags.get(leaf, "").startswith("threadIdx")]
+        return threads[-1] if threads and threads[0] <= depth < threads[-1] else depth
 
     def _restriction(self, condition: PrimExpr) -> Guard:
         """A guard for the ``where`` condition of a reduction.

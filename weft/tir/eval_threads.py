@@ -3,7 +3,8 @@
 A nest of ``threadIdx`` loops is a block: its iterations are concurrent threads that all end before
 the statement after the nest. ``barrier`` waits for all threads of the block. An element of shared
 memory that one thread writes may be accessed by another only after the next barrier. The evaluator
-detects all such data races of a run, whatever the order of the threads.
+detects all such data races of a run, whatever the order of the threads. A statement of the block
+outside of all thread nests runs in one thread, with a barrier before and after it.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class Threads:
 
         Raises ``WellFormedError`` if only some threads reach a barrier.
         """
+        self.phase += 1  # the statements before the nest ran in one thread
         # In reverse order, to expose programs that depend on the order.
         indices = list(enumerate(itertools.product(*spans)))[::-1]
         started: list[tuple[int, Generator[int, None, None]]] = []

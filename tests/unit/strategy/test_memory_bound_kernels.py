@@ -15,7 +15,7 @@ from weft.strategy.access import stride_along
 from weft.strategy.cpu.elementwise.transpose import TransposedAccess, find_transposed_access
 from weft.strategy.cpu.reduction.column_blocks import ColumnBlocks
 from weft.strategy.cpu.reduction.rows import RowBlocks
-from weft.strategy.cpu.reduction.stages import KeptStages, SharedRows
+from weft.strategy.kept_stages import KeptStages, SharedRows
 from weft.target import Target
 from weft.te.walk import loads_of
 from weft.tir.eval import evaluate

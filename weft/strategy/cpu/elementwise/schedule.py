@@ -18,12 +18,12 @@ from weft.strategy.analysis import (
 from weft.strategy.cpu.common.axis_split import split_innermost
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.parallel import pays_in_parallel
-from weft.strategy.cpu.common.recompute import stages_to_materialize
 from weft.strategy.cpu.elementwise.transpose import find_transposed_access, tile_transpose
 from weft.strategy.cpu.elementwise.vectors_per_iteration import polynomials, vectors_per_iteration
 from weft.strategy.cpu.machine_model import has_masks
 from weft.strategy.extents import fewest_iterations, is_fixed, size_of
 from weft.strategy.implementation import compute_of
+from weft.strategy.recompute import stages_to_materialize
 from weft.target import CpuTarget
 from weft.tir.expr import PrimExpr
 from weft.tir.transform.masked_tail import MASKED_TAIL

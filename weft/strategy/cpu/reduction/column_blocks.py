@@ -15,8 +15,8 @@ from weft import te
 from weft.strategy.analysis import is_reduction, work_of
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.parallel import pays_in_parallel
-from weft.strategy.cpu.reduction.stages import KeptStages
 from weft.strategy.extents import size_of
+from weft.strategy.kept_stages import KeptStages
 from weft.target import CpuTarget
 from weft.tir.expr import PrimExpr, int_value
 

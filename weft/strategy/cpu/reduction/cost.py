@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from weft import te
 from weft.strategy.analysis import elements, work_of
 from weft.strategy.cpu.machine_model import machine_model
-from weft.strategy.cpu.reduction.stages import KeptStages
 from weft.strategy.extents import size_of
+from weft.strategy.kept_stages import KeptStages
 from weft.target import CpuTarget
 from weft.te.walk import loads_of
 

@@ -21,8 +21,8 @@ from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, machine_model
 from weft.strategy.cpu.reduction.column_blocks import ColumnBlocks
 from weft.strategy.cpu.reduction.columns import PARTIALS
 from weft.strategy.cpu.reduction.cost import fused_cycles, separate_cycles
-from weft.strategy.cpu.reduction.stages import KeptStages, SharedRows
 from weft.strategy.decision import Candidate, Decision, Rejected, choose, decides
+from weft.strategy.kept_stages import KeptStages, SharedRows
 from weft.support.errors import InternalError
 from weft.target import CpuTarget
 

@@ -22,8 +22,8 @@ from weft.strategy.cpu.reduction.partial_vectors import (
     partial_vectors,
     vectors_along,
 )
-from weft.strategy.cpu.reduction.stages import KeptStages, SharedRows, is_costly
 from weft.strategy.extents import is_multiple, size_of
+from weft.strategy.kept_stages import KeptStages, SharedRows, is_costly
 from weft.target import CpuTarget
 from weft.te.tensor import PlaceholderOp
 from weft.te.walk import loads_of

@@ -29,9 +29,9 @@ from weft.strategy.cpu.reduction.partial_vectors import (
     vectors_along,
 )
 from weft.strategy.cpu.reduction.rows import schedule_by_rows
-from weft.strategy.cpu.reduction.stages import KeptStages
 from weft.strategy.extents import size_of
 from weft.strategy.implementation import compute_of
+from weft.strategy.kept_stages import KeptStages
 
 
 def schedule_reductions(ctx: CpuContext) -> None:

@@ -1,0 +1,1 @@
+"""Injective groups: elementwise chains, broadcasts, slices, gathers, transposes."""

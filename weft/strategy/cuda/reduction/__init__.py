@@ -1,0 +1,1 @@
+"""Groups with reductions: sums, extrema, softmax, normalisations, pooling."""
