@@ -132,8 +132,8 @@ _LAZY = {
     "register_external_codegen": "weft.transform",
 }
 _SUBMODULES = ("checkpoints", "codegen", "compiler", "data", "export", "frontend", "generation",
-               "ir", "models", "onnx_backend", "op", "runtime", "strategy", "target", "te", "tir", "topi",
-               "torch_backend", "transform", "tune")
+               "ir", "models", "onnx_backend", "op", "runtime", "strategy", "target", "te", "tir",
+               "topi", "torch_backend", "transform", "tune")
 
 __all__ = [
     "Attrs",
