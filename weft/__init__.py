@@ -46,9 +46,10 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.compiler.api import compile, parse
     from weft.compiler.check_operator import check_operator
     from weft.compiler.checkpointing import checkpoint, checkpoint_sequential
-    from weft.compiler.compiled_model import CompiledModel, ForeignModel
+    from weft.compiler.compiled_model import CompiledModel
     from weft.compiler.dynamic_model import DynamicModel
     from weft.compiler.executable import Executable
+    from weft.compiler.foreign_model import ForeignModel
     from weft.compiler.memory_budget import recompute
     from weft.compiler.sources import ModelLike
     from weft.compiler.transformations.custom import custom_jvp, custom_vjp
@@ -88,7 +89,7 @@ _LAZY = {
     "ModelLike": "weft.compiler.sources",
     "Executable": "weft.compiler.executable",
     "CompiledModel": "weft.compiler.compiled_model",
-    "ForeignModel": "weft.compiler.compiled_model",
+    "ForeignModel": "weft.compiler.foreign_model",
     "DynamicModel": "weft.compiler.dynamic_model",
     "CompiledModule": "weft.runtime",
     "load": "weft.runtime.artifact",

@@ -13,18 +13,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from weft.codegen import backend_of
-from weft.compiler.compiled_model import Compiled
+from weft.compiler.compiled_model import Compilation, Compiled
 from weft.compiler.executable import Executable
-from weft.compiler.extensions import Extensions
-from weft.compiler.options import CompileOptions
-from weft.compiler.program.model_code import ModelCode
-from weft.compiler.sources import is_onnx
-from weft.compiler.stages import Stages
-from weft.ir.shape import SymDim, as_dim
-from weft.ir.symbol import is_symbol, range_of
 from weft.runtime import CompiledModule, Manifest, TensorSpec
 from weft.runtime.call_sizes import SizeOutOfRangeError
 from weft.runtime.calls_by_shape import CallsByShape
@@ -35,6 +27,9 @@ from weft.runtime.vm.module import with_sizes
 from weft.support.config import config
 from weft.support.errors import ArtifactError, InvalidInputError
 from weft.support.fork_locks import renew_in_child
+
+if TYPE_CHECKING:
+    from weft.compiler.options import CompileOptions
 
 Sizes: TypeAlias = "tuple[tuple[int, ...], ...]"
 CompileAt: TypeAlias = "Callable[[CompileOptions], Executable]"
@@ -48,16 +43,12 @@ class DynamicModel(CallsByShape, Compiled):
     says why. Several threads may call it at once.
     """
 
-    def __init__(self, manifest: Manifest, stages: Stages, compile_at: CompileAt,
-                 code: ModelCode | None = None, reason: str | None = None) -> None:
+    def __init__(self, manifest: Manifest, compilation: Compilation, compile_at: CompileAt,
+                 general: SizedModule | None = None, reason: str | None = None) -> None:
         super().__init__(manifest)
         self.reason = reason
-        if code is not None:
-            self._code = code
-        self.general = None if code is None else SizedModule(
-            manifest, backend_of(stages.options.target).load(code.objects, stages.options.target),
-            code.constants)
-        self._stages = stages
+        self.general = general
+        self._compilation = compilation
         self._compile_at = compile_at
         self._programs: OrderedDict[Sizes, Executable] = OrderedDict()
         self._limit = config.dynamic_programs
@@ -118,8 +109,11 @@ class DynamicModel(CallsByShape, Compiled):
         """
         if self.general is None:
             return super().__reduce__()
+        from weft.compiler.extensions import Extensions
+        from weft.compiler.open_model import unpickled_for_all_sizes
+
         options = dataclasses.replace(self.options, extensions=Extensions(), records_file=None)
-        return _unpickled, (b"".join(map(bytes, self._code.to_parts())), options)
+        return unpickled_for_all_sizes, (b"".join(map(bytes, self._code.to_parts())), options)
 
     def __repr__(self) -> str:
         kind = "for all sizes" if self.general is not None else (
@@ -153,6 +147,10 @@ class DynamicModel(CallsByShape, Compiled):
         The symbols of an ONNX model have ranges that the compiler assumed, besides those of
         ``inputs``; other programs declare all ranges themselves.
         """
+        from weft.compiler.sources import is_onnx
+        from weft.ir.shape import SymDim, as_dim
+        from weft.ir.symbol import is_symbol, range_of
+
         if self._stages.model is None or not is_onnx(self._stages.model):
             return False
         declared = self.options.input_shapes or {}
@@ -182,16 +180,6 @@ class DynamicModel(CallsByShape, Compiled):
                 while len(self._programs) > self._limit:
                     self._programs.popitem(last=False)
             return made
-
-
-def _unpickled(payload: bytes, options: CompileOptions) -> DynamicModel:
-    code = ModelCode.from_payload(memoryview(payload))
-
-    def compile_at(_: CompileOptions) -> NoReturn:
-        raise ArtifactError("an unpickled model cannot be compiled for other shapes",
-                            help="use at() in the process that compiled it")
-
-    return DynamicModel(code.manifest, Stages(None, options), compile_at, code)
 
 
 def _fixed(spec: TensorSpec, shape: Sequence[Any], sizes: dict[str, int]) -> tuple[int, ...]:

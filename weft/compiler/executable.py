@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from weft.compiler.options import CompileOptions
 from weft.runtime.buffers import BoundCall
 from weft.runtime.manifest import Manifest, TensorSpec
 from weft.runtime.profile import Profile
+
+if TYPE_CHECKING:
+    from weft.compiler.options import CompileOptions
 
 
 @runtime_checkable

@@ -35,6 +35,12 @@ AARCH64_FEATURES: dict[str, str] = {
 RISCV_FEATURES: dict[str, str] = {name: name for name in ("m", "a", "f", "d", "c")}
 
 
+# The lines of /proc/cpuinfo that name the CPU, on x86 and on Arm.
+_OF_THE_MODEL = frozenset(["vendor_id", "cpu family", "model", "model name", "stepping",
+                           "CPU implementer", "CPU architecture", "CPU variant", "CPU part",
+                           "CPU revision"])
+
+
 def machine() -> str:
     """The architecture in LLVM's spelling: ``x86_64``, ``aarch64``, …"""
     name = platform.machine().lower()
@@ -53,13 +59,26 @@ def known_features(arch: str) -> dict[str, str]:
 
 
 @functools.lru_cache(maxsize=1)
+def _cpuinfo() -> str:
+    """The text of /proc/cpuinfo; empty if it cannot be read."""
+    try:
+        return Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+
+
+def model_name() -> str:
+    """What /proc/cpuinfo says about the make of its first processor; empty if nothing."""
+    first = _cpuinfo().partition("\n\n")[0]
+    lines = (line.partition(":") for line in first.splitlines())
+    return "; ".join(f"{key.strip()} {value.strip()}" for key, _, value in lines
+                     if key.strip() in _OF_THE_MODEL)
+
+
+@functools.lru_cache(maxsize=1)
 def host_features() -> frozenset[str]:
     """The known features of the host CPU; empty if /proc/cpuinfo cannot be read."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return frozenset()
-    flags = listed_features(text)
+    flags = listed_features(_cpuinfo())
     return frozenset(name for name, flag in known_features(machine()).items() if flag in flags)
 
 

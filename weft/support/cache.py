@@ -18,6 +18,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from weft.support.config import config
 from weft.support.fork_locks import renew_in_child
@@ -36,6 +37,10 @@ def default_directory() -> Path:
     from platformdirs import user_cache_path
 
     return user_cache_path("weft", appauthor=False)
+
+
+# Inode, size in bytes, and time of writing in nanoseconds of the file of an entry.
+EntryState: TypeAlias = "tuple[int, int, int]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,26 @@ class DiskCache:
         with contextlib.suppress(OSError):
             os.utime(path, ns=(time.time_ns(), written))
         return payload
+
+    def get_unchanged(self, key: str, state: EntryState) -> memoryview | None:
+        """``get`` of an entry that had ``state`` when it was verified: its checksum is trusted."""
+        if self.state(key) != state:
+            return None
+        try:
+            view, written = _map(self.path(key))
+        except (OSError, ValueError):
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(self.path(key), ns=(time.time_ns(), written))
+        return view[_HEADER:]
+
+    def state(self, key: str) -> EntryState | None:
+        """What changes if another file takes the place of an entry; ``None`` without an entry."""
+        try:
+            found = self.path(key).stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
 
     def put(self, key: str, *parts: bytes | memoryview) -> bool:
         """Store the concatenation of ``parts``; ``False`` if it could not be written."""

@@ -158,6 +158,9 @@ class Config:
                      "where compiled code is kept (default: the user's cache folder)")
     cache_size = Knob("WEFT_CACHE_SIZE", 4 << 30, _size, "a size such as 512M or 4G",
                       "size above which the least recently used entries are evicted")
+    hash_models = Knob("WEFT_HASH_MODELS", False, _flag, "0 or 1",
+                       "read the file of a model each time to see whether it has changed, instead "
+                       "of trusting its inode, size and times")
     winograd = Knob("WEFT_WINOGRAD", True, _flag, "0 or 1",
                     "use Winograd for 3x3 convolutions (larger weights and rounding errors, "
                     "relative ones below 1e-4)")

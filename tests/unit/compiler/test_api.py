@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import weft
-from weft.compiler import api
+from weft.compiler import compile_model as api
 from weft.compiler.build import kernels as build
 from weft.compiler.program import model_code
 from weft.compiler.program.lowering import lower_program

@@ -11,7 +11,7 @@ import pytest
 
 import weft
 from weft import ir, op
-from weft.compiler import api
+from weft.compiler import compile_model as api
 from weft.compiler.extensions import Extensions
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import phases_of

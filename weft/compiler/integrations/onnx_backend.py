@@ -19,8 +19,8 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
 
 from weft.compiler.api import compile as compile_model
-from weft.compiler.compiled_model import ForeignModel
 from weft.compiler.executable import Executable
+from weft.compiler.foreign_model import ForeignModel
 from weft.frontend.onnx import from_onnx
 from weft.support.config import config
 from weft.support.errors import InvalidInputError, UnsupportedModelError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +24,7 @@ from weft.compiler.program.sized_launches import sized_launches
 from weft.ir.dtype import DType
 from weft.ir.symbol import size_of_dim
 from weft.runtime.arena import AlignedBlock
+from weft.runtime.code_payload import payload_parts, read_payload
 from weft.runtime.device import HOST_MEMORY, MemorySpace
 from weft.runtime.manifest import (
     MAIN_SYMBOL,
@@ -64,30 +64,17 @@ class ModelCode:
             )
 
     def to_parts(self) -> list[bytes | memoryview]:
-        """The payload of the cache: a head, the constants (aligned), the objects."""
-        head = json.dumps({
-            "manifest": self.manifest.to_json(),
-            "constants": self.constants.nbytes,
-            "objects": [len(obj) for obj in self.objects],
-        }).encode()
-        # JSON ignores trailing blanks, so they can align the constants that follow.
-        padded = head.ljust(aligned(8 + len(head)) - 8)
-        return [len(padded).to_bytes(8, "little"), padded, self.constants.data, *self.objects]
+        """The payload of the cache (``weft.runtime.code_payload``)."""
+        return payload_parts(self.manifest, self.constants, self.objects)
 
     @staticmethod
     def from_payload(payload: memoryview) -> ModelCode:
         """Read back; the constants are copied to memory with larger pages than a file's."""
-        start = 8 + int.from_bytes(payload[:8], "little")
-        head = json.loads(bytes(payload[8:start]))
-        at = start + head["constants"]
-        constants = AlignedBlock(head["constants"]).array
-        constants[:] = np.frombuffer(payload[start:at], np.uint8)
+        read = read_payload(payload)
+        constants = AlignedBlock(read.constants.nbytes).array
+        constants[:] = read.constants
         constants.flags.writeable = False
-        objects = []
-        for size in head["objects"]:
-            objects.append(bytes(payload[at : at + size]))
-            at += size
-        return ModelCode(Manifest.from_json(head["manifest"]), tuple(objects), constants)
+        return ModelCode(read.manifest, tuple(map(bytes, read.objects)), constants)
 
 
 class InPlaceError(InternalError):

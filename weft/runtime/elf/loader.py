@@ -40,7 +40,7 @@ class ObjectLibrary(NativeLibrary):
     """Objects linked in memory; unmapped with this object.
 
     Undefined symbols are functions of the C and math libraries. Raises ``CodegenError`` for corrupt
-    objects, symbols that nothing defines, and unknown relocations.
+    objects, undefined symbols that these libraries lack, and unknown relocations.
     """
 
     def __init__(self, objects: Sequence[bytes | memoryview]) -> None:

@@ -1,0 +1,144 @@
+"""A file that was compiled before starts from the cache; anything that may differ compiles."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import weft
+from weft.compiler.warm_start import open as warm
+from weft.compiler.warm_start import state
+
+TEXT = "def @main(%x: Tensor[(3,), float32]) {{ multiply(%x, {}f) }}"
+X = np.array([1, 2, 3], np.float32)
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A model that changed long ago, and a cache of its own."""
+    monkeypatch.setattr(warm, "compiler_is_loaded", lambda: False)
+    monkeypatch.setattr(state, "RACY_NS", 0)
+    monkeypatch.setenv("WEFT_VERIFY", "1")
+    path = tmp_path / "m.ir"
+    path.write_text(TEXT.format(2))
+    with weft.config(cache_dir=tmp_path / "cache"):
+        yield path
+
+
+def is_warm(path: Path, **options: object) -> bool:
+    """Whether the executable came from the cache without a compilation."""
+    made = weft.compile(path, **options)
+    return type(made._compilation).__name__ == "_Again"
+
+
+def test_the_second_time_it_starts_from_the_cache(model: Path) -> None:
+    assert [is_warm(model) for _ in range(3)] == [False, True, True]
+    assert weft.compile(model)(X).tolist() == [2, 4, 6]
+
+
+def test_a_changed_file_is_compiled(model: Path) -> None:
+    weft.compile(model)
+    before = model.stat()
+    model.write_text(TEXT.format(3))  # of the same size, and with the old time below
+    os.utime(model, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert weft.compile(model)(X).tolist() == [3, 6, 9]
+    assert is_warm(model)
+
+
+def test_another_file_in_its_place_is_compiled(model: Path) -> None:
+    weft.compile(model)
+    other = model.with_suffix(".new")
+    other.write_text(TEXT.format(5))
+    other.replace(model)
+    assert weft.compile(model)(X).tolist() == [5, 10, 15]
+
+
+def test_files_that_changed_just_now_are_read(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "RACY_NS", 10**12)
+    weft.compile(model)
+    assert not is_warm(model)
+
+
+@pytest.mark.parametrize("other", [{"opt_level": 1}, {"target": "llvm -mcpu=haswell"},
+                                   {"inputs": {"x": (3,)}}, {"winograd": False}])
+def test_other_options_are_compiled(model: Path, other: dict[str, object]) -> None:
+    weft.compile(model)
+    assert not is_warm(model, **other)
+
+
+def test_another_state_of_the_compiler_is_another_key(
+        model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weft.compile(model)
+    monkeypatch.setattr(state, "_compiler", lambda: iter(["another version"]))
+    assert not is_warm(model)
+
+
+def test_settings_that_show_stages_compile(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weft.compile(model)
+    with weft.config(debug=3):
+        assert not is_warm(model)
+    with weft.config(hash_models=True):
+        assert not is_warm(model)
+
+
+def test_passes_of_the_user_compile(model: Path) -> None:
+    weft.compile(model)
+    assert not is_warm(model, tir_passes=[lambda func: func])
+
+
+def test_damaged_records_and_entries_compile(model: Path, tmp_path: Path) -> None:
+    weft.compile(model)
+    for entry in (tmp_path / "cache").glob("??/*"):
+        data = bytearray(entry.read_bytes())
+        data[len(data) // 2] ^= 0xFF
+        entry.write_bytes(data)
+    assert weft.compile(model)(X).tolist() == [2, 4, 6]
+    for entry in (tmp_path / "cache").glob("??/*"):
+        entry.unlink()
+    assert weft.compile(model)(X).tolist() == [2, 4, 6]
+
+
+def test_threads_are_kept(model: Path) -> None:
+    weft.compile(model)
+    made = weft.compile(model, threads=2)
+    assert type(made._compilation).__name__ == "_Again"
+    assert (made.threads, weft.compile(model).threads) == (2, None)
+
+
+def test_what_needs_the_compiler_imports_it(model: Path, tmp_path: Path) -> None:
+    first, second = weft.compile(model), weft.compile(model)
+    assert type(first) is type(second) is weft.CompiledModel
+    assert second.as_text("lowered") == first.as_text("lowered")
+    first.export(tmp_path / "a.weft")
+    second.export(tmp_path / "b.weft")
+    assert (tmp_path / "a.weft").read_bytes() == (tmp_path / "b.weft").read_bytes()
+    assert second.options == first.options
+
+
+def test_symbolic_sizes(model: Path) -> None:
+    model.write_text("def @main(%x: Tensor[(n, 3), float32]) { nn.relu(%x) }")
+    cold, found = weft.compile(model), weft.compile(model)
+    assert type(found) is type(cold) is weft.DynamicModel
+    assert type(found._compilation).__name__ == "_Again"
+    for rows in (1, 7):
+        x = np.ones((rows, 3), np.float32)
+        assert np.array_equal(found(x), x)
+    fixed = [made.at({"x": (2, 3)}).manifest.signature() for made in (found, cold)]
+    assert fixed[0] == fixed[1]
+
+
+@pytest.mark.slow
+def test_no_compiler_is_imported(model: Path, tmp_path: Path) -> None:
+    code = ("import sys, weft, weft.compiler.warm_start.state as state\n"
+            f"state.RACY_NS = 0\nweft.compile({str(model)!r})\n"
+            "print('llvmlite' in sys.modules, 'weft.ir' in sys.modules)")
+    environment = {**os.environ, "WEFT_CACHE_DIR": str(tmp_path / "cache"), "WEFT_VERIFY": "1"}
+    texts = [subprocess.run([sys.executable, "-c", code], env=environment, check=True,
+                            capture_output=True, text=True).stdout for _ in range(2)]
+    assert texts == ["True True\n", "False False\n"]

@@ -1,0 +1,323 @@
+"""From a model to an executable."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import weft.op  # noqa: F401 - models and programs refer to operators by name
+from weft import ir
+from weft.codegen import backend_of
+from weft.compiler.compiled_model import CompiledModel
+from weft.compiler.dynamic_inputs import (
+    has_dynamic_inputs,
+    manifest_of_module,
+    manifest_of_onnx,
+    manifest_of_program,
+)
+from weft.compiler.dynamic_model import CompileAt, DynamicModel
+from weft.compiler.executable import Executable
+from weft.compiler.extensions import Extensions
+from weft.compiler.foreign_model import ForeignModel
+from weft.compiler.memory_budget import budget_of, within
+from weft.compiler.open_model import MadePerShape, open_code, open_for_all_sizes
+from weft.compiler.options import CompileOptions
+from weft.compiler.pipeline import count_passes, phases_of, run_pipeline
+from weft.compiler.program.lowering import lower_program, try_lower_program
+from weft.compiler.program.model_code import InPlaceError, ModelCode, build_model
+from weft.compiler.program.program import Program
+from weft.compiler.program.variants import add_variants
+from weft.compiler.request import CompileRequest
+from weft.compiler.sources import (
+    Source,
+    cache_key,
+    import_model,
+    prepare,
+    unchanged_file,
+)
+from weft.compiler.stages import Stages
+from weft.compiler.vm.build import build_vm_model
+from weft.compiler.warm_start.record import remember
+from weft.compiler.warm_start.state import file_state, shows_stages
+from weft.ir.module import IRModule
+from weft.runtime.manifest import Manifest
+from weft.runtime.sizes import evaluate
+from weft.strategy.records import active_records
+from weft.support import progress, trace
+from weft.support.cache import open_cache
+from weft.support.config import config
+from weft.support.errors import (
+    InternalError,
+    OptionError,
+    TypeInferenceError,
+    UnsupportedModelError,
+    WeftError,
+)
+from weft.support.log import Level, debug
+from weft.support.plugins import load_plugins
+from weft.tir.transform.registered import with_insertions
+from weft.transform import counts_data
+
+
+def parse_program(text: str) -> IRModule:
+    """See ``weft.parse``."""
+    load_plugins()
+    return ir.infer_type(ir.parse(text))
+
+
+def compile_model(request: CompileRequest) -> Executable:
+    """See ``weft.compile``. A compiled file is remembered for ``weft.compiler.warm_start``."""
+    with config(**request.knobs):
+        source, options = _prepared(request)
+        # Before anything of the file is read: a change from now on must be noticed.
+        before = file_state(source) if isinstance(source, (str, os.PathLike)) else None
+        made = _compile(source, options)
+        if before is not None and isinstance(made.code, ModelCode) and made.key is not None:
+            remember(request, before, made.key)
+        return _executable(made.code, source, options, request.knobs)
+
+
+def stages_of(request: CompileRequest, manifest: Manifest) -> Stages:
+    """The stages of the compilation of ``request``, which gave a program with this manifest."""
+    with config(**request.knobs):
+        return _stages_of(manifest, Stages(*_prepared(request)))
+
+
+def code_of(request: CompileRequest) -> ModelCode:
+    """The code of a model that has a program, from the cache or compiled again."""
+    with config(**request.knobs):
+        code = _compile(*_prepared(request)).code
+        if not isinstance(code, ModelCode):
+            raise InternalError("the model has no program for all sizes any more",
+                                got=code.reason)
+        return code
+
+
+def compiler_at(request: CompileRequest) -> CompileAt:
+    """The function that compiles the model of ``request`` for options that fix its shapes."""
+    with config(**request.knobs):
+        return _compiler_at(_prepared(request)[0], request.knobs)
+
+
+def _prepared(request: CompileRequest) -> tuple[Source, CompileOptions]:
+    load_plugins()
+    extensions = Extensions.make(request.passes, request.rules, request.tir_passes)
+    options = CompileOptions.make(request.target, request.opt_level, request.inputs,
+                                  request.codegens, extensions, request.specialize, request.state)
+    # Reports unknown positions of passes before any work.
+    phases_of(options)
+    with_insertions(backend_of(options.target).tir_passes, extensions.tir_passes)
+    return prepare(request.model, request.example_inputs, request.inputs), options
+
+
+def _executable(made: ModelCode | _PerShape, source: Source, options: CompileOptions,
+                knobs: Mapping[str, Any]) -> Executable:
+    """The executable of a model's code; ``knobs`` are the settings of its compilation."""
+    threads: int | None = config.override("threads") if "threads" in knobs else None
+    if isinstance(made, ModelCode) and not made.manifest.symbols:
+        if options.specialize:
+            raise OptionError("specialize is for models with symbolic sizes",
+                              got=made.manifest.signature(),
+                              help='name the sizes: inputs={"x": ("batch", 3, 224, 224)}')
+        return _opened(made, Stages(source, options), threads)
+    return _dynamic(made, Stages(source, options), threads, _compiler_at(source, knobs))
+
+
+def _compiler_at(source: Source, knobs: Mapping[str, Any]) -> CompileAt:
+    """The function that compiles a model with dynamic shapes for options that fix them."""
+    threads: int | None = config.override("threads") if "threads" in knobs else None
+    check_file = unchanged_file(source)
+
+    def compile_at(fixed: CompileOptions) -> Executable:
+        check_file()
+        with config(**knobs), fixed.settings():
+            code = _compile(source, fixed).code
+            if not isinstance(code, ModelCode):
+                raise InternalError("a shape is still dynamic after all sizes were given",
+                                    got=code.manifest.signature())
+            return _opened(code, Stages(source, fixed), threads)
+
+    return compile_at
+
+
+@dataclass(frozen=True, slots=True)
+class _PerShape:
+    """The signature of a model that is compiled for each set of input shapes, and why."""
+
+    manifest: Manifest
+    reason: str
+
+
+def _dynamic(made: ModelCode | _PerShape, stages: Stages, threads: int | None,
+             compile_at: CompileAt) -> DynamicModel | ForeignModel:
+    """The executable of a model with dynamic shapes, from its general program or signature."""
+    if isinstance(made, _PerShape):
+        manifest = replace(made.manifest, threads=threads)
+        return DynamicModel(manifest, MadePerShape(stages), compile_at, reason=made.reason)
+    code = replace(made, manifest=replace(made.manifest, threads=threads))
+    return open_for_all_sizes(code, _stages_of(code.manifest, stages), compile_at)
+
+
+def _opened(code: ModelCode, stages: Stages, threads: int | None) -> CompiledModel | ForeignModel:
+    """The executable of a model's code; its calls use ``threads`` threads unless ``None``."""
+    manifest = replace(code.manifest, threads=threads)  # the cache keeps code without it
+    with trace.span("load"):
+        return open_code(replace(code, manifest=manifest), _stages_of(code.manifest, stages))
+
+
+def _stages_of(manifest: Manifest, stages: Stages) -> Stages:
+    """The stages of the compilation of a program, which may have left sizes unknown."""
+    if manifest.counts:
+        return stages
+    return replace(stages, options=replace(stages.options, data_sizes=False))
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """The code of a model, or its signature if its inputs have dynamic shapes.
+
+    ``key`` is that of the code in the disk cache; ``None`` if it is not kept.
+    """
+
+    code: ModelCode | _PerShape
+    key: str | None = None
+
+
+def _compile(model: Source, options: CompileOptions) -> _Made:
+    start = time.perf_counter()
+    made = _compile_cached(model, options)
+    debug(Level.CACHE, "compiler", f"compiled in {time.perf_counter() - start:.2f} s")
+    return made
+
+
+def _compile_cached(model: Source, options: CompileOptions) -> _Made:
+    cache = None if shows_stages() else open_cache()
+    key = cache_key(model, options) if cache is not None else None
+    found = cache.get(key) if cache is not None and key is not None else None
+    if found is not None:
+        debug(Level.CACHE, "compiler", "the whole model was in the cache")
+        return _Made(ModelCode.from_payload(found), key)
+    code = _code_of_source(model, options)
+    if isinstance(code, _PerShape):
+        return _Made(code)
+    is_current = active_records().digest == options.records  # not if tuning ran meanwhile
+    is_kept = cache is not None and key is not None and is_current \
+        and cache.put(key, *code.to_parts())
+    return _Made(code, key if is_kept else None)
+
+
+def _imported(model: Source, options: CompileOptions) -> IRModule:
+    with progress.task("importing the model"), trace.span("import"):
+        return import_model(model, options)
+
+
+def _code_of_source(model: Source, options: CompileOptions) -> ModelCode | _PerShape:
+    """The code of a model; of one with dynamic shapes the program for all sizes, if it has one."""
+    try:
+        mod = _imported(model, options)
+    except (UnsupportedModelError, TypeInferenceError) as error:
+        signature = manifest_of_onnx(model, options) or manifest_of_program(model, options)
+        # A list of unsupported features, which are the same at fixed sizes.
+        lists_features = isinstance(error, UnsupportedModelError) and error.notes
+        if signature is None or lists_features:
+            raise
+        return _signature_after(error, signature, options)
+    if options.data_sizes and counts_data(mod):
+        try:
+            return _general_code(mod, options)
+        except OptionError:
+            raise
+        except WeftError as error:
+            debug(Level.CACHE, "compiler", f"sizes that data determines stay unknown: {error}")
+            options = replace(options, data_sizes=False)
+    if not has_dynamic_inputs(mod):
+        return _fixed_code(mod, options)
+    try:
+        return _general_code(mod, options)
+    except WeftError as error:
+        return _signature_after(error, manifest_of_module(mod, options), options)
+
+
+def _signature_after(error: WeftError, signature: Manifest, options: CompileOptions) -> _PerShape:
+    """The signature of a model that has no program for all sizes because of ``error``.
+
+    Raises ``error`` where programs for one size each are no replacement.
+    """
+    # A program for each set of shapes would have a state for each.
+    if isinstance(error, OptionError) or options.state:
+        raise error
+    debug(Level.CACHE, "compiler", f"not compiled for all sizes: {error}")
+    return _PerShape(signature, error.what)
+
+
+def _general_code(mod: IRModule, options: CompileOptions) -> ModelCode:
+    """The program for all sizes of a module with symbolic inputs.
+
+    Raises ``WeftError`` where a size is not determined by the inputs, or an operator needs numbers.
+    """
+    if not options.symbolic_sizes:
+        raise UnsupportedModelError("WEFT_SYMBOLIC_SIZES=0 asks for programs of fixed sizes")
+    if not backend_of(options.target).takes_sizes:
+        raise UnsupportedModelError(f"kernels of {options.target.kind} targets need fixed sizes")
+    if options.codegens:
+        raise UnsupportedModelError("external code generators take regions of fixed sizes")
+    mod = run_pipeline(mod, options)
+    with trace.span("lower program"):
+        program = _lowered(mod, options)
+    code = _program_code(program, mod, options)
+    if code.callbacks:
+        raise UnsupportedModelError("functions of Python need fixed sizes")
+    return code
+
+
+def _fixed_code(mod: IRModule, options: CompileOptions) -> ModelCode:
+    budget = budget_of(mod)
+    with progress.task("optimising the graph", count_passes(options)) as task:
+        mod = run_pipeline(mod, options, task=task)
+    if budget is not None:
+        return _code_within(budget, mod, options)
+    with trace.span("lower program"):
+        program = _lowered(mod, options) if options.state else try_lower_program(mod)
+    return (build_vm_model(mod, options) if program is None
+            else _program_code(program, mod, options))
+
+
+def _code_within(budget: int, mod: IRModule, options: CompileOptions) -> ModelCode:
+    """The code of a lowered module whose arena has at most ``budget`` bytes."""
+    limit = budget
+    while True:
+        shrink = partial(within, budget=limit, options=options)
+        with trace.span("lower program"):
+            program = _lowered(mod, options, limit=shrink)
+        code = _program_code(program, mod, options, limit=shrink)
+        excess = evaluate(code.manifest.arena_bytes, {}) - budget
+        if excess <= 0:
+            return code
+        # Results in place are placed in memory in another way than the limit assumes.
+        limit -= max(excess, budget // 64, 1)
+
+
+def _lowered(mod: IRModule, options: CompileOptions, refused: frozenset[str] = frozenset(),
+             limit: Callable[[Program], Program] | None = None) -> Program:
+    return lower_program(mod, dict(options.state), refused, limit)
+
+
+def _program_code(program: Program, mod: IRModule, options: CompileOptions,
+                  limit: Callable[[Program], Program] | None = None) -> ModelCode:
+    """The code of ``program``, lowered from ``mod``.
+
+    Where a kernel cannot work in place, ``mod`` is lowered again, and values are copied.
+    """
+    refused: frozenset[str] = frozenset()
+    while True:
+        with trace.span("variants"):
+            made = add_variants(program, options.target, options.specialize)
+        try:
+            return build_model(made, options)
+        except InPlaceError as error:
+            refused |= error.kernels
+            program = _lowered(mod, options, refused, limit)

@@ -1,0 +1,31 @@
+"""``CompileRequest``: the arguments of a call of ``weft.compile``, as they were given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft.compiler.extensions import PassesLike, RulesLike, TirPassesLike
+    from weft.compiler.options import SpecializeLike
+    from weft.compiler.sources import ModelLike
+    from weft.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class CompileRequest:
+    """See ``weft.compile`` for the fields; nothing is checked yet."""
+
+    model: ModelLike
+    target: Target | str | None = None
+    inputs: Mapping[str, Sequence[object]] | None = None
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None
+    opt_level: int = 3
+    passes: PassesLike = ()
+    rules: RulesLike = ()
+    tir_passes: TirPassesLike = ()
+    codegens: Sequence[str] = ()
+    specialize: SpecializeLike = None
+    state: Mapping[str, str] | None = None
+    knobs: Mapping[str, Any] = field(default_factory=dict)
