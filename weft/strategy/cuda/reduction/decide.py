@@ -24,7 +24,7 @@ from weft.strategy.kept_stages import KeptStages
 # four blocks run on each SM.
 ROWS_BYTES = 24 * 1024
 # Steps of a thread in a partial reduction of a long row: enough to pay for the second launch.
-STEPS_PER_CHUNK = 16
+STEPS_PER_CHUNK = 4
 # Chunks of a reduction to one number, whose partial results one thread adds.
 SCALAR_CHUNKS = 32
 
@@ -161,12 +161,9 @@ def plan_group(kept: KeptStages, shared: SharedAxes, model: GpuModel) -> GroupPl
     reductions = kept.reductions
     if not shared.result or not reductions:
         return None
-    result = kept.output
-    if is_reduction(result) and len(shared.result) < len(result.axis):
-        return None
     contiguous = kept.contiguous_axis(reductions[0])
     first = shared.axes_of(reductions[0])
-    length = max(work_of(op) // max(1, elements(op)) for op in reductions)
+    length = max(_row_length(op, shared) for op in kept.ops)
     if contiguous in first:
         row_axis = first.index(contiguous)
         plan = _column_plan(reductions[0], contiguous, elements(reductions[0]), length, model)
@@ -177,27 +174,27 @@ def plan_group(kept: KeptStages, shared: SharedAxes, model: GpuModel) -> GroupPl
         row_axis = _largest(first) or 0
         rows = min(shape.rows, _power_below(size_of(first[row_axis].extent)))
         shape = BlockShape(rows, shape.lanes, shape.vector)
-    rows = _rows_that_fit(kept, shape)
+    rows = _rows_that_fit(kept, shared, shape)
     shape = BlockShape(rows, shape.lanes, shape.vector, shape.row_tag, shape.lane_tag)
     return GroupPlan(shared, row_axis, shape) if rows else None
 
 
-def _rows_that_fit(kept: KeptStages, shape: BlockShape) -> int:
+def _row_length(op: te.ComputeOp, shared: SharedAxes) -> int:
+    """Independent steps of one row of a stage: its elements, or those that its result reduces."""
+    count = shared.elements_of_row(op)
+    return count if count > 1 else max(1, work_of(op) // max(1, elements(op)))
+
+
+def _rows_that_fit(kept: KeptStages, shared: SharedAxes, shape: BlockShape) -> int:
     """Rows of a block whose kept elements fit in shared memory; 0 if not even one does."""
     rows = shape.rows
     per_row = shape.lanes * 8
     for op in kept.ops[:-1]:
-        if not is_reduction(op):
-            per_row += row_bytes(op, kept)
+        itemsize = sum(t.dtype.itemsize for t in op.outputs)
+        per_row += shared.elements_of_row(op) * itemsize
     while rows > 1 and rows * per_row > ROWS_BYTES:
         rows //= 2
     return rows if rows * per_row <= 2 * ROWS_BYTES else 0
-
-
-def row_bytes(op: te.ComputeOp, kept: KeptStages) -> int:
-    """Bytes of one row of an elementwise stage: its elements over those of the reductions."""
-    count = max(1, min(elements(r) for r in kept.reductions))
-    return -(-elements(op) // count) * sum(t.dtype.itemsize for t in op.outputs)
 
 
 def _reduce_vector(kept: KeptStages, op: te.ComputeOp) -> int:

@@ -16,6 +16,7 @@ from weft.strategy.cuda.reduction.partials import (
     BlockShape,
     bind_row,
     reduce_in_block,
+    tensors_of,
 )
 from weft.strategy.cuda.reduction.shared_axes import SharedAxes
 from weft.strategy.extents import is_fixed, is_multiple
@@ -42,27 +43,43 @@ def schedule_group(ctx: CudaContext, kept: KeptStages, plan: GroupPlan,
     """
     s, result = ctx.schedule, ops[-1]
     stage = s[result]
+    own = _accumulators(s, stage, plan, result)
     at, row, data = _block_loops(stage, plan)
-    if is_reduction(result):
-        reduce_in_block(s, stage, kept.fused_reduction(stage, result),
-                        _row_of(plan, result), plan.shape, at)
+    if is_reduction(result) and own is None:
+        reduce_in_block(s, stage, kept.fused_reduction(stage, result), _row_of(plan, result),
+                        plan.shape, at)
         if row is not None:
             stage.bind(row, plan.shape.row_tag)
     else:
-        _elements_of_row(stage, data, row, plan.shape)
+        _elements_of_row(stage, data, row, plan.shape, own)
     for op in ops[:-1]:
-        inner = s[op]
-        inner.set_scope("shared")
-        inner.compute_at(stage, at.axis)
-        position = _row_of(plan, op)
-        if is_reduction(op):
-            reduce_in_block(s, inner, kept.fused_reduction(inner, op), position,
-                            plan.shape, at)
-            bind_row(inner, list(op.axis), position, plan.shape)
-        else:
-            others = [a for a in op.axis if a not in plan.shared.axes_of(op)]
-            own = op.axis[position] if position is not None and plan.shape.rows > 1 else None
-            _elements_of_row(inner, others, own, plan.shape)
+        _inner_stage(s, kept, plan, op, at)
+
+
+def _inner_stage(s: te.Schedule, kept: KeptStages, plan: GroupPlan, op: te.ComputeOp,
+                 at: AttachPoint) -> None:
+    """A stage between others, in the shared memory of the block."""
+    stage, row = s[op], _row_of(plan, op)
+    own = _accumulators(s, stage, plan, op)
+    stage.set_scope("shared")
+    stage.compute_at(at.stage, at.axis)
+    if is_reduction(op) and own is None:
+        reduce_in_block(s, stage, kept.fused_reduction(stage, op), row, plan.shape, at)
+        bind_row(stage, list(stage.axis), row, plan.shape)
+        return
+    data = [axis for axis in stage.axis if axis not in plan.shared.axes_of(op)]
+    if own is not None:  # the copy of the accumulators has axes of its own
+        data = [stage.axis[op.axis.index(axis)] for axis in plan.shared.inside(op)]
+    is_row = row is not None and plan.shape.rows > 1
+    _elements_of_row(stage, data, stage.axis[row] if is_row else None, plan.shape, own)
+
+
+def _accumulators(s: te.Schedule, stage: te.Stage, plan: GroupPlan,
+                  op: te.ComputeOp) -> te.Stage | None:
+    """Registers for the results of a thread, where a row has several results of a reduction."""
+    if not is_reduction(op) or plan.shared.elements_of_row(op) == 1:
+        return None
+    return s[tensors_of(s.cache_write(stage.tensors[0], "local"))]
 
 
 def _row_of(plan: GroupPlan, op: te.ComputeOp) -> int | None:
@@ -96,9 +113,10 @@ def _block_loops(
 
 
 def _elements_of_row(
-    stage: te.Stage, data: list[te.IterVar], row: te.IterVar | None, shape: BlockShape
+    stage: te.Stage, data: list[te.IterVar], row: te.IterVar | None, shape: BlockShape,
+    own: te.Stage | None = None,
 ) -> None:
-    """The elements of each row by its lanes, in vectors."""
+    """The elements of each row by its lanes, in vectors; ``own`` are accumulators of a lane."""
     if row is not None:
         stage.bind(row, shape.row_tag)
     if not data:
@@ -106,7 +124,7 @@ def _elements_of_row(
     inside: list[te.IterVar] = []
     others = [a for a in stage.leaf_iter_vars if a not in data and a is not row]
     stage.reorder(*others, *([row] if row is not None else []), *data)
-    if shape.vector > 1 and is_fixed(data[-1].extent) and is_multiple(data[-1].extent,
+    if own is None and shape.vector > 1 and is_fixed(data[-1].extent) and is_multiple(data[-1].extent,
                                                                       shape.vector):
         data[-1], vector = stage.split(data[-1], factor=shape.vector)
         stage.vectorize(vector)
@@ -115,3 +133,5 @@ def _elements_of_row(
     step, lane = stage.split(flat, factor=shape.lanes)
     stage.reorder(lane, step, *inside)
     stage.bind(lane, shape.lane_tag)
+    if own is not None:
+        own.compute_at(stage, step)

@@ -7,10 +7,11 @@ intermediate results never leave the SM.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from weft import te
-from weft.strategy.extents import are_equal
+from weft.strategy.extents import are_equal, size_of
 from weft.strategy.kept_stages import KeptStages
 from weft.tir.expr import FloorDiv, PrimExpr, int_value
 
@@ -61,6 +62,15 @@ class SharedAxes:
             common &= {p for p in positions if p is not None}
         used = {p: g for p, g in groups.items() if p in common}
         return SharedAxes(tuple(sorted(common)), used, stages)
+
+    def inside(self, op: te.ComputeOp) -> list[te.IterVar]:
+        """The axes of a stage that are not shared: the elements that one row has."""
+        shared = self.axes_of(op)
+        return [axis for axis in op.axis if axis not in shared]
+
+    def elements_of_row(self, op: te.ComputeOp) -> int:
+        """The elements of a stage in one row; typical ones of symbolic sizes."""
+        return math.prod(size_of(axis.extent) for axis in self.inside(op))
 
     def axes_of(self, op: te.ComputeOp) -> list[te.IterVar]:
         """The axes of a stage that are shared, in the order of ``result``."""

@@ -1,0 +1,55 @@
+"""Injective groups on CUDA: values, and the threads and vectors that they take."""
+
+from __future__ import annotations
+
+import pytest
+
+import weft.strategy.cuda  # noqa: F401 - registers the schedules
+from tests.unit.strategy.cuda.nests import bound, check_nest, schedule_of, vectors
+from tests.unit.strategy.kernels import primitive
+from weft import op
+from weft.ir.expr import var
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (5, 7), (3, 1, 9), (129, 257), (0, 4)], ids=str)
+def test_elementwise_groups_of_any_shape(shape):
+    x, y = var("x", shape), var("y", shape)
+    check_nest(primitive([x, y], op.nn.relu(op.add(op.exp(x), y))))
+
+
+@pytest.mark.parametrize("shape", [(7, 1), (1, 33), (33,), ()], ids=str)
+def test_broadcasts(shape):
+    x, y = var("x", (4, 7, 33)), var("y", shape)
+    check_nest(primitive([x, y], op.multiply(x, y)))
+
+
+def test_a_large_tensor_is_read_in_vectors_of_128_bits():
+    for dtype, lanes in (("float32", 4), ("float16", 8), ("float64", 2)):
+        x = var("x", (4096, 1024), dtype)
+        nest = schedule_of(primitive([x], op.nn.relu(x))).loop_nest()
+        assert [loop.extent.value for loop in vectors(nest)] == [lanes], dtype
+
+
+def test_rows_that_vectors_do_not_divide_are_read_by_elements():
+    x, row = var("x", (4096, 1023)), var("r", (1023,))
+    nest = schedule_of(primitive([x, row], op.add(x, row))).loop_nest()
+    assert not vectors(nest)
+
+
+def test_a_huge_tensor_is_a_grid_stride_loop():
+    x = var("x", (1 << 14, 1 << 14))
+    nest = schedule_of(primitive([x], op.nn.relu(x))).loop_nest()
+    (grid,) = bound(nest, "blockIdx.x")
+    assert grid.extent.value == 132 * 8 * 16  # H100: 16 rounds of 8 blocks on each SM
+
+
+def test_outputs_of_several_shapes_are_launches_of_their_own():
+    x = var("x", (6, 10))
+    nest = check_nest(primitive([x], op.split(x, indices_or_sections=2, axis=1)))
+    assert len(bound(nest, "blockIdx.x")) == 2
+
+
+@pytest.mark.parametrize("axes", [(1, 0, 2), (2, 1, 0), (0, 2, 1)])
+def test_transposes(axes):
+    x = var("x", (3, 34, 40))
+    check_nest(primitive([x], op.nn.relu(op.transpose(x, axes=axes))))
