@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass
 
 from weft import te
-from weft.strategy.analysis import elements, is_reduction, work_of
+from weft.strategy.analysis import elements, work_of
 from weft.strategy.cuda.common.flat_grid import BLOCK
 from weft.strategy.cuda.machine_model import VECTOR_BYTES, WARP, GpuModel
 from weft.strategy.cuda.reduction.groups import GroupPlan

@@ -124,8 +124,8 @@ def _elements_of_row(
     inside: list[te.IterVar] = []
     others = [a for a in stage.leaf_iter_vars if a not in data and a is not row]
     stage.reorder(*others, *([row] if row is not None else []), *data)
-    if own is None and shape.vector > 1 and is_fixed(data[-1].extent) and is_multiple(data[-1].extent,
-                                                                      shape.vector):
+    last = data[-1].extent
+    if own is None and shape.vector > 1 and is_fixed(last) and is_multiple(last, shape.vector):
         data[-1], vector = stage.split(data[-1], factor=shape.vector)
         stage.vectorize(vector)
         inside = [vector]
