@@ -1,0 +1,310 @@
+"""Runs the blocks of a batch: divergence, barriers, waits, exits.
+
+Threads of a batch run in lock-step as far as their control flow agrees. Diverged groups are keyed
+by the basic block they are about to run; the group of the lowest block runs next, which makes
+groups meet again at the immediate post-dominator (see ``flow``).
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import numpy as np
+
+from weft.runtime.devices.cuda.emulator.batch import WARP, Batch
+from weft.runtime.devices.cuda.emulator.block_writer import RegisterFile
+from weft.runtime.devices.cuda.emulator.errors import CudaEmulationError
+from weft.runtime.devices.cuda.emulator.lanes import Lanes
+from weft.runtime.devices.cuda.emulator.program import CompiledBlock
+
+Array = np.ndarray
+
+
+class Scheduler:
+    """The control flow of one batch."""
+
+    def __init__(self, batch: Batch, budget: int) -> None:
+        self.batch = batch
+        self.blocks = batch.program.blocks
+        self.lanes = Lanes(batch)
+        poison = (1 << 64) - 1
+        self.registers = RegisterFile(batch.names.widths, batch.lanes, poison)
+        self.budget = budget
+        # Groups of threads by their next block; None stands for all live lanes.
+        self.ready: dict[int, Array | None] = {0: None}
+        self.waiting: dict[int, _Barrier] = {}
+        self.spinning: dict[int, Array | None] = {}
+
+    def run(self) -> None:
+        """Run until every thread has exited."""
+        with np.errstate(all="ignore"):
+            while True:
+                if not self.ready and not self._wake():
+                    break
+                at = min(self.ready)
+                self._step(at, self.ready.pop(at))
+        if any(barrier.slots.shape[0] for barrier in self.waiting.values()):
+            self._deadlock()
+
+    def _step(self, at: int, index: Array | None) -> None:
+        block = self.blocks[at]
+        self.lanes.enter(index)
+        self.budget -= block.instructions
+        if self.budget < 0:
+            self._out_of_budget(at, index)
+        if self.batch.counters is not None:
+            self.batch.counters.block(block, self.lanes.slots if self.batch.live is None or
+                                      index is not None else self.batch.live_slots, self.batch)
+        result = block.function(self.lanes, self.registers)
+        if block.end is None:
+            self._go(block.successors[0], index) if block.successors else self._exit(index)
+            return
+        assert isinstance(result, tuple)
+        match block.end.opcode:
+            case "bra":
+                self._branch(block, index, result[0])
+            case "ret" | "exit":
+                self._guarded_exit(block, index, result[0])
+            case "bar" | "barrier":
+                self._barrier(block, index, result)
+            case "brx":
+                self._table(block, index, result[1])
+            case "trap":
+                self._trap(block, index, result[0])
+            case _:
+                self._go(block.successors[0], index)
+
+    # groups
+
+    def _go(self, at: int, index: Array | None) -> None:
+        if at not in self.ready:
+            self.ready[at] = index
+            return
+        other = self.ready[at]
+        assert index is not None
+        assert other is not None
+        merged = np.sort(np.concatenate((index, other)))
+        self.ready[at] = None if merged.shape[0] == self._live_count() else merged
+
+    def _live_count(self) -> int:
+        return self.batch.live_slots.shape[0]
+
+    def _slots(self, index: Array | None) -> Array:
+        return self.batch.live_slots if index is None else index
+
+    def _chosen(self, index: Array | None, condition: Array) -> tuple[Array, Array]:
+        """The lanes of a group for which ``condition`` holds, and the others."""
+        slots = self._slots(index)
+        if index is None and self.batch.live is not None:
+            condition = condition[slots]
+        return slots[condition], slots[~condition]
+
+    def _branch(self, block: CompiledBlock, index: Array | None, condition: Array | None) -> None:
+        if condition is None:
+            self._go(block.successors[0], index)
+            return
+        taken, following = block.successors[0], block.successors[-1]
+        if condition.shape[0] == 1:
+            self._go(taken if condition[0] else following, index)
+            return
+        yes, no = self._chosen(index, condition)
+        if no.shape[0] == 0:
+            self._go(taken, index)
+        elif yes.shape[0] == 0:
+            self._go(following, index)
+        else:
+            if self.batch.counters is not None:
+                self.batch.counters.divergence(block.site, yes, no)
+            self._go(taken, yes)
+            self._go(following, no)
+
+    def _table(self, block: CompiledBlock, index: Array | None, number: Array) -> None:
+        slots = self._slots(index)
+        if number.shape[0] != 1 and index is None and self.batch.live is not None:
+            number = number[slots]
+        number = np.broadcast_to(number, slots.shape)
+        if (number >= len(block.successors)).any():
+            self.lanes.fail("index of a branch table is out of range", block.site, int(slots[0]))
+        for value in np.unique(number):
+            self._go(block.successors[int(value)], self._group(slots[number == value]))
+
+    def _group(self, slots: Array) -> Array | None:
+        return None if slots.shape[0] == self._live_count() else slots
+
+    def _guarded_exit(
+        self, block: CompiledBlock, index: Array | None, condition: Array | None
+    ) -> None:
+        if condition is None:
+            self._exit(index)
+            return
+        if condition.shape[0] == 1:
+            if condition[0]:
+                self._exit(index)
+            else:
+                self._go(block.successors[0], index)
+            return
+        gone, staying = self._chosen(index, condition)
+        if gone.shape[0]:
+            self._exit(gone)
+        if staying.shape[0]:
+            self._go(block.successors[0], self._group(staying))
+
+    def _exit(self, index: Array | None) -> None:
+        live = self.batch.live
+        live = np.ones(self.batch.lanes, dtype=bool) if live is None else live.copy()
+        live[self._slots(index)] = False
+        self.batch.set_live(live)
+        count = self._live_count()
+        for groups in (self.ready, self.spinning):
+            for at, group in groups.items():
+                if group is not None and group.shape[0] == count:
+                    groups[at] = None
+        self._release()
+
+    def _trap(self, block: CompiledBlock, index: Array | None, condition: Array | None) -> None:
+        slots = self._slots(index)
+        if condition is not None:
+            slots = slots if condition.shape[0] == 1 and condition[0] else self._chosen(
+                index, np.broadcast_to(condition, (self.lanes.count,)))[0]
+        if slots.shape[0]:
+            self.lanes.fail("trap", block.site, int(slots[0]))
+        self._go(block.successors[0], index)
+
+    # barriers
+
+    def _barrier(
+        self, block: CompiledBlock, index: Array | None, result: tuple[Array, ...]
+    ) -> None:
+        following = block.successors[0] if block.successors else None
+        if following is None:
+            self._exit(index)
+            return
+        if result[0] is not None:
+            self.lanes.fail("barrier under a predicate", block.site, int(self._slots(index)[0]))
+        numbers = result[1] if len(result) > 1 else _ZERO
+        if numbers.shape[0] != 1:
+            self.lanes.fail("barrier number differs between threads", block.site, 0)
+        number = int(numbers[0])
+        count = int(result[2][0]) if len(result) > 2 else 0
+        arrive = block.end is not None and "arrive" in block.end.modifiers
+        if index is None and (count in {0, self.batch.slots_per_block}) and not arrive and (
+            number not in self.waiting or not self.waiting[number].slots.shape[0]
+        ):
+            self.batch.synchronise(None)
+            self._go(following, None)
+            return
+        slots = self._slots(index)
+        self._check_whole_warps(block, slots)
+        barrier = self.waiting.setdefault(number, _Barrier())
+        barrier.add(slots, following, block.site, count)
+        if arrive:
+            barrier.arrived(slots)
+            self._go(following, index)
+        self._release()
+
+    def _check_whole_warps(self, block: CompiledBlock, slots: Array) -> None:
+        """``bar.sync`` is aligned: the threads of a warp come together."""
+        if block.end is not None and block.end.opcode == "barrier" and (
+            "aligned" not in block.end.modifiers
+        ):
+            return
+        live = np.bincount(self.batch.live_slots // WARP, minlength=self.batch.lanes // WARP)
+        here = np.bincount(slots // WARP, minlength=self.batch.lanes // WARP)
+        split = (here != 0) & (here != live)
+        if split.any():
+            warp = int(np.flatnonzero(split)[0])
+            slot = int(slots[slots // WARP == warp][0])
+            self.lanes.fail("barrier reached by a part of a warp", block.site, slot,
+                            notes=(f"{here[warp]} of {live[warp]} threads of the warp are here",))
+
+    def _release(self) -> None:
+        """Let blocks pass whose barriers are complete."""
+        for barrier in self.waiting.values():
+            if not barrier.slots.shape[0]:
+                continue
+            per = self.batch.slots_per_block
+            blocks = self.batch.blocks.shape[0]
+            here = np.bincount(barrier.slots // per, minlength=blocks)
+            live = np.bincount(self.batch.live_slots // per, minlength=blocks)
+            needed = np.where(barrier.count > 0, barrier.count, live)
+            if barrier.count > 0 and (here > barrier.count).any():
+                self._too_many(barrier)
+            complete = (here > 0) & (here >= needed)
+            if not complete.any():
+                continue
+            passing = complete[barrier.slots // per]
+            slots, targets, arrived = barrier.take(passing)
+            self.batch.synchronise(slots)
+            for target in np.unique(targets[~arrived]):
+                group = np.sort(slots[(targets == target) & ~arrived])
+                self._go(int(target), self._group(group))
+
+    def _too_many(self, barrier: _Barrier) -> NoReturn:
+        self.lanes.fail(f"more threads than the {barrier.count} of a barrier arrived",
+                        int(barrier.sites[0]), int(barrier.slots[0]))
+
+    def _wake(self) -> bool:
+        """Resume threads that poll a barrier in memory; False if none does."""
+        if not self.spinning:
+            return False
+        self.ready, self.spinning = self.spinning, {}
+        return True
+
+    # errors
+
+    def _deadlock(self) -> NoReturn:
+        notes = []
+        site, slot = 0, 0
+        for number, barrier in self.waiting.items():
+            for at in np.unique(barrier.sites):
+                some = barrier.slots[barrier.sites == at]
+                instruction = self.batch.names.sites[int(at)]
+                site, slot = int(at), int(some[0])
+                notes.append(f"{some.shape[0]} threads wait at barrier {number}, "
+                             f"{instruction.name} at PTX line {instruction.line}, first: "
+                             + self.batch.place(instruction, slot).split(", block", 1)[1].join(
+                                 ("block", "")))
+        self.lanes.fail("deadlock: threads wait at a barrier that others never reach", site, slot,
+                        notes=tuple(notes))
+
+    def _out_of_budget(self, at: int, index: Array | None) -> NoReturn:
+        body = self.batch.program.blocks[at]
+        slots = self._slots(index)
+        where = self.batch.program.function.name
+        if body.end is not None:
+            where = self.batch.place(body.end, int(slots[0]))
+        raise CudaEmulationError("the instruction budget is used up: an endless loop?",
+                                 where=where, help="raise EmulationOptions.instruction_budget")
+
+
+class _Barrier:
+    """The threads that wait at one barrier number, over all blocks of the batch."""
+
+    def __init__(self) -> None:
+        self.slots = np.zeros(0, dtype=np.int64)
+        self.targets = np.zeros(0, dtype=np.int64)
+        self.sites = np.zeros(0, dtype=np.int64)
+        self.passed = np.zeros(0, dtype=bool)
+        self.count = 0
+
+    def add(self, slots: Array, target: int, site: int, count: int) -> None:
+        self.count = count
+        self.slots = np.concatenate((self.slots, slots))
+        self.targets = np.concatenate((self.targets, np.full(slots.shape, target)))
+        self.sites = np.concatenate((self.sites, np.full(slots.shape, site)))
+        self.passed = np.concatenate((self.passed, np.zeros(slots.shape, dtype=bool)))
+
+    def arrived(self, slots: Array) -> None:
+        """The latest ``slots`` do not wait."""
+        self.passed[-slots.shape[0] :] = True
+
+    def take(self, passing: Array) -> tuple[Array, Array, Array]:
+        """Remove and give the threads in ``passing``: lanes, next blocks, who did not wait."""
+        result = self.slots[passing], self.targets[passing], self.passed[passing]
+        keep = ~passing
+        self.slots, self.targets = self.slots[keep], self.targets[keep]
+        self.sites, self.passed = self.sites[keep], self.passed[keep]
+        return result
+
+
+_ZERO = np.zeros(1, dtype=np.uint32)

@@ -1,0 +1,1 @@
+"""What instructions compute, on NumPy arrays over lanes."""
