@@ -23,6 +23,7 @@ from weft.support.interrupts import interrupts_held
 
 if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables below
     from weft import (  # noqa: F401 - sub-packages, as attributes
+        autograd,
         checkpoints,
         codegen,
         compiler,
@@ -80,6 +81,59 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.tir.transform.registered import register_tir_pass
     from weft.torch_backend import torch_backend  # noqa: F401
     from weft.transform import register_external_codegen
+    # isort: off
+    from weft.eager.device import (  # noqa: F401 - public, by the table below
+        device
+    )
+    from weft.eager.dtypes import (  # noqa: F401 - public, by the table below
+        dtype, float16, float32, float64, bfloat16, uint8, uint16, uint32, uint64, int8, int16,
+        int32, int64, bool_, double, half, long, short, get_default_dtype, set_default_dtype
+    )
+    from weft.eager.functions.creation import (  # noqa: F401 - public, by the table below
+        arange, as_tensor, empty, empty_like, eye, from_dlpack, from_numpy, full, full_like,
+        linspace, logspace, meshgrid, ones, ones_like, tensor, zeros, zeros_like
+    )
+    from weft.eager.functions.elementwise import (  # noqa: F401 - public, by the table below
+        abs, absolute, acos, add, addcdiv, addcmul, asin, atan, atan2, bitwise_and,
+        bitwise_left_shift, bitwise_not, bitwise_or, bitwise_right_shift, bitwise_xor, ceil,
+        clamp, clip, cos, cosh, div, divide, eq, erf, exp, exp2, expm1, floor, floor_divide,
+        fmod, ge, greater, greater_equal, gt, isfinite, isinf, isnan, le, lerp, less,
+        less_equal, log, log10, log1p, log2, logical_and, logical_not, logical_or, logical_xor,
+        lt, maximum, minimum, mul, multiply, nan_to_num, ne, neg, negative, not_equal, pow,
+        reciprocal, relu, remainder, round, rsqrt, sigmoid, sign, sin, sinh, sqrt, square, sub,
+        subtract, tan, tanh, true_divide, trunc, where
+    )
+    from weft.eager.functions.indexing import (  # noqa: F401 - public, by the table below
+        diag, diagonal, gather, index_select, masked_select, narrow, nonzero, scatter,
+        scatter_add, select, take, take_along_dim
+    )
+    from weft.eager.functions.linear import (  # noqa: F401 - public, by the table below
+        addmm, bmm, dot, einsum, matmul, mm, mv, outer
+    )
+    from weft.eager.functions.random import (  # noqa: F401 - public, by the table below
+        Generator, bernoulli, default_generator, get_rng_state, initial_seed, manual_seed,
+        multinomial, normal, rand, rand_like, randint, randn, randn_like, randperm,
+        set_rng_state
+    )
+    from weft.eager.functions.reduction import (  # noqa: F401 - public, by the table below
+        all, amax, amin, any, argmax, argmin, argsort, cumprod, cumsum, log_softmax, logsumexp,
+        max, mean, min, norm, prod, softmax, sort, std, sum, topk, var, var_mean
+    )
+    from weft.eager.functions.shape import (  # noqa: F401 - public, by the table below
+        broadcast_to, cat, chunk, concat, concatenate, flatten, flip, masked_fill, movedim,
+        permute, repeat_interleave, reshape, roll, split, squeeze, stack, tile, transpose, tril,
+        triu, unbind, unflatten, unsqueeze
+    )
+    from weft.eager.grad_mode import (  # noqa: F401 - public, by the table below
+        no_grad, enable_grad, set_grad_enabled, is_grad_enabled, inference_mode
+    )
+    from weft.eager.promotion import (  # noqa: F401 - public, by the table below
+        promote_types
+    )
+    from weft.eager.tensor import (  # noqa: F401 - public, by the table below
+        Tensor, Size
+    )
+    # isort: on
 
 __version__ = "0.1.0"
 
@@ -132,9 +186,63 @@ _LAZY = {
     # Users' code generators: docs/codegen.md.
     "register_external_codegen": "weft.transform",
 }
-_SUBMODULES = ("checkpoints", "codegen", "compiler", "data", "export", "frontend", "generation",
-               "ir", "models", "onnx_backend", "op", "runtime", "strategy", "target", "te", "tir",
-               "topi", "torch_backend", "transform", "tune")
+
+# Names of tensors and their functions, by module: docs/training.md.
+_EAGER = {
+    "weft.eager.device": (
+        "device"
+    ),
+    "weft.eager.dtypes": (
+        "dtype float16 float32 float64 bfloat16 uint8 uint16 uint32 uint64 int8 int16 int32 int64 "
+        "bool_ double half long short get_default_dtype set_default_dtype"
+    ),
+    "weft.eager.functions.creation": (
+        "arange as_tensor empty empty_like eye from_dlpack from_numpy full full_like linspace "
+        "logspace meshgrid ones ones_like tensor zeros zeros_like"
+    ),
+    "weft.eager.functions.elementwise": (
+        "abs absolute acos add addcdiv addcmul asin atan atan2 bitwise_and bitwise_left_shift "
+        "bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil clamp clip cos cosh div "
+        "divide eq erf exp exp2 expm1 floor floor_divide fmod ge greater greater_equal gt "
+        "isfinite isinf isnan le lerp less less_equal log log10 log1p log2 logical_and "
+        "logical_not logical_or logical_xor lt maximum minimum mul multiply nan_to_num ne neg "
+        "negative not_equal pow reciprocal relu remainder round rsqrt sigmoid sign sin sinh sqrt "
+        "square sub subtract tan tanh true_divide trunc where"
+    ),
+    "weft.eager.functions.indexing": (
+        "diag diagonal gather index_select masked_select narrow nonzero scatter scatter_add "
+        "select take take_along_dim"
+    ),
+    "weft.eager.functions.linear": (
+        "addmm bmm dot einsum matmul mm mv outer"
+    ),
+    "weft.eager.functions.random": (
+        "Generator bernoulli default_generator get_rng_state initial_seed manual_seed multinomial "
+        "normal rand rand_like randint randn randn_like randperm set_rng_state"
+    ),
+    "weft.eager.functions.reduction": (
+        "all amax amin any argmax argmin argsort cumprod cumsum log_softmax logsumexp max mean "
+        "min norm prod softmax sort std sum topk var var_mean"
+    ),
+    "weft.eager.functions.shape": (
+        "broadcast_to cat chunk concat concatenate flatten flip masked_fill movedim permute "
+        "repeat_interleave reshape roll split squeeze stack tile transpose tril triu unbind "
+        "unflatten unsqueeze"
+    ),
+    "weft.eager.grad_mode": (
+        "no_grad enable_grad set_grad_enabled is_grad_enabled inference_mode"
+    ),
+    "weft.eager.promotion": (
+        "promote_types"
+    ),
+    "weft.eager.tensor": (
+        "Tensor Size"
+    ),
+}
+_LAZY |= {name: module for module, names in _EAGER.items() for name in names.split()}
+_SUBMODULES = ("autograd", "checkpoints", "codegen", "compiler", "data", "export", "frontend",
+               "generation", "ir", "models", "onnx_backend", "op", "runtime", "strategy", "target",
+               "te", "tir", "topi", "torch_backend", "transform", "tune")
 
 __all__ = [
     "Attrs",
@@ -184,6 +292,7 @@ __all__ = [
     "vjp",
     "vmap",
 ]
+__all__ += [name for names in _EAGER.values() for name in names.split()]
 
 
 # Hidden from type checkers, which would otherwise accept any attribute as ``Any``.

@@ -1,0 +1,14 @@
+"""``weft.autograd``: gradients of tensors, and functions with gradients of their own."""
+
+from __future__ import annotations
+
+from weft.eager.autograd import (
+    backward,
+    enable_grad,
+    grad,
+    inference_mode,
+    no_grad,
+    set_grad_enabled,
+)
+
+__all__ = ["backward", "enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]

@@ -1,0 +1,281 @@
+"""Reverse mode over the recorded graph: gradients are recorded calls, like everything else.
+
+A node through which gradients flow refers to its operands, so the graph is what ``backward`` walks,
+from the results to the leaves. The gradient of each node is a copy of its template. Nothing runs
+here: forward pass, gradients and the update of parameters become one program when a value is looked
+at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.eager.cell import MODE, Cell, bind, leaf_of, node_of
+from weft.eager.evaluate import AUTO_CUT, evaluate
+from weft.eager.node import (
+    ALIAS,
+    CUSTOM,
+    FIELD,
+    FREED,
+    PACK,
+    RECORDED,
+    Node,
+    Signature,
+    Spec,
+    call_signature,
+    field_signature,
+    number_node,
+)
+from weft.eager.record import wrap
+from weft.eager.templates import template_of, wanted_of
+from weft.support.errors import InvalidInputError
+
+# The gradient that arrives at a node: a node, or one per field of a tuple.
+Arriving = Any
+
+
+def backward(outputs: Sequence[Cell], gradients: Sequence[Any], *, retain_graph: bool,
+             create_graph: bool) -> None:
+    """Accumulate the gradients of ``outputs`` in the ``grad`` of the leaves."""
+    sweep = Sweep(create_graph=create_graph)
+    sweep.start(outputs, gradients)
+    for leaf, gradient in sweep.run(retain_graph=retain_graph or create_graph):
+        _accumulate(leaf, gradient, create_graph=create_graph)
+
+
+def gradients_of(outputs: Sequence[Cell], inputs: Sequence[Cell], gradients: Sequence[Any], *,
+                 retain_graph: bool, create_graph: bool) -> list[Node | None]:
+    """The gradients of ``outputs`` by ``inputs``; ``None`` where nothing depends on the input."""
+    sweep = Sweep(create_graph=create_graph)
+    wanted = [node_of(cell) for cell in inputs]
+    for cell, node in zip(inputs, wanted, strict=True):
+        if node.grad is None:
+            raise InvalidInputError("an input of grad does not require a gradient",
+                                    got=repr(type(cell).__name__), help="call requires_grad_()")
+    sweep.start(outputs, gradients)
+    found = dict(sweep.run(retain_graph=retain_graph or create_graph, inner=wanted))
+    return [found.get(cell) for cell in inputs] if not sweep.inner else [
+        sweep.inner.get(node) for node in wanted]
+
+
+def _accumulate(leaf: Cell, gradient: Node, *, create_graph: bool) -> None:
+    if leaf._grad is None:  # noqa: SLF001 - cells are of this package
+        leaf._grad = wrap(gradient)  # noqa: SLF001
+        return
+    total = _sum(node_of(leaf._grad), gradient, create_graph=create_graph)  # noqa: SLF001
+    if create_graph:
+        leaf._grad = wrap(total)  # noqa: SLF001
+    else:
+        bind(leaf._grad, total)  # noqa: SLF001
+
+
+class Sweep:
+    """One pass from results to leaves."""
+
+    def __init__(self, *, create_graph: bool) -> None:
+        self.create_graph = create_graph
+        self.arriving: dict[Node, Arriving] = {}
+        self.inner: dict[Node, Node] = {}
+        self.roots: list[Node] = []
+
+    def start(self, outputs: Sequence[Cell], gradients: Sequence[Any]) -> None:
+        """Put the gradients that arrive at the results."""
+        for cell, given in zip(outputs, gradients, strict=True):
+            node = node_of(cell)
+            if node.grad is None:
+                raise InvalidInputError(
+                    "backward of a tensor that does not require a gradient",
+                    where=node.span, expected="a tensor computed from one with requires_grad=True")
+            self.add(node, _seed(node.sig.out, given))
+            self.roots.append(node)
+
+    def add(self, node: Node, gradient: Arriving) -> None:
+        before = self.arriving.get(node)
+        self.arriving[node] = gradient if before is None else _sum(
+            before, gradient, create_graph=self.create_graph)
+
+    def add_field(self, whole: Node, index: int, gradient: Node) -> None:
+        fields: list[Node | None] | None = self.arriving.get(whole)
+        if fields is None:
+            assert whole.sig.out.fields is not None
+            fields = [None] * len(whole.sig.out.fields)
+            self.arriving[whole] = fields
+        before = fields[index]
+        fields[index] = gradient if before is None else _sum(before, gradient,
+                                                             create_graph=self.create_graph)
+
+    def run(self, *, retain_graph: bool, inner: Sequence[Node] = ()) -> list[tuple[Cell, Node]]:
+        """The leaves with their gradients, in the order in which the graph recorded them."""
+        order = _recorded(self.roots)
+        leaves: list[tuple[Cell, Node]] = []
+        wanted = set(inner)
+        recorded = 0
+        for node in order:
+            gradient = self.arriving.pop(node, None)
+            if gradient is None:
+                continue
+            if node.extra is not None and node.sig.kind != CUSTOM:
+                gradient = _hooked(node.extra, gradient)
+            if node in wanted:
+                self.inner[node] = gradient
+            leaf = leaf_of(node)
+            if leaf is not None:
+                cell = leaf()
+                if cell is not None:
+                    leaves.append((cell, _hooked(cell._hooks, gradient)))  # noqa: SLF001
+                continue
+            recorded += self._through(node, gradient)
+            if recorded > AUTO_CUT and MODE.trace is None:
+                self._evaluate(leaves)
+                recorded = 0
+        if not retain_graph:
+            for node in order:
+                _free(node)
+        leaves.reverse()
+        return leaves
+
+    def _evaluate(self, leaves: list[tuple[Cell, Node]]) -> None:
+        """Cut the gradients recorded so far, which bounds the size of programs."""
+        found = [g for g in self.arriving.values() if isinstance(g, Node)]
+        found += [g for gs in self.arriving.values() if isinstance(gs, list) for g in gs if g]
+        found += [gradient for _, gradient in leaves]
+        found += self.inner.values()
+        pending = [node for node in found if node.value is None]
+        if pending:
+            evaluate(pending)
+
+    def _through(self, node: Node, gradient: Arriving) -> int:
+        """Pass a gradient on to the operands; how many nodes that recorded."""
+        kind = node.sig.kind
+        if node.grad is FREED:
+            raise InvalidInputError(
+                "backward through a graph whose values were freed", where=node.span,
+                help="pass retain_graph=True to the first backward")
+        if kind == FIELD:
+            self.add_field(node.args[0], node.sig.attrs, gradient)
+        elif kind == ALIAS:
+            self._give(node.args[0], gradient)
+        elif kind == PACK:
+            for i, arg in enumerate(node.args):
+                if gradient[i] is not None:
+                    self._give(arg, gradient[i])
+        elif kind == CUSTOM:
+            return self._through_function(node, gradient)
+        else:
+            return self._through_call(node, gradient)
+        return 1
+
+    def _give(self, arg: Node, gradient: Arriving) -> None:
+        if arg.grad is not None:
+            self.add(arg, gradient)
+
+    def _through_call(self, node: Node, gradient: Arriving) -> int:
+        sig = node.sig
+        incoming = gradient if sig.out.fields is not None else [gradient]
+        template = template_of(sig, wanted_of(node), tuple([g is not None for g in incoming]))
+        values: list[Any] = [*node.args, node, *incoming]
+        record = _node if self.create_graph else _plain
+        site = node.site
+        for one, operands in template.code:
+            values.append(one if one.__class__ is Node else record(
+                one, tuple([values[i] for i in operands]), site))
+        for arg, result in zip(node.args, template.results, strict=True):
+            if result is not None:
+                self._to(arg, values[result])
+        return len(template.code)
+
+    def _to(self, arg: Node, gradient: Node) -> None:
+        """Add a gradient to an operand, which may be a tuple."""
+        fields = arg.sig.out.fields
+        if fields is None:
+            self.add(arg, gradient)
+            return
+        for i, spec in enumerate(fields):
+            if spec.dtype.is_floating_point:
+                self.add_field(arg, i, _plain(field_signature(arg.sig.out, i), (gradient,), None))
+
+    def _through_function(self, node: Node, gradient: Arriving) -> int:
+        """The user's ``backward`` of an ``autograd.Function``."""
+        given = gradient if isinstance(gradient, list) else [gradient]
+        run = node.extra
+        for arg, one in zip(node.args, run(given, create_graph=self.create_graph), strict=False):
+            if one is not None and arg.grad is not None:
+                self.add(arg, one)
+        return 1
+
+
+def _recorded(roots: Sequence[Node]) -> list[Node]:
+    """The nodes through which gradients flow to ``roots``, results first."""
+    stack = list(roots)
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        for arg in node.args if leaf_of(node) is None else ():
+            if arg.grad is not None and arg not in seen:
+                seen.add(arg)
+                stack.append(arg)
+    return sorted(seen, key=_serial, reverse=True)
+
+
+def _serial(node: Node) -> int:
+    return node.serial
+
+
+def _free(node: Node) -> None:
+    """Forget the graph below a node: its operands, once it has a value."""
+    if node.grad is RECORDED:
+        node.grad = FREED
+        if node.value is not None and node.value.__class__ is not tuple:
+            node.args = ()
+
+
+def _plain(sig: Signature, args: tuple[Node, ...], site: Any) -> Node:
+    return Node(sig, args, None, site)
+
+
+def _node(sig: Signature, args: tuple[Node, ...], site: Any) -> Node:
+    """A gradient that is differentiable itself."""
+    node = Node(sig, args, None, site)
+    if any(arg.grad is not None for arg in args):
+        node.grad = RECORDED
+    return node
+
+
+def _sum(a: Arriving, b: Arriving, *, create_graph: bool) -> Arriving:
+    if isinstance(a, list):
+        return [x if y is None else y if x is None else _sum(x, y, create_graph=create_graph)
+                for x, y in zip(a, b, strict=True)]
+    record = _node if create_graph else _plain
+    return record(call_signature("add", {}, None, (a, b)), (a, b), a.site)
+
+
+def _seed(spec: Spec, given: Any) -> Node:
+    """The gradient that arrives at a result: ones for a scalar."""
+    if given is not None:
+        if given.sig.out is not spec:
+            raise InvalidInputError("the gradient does not fit the tensor",
+                                    expected=f"{spec.shape}, {spec.dtype}",
+                                    got=f"{given.sig.out.shape}, {given.sig.out.dtype}")
+        return given
+    if spec.shape:
+        count = 1
+        for size in spec.shape:
+            count *= size
+        if count != 1:
+            raise InvalidInputError("backward of a tensor with several elements needs a gradient",
+                                    got=f"shape {spec.shape}", expected="a scalar",
+                                    help="sum it first, or pass backward(gradient)")
+        attrs = {"shape": spec.shape, "dtype": spec.dtype.ir}
+        return _plain(call_signature("ones", attrs, tuple(attrs.items()), ()), (), None)
+    return number_node(1.0, spec.dtype)
+
+
+def _hooked(hooks: dict[int, Callable[[Any], Any]] | None, gradient: Arriving) -> Arriving:
+    """The gradient after the user's hooks, each of which may replace it."""
+    for hook in list((hooks or {}).values()):
+        replaced = hook(wrap(gradient))
+        if replaced is not None:
+            gradient = node_of(replaced)
+    return gradient
+

@@ -1,0 +1,129 @@
+"""Evaluation: the recorded graph is cut into a program, which is compiled once and then kept.
+
+A cut takes every node that a live tensor needs and that has no value yet, in the order of
+recording. Its key numbers signatures and operands, so that the same sequence of operators in the
+next iteration finds the compiled program without any IR. The values of leaves are inputs of the
+program. So are Python numbers that were seen to change (a learning rate); others are constants,
+which compile to better code.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from weft.eager.cell import MODE
+from weft.eager.node import ALIAS, FIELD, PACK, RECORDED, Node
+from weft.eager.program_cache import PROGRAMS, Cut
+from weft.eager.templates import values_needed
+
+# So many nodes are recorded at most before they are evaluated: it bounds the size of programs.
+AUTO_CUT = 2000
+
+_LOCK = threading.RLock()
+
+
+def value_of(node: Node) -> Any:
+    """The array of a node, which is evaluated if it has none."""
+    if node.value is None:
+        flush(node)
+    return node.value
+
+
+def flush(*wanted: Node) -> None:
+    """Evaluate ``wanted`` and everything that live tensors of this thread need."""
+    mode = MODE
+    with _LOCK:
+        pending, mode.pending = mode.pending, []
+        try:
+            cells = [cell for cell in [ref() for ref in pending] if cell is not None]
+            nodes: list[Any] = [*wanted, *[cell._node for cell in cells]]  # noqa: SLF001
+            roots = [node for node in nodes if node.__class__ is Node and node.value is None]
+            if roots:
+                evaluate(roots)
+        except BaseException:
+            mode.pending = [*pending, *mode.pending]
+            raise
+
+
+def evaluate(roots: Sequence[Node]) -> None:
+    """Give these nodes their values, and those that recorded gradients need."""
+    order = _order(roots)
+    outputs = _outputs(roots, order)
+    if outputs:
+        results = PROGRAMS.run(Cut(order, outputs))
+        for (node, index), array in zip(outputs, results, strict=True):
+            if index is None:
+                node.value = array
+            else:
+                if node.value is None:
+                    node.value = (None,) * len(node.sig.out.fields or ())
+                node.value = (*node.value[:index], array, *node.value[index + 1:])
+    for node in order:
+        if node.sig.kind == ALIAS:
+            node.value = node.args[0].value
+        elif node.sig.kind == FIELD and node.value is None and node.args[0].value is not None:
+            node.value = node.args[0].value[node.sig.attrs]
+        if node.value is not None and node.grad is not RECORDED:
+            node.args = ()
+
+
+def _order(roots: Sequence[Node]) -> list[Node]:
+    """The nodes to compute, operands first."""
+    stack = list(roots)
+    seen: set[Node] = set()
+    order = []
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.sig.kind == FIELD:
+            whole = node.args[0].value
+            if whole is not None and whole[node.sig.attrs] is not None:
+                node.value = whole[node.sig.attrs]
+                continue
+        order.append(node)
+        # The value of a tuple has some of its fields at most.
+        stack += [arg for arg in node.args if arg.value is None or arg.value.__class__ is tuple]
+    order.sort(key=_serial)
+    return order
+
+
+def _serial(node: Node) -> int:
+    return node.serial
+
+
+def _outputs(roots: Sequence[Node], order: Sequence[Node]) -> list[tuple[Node, int | None]]:
+    """The results of the program: nodes, or fields of nodes that give a tuple."""
+    found: dict[tuple[Node, int | None], None] = {}
+    for root in roots:
+        _keep(root, None, found)
+    for node in order:
+        if node.grad is RECORDED:
+            for needed, index in values_needed(node):
+                _keep(needed, index, found)
+    return sorted(found, key=lambda one: (one[0].serial, -1 if one[1] is None else one[1]))
+
+
+def _keep(node: Node, index: int | None, found: dict[tuple[Node, int | None], None]) -> None:
+    """Make ``node``, or its field ``index``, a result unless it has a value."""
+    stack = [(node, index)]
+    while stack:
+        node, index = stack.pop()
+        kind, value = node.sig.kind, node.value
+        if value is not None and (value.__class__ is not tuple or (
+                index is not None and value[index] is not None)):
+            continue
+        if kind == ALIAS:
+            stack.append((node.args[0], index))
+        elif kind == FIELD and index is None:
+            stack.append((node.args[0], node.sig.attrs))
+        elif kind == PACK:
+            parts = node.args if index is None else (node.args[index],)
+            stack += [(part, None) for part in parts]
+        elif index is None and node.sig.out.fields is not None:
+            stack += [(node, i) for i in range(len(node.sig.out.fields))]
+        else:
+            found[node, index] = None

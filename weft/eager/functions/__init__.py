@@ -1,0 +1,1 @@
+"""Functions of tensors, with torch's names and meanings."""

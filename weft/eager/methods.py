@@ -1,0 +1,183 @@
+"""The methods of tensors that are functions: ``x.exp()`` is ``weft.exp(x)``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.eager.functions import elementwise as e
+from weft.eager.functions import indexing as i
+from weft.eager.functions import linear as m
+from weft.eager.functions import reduction as r
+from weft.eager.functions import shape as s
+
+
+class Functions:
+    """Methods with the names, arguments and meanings of the functions."""
+
+    __slots__ = ()
+
+    add, sub, mul, div, pow = e.add, e.sub, e.mul, e.div, e.pow
+    subtract, multiply, divide, true_divide = e.sub, e.mul, e.div, e.div
+    floor_divide, remainder, fmod = e.floor_divide, e.remainder, e.fmod
+    maximum, minimum, atan2 = e.maximum, e.minimum, e.atan2
+    eq, ne, lt, le, gt, ge = e.eq, e.ne, e.lt, e.le, e.gt, e.ge
+    neg, negative, abs, absolute, sign, relu = e.neg, e.neg, e.abs, e.abs, e.sign, e.relu
+    floor, ceil, round, trunc = e.floor, e.ceil, e.round, e.trunc
+    exp, exp2, expm1, log, log2, log10, log1p = (
+        e.exp, e.exp2, e.expm1, e.log, e.log2, e.log10, e.log1p)
+    sqrt, rsqrt, square, reciprocal = e.sqrt, e.rsqrt, e.square, e.reciprocal
+    sin, cos, tan, asin, acos, atan = e.sin, e.cos, e.tan, e.asin, e.acos, e.atan
+    sinh, cosh, tanh, sigmoid, erf = e.sinh, e.cosh, e.tanh, e.sigmoid, e.erf
+    isnan, isinf, isfinite, nan_to_num = e.isnan, e.isinf, e.isfinite, e.nan_to_num
+    logical_and, logical_or, logical_xor, logical_not = (
+        e.logical_and, e.logical_or, e.logical_xor, e.logical_not)
+    bitwise_and, bitwise_or, bitwise_xor, bitwise_not = (
+        e.bitwise_and, e.bitwise_or, e.bitwise_xor, e.bitwise_not)
+    clamp, clip, lerp, addcmul, addcdiv = e.clamp, e.clamp, e.lerp, e.addcmul, e.addcdiv
+
+    sum, prod, mean, var, std, norm = r.sum, r.prod, r.mean, r.var, r.std, r.norm
+    max, min, amax, amin, argmax, argmin = r.max, r.min, r.amax, r.amin, r.argmax, r.argmin
+    all, any, logsumexp, softmax, log_softmax = r.all, r.any, r.logsumexp, r.softmax, r.log_softmax
+    cumsum, cumprod, topk, sort, argsort = r.cumsum, r.cumprod, r.topk, r.sort, r.argsort
+
+    reshape, view, permute, transpose, t = s.reshape, s.reshape, s.permute, s.transpose, s.t
+    swapaxes, movedim, squeeze, unsqueeze = s.transpose, s.movedim, s.squeeze, s.unsqueeze
+    flatten, unflatten, expand, broadcast_to = s.flatten, s.unflatten, s.expand, s.expand
+    repeat, tile, repeat_interleave = s.repeat, s.repeat, s.repeat_interleave
+    split, chunk, unbind, flip, roll = s.split, s.chunk, s.unbind, s.flip, s.roll
+    tril, triu, masked_fill = s.tril, s.triu, s.masked_fill
+
+    matmul, mm, bmm, mv, dot, outer = m.matmul, m.mm, m.bmm, m.mv, m.dot, m.outer
+
+    gather, take, index_select = i.gather, i.take, i.index_select
+    take_along_dim, masked_select, nonzero = i.take_along_dim, i.masked_select, i.nonzero
+    scatter, scatter_add, index_add, index_fill, select, narrow = (
+        i.scatter, i.scatter_add, i.index_add, i.index_fill, i.select, i.narrow)
+    diagonal, diag = i.diagonal, i.diag
+
+    def where(self, condition: Any, other: Any) -> Any:
+        """The tensor where ``condition`` holds, else ``other``."""
+        return e.where(condition, self, other)
+
+    def expand_as(self, other: Any) -> Any:
+        """Broadcast to the shape of ``other``."""
+        return s.expand(self, other.shape)
+
+    def view_as(self, other: Any) -> Any:
+        """In the shape of ``other``."""
+        return s.reshape(self, other.shape)
+
+    reshape_as = view_as
+
+
+class Operators:
+    """Python's operators."""
+
+    __slots__ = ()
+    __array_priority__ = 1000
+    __array_ufunc__ = None  # makes NumPy leave ``array + x`` to ``__radd__``
+
+    def __add__(self, other: Any) -> Any:
+        return e.binary("add", self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return e.binary("add", other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return e.binary("subtract", self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return e.binary("subtract", other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return e.binary("multiply", self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return e.binary("multiply", other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return e.binary("divide", self, other, to_float=True)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return e.binary("divide", other, self, to_float=True)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return e.floor_divide(self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return e.floor_divide(other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return e.remainder(self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return e.remainder(other, self)
+
+    def __pow__(self, other: Any) -> Any:
+        return e.pow(self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return e.pow(other, self)
+
+    def __matmul__(self, other: Any) -> Any:
+        return m.matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return m.matmul(other, self)
+
+    def __neg__(self) -> Any:
+        return e.neg(self)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return e.abs(self)
+
+    def __invert__(self) -> Any:
+        return e.bitwise_not(self)
+
+    def __and__(self, other: Any) -> Any:
+        return e.bitwise_and(self, other)
+
+    def __rand__(self, other: Any) -> Any:
+        return e.bitwise_and(other, self)
+
+    def __or__(self, other: Any) -> Any:
+        return e.bitwise_or(self, other)
+
+    def __ror__(self, other: Any) -> Any:
+        return e.bitwise_or(other, self)
+
+    def __xor__(self, other: Any) -> Any:
+        return e.bitwise_xor(self, other)
+
+    def __rxor__(self, other: Any) -> Any:
+        return e.bitwise_xor(other, self)
+
+    def __lshift__(self, other: Any) -> Any:
+        return e.bitwise_left_shift(self, other)
+
+    def __rshift__(self, other: Any) -> Any:
+        return e.bitwise_right_shift(self, other)
+
+    def __eq__(self, other: object) -> Any:
+        return e.eq(self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return e.ne(self, other)
+
+    def __lt__(self, other: Any) -> Any:
+        return e.lt(self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return e.le(self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return e.gt(self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return e.ge(self, other)
+
+    def __hash__(self) -> int:
+        return id(self)

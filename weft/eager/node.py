@@ -1,0 +1,266 @@
+"""The recorded graph: signatures of calls, and the nodes that tensors hold.
+
+A ``Signature`` is what a call of an operator has in common with all calls of the same operator on
+operands of the same types: it is made, and typed by the operator's type relation, once. A ``Node``
+is one recorded call, or a value. Recording therefore costs a look-up in a table.
+"""
+
+from __future__ import annotations
+
+import abc
+import itertools
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import numpy as np
+
+from weft.eager.dtypes import dtype, of_ir
+from weft.ir.attrs import Attrs
+from weft.ir.expr import Call, Expr, Tuple, TupleGetItem, Var
+from weft.ir.op import Op, get_op
+from weft.ir.span import Span
+from weft.ir.types import TensorType, TupleType, Type
+from weft.ir.typing.infer import infer_expr
+from weft.support.errors import InternalError, WeftError
+
+_PACKAGE_ROOT = str(Path(__file__).resolve().parents[1])
+_SERIAL = itertools.count(1).__next__
+_NUMBER = itertools.count(1).__next__
+
+
+class Spec:
+    """Shape and dtype of a tensor; one object for each pair, so that it is compared by identity."""
+
+    __slots__ = ("dtype", "fields", "number", "shape", "type")
+
+    def __init__(self, type_: Type, fields: tuple[Spec, ...] | None) -> None:
+        self.type = type_
+        self.number = _NUMBER()
+        self.fields = fields  # of a tuple of tensors
+        self.shape: tuple[int, ...] = ()
+        self.dtype: dtype = None  # type: ignore[assignment] - tuples have none
+        if isinstance(type_, TensorType):
+            self.shape = type_.concrete_shape
+            self.dtype = of_ir(type_.dtype)
+
+
+_SPECS: dict[tuple[tuple[int, ...], dtype], Spec] = {}
+_TUPLES: dict[tuple[Spec, ...], Spec] = {}
+
+
+def spec_of(shape: tuple[int, ...], d: dtype) -> Spec:
+    """The spec of tensors of a shape and dtype."""
+    found = _SPECS.get((shape, d))
+    if found is None:
+        found = _SPECS.setdefault((shape, d), Spec(TensorType(shape, d.ir), None))
+    return found
+
+
+def spec_of_type(type_: Type) -> Spec:
+    """The spec of a tensor type, or of a tuple of such; ``InternalError`` for other types."""
+    if isinstance(type_, TensorType):
+        return spec_of(type_.concrete_shape, of_ir(type_.dtype))
+    if isinstance(type_, TupleType):
+        fields = tuple(map(spec_of_type, type_.fields))
+        found = _TUPLES.get(fields)
+        return found if found is not None else _TUPLES.setdefault(fields, Spec(type_, fields))
+    raise InternalError("a recorded operator returns neither a tensor nor a tuple", got=type_)
+
+
+class Signature:
+    """An operator with attributes, on operands of these types. ``kind`` is one of ``KINDS``."""
+
+    __slots__ = ("args", "attrs", "differentiable", "kind", "name", "number", "op", "out", "rules")
+
+    def __init__(self, kind: str, out: Spec, args: tuple[Spec, ...] = (), op: Op | None = None,
+                 attrs: Attrs | None = None, index: int = 0) -> None:
+        self.kind = kind
+        self.op = op
+        self.attrs: Any = index if kind == FIELD else attrs
+        self.args = args
+        self.out = out
+        self.number = _NUMBER()
+        self.name = op.name if op is not None else kind
+        self.rules: dict[Any, Any] = {}  # gradients, by the arguments that need one
+        self.differentiable = _holds_float(out) and any(map(_holds_float, args))
+
+
+CALL, FIELD, PACK, ALIAS, VALUE, NUMBER, CUSTOM = (
+    "call", "field", "tuple", "alias", "value", "number", "custom")
+
+
+def _holds_float(spec: Spec) -> bool:
+    if spec.fields is not None:
+        return any(map(_holds_float, spec.fields))
+    return spec.dtype.is_floating_point
+
+
+_SIGNATURES: dict[Any, Signature] = {}
+
+
+def call_signature(name: str, attrs: Mapping[str, Any], key: Any, args: tuple[Node, ...]
+                   ) -> Signature:
+    """The signature of a call, typed by the operator's relation at its first use.
+
+    ``key`` is a hashable form of ``attrs``. Raises the errors of the relation and of the attributes
+    at the user's line.
+    """
+    specs = tuple([a.sig.out for a in args])
+    found = _SIGNATURES.get((name, key, specs))
+    if found is None:
+        found = _SIGNATURES.setdefault((name, key, specs), _typed(name, attrs, specs))
+    return found
+
+
+def _typed(name: str, attrs: Mapping[str, Any], specs: tuple[Spec, ...]) -> Signature:
+    op = get_op(name)
+    placeholders = tuple(Var(f"x{i}", spec.type) for i, spec in enumerate(specs))
+    call = call_of(op, op.attrs_type.make(dict(attrs)), placeholders, user_span())
+    typed = infer_expr(call, trust=True)
+    if typed.checked_type is None:
+        raise InternalError(f"the type of {name} is not inferred")
+    return Signature(CALL, spec_of_type(typed.checked_type), specs, op, call.attrs)
+
+
+def call_of(op: Op, attrs: Attrs, args: tuple[Expr, ...], span: Span | None) -> Call:
+    """The IR of a recorded call; an operator on a tuple of tensors takes them one by one here."""
+    if len(op.inputs) == 1 and op.inputs[0].startswith("*"):
+        args = (Tuple(args, span=span),)
+    elif len(args) != len(op.inputs):
+        raise WeftError(f"{op.name} takes {len(op.inputs)} tensors",
+                        expected=", ".join(op.inputs), got=str(len(args)), where=span)
+    return Call(op, args, attrs, span=span)
+
+
+_FIELDS: dict[tuple[Spec, int], Signature] = {}
+_SIMPLE: dict[tuple[str, Any], Signature] = {}
+
+
+def field_signature(spec: Spec, index: int) -> Signature:
+    """The signature of taking a field of a tuple."""
+    found = _FIELDS.get((spec, index))
+    if found is None:
+        assert spec.fields is not None
+        found = _FIELDS.setdefault((spec, index), Signature(FIELD, spec.fields[index], (spec,),
+                                                            index=index))
+    return found
+
+
+def simple_signature(kind: str, spec: Spec) -> Signature:
+    """The signature of a value, a number or an alias of this spec."""
+    found = _SIMPLE.get((kind, spec))
+    if found is None:
+        args = (spec,) if kind == ALIAS else ()
+        found = _SIMPLE.setdefault((kind, spec), Signature(kind, spec, args))
+    return found
+
+
+def pack_signature(specs: tuple[Spec, ...]) -> Signature:
+    """The signature of a tuple of tensors."""
+    found = _SIMPLE.get((PACK, specs))
+    if found is None:
+        out = spec_of_type(TupleType(tuple(s.type for s in specs)))
+        found = _SIMPLE.setdefault((PACK, specs), Signature(PACK, out, specs))
+    return found
+
+
+class Node:
+    """A recorded call, or a value.
+
+    ``value`` is an array, a Python number for ``NUMBER``, a tuple with an array or ``None`` for
+    each field of a tuple, or ``None`` for a call that has not run. ``grad`` says what ``backward``
+    does: ``None`` for a value without gradient, ``RECORDED`` for a call through which gradients
+    flow, else the weak reference of the leaf tensor. ``site`` is where the user recorded it.
+    """
+
+    __slots__ = ("__weakref__", "args", "extra", "grad", "mark", "serial", "sig", "site", "value")
+
+    def __init__(self, sig: Signature, args: tuple[Node, ...], value: Any,
+                 site: tuple[CodeType, int] | None) -> None:
+        self.sig = sig
+        self.args = args
+        self.value = value
+        self.site = site
+        self.serial = _SERIAL()
+        self.mark = 0
+        self.grad: Any = None
+        self.extra: Any = None  # the functions of CUSTOM, hooks
+
+    @property
+    def span(self) -> Span | None:
+        """The user's line that recorded the node."""
+        return span_of(self.site)
+
+
+RECORDED, FREED = "recorded", "freed"
+
+
+def call_ir(node: Node, args: tuple[Expr, ...]) -> Expr:
+    """The IR of a node whose operands are these expressions."""
+    sig = node.sig
+    if sig.kind == CALL:
+        assert sig.op is not None
+        return call_of(sig.op, sig.attrs, args, node.span)
+    if sig.kind == FIELD:
+        return TupleGetItem(args[0], sig.attrs, span=node.span)
+    if sig.kind == PACK:
+        return Tuple(args, span=node.span)
+    if sig.kind == ALIAS:
+        return args[0]
+    raise InternalError("a value has no call", got=sig.kind)
+
+
+def value_node(array: np.ndarray, d: dtype) -> Node:
+    """A node for a concrete array, which is C-contiguous and never written again."""
+    return Node(simple_signature(VALUE, spec_of(array.shape, d)), (), array, None)
+
+
+def number_node(value: Any, d: dtype) -> Node:
+    """A node for a Python number, converted to a scalar of dtype ``d``."""
+    return Node(simple_signature(NUMBER, spec_of((), d)), (), value, None)
+
+
+def user_site() -> tuple[CodeType, int] | None:
+    """Code object and instruction of the nearest frame outside weft."""
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - the documented way to a caller
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith(_PACKAGE_ROOT):
+            return code, frame.f_lasti
+        frame = frame.f_back
+    return None
+
+
+class ModuleMemory(abc.ABC):
+    """Stands in a tensor for memory that a compiled step updates in place.
+
+    ``snapshot`` gives a node with the present value, whose array is never written again.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    @abc.abstractmethod
+    def snapshot(self) -> Node: ...
+
+    @property
+    @abc.abstractmethod
+    def sig(self) -> Signature: ...
+
+
+def user_span() -> Span | None:
+    """The user's line that called weft."""
+    return span_of(user_site())
+
+
+def span_of(site: tuple[CodeType, int] | None) -> Span | None:
+    """File and line of an instruction."""
+    if site is None:
+        return None
+    code, instruction = site
+    for start, end, line in code.co_lines():
+        if start <= instruction < end and line is not None:
+            return Span(code.co_filename, line)
+    return Span(code.co_filename, code.co_firstlineno)

@@ -1,0 +1,187 @@
+"""The compiled programs of cuts, by structure."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.compiler.api import compile as compile_module
+from weft.eager.node import NUMBER, Node, call_ir
+from weft.ir.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var
+from weft.ir.module import IRModule
+
+# A structure whose numbers changed so often takes all of them as inputs.
+_SPECIALISATIONS = 3
+
+
+@dataclass(frozen=True)
+class CacheInfo:
+    """What the programs of recorded tensors did: cuts that found their program, that compiled one,
+    programs kept, and how many are kept at most.
+    """
+
+    hits: int
+    misses: int
+    size: int
+    limit: int
+
+
+class Cut:
+    """Nodes to compute, operands first, and the results: nodes, or fields of nodes."""
+
+    __slots__ = ("key", "leaves", "numbers", "order", "outputs", "position")
+
+    def __init__(self, order: Sequence[Node], outputs: Sequence[tuple[Node, int | None]]) -> None:
+        self.order = order
+        self.outputs = outputs
+        position: dict[Node, int] = {}
+        key: list[int] = []
+        leaves: list[Node] = []
+        numbers: list[Node] = []
+        add = key.append
+        for number, node in enumerate(order, 1):
+            add(node.sig.number)
+            for arg in node.args:
+                at = position.get(arg)
+                if at is None:
+                    at = self._leaf(arg, position, leaves, numbers, key)
+                add(at)
+            position[node] = number
+        add(0)
+        for node, index in outputs:
+            add(position[node])
+            add(-1 if index is None else index)
+        self.key = tuple(key)
+        self.leaves = leaves
+        self.numbers = numbers
+        self.position = position
+
+    @staticmethod
+    def _leaf(arg: Node, position: dict[Node, int], leaves: list[Node], numbers: list[Node],
+              key: list[int]) -> int:
+        table = numbers if arg.sig.kind == NUMBER else leaves
+        table.append(arg)
+        at = position[arg] = -1 - 2 * len(table) - (table is numbers)
+        key += (0, arg.sig.out.number)
+        return at
+
+
+@dataclass
+class _Structure:
+    """The programs of one structure: which numbers are inputs, and a program per constants."""
+
+    changing: list[bool]
+    first: tuple[Any, ...]
+    programs: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    compiled: int = 0
+
+
+class ProgramCache:
+    """Structures with their programs, the least recently used dropped first."""
+
+    def __init__(self) -> None:
+        self._structures: OrderedDict[tuple[int, ...], _Structure] = OrderedDict()
+        self.hits = 0
+        self.misses = 0
+        self.limit = 1024
+
+    def run(self, cut: Cut) -> Sequence[np.ndarray]:
+        """The results of a cut."""
+        run = self._program(cut)
+        numbers = cut.numbers
+        arrays = [leaf.value for leaf in cut.leaves]
+        if numbers:
+            arrays += [np.asarray(n.value, n.sig.out.dtype.dtype)
+                       for n, changes in zip(numbers, run.changing, strict=True) if changes]
+        results = run.module(*arrays)
+        return results if run.is_tuple else (results,)
+
+    def info(self) -> CacheInfo:
+        return CacheInfo(self.hits, self.misses, len(self._structures), self.limit)
+
+    def clear(self) -> None:
+        """Forget all programs."""
+        self._structures.clear()
+
+    def _program(self, cut: Cut) -> _Program:
+        structures = self._structures
+        found = structures.get(cut.key)
+        values = tuple([_number_key(n.value) for n in cut.numbers])
+        if found is None:
+            found = _Structure([False] * len(values), values)
+            structures[cut.key] = found
+            if len(structures) > self.limit:
+                structures.popitem(last=False)
+        else:
+            structures.move_to_end(cut.key)
+            if values != found.first:
+                self._note_changes(found, values)
+        key = tuple([v for v, c in zip(values, found.changing, strict=True) if not c])
+        program = found.programs.get(key)
+        if program is not None:
+            self.hits += 1
+            return program
+        self.misses += 1
+        program = found.programs[key] = _Program(cut, tuple(found.changing))
+        found.compiled += 1
+        return program
+
+    @staticmethod
+    def _note_changes(found: _Structure, values: tuple[Any, ...]) -> None:
+        often = found.compiled >= _SPECIALISATIONS
+        for i, (now, before) in enumerate(zip(values, found.first, strict=True)):
+            if not found.changing[i] and (often or now != before):
+                found.changing[i] = True
+                found.programs.clear()
+
+
+def _number_key(value: Any) -> Any:
+    """Equal for numbers that are the same constant: 0.0 and -0.0 differ, NaN is itself."""
+    return repr(value) if value == 0 or value != value else value  # noqa: PLR0124 - NaN
+
+
+class _Program:
+    """A compiled cut. ``changing`` says which of its numbers are inputs."""
+
+    __slots__ = ("changing", "is_tuple", "module")
+
+    def __init__(self, cut: Cut, changing: tuple[bool, ...]) -> None:
+        self.changing = changing
+        self.module: Any = compile_module(module_of(cut, changing))
+        self.is_tuple = len(cut.outputs) != 1
+
+
+def module_of(cut: Cut, changing: Sequence[bool]) -> IRModule:
+    """The program of a cut: its leaves and changing numbers are the parameters."""
+    made: dict[Node, Expr] = {}
+    params = []
+    for leaf in cut.leaves:
+        made[leaf] = Var(f"x{len(params)}", leaf.sig.out.type)
+        params.append(made[leaf])
+    for number, changes in zip(cut.numbers, changing, strict=True):
+        if changes:
+            made[number] = Var(f"x{len(params)}", number.sig.out.type)
+            params.append(made[number])
+        else:
+            made[number] = Constant(np.asarray(number.value, number.sig.out.dtype.dtype))
+    for node in cut.order:
+        made[node] = call_ir(node, tuple([made[a] for a in node.args]))
+    results = tuple([made[node] if index is None else TupleGetItem(made[node], index)
+                     for node, index in cut.outputs])
+    body = results[0] if len(results) == 1 else Tuple(results)
+    return IRModule.from_expr(Function(tuple(params), body))  # type: ignore[arg-type]
+
+
+PROGRAMS = ProgramCache()
+
+
+def cache_info() -> CacheInfo:
+    """How often recorded tensors found a compiled program."""
+    return PROGRAMS.info()
+
+
+__all__ = ["PROGRAMS", "CacheInfo", "Cut", "cache_info", "module_of"]

@@ -1,0 +1,470 @@
+"""``weft.Tensor``: a tensor that behaves like torch's, is recorded lazily and runs compiled."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.eager import backward as reverse
+from weft.eager.cell import MODE, Cell, alias, bind, check_in_place, leaf_of, node_of, spec_of_cell
+from weft.eager.device import CPU, check_device, device
+from weft.eager.dtypes import as_dtype, bool_, dtype
+from weft.eager.evaluate import value_of
+from weft.eager.functions import elementwise as e
+from weft.eager.functions.indexing import getitem, setitem
+from weft.eager.in_place import InPlace
+from weft.eager.methods import Functions, Operators
+from weft.eager.node import Node, value_node
+from weft.eager.record import as_array, as_node, wrap
+from weft.support.errors import InvalidInputError
+
+
+class Size(tuple[int, ...]):
+    """The shape of a tensor: a tuple with ``numel()``."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return int(np.prod(self, dtype=np.int64)) if self else 1
+
+    def __repr__(self) -> str:
+        return f"weft.Size({list(self)})"
+
+
+class Tensor(Operators, InPlace, Functions, Cell):
+    """An array of numbers, with the operators and methods of torch's tensors.
+
+    An operator is recorded and typed at once, so that errors of shapes are raised at its line; it
+    runs when a value is looked at (``numpy()``, ``item()``, ``print``, ``if``), together with all
+    that was recorded before, as one compiled program. Values never change: an in-place method makes
+    the tensor refer to a new value. A result of indexing or of ``view`` is a tensor of its own, and
+    changing it does not change the tensor that it came from (``x[0] += 1`` does, as always in
+    Python).
+    """
+
+    __slots__ = ("__dict__",)
+
+    def __init__(self, data: Any = (), *, requires_grad: bool = False) -> None:
+        node = data if isinstance(data, Node) else alias_of(data)
+        self._node = node
+        self._grad = None
+        self._hooks = None
+        self._base = None
+        if requires_grad:
+            self.requires_grad_()
+
+    # -- what it is ----------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> Size:
+        """The sizes of the axes."""
+        return Size(self._node.sig.out.shape)
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or the size of one axis."""
+        return self.shape if dim is None else self.shape[dim]
+
+    @property
+    def dtype(self) -> dtype:
+        return self._node.sig.out.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self._node.sig.out.shape)
+
+    def dim(self) -> int:
+        """The number of axes."""
+        return self.ndim
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return self.shape.numel()
+
+    nelement = numel
+
+    def element_size(self) -> int:
+        """Bytes per element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel() * self.dtype.itemsize
+
+    @property
+    def device(self) -> device:
+        return CPU
+
+    def is_floating_point(self) -> bool:
+        """Whether the elements are floating-point numbers."""
+        return self.dtype.is_floating_point
+
+    def is_contiguous(self) -> bool:
+        """Always true: values are in row-major order."""
+        return True
+
+    @property
+    def T(self) -> Any:
+        """The tensor with its axes in reverse order."""
+        return self.permute(tuple(range(self.ndim))[::-1])
+
+    @property
+    def mT(self) -> Any:
+        """The transposes of the matrices of the last two axes."""
+        return self.transpose(-2, -1)
+
+    # -- gradients -----------------------------------------------------------------------------
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether ``backward`` computes a gradient for this tensor."""
+        return getattr(self._node, "grad", None) is not None
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Make this tensor a leaf that ``backward`` computes a gradient for, or not."""
+        if requires_grad and not self.dtype.is_floating_point:
+            raise InvalidInputError("only floating-point tensors have gradients",
+                                    got=repr(self.dtype))
+        if self.requires_grad == requires_grad:
+            return self
+        if not requires_grad and not self.is_leaf:
+            raise InvalidInputError("requires_grad of a result cannot be cleared",
+                                    help="use detach()")
+        node = alias(node_of(self))
+        node.grad = weakref.ref(self) if requires_grad else None
+        self._node = node
+        if node.value is None:
+            MODE.pending.append(weakref.ref(self))
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether the tensor is no result of operators through which gradients flow."""
+        grad = getattr(self._node, "grad", None)
+        return grad is None or isinstance(grad, weakref.ref)
+
+    @property
+    def grad_fn(self) -> str | None:
+        """The name of the operator that gradients flow through, ``None`` for a leaf."""
+        return None if self.is_leaf else f"<{self._node.sig.name}>"
+
+    @property
+    def grad(self) -> Tensor | None:
+        """What ``backward`` has accumulated."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None and (not isinstance(value, Tensor)
+                                  or spec_of_cell(value) is not spec_of_cell(self)):
+            raise InvalidInputError("a gradient has the shape and dtype of its tensor",
+                                    expected=f"{self.shape}, {self.dtype}", got=_brief(value))
+        self._grad = value
+
+    def backward(self, gradient: Any = None, retain_graph: bool | None = None,
+                 create_graph: bool = False) -> None:
+        """Add the gradient of this tensor to the ``grad`` of the leaves it was computed from.
+
+        ``gradient`` is the gradient of a tensor of several elements. ``retain_graph`` allows a
+        second ``backward``, ``create_graph`` gradients of the gradients.
+        """
+        given = None if gradient is None else e.cast(as_node(gradient), self.dtype)
+        reverse.backward([self], [given], create_graph=create_graph,
+                         retain_graph=create_graph if retain_graph is None else retain_graph)
+
+    def detach(self) -> Tensor:
+        """The same value outside the graph of gradients."""
+        return wrap(alias(node_of(self)))
+
+    def detach_(self) -> Tensor:
+        """Take this tensor out of the graph of gradients."""
+        self._node = alias(node_of(self))
+        if self._node.value is None:
+            MODE.pending.append(weakref.ref(self))
+        return self
+
+    @property
+    def data(self) -> Tensor:
+        """The value outside the graph of gradients; assigning to it changes the value alone."""
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        bind(self, alias(as_node(value)))
+
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Hook:
+        """Call ``hook(gradient)`` when the gradient of this tensor is known; it may replace it."""
+        if not self.requires_grad:
+            raise InvalidInputError("a hook on a tensor that does not require a gradient")
+        if leaf_of(self._node) is not None:
+            self._hooks = table = {} if self._hooks is None else self._hooks
+        else:
+            node = node_of(self)
+            node.extra = table = {} if node.extra is None else node.extra
+        number = max(table, default=0) + 1
+        table[number] = hook
+        return Hook(table, number)
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of a tensor that is not a leaf in ``grad``."""
+        if leaf_of(self._node) is None:
+            me = weakref.ref(self)
+
+            def keep(gradient: Tensor) -> None:
+                cell = me()
+                if cell is not None:
+                    cell.grad = gradient
+
+            self.register_hook(keep)
+
+    # -- values --------------------------------------------------------------------------------
+
+    def numpy(self) -> np.ndarray:
+        """The value as an array that cannot be written to; ``.copy()`` of it can."""
+        if self.requires_grad and MODE.grad:
+            raise InvalidInputError("numpy() of a tensor that requires a gradient",
+                                    help="use .detach().numpy()")
+        return self._array()
+
+    def _array(self) -> np.ndarray:
+        array = value_of(node_of(self)).view()
+        array.flags.writeable = False
+        return array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        array = self._array()
+        return np.array(array, dtype=dtype) if copy else np.asarray(array, dtype)
+
+    def item(self) -> Any:
+        """The element of a tensor that has only one, as a number of Python."""
+        if self.numel() != 1:
+            raise InvalidInputError("item() of a tensor with several elements",
+                                    got=f"shape {tuple(self.shape)}", help="use tolist()")
+        return self._array().reshape(()).item()
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of numbers."""
+        array = self._array()
+        return array.astype(np.float32).tolist() if self.dtype == "bfloat16" else array.tolist()
+
+    def __bool__(self) -> bool:
+        if self.numel() != 1:
+            raise InvalidInputError("the truth of a tensor with several elements",
+                                    got=f"shape {tuple(self.shape)}", help="use .any() or .all()")
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __index__(self) -> int:
+        value = self.item()
+        if not isinstance(value, int):
+            raise TypeError(f"a tensor of {self.dtype} is not an index")
+        return value
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("len() of a tensor without axes")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.ndim:
+            raise TypeError("iteration over a tensor without axes")
+        return iter(self.unbind(0))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value).any())
+
+    def __getitem__(self, key: Any) -> Any:
+        return getitem(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        check_in_place(self, "assignment to a part")
+        bind(self, node_of(setitem(self, key, value)))
+
+    def __dlpack__(self, **options: Any) -> Any:
+        # NumPy exports read-only arrays from version 1 of DLPack on only.
+        return value_of(node_of(self)).__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return value_of(node_of(self)).__dlpack_device__()
+
+    def __repr__(self) -> str:
+        text = np.array2string(_shown(self._array()), separator=", ", prefix="tensor(",
+                               threshold=1000, edgeitems=3)
+        if self.dtype not in ("float32", "int64", "bool"):
+            text += f", dtype={self.dtype}"
+        if self.grad_fn is not None:
+            text += f", grad_fn={self.grad_fn}"
+        elif self.requires_grad:
+            text += ", requires_grad=True"
+        return f"tensor({text})"
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if not self.ndim else format(str(self), spec)
+
+    def __reduce__(self) -> Any:
+        array = np.array(self._array())
+        return _restored, (type(self), array, self.requires_grad and self.is_leaf)
+
+    def __copy__(self) -> Tensor:
+        return _like(self, alias(node_of(self)))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        if not self.is_leaf:
+            raise InvalidInputError("deepcopy of a tensor that is not a leaf",
+                                    help="copy x.detach()")
+        found = _like(self, alias(node_of(self)))
+        memo[id(self)] = found
+        if self._grad is not None:
+            found.grad = self._grad.detach()
+        return found
+
+    # -- conversions ---------------------------------------------------------------------------
+
+    def to(self, *args: Any, dtype: Any = None, device: Any = None, **_ignored: Any) -> Tensor:
+        """The tensor in another dtype: ``to(weft.float16)``, ``to("cpu")``, ``to(other)``."""
+        for arg in args:
+            if isinstance(arg, Tensor):
+                dtype = arg.dtype
+            elif _is_device(arg):
+                device = arg
+            elif not isinstance(arg, bool):
+                dtype = arg
+        check_device(device)
+        if dtype is None or as_dtype(dtype) is self.dtype:
+            return self
+        return wrap(e.cast(node_of(self), as_dtype(dtype)))
+
+    type_as = to
+
+    def type(self, dtype: Any = None) -> Any:
+        """The name of the dtype, or this tensor in another."""
+        return f"weft.{self.dtype.name}" if dtype is None else self.to(dtype)
+
+    def cpu(self) -> Tensor:
+        """The tensor itself, which is in host memory."""
+        return self
+
+    def cuda(self) -> Tensor:
+        """Raises ``TargetError``: tensors are in host memory."""
+        return self.to(device="cuda")
+
+    def float(self) -> Tensor:
+        """In float32."""
+        return self.to("float32")
+
+    def double(self) -> Tensor:
+        """In float64."""
+        return self.to("float64")
+
+    def half(self) -> Tensor:
+        """In float16."""
+        return self.to("float16")
+
+    def bfloat16(self) -> Tensor:
+        """In bfloat16."""
+        return self.to("bfloat16")
+
+    def long(self) -> Tensor:
+        """In int64."""
+        return self.to("int64")
+
+    def int(self) -> Tensor:
+        """In int32."""
+        return self.to("int32")
+
+    def bool(self) -> Tensor:
+        """Whether elements are nonzero."""
+        return self.to(bool_)
+
+    def clone(self) -> Tensor:
+        """A tensor of the same value, through which gradients flow."""
+        return e._whole("copy", self)  # noqa: SLF001 - elementwise without promotion
+
+    def contiguous(self) -> Tensor:
+        """The tensor itself, which is in row-major order."""
+        return self
+
+    def new_zeros(self, *size: Any) -> Tensor:
+        """Zeros in the dtype of this tensor."""
+        return wrap(as_node(np.zeros(_sizes(size), self.dtype.numpy)))
+
+    def new_ones(self, *size: Any) -> Tensor:
+        """Ones in the dtype of this tensor."""
+        return wrap(as_node(np.ones(_sizes(size), self.dtype.numpy)))
+
+    def new_full(self, size: Sequence[Any], fill_value: Any) -> Tensor:
+        """A tensor filled with a number, in the dtype of this tensor."""
+        return wrap(as_node(np.full(_sizes((size,)), fill_value, self.dtype.numpy)))
+
+    def new_tensor(self, data: Any) -> Tensor:
+        """A tensor of other elements in the dtype of this one."""
+        return wrap(as_node(np.asarray(data, self.dtype.numpy)))
+
+
+class Hook:
+    """What ``register_hook`` returns; ``remove()`` takes the hook away."""
+
+    def __init__(self, table: dict[int, Any], number: int) -> None:
+        self._table = table
+        self._number = number
+
+    def remove(self) -> None:
+        """Do not call the hook any more."""
+        self._table.pop(self._number, None)
+
+
+def alias_of(data: Any) -> Node:
+    """A node of its own with the value of a tensor or of data."""
+    if isinstance(data, Cell):
+        return alias(node_of(data))
+    return value_node(*as_array(data))
+
+
+def _like(cell: Tensor, node: Node) -> Tensor:
+    """A tensor of the class of ``cell`` with another node."""
+    found = object.__new__(type(cell))
+    Tensor.__init__(found, node)
+    found.__dict__.update(cell.__dict__)
+    if cell.requires_grad:
+        found.requires_grad_()
+    return found
+
+
+def _restored(cls: type[Tensor], array: np.ndarray, requires_grad: bool) -> Tensor:
+    found = object.__new__(cls)
+    Tensor.__init__(found, value_node(*as_array(array)), requires_grad=requires_grad)
+    return found
+
+
+def _sizes(size: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else size
+
+
+def _brief(value: Any) -> str:
+    return f"{value.shape}, {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
+
+
+def _shown(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+
+
+def _is_device(arg: Any) -> bool:
+    return isinstance(arg, device) or (isinstance(arg, str) and arg.partition(":")[0] in (
+        "cpu", "cuda", "mps", "xpu", "meta"))
+
+
+Cell.made = Tensor
+
+__all__ = ["Hook", "Size", "Tensor"]
