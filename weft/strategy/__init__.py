@@ -3,7 +3,7 @@
 Importing the package registers the strategies that ship with weft.
 """
 
-from weft.strategy import cpu
+from weft.strategy import cpu, cuda
 from weft.strategy.cpu.common.layout_conversion import layout_conversion_seconds
 from weft.strategy.cpu.dot_product.instruction import multiplies_bytes
 from weft.strategy.implementation import Implementation, ScheduleContext
@@ -29,6 +29,7 @@ __all__ = [
     "ScheduledKernel",
     "alter_layout",
     "cpu",
+    "cuda",
     "implementations",
     "layout_conversion_seconds",
     "layout_hooks",

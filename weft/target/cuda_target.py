@@ -1,6 +1,7 @@
 """``CudaTarget``: an NVIDIA GPU that kernels are generated for, as PTX.
 
-Its text form is ``cuda -arch=sm_90a``, with ``-codegen=nvvm`` for libnvvm instead of LLVM's NVPTX.
+Its text form is ``cuda -arch=sm_90a``, with ``-codegen=nvvm`` for libnvvm instead of LLVM's NVPTX
+and ``-allow_tf32=1`` for float32 products on tensor cores.
 The limits are those of "Technical Specifications per Compute Capability" in the CUDA C++
 Programming Guide 13.0.
 """
@@ -65,7 +66,8 @@ class CudaTarget(Target):
     """An NVIDIA GPU: its architecture, and the compiler from LLVM IR to PTX.
 
     ``arch`` is one of ``ARCHS``. ``codegen`` is ``nvptx`` (LLVM, through llvmlite) or ``nvvm``
-    (libnvvm of the CUDA toolkit).
+    (libnvvm of the CUDA toolkit). ``allow_tf32`` lets products of float32 round their operands to
+    tf32, with 10 bits of fraction.
     """
 
     kind: ClassVar[str] = "cuda"
@@ -82,6 +84,7 @@ class CudaTarget(Target):
 
     arch: str = DEFAULT_ARCH
     codegen: str = "nvptx"
+    allow_tf32: bool = False
 
     def __post_init__(self) -> None:
         if self.arch not in ARCHS:
@@ -98,15 +101,18 @@ class CudaTarget(Target):
         options: dict[str, str] = {}
         for word in words:
             key, equals, value = word.lstrip("-").partition("=")
-            if not word.startswith("-") or not equals or key not in ("arch", "codegen"):
+            known = key in ("arch", "codegen") or (key == "allow_tf32" and value in ("0", "1"))
+            if not word.startswith("-") or not equals or not known:
                 raise TargetError(f"unknown option {word!r} of target {text!r}",
-                                  expected="-arch=… -codegen=…")
+                                  expected="-arch=… -codegen=… -allow_tf32=0|1")
             options[key] = value
-        return cls(**options)
+        allow_tf32 = options.pop("allow_tf32", "0") == "1"
+        return cls(**options, allow_tf32=allow_tf32)
 
     def __str__(self) -> str:
         codegen = "" if self.codegen == "nvptx" else f" -codegen={self.codegen}"
-        return f"cuda -arch={self.arch}{codegen}"
+        tf32 = " -allow_tf32=1" if self.allow_tf32 else ""
+        return f"cuda -arch={self.arch}{codegen}{tf32}"
 
     @property
     def triple(self) -> str:

@@ -19,6 +19,7 @@ from weft.te.primitives.compute_inline import compute_inline
 from weft.te.primitives.compute_root import compute_root
 from weft.te.primitives.double_buffer import double_buffer
 from weft.te.primitives.fuse import fuse
+from weft.te.primitives.implement import implement
 from weft.te.primitives.parallel import parallel
 from weft.te.primitives.pragma import pragma
 from weft.te.primitives.prefetch import prefetch
@@ -71,6 +72,7 @@ class Schedule(ScheduleState):
     cache_write = traced(cache_write)
     cache_read = traced(cache_read)
     rfactor = traced(rfactor)
+    implement = implement  # its loops are a function: the trace cannot print them
 
     def __init__(self, outputs: Sequence[Tensor]) -> None:
         self.outputs = tuple(outputs)

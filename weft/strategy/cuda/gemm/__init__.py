@@ -1,0 +1,1 @@
+"""Matrix products on NVIDIA GPUs: products and convolutions as tiles of a GEMM."""

@@ -1,0 +1,69 @@
+"""The schedule of a product: hand-written loops in place of the stages of its kernel."""
+
+from __future__ import annotations
+
+import functools
+
+from weft import te
+from weft.strategy.cuda.common.context import CudaContext
+from weft.strategy.cuda.default import schedule_default
+from weft.strategy.cuda.gemm.epilogue import Epilogue, Result, epilogue_of
+from weft.strategy.cuda.gemm.gemv import GemvLoops, GemvTile
+from weft.strategy.cuda.gemm.plan import GemmPlan
+from weft.strategy.cuda.gemm.problem import ProductProblem, problem_of
+from weft.strategy.cuda.gemm.product_loops import MakeLoops, ProductLoops, Tiling
+from weft.strategy.cuda.gemm.simt import SimtLoops
+from weft.strategy.cuda.gemm.tensor_core import MmaLoops, MmaTile
+from weft.support.errors import InternalError
+from weft.te.tensor import PlaceholderOp
+from weft.tir.expr import Var
+
+
+def schedule_product(ctx: CudaContext, plan: GemmPlan) -> None:
+    """Loops of ``plan`` for the anchor; operators after it are computed on the sums in registers.
+
+    Where they are not elementwise, the sums go to memory and the rest keeps its own stages. A
+    kernel whose anchor is no product here (its operands are reductions) has the default schedule.
+    """
+    problem = problem_of(ctx.anchor)
+    if isinstance(problem, str) or plan.tile is None:
+        schedule_default(ctx)
+        return
+    op = problem.contraction.op
+    epilogue = epilogue_of(ctx.outputs, op)
+    outputs = ctx.outputs
+    if isinstance(epilogue, str) or not _reads_inputs(epilogue.inputs()):
+        total = Var("total", op.output(0).dtype)
+        indices = tuple(axis.var for axis in op.axis)
+        epilogue = Epilogue(total, (Result(op.output(0), total, indices),))
+        outputs = (op.output(0),)
+    loops = product_loops(problem, epilogue, plan)
+    if not _reads_inputs(loops.inputs):
+        schedule_default(ctx)
+        return
+    ctx.schedule.implement(loops.inputs, loops, op.name, outputs)
+
+
+def _reads_inputs(tensors: list[te.Tensor] | tuple[te.Tensor, ...]) -> bool:
+    return all(isinstance(t.op, PlaceholderOp) for t in tensors)
+
+
+def product_loops(problem: ProductProblem, epilogue: Epilogue, plan: GemmPlan) -> ProductLoops:
+    """The body of the kernel."""
+    tile, stored = plan.tile, problem.stored
+    if isinstance(tile, MmaTile):
+        tiling = Tiling(tile.bm, tile.bn, tile.bk(stored[0].dtype.itemsize), plan.splits)
+        return _made(problem, stored, epilogue, tiling, functools.partial(MmaLoops, tile))
+    if isinstance(tile, GemvTile):
+        tiling = Tiling(tile.bm, tile.bn, tile.depth, plan.splits)
+        make = functools.partial(GemvLoops, tile, accumulator=problem.contraction.accumulator)
+        return _made(problem, stored, epilogue, tiling, make)
+    if tile is None:
+        raise InternalError("a product without a plan has no loops")
+    tiling = Tiling(tile.bm, tile.bn, tile.bk, plan.splits)
+    return _made(problem, problem.converted, epilogue, tiling, functools.partial(SimtLoops, tile))
+
+
+def _made(problem: ProductProblem, operands: tuple, epilogue: Epilogue, tiling: Tiling,
+          make: MakeLoops) -> ProductLoops:
+    return ProductLoops(problem.contraction, operands, epilogue, tiling, make)

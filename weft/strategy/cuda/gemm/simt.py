@@ -1,0 +1,176 @@
+"""GEMM on the ordinary cores: register tiles of each thread, double-buffered shared memory.
+
+The blocking is that of CUTLASS's SIMT kernels: a warp is 4 x 8 threads, each with ``tm`` x ``tn``
+sums in blocks of 4 x 4. While a block multiplies one tile of depth ``bk``, it loads the next one
+into registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.strategy.cuda.gemm.frame import (
+    WARP,
+    barrier,
+    fill,
+    lanes_at,
+    registers,
+    serial,
+    shared_memory,
+    store_lanes,
+)
+from weft.strategy.cuda.gemm.operand import OUTER, Operand
+from weft.strategy.cuda.gemm.staging import Place, Staging, TileLayout
+from weft.strategy.cuda.gemm.sums import Sums, Work
+from weft.tir.buffer import Buffer
+from weft.tir.expr import Broadcast, PrimExpr, const
+from weft.tir.stmt import Allocate, ForKind, IfThenElse, Stmt, seq
+
+BLOCK = 4  # neighbouring rows, and columns, of a thread
+WARP_ROWS, WARP_COLUMNS = 4, 8
+
+
+@dataclass(frozen=True, slots=True)
+class SimtTile:
+    """``warps_m`` x ``warps_n`` warps, ``tm`` x ``tn`` sums per thread, ``bk`` of K at a time."""
+
+    warps_m: int
+    warps_n: int
+    tm: int
+    tn: int
+    bk: int = 8
+
+    @property
+    def threads(self) -> int:
+        return self.warps_m * self.warps_n * WARP
+
+    @property
+    def bm(self) -> int:
+        return self.warps_m * WARP_ROWS * self.tm
+
+    @property
+    def bn(self) -> int:
+        return self.warps_n * WARP_COLUMNS * self.tn
+
+    def shared_bytes(self, itemsize: int) -> int:
+        return 2 * self.bk * (self.bm + self.bn + 2 * BLOCK) * itemsize
+
+    def __str__(self) -> str:
+        return f"{self.bm}x{self.bn}x{self.bk} in {self.threads} threads, {self.tm}x{self.tn} each"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SimtLoops:
+    """The sums of one block of C."""
+
+    tile: SimtTile
+    a: Operand
+    b: Operand
+
+    @property
+    def threads(self) -> int:
+        return self.tile.threads
+
+    def shared(self) -> tuple[Buffer, ...]:
+        return tuple(
+            shared_memory(name, 2 * self._layout(size, operand).elements, operand.dtype)
+            for name, size, operand in (("a_tile", self.tile.bm, self.a),
+                                        ("b_tile", self.tile.bn, self.b)))
+
+    def _layout(self, outer: int, operand: Operand) -> TileLayout:
+        # Transposing stores of neighbours along K would hit one bank without the padding.
+        padding = 0 if operand.run == OUTER else BLOCK
+        return TileLayout(OUTER, self.tile.bk, outer, operand.dtype.itemsize, padding)
+
+    def block(self, work: Work, shared: Sequence[Buffer], thread: PrimExpr) -> Stmt:
+        """One block: the loop over K, then ``work.finish`` of the sums."""
+        tile = self.tile
+        sums = registers("sums", tile.tm * tile.tn, self.a.dtype)
+        stagings = [
+            Staging(operand, outer, tile.bk, self._layout(outer, operand), tile.threads,
+                    work.analyzer)
+            for operand, outer in ((self.a, tile.bm), (self.b, tile.bn))]
+        held = [registers(f"next_{n}", s.registers, s.operand.dtype)
+                for n, s in zip("ab", stagings, strict=True)]
+        outers = (work.row, work.column)
+
+        def place(side: int, step: PrimExpr) -> Place:
+            return Place(work.z, outers[side], (work.first_step + step) * tile.bk)
+
+        def load(step: PrimExpr) -> Stmt:
+            return seq([s.load(r, place(n, step), thread)
+                        for n, (s, r) in enumerate(zip(stagings, held, strict=True))])
+
+        def store(slot: PrimExpr) -> Stmt:
+            return seq([s.store(r, m, slot * s.layout.elements, thread)
+                        for s, r, m in zip(stagings, held, shared, strict=True)])
+
+        def step(number: PrimExpr) -> Stmt:
+            more = number + 1 < work.steps
+            return seq([
+                IfThenElse(more, load(number + 1)),
+                self._multiply(sums, shared, stagings, number % 2, thread),
+                IfThenElse(more, store((number + 1) % 2)),
+                barrier(),
+            ])
+
+        body = seq([
+            fill(sums, tile.tm * tile.tn, const(0, self.a.dtype)),
+            load(const(0)), store(const(0)), barrier(),
+            serial("step", work.steps, step),
+            work.finish(self._sums(sums, thread)),
+        ])
+        for memory in (*held, sums):
+            body = Allocate(memory, body)
+        return body
+
+    def _position(self, thread: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+        """The first row and column of a thread's blocks in the tile."""
+        tile, warp, lane = self.tile, thread // WARP, thread % WARP
+        row = warp // tile.warps_n * (WARP_ROWS * tile.tm) + lane // WARP_COLUMNS * BLOCK
+        column = warp % tile.warps_n * (WARP_COLUMNS * tile.tn) + lane % WARP_COLUMNS * BLOCK
+        return row, column
+
+    def _multiply(
+        self, sums: Buffer, shared: Sequence[Buffer], stagings: Sequence[Staging],
+        slot: PrimExpr, thread: PrimExpr,
+    ) -> Stmt:
+        """Add the products of a tile."""
+        tile = self.tile
+        row, column = self._position(thread)
+        a = registers("a_values", tile.tm, self.a.dtype)
+        b = registers("b_values", tile.tn, self.b.dtype)
+
+        def read(side: int, values: Buffer, first: PrimExpr, stride: int, k: PrimExpr) -> Stmt:
+            staging = stagings[side]
+            return seq([
+                store_lanes(values, n * BLOCK, lanes_at(
+                    shared[side], slot * staging.layout.elements
+                    + staging.layout.offset(first + n * stride, k), BLOCK))
+                for n in range((tile.tm, tile.tn)[side] // BLOCK)])
+
+        def one(k: PrimExpr) -> Stmt:
+            return seq([
+                read(0, a, row, WARP_ROWS * BLOCK, k),
+                read(1, b, column, WARP_COLUMNS * BLOCK, k),
+                *(store_lanes(
+                    sums, i * tile.tn + j,
+                    lanes_at(sums, i * tile.tn + j, BLOCK)
+                    + Broadcast(a.load(i), BLOCK) * lanes_at(b, j, BLOCK))
+                  for i in range(tile.tm) for j in range(0, tile.tn, BLOCK)),
+            ])
+
+        return Allocate(a, Allocate(b, serial("k", tile.bk, one, ForKind.UNROLLED)))
+
+    def _sums(self, sums: Buffer, thread: PrimExpr) -> Sums:
+        """Groups of neighbours along a row, with their place in the tile."""
+        tile = self.tile
+        row, column = self._position(thread)
+        groups = []
+        for i in range(tile.tm):
+            for j in range(0, tile.tn, BLOCK):
+                at_row = row + (i // BLOCK * WARP_ROWS * BLOCK + i % BLOCK)
+                at_column = column + j // BLOCK * WARP_COLUMNS * BLOCK
+                groups.append((at_row, at_column, i * tile.tn + j))
+        return Sums(sums, BLOCK, tuple(groups))

@@ -1,0 +1,211 @@
+"""Copies of operand tiles from global to shared memory by the threads of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from weft.codegen.cuda.device_functions import device_function
+from weft.strategy.cuda.gemm.frame import address, lanes_at, store_lanes
+from weft.strategy.cuda.gemm.operand import BYTES, DEPTH, OUTER, Operand, as_vector, is_always
+from weft.tir.buffer import Buffer
+from weft.tir.expr import (
+    Broadcast,
+    BufferLoad,
+    PrimExpr,
+    ProducerLoad,
+    all_of,
+    const,
+    if_then_else,
+    select,
+)
+from weft.tir.intrinsics import intrinsic
+from weft.tir.simplify import Analyzer
+from weft.tir.stmt import BufferStore, Evaluate, IfThenElse, Stmt, seq
+
+
+@dataclass(frozen=True, slots=True)
+class TileLayout:
+    """Where element (outer, k) of a tile is in shared memory.
+
+    ``contiguous`` is the index along which rows of ``length`` elements run; the other one counts
+    the ``rows``. Rows are ``padding`` elements apart, or their 16-byte chunks are permuted
+    (``swizzled``) so that the 8 rows that ``ldmatrix`` reads at once are in different banks.
+    """
+
+    contiguous: str
+    rows: int
+    length: int
+    itemsize: int
+    padding: int = 0
+    swizzled: bool = False
+
+    @property
+    def elements(self) -> int:
+        return self.rows * (self.length + self.padding)
+
+    def offset(self, outer: PrimExpr, k: PrimExpr) -> PrimExpr:
+        row, column = (outer, k) if self.contiguous == DEPTH else (k, outer)
+        if not self.swizzled:
+            return row * (self.length + self.padding) + column
+        width = BYTES // self.itemsize
+        return row * self.length + self.chunk(row, column // width) * width + column % width
+
+    def chunk(self, row: PrimExpr, chunk: PrimExpr) -> PrimExpr:
+        """The place of a 16-byte chunk in its row: XOR with the row, as in CUTLASS.
+
+        Of rows shorter than 128 bytes, several share the same permutation, since they are in
+        different banks already.
+        """
+        chunks = self.length * self.itemsize // BYTES
+        sharing, patterns = max(1, 8 // chunks), min(8, chunks)
+        if patterns == 1:
+            return chunk
+        return intrinsic("bitwise_xor", chunk, row // sharing % patterns)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The tile of an operand that a block works on: matrix, first outer index, first depth."""
+
+    z: PrimExpr
+    outer: PrimExpr
+    depth: PrimExpr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Staging:
+    """The copy of tiles of ``outer`` x ``depth`` elements of ``operand`` by ``threads`` threads."""
+
+    operand: Operand
+    outer: int
+    depth: int
+    layout: TileLayout
+    threads: int
+    analyzer: Analyzer
+
+    @property
+    def lanes(self) -> int:
+        """Elements that one access moves."""
+        return self.operand.run_length
+
+    @property
+    def run(self) -> str:
+        """The index along which neighbouring threads, and the lanes of one, go."""
+        return self.operand.run or OUTER
+
+    @property
+    def is_async(self) -> bool:
+        """Whether ``cp.async`` can copy: neighbours in memory stay neighbours."""
+        nbytes = self.lanes * self.operand.dtype.itemsize
+        return (self.operand.is_plain and self.run == self.layout.contiguous and nbytes >= 4
+                and self.operand.dtype.bits >= 8)
+
+    @property
+    def items(self) -> int:
+        """Accesses of each thread, rounded up."""
+        return -(-(self.outer * self.depth // self.lanes) // self.threads)
+
+    @property
+    def registers(self) -> int:
+        """Elements that each thread holds between ``load`` and ``store``."""
+        return self.items * self.lanes
+
+    def copy_async(self, memory: Buffer, start: PrimExpr, place: Place, thread: PrimExpr) -> Stmt:
+        """Start the copy of a tile to ``memory[start]`` on; needs ``is_async``."""
+        nbytes = self.lanes * self.operand.dtype.itemsize
+        copy = device_function(f"cp_async_{nbytes}")
+
+        def one(outer: PrimExpr, k: PrimExpr) -> Stmt:
+            condition, load = self._source(place, outer, k)
+            to = BufferLoad(memory, (start + self.layout.offset(outer, k),))
+            size = const(nbytes, "int32") if is_always(condition) else \
+                select(condition, const(nbytes, "int32"), const(0, "int32"))
+            return Evaluate(copy(None, address(to), address(_clamped(load, condition)), size))
+
+        return seq([self._in_tile(number, thread, one)
+                    for number in range(self.items)])
+
+    def load(self, registers: Buffer, place: Place, thread: PrimExpr) -> Stmt:
+        """Load a tile into the registers of the threads."""
+        return seq([
+            self._in_tile(number, thread, lambda o, k, n=number: self._load_one(
+                registers, n * self.lanes, place, o, k))
+            for number in range(self.items)])
+
+    def store(self, registers: Buffer, memory: Buffer, start: PrimExpr, thread: PrimExpr) -> Stmt:
+        """Store what ``load`` loaded to ``memory[start]`` on."""
+        return seq([
+            self._in_tile(number, thread, lambda o, k, n=number: self._store_one(
+                registers, n * self.lanes, memory, start, o, k))
+            for number in range(self.items)])
+
+    def _load_one(
+        self, registers: Buffer, first: int, place: Place, outer: PrimExpr, k: PrimExpr
+    ) -> Stmt:
+        vector = self._vector(place, outer, k) if self.lanes > 1 else None
+        if vector is not None:
+            return store_lanes(registers, first, vector)
+        return seq([
+            BufferStore(registers, self._element(place, o, kk), (const(first + lane),))
+            for lane, (o, kk) in enumerate(self._lanes_from(outer, k))])
+
+    def _vector(self, place: Place, outer: PrimExpr, k: PrimExpr) -> PrimExpr | None:
+        """The neighbours as one vector; ``None`` where they are not in one row of a buffer."""
+        condition, load = self._source(place, outer, k)
+        whole = as_vector(load, self.lanes) if isinstance(load, BufferLoad) else None
+        if whole is None:
+            return None
+        zero = Broadcast(const(0, self.operand.dtype), self.lanes)
+        return if_then_else(condition, whole, zero)
+
+    def _element(self, place: Place, outer: PrimExpr, k: PrimExpr) -> PrimExpr:
+        return self.operand.guarded(place.z, place.outer + outer, place.depth + k, self.analyzer)
+
+    def _store_one(
+        self, registers: Buffer, first: int, memory: Buffer, start: PrimExpr,
+        outer: PrimExpr, k: PrimExpr,
+    ) -> Stmt:
+        if self.run == self.layout.contiguous:
+            return store_lanes(memory, start + self.layout.offset(outer, k),
+                               lanes_at(registers, first, self.lanes))
+        return seq([
+            BufferStore(memory, registers.load(first + lane),
+                        (start + self.layout.offset(o, kk),))
+            for lane, (o, kk) in enumerate(self._lanes_from(outer, k))])
+
+    def _lanes_from(self, outer: PrimExpr, k: PrimExpr) -> Iterator[tuple[PrimExpr, PrimExpr]]:
+        for lane in range(self.lanes):
+            yield (outer, k + lane) if self.run == DEPTH else (outer + lane, k)
+
+    def _source(
+        self, place: Place, outer: PrimExpr, k: PrimExpr
+    ) -> tuple[PrimExpr, BufferLoad | ProducerLoad]:
+        """The condition under which an element exists, and its load."""
+        i, kk = place.outer + outer, place.depth + k
+        condition, load = self.operand.load_at(place.z, i, kk)
+        return self.analyzer.simplify(all_of(self.operand.inside(i, kk), condition)), load
+
+    def _in_tile(self, number: int, thread: PrimExpr, body: object) -> Stmt:
+        """``body(outer, k)`` of access ``number`` of a thread, unless the tile ends before it."""
+        item = thread + number * self.threads
+        if self.run == DEPTH:
+            chunks = self.depth // self.lanes
+            outer, k = item // chunks, item % chunks * self.lanes
+        else:
+            chunks = self.outer // self.lanes
+            outer, k = item % chunks * self.lanes, item // chunks
+        simplify = self.analyzer.simplify
+        made = body(simplify(outer), simplify(k))  # type: ignore[operator]
+        count = self.outer * self.depth // self.lanes
+        if (number + 1) * self.threads <= count:
+            return made
+        return IfThenElse(item < count, made)
+
+
+def _clamped(load: BufferLoad | ProducerLoad, condition: PrimExpr) -> PrimExpr:
+    """The load of an element that exists in any case, so that its address is valid."""
+    assert isinstance(load, BufferLoad)
+    if is_always(condition):
+        return load
+    return BufferLoad(load.buffer, tuple(select(condition, i, const(0)) for i in load.indices))

@@ -1,0 +1,45 @@
+"""``implement``: hand-written loops compute tensors of a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.te.state import ScheduleState, StageState
+from weft.te.tensor import ExternBody, ExternOp, PlaceholderOp, Tensor
+from weft.te.walk import input_tensors
+
+
+def implement(
+    self: ScheduleState, inputs: Sequence[Tensor], body: ExternBody, name: str,
+    outputs: Sequence[Tensor] | None = None,
+) -> None:
+    """Let the loops that ``body(input_buffers, output_buffers)`` returns compute ``outputs``.
+
+    ``inputs`` are placeholders; ``outputs`` are those of the schedule if ``None`` is given. Stages
+    that only the loops replace are removed. The loops must compute what the stages define. Raises
+    ``ScheduleError`` for other inputs.
+    """
+    for tensor in inputs:
+        if not isinstance(tensor.op, PlaceholderOp):
+            raise self.stage_of(tensor).error("hand-written loops read the inputs of a schedule")
+    made = tuple(self.outputs if outputs is None else outputs)
+    replaced = [self.stage_of(t) for t in made]
+    types = tuple((t.shape, t.dtype) for t in made)
+    stage = self.make_stage(ExternOp(name, tuple(inputs), types, body), made)
+    stage.is_output = any(t in self.outputs for t in made)
+    place = max(map(self.stages.index, replaced))
+    self.stages[place] = stage
+    self.stages = [s for s in self.stages if s not in replaced]
+    needed = _needed(self)
+    self.stages = [s for s in self.stages if s.is_placeholder or s in needed]
+
+
+def _needed(schedule: ScheduleState) -> list[StageState]:
+    """The stages that the outputs depend on."""
+    owners = {t: s for s in schedule.stages for t in s.tensors}
+    found = [owners[t] for t in schedule.outputs]
+    # The list grows while the loop walks it.
+    for stage in found:
+        found.extend(owner for t in input_tensors(stage.op)
+                     if (owner := owners[t]) not in found)
+    return found
