@@ -66,6 +66,8 @@ class Backend(abc.ABC, Generic[T]):
     # Whether ``build_main`` computes symbolic sizes. If not, models with dynamic shapes are
     # compiled once for each set of input shapes.
     takes_sizes: ClassVar[bool] = False
+    # Who launches the kernels if there is no main function (``weft.runtime.manifest.LAUNCHERS``).
+    launched_by: ClassVar[str] = "steps"
     memory_spaces: ClassVar[Sequence[MemorySpace]] = (HOST_MEMORY,)
 
     def lower(self, func: PrimFunc, *, insertions: Sequence[TirInsertion] = (),

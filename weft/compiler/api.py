@@ -15,10 +15,9 @@ from weft.compiler.warm_start.open import open_warm
 if TYPE_CHECKING:
     from weft.compiler.executable import Executable
     from weft.compiler.extensions import PassesLike, RulesLike, TirPassesLike
-    from weft.compiler.options import SpecializeLike
+    from weft.compiler.options import SpecializeLike, TargetLike
     from weft.compiler.sources import ModelLike
     from weft.ir.module import IRModule
-    from weft.target import Target
 
 __all__ = ["compile", "parse"]
 
@@ -36,7 +35,7 @@ def parse(text: str) -> IRModule:
 def compile(
     model: ModelLike,
     *,
-    target: Target | str | None = None,
+    target: TargetLike = None,
     inputs: Mapping[str, Sequence[object]] | None = None,
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     opt_level: int = 3,
@@ -54,7 +53,9 @@ def compile(
     ONNX model, an ``onnx.ModelProto``, a ``torch.nn.Module`` (with ``example_inputs``), a
     ``torch.export.ExportedProgram``, an ``IRModule``, a ``Function`` or a ``@weft.function``.
 
-    ``target`` is a ``Target`` or its text (``"llvm -mcpu=haswell"``); by default this machine.
+    ``target`` is a ``Target`` or its text (``"llvm -mcpu=haswell"``); by default this machine. For
+    a GPU (``"cuda -arch=sm_90a"``), what it cannot run is compiled for this machine's CPU, or for
+    the one that ``{"gpu": "cuda", "host": "llvm -mcpu=haswell"}`` names.
     ``inputs`` overrides shapes by input name; a name as a size makes it symbolic:
     ``{"x": ("batch", 3, 224, 224)}``. One program then runs at all sizes (``DynamicModel``,
     docs/dynamic_shapes.md); ``specialize`` asks for faster kernels at some sizes:

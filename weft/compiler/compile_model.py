@@ -29,6 +29,7 @@ from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import count_passes, phases_of, run_pipeline
 from weft.compiler.program.lowering import lower_program, try_lower_program
 from weft.compiler.program.model_code import InPlaceError, ModelCode, build_model
+from weft.compiler.program.placed_kernels import has_own_memory
 from weft.compiler.program.program import Program
 from weft.compiler.program.variants import add_variants
 from weft.compiler.request import CompileRequest
@@ -275,15 +276,19 @@ def _general_code(mod: IRModule, options: CompileOptions) -> ModelCode:
 
 
 def _fixed_code(mod: IRModule, options: CompileOptions) -> ModelCode:
-    budget = budget_of(mod)
+    budget, imported = budget_of(mod), mod
     with progress.task("optimising the graph", count_passes(options)) as task:
         mod = run_pipeline(mod, options, task=task)
     if budget is not None:
         return _code_within(budget, mod, options)
     with trace.span("lower program"):
         program = _lowered(mod, options) if options.state else try_lower_program(mod)
-    return (build_vm_model(mod, options) if program is None
-            else _program_code(program, mod, options))
+    if program is not None:
+        return _program_code(program, mod, options)
+    if has_own_memory(backend_of(options.target)):
+        debug(Level.CHOICES, "placement", "the program needs the virtual machine, on the host")
+        return _fixed_code(imported, replace(options, target=options.host_target, host=None))
+    return build_vm_model(mod, options)
 
 
 def _code_within(budget: int, mod: IRModule, options: CompileOptions) -> ModelCode:

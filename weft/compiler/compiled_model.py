@@ -102,7 +102,7 @@ class Compiled:
                 got=self._code.manifest.signature(),
                 help='give all sizes, as in weft.compile(model, inputs={"x": (1, 3, 224, 224)})',
             )
-        code, target = self._code, self.options.target
+        code, target = self._code, self.options.target_of(self._code.manifest)
         backend = backend_of(target)
         if kind == "c":
             # The last objects are the runtime support of weft.load, not of C programs.

@@ -20,6 +20,7 @@ from weft.compiler.vm.specialize import Specializer
 from weft.runtime import CompiledModule, Manifest
 from weft.runtime.arena import AlignedBlock
 from weft.runtime.artifact import check_machine, module_class
+from weft.runtime.devices.cuda.module import DeviceModule
 from weft.runtime.library import Library
 from weft.runtime.profile import Profile
 from weft.runtime.sized_module import SizedModule
@@ -48,6 +49,10 @@ class VmModel(CompiledModel, VmModule):
 
 class StepModel(CompiledModel, StepModule):
     """A compiled model whose kernels the runtime launches."""
+
+
+class DeviceModel(CompiledModel, DeviceModule):
+    """A compiled model that runs on a GPU, with parts on the host."""
 
 
 class _CallsPython(CompiledModule):
@@ -87,6 +92,10 @@ class PythonCallingStepModel(_CallsPython, StepModel):
     """A ``StepModel`` that calls Python functions."""
 
 
+class PythonCallingDeviceModel(_CallsPython, DeviceModel):
+    """A ``DeviceModel`` that calls Python functions."""
+
+
 @dataclass(frozen=True, slots=True)
 class MadePerShape:
     """A compilation that gives code only once the shapes of the inputs are known."""
@@ -105,6 +114,7 @@ _MODELS: dict[type[CompiledModule | SizedModule],
               tuple[type[CompiledModel], type[CompiledModel]]] = {
     CompiledModule: (CompiledModel, PythonCallingModel),
     StepModule: (StepModel, PythonCallingStepModel),
+    DeviceModule: (DeviceModel, PythonCallingDeviceModel),
     VmModule: (VmModel, PythonCallingVmModel),
 }
 
@@ -133,7 +143,7 @@ def open_for_all_sizes(code: ModelCode, stages: Stages, compile_at: CompileAt
 
 def load_code(code: ModelCode, stages: Stages) -> Library:
     """The objects of a model, ready to run."""
-    target = stages.options.target
+    target = stages.options.target_of(code.manifest)
     return backend_of(target).load(code.objects, target)
 
 

@@ -12,12 +12,17 @@ from typing import TypeAlias
 from weft.codegen import backend_of
 from weft.compiler.extensions import Extensions
 from weft.ir.symbol import SizeRange
+from weft.runtime.device import HOST
+from weft.runtime.manifest import Manifest
 from weft.strategy.records import active_records
 from weft.support.config import Config, config
-from weft.support.errors import OptionError
-from weft.target import Target
+from weft.support.errors import OptionError, TargetError
+from weft.target import CpuTarget, Target
 
 MAX_OPT_LEVEL = 3
+
+# A target or its text, or one for each part of the machine: {"gpu": "cuda", "host": "cpu"}.
+TargetLike: TypeAlias = "Target | str | Mapping[str, Target | str] | None"
 
 # {"seq": [1, (2, 16)]}: a variant for each; [{"batch": 1, "seq": (1, 16)}]: one for both at once.
 SpecializeLike: TypeAlias = "Mapping[str, Sequence[object]] | Sequence[Mapping[str, object]] | None"
@@ -35,7 +40,8 @@ class CompileOptions:
     ``data_sizes``: whether sizes that data determines are symbols, not unknown.
     ``specialize`` are the sizes for which its kernels get variants: for each variant the names of
     symbols, or products of them (``"batch*seq"``), with their ranges. ``state`` are outputs and the
-    inputs that they are the next values of, by name.
+    inputs that they are the next values of, by name. ``host`` is the target of the parts of a
+    program that run on the host beside a device; ``None``: this machine's CPU.
     """
 
     target: Target
@@ -50,10 +56,11 @@ class CompileOptions:
     specialize: tuple[tuple[tuple[str, SizeRange], ...], ...] = ()
     state: tuple[tuple[str, str], ...] = ()
     data_sizes: bool = True
+    host: Target | None = None
 
     @staticmethod
     def make(
-        target: Target | str | None = None,
+        target: TargetLike = None,
         opt_level: int = 3,
         inputs: Mapping[str, Sequence[object]] | None = None,
         codegens: Sequence[str] = (),
@@ -69,12 +76,22 @@ class CompileOptions:
         if not known or not 0 <= opt_level <= MAX_OPT_LEVEL:
             raise OptionError("opt_level cannot be used", expected=f"0 to {MAX_OPT_LEVEL}",
                               got=repr(opt_level))
-        chosen = Target.of(config.target if target is None else target)
+        chosen, host = targets_of(config.target if target is None else target)
         return CompileOptions(chosen, opt_level, _shapes(inputs), config.winograd,
                               _names(codegens), active_records().digest, config.records,
                               Extensions.make() if extensions is None else extensions,
                               config.symbolic_sizes, _variants(specialize), _state(state),
-                              data_sizes=_takes_data_sizes(chosen, codegens))
+                              data_sizes=_takes_data_sizes(chosen, codegens), host=host)
+
+    def target_of(self, manifest: Manifest) -> Target:
+        """The target of a program: the host's for one that a device cannot run at all."""
+        is_for_host = manifest.target.kind != self.target.kind
+        return self.host_target if is_for_host else self.target
+
+    @property
+    def host_target(self) -> Target:
+        """The target of what runs on the host."""
+        return CpuTarget.host() if self.host is None else self.host
 
     @property
     def input_shapes(self) -> dict[str, tuple[object, ...]] | None:
@@ -96,7 +113,28 @@ class CompileOptions:
         """Equal for options that give the same code; extensions are not part of it."""
         return (f"{self.target}|O{self.opt_level}|{self.inputs!r}|{self.winograd}|{self.records}|"
                 f"{self.symbolic_sizes}|{self.specialize}|{self.state}|"
-                f"{self.data_sizes}")
+                f"{self.data_sizes}{self._host_key()}")
+
+    def _host_key(self) -> str:
+        has_host = self.host is not None or backend_of(self.target).device != HOST
+        return f"|{self.host_target}" if has_host else ""
+
+
+def targets_of(value: TargetLike) -> tuple[Target, Target | None]:
+    """The target of a program, and that of its parts on the host, if ``value`` names it.
+
+    ``TargetError`` for unknown targets, and for a mapping other than one device and ``host``.
+    """
+    if not isinstance(value, Mapping):
+        return Target.of(value), None
+    others = {name: Target.of(one) for name, one in value.items() if name != "host"}
+    if len(others) > 1:
+        raise TargetError("a program runs on one device beside the host", got=", ".join(others),
+                          expected='{"gpu": "cuda", "host": "cpu"}')
+    host = Target.of(value.get("host"))
+    if not isinstance(host, CpuTarget):
+        raise TargetError("the host is a CPU", got=host, expected='"host": "cpu"')
+    return next(iter(others.values()), host), host
 
 
 def _takes_data_sizes(target: Target, codegens: Sequence[str]) -> bool:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from weft.compiler.extensions import PassesLike, RulesLike, TirPassesLike
-    from weft.compiler.options import SpecializeLike
+    from weft.compiler.options import SpecializeLike, TargetLike
     from weft.compiler.sources import ModelLike
-    from weft.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +17,7 @@ class CompileRequest:
     """See ``weft.compile`` for the fields; nothing is checked yet."""
 
     model: ModelLike
-    target: Target | str | None = None
+    target: TargetLike = None
     inputs: Mapping[str, Sequence[object]] | None = None
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = None
     opt_level: int = 3

@@ -23,6 +23,7 @@ from weft.runtime.artifact_format import (
     manifest_digest,
 )
 from weft.runtime.cpu import host_features, machine, system
+from weft.runtime.devices.cuda.module import DeviceModule
 from weft.runtime.library import LOADERS
 from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TargetSpec
 from weft.runtime.module import CompiledModule
@@ -90,13 +91,15 @@ def _load(path: Path, *, map_constants: bool, threads: int | None
 
 
 def module_class(manifest: Manifest) -> type[CompiledModule | SizedModule]:
-    """How a program runs: on the virtual machine, by ``weft_main`` at fixed or at all sizes, or
-    step by step.
+    """How a program runs: on the virtual machine, by ``weft_main`` at fixed or at all sizes, on a
+    device, or step by step.
     """
     if manifest.vm is not None:
         return VmModule
     if manifest.symbols:
         return SizedModule
+    if manifest.launched_by == "device":
+        return DeviceModule
     return CompiledModule if manifest.launched_by == MAIN_SYMBOL else StepModule
 
 

@@ -24,8 +24,7 @@ class BoundCall:
 
     __slots__ = ("__weakref__", "_lock", "_run", "inputs", "outputs")
 
-    def __init__(self, run: Callable[[], object], inputs: Sequence[np.ndarray], outputs: Any
-                 ) -> None:
+    def __init__(self, run: Callable[[], object], inputs: Sequence[Any], outputs: Any) -> None:
         self._run = run
         self._lock = threading.Lock()
         renew_in_child(self, "_lock")

@@ -25,7 +25,9 @@ _TYPES = {  # (type code, bits) of dlpack.h
 }
 
 
-class _Tensor(ctypes.Structure):
+class DLTensor(ctypes.Structure):
+    """``DLTensor`` of ``dlpack.h``."""
+
     _fields_ = (
         ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
         ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
@@ -57,7 +59,7 @@ def from_dlpack(value: Any) -> np.ndarray:
 def _read(capsule: Any) -> np.ndarray | None:
     # Called without ``max_version``, ``__dlpack__`` must return the unversioned struct.
     address = _pointer(capsule, b"dltensor")
-    tensor = _Tensor.from_address(address or 0)
+    tensor = DLTensor.from_address(address or 0)
     name = _TYPES.get((tensor.code, tensor.bits))
     if name is None or tensor.lanes != 1:
         return None

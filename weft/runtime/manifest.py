@@ -18,6 +18,15 @@ from typing import Any
 
 import numpy as np
 
+from weft.runtime.calls import (
+    ARGUMENT_KINDS,
+    Argument,
+    BackJump,
+    Condition,
+    KernelCall,
+    SizeTest,
+    VariantSpec,
+)
 from weft.runtime.device import HOST, Device
 from weft.runtime.dtypes import numpy_dtype
 from weft.runtime.sizes import Size, is_entry_name, names_in, parsed
@@ -29,17 +38,9 @@ from weft.support.errors import ArtifactError
 FORMAT_VERSION = 3
 MAIN_SYMBOL = "weft_main"
 
-# An argument of a kernel: ("input", number), ("output", number), ("const", byte offset), ("arena",
-# byte offset), ("state", number), or (the space of another arena, byte offset in it). Programs with
-# symbols also have
-# ("slot", n), the arena at the byte offset ``sizes[n]``, and the integer ("size", n), ``sizes[n]``.
-ARGUMENT_KINDS = ("input", "output", "const", "arena", "state", "slot", "size")
-Argument = tuple[str, int]
-# The boolean scalar of a branch, and its value if the branch is taken.
-Condition = tuple[Argument, bool]
-
-# Who makes the kernel calls: the generated function ``weft_main``, or the runtime, one by one.
-LAUNCHERS = (MAIN_SYMBOL, "steps")
+# Who makes the kernel calls: the generated function ``weft_main``; the runtime, one by one; or the
+# runtime of devices with memory of their own.
+LAUNCHERS = (MAIN_SYMBOL, "steps", "device")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,42 +102,6 @@ class CountSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class SizeTest:
-    """Whether a size is a multiple of ``multiple`` from ``low`` to ``high`` (``None``: no end).
-
-    ``size`` is the number of an entry of ``Manifest.sizes``.
-    """
-
-    size: int
-    low: int
-    high: int | None
-    multiple: int = 1
-
-    def holds(self, size: int) -> bool:
-        """Whether it is so for this value of the entry."""
-        return (self.low <= size and (self.high is None or size <= self.high)
-                and size % self.multiple == 0)
-
-
-@dataclass(frozen=True, slots=True)
-class VariantSpec:
-    """A kernel that runs instead of the general one if all ``tests`` hold.
-
-    ``args`` are all arguments of the kernel. ``seconds`` are as for ``KernelCall``.
-    """
-
-    kernel: str
-    args: tuple[Argument, ...]
-    tests: tuple[SizeTest, ...]
-    implementation: str = ""
-    seconds: float = 0.0
-
-    def takes(self, sizes: Sequence[int]) -> bool:
-        """Whether the variant runs where ``sizes`` are the values of ``Manifest.sizes``."""
-        return all(test.holds(sizes[test.size]) for test in self.tests)
-
-
-@dataclass(frozen=True, slots=True)
 class ConstantSpec:
     """A constant: its byte offset in the block of constants, dtype and shape."""
 
@@ -147,37 +112,6 @@ class ConstantSpec:
     @property
     def nbytes(self) -> int:
         return math.prod(self.shape) * numpy_dtype(self.dtype).itemsize
-
-
-@dataclass(frozen=True, slots=True)
-class KernelCall:
-    """One kernel call of a program, made only if the scalar of every guard is as expected.
-
-    ``op`` is the text of the operators fused into the kernel; ``flops`` and ``bytes_moved`` are
-    of one call, ``seconds`` are estimated for typical sizes (0: no estimate). The kernel runs on a
-    stream of ``device``. The first of ``variants`` that takes the sizes of a call runs instead.
-    """
-
-    symbol: str
-    args: tuple[Argument, ...]
-    implementation: str = ""
-    op: str = ""
-    flops: Size = 0
-    bytes_moved: Size = 0
-    guards: tuple[Condition, ...] = ()
-    device: Device = HOST
-    stream: int = 0
-    variants: tuple[VariantSpec, ...] = ()
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class BackJump:
-    """The end of an iteration: before call ``at``, go back to call ``to`` if all guards hold."""
-
-    at: int
-    to: int
-    guards: tuple[Condition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +192,7 @@ class Manifest:
         _drop_defaults(plain["target"], {"kind": "cpu"})
         for step in plain["steps"]:
             _drop_defaults(step, {"device": asdict(HOST), "stream": 0, "variants": (),
-                                  "seconds": 0.0})
+                                  "seconds": 0.0, "source": asdict(HOST)})
         text = json.dumps(plain, indent=1, sort_keys=True)
         if self.vm is None:
             return text
@@ -437,7 +371,8 @@ def _step(plain: Mapping[str, Any], spaces: Sequence[str]) -> KernelCall:
                       _device(plain["device"]) if "device" in plain else HOST,
                       _whole(plain.get("stream", 0)),
                       tuple(_variant(v, spaces) for v in plain.get("variants", ())),
-                      _seconds(plain.get("seconds", 0.0)))
+                      _seconds(plain.get("seconds", 0.0)),
+                      _device(plain["source"]) if "source" in plain else HOST)
 
 
 def _variant(plain: Mapping[str, Any], spaces: Sequence[str]) -> VariantSpec:

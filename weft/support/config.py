@@ -100,6 +100,15 @@ def _integer(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
+def _one_of(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(text)
+        return text
+
+    return parse
+
+
 def _optional(parse: Callable[[str], T]) -> Callable[[str], T | None]:
     return lambda text: parse(text) if text else None
 
@@ -171,6 +180,11 @@ class Config:
                   "what to compile for where the caller does not say")
     records = Knob("WEFT_RECORDS", None, _optional(_path), "a file name",
                    "choose kernels by the times in this file, which `weft tune` writes")
+    cuda = Knob("WEFT_CUDA", "driver", _one_of("driver", "emulate"), "driver or emulate",
+                "how programs for NVIDIA GPUs run: by the installed driver, or on the CPU by an "
+                "emulator of their PTX code")
+    cuda_sync = Knob("WEFT_CUDA_SYNC", False, _flag, "0 or 1",
+                     "wait for each kernel of a GPU, so that errors name the kernel that failed")
     seed = Knob("WEFT_SEED", 0, _integer(0, 2**32 - 1), "an integer from 0 to 2**32 - 1",
                 "seed of random inputs (benchmarks, verification, `weft run --fill random`)")
     build_jobs = Knob("WEFT_BUILD_JOBS", None, _optional(_integer(1, 1024)), "1 to 1024",

@@ -25,6 +25,7 @@ from weft.strategy.records import active_records
 from weft.support import progress
 from weft.support.cache import DiskCache, open_cache
 from weft.support.config import config
+from weft.support.errors import WeftError
 from weft.support.log import Level, debug, enabled
 from weft.target import Target
 from weft.tir.transform.registered import TirInsertion
@@ -40,6 +41,17 @@ def build_kernels(kernels: Sequence[KernelSource], target: Target,
     ``tir_passes`` are those of the user; with them all kernels are built in this process. Raises
     what building raises, and ``InternalError`` naming the kernel whose worker died.
     """
+    built, refused = try_build_kernels(kernels, target, tir_passes)
+    if refused:
+        raise refused[min(refused)]
+    return [built[number] for number in range(len(kernels))]
+
+
+def try_build_kernels(
+    kernels: Sequence[KernelSource], target: Target, tir_passes: Sequence[TirInsertion] = (),
+    tolerated: tuple[type[WeftError], ...] = (),
+) -> tuple[dict[int, BuiltKernel], dict[int, BaseException]]:
+    """The built kernels, and the errors of ``tolerated`` kinds of the others, by number."""
     cache = None if kernel_dump.is_wanted() else open_cache()
     built: dict[int, BuiltKernel] = {}
     keys = _keys(kernels, target) if cache is not None and not tir_passes else {}
@@ -49,13 +61,16 @@ def build_kernels(kernels: Sequence[KernelSource], target: Target,
             built[number] = BuiltKernel.from_bytes(found)
     debug(Level.CACHE, "build", f"{len(built)} of {len(kernels)} kernels were in the cache")
     missing = [n for n in range(len(kernels)) if n not in built]
+    refused: dict[int, BaseException] = {}
     if missing:
-        built.update(_build_missing(kernels, missing, target, cache, tir_passes))
+        queue = _build_missing(kernels, missing, target, cache, tir_passes, tolerated)
+        built.update(queue.built)
+        refused = queue.errors
         if cache is not None and keys and keys == _keys(kernels, target):  # no new records since
             _store(cache, keys, missing, built)
     _announce(kernels, built)
-    check_distinct([(built[n].facts.symbol, kernels[n].text) for n in range(len(kernels))])
-    return [built[number] for number in range(len(kernels))]
+    check_distinct([(built[n].facts.symbol, kernels[n].text) for n in sorted(built)])
+    return built, refused
 
 
 def _keys(kernels: Sequence[KernelSource], target: Target) -> dict[int, str]:
@@ -69,13 +84,15 @@ def _keys(kernels: Sequence[KernelSource], target: Target) -> dict[int, str]:
 def _store(cache: DiskCache, keys: dict[int, str], numbers: Sequence[int],
            built: dict[int, BuiltKernel]) -> None:
     for number in numbers:
-        if number in keys:
+        if number in keys and number in built:
             cache.put(keys[number], built[number].to_bytes())
 
 
 def _announce(kernels: Sequence[KernelSource], built: dict[int, BuiltKernel]) -> None:
     if enabled(Level.CHOICES):
         for number, kernel in enumerate(kernels):
+            if number not in built:
+                continue
             debug(Level.CHOICES, "strategy",
                   f"{built[number].facts.implementation} for {kernel.text}")
 
@@ -90,21 +107,30 @@ def job_count() -> int:
 
 @dataclass
 class _Queue:
-    """The kernels to be built, shared by the threads that feed the workers."""
+    """The kernels to be built, shared by the threads that feed the workers.
+
+    An error of a kind that is not ``tolerated`` ends the build.
+    """
 
     numbers: deque[int]
+    tolerated: tuple[type[WeftError], ...] = ()
     tir_passes: Sequence[TirInsertion] = ()
     workers: list[Worker] = field(default_factory=list)
     built: dict[int, BuiltKernel] = field(default_factory=dict)
     errors: dict[int, BaseException] = field(default_factory=dict)
 
     def take(self) -> int | None:
-        if self.errors:
+        if self.has_failed:
             return None
         try:
             return self.numbers.popleft()
         except IndexError:
             return None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a kernel failed for another reason than a tolerated one."""
+        return not all(isinstance(error, self.tolerated) for error in list(self.errors.values()))
 
     def abandon(self) -> None:
         """Drop the remaining kernels and kill the workers."""
@@ -116,14 +142,15 @@ class _Queue:
 def _build_missing(
     kernels: Sequence[KernelSource], missing: Sequence[int], target: Target,
     cache: DiskCache | None, tir_passes: Sequence[TirInsertion],
-) -> dict[int, BuiltKernel]:
+    tolerated: tuple[type[WeftError], ...],
+) -> _Queue:
     remote = [] if kernel_dump.is_wanted() or tir_passes else [
         n for n in missing if is_self_contained(kernels[n].function, target)]
     local = [n for n in missing if n not in set(remote)]
     jobs = job_count() if len(remote) >= MIN_KERNELS_FOR_WORKERS else 1
     # The kernels with most operators take longest and come first, which balances the load.
     order = sorted(remote, key=lambda n: (-len(kernels[n].text), n))
-    queue = _Queue(deque([*local, *order] if jobs == 1 else order), tir_passes)
+    queue = _Queue(deque([*local, *order] if jobs == 1 else order), tolerated, tir_passes)
     with progress.task("building kernels", len(missing)) as task:
         # Each thread sees the configuration of the caller, and sends it to its worker.
         queue.workers.extend(Worker() for _ in range(min(jobs, len(remote)) - 1))
@@ -141,9 +168,10 @@ def _build_missing(
             for thread in filter(threading.Thread.is_alive, threads):
                 thread.join()
             raise
-    if queue.errors:
-        raise queue.errors[min(queue.errors)]
-    return queue.built
+    if queue.has_failed:
+        raise queue.errors[min(n for n, error in queue.errors.items()
+                               if not isinstance(error, tolerated))]
+    return queue
 
 
 def _build_here(queue: _Queue, first: Sequence[int], kernels: Sequence[KernelSource],
@@ -159,7 +187,8 @@ def _build_here(queue: _Queue, first: Sequence[int], kernels: Sequence[KernelSou
             queue.errors[number] = error
             if not isinstance(error, Exception):
                 raise  # an interrupt ends the build at once
-            return
+            if queue.has_failed:
+                return
         task.advance(kernels[number].text)
 
 
@@ -172,5 +201,6 @@ def _feed(worker: Worker, queue: _Queue, kernels: Sequence[KernelSource], target
                 queue.built[number] = worker.build(kernels[number], target)
             except Exception as error:  # noqa: BLE001 - raised again in the calling thread
                 queue.errors[number] = error
-                return
+                if queue.has_failed:
+                    return
             task.advance(kernels[number].text)

@@ -192,7 +192,7 @@ class _Planner:
                 self.offsets[ref.index] = self.free[space].take(self._bytes(ref.index))
 
     def _check_space(self, step: Step, space: int) -> None:
-        for ref in step.buffers:
+        for ref in step.buffers if step.source is None else step.writes:
             if ref.kind is BufferKind.TEMPORARY and self.space_of[ref.index] != space:
                 raise InternalError(f"a kernel on {step.device} uses memory of another device",
                                     got=str(self.spaces[self.space_of[ref.index]].device))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,18 +15,18 @@ from weft.codegen.backend import Backend
 from weft.codegen.launch import LaunchGuard, LaunchPath, LaunchProgram
 from weft.compiler.build.external_kernel import Callback
 from weft.compiler.build.kernel import BuiltKernel, KernelFacts
-from weft.compiler.build.kernels import build_kernels
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.in_place import updates_not_granted
 from weft.compiler.program.launches import launch_program
 from weft.compiler.program.memory_plan import MemoryPlan, aligned, plan_memory
-from weft.compiler.program.program import Port, Program
+from weft.compiler.program.placed_kernels import build_placed
+from weft.compiler.program.program import Port, Program, buffer_bytes
 from weft.compiler.program.sized_launches import sized_launches
 from weft.ir.dtype import DType
 from weft.ir.symbol import size_of_dim
 from weft.runtime.arena import AlignedBlock
 from weft.runtime.code_payload import payload_parts, read_payload
-from weft.runtime.device import HOST_MEMORY, MemorySpace
+from weft.runtime.device import HOST, HOST_MEMORY, MemorySpace
 from weft.runtime.manifest import (
     MAIN_SYMBOL,
     ArenaSpec,
@@ -92,8 +93,8 @@ def build_model(program: Program, options: CompileOptions) -> ModelCode:
     """
     target = options.target
     backend = backend_of(target)
-    program = program.on(backend.device)
-    kernels = build_kernels(program.kernels, target, options.extensions.tir_passes)
+    placed = build_placed(program, options)
+    program, kernels = placed.program, placed.kernels
     facts = [kernel.facts for kernel in kernels]
     missed = updates_not_granted(program, [fact.in_place for fact in facts])
     if missed:
@@ -104,17 +105,21 @@ def build_model(program: Program, options: CompileOptions) -> ModelCode:
     with trace.span("main"):
         main = backend.build_main(launches, target)
     mains = () if main is None else (main,)
-    objects = (*mains, *(k.object_code for k in kernels), *backend.support_objects(target))
+    objects = (*mains, *placed.objects)
+    spec = backend.target_spec(target)
+    if placed.host is not None:
+        host = backend_of(placed.host).target_spec(placed.host)
+        spec = dataclasses.replace(spec, triple=host.triple, features=host.features)
     manifest = Manifest(
         inputs=_specs(program.inputs), outputs=_specs(program.outputs),
-        target=backend.target_spec(target), arena_bytes=layout.arena_bytes,
+        target=spec, arena_bytes=layout.arena_bytes,
         constants_bytes=total,
         steps=_calls(program, launches, facts),
         jumps=tuple(BackJump(jump.at, jump.loop.first, _conditions(jump.path))
                     for jump in launches.jumps),
         constants=constant_specs(program.constants, offsets),
         output_is_tuple=program.output_is_tuple, weft_version=weft.__version__,
-        launched_by=MAIN_SYMBOL if mains else "steps", arenas=layout.arenas,
+        launched_by=MAIN_SYMBOL if mains else backend.launched_by, arenas=layout.arenas,
         symbols=layout.symbols, sizes=launches.sizes, states=_specs(program.states),
         nonnegative=layout.nonnegative, counts=launches.counts,
     )
@@ -192,10 +197,12 @@ def _calls(program: Program, launches: LaunchProgram, facts: Sequence[KernelFact
     calls = []
     for step, launch in zip(program.steps, launches.launches, strict=True):
         known = facts[step.kernel]
+        moved = known.bytes_moved if step.source is None else \
+            size_of_dim(buffer_bytes(program, step.writes[0]))
         calls.append(KernelCall(launch.symbol, launch.args, known.implementation,
-                                program.kernels[step.kernel].text, known.flops, known.bytes_moved,
+                                program.kernels[step.kernel].text, known.flops, moved,
                                 _conditions(launch.path), launch.device, launch.stream,
-                                launch.variants, known.seconds))
+                                launch.variants, known.seconds, step.source or HOST))
     return tuple(calls)
 
 

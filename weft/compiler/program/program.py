@@ -50,12 +50,13 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """A primitive function to be built; ``digest`` is its structural hash."""
+    """A primitive function to be built for ``device``; ``digest`` is its structural hash."""
 
     name: str
     digest: str
     function: Function
     text: str
+    device: Device = HOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class Step:
     """Call kernel number ``kernel``; the last ``num_outputs`` buffers are written.
 
     ``path`` are all branches and loops around the step. The kernel runs on a stream of ``device``.
+    A step with a ``source`` has no kernel: it copies a buffer of that device to one of ``device``.
     """
 
     kernel: int
@@ -105,6 +107,7 @@ class Step:
     path: Path = ()
     device: Device = HOST
     stream: int = 0
+    source: Device | None = None
 
     @property
     def guards(self) -> tuple[Guard, ...]:
@@ -184,9 +187,21 @@ class Program:
     def on(self, device: Device) -> Program:
         """The same program with all kernels on ``device``."""
         return dataclasses.replace(
-            self, steps=tuple(dataclasses.replace(step, device=device) for step in self.steps))
+            self, steps=tuple(dataclasses.replace(step, device=device) for step in self.steps),
+            kernels=tuple(dataclasses.replace(one, device=device) for one in self.kernels))
 
 
 def bytes_of(type_: TensorType) -> Dim:
     """Bytes of a tensor."""
     return dim_mul(dim_product(type_.shape), type_.dtype.itemsize)
+
+
+def buffer_bytes(program: Program, ref: BufferRef) -> Dim:
+    """Bytes of a buffer."""
+    if ref.kind is BufferKind.TEMPORARY:
+        return program.temporaries[ref.index]
+    if ref.kind is BufferKind.CONSTANT:
+        return program.constants[ref.index].nbytes
+    ports = {BufferKind.OUTPUT: program.outputs, BufferKind.STATE: program.states,
+             BufferKind.INPUT: program.inputs}
+    return bytes_of(ports[ref.kind][ref.index].type)

@@ -1,0 +1,97 @@
+"""Whole programs on an emulated GPU, against the CPU target."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+import weft
+from weft.runtime.calls import DEVICE_COPY
+from weft.runtime.device import HOST
+
+MLP = """def @main(%x: Tensor[(8, 32), float32], %w: Tensor[(16, 32), float32]) {
+  let %y = nn.dense(%x, %w);
+  nn.softmax(nn.relu(add(%y, 1f)))
+}"""
+# unique has a result whose size depends on the data.
+MIXED = """def @main(%x: Tensor[(16), int64]) {
+  let %s = multiply(%x, 3i64);
+  let %u = unique(%s, sorted=True);
+  add(%s, 1i64)
+}"""
+
+
+@pytest.fixture(autouse=True)
+def _emulated():
+    with weft.config(cuda="emulate"):
+        yield
+
+
+def compiled(text, **options):
+    mod = weft.parse(text)
+    return weft.compile(mod, target="cuda", **options), weft.compile(mod)
+
+
+def arrays(module, seed=0):
+    generator = np.random.default_rng(seed)
+    return [generator.standard_normal(spec.concrete_shape).astype(spec.dtype)
+            for spec in module.inputs]
+
+
+def test_a_program_runs_on_the_device():
+    on_gpu, on_cpu = compiled(MLP)
+    assert all(step.device != HOST for step in on_gpu.manifest.steps)
+    values = arrays(on_cpu)
+    np.testing.assert_allclose(on_gpu(*values), on_cpu(*values), rtol=1e-5, atol=1e-6)
+    other = arrays(on_cpu, 1)
+    np.testing.assert_allclose(on_gpu(*other), on_cpu(*other), rtol=1e-5, atol=1e-6)
+
+
+def test_outputs_are_written_to_the_arrays_of_the_caller():
+    on_gpu, on_cpu = compiled(MLP)
+    values = arrays(on_cpu)
+    out = np.empty((8, 16), np.float32)
+    assert on_gpu(*values, out=out) is out
+    np.testing.assert_allclose(out, on_cpu(*values), rtol=1e-5, atol=1e-6)
+    run = on_gpu.bind(*values, out=out)
+    values[0][...] = 0
+    run()
+    np.testing.assert_allclose(out, on_cpu(*values), rtol=1e-5, atol=1e-6)
+
+
+def test_exported_programs_run(tmp_path):
+    on_gpu, on_cpu = compiled(MLP)
+    values = arrays(on_cpu)
+    on_gpu.export(tmp_path / "net.weft")
+    loaded = weft.load(tmp_path / "net.weft")
+    np.testing.assert_array_equal(loaded(*values), on_gpu(*values))
+
+
+def test_branches_read_their_conditions_on_the_host():
+    text = """def @main(%x: Tensor[(8), float32]) {
+      let %t = sum(%x);
+      let %c = greater(%t, 0f);
+      if (%c) { multiply(%x, 2f) } else { negative(%x) }
+    }"""
+    on_gpu, on_cpu = compiled(text)
+    assert any(step.symbol == DEVICE_COPY for step in on_gpu.manifest.steps)
+    for sign in (1, -1):
+        x = np.full(8, sign, np.float32)
+        np.testing.assert_allclose(on_gpu(x), on_cpu(x))
+
+
+def _has_driver():
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(_has_driver(), reason="this machine has a CUDA driver")
+def test_without_a_driver_calls_say_so():
+    with weft.config(cuda="driver"):
+        module = weft.compile(weft.parse(MLP), target="cuda")
+    with pytest.raises(weft.WeftError, match="no CUDA driver") as raised:
+        module(*arrays(module))
+    assert "WEFT_CUDA=emulate" in (raised.value.help or "")

@@ -1,0 +1,89 @@
+"""Builds the kernels of a program for its device and for the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.codegen import backend_of
+from weft.codegen.backend import Backend
+from weft.compiler.build.kernel import BuiltKernel, KernelFacts
+from weft.compiler.build.kernels import build_kernels, try_build_kernels
+from weft.compiler.options import CompileOptions
+from weft.compiler.program.placement import on_device
+from weft.compiler.program.program import Program
+from weft.runtime.calls import DEVICE_COPY
+from weft.runtime.device import HOST, Device
+from weft.runtime.manifest import LAUNCHERS
+from weft.support.errors import CodegenError, LoweringError, TargetError
+from weft.support.log import Level, debug
+from weft.target import Target
+
+# What a code generator raises for a kernel that its device cannot run.
+_REFUSALS = (CodegenError, LoweringError, TargetError)
+_COPY = BuiltKernel(KernelFacts(DEVICE_COPY, DEVICE_COPY, 0, 0, 0), b"")
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedKernels:
+    """A program whose steps have devices, and its kernels in order.
+
+    ``support`` are objects that they need beside. ``host`` is the target of the kernels on the host
+    if there are any beside those of the device.
+    """
+
+    program: Program
+    kernels: tuple[BuiltKernel, ...]
+    support: tuple[bytes, ...]
+    host: Target | None = None
+
+    @property
+    def objects(self) -> tuple[bytes, ...]:
+        """All object code; copies have none."""
+        return (*(k.object_code for k in self.kernels if k is not _COPY), *self.support)
+
+
+def build_placed(program: Program, options: CompileOptions) -> PlacedKernels:
+    """Place the steps of a program and build its kernels.
+
+    A kernel that the device of the target refuses is placed on the host. Raises what building
+    raises otherwise.
+    """
+    target, passes = options.target, options.extensions.tir_passes
+    backend = backend_of(target)
+    if not has_own_memory(backend):
+        placed = program.on(backend.device)
+        return PlacedKernels(placed, tuple(build_kernels(placed.kernels, target, passes)),
+                             backend.support_objects(target))
+    built: dict[tuple[str, Device], BuiltKernel] = {(DEVICE_COPY, HOST): _COPY}
+    refused: set[str] = set()
+    while True:
+        placed = on_device(program, backend.device, refused)
+        missing = [k for k in placed.kernels if k.device != HOST
+                   and (k.digest, k.device) not in built]
+        made, errors = try_build_kernels(missing, target, passes, _REFUSALS)
+        built |= {(missing[n].digest, missing[n].device): kernel for n, kernel in made.items()}
+        if not errors:
+            break
+        for number, error in errors.items():
+            debug(Level.CHOICES, "placement", f"{missing[number].text} runs on the host: {error}")
+        refused |= {missing[number].digest for number in errors}
+    return _with_host(placed, built, options)
+
+
+def _with_host(placed: Program, built: dict[tuple[str, Device], BuiltKernel],
+               options: CompileOptions) -> PlacedKernels:
+    """Build the kernels that were placed on the host."""
+    host = options.host_target
+    missing = [k for k in placed.kernels if (k.digest, k.device) not in built]
+    support: tuple[bytes, ...] = ()
+    if missing:
+        made = build_kernels(missing, host, ())
+        built |= {(k.digest, k.device): kernel for k, kernel in zip(missing, made, strict=True)}
+        support = backend_of(host).support_objects(host)
+    kernels = tuple(built[k.digest, k.device] for k in placed.kernels)
+    return PlacedKernels(placed, kernels, support, host if missing else None)
+
+
+def has_own_memory(backend: Backend[Target]) -> bool:
+    """Whether the runtime of the target copies between the host and the device."""
+    return backend.launched_by == LAUNCHERS[2]

@@ -1,0 +1,153 @@
+"""The memory of one call of a program on a device: arenas, and the places of inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft.runtime.arena import address_of
+from weft.runtime.call_sizes import CallSizes
+from weft.runtime.calls import Argument
+from weft.runtime.devices.cuda.allocator import DeviceBlock
+from weft.runtime.devices.cuda.array import DeviceArray, new_array
+from weft.runtime.devices.cuda.program import DeviceProgram
+from weft.runtime.library import Block
+from weft.runtime.sizes import evaluate
+from weft.support.errors import InternalError
+
+
+class DeviceFrame:
+    """Used by one call at a time.
+
+    An input of the host that steps on the device read is copied to memory of the frame, and an
+    output that they write for the host is copied from there; device arrays are used where they are.
+    """
+
+    def __init__(self, program: DeviceProgram, sizes: CallSizes) -> None:
+        self.program = program
+        self.sizes = sizes
+        self._context = context = program.context
+        self._arenas: dict[str, Block] = {
+            arena.space: context.memory.allocate(evaluate(arena.nbytes, _names(sizes)),
+                                                 context.compute)
+            for arena in program.manifest.arenas}
+        self._own_inputs: dict[int, DeviceBlock] = {}
+        self._own_outputs: dict[int, DeviceBlock] = {}
+        self._host_arena = 0
+        self.inputs = [0] * len(sizes.inputs)
+        self.outputs = [0] * len(sizes.outputs)
+        self.host_inputs = [0] * len(sizes.inputs)
+        self.host_outputs = [0] * len(sizes.outputs)
+        self._kept: list[object] = []
+
+    def acquire(self, inputs: Sequence[np.ndarray | DeviceArray],
+                outputs: Sequence[np.ndarray | DeviceArray]) -> None:
+        """Bind the arrays of a call, which the caller keeps alive until ``release``."""
+        program = self.program
+        self._host_arena = program.host_arenas.take(self.sizes.arena_bytes)
+        for number, value in enumerate(inputs):
+            self._bind_input(number, value)
+        for number, value in enumerate(outputs):
+            self._bind_output(number, value)
+
+    def release(self) -> None:
+        """End the call; later work on the compute stream may follow at once."""
+        self.program.host_arenas.give_back(self._host_arena)
+        self._host_arena = 0
+        self._kept.clear()
+
+    def _bind_input(self, number: int, value: np.ndarray | DeviceArray) -> None:
+        program, context = self.program, self._context
+        if isinstance(value, DeviceArray):
+            self.inputs[number] = value.address
+            if number in program.on_host.inputs:
+                copied = value.numpy()
+                self._kept.append(copied)
+                self.host_inputs[number] = address_of(copied)
+            return
+        self.host_inputs[number] = address_of(value)
+        if number in program.on_device.inputs:
+            block = self._own_inputs.get(number)
+            if block is None:
+                block = self._own_inputs[number] = context.memory.allocate(value.nbytes,
+                                                                           context.compute)
+            self.inputs[number] = block.address
+            if value.nbytes:
+                context.driver.copy_to_device(block.address, self.host_inputs[number],
+                                              value.nbytes, context.compute)
+
+    def _bind_output(self, number: int, value: np.ndarray | DeviceArray) -> None:
+        context = self._context
+        on_device = number in self.program.on_device.outputs
+        if isinstance(value, DeviceArray):
+            self.outputs[number] = value.address
+            if not on_device:
+                self._bind_host_output(number, value)
+            return
+        self.host_outputs[number] = address_of(value)
+        if on_device:
+            block = self._own_outputs.get(number)
+            if block is None:
+                block = self._own_outputs[number] = context.memory.allocate(value.nbytes,
+                                                                            context.compute)
+            self.outputs[number] = block.address
+
+    def _bind_host_output(self, number: int, value: DeviceArray) -> None:
+        """Let the host write an output that the caller wants on the device."""
+        array = np.empty(value.shape, value.dtype)
+        self._kept.append(array)
+        self.host_outputs[number] = address_of(array)
+
+    def collect(self, outputs: Sequence[np.ndarray | DeviceArray]) -> None:
+        """Copy outputs to where the caller wants them; arrays of the host are complete then."""
+        context, waits = self._context, False
+        for number, value in enumerate(outputs):
+            on_device = number in self.program.on_device.outputs
+            if isinstance(value, np.ndarray) and on_device:
+                waits = True
+                if value.nbytes:
+                    context.driver.copy_to_host(self.host_outputs[number], self.outputs[number],
+                                                value.nbytes, context.compute)
+            elif isinstance(value, DeviceArray) and not on_device and value.nbytes:
+                context.driver.copy_to_device(value.address, self.host_outputs[number],
+                                              value.nbytes, context.compute)
+        if waits:
+            self.program.library.synchronize()
+
+    def value(self, argument: Argument, *, on_host: bool) -> int:
+        """An argument of a step: an address in memory of the host or of the device, or a size."""
+        kind, value = argument
+        if kind == "input":
+            return (self.host_inputs if on_host else self.inputs)[value]
+        if kind == "output":
+            return (self.host_outputs if on_host else self.outputs)[value]
+        if kind == "const":
+            program = self.program
+            return program.host_constants_address + value if on_host \
+                else program.constants.address(value)
+        if kind == "state":
+            return self.program.state.address(self.program.manifest.states[value].name)
+        if kind == "size":
+            return self.sizes.table[value]
+        if kind == "arena":
+            return self._host_arena + value
+        if kind == "slot":
+            return self._host_arena + self.sizes.table[value]
+        found = self._arenas.get(kind)
+        if found is None:
+            raise InternalError(f"unknown memory space {kind!r}")
+        return found.address + value
+
+
+def new_outputs(program: DeviceProgram, sizes: CallSizes, *, on_device: bool
+                ) -> list[np.ndarray | DeviceArray]:
+    """New arrays for the outputs of a call, on the device or on the host."""
+    if on_device:
+        return [new_array(program.context, spec.concrete_shape, spec.numpy_dtype)
+                for spec in sizes.outputs]
+    return [np.empty(spec.concrete_shape, spec.numpy_dtype) for spec in sizes.outputs]
+
+
+def _names(sizes: CallSizes) -> dict[str, int]:
+    return {**sizes.symbols, **{f"_{n}": value for n, value in enumerate(sizes.table)}}

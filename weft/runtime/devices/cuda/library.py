@@ -1,0 +1,114 @@
+"""``CudaLibrary``: the code of a program for a GPU, with the parts that run on the host."""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Iterable
+
+from weft.runtime.device import HOST, Device
+from weft.runtime.devices.cuda.bundle import unpack
+from weft.runtime.devices.cuda.context import DeviceContext, context_of
+from weft.runtime.devices.cuda.image import KernelObject
+from weft.runtime.devices.cuda.kernel import LoadedKernel, PreparedLaunch
+from weft.runtime.library import Block, Kernel, NativeLibrary, SharedLibrary, register_loader
+from weft.support.config import config
+from weft.support.errors import ArtifactError, WeftError
+
+# Launches that errors found later are said to come from.
+_NAMED_LAUNCHES = 8
+
+
+class CudaLibrary:
+    """Kernels of a program by symbol, on device ``number``.
+
+    The device is opened when it is first needed, by the driver that ``weft.config(cuda=...)``
+    selected when the library was made: a program can be compiled and exported without a device.
+    ``host`` has the kernels that run on the host. Raises ``NoDeviceError`` where the device is
+    needed and missing.
+    """
+
+    def __init__(self, kernels: Iterable[KernelObject], host: NativeLibrary | None = None,
+                 number: int = 0) -> None:
+        self.host = host
+        self._kernels = {kernel.symbol: kernel for kernel in kernels}
+        self._number = number
+        self._driver_setting = config.cuda
+        self._loaded: dict[str, LoadedKernel] = {}
+        self._recent: deque[PreparedLaunch] = deque(maxlen=_NAMED_LAUNCHES)
+        self._is_checked = config.cuda_sync
+
+    @staticmethod
+    def from_bundle(code: bytes | memoryview) -> CudaLibrary:
+        """The library of an artifact; ``ArtifactError`` for damaged code."""
+        kernels, host = unpack(code)
+        library = SharedLibrary.from_bytes(host) if len(host) else None
+        return CudaLibrary((KernelObject.from_bytes(bytes(code)) for code in kernels), library)
+
+    @functools.cached_property
+    def context(self) -> DeviceContext:
+        """The device; ``NoDeviceError`` if there is no driver or no device."""
+        with config(cuda=self._driver_setting):
+            return context_of(self._number)
+
+    def loaded(self, symbol: str) -> LoadedKernel:
+        """A kernel for the device; ``ArtifactError`` if the library does not define it."""
+        found = self._loaded.get(symbol)
+        if found is None:
+            code = self._kernels.get(symbol)
+            if code is None:
+                raise ArtifactError(f"the compiled code does not define {symbol!r}")
+            found = self._loaded.setdefault(symbol, LoadedKernel(code, self.context))
+        return found
+
+    def kernel(self, symbol: str, num_args: int, device: Device = HOST, stream: int = 0) -> Kernel:
+        """See ``Library.kernel``; kernels of the host return when they are done."""
+        if device == HOST:
+            if self.host is None:
+                raise ArtifactError(f"the compiled code does not define {symbol!r} for the host")
+            return self.host.kernel(symbol, num_args)
+        loaded = self.loaded(symbol)
+        where = stream or self.context.compute
+
+        def launch(*arguments: int) -> None:
+            for prepared in loaded.launches(arguments):
+                self.launch(prepared, where)
+
+        return launch
+
+    def launch(self, prepared: PreparedLaunch, stream: int) -> None:
+        """Launch a kernel; errors of the call name it, with its geometry."""
+        driver = self.context.driver
+        self._recent.append(prepared)
+        try:
+            driver.launch(prepared.function, prepared.geometry, prepared.parameters, stream)
+            if self._is_checked:
+                driver.synchronize(stream)
+        except WeftError as error:
+            self._recent.clear()
+            raise error.at(prepared.name, str(prepared.geometry)) from None
+
+    def allocate(self, nbytes: int, device: Device, alignment: int) -> Block:  # noqa: ARG002
+        """Memory of the device, aligned to 512 bytes, for work on the compute stream."""
+        return self.context.memory.allocate(nbytes, self.context.compute)
+
+    def synchronize(self) -> None:
+        """Wait for the compute stream; errors name the launches since the last time."""
+        if "context" not in self.__dict__:
+            return  # nothing was launched
+        try:
+            self.context.driver.synchronize(self.context.compute)
+        except WeftError as error:
+            raise self.named(error) from None
+        finally:
+            self._recent.clear()
+
+    def named(self, error: WeftError) -> WeftError:
+        """An error that the device reported late, with the launches that it may come from."""
+        if not self._recent:
+            return error
+        notes = [f"launched before: {p.name} ({p.geometry})" for p in self._recent]
+        return error.at(None, *notes, "WEFT_CUDA_SYNC=1 finds the launch that failed")
+
+
+register_loader("cuda", CudaLibrary.from_bundle)
