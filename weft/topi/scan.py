@@ -32,7 +32,7 @@ def _logaddexp(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     return maximum(a, b) + log1p(te.exp(difference))
 
 
-_COMBINE: Mapping[str, Combine] = {**COMBINE, "logaddexp": _logaddexp}
+COMBINES: Mapping[str, Combine] = {**COMBINE, "logaddexp": _logaddexp}
 # Rows that are interleaved, so that the latencies of their additions overlap.
 # Eight additions are in flight on a core with two adders and a latency of four cycles.
 ROWS_AT_ONCE = 8
@@ -77,7 +77,7 @@ class _Scan:
 
     @property
     def _combined(self) -> Combine:
-        return _COMBINE[self.combine]
+        return COMBINES[self.combine]
 
     def _at(self, i: Sequence[PrimExpr], step: PrimExpr) -> tuple[PrimExpr, ...]:
         position = self.size - 1 - step if self.reverse else step

@@ -2,5 +2,7 @@
 
 from weft.strategy.cuda import default
 from weft.strategy.cuda.gemm import strategy as gemm
+from weft.strategy.cuda.scan import strategy as scan_strategy
+from weft.strategy.cuda.sort import strategy as sort_strategy
 
-__all__ = ["default", "gemm"]
+__all__ = ["default", "gemm", "scan_strategy", "sort_strategy"]

@@ -9,6 +9,8 @@ from tests.unit.strategy.cuda.nests import bound, check_nest, schedule_of, vecto
 from tests.unit.strategy.kernels import primitive
 from weft import op
 from weft.ir.expr import var
+from weft.tir.stmt import Allocate
+from weft.tir.visitor import post_order_stmts
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (5, 7), (3, 1, 9), (129, 257), (0, 4)], ids=str)
@@ -53,3 +55,24 @@ def test_outputs_of_several_shapes_are_launches_of_their_own():
 def test_transposes(axes):
     x = var("x", (3, 34, 40))
     check_nest(primitive([x], op.nn.relu(op.transpose(x, axes=axes))))
+
+
+@pytest.mark.parametrize(
+    ("src", "dst", "shape"),
+    [("NCHW", "NHWC", (2, 48, 14, 15)), ("NHWC", "NCHW", (1, 9, 17, 40)),
+     ("NCHW", "NCHW16c", (1, 32, 12, 11))],
+)
+def test_changes_of_layout_go_through_a_padded_tile(src, dst, shape):
+    x = var("x", shape)
+    nest = check_nest(primitive([x], op.layout_transform(x, src_layout=src, dst_layout=dst)))
+    (tile,) = [n.buffer for n in post_order_stmts(nest.body) if isinstance(n, Allocate)]
+    # A column of the tile is in 32 banks: the stride of a row is odd.
+    assert tile.scope == "shared"
+    assert tile.static_shape[-1] == 33
+
+
+def test_a_transpose_after_elementwise_operators_reads_its_source_in_tiles():
+    x, b = var("x", (70, 90)), var("b", (70,))
+    y = op.add(op.transpose(op.exp(x), axes=(1, 0)), b)
+    nest = check_nest(primitive([x, b], y))
+    assert sum(isinstance(n, Allocate) for n in post_order_stmts(nest.body)) == 1

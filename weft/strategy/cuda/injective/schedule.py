@@ -11,6 +11,7 @@ from weft import te
 from weft.strategy.analysis import coalesce_axes, computes_below, inlined_body
 from weft.strategy.cuda.common.context import CudaContext
 from weft.strategy.cuda.common.flat_grid import bind_flat, iterations, vector_lanes
+from weft.strategy.cuda.injective.transpose import find_transposed, tile_transpose
 from weft.strategy.cuda.machine_model import GpuModel, machine_model
 from weft.strategy.implementation import compute_of
 from weft.strategy.recompute import stages_to_materialize
@@ -27,17 +28,22 @@ def schedule_injective(ctx: CudaContext) -> None:
     for tensor in (*shared, *ctx.outputs):
         if isinstance(tensor.op, te.ComputeOp):  # an extern body has hand-written loops
             body = inlined_body(compute_of(tensor), lambda op: id(op) not in kept)
-            schedule_elements(ctx.schedule[tensor], tensor, body, machine_model(ctx.target))
+            schedule_elements(ctx.schedule, tensor, body, machine_model(ctx.target))
 
 
 def schedule_elements(
-    stage: te.Stage, tensor: te.Tensor, body: tuple[PrimExpr, ...], model: GpuModel
+    s: te.Schedule, tensor: te.Tensor, body: tuple[PrimExpr, ...], model: GpuModel
 ) -> None:
-    """One thread per vector of elements of a stage without reductions.
+    """One thread per vector of elements of a stage without reductions, or tiles of a transpose.
 
     ``body`` is the stage's body with inlined producers substituted.
     """
+    stage = s[tensor]
     groups = coalesce_axes(stage.axis, body)
+    transposed = find_transposed(groups, body)
+    if transposed is not None:
+        tile_transpose(s, stage, groups, body, transposed)
+        return
     loops = [stage.fuse(*group) if len(group) > 1 else group[0] for group in groups]
     if not loops:
         return

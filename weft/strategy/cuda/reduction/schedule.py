@@ -40,7 +40,7 @@ def schedule_reductions(ctx: CudaContext) -> None:
         if is_reduction(op):
             schedule_alone(ctx, kept, op, model)
         else:
-            schedule_elements(ctx.schedule[op.output(0)], op.output(0), kept.body(op), model)
+            schedule_elements(ctx.schedule, op.output(0), kept.body(op), model)
 
 
 def schedule_alone(ctx: CudaContext, kept: KeptStages, op: te.ComputeOp, model: GpuModel) -> None:

@@ -1,0 +1,1 @@
+"""Scans along an axis: cumulative sums, products, extrema, log-sum-exp."""

@@ -1,0 +1,1 @@
+"""Sorting along an axis: ``sort``, ``argsort``, ``topk``."""
