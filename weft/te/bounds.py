@@ -10,7 +10,7 @@ constant shapes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from weft.te.aliasing import check_aliasing
 from weft.te.domain import axis_values, loop_extents
@@ -189,6 +189,9 @@ class _Inference:
     def _region(self, stage: StageState, at: AttachAt) -> list[tuple[PrimExpr, PrimExpr]]:
         """Lowest index and extent per dimension of what one iteration of the attach loop reads."""
         enclosing = self._enclosing_vars(at)
+        if stage.scope == "shared":
+            # The threads of a block compute together what they all read.
+            enclosing -= self._thread_vars(at)
         inner = {v: s for v, s in self.loops.items() if v not in enclosing}
         of_loops = SpanOf(self.analyzer, inner)
         boxes: list[list[MaybeSpan]] = []
@@ -228,12 +231,17 @@ class _Inference:
 
     def _enclosing_vars(self, at: AttachAt) -> set[Var]:
         """The variables of all loops around the attach point ``at``."""
+        return {v for point in _points(at)
+                for v in self.plans[point.stage].vars_down_to(point.axis)}
+
+    def _thread_vars(self, at: AttachAt) -> set[Var]:
+        """The variables of the loops around ``at`` that are bound to the threads of a block."""
         found: set[Var] = set()
-        point: AttachAt | None = at
-        while point is not None:
-            found.update(self.plans[point.stage].vars_down_to(point.axis))
-            outer = point.stage.attach
-            point = outer if isinstance(outer, AttachAt) else None
+        for point in _points(at):
+            values = self.plans[point.stage].loop_vars
+            bound = (values[axis] for axis, tag in point.stage.thread_tags.items()
+                     if tag.startswith("threadIdx"))
+            found.update(v for v in bound if isinstance(v, Var))
         return found
 
     def _axis_spans(
@@ -288,6 +296,15 @@ class _Inference:
         if self.analyzer.can_prove(extent >= size):
             return ZERO, size
         return self.analyzer.simplify(span.lowest), extent
+
+
+def _points(at: AttachAt) -> Iterator[AttachAt]:
+    """The attach point ``at`` and those of the stages around it."""
+    point: AttachAt | None = at
+    while point is not None:
+        yield point
+        outer = point.stage.attach
+        point = outer if isinstance(outer, AttachAt) else None
 
 
 def _narrower(span: MaybeSpan, other: MaybeSpan) -> MaybeSpan:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from weft.te.combine import combined, stores
+from weft.te.cross_thread import CrossThreadNest
 from weft.te.domain import overruns
 from weft.te.plan import StagePlan
 from weft.te.tensor import REDUCE, IterVar, Tensor
@@ -14,7 +16,7 @@ from weft.tir import expr as tir
 from weft.tir.buffer import Buffer
 from weft.tir.expr import BufferLoad, PrimExpr, ProducerLoad, Reduce, Var, const, int_value
 from weft.tir.simplify import Analyzer
-from weft.tir.stmt import BufferStore, Evaluate, For, ForKind, IfThenElse, LetStmt, Stmt, seq
+from weft.tir.stmt import BufferStore, Evaluate, For, ForKind, IfThenElse, Stmt, seq
 from weft.tir.transform.tensorize_loop import ANNOTATION as TENSORIZE
 from weft.tir.visitor import post_order, substitute
 
@@ -59,6 +61,7 @@ class NestBuilder:
             for a, low, origin in zip(self.axes, plan.low, plan.origin, strict=False)
         )
         self.guards = self._guards()
+        self.cross_thread = CrossThreadNest.of(plan, self.body, self.indices)
 
     def build(self) -> Stmt:
         """The whole nest: initialisation and update of a reduction, or plain stores."""
@@ -72,7 +75,9 @@ class NestBuilder:
             update = self._loop(self.leaves[depth], update)
             # The loops outside of the first reduction loop are shared with the initialisation; the
             # data loops inside of it are repeated there.
-            if depth == first and isinstance(reduce, Reduce):
+            if depth == first and self.cross_thread is not None:
+                update = self.cross_thread.around(update)
+            elif depth == first and isinstance(reduce, Reduce):
                 update = seq([self._initialisation(reduce, first), update])
         return self._guarded(update, -1)
 
@@ -234,23 +239,14 @@ class NestBuilder:
         buffers, first = self.plan.buffers, self.plan.body[0]
         if not isinstance(first, Reduce):
             return self._stores(buffers, self.body)
+        if self.cross_thread is not None:
+            return self.cross_thread.update()
         old = [BufferLoad(b, self.indices) for b in buffers]
-        combiner = first.combiner
-        values: dict[Var, PrimExpr] = dict(zip(combiner.lhs, old, strict=True))
-        values.update(zip(combiner.rhs, self.body, strict=False))
-        results = tuple(substitute(e, values) for e in combiner.result)
+        results = combined(first.combiner, old, self.body)
         return self._stores(buffers, results)
 
     def _stores(self, buffers: tuple[Buffer, ...], values: tuple[PrimExpr, ...]) -> Stmt:
-        """Store each value; several values are all computed before the first is stored."""
-        if len(values) == 1:
-            return BufferStore(buffers[0], values[0], self.indices)
-        # The combiner of a tuple (argmax) reads all old accumulators for each of its results.
-        new = [Var(f"{b.name}.new", b.dtype) for b in buffers]
-        body = seq([BufferStore(b, v, self.indices) for b, v in zip(buffers, new, strict=True)])
-        for var, value in reversed(list(zip(new, values, strict=True))):
-            body = LetStmt(var, value, body)
-        return body
+        return stores(buffers, values, self.indices)
 
 
 def _hints(buffer: Buffer, first: list[PrimExpr], shape: tuple[PrimExpr, ...]) -> Stmt:

@@ -31,6 +31,7 @@ from weft.tir.expr import PrimExpr, Var
 from weft.tir.func import PrimFunc
 from weft.tir.intrinsics import INTRINSICS
 from weft.tir.python_function import PythonFunction, functions_of
+from weft.tir.visitor import post_order_stmts
 
 _POISON_BYTE = 0xA5
 # CPython allows 20 nested blocks per function; deeper nests continue in an inner function.
@@ -309,6 +310,9 @@ class _Source:
         loops, body = thread_nest(outermost)
         spans = "".join(f"{self._span(loop)}, " for loop in loops)
         name = self.fresh()
+        for node in post_order_stmts(body):
+            if isinstance(node, s.Allocate) and node.buffer.scope == "shared":
+                self._allocate_memory(node.buffer)
         self.emit(f"def {name}({', '.join(self.name(loop.loop_var) for loop in loops)}):")
         self._in_threads = True
         self.block(lambda: self.stmt(body))
@@ -335,16 +339,18 @@ class _Source:
             self.stmt(inner)
 
     def _allocate(self, node: s.Allocate) -> None:
-        shape, dtype = self.values(node.buffer.shape), self.constant(node.buffer.dtype.numpy)
-        _refuse_strides(node.buffer)
-        fresh = f"_alloc({shape}, {dtype})"
-        if node.buffer.scope == "shared":
-            if self._in_threads:
-                raise LoweringError("shared buffer allocated inside a thread", got=node.buffer.name,
-                                    help="allocate it around the threadIdx loops")
-            fresh = f"SharedMemory({node.buffer.name!r}, {fresh}, threads)"
-        self.emit(f"{self.name(node.buffer)} = {fresh}")
+        # The threads of a block have one shared buffer, which exists before they start.
+        if not (self._in_threads and node.buffer.scope == "shared"):
+            self._allocate_memory(node.buffer)
         self.stmt(node.body)
+
+    def _allocate_memory(self, buffer: Buffer) -> None:
+        shape, dtype = self.values(buffer.shape), self.constant(buffer.dtype.numpy)
+        _refuse_strides(buffer)
+        fresh = f"_alloc({shape}, {dtype})"
+        if buffer.scope == "shared":
+            fresh = f"SharedMemory({buffer.name!r}, {fresh}, threads)"
+        self.emit(f"{self.name(buffer)} = {fresh}")
 
     def _let_stmt(self, node: s.LetStmt) -> None:
         self.emit(f"{self.name(node.var)} = {self.value(node.value)}")

@@ -24,6 +24,8 @@ class PrimFunc:
       expression over the scalars. Buffers with symbolic offsets share no memory. The size is an
       integer or a text of ``weft.runtime.sizes`` over the program's symbols;
     - ``task_scratch``: the ``TaskScratch`` of buffers of symbolic size in parallel loops;
+    - ``shared_offsets``: the byte offset of each shared buffer in the memory of a block, set by
+      ``plan_shared``;
     - ``python_functions``: the Python functions that ``call_extern`` may call, by symbol;
     - ``in_place``: the index of a parameter that is not accessed, because its values are in the
       memory of the last parameter (see ``reuse_input``);

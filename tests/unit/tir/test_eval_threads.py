@@ -170,10 +170,8 @@ def test_misplaced_barriers_and_threads_are_errors():
     t, u = index("t"), index("u")
     x, y = buffer("x", (N,)), buffer("y", (N,))
     copy = BufferStore(y, x.load(t), (t,))
-    tile = buffer("tile", (N,), scope="shared")
     cases = [
         (seq([barrier(), bound(t, N, "threadIdx.x", copy)]), "barrier outside of the threads"),
-        (bound(t, N, "threadIdx.x", Allocate(tile, copy)), "allocated inside a thread"),
         (bound(t, N, "threadIdx.y", seq([copy, bound(u, 2, "threadIdx.x", copy)])),
          "statements between thread loops"),
         (bound(t, N, "threadIdx.y", bound(u, t + 1, "threadIdx.x", copy)), "another thread index"),

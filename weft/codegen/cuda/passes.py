@@ -5,7 +5,11 @@ from __future__ import annotations
 from weft.tir.transform.check_local import check_local
 from weft.tir.transform.flatten_buffer import flatten_buffer
 from weft.tir.transform.gpu.bind_unbound import bind_unbound
+from weft.tir.transform.gpu.cross_thread_reduce import cross_thread_reduce
 from weft.tir.transform.gpu.plan_device_memory import plan_device_memory
+from weft.tir.transform.gpu.plan_shared import plan_shared
+from weft.tir.transform.gpu.thread_sync import thread_sync
+from weft.tir.transform.gpu.unify_threads import unify_threads
 from weft.tir.transform.lower_intrinsics import lower_intrinsics
 from weft.tir.transform.registered import TirPass
 from weft.tir.transform.remove_no_op import remove_no_op
@@ -17,6 +21,10 @@ from weft.tir.transform.vectorize_loop import vectorize_loop
 
 CUDA_PIPELINE: tuple[TirPass, ...] = (
     bind_unbound,        # every nest has blocks and threads from here on
+    unify_threads,       # the code of one thread, in which the threads of a block work together
+    cross_thread_reduce,
+    plan_shared,         # before barriers: buffers that share bytes need them
+    thread_sync,
     simplify,            # indices and guards under the ranges of blocks and threads
     tensorize_loop,
     vectorize_loop,      # vectors of a thread: wide loads and stores

@@ -10,10 +10,12 @@ THREAD_TAGS = tuple(f"{level}Idx.{d}" for level in ("block", "thread") for d in 
 
 
 def bind(self: StageState, axis: IterVar, tag: str) -> None:
-    """Run the iterations of a data axis in the blocks or threads that ``tag`` names.
+    """Run the iterations of an axis in the blocks or threads that ``tag`` names.
 
-    ``tag`` is one of ``blockIdx.x`` to ``threadIdx.z``. Lowering raises ``LoweringError`` on a
-    target whose back end does not support it (``weft.tir.limits``), such as a CPU.
+    Threads that share a reduction axis reduce their own terms and then combine the results, by
+    warp shuffles and shared memory. Blocks cannot share one: use ``rfactor``. ``tag`` is one of
+    ``blockIdx.x`` to ``threadIdx.z``. Lowering raises ``LoweringError`` on a target whose back end
+    does not support it (``weft.tir.limits``), such as a CPU.
 
     >>> B = te.compute((100,), lambda i: A[i] + 1.0, name="B")
     >>> s = te.create_schedule(B)
@@ -26,10 +28,12 @@ def bind(self: StageState, axis: IterVar, tag: str) -> None:
       i in 100: threadIdx.x
     """
     self.require_compute("bind")
-    self.require_data(axis, "bind", "its iterations add into the same elements")
     if tag not in THREAD_TAGS:
         raise self.error(f"bind of axis {axis.name} to unknown index {tag!r}",
                          help=f"one of {', '.join(THREAD_TAGS)}")
+    if tag.startswith("blockIdx"):
+        self.require_data(axis, "bind", "blocks would add into the same elements")
+    self.leaf_index(axis)
     for other, used in self.thread_tags.items():
         if used == tag and other is not axis:
             raise self.error(f"bind of axis {axis.name} to {tag}, to which {other.name} is bound")

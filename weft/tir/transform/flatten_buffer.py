@@ -184,7 +184,7 @@ def flatten_buffer(func: PrimFunc) -> PrimFunc:
     params = tuple(flattener.buffer(p) if isinstance(p, Buffer) else p for p in func.params)
     body = flattener.visit(func.body)
     attrs = dict(func.attrs)
-    for key in ("workspace_offsets", "task_scratch"):
+    for key in ("workspace_offsets", "task_scratch", "shared_offsets"):
         if key in attrs:  # keyed by the new buffers
             attrs[key] = {flattener.flat.get(b, b): value for b, value in attrs[key].items()}
     return func.replace(params=params, body=body, attrs=attrs)

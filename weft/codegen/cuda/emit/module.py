@@ -24,7 +24,6 @@ from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, Var, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.size_text import size_text
-from weft.tir.transform.gpu.plan_shared import SharedPlan, plan_shared
 from weft.tir.transform.gpu.split_host_device import Launch, launches_of
 from weft.tir.visitor import substitute
 
@@ -76,7 +75,10 @@ class _Entry:
         self.offsets: dict[Buffer, int | PrimExpr] = {
             b: o for b, o in func.attrs.get("workspace_offsets", {}).items()
             if b in self.uses.buffers}
-        self.shared: SharedPlan = plan_shared(launch.body)
+        self.shared: dict[Buffer, int] = {
+            b: o for b, o in func.attrs.get("shared_offsets", {}).items() if b in self.uses.buffers}
+        self.shared_bytes = max((o + (b.static_bytes or 0) for b, o in self.shared.items()),
+                                default=0)
 
     def write(self) -> DeviceKernel:
         self._check()
@@ -93,12 +95,12 @@ class _Entry:
                   f'"nvvm.reqntid"="{threads}"')
         self.module.functions.append(state.out.text(header))
         x, y, z = (self._size(n) for n in self.launch.grid)
-        dynamic = self.shared.size if self._is_dynamic else 0
+        dynamic = self.shared_bytes if self._is_dynamic else 0
         return DeviceKernel(self.entry, (x, y, z), self.launch.block, tuple(arguments), dynamic)
 
     @property
     def _is_dynamic(self) -> bool:
-        return self.shared.size > self.target.static_shared_bytes
+        return self.shared_bytes > self.target.static_shared_bytes
 
     def _kernel(self) -> Kernel:
         memory = self._memory()
@@ -106,7 +108,7 @@ class _Entry:
         return Kernel(
             name=self.entry, module=self.module, written=written,
             local_accesses=self.uses.local_accesses,
-            alias=AliasScopes(self.module, [*memory, *self.shared.offsets], self._byte_ranges()),
+            alias=AliasScopes(self.module, [*memory, *self.shared], self._byte_ranges()),
             workspace_offsets=self.offsets, task_scratch={}, has_sizes=bool(self.sizes),
             attributes="nounwind", emitters=EMITTERS, statements=CUDA_STATEMENTS, calls=CUDA_CALLS,
             pointer_type=lambda b: _SPACES.get(b.scope, "ptr addrspace(1)"),
@@ -120,7 +122,7 @@ class _Entry:
 
     def _byte_ranges(self) -> dict[Buffer, int | PrimExpr]:
         """Where buffers may overlap: in shared memory, which buffers reuse."""
-        return dict(self.shared.offsets)
+        return dict(self.shared)
 
     def _parameters(self, state: FunctionState) -> tuple[list[str], list[Argument]]:
         params: list[str] = []
@@ -146,16 +148,16 @@ class _Entry:
 
     def _shared_pointers(self, state: FunctionState) -> None:
         """One array for all shared memory, in which each buffer has an offset."""
-        if not self.shared.offsets:
+        if not self.shared:
             return
         name = f"@{self.entry}_shared"
         if self._is_dynamic:
             made = f"{name} = external addrspace(3) global [0 x i8], align 128"
         else:
-            made = (f"{name} = internal addrspace(3) global [{self.shared.size} x i8] undef, "
+            made = (f"{name} = internal addrspace(3) global [{self.shared_bytes} x i8] undef, "
                     "align 128")
         self.module.globals.append(made)
-        for buffer, offset in self.shared.offsets.items():
+        for buffer, offset in self.shared.items():
             state.pointers[buffer] = state.out.emit(
                 f"getelementptr inbounds i8, ptr addrspace(3) {name}, i32 {offset}")
 
@@ -187,9 +189,9 @@ class _Entry:
                 raise CodegenError(f"a grid of {blocks} blocks", where=self.entry,
                                    expected=f"at most {most}",
                                    help="bind the loop to blockIdx.x, or let a thread compute more")
-        if self.shared.size > target.shared_bytes:
+        if self.shared_bytes > target.shared_bytes:
             raise CodegenError(
-                f"{self.shared.size} bytes of shared memory in a block", where=self.entry,
+                f"{self.shared_bytes} bytes of shared memory in a block", where=self.entry,
                 expected=f"at most {target.shared_bytes} on {target.arch}",
-                got=", ".join(f"{b.name}: {b.static_bytes}" for b in self.shared.offsets),
+                got=", ".join(f"{b.name}: {b.static_bytes}" for b in self.shared),
                 help="use smaller tiles or fewer pipeline stages")

@@ -1,21 +1,21 @@
 """Which loops may run in any order, or at the same time.
 
 The iterations of a loop are independent if no iteration accesses an element that another one
-writes. Parallel and vectorised loops are so by their kind. For a serial loop over ``v``, every
-buffer that the body writes needs a dimension whose index is ``c * v + rest`` in all accesses, where
-``rest`` varies by less than ``c`` within one iteration.
+writes. Parallel and vectorised loops are so by their kind. For a serial loop over ``v``, a store
+and another access to its buffer need a dimension in which both indices are ``c * v + rest``, where
+``rest`` varies by less than ``c`` within one iteration, or in which they always differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from weft.tir import stmt as s
 from weft.tir.buffer import Buffer
 from weft.tir.expr import BufferLoad, Call, PrimExpr, Var, const, int_value
 from weft.tir.simplify import Analyzer
 from weft.tir.stmt import ForKind, Stmt
-from weft.tir.visitor import all_exprs, mentions, post_order, post_order_stmts, substitute
+from weft.tir.visitor import all_exprs, mentions, post_order_stmts, substitute
 
 _PARALLEL = (ForKind.PARALLEL, ForKind.VECTORIZED)
 # Calls that touch memory in ways that indices do not show.
@@ -33,52 +33,66 @@ def is_independent(loop: s.For, analyzer: Analyzer) -> bool:
         return False
     if any(type(e) is Call and e.name in _OPAQUE for e in all_exprs(loop.body)):
         return False
-    accesses = _accesses(loop.body)
     inner = [n for n in post_order_stmts(loop.body) if isinstance(n, s.For | s.LetStmt)]
     if any(isinstance(n, s.LetStmt) for n in inner):
         return False
     loops = [n for n in inner if isinstance(n, s.For)]
-    return all(_is_separated(indices, loop, loops, analyzer) for indices in accesses.values())
+    check = _Pairs(loop, loops, analyzer)
+    return all(check.are_apart(store, access) for stores, accesses in _accesses(loop.body)
+               for store in stores for access in accesses)
 
 
-def _accesses(body: Stmt) -> dict[Buffer, list[tuple[PrimExpr, ...]]]:
-    """The indices of all accesses to each buffer that ``body`` writes and does not allocate."""
+_Index = tuple[PrimExpr, ...]
+
+
+def _accesses(body: Stmt) -> Iterator[tuple[list[_Index], list[_Index]]]:
+    """For each buffer that ``body`` writes and does not allocate: its stores, and all accesses."""
     statements = list(post_order_stmts(body))
     own = {n.buffer for n in statements if isinstance(n, s.Allocate)}
-    stores = [n for n in statements if isinstance(n, s.BufferStore)]
-    found: dict[Buffer, list[tuple[PrimExpr, ...]]] = {
-        n.buffer: [] for n in stores if n.buffer not in own}
-    for access in (*stores, *(e for e in all_exprs(body) if type(e) is BufferLoad)):
-        if access.buffer in found:
-            found[access.buffer].append(access.indices)
-    return found
+    stores: dict[Buffer, dict[_Index, None]] = {}
+    for n in statements:
+        if isinstance(n, s.BufferStore) and n.buffer not in own:
+            stores.setdefault(n.buffer, {})[n.indices] = None
+    loads: dict[Buffer, dict[_Index, None]] = {}
+    for e in all_exprs(body):
+        if type(e) is BufferLoad and e.buffer in stores:
+            loads.setdefault(e.buffer, {})[e.indices] = None
+    for buffer, written in stores.items():
+        yield list(written), [*written, *loads.get(buffer, ())]
 
 
-def _is_separated(accesses: Sequence[tuple[PrimExpr, ...]], loop: s.For, inner: Sequence[s.For],
-                  analyzer: Analyzer) -> bool:
-    """Whether some dimension tells the iterations of ``loop`` apart in all accesses."""
-    return any(_separates([indices[d] for indices in accesses], loop, inner, analyzer)
-               for d in range(len(accesses[0])))
+class _Pairs:
+    """Compares accesses of different iterations of ``loop``; ``inner`` are the loops inside."""
 
+    def __init__(self, loop: s.For, inner: Sequence[s.For], analyzer: Analyzer) -> None:
+        self.var, self.inner, self.analyzer = loop.loop_var, inner, analyzer
+        self.varying: dict[Var, PrimExpr] = {n.loop_var: const(0) for n in inner}
+        self._known: dict[PrimExpr, tuple[int, PrimExpr, int, int] | None] = {}
 
-def _separates(indices: Sequence[PrimExpr], loop: s.For, inner: Sequence[s.For],
-               analyzer: Analyzer) -> bool:
-    var = loop.loop_var
-    if any(any(isinstance(e, BufferLoad) for e in post_order(i)) for i in indices):
-        return False
-    distinct = list(dict.fromkeys(indices))
-    if distinct == [var]:
-        return True
-    bases = set[PrimExpr]()
-    low, high, step = 0, 0, None
-    for index in distinct:
-        found = _split(index, var, inner, analyzer)
-        if found is None or step not in (None, found[0]):
+    def are_apart(self, a: _Index, b: _Index) -> bool:
+        """Whether accesses at ``a`` and ``b`` touch different elements in different iterations."""
+        return any(self._separates(x, y) or self._differ(x, y) for x, y in zip(a, b, strict=True))
+
+    def _separates(self, a: PrimExpr, b: PrimExpr) -> bool:
+        if a is self.var and b is self.var:
+            return True
+        first, second = self._split(a), self._split(b)
+        if first is None or second is None or first[:2] != second[:2]:
             return False
-        step, base, least, most = found
-        bases.add(base)
-        low, high = min(low, least), max(high, most)
-    return step is not None and len(bases) == 1 and high - low < abs(step)
+        return max(first[3], second[3]) - min(first[2], second[2]) < abs(first[0])
+
+    def _differ(self, a: PrimExpr, b: PrimExpr) -> bool:
+        """Whether the indices differ in all iterations: neither varies within the loop."""
+        variables = (self.var, *self.varying)
+        if a is b or mentions(a, *variables) or mentions(b, *variables):
+            return False
+        difference = int_value(self.analyzer.simplify(a - b))
+        return difference is not None and difference != 0
+
+    def _split(self, index: PrimExpr) -> tuple[int, PrimExpr, int, int] | None:
+        if index not in self._known:
+            self._known[index] = _split(index, self.var, self.inner, self.analyzer)
+        return self._known[index]
 
 
 def _split(index: PrimExpr, var: Var, inner: Sequence[s.For], analyzer: Analyzer

@@ -1,49 +1,115 @@
-"""Lays out the shared buffers of a block; buffers that are not alive together share bytes."""
+"""Lays out the shared memory of a block; buffers that are not alive together share bytes.
+
+A buffer is alive from its first access to its last one, or to the end of a loop around an access
+that does not contain the allocation: the next iteration may read what this one wrote. Offsets are
+assigned first fit, the largest buffers first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from weft.support.errors import LoweringError
 from weft.tir import stmt as s
 from weft.tir.buffer import Buffer
+from weft.tir.expr import BufferLoad
+from weft.tir.func import PrimFunc
 from weft.tir.stmt import Stmt
-from weft.tir.visitor import stmts_of
+from weft.tir.transform.gpu.thread_axes import is_block, is_bound
+from weft.tir.visitor import exprs_of, post_order, stmts_of
 
 # Of every buffer: what bulk copies with the 128-byte swizzle need.
 ALIGNMENT = 128
 
 
-@dataclass(frozen=True, slots=True)
-class SharedPlan:
-    """The byte offset of each shared buffer, and the bytes of the block."""
+@dataclass(slots=True)
+class _Range:
+    """The first and the last statement, by number, that access a buffer."""
 
-    offsets: dict[Buffer, int]
-    size: int
+    first: int
+    last: int
+
+    def include(self, first: int, last: int) -> None:
+        self.first, self.last = min(self.first, first), max(self.last, last)
+
+    def overlaps(self, other: _Range) -> bool:
+        return self.first <= other.last and other.first <= self.last
 
 
-def plan_shared(body: Stmt) -> SharedPlan:
-    """Stack allocation: buffers of disjoint scopes share bytes, nested ones do not.
+def plan_shared(func: PrimFunc) -> PrimFunc:
+    """Assign each shared buffer a byte offset in the memory of the block.
 
     Raises ``LoweringError`` for a buffer of symbolic size.
     """
     offsets: dict[Buffer, int] = {}
-    top = 0
-    for buffer, start in _scopes(body, 0):
+    for launch in _launches(func.body):
+        offsets.update(_assigned(_Liveness(launch).ranges))
+    return func.with_attrs(shared_offsets=offsets) if offsets else func
+
+
+def _launches(node: Stmt) -> list[Stmt]:
+    if is_bound(node):
+        return [node]
+    return [launch for inner in stmts_of(node) for launch in _launches(inner)]
+
+
+class _Liveness:
+    def __init__(self, launch: Stmt) -> None:
+        self.ranges: dict[Buffer, _Range] = {}
+        self._time = 0
+        # The serial loops around the current statement: their first statement, and the buffers
+        # allocated outside of them that they access.
+        self._loops: list[tuple[int, set[Buffer]]] = []
+        self._inside: set[Buffer] = set()
+        self._visit(launch)
+
+    def _visit(self, node: Stmt) -> None:
+        self._time += 1
+        for root in exprs_of(node):
+            for e in post_order(root):
+                if type(e) is BufferLoad:
+                    self._access(e.buffer)
+        if isinstance(node, s.BufferStore):
+            self._access(node.buffer)
+        if isinstance(node, s.For) and not is_block(node) and not is_bound(node):
+            self._loop(node)
+            return
+        for inner in stmts_of(node):
+            self._visit(inner)
+        if isinstance(node, s.Allocate):
+            for _, accessed in self._loops:
+                accessed.discard(node.buffer)
+
+    def _loop(self, node: s.For) -> None:
+        start, accessed = self._time, set[Buffer]()
+        self._loops.append((start, accessed))
+        self._visit(node.body)
+        self._loops.pop()
+        for buffer in accessed:
+            self.ranges[buffer].include(start, self._time)
+
+    def _access(self, buffer: Buffer) -> None:
+        if buffer.scope != "shared":
+            return
+        self.ranges.setdefault(buffer, _Range(self._time, self._time)).include(
+            self._time, self._time)
+        for _, accessed in self._loops:
+            accessed.add(buffer)
+
+
+def _assigned(ranges: dict[Buffer, _Range]) -> dict[Buffer, int]:
+    offsets: dict[Buffer, int] = {}
+    order = sorted(ranges, key=lambda b: (-_bytes(b), ranges[b].first, b.uid))
+    for buffer in order:
+        taken = sorted((offsets[b], offsets[b] + _bytes(b)) for b in offsets
+                       if ranges[b].overlaps(ranges[buffer]))
+        start = 0
+        for low, high in taken:
+            if start + _bytes(buffer) <= low:
+                break
+            start = max(start, -(-high // ALIGNMENT) * ALIGNMENT)
         offsets[buffer] = start
-        top = max(top, start + _bytes(buffer))
-    return SharedPlan(offsets, top)
-
-
-def _scopes(node: Stmt, start: int) -> Iterator[tuple[Buffer, int]]:
-    if isinstance(node, s.Allocate) and node.buffer.scope == "shared":
-        start = -(-start // ALIGNMENT) * ALIGNMENT
-        yield node.buffer, start
-        yield from _scopes(node.body, start + _bytes(node.buffer))
-        return
-    for inner in stmts_of(node):
-        yield from _scopes(inner, start)
+    return offsets
 
 
 def _bytes(buffer: Buffer) -> int:

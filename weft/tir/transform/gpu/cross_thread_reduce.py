@@ -1,0 +1,200 @@
+"""Combines the partial results of threads: by warp shuffles, and across warps in shared memory.
+
+Shuffles exchange registers within a warp in log2(32) steps (a butterfly, so that every thread has
+the result). If more than a warp reduces, the first lane of each warp stores its result to shared
+memory, and after a barrier every warp reduces these. Blocks that are not whole warps, and groups
+of threads that are not consecutive, reduce by a tree in shared memory.
+
+The order of the additions depends on the schedule alone, so results are reproducible.
+"""
+
+from __future__ import annotations
+
+import math
+
+from weft.ir.dtype import DType, float32, int32, int64
+from weft.support.errors import InternalError
+from weft.tir import stmt as s
+from weft.tir.buffer import Buffer
+from weft.tir.cross_thread import CROSS_THREAD_REDUCE, CrossThreadReduce
+from weft.tir.expr import (
+    EQ,
+    BufferLoad,
+    Call,
+    PrimExpr,
+    Var,
+    all_of,
+    call,
+    cast,
+    const,
+    floordiv,
+    floormod,
+    int_value,
+)
+from weft.tir.func import PrimFunc
+from weft.tir.stmt import BufferStore, IfThenElse, LetStmt, Stmt, seq
+from weft.tir.transform.gpu.thread_axes import THREAD_TAGS, WARP, is_bound, is_thread
+from weft.tir.visitor import map_stmts, substitute
+
+_ELEMENT = (const(0),)
+Values = list[PrimExpr]
+
+
+def cross_thread_reduce(func: PrimFunc) -> PrimFunc:
+    """Replace each reduction over threads by shuffles and accesses to shared memory."""
+    return func.replace(body=_rewrite(func.body, {}))
+
+
+def _rewrite(node: Stmt, threads: dict[str, tuple[Var, int]]) -> Stmt:
+    if isinstance(node, s.For) and is_bound(node) and is_thread(node):
+        threads = {**threads, node.thread_tag or "": (node.loop_var, int_value(node.extent) or 1)}
+    if isinstance(node, s.AttrStmt) and node.key == CROSS_THREAD_REDUCE:
+        return _Group(node.value, threads).reduced(node.body)
+    return map_stmts(node, lambda inner: _rewrite(inner, threads))
+
+
+class _Group:
+    """The threads that combine their partial results, and how."""
+
+    def __init__(self, record: CrossThreadReduce, threads: dict[str, tuple[Var, int]]) -> None:
+        if not threads:
+            raise InternalError("a reduction over threads outside of a block", got=record)
+        self.record = record
+        used = [tag for tag in THREAD_TAGS if tag in threads and threads[tag][1] > 1]
+        self.inner = [threads[tag] for tag in used if tag in record.tags]
+        self.outer = [threads[tag] for tag in used if tag not in record.tags]
+        self.size = math.prod(extent for _, extent in self.inner)
+        self.total = self.size * math.prod(extent for _, extent in self.outer)
+        # Whether the threads of a group have consecutive numbers in the block.
+        self.is_consecutive = [tag in record.tags for tag in used] == sorted(
+            (tag in record.tags for tag in used), reverse=True)
+        self.rank = _number(self.inner)
+        self.group = _number(self.outer)
+
+    def reduced(self, body: Stmt) -> Stmt:
+        """The reduction, then ``body``."""
+        if self.size == 1:
+            return body
+        whole_warps = self.total % WARP == 0 and self.is_consecutive
+        if whole_warps and self.size <= WARP and WARP % self.size == 0:
+            return seq([self._butterfly(self.size), body])
+        if whole_warps and self.size % WARP == 0:
+            return self._over_warps(body)
+        return self._tree(body)
+
+    def _partial(self) -> Values:
+        return [BufferLoad(b, _ELEMENT) for b in self.record.partial]
+
+    def _combine(self, a: Values, b: Values) -> Values:
+        combiner = self.record.combiner
+        values: dict[Var, PrimExpr] = dict(zip(combiner.lhs, a, strict=True))
+        values.update(zip(combiner.rhs, b, strict=True))
+        return [substitute(e, values) for e in combiner.result]
+
+    def _assign(self, values: Values) -> Stmt:
+        """Set the partial results; every value is computed before the first is stored."""
+        return _stores(self.record.partial, values, _ELEMENT)
+
+    def _butterfly(self, lanes: int) -> Stmt:
+        """Every thread gets the reduction over its group of ``lanes`` consecutive threads."""
+        steps = []
+        distance = lanes // 2
+        while distance:
+            mine = self._partial()
+            others = [Var("other", v.dtype) for v in mine]
+            step = self._assign(self._combine(mine, list(others)))
+            for var, value in reversed(list(zip(others, mine, strict=True))):
+                step = LetStmt(var, exchanged(value, distance), step)
+            steps.append(step)
+            distance //= 2
+        return seq(steps)
+
+    def _over_warps(self, body: Stmt) -> Stmt:
+        warps = self.size // WARP
+        slots = 1 << (warps - 1).bit_length()
+        memory = [Buffer(f"{b.name}.warps", (const(self.total // WARP),), b.dtype, "shared")
+                  for b in self.record.partial]
+        number = self.group * self.size + self.rank
+        lane = floormod(self.rank, const(WARP))
+        store = IfThenElse(EQ(lane, const(0)),
+                           _stores(memory, self._partial(), (floordiv(number, const(WARP)),)))
+        first = self.group * warps
+        slot = floormod(self.rank, const(slots))
+        found: Values = [BufferLoad(m, (first + slot,)) for m in memory]
+        load = self._assign(found)
+        if slots != warps:
+            identity = list(self.record.combiner.identity)
+            load = s.IfThenElse(slot < const(warps), load, self._assign(identity))
+        steps = [self._butterfly(WARP), store, load, self._butterfly(slots), body]
+        return _allocated(memory, seq(steps))
+
+    def _tree(self, body: Stmt) -> Stmt:
+        """Halve the number of partial results in shared memory until one is left."""
+        memory = [Buffer(f"{b.name}.threads", (const(self.total),), b.dtype, "shared")
+                  for b in self.record.partial]
+        base, rank = self.group * self.size, self.rank
+        steps: list[Stmt] = [_stores(memory, self._partial(), (base + rank,))]
+        half = 1 << ((self.size - 1).bit_length() - 1)
+        while half:
+            mine: Values = [BufferLoad(m, (base + rank,)) for m in memory]
+            other: Values = [BufferLoad(m, (base + rank + half,)) for m in memory]
+            joined = _stores(memory, self._combine(mine, other), (base + rank,))
+            inside = all_of(rank < half, rank + half < self.size)
+            steps.append(IfThenElse(inside, joined))
+            half //= 2
+        steps += [self._assign([BufferLoad(m, (base,)) for m in memory]), body]
+        return _allocated(memory, seq(steps))
+
+
+def _number(axes: list[tuple[Var, int]]) -> PrimExpr:
+    """The row-major number of a thread among the indices of ``axes``, x first."""
+    number: PrimExpr = const(0)
+    for var, extent in reversed(axes):
+        number = number * extent + var
+    return number
+
+
+def _allocated(buffers: list[Buffer], body: Stmt) -> Stmt:
+    for buffer in reversed(buffers):
+        body = s.Allocate(buffer, body)
+    return body
+
+
+def _stores(buffers: list[Buffer] | tuple[Buffer, ...], values: Values,
+            indices: tuple[PrimExpr, ...]) -> Stmt:
+    if len(values) == 1:
+        return BufferStore(buffers[0], values[0], indices)
+    new = [Var(f"{b.name}.new", b.dtype) for b in buffers]
+    body = seq([BufferStore(b, v, indices) for b, v in zip(buffers, new, strict=True)])
+    for var, value in reversed(list(zip(new, values, strict=True))):
+        body = LetStmt(var, value, body)
+    return body
+
+
+def exchanged(value: PrimExpr, distance: int) -> PrimExpr:
+    """The value of the thread whose lane differs by the bits of ``distance``."""
+    dtype, lane = value.dtype, const(distance, int32)
+    if dtype is float32:
+        return Call(float32, "shfl_xor_f32", (value, lane))
+    if dtype.bits == 32:
+        bits = value if dtype is int32 else call(int32, "reinterpret", value)
+        return _as(Call(int32, "shfl_xor_b32", (bits, lane)), dtype)
+    if dtype.bits == 64:
+        return _as(_exchanged_halves(value, distance), dtype)
+    if dtype.is_float:  # exact in float32
+        return cast(exchanged(cast(value, "float32"), distance), dtype)
+    return cast(exchanged(cast(value, "int32"), distance), dtype)
+
+
+def _as(bits: PrimExpr, dtype: DType) -> PrimExpr:
+    return bits if bits.dtype is dtype else call(dtype, "reinterpret", bits)
+
+
+def _exchanged_halves(value: PrimExpr, distance: int) -> PrimExpr:
+    """64 bits, exchanged as two words."""
+    bits = _as(value, int64)
+    low, high = cast(bits, "int32"), cast(call("int64", "shift_right", bits, const(32)), "int32")
+    words = [cast(exchanged(word, distance), "int64") for word in (low, high)]
+    low_bits = call("int64", "bitwise_and", words[0], const(0xFFFFFFFF))
+    high_bits = call("int64", "shift_left", words[1], const(32))
+    return call("int64", "bitwise_or", low_bits, high_bits)

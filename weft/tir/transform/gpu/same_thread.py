@@ -1,0 +1,96 @@
+"""Whether two accesses touch the same element only if one thread makes both.
+
+Each index is a sum ``c1 * t1 + c2 * t2 + ... + base + rest`` over the thread indices, where
+``rest`` varies with the loops of the thread. If the coefficients grow faster than what the smaller
+terms can add up to, as in mixed radix numbers, different threads have different values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.tir import stmt as s
+from weft.tir.expr import BufferLoad, PrimExpr, Var, const, int_value
+from weft.tir.simplify import Analyzer
+from weft.tir.stmt import Stmt
+from weft.tir.visitor import mentions, post_order, post_order_stmts, substitute
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """One index: coefficients of the thread indices, base, least and largest rest."""
+
+    coefficients: tuple[int, ...]
+    base: PrimExpr
+    low: int
+    high: int
+
+
+# The indices of an access; ``None`` for one that is not such a sum.
+Place = tuple["_Sum | None", ...]
+
+
+class Places:
+    """Compares accesses in the code ``body`` of one thread."""
+
+    def __init__(self, body: Stmt, threads: Sequence[s.For]) -> None:
+        self.threads = [t for t in threads if int_value(t.extent) != 1]
+        self.loops = [n for n in post_order_stmts(body) if isinstance(n, s.For)]
+        self.lets = [n.var for n in post_order_stmts(body) if isinstance(n, s.LetStmt)]
+        self._known: dict[PrimExpr, _Sum | None] = {}
+        self._analyzer = Analyzer()
+        for thread in self.threads:
+            self._analyzer.bind(thread.loop_var, thread.min, thread.extent)
+
+    def of(self, indices: tuple[PrimExpr, ...]) -> Place:
+        """The place of an access."""
+        return tuple(map(self._sum, indices))
+
+    def is_own(self, a: Place, b: Place) -> bool:
+        """Whether no thread touches with one access what another touches with the other."""
+        apart: set[int] = set()
+        for first, second in zip(a, b, strict=True):
+            if first is None or second is None or first.base is not second.base \
+                    or first.coefficients != second.coefficients:
+                continue
+            spread = max(first.high, second.high) - min(first.low, second.low)
+            order = sorted((abs(c), i) for i, c in enumerate(first.coefficients) if c)
+            for coefficient, i in order:
+                if coefficient <= spread:
+                    break
+                apart.add(i)
+                spread += coefficient * ((int_value(self.threads[i].extent) or 1) - 1)
+        return len(apart) == len(self.threads)
+
+    def _sum(self, index: PrimExpr) -> _Sum | None:
+        if index not in self._known:
+            self._known[index] = self._split(index)
+        return self._known[index]
+
+    def _split(self, index: PrimExpr) -> _Sum | None:
+        if index.dtype.lanes != 1 or any(isinstance(e, BufferLoad) for e in post_order(index)) \
+                or mentions(index, *self.lets):
+            return None
+        simplify = self._analyzer.simplify
+        coefficients, rest = [], index
+        for thread in self.threads:
+            var = thread.loop_var
+            step = int_value(simplify(substitute(rest, {var: var + 1}) - rest))
+            if step is None:
+                return None
+            coefficients.append(step)
+            rest = simplify(substitute(rest, {var: const(0)}))
+        zero: dict[Var, PrimExpr] = {n.loop_var: const(0) for n in self.loops}
+        base = simplify(substitute(rest, zero))
+        ranges = Analyzer()
+        for n in self.loops:
+            ranges.bind(n.loop_var, n.min, n.extent)
+        difference = simplify(rest - base)
+        low, high = ranges.int_bounds(difference)
+        value = int_value(difference)
+        if value is not None:
+            low = high = value
+        if low is None or high is None:
+            return None
+        return _Sum(tuple(coefficients), base, low, high)
