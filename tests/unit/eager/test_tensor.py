@@ -37,5 +37,5 @@ def test_gradients_are_those_of_calculus() -> None:
 def test_shape_errors_are_raised_at_the_line_that_records_the_operator() -> None:
     x, y = weft.ones(2, 3), weft.ones(4, 3)
     with pytest.raises(weft.WeftError) as raised:
-        x + y  # noqa: B018
+        x + y
     assert __file__ in str(raised.value)
