@@ -1,8 +1,9 @@
 """Strategies and schedules for NVIDIA GPUs, one folder per operator family."""
 
 from weft.strategy.cuda import default
+from weft.strategy.cuda.convolution import strategy as convolution
 from weft.strategy.cuda.gemm import strategy as gemm
 from weft.strategy.cuda.scan import strategy as scan_strategy
 from weft.strategy.cuda.sort import strategy as sort_strategy
 
-__all__ = ["default", "gemm", "scan_strategy", "sort_strategy"]
+__all__ = ["convolution", "default", "gemm", "scan_strategy", "sort_strategy"]

@@ -14,18 +14,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from weft import te
-from weft.ir.dtype import DType, int64
+from weft.ir.dtype import DType, float32, int64
 from weft.strategy.analysis import inlined_body
 from weft.te.walk import rewrite_body
 from weft.tir.expr import (
+    TRUE,
     Add,
+    Call,
     Cast,
+    FloatImm,
     FloorDiv,
+    IntImm,
     Mul,
     PrimExpr,
     ProducerLoad,
     Reduce,
     Var,
+    all_of,
     const,
     if_then_else,
     int_value,
@@ -103,7 +108,8 @@ def contraction_of(op: te.ComputeOp) -> Contraction | str:
     (body,) = inlined_body(op, _is_inlined) if len(op.body) == 1 else (None,)
     if not isinstance(body, Reduce) or not _is_sum(body):
         return "it is not a sum"
-    factors = _factors(body.source[0])
+    source, condition = _unguarded(body.source[0])
+    factors = _factors(source)
     if factors is None:
         return "the summands are not products"
     if any(int_value(axis.min) != 0 for axis in op.reduce_axis):
@@ -113,7 +119,9 @@ def contraction_of(op: te.ComputeOp) -> Contraction | str:
     used = set().union(*(vars_of(axis.extent) for axis in depth))
     if used & {axis.var for axis in (*data, *op.reduce_axis)}:
         return "the extent of a reduction axis depends on another axis"
-    a = _guarded(a, body.condition)
+    if a.dtype.is_narrow_float:  # sums are rounded once, at the end
+        a, b = a.astype(float32), b.astype(float32)
+    a = _guarded(a, all_of(body.condition, condition))
     return _classified(op, a, b, depth)
 
 
@@ -128,6 +136,15 @@ def _is_sum(reduce: Reduce) -> bool:
         return False
     result = combiner.result[0]
     return {result.a, result.b} == {combiner.lhs[0], combiner.rhs[0]}
+
+
+def _unguarded(source: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+    """The summand and the condition under which it counts."""
+    if isinstance(source, Call) and source.name == "if_then_else":
+        condition, value, other = source.args
+        if isinstance(other, IntImm | FloatImm) and other.value == 0:
+            return value, condition
+    return source, TRUE
 
 
 def _factors(source: PrimExpr) -> tuple[PrimExpr, PrimExpr] | None:

@@ -22,12 +22,14 @@ from weft.strategy.cuda.gemm.plan import (
     splits_of,
 )
 from weft.strategy.cuda.gemm.problem import ProductProblem, problem_of_call
-from weft.strategy.cuda.gemm.tensor_core import Product
+from weft.strategy.cuda.gemm.staging import Staging
+from weft.strategy.cuda.gemm.tensor_core import MmaLoops, MmaTile, Product
 from weft.strategy.cuda.machine_model import GpuModel, machine_model
 from weft.strategy.decision import Candidate, Decision, Rejected, choose
 from weft.strategy.extents import is_fixed
 from weft.target import CudaTarget
 from weft.tir.expr import int_value
+from weft.tir.simplify import Analyzer
 
 GemmCandidate = Candidate[GemmPlan]
 # The types that ordinary cores multiply and add; narrower ones are converted first.
@@ -115,7 +117,7 @@ def why_not_gemv(problem: ProductProblem) -> str | None:
         return "the number of rows is not fixed"
     if problem.shape.m > MAX_ROWS:
         return f"{problem.shape.m} rows; a warp keeps at most {MAX_ROWS}"
-    if DEPTH not in (a.run, b.run) or any(o.run not in (None, DEPTH) for o in (a, b)):
+    if b.run != DEPTH or a.run not in (None, DEPTH):
         return "an operand is not contiguous along K"
     return _why_empty(problem)
 
@@ -128,8 +130,23 @@ def _mma_plans(problem: ProductProblem, shape: ProductShape,
                model: GpuModel) -> Iterator[tuple[float, GemmPlan]]:
     rate = model.tensor_flops[_rate_name(problem.stored[0].dtype)]
     for tile in MMA_TILES:
+        held = _held(problem, tile)
         for splits in _splits(problem, -(-shape.k // tile.bk(shape.a_bytes))):
-            yield mma_seconds(shape, tile, splits, rate, model), GemmPlan(tile, splits)
+            yield mma_seconds(shape, tile, splits, rate, model, held), GemmPlan(tile, splits)
+
+
+def _held(problem: ProductProblem, tile: MmaTile) -> int:
+    """Registers of a thread for elements that go to shared memory through registers.
+
+    Addresses and conditions of each take about as many again.
+    """
+    bk, count = tile.bk(problem.stored[0].dtype.itemsize), 0
+    for operand, outer in zip(problem.stored, (tile.bm, tile.bn), strict=True):
+        loops = MmaLoops(tile, *problem.stored)
+        if not Staging(operand, outer, bk, loops.layout(operand, outer), tile.threads,
+                       Analyzer()).is_async:
+            count += 2 * -(-outer * bk // tile.threads)
+    return count
 
 
 def _rate_name(dtype: DType) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from weft import te
+from weft.ir.dtype import DType
 from weft.strategy.analysis import inlined_body
 from weft.strategy.cuda.gemm.operand import over_buffers
 from weft.te.walk import loads_of, rewrite_body
@@ -48,9 +49,14 @@ class Epilogue:
             for r, out in zip(self.results, outputs, strict=True)]
 
 
-def epilogue_of(outputs: Sequence[te.Tensor], op: te.ComputeOp) -> Epilogue | str:
-    """The results of a kernel whose anchor is ``op``, or why they are not computed in registers."""
-    total = Var("total", op.output(0).dtype)
+def epilogue_of(
+    outputs: Sequence[te.Tensor], op: te.ComputeOp, accumulator: DType
+) -> Epilogue | str:
+    """The results of a kernel with the sums of ``op``, or why they are not computed in registers.
+
+    ``accumulator`` is the type of the sums.
+    """
+    total = Var("total", accumulator)
     results = []
     for tensor in outputs:
         result = _result(tensor, op, total)
@@ -62,7 +68,7 @@ def epilogue_of(outputs: Sequence[te.Tensor], op: te.ComputeOp) -> Epilogue | st
 
 def _result(tensor: te.Tensor, op: te.ComputeOp, total: Var) -> Result | str:
     if tensor.op is op:
-        return Result(tensor, total, tuple(axis.var for axis in op.axis))
+        return Result(tensor, total.astype(tensor.dtype), tuple(axis.var for axis in op.axis))
     last = tensor.op
     if not isinstance(last, te.ComputeOp):
         return f"{tensor.name} is not a compute"
@@ -80,7 +86,7 @@ def _result(tensor: te.Tensor, op: te.ComputeOp, total: Var) -> Result | str:
         return axes if isinstance(axes, str) else f"{tensor.name} reads several sums"
 
     def on_load(e: ProducerLoad) -> PrimExpr:
-        return total if e.producer.op is op else e
+        return total.astype(e.dtype) if e.producer.op is op else e
 
     (value,) = rewrite_body((value,), axes, on_load)
     return Result(tensor, value, tuple(axes[axis.var] for axis in last.axis))

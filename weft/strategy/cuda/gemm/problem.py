@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft import te
-from weft.ir.expr import Call
+from weft.ir.dtype import DType
+from weft.ir.expr import Call, Expr
 from weft.ir.op import Op
 from weft.ir.shape import SymDim
 from weft.ir.types import TensorType, TupleType
@@ -80,14 +81,28 @@ def problem_of_call(call: Call) -> ProductProblem | str:
     symbols = sorted({s for x in (call, *call.args) for s in _symbols(x.checked_type)})
     sizes = SizeVars(symbols)
     try:
-        arguments = [_placeholder(x.checked_type, f"p{n}", sizes)
-                     for n, x in enumerate(call.args)]
+        arguments = [_argument(x, f"p{n}", sizes) for n, x in enumerate(call.args)]
         if not isinstance(call.op, Op) or call.op.compute is None:
             return "the operator has no compute"
         result = call.op.compute(*arguments, sizes.attrs(call.attrs))
     except LoweringError as error:
         return str(error).splitlines()[0]
     return problem_of(result) if isinstance(result, te.Tensor) else "several results"
+
+
+def _argument(x: Expr, name: str, sizes: SizeVars) -> object:
+    """An operand; one that the kernel converts as it loads it is converted here too."""
+    inner = x.args[0] if isinstance(x, Call) and getattr(x.op, "name", "") == "cast" else None
+    if inner is None or not isinstance(x.checked_type, TensorType):
+        return _placeholder(x.checked_type, name, sizes)
+    stored = te.placeholder(tuple(map(sizes.size, x.checked_type.shape)),
+                            dtype=_dtype_of(inner, x.checked_type.dtype), name=name)
+    dtype = x.checked_type.dtype
+    return te.compute(stored.shape, lambda *i: stored[i].astype(dtype), name=f"{name}_cast")
+
+
+def _dtype_of(x: Expr, default: DType) -> DType:
+    return x.checked_type.dtype if isinstance(x.checked_type, TensorType) else default
 
 
 def _placeholder(type_: object, name: str, sizes: SizeVars) -> object:

@@ -7,7 +7,7 @@ import functools
 from weft import te
 from weft.strategy.cuda.common.context import CudaContext
 from weft.strategy.cuda.default import schedule_default
-from weft.strategy.cuda.gemm.epilogue import Epilogue, Result, epilogue_of
+from weft.strategy.cuda.gemm.epilogue import Epilogue, epilogue_of
 from weft.strategy.cuda.gemm.gemv import GemvLoops, GemvTile
 from weft.strategy.cuda.gemm.plan import GemmPlan
 from weft.strategy.cuda.gemm.problem import ProductProblem, problem_of
@@ -16,7 +16,6 @@ from weft.strategy.cuda.gemm.simt import SimtLoops
 from weft.strategy.cuda.gemm.tensor_core import MmaLoops, MmaTile
 from weft.support.errors import InternalError
 from weft.te.tensor import PlaceholderOp
-from weft.tir.expr import Var
 
 
 def schedule_product(ctx: CudaContext, plan: GemmPlan) -> None:
@@ -30,15 +29,14 @@ def schedule_product(ctx: CudaContext, plan: GemmPlan) -> None:
         schedule_default(ctx)
         return
     op = problem.contraction.op
-    epilogue = epilogue_of(ctx.outputs, op)
+    accumulator = problem.contraction.accumulator
+    epilogue = epilogue_of(ctx.outputs, op, accumulator)
     outputs = ctx.outputs
     if isinstance(epilogue, str) or not _reads_inputs(epilogue.inputs()):
-        total = Var("total", op.output(0).dtype)
-        indices = tuple(axis.var for axis in op.axis)
-        epilogue = Epilogue(total, (Result(op.output(0), total, indices),))
         outputs = (op.output(0),)
-    loops = product_loops(problem, epilogue, plan)
-    if not _reads_inputs(loops.inputs):
+        epilogue = epilogue_of(outputs, op, accumulator)
+    loops = None if isinstance(epilogue, str) else product_loops(problem, epilogue, plan)
+    if loops is None or not _reads_inputs(loops.inputs):
         schedule_default(ctx)
         return
     ctx.schedule.implement(loops.inputs, loops, op.name, outputs)

@@ -133,12 +133,12 @@ class MmaLoops:
 
     def shared(self) -> tuple[Buffer, ...]:
         return tuple(
-            shared_memory(name, self.tile.stages * self._layout(operand, outer).elements,
+            shared_memory(name, self.tile.stages * self.layout(operand, outer).elements,
                           operand.dtype)
             for name, operand, outer in (("a_tile", self.a, self.tile.bm),
                                          ("b_tile", self.b, self.tile.bn)))
 
-    def _layout(self, operand: Operand, outer: int) -> TileLayout:
+    def layout(self, operand: Operand, outer: int) -> TileLayout:
         """Rows along the run of the operand; ``ldmatrix`` transposes 16-bit elements alone."""
         itemsize = operand.dtype.itemsize
         contiguous = OUTER if operand.run != DEPTH and itemsize == 2 else DEPTH
@@ -183,7 +183,7 @@ class MmaLoops:
         tile = self.tile
 
         def side(name: str, operand: Operand, outer: int, first: PrimExpr, memory: Buffer) -> _Side:
-            staging = Staging(operand, outer, self.bk, self._layout(operand, outer), tile.threads,
+            staging = Staging(operand, outer, self.bk, self.layout(operand, outer), tile.threads,
                               work.analyzer)
             held = registers(f"{name}_next", staging.registers, operand.dtype)
             return _Side(staging, memory, held, work, first)

@@ -1,0 +1,49 @@
+"""The cases of an operator in the emulator, with every implementation that CUDA offers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tests.unit.ops.harness import (
+    assert_close,
+    cut_results,
+    flatten,
+    make_call,
+    make_inputs,
+    make_results,
+    parameters_of,
+    reference_outputs,
+    static_call,
+)
+from tests.unit.strategy.cuda.emulation import run_kernel
+from weft.codegen.cuda.build import build_kernel_object
+from weft.ir.expr import Call, Function
+from weft.ir.op import Case, Op
+from weft.ir.typing.infer import infer_expr
+from weft.runtime.devices.cuda.emulator import EmulationOptions
+from weft.strategy import Implementation, implementations, lower_function
+from weft.target import CudaTarget
+
+
+def check_case(operator: Op, one: Case, target: CudaTarget) -> Iterator[str]:
+    """Run a case with each implementation; yields their names after they agreed."""
+    arrays = make_inputs(operator, one)
+    dynamic = make_call(operator, one, arrays)
+    call = static_call(dynamic, arrays)
+    function = infer_expr(Function(parameters_of(dynamic), call, attrs={"primitive": True}))
+    assert isinstance(function, Function)
+    expected = reference_outputs(dynamic, arrays)
+    for implementation in implementations(call, target) if isinstance(call, Call) else ():
+        _run(function, implementation, target, arrays, call, expected, one)
+        yield implementation.name
+
+
+def _run(function: Function, implementation: Implementation, target: CudaTarget, arrays: list,
+         call: Call, expected: tuple[np.ndarray, ...], one: Case) -> None:
+    lowered = lower_function(function, target, implementation=implementation).func
+    results = make_results(call, expected)
+    run_kernel(build_kernel_object(lowered, target), flatten(arrays), results, EmulationOptions())
+    for got, want in zip(cut_results(call, results), expected, strict=True):
+        assert_close(got, want, one)

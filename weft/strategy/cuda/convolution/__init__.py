@@ -1,0 +1,1 @@
+"""Convolutions on NVIDIA GPUs, as implicit GEMMs."""

@@ -1,0 +1,28 @@
+"""Registers the convolutions, which are implicit GEMMs in any layout and for any rank.
+
+Rows or columns are positions of the result, K is channels times taps; elements outside of the data
+are zeros. Groups are a batch of products. The gradients are convolutions of the same kind: with
+respect to the data a transposed convolution, with respect to the weight a product over images and
+positions. A depthwise convolution has one column per group, which no tile fills: the default
+schedule computes it directly.
+
+Taps of a transposed convolution that meet no element are multiplied by zero, so that an infinite
+weight gives NaN there, as in cuDNN.
+"""
+
+from __future__ import annotations
+
+from weft.strategy.cuda.gemm.decide import decide_call
+from weft.strategy.cuda.gemm.strategy import product
+from weft.strategy.decision import decides
+from weft.strategy.registry import strategy
+
+CONVOLUTIONS = (
+    "nn.conv1d", "nn.conv2d", "nn.conv3d",
+    "nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose",
+    "nn.conv2d_backward_weight",
+)
+
+for _name in CONVOLUTIONS:
+    strategy(_name, target="cuda", complete=True)(product)
+    decides(_name, target="cuda")(decide_call)
