@@ -45,6 +45,7 @@ def compile(
     codegens: Sequence[str] = (),
     specialize: SpecializeLike = None,
     state: Mapping[str, str] | None = None,
+    outputs: Sequence[str] | None = None,
     **knobs: Any,
 ) -> Executable:
     """Compile ``model`` for ``target``.
@@ -61,6 +62,11 @@ def compile(
     docs/dynamic_shapes.md); ``specialize`` asks for faster kernels at some sizes:
     ``{"batch": [1, 8, (2, 4)]}``, or ``[{"batch": 1, "seq": (1, 16)}]`` for several at once.
     ``opt_level`` is 0 (no optimisation) to 3.
+
+    ``outputs`` are the tensors to compute instead of the outputs of the model, by the names of the
+    model: ONNX values, nodes and module paths of torch, variables and operators of a program
+    (docs/graphs.md). Such a name in ``inputs`` makes the tensor an input, with the given shape, or
+    with its own for ``None``. What is not needed is left out.
 
     ``state`` maps an output to the input that it is the next value of: ``{"present": "past"}``. The
     module keeps that tensor itself, zeros at first, and updates it in place; calls neither take
@@ -79,7 +85,7 @@ def compile(
     ``OptionError``, ``PassError`` and ``TargetError``, all of them ``WeftError``.
     """
     request = CompileRequest(model, target, inputs, example_inputs, opt_level, passes, rules,
-                             tir_passes, codegens, specialize, state, knobs)
+                             tir_passes, codegens, specialize, state, outputs, knobs)
     found = open_warm(request)
     if found is not None:
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -27,6 +27,7 @@ from weft.compiler.memory_budget import budget_of, within
 from weft.compiler.open_model import MadePerShape, open_code, open_for_all_sizes
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import count_passes, phases_of, run_pipeline
+from weft.compiler.program.constants import ConstantMemory
 from weft.compiler.program.lowering import lower_program, try_lower_program
 from weft.compiler.program.model_code import InPlaceError, ModelCode, build_model
 from weft.compiler.program.placed_kernels import has_own_memory
@@ -104,11 +105,32 @@ def compiler_at(request: CompileRequest) -> CompileAt:
         return _compiler_at(_prepared(request)[0], request.knobs)
 
 
+def part_of(stages: Stages, fetches: Sequence[str] | None, feeds: Sequence[str],
+            memory: ConstantMemory) -> Executable:
+    """The program that computes other tensors of a compiled model, or from other tensors.
+
+    Its constants go to ``memory`` if its sizes are fixed and it is first-order.
+    """
+    if stages.model is None:
+        raise OptionError("an unpickled model has no inner tensors",
+                          help="run parts in the process that compiled the model")
+    fed = dict.fromkeys(feeds) | dict(stages.options.inputs)
+    options = replace(stages.options, inputs=tuple(fed.items()), specialize=(),
+                      outputs=stages.options.outputs if fetches is None else tuple(fetches))
+    with options.settings():
+        mod = _imported(stages.model, options)
+        has_own = has_own_memory(backend_of(options.target))
+        if has_own or has_dynamic_inputs(mod) or options.state:
+            return _executable(_compile(stages.model, options).code, stages.model, options, {})
+        return open_code(_fixed_code(mod, options, memory), Stages(stages.model, options))
+
+
 def _prepared(request: CompileRequest) -> tuple[Source, CompileOptions]:
     load_plugins()
     extensions = Extensions.make(request.passes, request.rules, request.tir_passes)
     options = CompileOptions.make(request.target, request.opt_level, request.inputs,
-                                  request.codegens, extensions, request.specialize, request.state)
+                                  request.codegens, extensions, request.specialize, request.state,
+                                  request.outputs)
     # Reports unknown positions of passes before any work.
     phases_of(options)
     with_insertions(backend_of(options.target).tir_passes, extensions.tir_passes)
@@ -249,7 +271,7 @@ def _signature_after(error: WeftError, signature: Manifest, options: CompileOpti
     Raises ``error`` where programs for one size each are no replacement.
     """
     # A program for each set of shapes would have a state for each.
-    if isinstance(error, OptionError) or options.state:
+    if isinstance(error, OptionError) or options.state or options.outputs is not None:
         raise error
     debug(Level.CACHE, "compiler", f"not compiled for all sizes: {error}")
     return _PerShape(signature, error.what)
@@ -275,7 +297,8 @@ def _general_code(mod: IRModule, options: CompileOptions) -> ModelCode:
     return code
 
 
-def _fixed_code(mod: IRModule, options: CompileOptions) -> ModelCode:
+def _fixed_code(mod: IRModule, options: CompileOptions, memory: ConstantMemory | None = None
+                ) -> ModelCode:
     budget, imported = budget_of(mod), mod
     with progress.task("optimising the graph", count_passes(options)) as task:
         mod = run_pipeline(mod, options, task=task)
@@ -284,10 +307,11 @@ def _fixed_code(mod: IRModule, options: CompileOptions) -> ModelCode:
     with trace.span("lower program"):
         program = _lowered(mod, options) if options.state else try_lower_program(mod)
     if program is not None:
-        return _program_code(program, mod, options)
+        return _program_code(program, mod, options, memory=memory)
     if has_own_memory(backend_of(options.target)):
         debug(Level.CHOICES, "placement", "the program needs the virtual machine, on the host")
-        return _fixed_code(imported, replace(options, target=options.host_target, host=None))
+        on_host = replace(options, target=options.host_target, host=None)
+        return _fixed_code(imported, on_host, memory)
     return build_vm_model(mod, options)
 
 
@@ -312,7 +336,8 @@ def _lowered(mod: IRModule, options: CompileOptions, refused: frozenset[str] = f
 
 
 def _program_code(program: Program, mod: IRModule, options: CompileOptions,
-                  limit: Callable[[Program], Program] | None = None) -> ModelCode:
+                  limit: Callable[[Program], Program] | None = None,
+                  memory: ConstantMemory | None = None) -> ModelCode:
     """The code of ``program``, lowered from ``mod``.
 
     Where a kernel cannot work in place, ``mod`` is lowered again, and values are copied.
@@ -322,7 +347,7 @@ def _program_code(program: Program, mod: IRModule, options: CompileOptions,
         with trace.span("variants"):
             made = add_variants(program, options.target, options.specialize)
         try:
-            return build_model(made, options)
+            return build_model(made, options, memory)
         except InPlaceError as error:
             refused |= error.kernels
             program = _lowered(mod, options, refused, limit)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from weft.compiler.partial_programs import PartialPrograms
 from weft.runtime import CompiledModule, Manifest
 from weft.runtime.arena import AlignedBlock
 from weft.runtime.library import Library
@@ -130,9 +132,22 @@ class Compiled:
 
 
 class CompiledModel(Compiled, CompiledModule):
-    """A model compiled for this machine. See ``Executable``."""
+    """A model compiled for this machine. See ``Executable``.
+
+    ``run`` also takes the names of inner tensors, to be fetched or fed: the program for each set of
+    names is compiled at the first call with it, and reads the weights of this one where both have
+    the same.
+    """
 
     def __init__(self, manifest: Manifest, library: Library,
                  constants: np.ndarray | AlignedBlock, compilation: Compilation) -> None:
         self._compilation = compilation
         super().__init__(manifest, library, constants)
+        self._parts = PartialPrograms(manifest, self._constants)
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
+            ) -> list[np.ndarray]:
+        """See ``CompiledModule.run``; names may be those of any tensor of the model."""
+        if self._parts.is_whole(output_names, feeds):
+            return super().run(output_names, feeds)
+        return self._parts.run(self._stages, output_names, feeds)

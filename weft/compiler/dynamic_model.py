@@ -15,8 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
+import numpy as np
+
 from weft.compiler.compiled_model import Compilation, Compiled
 from weft.compiler.executable import Executable
+from weft.compiler.partial_programs import PartialPrograms
 from weft.runtime import CompiledModule, Manifest, TensorSpec
 from weft.runtime.call_sizes import SizeOutOfRangeError
 from weft.runtime.calls_by_shape import CallsByShape
@@ -50,6 +53,7 @@ class DynamicModel(CallsByShape, Compiled):
         self.general = general
         self._compilation = compilation
         self._compile_at = compile_at
+        self._parts = PartialPrograms(manifest)
         self._programs: OrderedDict[Sizes, Executable] = OrderedDict()
         self._limit = config.dynamic_programs
         self._table_lock = threading.Lock()
@@ -115,6 +119,13 @@ class DynamicModel(CallsByShape, Compiled):
         options = dataclasses.replace(self.options, extensions=Extensions(), records_file=None)
         return unpickled_for_all_sizes, (b"".join(map(bytes, self._code.to_parts())), options)
 
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
+            ) -> list[np.ndarray]:
+        """See ``CompiledModel.run``."""
+        if self._parts.is_whole(output_names, feeds):
+            return super().run(output_names, feeds)
+        return self._parts.run(self._stages, output_names, feeds)
+
     def __repr__(self) -> str:
         kind = "for all sizes" if self.general is not None else (
             f"programs for {len(self._programs)} sizes")
@@ -155,7 +166,7 @@ class DynamicModel(CallsByShape, Compiled):
             return False
         declared = self.options.input_shapes or {}
         for value, spec in zip(values, self.inputs, strict=True):
-            for size, dim in zip(shape_of(value), declared.get(spec.name, ()), strict=False):
+            for size, dim in zip(shape_of(value), declared.get(spec.name) or (), strict=False):
                 if isinstance(bound := as_dim(dim), SymDim) and is_symbol(str(bound)) \
                         and size not in range_of(str(bound)):
                     return False

@@ -41,12 +41,13 @@ class CompileOptions:
     ``specialize`` are the sizes for which its kernels get variants: for each variant the names of
     symbols, or products of them (``"batch*seq"``), with their ranges. ``state`` are outputs and the
     inputs that they are the next values of, by name. ``host`` is the target of the parts of a
-    program that run on the host beside a device; ``None``: this machine's CPU.
+    program that run on the host beside a device; ``None``: this machine's CPU. ``outputs`` are the
+    tensors to compute, by the names of the model; ``None``: its outputs.
     """
 
     target: Target
     opt_level: int = 3
-    inputs: tuple[tuple[str, tuple[object, ...]], ...] = ()
+    inputs: tuple[tuple[str, tuple[object, ...] | None], ...] = ()
     winograd: bool = True
     codegens: tuple[str, ...] = ()
     records: str = ""
@@ -57,16 +58,18 @@ class CompileOptions:
     state: tuple[tuple[str, str], ...] = ()
     data_sizes: bool = True
     host: Target | None = None
+    outputs: tuple[str, ...] | None = None
 
     @staticmethod
     def make(
         target: TargetLike = None,
         opt_level: int = 3,
-        inputs: Mapping[str, Sequence[object]] | None = None,
+        inputs: Mapping[str, Sequence[object] | None] | None = None,
         codegens: Sequence[str] = (),
         extensions: Extensions | None = None,
         specialize: SpecializeLike = None,
         state: Mapping[str, str] | None = None,
+        outputs: Sequence[str] | None = None,
     ) -> CompileOptions:
         """Checked options; raises ``OptionError`` and ``TargetError``.
 
@@ -81,7 +84,8 @@ class CompileOptions:
                               _names(codegens), active_records().digest, config.records,
                               Extensions.make() if extensions is None else extensions,
                               config.symbolic_sizes, _variants(specialize), _state(state),
-                              data_sizes=_takes_data_sizes(chosen, codegens), host=host)
+                              data_sizes=_takes_data_sizes(chosen, codegens), host=host,
+                              outputs=_outputs(outputs))
 
     def target_of(self, manifest: Manifest) -> Target:
         """The target of a program: the host's for one that a device cannot run at all."""
@@ -94,7 +98,7 @@ class CompileOptions:
         return CpuTarget.host() if self.host is None else self.host
 
     @property
-    def input_shapes(self) -> dict[str, tuple[object, ...]] | None:
+    def input_shapes(self) -> dict[str, tuple[object, ...] | None] | None:
         """``inputs`` as a dictionary; ``None`` if no shape is overridden."""
         return dict(self.inputs) or None
 
@@ -113,7 +117,7 @@ class CompileOptions:
         """Equal for options that give the same code; extensions are not part of it."""
         return (f"{self.target}|O{self.opt_level}|{self.inputs!r}|{self.winograd}|{self.records}|"
                 f"{self.symbolic_sizes}|{self.specialize}|{self.state}|"
-                f"{self.data_sizes}{self._host_key()}")
+                f"{self.data_sizes}|{self.outputs}{self._host_key()}")
 
     def _host_key(self) -> str:
         has_host = self.host is not None or backend_of(self.target).device != HOST
@@ -146,6 +150,15 @@ def _names(codegens: Sequence[str]) -> tuple[str, ...]:
         raise OptionError("codegens cannot be used", got=repr(codegens),
                           expected='names of code generators: ["acc"]')
     return tuple(codegens)
+
+
+def _outputs(outputs: Sequence[str] | None) -> tuple[str, ...] | None:
+    if outputs is None:
+        return None
+    if isinstance(outputs, str) or not all(isinstance(name, str) for name in outputs):
+        raise OptionError("outputs cannot be used", got=repr(outputs),
+                          expected='names of tensors: ["layer3/relu"]')
+    return tuple(outputs)
 
 
 def _state(state: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
@@ -188,15 +201,18 @@ def _range(name: object, value: object) -> SizeRange:
 
 
 def _shapes(
-    inputs: Mapping[str, Sequence[object]] | None,
-) -> tuple[tuple[str, tuple[object, ...]], ...]:
+    inputs: Mapping[str, Sequence[object] | None] | None,
+) -> tuple[tuple[str, tuple[object, ...] | None], ...]:
     if inputs is None:
         return ()
     if not isinstance(inputs, Mapping):
         raise OptionError("inputs cannot be used", got=repr(inputs),
                           expected='shapes by input name: {"x": (1, 3, 224, 224)}')
-    shapes = []
+    shapes: list[tuple[str, tuple[object, ...] | None]] = []
     for name, shape in inputs.items():
+        if shape is None:  # of an inner tensor: its own
+            shapes.append((str(name), None))
+            continue
         if isinstance(shape, (str, bytes)) or not hasattr(shape, "__iter__"):
             raise OptionError(f"the shape of input {name!r} cannot be used", got=repr(shape),
                               expected="a tuple of sizes, such as (1, 3, 224, 224)")

@@ -27,4 +27,5 @@ class CompileRequest:
     codegens: Sequence[str] = ()
     specialize: SpecializeLike = None
     state: Mapping[str, str] | None = None
+    outputs: Sequence[str] | None = None
     knobs: Mapping[str, Any] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,9 +21,11 @@ from weft.frontend.torch import (
     torch_program,
 )
 from weft.ir import Function, IRModule, infer_type, parse, structural_hash
+from weft.ir.ports import input_names, output_names
 from weft.ir.python.from_python import PythonFunction
 from weft.support.errors import InvalidModelError, OptionError
 from weft.target import Target
+from weft.transform.passes.extract_subgraph import extract_subgraph, tensors_of
 from weft.transform.passes.input_shapes import with_input_shapes
 
 if TYPE_CHECKING:
@@ -45,10 +48,22 @@ ARTIFACT_SUFFIX = ".weft"
 
 
 def import_model(model: Source, options: CompileOptions) -> IRModule:
-    """The typed module of a prepared model.
+    """The typed module of a prepared model, or of the part that computes ``options.outputs``.
 
     Raises what the front end raises; ``InvalidModelError`` for a value that is not a model.
     """
+    mod = import_whole(model, options)
+    shapes = options.input_shapes or {}
+    fed = {name: shape for name, shape in shapes.items() if name not in input_names(mod)}
+    if options.outputs is not None or fed:
+        fetches = output_names(mod) if options.outputs is None else options.outputs
+        return extract_subgraph(mod, fetches, fed)
+    # The names would keep tensors alive that passes replace.
+    return dataclasses.replace(mod, named={}) if mod.named else mod
+
+
+def import_whole(model: Source, options: CompileOptions) -> IRModule:
+    """The typed module of a prepared model, with the names of its tensors."""
     if isinstance(model, IRModule):
         return _shaped(infer_type(model), options)
     if isinstance(model, Function):
@@ -56,7 +71,8 @@ def import_model(model: Source, options: CompileOptions) -> IRModule:
     if is_module_source(model):
         model = model.program
     if is_torch_program(model):
-        return from_torch(model, inputs=options.input_shapes)
+        given = {name: shape for name, shape in options.inputs if shape is not None}
+        return from_torch(model, inputs=given)
     if isinstance(model, (str, os.PathLike)):
         path = Path(model)
         if path.suffix in TEXT_SUFFIXES:
@@ -83,8 +99,12 @@ def is_onnx(model: object) -> bool:
 
 
 def _shaped(mod: IRModule, options: CompileOptions) -> IRModule:
-    shapes = options.input_shapes
-    return mod if shapes is None else with_input_shapes(mod, shapes)
+    """``mod`` with the shapes of ``options``; names of inner tensors are left for later."""
+    shapes = dict(options.inputs)
+    inner = {name for name in shapes.keys() - set(input_names(mod)) if name in tensors_of(mod)}
+    own = {name: shape for name, shape in shapes.items()
+           if name not in inner and shape is not None}
+    return with_input_shapes(mod, own) if own else mod
 
 
 def prepare(model: ModelLike, example_inputs: Sequence[Any] | Mapping[str, Any] | None,

@@ -25,14 +25,17 @@ class Settled:
 class IRModule:
     """``functions`` by name in definition order; ``attrs`` carries facts such as input names.
 
-    ``settled`` caches what inference knows about unchanged functions; it is not part of the
-    program.
+    ``settled`` caches what inference knows about unchanged functions. ``named`` are the tensors of
+    an imported model by the names that the model gives them (ONNX values, nodes and modules of
+    torch), also those that no result depends on. Both are not part of the program; passes that
+    change ``main`` leave ``named`` behind.
     """
 
     functions: Mapping[str, Function] = field(default_factory=dict)
     type_definitions: Mapping[str, TypeData] = field(default_factory=dict)
     attrs: Mapping[str, Any] = field(default_factory=dict)
     settled: Mapping[str, Settled] = field(default_factory=dict)
+    named: Mapping[str, Expr] = field(default_factory=dict)
 
     @staticmethod
     def from_expr(expr: Expr) -> IRModule:

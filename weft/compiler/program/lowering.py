@@ -49,6 +49,7 @@ from weft.ir.expr import (
 )
 from weft.ir.module import IRModule
 from weft.ir.op import Op
+from weft.ir.ports import port_names
 from weft.ir.shape import AnyDim
 from weft.ir.trampoline import Routine
 from weft.ir.types import TensorType, TupleType, Type
@@ -415,13 +416,6 @@ def alias_of(function: Function) -> int | None:
     while isinstance(body, Call) and is_reshape(body):
         body = body.args[0]
     return next((i for i, p in enumerate(function.params) if p is body), None)
-
-
-def port_names(given: object, stem: str, count: int) -> list[str]:
-    """The names of ports given by the model, else ``stem`` with a number."""
-    if isinstance(given, (tuple, list)) and len(given) == count:
-        return [str(name) for name in given]
-    return [stem] if count == 1 else [f"{stem}{i}" for i in range(count)]
 
 
 def _not_first_order(what: str, node: Expr) -> UnsupportedModelError:

@@ -16,13 +16,13 @@ from weft.codegen.launch import LaunchGuard, LaunchPath, LaunchProgram
 from weft.compiler.build.external_kernel import Callback
 from weft.compiler.build.kernel import BuiltKernel, KernelFacts
 from weft.compiler.options import CompileOptions
+from weft.compiler.program.constants import ConstantMemory, OwnBlock, constant_specs
 from weft.compiler.program.in_place import updates_not_granted
 from weft.compiler.program.launches import launch_program
-from weft.compiler.program.memory_plan import MemoryPlan, aligned, plan_memory
+from weft.compiler.program.memory_plan import MemoryPlan, plan_memory
 from weft.compiler.program.placed_kernels import build_placed
 from weft.compiler.program.program import Port, Program, buffer_bytes
 from weft.compiler.program.sized_launches import sized_launches
-from weft.ir.dtype import DType
 from weft.ir.symbol import size_of_dim
 from weft.runtime.arena import AlignedBlock
 from weft.runtime.code_payload import payload_parts, read_payload
@@ -32,7 +32,6 @@ from weft.runtime.manifest import (
     ArenaSpec,
     BackJump,
     Condition,
-    ConstantSpec,
     KernelCall,
     Manifest,
     SymbolSpec,
@@ -47,13 +46,15 @@ from weft.support.errors import ArtifactError, InternalError, UnsupportedModelEr
 class ModelCode:
     """``objects`` link into one library; ``constants`` is one block, aligned to 64 bytes.
 
-    Code with ``callbacks`` calls Python functions, and so is valid in this process only.
+    Code with ``callbacks`` calls Python functions, and so is valid in this process only, as is code
+    that refers to memory outside of the block, ``kept``.
     """
 
     manifest: Manifest
     objects: tuple[bytes, ...]
     constants: np.ndarray
     callbacks: tuple[Callback, ...] = ()
+    kept: tuple[np.ndarray, ...] = ()
 
     def check_portable(self) -> None:
         """Raise ``ArtifactError`` for code that is valid in this process only."""
@@ -86,8 +87,9 @@ class InPlaceError(InternalError):
         self.kernels = kernels
 
 
-def build_model(program: Program, options: CompileOptions) -> ModelCode:
-    """Object code, constants and manifest of a lowered program.
+def build_model(program: Program, options: CompileOptions, memory: ConstantMemory | None = None
+                ) -> ModelCode:
+    """Object code, constants and manifest of a lowered program, whose constants go to ``memory``.
 
     Raises ``InPlaceError`` for kernels that cannot work in place.
     """
@@ -99,8 +101,8 @@ def build_model(program: Program, options: CompileOptions) -> ModelCode:
     missed = updates_not_granted(program, [fact.in_place for fact in facts])
     if missed:
         raise InPlaceError(missed)
-    offsets, total = constant_layout(program.constants)
-    layout = _layout(program, facts, offsets, backend)
+    constants = (memory or OwnBlock()).place(program.constants)
+    layout = _layout(program, facts, constants.offsets, backend)
     launches = layout.launches
     with trace.span("main"):
         main = backend.build_main(launches, target)
@@ -113,18 +115,17 @@ def build_model(program: Program, options: CompileOptions) -> ModelCode:
     manifest = Manifest(
         inputs=_specs(program.inputs), outputs=_specs(program.outputs),
         target=spec, arena_bytes=layout.arena_bytes,
-        constants_bytes=total,
+        constants_bytes=constants.nbytes,
         steps=_calls(program, launches, facts),
         jumps=tuple(BackJump(jump.at, jump.loop.first, _conditions(jump.path))
                     for jump in launches.jumps),
-        constants=constant_specs(program.constants, offsets),
+        constants=constant_specs(program.constants, constants.offsets),
         output_is_tuple=program.output_is_tuple, weft_version=weft.__version__,
         launched_by=MAIN_SYMBOL if mains else backend.launched_by, arenas=layout.arenas,
         symbols=layout.symbols, sizes=launches.sizes, states=_specs(program.states),
         nonnegative=layout.nonnegative, counts=launches.counts,
     )
-    return ModelCode(manifest, objects, pack_constants(program.constants, offsets, total),
-                     callbacks_of(kernels))
+    return ModelCode(manifest, objects, constants.block, callbacks_of(kernels), constants.kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,38 +159,6 @@ def _layout(program: Program, facts: Sequence[KernelFacts], offsets: Sequence[in
 def callbacks_of(kernels: Sequence[BuiltKernel]) -> tuple[Callback, ...]:
     """The Python functions that the kernels call."""
     return tuple(k.callback for k in kernels if k.callback is not None)
-
-
-def constant_layout(constants: Sequence[np.ndarray]) -> tuple[list[int], int]:
-    """The aligned byte offset of every constant, and the size of all."""
-    offsets, at = [], 0
-    for array in constants:
-        offsets.append(at)
-        at += aligned(array.nbytes)
-    return offsets, at
-
-
-def pack_constants(
-    constants: Sequence[np.ndarray], offsets: Sequence[int], total: int
-) -> np.ndarray:
-    """The constants at their offsets in one block, aligned to 64 bytes and read-only."""
-    blob = AlignedBlock(total).array
-    at = 0
-    for array, offset in zip(constants, offsets, strict=True):
-        blob[at:offset] = 0  # padding is part of artifacts, and equal models give equal artifacts
-        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        at = offset + raw.size
-        blob[offset:at] = raw
-    blob[at:] = 0
-    blob.flags.writeable = False
-    return blob
-
-
-def constant_specs(constants: Sequence[np.ndarray], offsets: Sequence[int]
-                   ) -> tuple[ConstantSpec, ...]:
-    """The constants as a manifest describes them."""
-    return tuple(ConstantSpec(offset, str(DType.of(array.dtype)), tuple(array.shape))
-                 for array, offset in zip(constants, offsets, strict=True))
 
 
 def _calls(program: Program, launches: LaunchProgram, facts: Sequence[KernelFacts]

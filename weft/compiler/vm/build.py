@@ -9,12 +9,10 @@ from weft.codegen import backend_of
 from weft.compiler.build.kernel import BuiltKernel
 from weft.compiler.build.kernels import build_kernels
 from weft.compiler.options import CompileOptions
+from weft.compiler.program.constants import constant_layout, constant_specs, pack_constants
 from weft.compiler.program.model_code import (
     ModelCode,
     callbacks_of,
-    constant_layout,
-    constant_specs,
-    pack_constants,
 )
 from weft.compiler.program.program import KernelSource, Port
 from weft.compiler.vm.function_builder import tensors_of

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.compiler.program.lowering import port_names
 from weft.compiler.program.program import KernelSource, Port
 from weft.compiler.vm.function_builder import FunctionBuilder, tensors_of
 from weft.compiler.vm.lower_function import lower_function
 from weft.compiler.vm.tables import Tables
 from weft.ir.expr import Function, GlobalVar
 from weft.ir.module import IRModule
+from weft.ir.ports import port_names
 from weft.ir.types import FuncType, RefType, TensorType, TupleType, Type, component_types
 from weft.runtime.vm.bytecode import Call, MakeTuple, Return, TailCall
 from weft.runtime.vm.program import ENTRY, VmFunction

@@ -28,7 +28,7 @@ from weft.frontend.onnx.size_data import size_data
 from weft.frontend.onnx.size_limits import SizeLimitNeeded
 from weft.frontend.onnx.upgrade import upgrade_opset
 from weft.frontend.random_keys import RandomKeys
-from weft.ir.expr import Expr, Function, Tuple
+from weft.ir.expr import Constant, Expr, Function, Tuple
 from weft.ir.module import IRModule
 from weft.ir.shape import Dim
 from weft.ir.span import Span
@@ -122,7 +122,8 @@ class GraphImporter:
     def _import_inputs(self) -> None:
         """Create the parameters; skip initializers, which IR version 3 also lists as inputs."""
         names = [i.name for i in self.graph.input if i.name not in self.values]
-        unknown = [n for n in self.overrides if n not in names]
+        inner = {name for node in self.graph.node for name in node.output}
+        unknown = [n for n in self.overrides if n not in names and n not in inner]
         if unknown:
             raise InvalidInputError(
                 f"unknown input {', '.join(map(repr, unknown))}",
@@ -169,7 +170,13 @@ class GraphImporter:
             "input_names": tuple(params),
             "output_names": tuple(name for name, _ in outputs),
         }
-        return infer_type(IRModule({"main": main}, attrs=attrs))
+        return infer_type(IRModule({"main": main}, attrs=attrs, named=self._named()))
+
+    def _named(self) -> dict[str, Expr]:
+        """The tensors of the graph that are not weights."""
+        return {name: value for name, value in self.values.items()
+                if isinstance(value, Expr) and not isinstance(value, Constant)
+                and isinstance(value.checked_type, TensorType)}
 
     def _outputs(self, value: ValueInfoProto) -> list[tuple[str, Expr]]:
         result = self.values[value.name]

@@ -21,13 +21,14 @@ from weft.frontend.torch.calls import (
     size_function,
 )
 from weft.frontend.torch.node import Node, shape_in, size_of
-from weft.frontend.torch.program import TorchProgram
+from weft.frontend.torch.program import TorchProgram, module_paths
 from weft.frontend.torch.sizes import check_sizes, input_types
 from weft.frontend.torch.spans import span_of, target_name
 from weft.frontend.typed import typed
 from weft.ir.expr import Constant, Expr, Function, Tuple, Var
 from weft.ir.module import IRModule
 from weft.ir.span import Span
+from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_type
 from weft.runtime.dlpack import from_dlpack
 from weft.support.errors import InternalError, UnsupportedModelError, WeftError
@@ -156,7 +157,22 @@ class GraphImporter:
             "input_names": tuple(names),
             "output_names": tuple(port.name for port in program.outputs),
         }
-        return infer_type(IRModule({"main": Function(tuple(params), body)}, attrs=attrs))
+        main = Function(tuple(params), body)
+        return infer_type(IRModule({"main": main}, attrs=attrs, named=self._named()))
+
+    def _named(self) -> dict[str, Expr]:
+        """Tensors by the names of nodes, and the results of modules by their paths."""
+        found: dict[str, Expr] = {}
+        for node in self.program.graph.nodes:
+            value = self.values.get(node.name)
+            if not isinstance(value, Expr) or isinstance(value, Constant) \
+                    or not isinstance(value.checked_type, TensorType):
+                continue
+            # The node of a module that runs last gives its result.
+            for path in module_paths(node):
+                found[path] = value
+            found[node.name] = value
+        return found
 
     def _result(self, name: str, axes: Sequence[int] | None) -> Any:
         value = self.values[name]

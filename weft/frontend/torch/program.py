@@ -55,10 +55,23 @@ class TorchProgram:
     output_nodes: tuple[str, ...]
     ranges: Mapping[str, range] = field(default_factory=dict)
 
+    def tensor_names(self) -> set[str]:
+        """The names of nodes, and the paths of modules, which name their results."""
+        found = {node.name for node in self.graph.nodes}
+        for node in self.graph.nodes:
+            found.update(module_paths(node))
+        return found
+
     @property
     def is_dynamic(self) -> bool:
         """Whether an input has a dynamic size."""
         return not all(is_static(port.type) for port in self.inputs)
+
+
+def module_paths(node: torch.fx.Node) -> list[str]:
+    """The paths of the modules that a node belongs to, the outermost first."""
+    stack = node.meta.get("nn_module_stack") or {}
+    return [path for path, _ in stack.values() if path]
 
 
 def make_program(

@@ -16,11 +16,11 @@ def input_types(program: TorchProgram, shapes: Mapping[str, Sequence[object]]
                 ) -> list[TensorType]:
     """The types of the inputs; dynamic sizes are symbols with the ranges that torch found.
 
-    Raises ``InvalidInputError`` for an unknown input.
+    Names of inner tensors are ignored. Raises ``InvalidInputError`` for other unknown names.
     """
     names = [port.name for port in program.inputs]
     unknown = [name for name in shapes if name not in names]
-    if unknown:
+    if unknown and not program.tensor_names().issuperset(unknown):
         raise InvalidInputError(f"unknown input {', '.join(map(repr, unknown))}",
                                 expected=", ".join(map(repr, names)) or "no inputs")
     types, symbols = [], _symbols(program)

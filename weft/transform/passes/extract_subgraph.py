@@ -1,0 +1,173 @@
+"""Run a part of a program: feed any tensor, fetch any tensor.
+
+What TensorFlow does for a step (``RewriteGraphForExecution``): a tensor that is fed becomes a
+parameter, a tensor that is fetched becomes a result, and what the results do not need disappears.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft.ir.expr import Call, Expr, Function, Let, RefCreate, Tuple, TupleGetItem, Var
+from weft.ir.module import IRModule
+from weft.ir.op import Op
+from weft.ir.ports import input_names, output_names
+from weft.ir.shape import as_shape
+from weft.ir.types import TensorType, TupleType
+from weft.ir.typing.infer import infer_type
+from weft.ir.visitor import children, post_order, rebuild, replace_children
+from weft.support.errors import InvalidInputError, PassError
+
+
+def extract_subgraph(mod: IRModule, fetches: Sequence[str],
+                     feeds: Mapping[str, Sequence[object] | None] | None = None) -> IRModule:
+    """The program that computes the tensors ``fetches`` from the inputs and from ``feeds``.
+
+    ``feeds`` are names of tensors that become inputs, with a shape, or ``None`` for that of the
+    tensor. Names are those of ``tensors_of``. The inputs of the result are the inputs that are
+    needed, in their order, then ``feeds``.
+
+    Raises ``InvalidInputError`` if nothing is fetched, for an unknown name (with the closest
+    names), for a name that is given twice, and for a tensor that is fed and fetched;
+    ``TypeInferenceError`` for a shape that does not fit.
+    """
+    values = _without_lets(mod["main"].body)
+    known = _tensors(mod, values)
+    fetchable = {**known, **_outputs(mod, values)}  # an output may have the name of an input
+    fed = dict(feeds or {})
+    _check(fetchable, fetches, known, fed)
+    replaced = {known[name]: _parameter(name, known[name], shape) for name, shape in fed.items()}
+    results = _with_parameters([fetchable[name] for name in fetches], replaced)
+    body = results[0] if len(results) == 1 else Tuple(tuple(results))
+    used = set(post_order(body))
+    given = {var: name for name, var in _inputs(mod).items() if var in used}
+    given |= {replaced[known[name]]: name for name in fed}
+    main = Function(tuple(given), body, span=mod["main"].span)
+    attrs = {"input_names": tuple(given.values()), "output_names": tuple(fetches)}
+    return infer_type(dataclasses.replace(
+        mod, functions={**mod.functions, "main": main}, attrs=attrs, settled={}, named={}))
+
+
+def tensors_of(mod: IRModule) -> dict[str, Expr]:
+    """The tensors of ``main`` by name.
+
+    An imported model names them (``IRModule.named``). Otherwise they are the parameters, the
+    variables of ``let``, and the calls of operators in the order of execution: ``nn.relu``,
+    ``nn.relu_1``, and so on. Names of variables come first.
+    """
+    return _tensors(mod, _without_lets(mod["main"].body))
+
+
+def _tensors(mod: IRModule, values: Mapping[Expr, Expr]) -> dict[str, Expr]:
+    """``tensors_of``, where ``values`` are the nodes of the body without variables of ``let``."""
+    found: dict[str, Expr] = {**_inputs(mod)}
+    if mod.named:
+        return {**mod.named, **found}
+    for let, value in values.items():
+        if isinstance(let, Let) and isinstance(let.value.checked_type, TensorType):
+            found.setdefault(let.var.name, values[let.value])
+        elif isinstance(let, Call) and isinstance(let.op, Op) \
+                and isinstance(let.checked_type, TensorType):
+            found.setdefault(_free(let.op.name, found), value)
+    return found
+
+
+def _inputs(mod: IRModule) -> dict[str, Var]:
+    return dict(zip(input_names(mod), mod["main"].params, strict=True))
+
+
+def _outputs(mod: IRModule, values: Mapping[Expr, Expr]) -> dict[str, Expr]:
+    body = values[mod["main"].body]
+    names = output_names(mod)
+    if isinstance(body, Tuple):
+        return dict(zip(names, body.fields, strict=True))
+    if not isinstance(body.checked_type, TupleType):
+        return {names[0]: body}
+    fields = enumerate(body.checked_type.fields)
+    return {names[i]: TupleGetItem(body, i, checked_type=type_) for i, type_ in fields}
+
+
+def _free(name: str, taken: Mapping[str, Any]) -> str:
+    if name not in taken:
+        return name
+    number = 1
+    while f"{name}_{number}" in taken:
+        number += 1
+    return f"{name}_{number}"
+
+
+def _without_lets(body: Expr) -> dict[Expr, Expr]:
+    """Every node outside of functions, with the variables of ``let`` replaced by their values."""
+    nodes = list(post_order(body, enter=_is_outside))
+    bound: dict[Expr, list[Var]] = {}
+    for node in nodes:
+        if isinstance(node, Let):
+            bound.setdefault(node.value, []).append(node.var)
+        elif isinstance(node, RefCreate):
+            raise PassError("parts of a program with references cannot run alone", where=node.span,
+                            help="their order would be lost")
+    memo: dict[Expr, Expr] = {}
+    for node in nodes:
+        if isinstance(node, Let):
+            memo[node] = memo[node.body]
+        elif node not in memo:
+            parts = children(node) if _is_outside(node) else ()
+            memo[node] = replace_children(node, [memo[c] for c in parts]) if parts else node
+        for var in bound.get(node, ()):
+            memo[var] = memo[node]
+    return memo
+
+
+def _is_outside(node: Expr) -> bool:
+    return not isinstance(node, Function)
+
+
+def _parameter(name: str, value: Expr, shape: Sequence[object] | None) -> Var:
+    type_ = value.checked_type
+    if not isinstance(type_, TensorType):
+        raise InvalidInputError(f"{name!r} is not a tensor and cannot be fed", got=type_)
+    if shape is not None:
+        type_ = TensorType(as_shape(shape), type_.dtype)
+    return Var(name, type_, span=value.span, checked_type=type_)
+
+
+def _with_parameters(results: Sequence[Expr], replaced: Mapping[Expr, Var]) -> list[Expr]:
+    memo: dict[Expr, Expr] = dict(replaced)
+    for result in results:
+        for node in post_order(result, enter=lambda e: e not in memo):
+            if node not in memo:
+                memo[node] = rebuild(node, [memo[c] for c in children(node)])
+    return [memo[result] for result in results]
+
+
+def _check(results: Mapping[str, Expr], fetches: Sequence[str], known: Mapping[str, Expr],
+           feeds: Mapping[str, object]) -> None:
+    if not fetches:
+        raise InvalidInputError("nothing to run", expected="the name of a tensor to compute")
+    for names, table in ((fetches, results), (feeds, known)):
+        for name in names:
+            if name not in table:
+                raise _unknown(name, table)
+    named: dict[Expr, str] = {}
+    for name in feeds:
+        other = named.setdefault(known[name], name)
+        if other != name:
+            raise InvalidInputError("a tensor is fed more than once", got=f"{other!r} and {name!r}")
+    for name in fetches:
+        if results[name] in named:
+            raise InvalidInputError(f"{name!r} is both fed and fetched",
+                                    got=f"a feed of {named[results[name]]!r}")
+    repeated = sorted({name for name in fetches if list(fetches).count(name) > 1})
+    if repeated:
+        raise InvalidInputError("a tensor is fetched more than once", got=", ".join(repeated))
+
+
+def _unknown(name: str, table: Mapping[str, Expr]) -> InvalidInputError:
+    close = difflib.get_close_matches(name, table, n=3)
+    return InvalidInputError(
+        f"the model has no tensor {name!r}",
+        help=f"did you mean {' or '.join(map(repr, close))}?" if close
+        else "`weft inspect MODEL --tensors` lists the names")
