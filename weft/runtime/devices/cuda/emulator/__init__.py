@@ -11,6 +11,7 @@ from weft.runtime.devices.cuda.emulator.device_memory import DeviceMemory
 from weft.runtime.devices.cuda.emulator.errors import CudaEmulationError
 from weft.runtime.devices.cuda.emulator.launch import EmulationOptions, launch, load_ptx
 from weft.runtime.devices.cuda.emulator.ptx import PtxModule
+from weft.runtime.devices.cuda.emulator.tensor_maps import encode_tensor_map
 
 __all__ = [
     "CudaEmulationError",
@@ -19,6 +20,7 @@ __all__ = [
     "LaunchCounts",
     "MemoryCounts",
     "PtxModule",
+    "encode_tensor_map",
     "launch",
     "load_ptx",
 ]

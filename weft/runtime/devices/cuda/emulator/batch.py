@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft.runtime.devices.cuda.emulator.async_state import AsyncState
 from weft.runtime.devices.cuda.emulator.device_memory import DeviceMemory, Region
 from weft.runtime.devices.cuda.emulator.errors import CudaEmulationError
 from weft.runtime.devices.cuda.emulator.races import (
@@ -80,6 +81,8 @@ class Batch:
         self._identity = ((blocks[self.every_slot // self.slots_per_block] + 1) << BLOCK_SHIFT) | (
             (self.every_slot % self.slots_per_block) << SITE_BITS)
         self._words: Array | None = None
+        self.warp_clocks = False
+        self.pending = AsyncState(self.lanes)
 
     def _place_memory(self) -> None:
         program, shape = self.program, self.shape
@@ -226,8 +229,8 @@ class Batch:
             fenced = self.fenced[(self.every_slot if slots is None else slots)
                                  // self.slots_per_block]
         if slots is None:
-            return Accessor(self._words, self.base, fenced)
-        return Accessor(self._words[slots], self.base[slots], fenced)
+            return Accessor(self._words, self.base, fenced, self.warp_clocks)
+        return Accessor(self._words[slots], self.base[slots], fenced, self.warp_clocks)
 
     def _restart_clocks(self) -> None:
         for region in self.tracked:
@@ -248,6 +251,24 @@ class Batch:
         self.clock, self.base = self.clock.copy(), self.base.copy()
         self.clock[slots] = now
         self.base[slots] = now
+
+    def synchronise_warps(self, warps: Array) -> None:
+        """These warps passed a barrier of the warp: it orders the accesses of their threads."""
+        slots = (warps[:, None] * WARP + np.arange(WARP)[None, :]).reshape(-1)
+        self._words = None
+        self.clock = self.clock.copy()
+        self.clock[slots] = self.clock[slots].max() + 1
+        self.warp_clocks = True
+
+    def count_mma(self, flops: int) -> None:
+        """Count the floating-point operations of a matrix product."""
+        if self.counters is not None:
+            self.counters.counts.mma_flops += flops
+
+    def count_bulk(self, site: int, nbytes: int, slots: Array) -> None:
+        """Count a bulk copy, which moves whole sectors."""
+        if self.counters is not None:
+            self.counters.bulk(site, nbytes, slots)
 
     def count_access(
         self, site: int, space: str, region: Region, offset: Array, nbytes: int, slots: Array

@@ -6,6 +6,14 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from weft.runtime.devices.cuda.emulator import (
+    async_copies,
+    bulk_copies,
+    matrices,
+    mbarriers,
+    warpgroups,
+    warps,
+)
 from weft.runtime.devices.cuda.emulator.block_writer import gather, scatter
 from weft.runtime.devices.cuda.emulator.values import conversions, floats, integers, narrow_floats
 
@@ -48,7 +56,8 @@ def pairs(function: Callable[..., Array], *operands: Array) -> Array:
 
 NAMESPACE: Mapping[str, object] = {
     "np": np, "where": np.where, "gather": gather, "scatter": scatter,
-    "I": integers, "F": floats, "H": narrow_floats, "C": conversions,
+    "I": integers, "F": floats, "H": narrow_floats, "C": conversions, "W": warps,
+    "M": matrices, "A": async_copies, "B": mbarriers, "T": bulk_copies, "G": warpgroups,
     "add_with_carry": add_with_carry, "subtract_with_borrow": subtract_with_borrow,
     "packed_integers": packed_integers, "pairs": pairs,
     "bool": np.dtype(np.bool_),

@@ -89,7 +89,6 @@ class Counters:
     def result(self) -> LaunchCounts:
         """The counts, memory instructions in the order of the PTX text."""
         self.counts.memory = sorted(self.sites.values(), key=lambda item: item.ptx_line)
-        self.counts.fma_flops = self.counts.fma_flops
         return self.counts
 
     def block(self, block: CompiledBlock, slots: np.ndarray, _batch: Batch) -> None:
@@ -128,6 +127,19 @@ class Counters:
             self._shared(counts, offset, nbytes, warps, batch)
         elif space == "global":
             self._global(counts, offset + (region.base % SECTOR_BYTES), nbytes, warps)
+
+    def bulk(self, site: int, nbytes: int, slots: np.ndarray) -> None:
+        """A bulk copy between global and shared memory ran on each of ``slots``."""
+        counts = self.sites.get(site)
+        if counts is None:
+            instruction = self.program.names.sites[site]
+            counts = self.sites[site] = MemoryCounts(
+                instruction.name, instruction.line, str(instruction.source or ""), "global")
+        number = slots.shape[0]
+        counts.requests += number
+        counts.transactions += number * -(-nbytes // SECTOR_BYTES)
+        counts.bytes_used += number * nbytes
+        counts.bytes_moved += number * nbytes
 
     @staticmethod
     def _global(counts: MemoryCounts, offset: np.ndarray, nbytes: int, warps: np.ndarray) -> None:

@@ -32,7 +32,7 @@ def ends_block(instruction: Instruction) -> bool:
         return not (instruction.opcode == "bar" and instruction.modifiers[:1] == ("warp",))
     if instruction.opcode == "mbarrier":
         return instruction.modifiers[0] in {"try_wait", "test_wait"}
-    return instruction.opcode == "wgmma"
+    return False
 
 
 def basic_blocks(function: PtxFunction) -> list[Block]:

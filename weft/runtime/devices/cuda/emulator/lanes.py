@@ -93,6 +93,19 @@ class Lanes:
         window = _WINDOWS.get(space)
         return address if window is None else address - np.uint64(window)
 
+    def map_generic(self, address: Array, rank: Array) -> Array:
+        """``mapa``: the generic address of the same variable in another block of the cluster."""
+        inside = address - np.uint64(SHARED_WINDOW)
+        tag = (rank.astype("u8") + np.uint64(1)) << np.uint64(24)
+        moved = (inside & np.uint64(0xFFFFFF)) | tag
+        return moved + np.uint64(SHARED_WINDOW)
+
+    def rank_of(self, address: Array) -> Array:
+        """``getctarank``: the block of the cluster that owns an address of shared memory."""
+        tag = (address & np.uint64(0xFFFFFFFF)) >> np.uint64(24)
+        own = self.batch.cluster_rank(self.batch.blocks[self.slots // self.batch.slots_per_block])
+        return np.where(tag > 0, tag - np.uint64(1), own).astype("u4")
+
     def is_space(self, space: str, address: Array) -> Array:
         """``isspacep``."""
         window = _WINDOWS.get(space)
@@ -314,6 +327,10 @@ class Lanes:
     def fence(self) -> None:
         """A fence of device scope: accesses of these blocks may be ordered with other blocks'."""
         self.batch.fenced[np.unique(self.slots // self.batch.slots_per_block)] = True
+        self._accessor = None
+
+    def forget_order(self) -> None:
+        """The clocks of lanes changed."""
         self._accessor = None
 
     # races and errors

@@ -19,7 +19,6 @@ from weft.runtime.devices.cuda.emulator.ptx import (
     Pair,
     PtxFunction,
     PtxModule,
-    Register,
     Symbol,
     Variable,
     Vector,
@@ -68,8 +67,7 @@ def compile_entry(module: PtxModule, entry: str) -> Program:
     writers = [_written(names, function, block) for block in blocks]
     reads = [_mask(writer.reads) for writer, _ in writers]
     writes = [_mask(writer.written()) & ~_mask(writer.reads) for writer, _ in writers]
-    kept = _asynchronous(function, names)
-    live = [item | kept for item in live_out(blocks, reads, writes)]
+    live = live_out(blocks, reads, writes)
     compiled = _functions(names, blocks, writers, live, function)
     return _laid_out(module, function, names, compiled)
 
@@ -78,21 +76,6 @@ def _mask(numbers: list[int]) -> int:
     mask = 0
     for number in numbers:
         mask |= 1 << number
-    return mask
-
-
-def _asynchronous(function: PtxFunction, names: KernelNames) -> int:
-    """Registers that the scheduler itself reads and writes: accumulators of wgmma."""
-    mask = 0
-    for instruction in function.body:
-        if instruction.opcode == "wgmma":
-            for operand in instruction.operands:
-                for item in operand.elements if isinstance(operand, Vector) else (operand,):
-                    if isinstance(item, Register) and item.name in names.numbers:
-                        mask |= 1 << names.numbers[item.name]
-                    if isinstance(item, Address):
-                        raise CudaEmulationError("wgmma operand form not supported",
-                                                 where=f"PTX line {instruction.line}")
     return mask
 
 
@@ -144,11 +127,6 @@ def _end(writer: BlockWriter, instruction: Instruction) -> str:
             writer.guard = None if values[0] == "None" else values[0]
             emitter(writer, instruction)
             return f"({values[0]}, t{writer.temporaries})"
-        case "wgmma":
-            for operand in instruction.operands:
-                if isinstance(operand, Register):
-                    wide = writer.names.widths[writer.names.numbers[operand.name]]
-                    values.append(writer.read(operand, {1: "pred"}.get(wide, f"u{wide}")))
     return f"({', '.join(values)},)"
 
 

@@ -31,12 +31,15 @@ Report = Callable[[int, int, int, bool], None]
 class Accessor:
     """The threads of an access: their packed words and base clocks, one entry per lane."""
 
-    __slots__ = ("base", "fenced", "words")
+    __slots__ = ("base", "fenced", "warps", "words")
 
-    def __init__(self, words: np.ndarray, base: np.ndarray, fenced: np.ndarray | None) -> None:
+    def __init__(
+        self, words: np.ndarray, base: np.ndarray, fenced: np.ndarray | None, warps: bool = False
+    ) -> None:
         self.words = words
         self.base = base
         self.fenced = fenced
+        self.warps = warps  # whether warps passed barriers of their own
 
 
 class Shadow:
@@ -60,7 +63,7 @@ class Shadow:
                 self._replay()
             return
         units, words, base, fenced = self._units(offsets, nbytes, who)
-        self._conflict(self.writes[units], words, base, fenced, report, site, False)
+        self._conflict(self.writes[units], words, base, fenced, who.warps, report, site, False)
         self._remember(units, words | site)
 
     def write(self, offsets: np.ndarray, nbytes: int, who: Accessor, site: int,
@@ -70,14 +73,14 @@ class Shadow:
             self._replay()
             self.writes = np.zeros(-(-self.nbytes // self.unit), dtype=np.int64)
         units, words, base, fenced = self._units(offsets, nbytes, who)
-        self._conflict(self.writes[units], words, base, fenced, report, site, True)
+        self._conflict(self.writes[units], words, base, fenced, who.warps, report, site, True)
         if self.reads is not None:
-            self._conflict(self.reads[units], words, base, fenced, report, site, True)
+            self._conflict(self.reads[units], words, base, fenced, who.warps, report, site, True)
         mine = words | site
         self.writes[units] = mine
         kept = self.writes[units]
         if (kept != mine).any():  # two lanes of one instruction wrote here
-            self._conflict(kept, words, base, None, report, site, True)
+            self._conflict(kept, words, base, None, False, report, site, True)
 
     def _replay(self) -> None:
         log, self.log, self.logged = self.log, [], 0
@@ -128,7 +131,7 @@ class Shadow:
 
     def _conflict(
         self, prior: np.ndarray, words: np.ndarray, base: np.ndarray, fenced: np.ndarray | None,
-        report: Report, site: int, write: bool,
+        warps: bool, report: Report, site: int, write: bool,
     ) -> None:
         if not prior.any():
             return
@@ -139,6 +142,9 @@ class Shadow:
         other_block = (difference >> (BLOCK_SHIFT - SITE_BITS)) != 0
         other_thread = (difference & ANY_THREAD) != 0
         clock = (prior >> CLOCK_SHIFT) & ((1 << CLOCK_BITS) - 1)
+        if warps:  # threads of one warp are also ordered by its own barriers
+            same_warp = ((difference & ANY_THREAD) >> 5) == 0
+            base = np.where(same_warp, (words >> CLOCK_SHIFT) & ((1 << CLOCK_BITS) - 1), base)
         cross = other_block if fenced is None else other_block & ~fenced
         bad = suspects & (cross | (~other_block & other_thread & (clock >= base)))
         if bad.any():

@@ -13,6 +13,7 @@ import numpy as np
 
 from weft.runtime.devices.cuda.emulator.batch import WARP, Batch
 from weft.runtime.devices.cuda.emulator.block_writer import RegisterFile
+from weft.runtime.devices.cuda.emulator.bulk_copies import complete_one, finish
 from weft.runtime.devices.cuda.emulator.errors import CudaEmulationError
 from weft.runtime.devices.cuda.emulator.lanes import Lanes
 from weft.runtime.devices.cuda.emulator.program import CompiledBlock
@@ -34,6 +35,8 @@ class Scheduler:
         self.ready: dict[int, Array | None] = {0: None}
         self.waiting: dict[int, _Barrier] = {}
         self.spinning: dict[int, Array | None] = {}
+        self.polling: int | None = None
+        self.seen_events = -1
 
     def run(self) -> None:
         """Run until every thread has exited."""
@@ -43,6 +46,7 @@ class Scheduler:
                     break
                 at = min(self.ready)
                 self._step(at, self.ready.pop(at))
+        finish(self.lanes)
         if any(barrier.slots.shape[0] for barrier in self.waiting.values()):
             self._deadlock()
 
@@ -71,20 +75,31 @@ class Scheduler:
                 self._table(block, index, result[1])
             case "trap":
                 self._trap(block, index, result[0])
+            case "mbarrier":
+                self._poll(block, index, result[1])
+            case "nanosleep":
+                self._hold(block.successors[0], index)
             case _:
                 self._go(block.successors[0], index)
 
     # groups
 
     def _go(self, at: int, index: Array | None) -> None:
-        if at not in self.ready:
-            self.ready[at] = index
+        self._join(self.ready, at, index)
+
+    def _hold(self, at: int, index: Array | None) -> None:
+        """Let all other threads run first."""
+        self._join(self.spinning, at, index)
+
+    def _join(self, groups: dict[int, Array | None], at: int, index: Array | None) -> None:
+        if at not in groups:
+            groups[at] = index
             return
-        other = self.ready[at]
+        other = groups[at]
         assert index is not None
         assert other is not None
         merged = np.sort(np.concatenate((index, other)))
-        self.ready[at] = None if merged.shape[0] == self._live_count() else merged
+        groups[at] = None if merged.shape[0] == self._live_count() else merged
 
     def _live_count(self) -> int:
         return self.batch.live_slots.shape[0]
@@ -179,6 +194,10 @@ class Scheduler:
         if following is None:
             self._exit(index)
             return
+        modifiers = block.end.modifiers if block.end is not None else ()
+        if "cluster" in modifiers:
+            self._cluster_barrier(block, index, following, "arrive" in modifiers)
+            return
         if result[0] is not None:
             self.lanes.fail("barrier under a predicate", block.site, int(self._slots(index)[0]))
         numbers = result[1] if len(result) > 1 else _ZERO
@@ -186,7 +205,7 @@ class Scheduler:
             self.lanes.fail("barrier number differs between threads", block.site, 0)
         number = int(numbers[0])
         count = int(result[2][0]) if len(result) > 2 else 0
-        arrive = block.end is not None and "arrive" in block.end.modifiers
+        arrive = "arrive" in modifiers
         if index is None and (count in {0, self.batch.slots_per_block}) and not arrive and (
             number not in self.waiting or not self.waiting[number].slots.shape[0]
         ):
@@ -200,6 +219,17 @@ class Scheduler:
         if arrive:
             barrier.arrived(slots)
             self._go(following, index)
+        self._release()
+
+    def _cluster_barrier(
+        self, block: CompiledBlock, index: Array | None, following: int, arrive: bool
+    ) -> None:
+        """``barrier.cluster``: the wait needs every thread of the cluster; it implies arrival."""
+        if arrive:
+            self._go(following, index)
+            return
+        barrier = self.waiting.setdefault(_CLUSTER, _Barrier())
+        barrier.add(self._slots(index), following, block.site, 0)
         self._release()
 
     def _check_whole_warps(self, block: CompiledBlock, slots: Array) -> None:
@@ -219,11 +249,14 @@ class Scheduler:
 
     def _release(self) -> None:
         """Let blocks pass whose barriers are complete."""
-        for barrier in self.waiting.values():
+        for number, barrier in self.waiting.items():
             if not barrier.slots.shape[0]:
                 continue
             per = self.batch.slots_per_block
-            blocks = self.batch.blocks.shape[0]
+            if number == _CLUSTER:
+                x, y, z = self.batch.shape.cluster
+                per *= x * y * z
+            blocks = self.batch.lanes // per
             here = np.bincount(barrier.slots // per, minlength=blocks)
             live = np.bincount(self.batch.live_slots // per, minlength=blocks)
             needed = np.where(barrier.count > 0, barrier.count, live)
@@ -243,29 +276,59 @@ class Scheduler:
         self.lanes.fail(f"more threads than the {barrier.count} of a barrier arrived",
                         int(barrier.sites[0]), int(barrier.slots[0]))
 
+    # waits in memory
+
+    def _poll(self, block: CompiledBlock, index: Array | None, done: Array) -> None:
+        """``try_wait``: threads whose phase is complete go on, the others after everyone else."""
+        following = block.successors[0]
+        self.polling = block.site
+        done = np.broadcast_to(done, (self.lanes.count,))
+        yes, no = self._chosen(index, done)
+        if yes.shape[0]:
+            self.batch.synchronise(yes)
+            self._go(following, self._group(yes))
+        if no.shape[0]:
+            self._hold(following, self._group(no))
+
     def _wake(self) -> bool:
-        """Resume threads that poll a barrier in memory; False if none does."""
+        """Resume threads that poll, completing an asynchronous copy first; False if none polls."""
         if not self.spinning:
             return False
+        pending = self.batch.pending
+        completed = complete_one(self.lanes)
+        if not completed and pending.events == self.seen_events and self.polling is not None:
+            self._endless_poll()
+        self.seen_events = pending.events
         self.ready, self.spinning = self.spinning, {}
         return True
+
+    def _endless_poll(self) -> NoReturn:
+        assert self.polling is not None
+        groups = [self._slots(group) for group in self.spinning.values()]
+        notes = [f"{self._slots(group).shape[0]} threads poll before block {at} of the kernel"
+                 for at, group in self.spinning.items()]
+        notes += self._waiting_notes()
+        self.lanes.fail("deadlock: threads wait at an mbarrier whose phase never ends",
+                        self.polling, int(groups[0][0]), notes=tuple(notes))
 
     # errors
 
     def _deadlock(self) -> NoReturn:
+        barrier = next(item for item in self.waiting.values() if item.slots.shape[0])
+        self.lanes.fail("deadlock: threads wait at a barrier that others never reach",
+                        int(barrier.sites[0]), int(barrier.slots[0]),
+                        notes=tuple(self._waiting_notes()))
+
+    def _waiting_notes(self) -> list[str]:
         notes = []
-        site, slot = 0, 0
         for number, barrier in self.waiting.items():
             for at in np.unique(barrier.sites):
                 some = barrier.slots[barrier.sites == at]
                 instruction = self.batch.names.sites[int(at)]
-                site, slot = int(at), int(some[0])
+                where = self.batch.place(instruction, int(some[0]))
                 notes.append(f"{some.shape[0]} threads wait at barrier {number}, "
-                             f"{instruction.name} at PTX line {instruction.line}, first: "
-                             + self.batch.place(instruction, slot).split(", block", 1)[1].join(
-                                 ("block", "")))
-        self.lanes.fail("deadlock: threads wait at a barrier that others never reach", site, slot,
-                        notes=tuple(notes))
+                             f"{instruction.name}, the first: {where}")
+        return notes
 
     def _out_of_budget(self, at: int, index: Array | None) -> NoReturn:
         body = self.batch.program.blocks[at]
@@ -307,4 +370,5 @@ class _Barrier:
         return result
 
 
+_CLUSTER = -1  # the number of the barrier of a cluster, whose blocks lie side by side
 _ZERO = np.zeros(1, dtype=np.uint32)

@@ -159,8 +159,9 @@ def extract_field(value: Array, start: Array, length: Array) -> Array:
     start = start & np.uint32(255)
     length = length & np.uint32(255)
     field = shift_right(unsigned, start)
-    mask = shift_left(np.ones_like(unsigned), length) - unsigned.dtype.type(1)
-    mask = np.where(length >= width, ~unsigned.dtype.type(0), mask)
+    inside = np.minimum(length, np.uint32(width) - np.minimum(start, np.uint32(width)))
+    mask = shift_left(np.ones_like(unsigned), inside) - unsigned.dtype.type(1)
+    mask = np.where(inside >= width, ~unsigned.dtype.type(0), mask)
     field = field & mask
     if value.dtype.kind != "i":
         return field
