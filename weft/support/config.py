@@ -183,6 +183,8 @@ class Config:
     cuda = Knob("WEFT_CUDA", "driver", _one_of("driver", "emulate"), "driver or emulate",
                 "how programs for NVIDIA GPUs run: by the installed driver, or on the CPU by an "
                 "emulator of their PTX code")
+    cuda_graphs = Knob("WEFT_CUDA_GRAPHS", True, _flag, "0 or 1",
+                       "record the launches of a program as a CUDA graph at its second call")
     cuda_sync = Knob("WEFT_CUDA_SYNC", False, _flag, "0 or 1",
                      "wait for each kernel of a GPU, so that errors name the kernel that failed")
     seed = Knob("WEFT_SEED", 0, _integer(0, 2**32 - 1), "an integer from 0 to 2**32 - 1",

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from weft.codegen.backend import Backend, TextStage, backend_of
 from weft.codegen.cuda.build import build_kernel_object, emit_llvm, emit_ptx
+from weft.codegen.cuda.host_launcher import launcher_object
 from weft.codegen.cuda.passes import CUDA_PIPELINE
 from weft.runtime.device import HOST_MEMORY, Device, MemorySpace
-from weft.runtime.devices.cuda.bundle import is_kernel_object, pack
+from weft.runtime.devices.cuda.bundle import LAUNCHER_MAGIC, Bundle
 from weft.runtime.devices.cuda.image import KernelObject
-from weft.runtime.devices.cuda.library import CudaLibrary
+from weft.runtime.devices.cuda.library import CudaLibrary, launcher_library
+from weft.runtime.elf.loader import loads_objects
 from weft.runtime.library import NativeLibrary
 from weft.support.errors import InternalError
 from weft.support.log import Level
@@ -46,38 +49,35 @@ class CudaBackend(Backend[CudaTarget]):
 
     def load(self, objects: Sequence[bytes], target: CudaTarget) -> CudaLibrary:  # noqa: ARG002
         """The kernels, and the objects among ``objects`` that are code for the host."""
-        kernels, host = _parted(objects)
-        return CudaLibrary(map(KernelObject.from_bytes, kernels), _host_library(host))
+        parts = Bundle.of(objects)
+        host = None
+        if parts.host:
+            cpu = CpuTarget.host()
+            host = backend_of(cpu).load(parts.host, cpu)
+        if not isinstance(host, NativeLibrary | None):
+            raise InternalError("code for the host without addresses", got=type(host).__name__)
+        return CudaLibrary(map(KernelObject.from_bytes, parts.kernels), host,
+                           launcher_library(parts))
 
     def link(self, objects: Sequence[bytes], target: CudaTarget) -> bytes:  # noqa: ARG002
-        """The kernels, and a shared object for the host if there is code for it.
+        """The kernels and the code for the host, which the runtime links.
 
-        ``LinkerError`` if there is such code and no linker is found.
+        Where it cannot, a linker makes a shared object; ``LinkerError`` if none is found.
         """
-        kernels, host = _parted(objects)
-        cpu = CpuTarget.host()
-        return pack(kernels, backend_of(cpu).link(host, cpu) if host else b"")
+        parts = Bundle.of(objects)
+        if parts.host and not loads_objects():
+            cpu = CpuTarget.host()
+            parts = replace(parts, host=(), shared=backend_of(cpu).link(parts.host, cpu))
+        return parts.pack()
+
+    def support_objects(self, target: CudaTarget) -> tuple[bytes, ...]:  # noqa: ARG002
+        """The host launcher."""
+        return (LAUNCHER_MAGIC + launcher_object(CpuTarget.host()),)
 
     @property
     def text_stages(self) -> Mapping[str, TextStage[CudaTarget]]:
         return {"llvm": TextStage("LLVM IR", "ll", ";", Level.LLVM, emit_llvm),
                 "ptx": TextStage("PTX", "ptx", "//", Level.ASSEMBLY, emit_ptx)}
-
-
-def _parted(objects: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Kernels for the GPU, and objects for the host."""
-    return ([code for code in objects if is_kernel_object(code)],
-            [code for code in objects if not is_kernel_object(code)])
-
-
-def _host_library(objects: Sequence[bytes]) -> NativeLibrary | None:
-    if not objects:
-        return None
-    cpu = CpuTarget.host()
-    library = backend_of(cpu).load(objects, cpu)
-    if not isinstance(library, NativeLibrary):
-        raise InternalError("code for the host without addresses", got=type(library).__name__)
-    return library
 
 
 CUDA_BACKEND = CudaBackend()

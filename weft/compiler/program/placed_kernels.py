@@ -75,11 +75,11 @@ def _with_host(placed: Program, built: dict[tuple[str, Device], BuiltKernel],
     """Build the kernels that were placed on the host."""
     host = options.host_target
     missing = [k for k in placed.kernels if (k.digest, k.device) not in built]
-    support: tuple[bytes, ...] = ()
+    support = backend_of(options.target).support_objects(options.target)
     if missing:
         made = build_kernels(missing, host, ())
         built |= {(k.digest, k.device): kernel for k, kernel in zip(missing, made, strict=True)}
-        support = backend_of(host).support_objects(host)
+        support += backend_of(host).support_objects(host)
     kernels = tuple(built[k.digest, k.device] for k in placed.kernels)
     return PlacedKernels(placed, kernels, support, host if missing else None)
 

@@ -161,6 +161,10 @@ class EmulatedDriver(Driver):
         with self._lock:
             return self._new(self._modules, module)
 
+    def loaded(self, module: int) -> emulator.PtxModule:
+        """The parsed PTX of a module."""
+        return self._modules[module]
+
     def unload_module(self, module: int) -> None:
         with self._lock:
             self._modules.pop(module, None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +17,10 @@ from weft.runtime.devices.cuda.program import DeviceProgram
 from weft.runtime.library import Block
 from weft.runtime.sizes import evaluate
 from weft.support.errors import InternalError
+
+P = TypeVar("P")
+# Sets of device addresses whose launches are kept ready.
+KEPT_PLANS = 4
 
 
 class DeviceFrame:
@@ -40,6 +46,19 @@ class DeviceFrame:
         self.host_inputs = [0] * len(sizes.inputs)
         self.host_outputs = [0] * len(sizes.outputs)
         self._kept: list[object] = []
+        self._plans: OrderedDict[tuple[int, ...], Any] = OrderedDict()
+
+    def planned(self, make: Callable[[], P]) -> P:
+        """What ``make`` gave for the device addresses of this call, kept for the next with them."""
+        if self.program.manifest.counts:
+            return make()  # for sizes that differ from call to call
+        key = (*self.inputs, *self.outputs)
+        found = self._plans.get(key)
+        if found is None:
+            found = self._plans[key] = make()
+            if len(self._plans) > KEPT_PLANS:
+                self._plans.popitem(last=False)
+        return found
 
     def acquire(self, inputs: Sequence[np.ndarray | DeviceArray],
                 outputs: Sequence[np.ndarray | DeviceArray]) -> None:

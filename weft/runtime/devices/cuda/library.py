@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from weft.runtime.device import HOST, Device
-from weft.runtime.devices.cuda.bundle import unpack
+from weft.runtime.devices.cuda.bundle import Bundle
 from weft.runtime.devices.cuda.context import DeviceContext, context_of
+from weft.runtime.devices.cuda.errors import status_error
 from weft.runtime.devices.cuda.image import KernelObject
 from weft.runtime.devices.cuda.kernel import LoadedKernel, PreparedLaunch
+from weft.runtime.elf.loader import ObjectLibrary, loads_objects
 from weft.runtime.library import Block, Kernel, NativeLibrary, SharedLibrary, register_loader
 from weft.support.config import config
 from weft.support.errors import ArtifactError, WeftError
@@ -24,26 +26,28 @@ class CudaLibrary:
 
     The device is opened when it is first needed, by the driver that ``weft.config(cuda=...)``
     selected when the library was made: a program can be compiled and exported without a device.
-    ``host`` has the kernels that run on the host. Raises ``NoDeviceError`` where the device is
-    needed and missing.
+    ``host`` has the kernels that run on the host, ``launcher`` the host launcher. With
+    ``is_checked`` (``WEFT_CUDA_SYNC=1``) the host waits for each launch. Raises ``NoDeviceError``
+    where the device is needed and missing.
     """
 
     def __init__(self, kernels: Iterable[KernelObject], host: NativeLibrary | None = None,
-                 number: int = 0) -> None:
+                 launcher: NativeLibrary | None = None, number: int = 0) -> None:
         self.host = host
+        self.launcher = launcher
         self._kernels = {kernel.symbol: kernel for kernel in kernels}
         self._number = number
         self._driver_setting = config.cuda
         self._loaded: dict[str, LoadedKernel] = {}
-        self._recent: deque[PreparedLaunch] = deque(maxlen=_NAMED_LAUNCHES)
-        self._is_checked = config.cuda_sync
+        self._recent: deque[Sequence[PreparedLaunch]] = deque(maxlen=_NAMED_LAUNCHES)
+        self.is_checked = config.cuda_sync
 
     @staticmethod
     def from_bundle(code: bytes | memoryview) -> CudaLibrary:
         """The library of an artifact; ``ArtifactError`` for damaged code."""
-        kernels, host = unpack(code)
-        library = SharedLibrary.from_bytes(host) if len(host) else None
-        return CudaLibrary((KernelObject.from_bytes(bytes(code)) for code in kernels), library)
+        parts = Bundle.unpack(code)
+        return CudaLibrary(map(KernelObject.from_bytes, parts.kernels), host_library(parts),
+                           launcher_library(parts))
 
     @functools.cached_property
     def context(self) -> DeviceContext:
@@ -79,14 +83,23 @@ class CudaLibrary:
     def launch(self, prepared: PreparedLaunch, stream: int) -> None:
         """Launch a kernel; errors of the call name it, with its geometry."""
         driver = self.context.driver
-        self._recent.append(prepared)
+        self.note((prepared,))
         try:
             driver.launch(prepared.function, prepared.geometry, prepared.parameters, stream)
-            if self._is_checked:
+            if self.is_checked:
                 driver.synchronize(stream)
         except WeftError as error:
             self._recent.clear()
             raise error.at(prepared.name, str(prepared.geometry)) from None
+
+    def note(self, launches: Sequence[PreparedLaunch]) -> None:
+        """Remember launches, which errors found later may come from."""
+        self._recent.append(launches)
+
+    def launch_error(self, status: int, failed: PreparedLaunch) -> WeftError:
+        """The error of a launch that the driver refused."""
+        self._recent.clear()
+        return status_error(status, "launching a kernel").at(failed.name, str(failed.geometry))
 
     def allocate(self, nbytes: int, device: Device, alignment: int) -> Block:  # noqa: ARG002
         """Memory of the device, aligned to 512 bytes, for work on the compute stream."""
@@ -107,8 +120,21 @@ class CudaLibrary:
         """An error that the device reported late, with the launches that it may come from."""
         if not self._recent:
             return error
-        notes = [f"launched before: {p.name} ({p.geometry})" for p in self._recent]
+        launches = [one for several in self._recent for one in several]
+        notes = [f"launched before: {p.name} ({p.geometry})" for p in launches[-_NAMED_LAUNCHES:]]
         return error.at(None, *notes, "WEFT_CUDA_SYNC=1 finds the launch that failed")
+
+
+def host_library(parts: Bundle) -> NativeLibrary | None:
+    """The kernels of a program that run on the host; ``None`` if there are none."""
+    if parts.shared:
+        return SharedLibrary.from_bytes(parts.shared)
+    return ObjectLibrary(parts.host) if parts.host else None
+
+
+def launcher_library(parts: Bundle) -> NativeLibrary | None:
+    """The host launcher, where the runtime can link it."""
+    return ObjectLibrary([parts.launcher]) if parts.launcher and loads_objects() else None
 
 
 register_loader("cuda", CudaLibrary.from_bundle)

@@ -16,6 +16,7 @@ from weft.runtime.devices.cuda.driver import (
     TensorMap,
 )
 from weft.runtime.devices.cuda.errors import NOT_READY, status_error
+from weft.runtime.devices.cuda.launch_records import LaunchRecords
 
 _LOG_BYTES = 8192
 _TENSOR_MAP_ALIGNMENT = 64
@@ -146,12 +147,10 @@ class NvidiaDriver(Driver):
 
     def launch(self, function: int, geometry: Geometry, parameters: Sequence[Parameter],
                stream: int) -> None:
-        config, kept = launch_config(geometry, stream)
-        values = [_parameter(value) for value in parameters]
-        pointers = (ctypes.c_void_p * max(1, len(values)))(*map(ctypes.addressof, values))
-        self._call("cuLaunchKernelEx", ctypes.addressof(config), function,
-                   ctypes.addressof(pointers), None, doing="launching a kernel")
-        del kept
+        records = LaunchRecords([(function, geometry, parameters)], stream)
+        config, _, arguments = records.record(0)
+        self._call("cuLaunchKernelEx", config, function, arguments, None,
+                   doing="launching a kernel")
 
     def encode_tensor_map(self, spec: TensorMap, address: int) -> bytes:
         rank = len(spec.sizes)
@@ -242,28 +241,3 @@ class NvidiaDriver(Driver):
         given = (*arguments, reference) if out_last else (reference, *arguments)
         self._call(name, *given, doing=doing)
         return value.value or 0
-
-
-def launch_config(geometry: Geometry, stream: int) -> tuple[api.LaunchConfig, Any]:
-    """The struct of a launch, and the attributes that it points to."""
-    attributes = (api.LaunchAttribute * 1)()
-    clustered = geometry.cluster != (1, 1, 1)
-    if clustered:
-        attributes[0].id = api.CLUSTER_DIMENSION
-        attributes[0].value[0:3] = list(geometry.cluster)
-    triple = ctypes.c_uint * 3
-    config = api.LaunchConfig(triple(*geometry.grid), triple(*geometry.block),
-                              geometry.shared_bytes, stream, attributes, int(clustered))
-    return config, attributes
-
-
-def _parameter(value: Parameter) -> Any:
-    if isinstance(value, int):
-        return ctypes.c_uint64(value & (1 << 64) - 1)
-    # A tensor map is an operand of 128 bytes, aligned to 64.
-    raw = ctypes.create_string_buffer(len(value) + _TENSOR_MAP_ALIGNMENT)
-    start = ctypes.addressof(raw)
-    aligned = (ctypes.c_char * len(value)).from_buffer(raw, -start % _TENSOR_MAP_ALIGNMENT)
-    aligned.raw = value
-    return aligned
-
