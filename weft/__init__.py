@@ -127,11 +127,17 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.eager.grad_mode import (  # noqa: F401 - public, by the table below
         no_grad, enable_grad, set_grad_enabled, is_grad_enabled, inference_mode
     )
+    from weft.eager.jit import (  # noqa: F401 - public, by the table below
+        jit, module_of
+    )
     from weft.eager.promotion import (  # noqa: F401 - public, by the table below
         promote_types
     )
     from weft.eager.tensor import (  # noqa: F401 - public, by the table below
         Tensor, Size
+    )
+    from weft.eager.train_step import (  # noqa: F401 - public, by the table below
+        train_step, TrainStep
     )
     # isort: on
 
@@ -232,11 +238,17 @@ _EAGER = {
     "weft.eager.grad_mode": (
         "no_grad enable_grad set_grad_enabled is_grad_enabled inference_mode"
     ),
+    "weft.eager.jit": (
+        "jit module_of"
+    ),
     "weft.eager.promotion": (
         "promote_types"
     ),
     "weft.eager.tensor": (
         "Tensor Size"
+    ),
+    "weft.eager.train_step": (
+        "train_step TrainStep"
     ),
 }
 _LAZY |= {name: module for module, names in _EAGER.items() for name in names.split()}

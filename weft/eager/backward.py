@@ -19,6 +19,7 @@ from weft.eager.node import (
     FIELD,
     FREED,
     PACK,
+    PLACEHOLDER,
     RECORDED,
     Node,
     Signature,
@@ -152,6 +153,8 @@ class Sweep:
             raise InvalidInputError(
                 "backward through a graph whose values were freed", where=node.span,
                 help="pass retain_graph=True to the first backward")
+        if kind == PLACEHOLDER:  # an argument of a traced function
+            return 0
         if kind == FIELD:
             self.add_field(node.args[0], node.sig.attrs, gradient)
         elif kind == ALIAS:
@@ -224,7 +227,7 @@ def _serial(node: Node) -> int:
 
 def _free(node: Node) -> None:
     """Forget the graph below a node: its operands, once it has a value."""
-    if node.grad is RECORDED:
+    if node.grad is RECORDED and node.sig.kind != PLACEHOLDER:
         node.grad = FREED
         if node.value is not None and node.value.__class__ is not tuple:
             node.args = ()

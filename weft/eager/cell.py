@@ -48,6 +48,10 @@ class Tracing(Protocol):
         """A tensor is made."""
         ...
 
+    def look(self, node: Node) -> None:
+        """The value of a node is looked at; raises if it does not exist yet."""
+        ...
+
 
 class _Mode(threading.local):
     """What recording depends on, per thread.

@@ -85,6 +85,11 @@ def as_dtype(value: Any) -> dtype:
     """
     if type(value) is dtype:
         return value
+    if isinstance(value, np.dtype):
+        found = _NUMPY.get(value)
+        if found is None:
+            found = _NUMPY[value] = of_ir(DType.of(value))
+        return found
     if isinstance(value, str):
         name = value.removeprefix("torch.").removeprefix("weft.")
         return of_ir(DType.parse(_ALIASES.get(name, name)))
@@ -99,6 +104,7 @@ def as_dtype(value: Any) -> dtype:
                           expected='weft.float32, np.float32 or "float32"') from None
 
 
+_NUMPY: dict[np.dtype, dtype] = {}  # the name of a NumPy dtype takes a microsecond to make
 _ALIASES = {"float": "float32", "double": "float64", "half": "float16", "int": "int32",
             "long": "int64", "short": "int16"}
 

@@ -27,7 +27,12 @@ _LOCK = threading.RLock()
 def value_of(node: Node) -> Any:
     """The array of a node, which is evaluated if it has none."""
     if node.value is None:
-        flush(node)
+        if MODE.trace is None:
+            flush(node)
+        else:
+            MODE.trace.look(node)
+            with _LOCK:
+                evaluate([node])
     return node.value
 
 

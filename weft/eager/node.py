@@ -27,7 +27,7 @@ from weft.ir.typing.infer import infer_expr
 from weft.support.errors import InternalError, WeftError
 
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[1])
-_SERIAL = itertools.count(1).__next__
+_SERIAL = next_serial = itertools.count(1).__next__
 _NUMBER = itertools.count(1).__next__
 
 
@@ -71,7 +71,7 @@ def spec_of_type(type_: Type) -> Spec:
 
 
 class Signature:
-    """An operator with attributes, on operands of these types. ``kind`` is one of ``KINDS``."""
+    """An operator with attributes, on operands of these types. ``kind`` is one of those below."""
 
     __slots__ = ("args", "attrs", "differentiable", "kind", "name", "number", "op", "out", "rules")
 
@@ -88,8 +88,8 @@ class Signature:
         self.differentiable = _holds_float(out) and any(map(_holds_float, args))
 
 
-CALL, FIELD, PACK, ALIAS, VALUE, NUMBER, CUSTOM = (
-    "call", "field", "tuple", "alias", "value", "number", "custom")
+CALL, FIELD, PACK, ALIAS, VALUE, NUMBER, CUSTOM, PLACEHOLDER = (
+    "call", "field", "tuple", "alias", "value", "number", "custom", "placeholder")
 
 
 def _holds_float(spec: Spec) -> bool:

@@ -30,6 +30,7 @@ from weft.runtime.calls import (
 from weft.runtime.device import HOST, Device
 from weft.runtime.dtypes import numpy_dtype
 from weft.runtime.sizes import Size, is_entry_name, names_in, parsed
+from weft.runtime.symbol_spec import SymbolSpec
 from weft.runtime.thread_pool import MAX_THREADS
 from weft.runtime.vm.plain import from_plain, to_plain
 from weft.runtime.vm.program import VmProgram
@@ -69,23 +70,6 @@ class TensorSpec:
 
     def __str__(self) -> str:
         return f"{self.name}: Tensor[{self.shape}, {self.dtype}]"
-
-
-@dataclass(frozen=True, slots=True)
-class SymbolSpec:
-    """A symbolic size of a program, its range, and the input axis that determines it.
-
-    The axis has ``scale * symbol + offset`` elements. The symbol is a multiple of ``multiple``.
-    """
-
-    name: str
-    input: int
-    axis: int
-    low: int = 0
-    high: int | None = None
-    multiple: int = 1
-    scale: int = 1
-    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +138,8 @@ class Manifest:
     ``symbols`` are the symbolic sizes of a program that runs at all sizes, and ``sizes`` what
     follows from them: each entry is a size over the symbols and over earlier entries, which are
     named ``_0``, ``_1``, ... in it. Shapes, work and memory may then be sizes, too. ``states`` are
-    tensors of fixed shape that the module keeps from call to call. Calls for which one of
+    tensors of fixed shape that the module keeps from call to call; their first values are zeros,
+    or are at the offsets ``initial`` in the block of constants. Calls for which one of
     ``nonnegative`` is negative are refused: an input is smaller than a window. ``counts`` are sizes
     that data determines, ordered by call: entries of ``sizes`` and shapes of outputs over them are
     known after the call. The program writes them to one more output, an int64 tensor.
@@ -179,6 +164,7 @@ class Manifest:
     symbols: tuple[SymbolSpec, ...] = ()
     sizes: tuple[Size, ...] = ()
     states: tuple[TensorSpec, ...] = ()
+    initial: tuple[int, ...] = ()
     nonnegative: tuple[Size, ...] = ()
     counts: tuple[CountSpec, ...] = ()
 
@@ -187,7 +173,8 @@ class Manifest:
         plain = asdict(replace(self, vm=None))
         del plain["vm"]
         _drop_defaults(plain, {"threads": None, "launched_by": MAIN_SYMBOL, "arenas": (),
-                               "symbols": (), "sizes": (), "states": (), "nonnegative": (),
+                               "symbols": (), "sizes": (), "states": (), "initial": (),
+                               "nonnegative": (),
                                "counts": ()})
         _drop_defaults(plain["target"], {"kind": "cpu"})
         for step in plain["steps"]:
@@ -265,6 +252,10 @@ def check_manifest(manifest: Manifest) -> None:
             raise ArtifactError("a damaged manifest", where="constants", got=constant)
     for tensor in (*manifest.inputs, *manifest.outputs, *manifest.states):
         numpy_dtype(tensor.dtype)
+    if len(manifest.initial) not in (0, len(manifest.states)) or any(
+            offset < 0 or offset + state.nbytes > manifest.constants_bytes
+            for state, offset in zip(manifest.states, manifest.initial, strict=False)):
+        raise ArtifactError("a damaged manifest", where="initial", got=manifest.initial)
     if any(not isinstance(size, int) for state in manifest.states for size in state.shape):
         raise ArtifactError("a damaged manifest", where="states", got=manifest.states)
     if manifest.threads is not None and not 1 <= manifest.threads <= MAX_THREADS:
@@ -347,6 +338,7 @@ def _manifest(plain: Mapping[str, Any]) -> Manifest:
                       for s in plain.get("symbols", ())),
         sizes=tuple(map(_size, plain.get("sizes", ()))),
         states=tuple(map(_tensor, plain.get("states", ()))),
+        initial=tuple(map(_whole, plain.get("initial", ()))),
         nonnegative=tuple(map(_size, plain.get("nonnegative", ()))),
         counts=tuple(_count(count, spaces) for count in plain.get("counts", ())),
     )

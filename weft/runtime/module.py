@@ -63,6 +63,7 @@ class CompiledModule:
         if self._constants.nbytes < manifest.constants_bytes:
             raise InternalError("the block of constants is too short", got=self._constants.nbytes,
                                 expected=f"{manifest.constants_bytes} bytes")
+        self._state.start(manifest.initial, self._constants)
         self._threading = threads.threading_of(library)
         self._signature = Signature(manifest)
         self._returns_tuple = manifest.output_is_tuple or len(manifest.outputs) != 1
@@ -110,6 +111,14 @@ class CompiledModule:
     def state(self) -> State:
         """The tensors that the module keeps from call to call, by the name of their input."""
         return self._state
+
+    def share_state(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Keep states in memory of the caller, which several modules may share (``State.share``).
+
+        No call may run at the same time.
+        """
+        self._state.share(arrays)
+        self._bind_sizes()
 
     @property
     def threads(self) -> int | None:

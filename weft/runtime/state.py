@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.runtime.arena import AlignedBlock
 from weft.runtime.manifest import TensorSpec
+from weft.support.errors import InvalidInputError
 from weft.support.fork_locks import renew_in_child
 
 
@@ -23,6 +24,31 @@ class State(Mapping[str, np.ndarray]):
         self.lock = threading.Lock()
         renew_in_child(self, "lock")
         self._arrays = {spec.name: _zeros(spec) for spec in specs}
+
+    def share(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Keep the states of these names in memory of the caller, which other modules may share.
+
+        Each array is C-contiguous and writable, and has the dtype and shape of the state. Raises
+        ``InvalidInputError`` for other arrays and for unknown names.
+        """
+        for name, array in arrays.items():
+            known = self._arrays.get(name)
+            if known is None:
+                raise InvalidInputError(f"the module has no state {name!r}",
+                                        expected=", ".join(self._arrays))
+            if array.dtype != known.dtype or array.shape != known.shape \
+                    or not (array.flags.c_contiguous and array.flags.writeable):
+                raise InvalidInputError(
+                    f"the memory does not fit the state {name!r}",
+                    expected=f"a C-contiguous array, Tensor[{known.shape}, {known.dtype}]",
+                    got=f"Tensor[{array.shape}, {array.dtype}]")
+        self._arrays.update(arrays)
+
+    def start(self, offsets: Sequence[int], constants: np.ndarray) -> None:
+        """Set all states to their first values, at these byte offsets of the constants."""
+        for array, offset in zip(self._arrays.values(), offsets, strict=False):
+            data = constants[offset:offset + array.nbytes]
+            array[...] = data.view(array.dtype).reshape(array.shape)
 
     def __getitem__(self, name: str) -> np.ndarray:
         """The array with the current value; writing to it changes the state."""

@@ -85,14 +85,19 @@ def _whole(name: str, x: Any) -> Tensor:
     return wrap(record(name, (as_node(x),), {}))
 
 
+def is_one(factor: Any) -> bool:
+    """Whether a factor is the number 1; a tensor is not looked at."""
+    return type(factor) in _NUMBERS and factor == 1
+
+
 def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """``input + alpha * other``."""
-    return binary("add", input, other if alpha == 1 else mul(other, alpha))
+    return binary("add", input, other if is_one(alpha) else mul(other, alpha))
 
 
 def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """``input - alpha * other``."""
-    return binary("subtract", input, other if alpha == 1 else mul(other, alpha))
+    return binary("subtract", input, other if is_one(alpha) else mul(other, alpha))
 
 
 def mul(input: Any, other: Any) -> Tensor:
@@ -130,7 +135,7 @@ def pow(input: Any, exponent: Any) -> Tensor:
         made_ = _product(input, int(exponent)) if 1 <= exponent <= 4 else None
         if made_ is not None and (type(exponent) is int or made_.dtype.is_floating_point):
             return made_
-    if exponent == 0.5 and isinstance(input, Cell):
+    if type(exponent) is float and exponent == 0.5 and isinstance(input, Cell):
         return sqrt(input)
     return binary("power", input, exponent)
 

@@ -14,7 +14,7 @@ import numpy as np
 from weft.eager.axes import axis_of
 from weft.eager.cell import Cell
 from weft.eager.dtypes import bool_, int64
-from weft.eager.functions.elementwise import add, cast, lt, mul, where
+from weft.eager.functions.elementwise import add, cast, is_one, lt, mul, where
 from weft.eager.functions.shape import expand, permute, reshape, squeeze
 from weft.eager.node import Node
 from weft.eager.record import as_node, record, wrap
@@ -381,7 +381,7 @@ def _scattered(input: Any, dim: int, index: Any, src: Any, reduction: str) -> Te
 def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
     """``input`` with slices of ``source`` added at the indices along an axis."""
     axis = axis_of(dim, input.ndim)
-    source = source if alpha == 1 else mul(source, alpha)
+    source = source if is_one(alpha) else mul(source, alpha)
     shape = [1] * input.ndim
     shape[axis] = -1
     return scatter_add(input, axis, expand(reshape(index, shape), source.shape), source)

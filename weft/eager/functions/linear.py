@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.eager.functions.elementwise import add, mul, operands
+from weft.eager.functions.elementwise import add, is_one, mul, operands
 from weft.eager.functions.shape import reshape, squeeze, unsqueeze
 from weft.eager.record import as_node, record, wrap
 from weft.support.errors import InvalidInputError
@@ -64,8 +64,8 @@ def outer(input: Any, vec2: Any) -> Tensor:
 def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """``beta * input + alpha * mat1 @ mat2``."""
     product = matmul(mat1, mat2)
-    product = product if alpha == 1 else mul(product, alpha)
-    return add(input if beta == 1 else mul(input, beta), product)
+    product = product if is_one(alpha) else mul(product, alpha)
+    return add(input if is_one(beta) else mul(input, beta), product)
 
 
 def einsum(equation: str, *tensors: Any) -> Tensor:

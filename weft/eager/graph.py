@@ -1,0 +1,80 @@
+"""Traced graphs as programs of the IR."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.eager.node import NUMBER, Node, call_ir
+from weft.ir.expr import Constant, Expr, Function, Tuple, Var
+from weft.ir.module import IRModule
+
+
+def order_of(results: Iterable[Node], parameters: set[Node]) -> list[Node]:
+    """The calls that results need, operands first; parameters and values are not computed."""
+    stack = list(results)
+    seen: set[Node] = set()
+    order = []
+    while stack:
+        node = stack.pop()
+        if node in seen or node in parameters or is_value(node):
+            continue
+        seen.add(node)
+        order.append(node)
+        stack += node.args
+    order.sort(key=_serial)
+    return order
+
+
+def is_value(node: Node) -> bool:
+    """Whether a node has its whole value."""
+    return node.value is not None and node.value.__class__ is not tuple
+
+
+def _serial(node: Node) -> int:
+    return node.serial
+
+
+def key_of(results: Sequence[Node], parameters: Sequence[Node]) -> tuple[Any, ...]:
+    """Equal for graphs that compute the same: signatures, operands and constants."""
+    position: dict[Node, Any] = {node: -1 - i for i, node in enumerate(parameters)}
+    key: list[Any] = [node.sig.out.number for node in parameters]
+    for number, node in enumerate(order_of(results, set(parameters))):
+        key.append(node.sig.number)
+        key += [position.get(a) or _constant_key(a) for a in node.args]
+        position[node] = number + 1
+    key.append(None)
+    key += [position.get(node) or _constant_key(node) for node in results]
+    return tuple(key)
+
+
+def _constant_key(node: Node) -> tuple[Any, ...]:
+    if node.sig.kind == NUMBER:
+        return repr(node.value), node.sig.out.number
+    return node.value.tobytes(), node.sig.out.number
+
+
+def graph_module(parameters: Sequence[Node], names: Sequence[str], results: Sequence[Node],
+                 output_names: Sequence[str], *, one: bool = False) -> IRModule:
+    """The program that computes ``results``, a tuple unless ``one``, from named parameters."""
+    made: dict[Node, Expr] = {}
+    variables = []
+    for node, name in zip(parameters, names, strict=True):
+        variable = Var(name, node.sig.out.type)
+        variables.append(variable)
+        made[node] = variable
+    for node in order_of(results, set(parameters)):
+        made[node] = call_ir(node, tuple([_expr(a, made) for a in node.args]))
+    values = tuple([_expr(node, made) for node in results])
+    body = values[0] if one else Tuple(values)
+    module = IRModule.from_expr(Function(tuple(variables), body))
+    return module.with_attrs(output_names=tuple(output_names))
+
+
+def _expr(node: Node, made: dict[Node, Expr]) -> Expr:
+    found = made.get(node)
+    if found is None:
+        found = made[node] = Constant(np.asarray(node.value, node.sig.out.dtype.numpy))
+    return found

@@ -1,0 +1,63 @@
+"""Tensors whose value is in memory that compiled steps update in place.
+
+The memory belongs to the tensor, so that several programs (for other shapes, or of another step)
+update the same. Outside a step, a tensor gives a copy of its value, which later steps do not
+change; a copy is made once between two steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.eager.cell import Cell, leaf_of, node_of
+from weft.eager.evaluate import value_of
+from weft.eager.node import ModuleMemory, Node, Signature, Spec, simple_signature, value_node
+from weft.runtime.arena import AlignedBlock
+
+
+class StepMemory(ModuleMemory):
+    """The memory of one tensor: ``array``, which ``changed`` says was written to."""
+
+    __slots__ = ("_snapshot", "_spec", "array", "grad")
+
+    def __init__(self, cell: Cell) -> None:
+        node = node_of(cell)
+        self._spec: Spec = node.sig.out
+        self.grad = leaf_of(node)
+        self.array = _block(self._spec)
+        np.copyto(self.array, value_of(node))
+        self._snapshot: Node | None = None
+
+    @property
+    def sig(self) -> Signature:
+        """The signature of a value of this shape and dtype."""
+        return simple_signature("value", self._spec)
+
+    def snapshot(self) -> Node:
+        """A node with a copy of the present value."""
+        found = self._snapshot
+        if found is None:
+            found = value_node(self.array.copy(), self._spec.dtype)
+            found.grad = self.grad
+            self._snapshot = found
+        return found
+
+    def changed(self) -> None:
+        """Forget the copy: a step is about to write."""
+        self._snapshot = None
+
+
+def array_of(cell: Cell) -> np.ndarray:
+    """The present value of a tensor, to be read before the next step runs."""
+    node: Any = cell._node  # noqa: SLF001 - cells are of this package
+    return node.array if isinstance(node, StepMemory) else value_of(node_of(cell))
+
+
+def _block(spec: Spec) -> np.ndarray:
+    d = spec.dtype.numpy
+    count = int(np.prod(spec.shape, dtype=np.int64))
+    if not count:
+        return np.zeros(spec.shape, d)
+    return AlignedBlock(count * d.itemsize).array.view(d).reshape(spec.shape)
