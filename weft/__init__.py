@@ -23,6 +23,7 @@ from weft.support.interrupts import interrupts_held
 
 if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables below
     from weft import (  # noqa: F401 - sub-packages, as attributes
+        amp,
         autograd,
         checkpoints,
         codegen,
@@ -33,8 +34,10 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
         generation,
         ir,
         models,
+        nn,
         onnx_backend,
         op,
+        optim,
         runtime,
         strategy,
         target,
@@ -252,9 +255,10 @@ _EAGER = {
     ),
 }
 _LAZY |= {name: module for module, names in _EAGER.items() for name in names.split()}
-_SUBMODULES = ("autograd", "checkpoints", "codegen", "compiler", "data", "export", "frontend",
-               "generation", "ir", "models", "onnx_backend", "op", "runtime", "strategy", "target",
-               "te", "tir", "topi", "torch_backend", "transform", "tune")
+_SUBMODULES = ("amp", "autograd", "checkpoints", "codegen", "compiler", "data", "export",
+               "frontend", "generation", "ir", "models", "nn", "onnx_backend", "op", "optim",
+               "runtime", "strategy", "target", "te", "tir", "topi", "torch_backend", "transform",
+               "tune")
 
 __all__ = [
     "Attrs",

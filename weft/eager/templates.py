@@ -37,6 +37,7 @@ from weft.op.gradients import field_of, typed_zeros
 from weft.support.errors import PassError
 from weft.transform.autodiff.gradient import Gradient
 from weft.transform.autodiff.gradient_contract import checked_gradients
+from weft.transform.passes.canonicalize_ops import decomposed
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +106,10 @@ def _made(sig: Signature, wanted: tuple[bool, ...], arriving: tuple[bool, ...]) 
     if op.no_gradient_reason is not None:
         raise PassError(f"{op.name} has no derivative", got=op.no_gradient_reason,
                         where=call.span, help="detach() its operands")
-    if op.gradient_rule is not None:
+    if op.gradient_rule is not None and decomposed(call, "expansion") is call:
         dy = _arriving(call, incoming, arriving)
         grads = checked_gradients(call, op, op.gradient_rule, dy)
-        if len(call.args) != len(args):  # one tuple of tensors
+        if call.args != args:  # one tuple of tensors
             grads = [field_of(grads[0], i) for i in range(len(args))]
     else:
         grads = _by_pass(call, args, incoming, arriving)
@@ -134,7 +135,8 @@ def _by_pass(call: Call, args: tuple[Var, ...], incoming: list[Var], arriving: t
              ) -> list[Expr]:
     """The gradients of an operator that is expanded for differentiation."""
     module = IRModule.from_expr(Function(args, call))
-    made = Gradient(cotangent="parameter")(module)["main"]
+    # A recorded batch norm is that of inference; that of training is an operator of its own.
+    made = Gradient(cotangent="parameter", training=False)(module)["main"]
     body = made.body
     assert isinstance(body, Tuple)
     assert isinstance(body.fields[1], Tuple)

@@ -1,0 +1,190 @@
+"""Losses with torch's signatures: classification and regression."""
+
+from __future__ import annotations
+
+import math
+
+from weft.eager.tensor import Tensor
+from weft.nn.functional.activation import log_softmax, softplus
+from weft.nn.functional.calls import call
+from weft.nn.functional.sizes import along, reduced
+from weft.support.errors import InvalidInputError
+
+
+def cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
+    reduction: str = "mean", label_smoothing: float = 0.0,
+) -> Tensor:
+    """Cross entropy of logits (N, C, …) or (C) and classes (N, …) or probabilities (N, C, …).
+
+    ``label_smoothing`` mixes the target with the uniform distribution. The mean over classes is
+    weighted by ``weight`` (C) and leaves out ``ignore_index``; that over probabilities divides by
+    N.
+    """
+    axis = 1 if input.ndim > 1 else 0
+    logs = log_softmax(input, axis)
+    if target.dtype.is_floating_point:
+        return _of_probabilities(logs, target, axis, weight, reduction, label_smoothing)
+    if label_smoothing == 0:
+        return nll_loss(logs, target, weight, ignore_index, reduction)
+    return _smoothed(logs, target, axis, weight, ignore_index, reduction, label_smoothing)
+
+
+def _of_probabilities(
+    logs: Tensor, target: Tensor, axis: int, weight: Tensor | None, reduction: str,
+    smoothing: float,
+) -> Tensor:
+    if tuple(logs.shape) != tuple(target.shape):
+        raise InvalidInputError("cross_entropy: probabilities have the shape of the input",
+                                expected=tuple(logs.shape), got=tuple(target.shape))
+    if smoothing:
+        target = target * (1 - smoothing) + smoothing / logs.shape[axis]
+    terms = logs * target
+    if weight is not None:
+        terms = terms * along(weight, axis, logs.ndim)
+    losses = -call("sum", terms, axis=axis)
+    if reduction != "mean":
+        return reduced(losses, reduction)
+    count = math.prod(s for i, s in enumerate(logs.shape) if i != axis)
+    return losses.sum() * (1 / count)
+
+
+def _smoothed(
+    logs: Tensor, target: Tensor, axis: int, weight: Tensor | None, ignore_index: int,
+    reduction: str, smoothing: float,
+) -> Tensor:
+    counts = call("not_equal", target, ignore_index)
+    weighted = logs if weight is None else logs * along(weight, axis, logs.ndim)
+    uniform = call("where", counts, -call("sum", weighted, axis=axis), 0.0)
+    picked = nll_loss(logs, target, weight, ignore_index, "none")
+    losses = picked * (1 - smoothing) + uniform * (smoothing / logs.shape[axis])
+    if reduction != "mean":
+        return reduced(losses, reduction)
+    return losses.sum() / _total_weight(logs, target, weight, counts)
+
+
+def _total_weight(
+    logs: Tensor, target: Tensor, weight: Tensor | None, counts: Tensor
+) -> Tensor:
+    """The weights of the classes of all targets that count."""
+    shares = call("cast", counts, dtype=logs.dtype.name)
+    if weight is not None:
+        shares = shares * call("take", weight, target, axis=0)
+    return shares.sum()
+
+
+def nll_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """-weight[t] * input[n, t, …] for log-probabilities (N, C, …) or (C) and classes (N, …)."""
+    if input.ndim == 1:
+        input, target = call("expand_dims", input, axis=0), target.reshape((1,))
+        result = nll_loss(input, target, weight, ignore_index, reduction)
+        return result.reshape(()) if reduction == "none" else result
+    if weight is None:
+        weight = call("ones", shape=(input.shape[1],), dtype=input.dtype.name)
+    if reduction not in ("mean", "sum", "none"):
+        raise InvalidInputError("unknown reduction", expected="mean, sum or none",
+                                got=repr(reduction))
+    return call("nn.nll_loss", input, target, weight, reduction=reduction,
+                 ignore_index=ignore_index)
+
+
+def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """(x - y)²"""
+    gap = input - target
+    return reduced(gap * gap, reduction)
+
+
+def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """abs(x - y)"""
+    return reduced(call("abs", input - target), reduction)
+
+
+def smooth_l1_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
+) -> Tensor:
+    """(x - y)² / (2 beta) below ``beta``, abs(x - y) - beta / 2 above (Girshick 2015)."""
+    if beta == 0:
+        return l1_loss(input, target, reduction)
+    return reduced(_huber(input, target, beta) * (1 / beta), reduction)
+
+
+def huber_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
+) -> Tensor:
+    """(x - y)² / 2 below ``delta``, delta * (abs(x - y) - delta / 2) above (Huber 1964)."""
+    return reduced(_huber(input, target, delta), reduction)
+
+
+def _huber(input: Tensor, target: Tensor, delta: float) -> Tensor:
+    size = call("abs", input - target)
+    return call("where", size < delta, size * size * 0.5, (size - delta / 2) * delta)
+
+
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """-(y log(p) + (1 - y) log(1 - p)), whose logarithms are at least -100."""
+    log_p = call("maximum", call("log", input), -100.0)
+    log_q = call("maximum", call("log1p", -input), -100.0)
+    losses = (target - 1) * log_q - target * log_p
+    return reduced(losses if weight is None else losses * weight, reduction)
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """Binary cross entropy of sigmoid(x), without overflow."""
+    below = softplus(-input, threshold=math.inf)  # -log(sigmoid(x))
+    share = 1.0 if pos_weight is None else (pos_weight - 1) * target + 1
+    losses = (1 - target) * input + below * share
+    return reduced(losses if weight is None else losses * weight, reduction)
+
+
+def kl_div(
+    input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
+) -> Tensor:
+    """Y (log(y) - x) for log-probabilities x; ``reduction="batchmean"`` divides by the batch."""
+    if log_target:
+        losses = call("exp", target) * (target - input)
+    else:
+        positive = target > 0
+        safe = call("where", positive, target, 1.0)
+        losses = call("where", positive, target * call("log", safe), 0.0) - target * input
+    if reduction == "batchmean":
+        return losses.sum() * (1 / max(input.shape[0], 1))
+    return reduced(losses, reduction)
+
+
+def poisson_nll_loss(
+    input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, eps: float = 1e-8,
+    reduction: str = "mean",
+) -> Tensor:
+    """e**x - y x, or x - y log(x + eps); ``full`` adds Stirling's approximation of log(y!)."""
+    if log_input:
+        losses = call("exp", input) - target * input
+    else:
+        losses = input - target * call("log", input + eps)
+    if full:
+        safe = call("maximum", target, 1.0)
+        extra = safe * call("log", safe) - safe + call("log", safe * (2 * math.pi)) * 0.5
+        losses = losses + call("where", target > 1, extra, 0.0)
+    return reduced(losses, reduction)
+
+
+def gaussian_nll_loss(
+    input: Tensor, target: Tensor, var: Tensor, full: bool = False, eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
+    """(log(v) + (x - y)² / v) / 2 with v = max(var, eps), which gets the gradient of ``var``."""
+    if not isinstance(var, Tensor):
+        raise InvalidInputError("gaussian_nll_loss: var is a tensor", got=type(var).__name__)
+    if var.ndim == input.ndim - 1:
+        var = call("expand_dims", var, axis=-1)
+    bounded = var + (call("maximum", var, eps) - var).detach()
+    gap = input - target
+    losses = (call("log", bounded) + gap * gap / bounded) * 0.5
+    return reduced(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)

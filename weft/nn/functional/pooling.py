@@ -1,0 +1,132 @@
+"""Pooling with torch's signatures: maximum, mean, p-norm, adaptive windows."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+from weft.eager.tensor import Tensor
+from weft.nn.functional.calls import call
+from weft.nn.functional.sizes import per_axis, with_batch, without_batch
+
+
+def _window(
+    axes: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> dict[str, Any]:
+    """The attributes common to all pools."""
+    sizes, pads = per_axis(kernel, axes, "kernel_size"), per_axis(padding, axes, "padding")
+    steps = sizes if stride in (None, ()) else per_axis(stride, axes, "stride")
+    return {"pool_size": sizes, "strides": steps, "padding": (*pads, *pads),
+            "dilation": per_axis(dilation, axes, "dilation"), "ceil_mode": bool(ceil_mode)}
+
+
+def _max_pool(
+    axes: int, input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    dilation: Any = 1, ceil_mode: bool = False, return_indices: bool = False,
+) -> Any:
+    """The maximum of each window; with ``return_indices`` also its index in the plane."""
+    x, has_batch = with_batch(input, axes + 2, f"max_pool{axes}d")
+    window = _window(axes, kernel_size, stride, padding, dilation, ceil_mode)
+    largest = without_batch(call(f"nn.max_pool{axes}d", x, **window), has_batch)
+    if not return_indices:
+        return largest
+    found = call(f"nn.max_pool{axes}d_indices", x.detach(), **window)
+    return largest, without_batch(found, has_batch)
+
+
+def _avg_pool(
+    axes: int, input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Tensor:
+    """The mean of each window, or its sum divided by ``divisor_override``."""
+    x, has_batch = with_batch(input, axes + 2, f"avg_pool{axes}d")
+    window = _window(axes, kernel_size, stride, padding, 1, ceil_mode)
+    if divisor_override is None:
+        result = call(f"nn.avg_pool{axes}d", x, count_include_pad=bool(count_include_pad),
+                       **window)
+        return without_batch(result, has_batch)
+    padded = call("nn.pad", x, 0.0, pad_width=_whole_windows(tuple(x.shape), window))
+    whole = {**window, "padding": (0,) * (2 * axes), "ceil_mode": False}
+    result = call(f"nn.avg_pool{axes}d", padded, **whole)
+    return without_batch(result * (math.prod(window["pool_size"]) / divisor_override), has_batch)
+
+
+def _whole_windows(
+    shape: tuple[int, ...], window: dict[str, Any]
+) -> tuple[tuple[int, int], ...]:
+    """Padding made explicit, and zeros up to the end of the last window."""
+    axes = len(window["pool_size"])
+    pads = [(0, 0)] * (len(shape) - axes)
+    for size, taps, step, before in zip(shape[-axes:], window["pool_size"], window["strides"],
+                                        window["padding"], strict=False):
+        up = step - 1 if window["ceil_mode"] else 0
+        count = (size + 2 * before - taps + up) // step + 1
+        if window["ceil_mode"]:  # the last window starts before the padding at the end
+            count = min(count, (size + before - 1) // step + 1)
+        pads.append((before, max((count - 1) * step + taps - size - before, 0)))
+    return tuple(pads)
+
+
+def _adaptive_sizes(axes: int, x: Tensor, output_size: Any) -> tuple[int, ...]:
+    """``output_size`` for each axis; ``None`` keeps the size of ``x``."""
+    given = (output_size,) * axes if output_size is None else output_size
+    sizes = (given,) * axes if isinstance(given, int) else tuple(given)
+    return tuple(own if size is None else size
+                 for size, own in zip(sizes, x.shape[-axes:], strict=True))
+
+
+def _adaptive_avg_pool(axes: int, input: Tensor, output_size: Any) -> Tensor:
+    """The mean over windows that divide each axis as evenly as possible."""
+    x, has_batch = with_batch(input, axes + 2, f"adaptive_avg_pool{axes}d")
+    sizes = _adaptive_sizes(axes, x, output_size)
+    if all(size == 1 for size in sizes):
+        result = call("mean", x, axis=tuple(range(2, axes + 2)), keepdims=True)
+    else:
+        result = call(f"nn.adaptive_avg_pool{axes}d", x, output_size=sizes)
+    return without_batch(result, has_batch)
+
+
+def _adaptive_max_pool(
+    axes: int, input: Tensor, output_size: Any, return_indices: bool = False
+) -> Any:
+    """The maximum over windows that divide each axis as evenly as possible."""
+    x, has_batch = with_batch(input, axes + 2, f"adaptive_max_pool{axes}d")
+    sizes = _adaptive_sizes(axes, x, output_size)
+    largest = call(f"nn.adaptive_max_pool{axes}d", x, output_size=sizes)
+    largest = without_batch(largest, has_batch)
+    if not return_indices:
+        return largest
+    found = call(f"nn.adaptive_max_pool{axes}d_indices", x.detach(), output_size=sizes)
+    return largest, without_batch(found, has_batch)
+
+
+def _lp_pool(
+    axes: int, input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The p-norm of each window: ``(sum of x**p) ** (1 / p)``, without an absolute value."""
+    total = _avg_pool(axes, input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
+    count = math.prod(per_axis(kernel_size, axes, "kernel_size"))
+    return call("nn.relu", total * count).pow(1.0 / norm_type)
+
+
+def _of_axes(function: Callable[..., Any], axes: int, name: str) -> Callable[..., Any]:
+    """``function`` for tensors of ``axes`` pooled axes, under a name of its own."""
+    bound = functools.partial(function, axes)
+    functools.update_wrapper(bound, function)
+    bound.__name__ = name  # type: ignore[attr-defined]
+    return bound
+
+
+max_pool1d, max_pool2d, max_pool3d = (
+    _of_axes(_max_pool, n, f"max_pool{n}d") for n in (1, 2, 3))
+avg_pool1d, avg_pool2d, avg_pool3d = (
+    _of_axes(_avg_pool, n, f"avg_pool{n}d") for n in (1, 2, 3))
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
+    _of_axes(_adaptive_avg_pool, n, f"adaptive_avg_pool{n}d") for n in (1, 2, 3))
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
+    _of_axes(_adaptive_max_pool, n, f"adaptive_max_pool{n}d") for n in (1, 2, 3))
+lp_pool1d, lp_pool2d, lp_pool3d = (
+    _of_axes(_lp_pool, n, f"lp_pool{n}d") for n in (1, 2, 3))

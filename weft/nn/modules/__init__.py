@@ -1,0 +1,1 @@
+"""The layers; ``weft.nn`` has their names."""

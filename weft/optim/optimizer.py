@@ -1,0 +1,285 @@
+"""Optimizer: parameter groups, state and hooks that all optimisers share, as in torch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from weft.eager.grad_mode import enable_grad, no_grad
+from weft.eager.tensor import Tensor
+from weft.nn.functional.calls import call
+from weft.nn.modules.hooks import RemovableHandle, add_hook
+from weft.nn.modules.module import clear_grad
+from weft.nn.state_dict import StateDictError
+from weft.optim.param_group import ParamGroup
+from weft.support.errors import InvalidInputError
+
+Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
+State = dict[str, Any]
+
+
+class Optimizer:
+    """Base class: subclasses say what the state of a parameter is, and how it moves.
+
+    ``param_groups`` are dicts of options and parameters; ``state`` maps each parameter that a step
+    has moved to its tensors. The learning rate and other options that schedules change are tensors
+    of a compiled step, so that changing them does not compile it again.
+    """
+
+    defaults: dict[str, Any]
+    # The names of the tensors of a parameter's state, which are as large as the parameter.
+    slots: ClassVar[tuple[str, ...]] = ()
+    counts_steps: ClassVar[bool] = True
+    # State that torch does not have: scalars that state dicts leave out, 0 once a step was made.
+    private: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
+        self.defaults = defaults
+        self.state: dict[Tensor, State] = {}
+        self.param_groups: list[ParamGroup] = []
+        self._new_state: dict[int, State] = {}
+        self._pre_hooks: dict[int, Any] = {}
+        self._post_hooks: dict[int, Any] = {}
+        if isinstance(params, Tensor):
+            raise InvalidInputError("an optimizer takes a list of parameters", got="a tensor")
+        given = list(params)
+        if not given:
+            raise InvalidInputError("an optimizer got no parameters")
+        groups = given if isinstance(given[0], dict) else [{"params": given}]
+        for group in groups:
+            self.add_param_group(group)  # type: ignore[arg-type] - one kind, as the first
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters with options of their own; the other options are the defaults."""
+        given = param_group["params"]
+        chosen = [given] if isinstance(given, Tensor) else list(given)
+        chosen = [p[1] if isinstance(p, tuple) else p for p in chosen]
+        known = {id(p) for group in self.param_groups for p in group["params"]}
+        for parameter in chosen:
+            if not isinstance(parameter, Tensor):
+                raise InvalidInputError("a parameter is a tensor", got=type(parameter).__name__)
+            if not parameter.is_leaf:
+                raise InvalidInputError("a parameter is a leaf, not a result")
+            if id(parameter) in known:
+                raise InvalidInputError("a parameter is in two groups")
+            known.add(id(parameter))
+        group = ParamGroup({**self.defaults, **param_group, "params": chosen})
+        group.make_tensors()
+        self.check_options(group)
+        self.param_groups.append(group)
+        self._prepare(group)
+
+    def check_options(self, group: ParamGroup) -> None:
+        """Raise ``InvalidInputError`` for options out of range."""
+        for name in ("lr", "eps", "weight_decay", "momentum"):
+            value = group.get(name, 0.0)
+            if not isinstance(value, Tensor) and value < 0:
+                raise InvalidInputError(f"{type(self).__name__}: {name} is negative", got=value)
+        for beta in group.get("betas", ()):
+            if not 0 <= beta < 1:
+                raise InvalidInputError(f"{type(self).__name__}: a beta is out of range",
+                                        expected="0 <= beta < 1", got=beta)
+
+    # -- state --------------------------------------------------------------------------------
+
+    def slot_names(self, group: ParamGroup) -> tuple[str, ...]:
+        """The names of the state tensors under the options of ``group``."""
+        return self.slots
+
+    def initial(self, name: str, parameter: Tensor, group: ParamGroup) -> Tensor:
+        """The first value of a state tensor: zeros, unless a subclass says else."""
+        return call("zeros", shape=tuple(parameter.shape), dtype=parameter.dtype.name)
+
+    def _prepare(self, group: ParamGroup) -> None:
+        """Make the state of new parameters, so that a traced step finds it.
+
+        The parameters share one tensor that counts steps as long as they are moved together.
+        """
+        count = Tensor(np.float32(0)) if self.counts_steps else None
+        for parameter in group["params"]:
+            made: State = {} if count is None else {"step": count}
+            for name in self.slot_names(group):
+                made[name] = self.initial(name, parameter.detach(), group)
+            self._new_state[id(parameter)] = made
+
+    def _state_of(self, parameter: Tensor, group: ParamGroup) -> State:
+        if parameter not in self.state:
+            state = self._new_state.pop(id(parameter), None) or {}
+            for name in self.slot_names(group):
+                found = state.get(name)
+                if found is None or not _fits(found, parameter):
+                    state[name] = self.initial(name, parameter.detach(), group)
+            self.state[parameter] = state
+        return self.state[parameter]
+
+    # -- steps --------------------------------------------------------------------------------
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradients of all parameters, or set them to zero."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                clear_grad(parameter, set_to_none)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Move all parameters that have a gradient; ``closure`` computes the loss first."""
+        for hook in tuple(self._pre_hooks.values()):
+            hook(self, (), {})
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        with no_grad():
+            for group in self.param_groups:
+                self._step_group(group)
+        for hook in tuple(self._post_hooks.values()):
+            hook(self, (), {})
+        return loss
+
+    def _step_group(self, group: ParamGroup) -> None:
+        moved = [(p, self._state_of(p, group)) for p in group["params"] if p.grad is not None]
+        if self.counts_steps:
+            self._count([state for _, state in moved])
+        shared: dict[Any, Any] = {}
+        for parameter, state in moved:
+            gradient = parameter.grad
+            if gradient is None:
+                continue
+            if group.get("maximize"):
+                gradient = -gradient
+            self.update(parameter, gradient.detach(), state, group, shared)
+
+    def _count(self, states: list[State]) -> None:
+        """Add 1 to the counts of ``states``; those that share one go on sharing it."""
+        moved = {id(state) for state in states}
+        counts: dict[int, Tensor] = {id(s["step"]): s["step"] for s in states if "step" in s}
+        others = [s for s in (*self.state.values(), *self._new_state.values())
+                  if id(s) not in moved and id(s.get("step")) in counts]
+        left: dict[int, Tensor] = {}
+        for state in others:  # parameters without a gradient this time keep their count
+            count = state["step"]
+            state["step"] = left.setdefault(id(count), call("copy", count))
+        first: Tensor | None = None
+        for state in states:
+            if "step" not in state:
+                first = Tensor(np.float32(0)) if first is None else first
+                counts[id(first)] = state["step"] = first
+        for count in counts.values():
+            count.add_(1.0)
+
+    def update(
+        self, parameter: Tensor, gradient: Tensor, state: State, group: ParamGroup,
+        shared: dict[Any, Any],
+    ) -> None:
+        """Move one parameter in place. ``shared`` keeps scalars that parameters have in common."""
+        raise InvalidInputError(f"{type(self).__name__} has no update")
+
+    # -- state dicts --------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """``{"state": {index: tensors}, "param_groups": […]}``, as torch has it."""
+        order = [p for group in self.param_groups for p in group["params"]]
+        index = {id(p): i for i, p in enumerate(order)}
+        state = {index[id(p)]: {name: v.detach() if isinstance(v, Tensor) else v
+                                for name, v in self.state[p].items()
+                                if name not in self.private}
+                 for p in order if p in self.state}
+        groups = [{**{k: v for k, v in group.items() if k != "params"},
+                   "params": [index[id(p)] for p in group["params"]]}
+                  for group in self.param_groups]
+        return {"state": state, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what ``state_dict`` (this one's, or torch's as arrays) gave.
+
+        Raises ``StateDictError`` if the groups or shapes differ, before it changes anything.
+        """
+        groups = list(state_dict["param_groups"])
+        own = [len(group["params"]) for group in self.param_groups]
+        given = [len(group["params"]) for group in groups]
+        if own != given:
+            raise StateDictError(f"the state does not fit {type(self).__name__}",
+                                 expected=f"groups of {own} parameters", got=given)
+        numbers = [n for group in groups for n in group["params"]]
+        order = [p for group in self.param_groups for p in group["params"]]
+        by_number = dict(zip(numbers, order, strict=True))
+        loaded: dict[Tensor, State] = {}
+        counts: dict[float, Tensor] = {}
+        for number, entries in state_dict["state"].items():
+            parameter = by_number[int(number) if not isinstance(number, int) else number]
+            loaded[parameter] = {name: _loaded(name, value, parameter, counts)
+                                 for name, value in entries.items()}
+        self._take(loaded)
+        for group, options in zip(self.param_groups, groups, strict=True):
+            group.update({k: copy.copy(v) for k, v in options.items() if k != "params"})
+
+    def _take(self, loaded: dict[Tensor, State]) -> None:
+        """Replace the state; tensors keep their identity, which a compiled step relies on."""
+        with no_grad():
+            for parameter, entries in loaded.items():
+                known = self.state.get(parameter) or self._new_state.pop(id(parameter), {})
+                for name, value in entries.items():
+                    old = known.get(name)
+                    is_same = isinstance(old, Tensor) and isinstance(value, Tensor)
+                    if is_same and name != "step" and old.shape == value.shape:
+                        entries[name] = old.copy_(value)
+                for name in self.private:
+                    if name in known:
+                        entries[name] = known[name].zero_()
+                self.state[parameter] = entries
+
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Run ``hook(optimizer, args, kwargs)`` before each step."""
+        return add_hook(self._pre_hooks, hook)
+
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Run ``hook(optimizer, args, kwargs)`` after each step."""
+        return add_hook(self._post_hooks, hook)
+
+    def __repr__(self) -> str:
+        lines = []
+        for number, group in enumerate(self.param_groups):
+            options = "\n".join(f"    {k}: {v}" for k, v in sorted(group.items())
+                                if k != "params")
+            lines.append(f"Parameter Group {number}\n{options}")
+        return f"{type(self).__name__} (\n" + "\n".join(lines) + "\n)"
+
+
+def _fits(tensor: Tensor, parameter: Tensor) -> bool:
+    """Whether a state tensor, a scalar or as large as ``parameter``, has its shape and dtype."""
+    same = tensor.shape == parameter.shape and tensor.dtype == parameter.dtype
+    return same or tensor.ndim == 0
+
+
+def _loaded(name: str, value: Any, parameter: Tensor, counts: dict[float, Tensor]) -> Any:
+    """A state value as a tensor; equal counts of steps become one tensor."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    array = np.asarray(value.detach() if hasattr(value, "detach") else value)
+    if name == "step":
+        number = float(array)
+        if number not in counts:
+            counts[number] = Tensor(np.float32(number))
+        return counts[number]
+    if array.shape not in ((), tuple(parameter.shape)):
+        raise StateDictError(f"the shape of {name} does not fit its parameter",
+                             expected=tuple(parameter.shape), got=array.shape)
+    return Tensor(array.astype(parameter.dtype.numpy) if array.shape else array)
+
+
+def decayed(parameter: Tensor, gradient: Tensor, group: ParamGroup) -> Tensor:
+    """The gradient of the loss with ``weight_decay / 2`` times the square of the parameter."""
+    decay = group["weight_decay"]
+    return gradient if decay == 0 else gradient + parameter.detach() * decay
+
+
+def scalar(value: Tensor, like: Tensor) -> Tensor:
+    """A float64 scalar in the dtype of ``like``, as which kernels take it."""
+    return value.to(like.dtype)
+
+
+def wide(count: Tensor) -> Tensor:
+    """A count of steps in float64: ``1 - beta**step`` would lose half its digits in float32."""
+    return count.to("float64")
