@@ -45,6 +45,56 @@ def resnet50(*, full: bool) -> nn.Module:
     return nn.Sequential(*layers, *_head(c_in, classes))
 
 
+class BasicBlock(nn.Module):
+    """The residual block of ResNet-18: two 3x3 convolutions."""
+
+    def __init__(self, c_in: int, c_out: int, stride: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(ConvNorm(c_in, c_out, 3, stride),
+                                  ConvNorm(c_out, c_out, 3, act=None))
+        same = stride == 1 and c_in == c_out
+        self.skip = nn.Identity() if same else ConvNorm(c_in, c_out, 1, stride, act=None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(self.body(x) + self.skip(x))
+
+
+def resnet18(*, full: bool) -> nn.Module:
+    width, classes = (64, 1000) if full else (8, 10)
+    layers: list[nn.Module] = [ConvNorm(3, width, 7, 2), nn.MaxPool2d(3, 2, 1)]
+    c_in = width
+    for stage in range(4):
+        for index in range(2 if full else 1):
+            layers.append(BasicBlock(c_in, width << stage, 2 if stage and not index else 1))
+            c_in = width << stage
+    return nn.Sequential(*layers, *_head(c_in, classes))
+
+
+class Residual(nn.Module):
+    """What a block computes, added to its input."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.body = nn.Sequential(*layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.body(x)
+
+
+def resnet9(*, full: bool) -> nn.Module:
+    """Needle's ResNet9 for CIFAR-10: two residual blocks between strided convolutions."""
+    scale = 1 if full else 4
+    sizes = [16 // scale, 32 // scale, 64 // scale, 128 // scale]
+
+    def pair(c: int) -> nn.Module:
+        return Residual(ConvNorm(c, c), ConvNorm(c, c))
+
+    return nn.Sequential(
+        ConvNorm(3, sizes[0], 7, 4), ConvNorm(sizes[0], sizes[1], 3, 2), pair(sizes[1]),
+        ConvNorm(sizes[1], sizes[2], 3, 2), ConvNorm(sizes[2], sizes[3], 3, 2), pair(sizes[3]),
+        nn.Flatten(), nn.Linear(sizes[3], 128), nn.ReLU(), nn.Linear(128, 10))
+
+
 def _head(channels: int, classes: int) -> list[nn.Module]:
     return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes)]
 

@@ -42,8 +42,14 @@ def is_converted(overload: Any) -> bool:
             and not overload._schema.is_mutable and takes_overload(overload))  # noqa: SLF001
 
 
+# Draws of the forward that the backward repeats, in functions with torch.utils.checkpoint.
+_REPEATED_DRAWS = ("run_and_save_rng_state", "run_with_rng_state")
+
+
 def draws_numbers(overload: Any) -> bool:
     """Whether an operator always draws random numbers."""
+    if isinstance(overload, torch._ops.HigherOrderOperator):  # noqa: SLF001
+        return overload.name() in _REPEATED_DRAWS
     tags = getattr(overload, "tags", ())
     # Attention and recurrent layers are random only by dropout, which is traced separately.
     return torch.Tag.nondeterministic_seeded in tags \

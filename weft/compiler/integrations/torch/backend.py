@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from weft.compiler.integrations.torch import fallback
 from weft.compiler.integrations.torch.fallback import GraphReport
+from weft.compiler.integrations.torch.partition import partition
 from weft.compiler.integrations.torch.region import Region
 from weft.compiler.integrations.torch.regions import split, without_trivial_regions
 from weft.frontend.torch.decompositions import backend_decompositions, draws_numbers
@@ -74,6 +75,7 @@ class Backend:
             bw_compiler=self._compiler("backward"),
             inference_compiler=self._compiler("inference"),
             decompositions=backend_decompositions(),
+            partition_fn=partition,
         )
         try:
             _check_classes(example_inputs)
