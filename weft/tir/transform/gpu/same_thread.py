@@ -7,7 +7,7 @@ terms can add up to, as in mixed radix numbers, different threads have different
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from weft.tir import stmt as s
@@ -27,8 +27,16 @@ class _Sum:
     high: int
 
 
-# The indices of an access; ``None`` for one that is not such a sum.
-Place = tuple["_Sum | None", ...]
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The indices of an access, ``None`` for one that is not such a sum.
+
+    ``fixed`` are the thread indices that have one value where the access is, as in
+    ``if threadIdx.x == 0``.
+    """
+
+    sums: tuple[_Sum | None, ...]
+    fixed: Mapping[Var, int]
 
 
 class Places:
@@ -37,20 +45,22 @@ class Places:
     def __init__(self, body: Stmt, threads: Sequence[s.For]) -> None:
         self.threads = [t for t in threads if int_value(t.extent) != 1]
         self.loops = [n for n in post_order_stmts(body) if isinstance(n, s.For)]
-        self.lets = [n.var for n in post_order_stmts(body) if isinstance(n, s.LetStmt)]
+        self.lets = {n.var: n.value for n in post_order_stmts(body) if isinstance(n, s.LetStmt)}
         self._known: dict[PrimExpr, _Sum | None] = {}
         self._analyzer = Analyzer()
         for thread in self.threads:
             self._analyzer.bind(thread.loop_var, thread.min, thread.extent)
 
-    def of(self, indices: tuple[PrimExpr, ...]) -> Place:
+    def of(self, indices: tuple[PrimExpr, ...], fixed: Mapping[Var, int]) -> Place:
         """The place of an access."""
-        return tuple(map(self._sum, indices))
+        return Place(tuple(map(self._sum, indices)), fixed)
 
     def is_own(self, a: Place, b: Place) -> bool:
         """Whether no thread touches with one access what another touches with the other."""
-        apart: set[int] = set()
-        for first, second in zip(a, b, strict=True):
+        apart = {i for i, thread in enumerate(self.threads)
+                 if thread.loop_var in a.fixed
+                 and a.fixed[thread.loop_var] == b.fixed.get(thread.loop_var)}
+        for first, second in zip(a.sums, b.sums, strict=True):
             if first is None or second is None or first.base is not second.base \
                     or first.coefficients != second.coefficients:
                 continue
@@ -69,8 +79,9 @@ class Places:
         return self._known[index]
 
     def _split(self, index: PrimExpr) -> _Sum | None:
-        if index.dtype.lanes != 1 or any(isinstance(e, BufferLoad) for e in post_order(index)) \
-                or mentions(index, *self.lets):
+        while mentions(index, *self.lets):
+            index = substitute(index, self.lets)
+        if index.dtype.lanes != 1 or any(isinstance(e, BufferLoad) for e in post_order(index)):
             return None
         simplify = self._analyzer.simplify
         coefficients, rest = [], index

@@ -17,7 +17,7 @@ from weft.ir.dtype import handle
 from weft.support.errors import LoweringError
 from weft.tir import stmt as s
 from weft.tir.buffer import Buffer
-from weft.tir.expr import BufferLoad, Call, PrimExpr, Var, int_value
+from weft.tir.expr import EQ, And, BufferLoad, Call, PrimExpr, Var, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import Evaluate, Stmt, seq
 from weft.tir.transform.gpu.same_thread import Place, Places
@@ -93,6 +93,8 @@ class _Sync:
         self.offsets = offsets
         self.vars = {loop.loop_var for loop in threads}
         self.places = Places(body, threads)
+        # The thread indices that have one value in the current branch.
+        self.fixed: dict[Var, int] = {}
         private = {n.buffer for n in post_order_stmts(body) if isinstance(n, s.Allocate)
                    and n.buffer.scope != "shared"}
         written = {n.buffer for n in post_order_stmts(body) if isinstance(n, s.BufferStore)}
@@ -143,17 +145,20 @@ class _Sync:
         if self._conflict(inner.after, inner.before, node.loop_var):
             inner = _Summary(seq([BARRIER, inner.stmt]), [], inner.after, waits=True)
         if inner.waits and self._differs(node.min, node.extent):
-            raise self._divergent(f"loop {node.loop_var.name}")
+            raise self._unreached(f"loop {node.loop_var.name}")
         runs = (int_value(node.extent) or 0) > 0
         return _Summary(node.replace(body=inner.stmt), [*bounds, *inner.before],
                         [*bounds, *inner.after], inner.waits and runs)
 
     def _branch(self, node: s.IfThenElse) -> _Summary:
+        if self._differs(node.condition):
+            return self._divergent(node)
         reads = self._reads(node.condition)
-        sides = [self._after_reads(reads, side)
-                 for side in (node.then_case, node.else_case) if side is not None]
-        if any(_has_barrier(side.stmt) for side in sides) and self._differs(node.condition):
-            raise self._divergent(f"the condition {node.condition}")
+        outer, self.fixed = self.fixed, {**self.fixed, **self._fixed_by(node.condition)}
+        sides = [self._after_reads(reads, node.then_case)]
+        self.fixed = outer
+        if node.else_case is not None:
+            sides.append(self._after_reads(reads, node.else_case))
         stmt = node.replace(then_case=sides[0].stmt,
                             else_case=sides[1].stmt if len(sides) > 1 else None)
         return _Summary(stmt, [*reads, *(a for side in sides for a in side.before)],
@@ -175,15 +180,27 @@ class _Sync:
     def _accesses(self, node: Stmt) -> list[_Access]:
         found = [a for root in exprs_of(node) for a in self._reads(root)]
         if isinstance(node, s.BufferStore) and self._is_common(node.buffer):
-            found.append(_Access(node.buffer, True, self.places.of(node.indices), node))
+            found.append(_Access(node.buffer, True, self._place(node.indices), node))
         return found
 
     def _reads(self, root: PrimExpr) -> list[_Access]:
         """The loads in an expression; a call may also write to the addresses that it takes."""
         nodes = list(post_order(root))
         written = {e.args[0] for e in nodes if isinstance(e, Call) and e.name == "address_of"}
-        return [_Access(e.buffer, e in written, self.places.of(e.indices))
+        return [_Access(e.buffer, e in written, self._place(e.indices))
                 for e in nodes if type(e) is BufferLoad and self._is_common(e.buffer)]
+
+    def _place(self, indices: tuple[PrimExpr, ...]) -> Place:
+        return self.places.of(indices, self.fixed)
+
+    def _fixed_by(self, condition: PrimExpr) -> dict[Var, int]:
+        """The thread indices that a condition compares with a constant for equality."""
+        if isinstance(condition, And):
+            return {**self._fixed_by(condition.a), **self._fixed_by(condition.b)}
+        if isinstance(condition, EQ) and isinstance(condition.a, Var) and condition.a in self.vars:
+            value = int_value(condition.b)
+            return {} if value is None else {condition.a: value}
+        return {}
 
     def _is_common(self, buffer: Buffer) -> bool:
         return buffer.scope == "shared" or buffer in self.common
@@ -208,7 +225,24 @@ class _Sync:
         """Whether a value may differ between the threads of a block."""
         return any(vars_of(e) & self.vars for e in exprs)
 
-    def _divergent(self, where: str) -> LoweringError:
+    def _divergent(self, node: s.IfThenElse) -> _Summary:
+        """A branch that only some threads take: code of one stage, in which none waits for another.
+
+        ``unify_threads`` has moved the condition behind all that the block computes together.
+        """
+        if _has_barrier(node):
+            raise self._unreached(f"the condition {node.condition}")
+        found = self._reads(node.condition)
+        outer, self.fixed = self.fixed, {**self.fixed, **self._fixed_by(node.condition)}
+        for inner in post_order_stmts(node.then_case):
+            found += self._accesses(inner)
+        self.fixed = outer
+        if node.else_case is not None:
+            for inner in post_order_stmts(node.else_case):
+                found += self._accesses(inner)
+        return _Summary(node, found, found)
+
+    def _unreached(self, where: str) -> LoweringError:
         return LoweringError(
             f"{self.func.name}: the threads of a block need a barrier that not all of them reach",
             where=where, help="move what the block computes together out of the condition")
