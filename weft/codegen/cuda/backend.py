@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from weft.codegen.backend import Backend, TextStage, backend_of
-from weft.codegen.cuda.build import build_kernel_object, emit_llvm, emit_ptx
+from weft.codegen.cuda.build import build_kernel_object, emit_llvm, emit_own_llvm, emit_ptx
 from weft.codegen.cuda.host_launcher import launcher_object
 from weft.codegen.cuda.passes import CUDA_PIPELINE
 from weft.runtime.device import HOST_MEMORY, Device, MemorySpace
@@ -44,8 +44,8 @@ class CudaBackend(Backend[CudaTarget]):
         return build_kernel_object(func, target).to_bytes()
 
     def kernel_key(self, func: PrimFunc, target: CudaTarget) -> str:
-        """The LLVM IR, which determines the PTX."""
-        return f"{emit_llvm(func, target)}\n{target}"
+        """The LLVM IR, in which digests of Python bodies stand for these."""
+        return f"{emit_own_llvm(func, target)}\n{target}"
 
     def load(self, objects: Sequence[bytes], target: CudaTarget) -> CudaLibrary:  # noqa: ARG002
         """The kernels, and the objects among ``objects`` that are code for the host."""

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-from weft.codegen.cuda.emit.module import DeviceModule, write_device_module
+from weft.codegen.cuda.emit.module import DATA_LAYOUT, write_device_module
 from weft.codegen.cuda.nvptx import ptx_by_nvptx
+from weft.codegen.cuda.python_bodies import link_device_bodies
 from weft.runtime.devices.cuda.image import KernelObject
 from weft.target import CudaTarget
 from weft.tir.func import PrimFunc
+from weft.tir.python_function import functions_of
 
 
 def emit_llvm(func: PrimFunc, target: CudaTarget) -> str:
-    """LLVM IR of a lowered function before optimisation."""
+    """LLVM IR of a lowered function before optimisation, with its Python bodies linked in."""
+    return _with_bodies(write_device_module(func, target).text, func)
+
+
+def emit_own_llvm(func: PrimFunc, target: CudaTarget) -> str:
+    """As ``emit_llvm``, but Python bodies are only declared, so numba is not needed."""
     return write_device_module(func, target).text
 
 
 def emit_ptx(func: PrimFunc, target: CudaTarget) -> str:
     """PTX of a lowered function."""
-    return _ptx(write_device_module(func, target), target)
+    return ptx_by_nvptx(emit_llvm(func, target), target)
 
 
 def build_kernel_object(func: PrimFunc, target: CudaTarget) -> KernelObject:
     """Compile a lowered function; raises ``CodegenError`` for what the GPU cannot run."""
     module = write_device_module(func, target)
     return KernelObject(
-        symbol=func.name, arch=target.arch, ptx=_ptx(module, target), launches=module.kernels,
+        symbol=func.name, arch=target.arch, launches=module.kernels,
+        ptx=ptx_by_nvptx(_with_bodies(module.text, func), target),
         workspace_bytes=func.attrs.get("workspace_bytes", 0), sizes=module.sizes)
 
 
-def _ptx(module: DeviceModule, target: CudaTarget) -> str:
-    return ptx_by_nvptx(module.text, target)
+def _with_bodies(text: str, func: PrimFunc) -> str:
+    functions = functions_of(func)
+    return link_device_bodies(text, functions, DATA_LAYOUT) if functions else text

@@ -11,7 +11,7 @@ from weft.codegen.ir_text.emit.state import Emitter, FunctionState
 from weft.codegen.ir_text.types import value_type
 from weft.support.errors import CodegenError
 from weft.target import CudaTarget
-from weft.tir.expr import BufferLoad, Call, IntImm, PrimExpr
+from weft.tir.expr import BufferLoad, Call, IntImm, PrimExpr, StringImm
 
 
 def _barrier(state: FunctionState, _: Call) -> str:
@@ -19,6 +19,27 @@ def _barrier(state: FunctionState, _: Call) -> str:
     state.out.do(f"call void {callee}()")
     state.effects += 1
     return "null"
+
+
+def _call_extern(state: FunctionState, e: Call) -> str:
+    """A call of a Python body, which takes generic pointers."""
+    symbol = e.args[0]
+    if not isinstance(symbol, StringImm) or symbol.value not in state.kernel.bodies:
+        raise CodegenError("a call of a C function in a GPU kernel", where=state.kernel.name,
+                           got=symbol, help="write the body in Python (te.python_extern)")
+    state.effects += 1
+    operands = [_generic(state, *_operand(state, argument)) for argument in e.args[1:]]
+    kinds = ", ".join(operand.split()[0] for operand in operands)
+    callee = state.out.module.declare(symbol.value, f"void @({kinds})")
+    state.out.do(f"call void {callee}({', '.join(operands)})")
+    return "null"
+
+
+def _generic(state: FunctionState, kind: str, value: str) -> str:
+    """An operand with its type; pointers in the generic address space."""
+    if not kind.startswith("ptr addrspace"):
+        return f"{kind} {value}"
+    return f"ptr {state.out.emit(f'addrspacecast {kind} {value} to ptr')}"
 
 
 def _device_function(function: DeviceFunction) -> Emitter:
@@ -61,5 +82,6 @@ def _check_arch(state: FunctionState, function: DeviceFunction) -> None:
 
 CUDA_CALLS: Mapping[str, Emitter] = {
     "barrier": _barrier,
+    "call_extern": _call_extern,
     **{name: _device_function(DEVICE_FUNCTIONS.get(name)) for name in DEVICE_FUNCTIONS},
 }

@@ -23,6 +23,7 @@ from weft.target import CudaTarget
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, Var, int_value
 from weft.tir.func import PrimFunc
+from weft.tir.python_function import functions_of
 from weft.tir.size_text import size_text
 from weft.tir.transform.gpu.split_host_device import Launch, launches_of
 from weft.tir.visitor import substitute
@@ -113,7 +114,8 @@ class _Entry:
             attributes="nounwind", emitters=EMITTERS, statements=CUDA_STATEMENTS, calls=CUDA_CALLS,
             pointer_type=lambda b: _SPACES.get(b.scope, "ptr addrspace(1)"),
             alignment=access_alignment,
-            read_only={b: None for b in memory if b not in written})
+            read_only={b: None for b in memory if b not in written},
+            bodies=functions_of(self.func))
 
     def _memory(self) -> list[Buffer]:
         """The buffers in global memory that the launch accesses: parameters, then workspace."""

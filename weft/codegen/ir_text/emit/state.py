@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -57,8 +57,8 @@ class Kernel:
 
     The rest belongs to the back end: ``emitters`` and ``statements`` by node type, ``calls`` of its
     own intrinsics by name, the LLVM type of pointers into a buffer, the ``alignment`` in bytes of
-    an access to ``lanes`` elements from an index, and the ``read_only`` buffers that no thread
-    writes while the kernel runs.
+    an access to ``lanes`` elements from an index, the ``read_only`` buffers that no thread writes
+    while the kernel runs, and the symbols of Python ``bodies``.
     """
 
     name: str
@@ -76,6 +76,7 @@ class Kernel:
     pointer_type: Callable[[Buffer], str] = generic_pointer
     alignment: Callable[[Buffer, PrimExpr, int], int] = element_alignment
     read_only: Mapping[Buffer, None] = field(default_factory=dict)
+    bodies: Collection[str] = ()
 
     def load_suffix(self, buffer: Buffer) -> str:
         """The metadata of loads; ``!0`` is the empty node of every module."""

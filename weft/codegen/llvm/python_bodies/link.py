@@ -65,25 +65,25 @@ def python_function_ir(function: PythonFunction, target: CpuTarget) -> str:
                            where=location_of(plain_function(function.body)),
                            expected=", ".join(_ARCHITECTURES))
     code = compile_body(function, target)
-    module = llvm.parse_assembly(_assembled(function, code, target))
+    module = llvm.parse_assembly(assembled(function, code, data_layout(target), target.triple))
     for value in (*module.functions, *module.global_variables):
         # Internal functions are removed once they are inlined.
         if not value.is_declaration and value.name != function.symbol:
             value.linkage = "internal"
-    _rename(module, function.symbol)  # first: the optimiser derives labels from these names
+    rename_symbols(module, function.symbol)  # first: the optimiser derives labels from these names
     _optimize(module, target)
-    _check_closed(function, module)
+    check_closed(function, module)
     return str(module)
 
 
-def _assembled(function: PythonFunction, code: NumbaCode, target: CpuTarget) -> str:
+def assembled(function: PythonFunction, code: NumbaCode, layout: str, triple: str) -> str:
     """Numba's module, retargeted, with the wrapper that has the kernel's calling convention."""
     text = re.sub(r"^target (datalayout|triple) = .*\n", "", code.text, flags=re.MULTILINE)
     text = _REFERENCE_COUNT.sub(lambda found: _NO_COUNT.format(found[1]), text)
     body = llvm.parse_assembly(code.text).get_function(code.entry)
     types = [str(argument.type) for argument in body.arguments]
     entry = _Entry(function, code.entry, types).text()
-    return (f'target datalayout = "{data_layout(target)}"\ntarget triple = "{target.triple}"\n'
+    return (f'target datalayout = "{layout}"\ntarget triple = "{triple}"\n'
             f"{text}\ndeclare void @{_RAISED}() noreturn\n{entry}\n")
 
 
@@ -164,7 +164,7 @@ def _optimize(module: llvm.ModuleRef, target: CpuTarget) -> None:
     builder.getModulePassManager().run(module, builder)
 
 
-def _check_closed(function: PythonFunction, module: llvm.ModuleRef) -> None:
+def check_closed(function: PythonFunction, module: llvm.ModuleRef) -> None:
     """Raise ``CodegenError`` for bodies that allocate, raise, or call the interpreter."""
     body = plain_function(function.body)
     allowed = MATH_SYMBOLS | _MEMORY_SYMBOLS
@@ -186,7 +186,7 @@ def _check_closed(function: PythonFunction, module: llvm.ModuleRef) -> None:
                        got=", ".join(needed))
 
 
-def _rename(module: llvm.ModuleRef, symbol: str) -> None:
+def rename_symbols(module: llvm.ModuleRef, symbol: str) -> None:
     """Replace numba's names, which contain a per-process counter, by deterministic ones."""
     module.name = symbol
     values = (*module.functions, *module.global_variables)

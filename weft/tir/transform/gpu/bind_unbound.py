@@ -18,7 +18,7 @@ from weft.tir.size_text import bind_size
 from weft.tir.stmt import ForKind, Stmt
 from weft.tir.transform.gpu.independent import is_independent
 from weft.tir.transform.gpu.thread_axes import WARP, bound_loop, has_bound
-from weft.tir.visitor import map_stmts, mentions, stmts_of, substitute
+from weft.tir.visitor import map_stmts, mentions, post_order, stmts_of, substitute
 
 THREADS = 256  # of a block: full occupancy on every architecture
 
@@ -157,6 +157,10 @@ def serial_lanes(body: Stmt) -> Stmt:
 
 
 def _depends(loop: s.For, outer: list[s.For]) -> bool:
-    """Whether the range of a loop depends on the loops around it: such loops are not fused."""
+    """Whether the range of a loop depends on the loops around it, or on data: it is not fused.
+
+    The host computes the size of a grid, and it has no access to data.
+    """
     variables = [o.loop_var for o in outer]
-    return mentions(loop.min, *variables) or mentions(loop.extent, *variables)
+    return any(mentions(e, *variables) or any(isinstance(n, x.BufferLoad) for n in post_order(e))
+               for e in (loop.min, loop.extent))

@@ -1,0 +1,110 @@
+"""Python bodies of operators as device code.
+
+numba compiles a body to LLVM IR for a plain CPU, without vector instructions of its own; the IR is
+then compiled for the GPU in the kernel's module, and one thread runs it. Mathematical functions
+are those of libdevice, NVIDIA's library of bitcode in the package ``nvidia-nvvm``.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+
+from llvmlite import binding as llvm
+
+from weft.codegen.cuda.toolkit import find_file
+from weft.codegen.llvm.python_bodies.link import (
+    MATH_SYMBOLS,
+    assembled,
+    check_closed,
+    rename_symbols,
+)
+from weft.codegen.llvm.python_bodies.numba_compile import compile_body
+from weft.support.errors import CodegenError
+from weft.support.function_digest import plain_function
+from weft.support.user_code import location_of
+from weft.target import CpuTarget
+from weft.target.cpu_target import default_triple
+from weft.target.cuda_target import TRIPLE
+from weft.tir.python_function import PythonFunction
+
+# Intrinsics that NVPTX has no instructions for: its code generator ends the process.
+_INTRINSICS = re.compile(
+    r"@llvm\.(exp|exp2|exp10|log|log2|log10|sin|cos|tan|pow|powi)\.(f32|f64)(\.i32)?\b")
+_LIBDEVICE = "nvvm/libdevice/libdevice.10.bc"
+
+
+def link_device_bodies(text: str, functions: Mapping[str, PythonFunction], layout: str) -> str:
+    """The module ``text`` with definitions of the Python functions that it declares.
+
+    Raises ``CodegenError`` for a body that numba refuses, that allocates, raises or needs the
+    interpreter, and for mathematical functions without libdevice.
+    """
+    module = llvm.parse_assembly(text)
+    for symbol, function in functions.items():
+        module.link_in(llvm.parse_assembly(device_body_ir(function, layout)))
+        module.get_function(symbol).linkage = "internal"
+    return str(module)
+
+
+def device_body_ir(function: PythonFunction, layout: str) -> str:
+    """LLVM IR that defines ``void @symbol(arrays..., run-time values...)`` for a GPU."""
+    plain = CpuTarget(default_triple(), "x86-64" if "x86_64" in default_triple() else "generic")
+    code = compile_body(function, plain)
+    text = assembled(function, code, layout, TRIPLE)
+    text = _INTRINSICS.sub(lambda m: f"@__nv_{m[1]}{'f' if m[2] == 'f32' else ''}", text)
+    text = _without_cpu_attributes(text)
+    module = llvm.parse_assembly(text)
+    for value in (*module.functions, *module.global_variables):
+        if not value.is_declaration and value.name != function.symbol:
+            value.linkage = "internal"
+    rename_symbols(module, function.symbol)
+    _link_libdevice(module, function)
+    _optimize(module)
+    check_closed(function, module)
+    return str(module)
+
+
+def _without_cpu_attributes(text: str) -> str:
+    """Functions of the GPU are not compiled for the CPU that numba knows."""
+    return re.sub(r'"(target-cpu|target-features|tune-cpu)"="[^"]*"', "", text)
+
+
+def _link_libdevice(module: llvm.ModuleRef, function: PythonFunction) -> None:
+    needed = []
+    for value in module.functions:
+        if value.is_declaration and value.name in MATH_SYMBOLS:
+            value.name = f"__nv_{value.name}"
+        if value.is_declaration and value.name.startswith("__nv_"):
+            needed.append(value.name)
+    if not needed:
+        return
+    bitcode = _libdevice()
+    if bitcode is None:
+        body = plain_function(function.body)
+        raise CodegenError(f"{body.__name__} needs libdevice, which was not found",
+                           where=location_of(body), got=", ".join(needed),
+                           help="pip install weft[cuda]")
+    library = llvm.parse_bitcode(bitcode)
+    library.triple, library.data_layout = module.triple, module.data_layout
+    module.link_in(library)
+    for value in module.functions:
+        if not value.is_declaration and value.name.startswith("__nv_"):
+            value.linkage = "internal"
+
+
+@functools.cache
+def _libdevice() -> bytes | None:
+    path = find_file(_LIBDEVICE)
+    return None if path is None else path.read_bytes()
+
+
+def _optimize(module: llvm.ModuleRef) -> None:
+    """Inline the body into its wrapper, whose constants fold sizes and remove exceptions."""
+    machine = llvm.Target.from_triple(TRIPLE).create_target_machine(cpu="sm_80", opt=2)
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
