@@ -1,7 +1,9 @@
 """Lays out the shared memory of a block; buffers that are not alive together share bytes.
 
 A buffer is alive from its first access to its last one, or to the end of a loop around an access
-that does not contain the allocation: the next iteration may read what this one wrote. Offsets are
+that does not contain the allocation: the next iteration may read what this one wrote. A branch that
+only some threads take is one point in time: there is no barrier in it, so other threads may be
+anywhere in it. Offsets are
 assigned first fit, the largest buffers first.
 """
 
@@ -15,8 +17,8 @@ from weft.tir.buffer import Buffer
 from weft.tir.expr import BufferLoad
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import Stmt
-from weft.tir.transform.gpu.thread_axes import is_block, is_bound
-from weft.tir.visitor import exprs_of, post_order, stmts_of
+from weft.tir.transform.gpu.thread_axes import is_block, is_bound, is_thread
+from weft.tir.visitor import exprs_of, mentions, post_order, post_order_stmts, stmts_of
 
 # Of every buffer: what bulk copies with the 128-byte swizzle need.
 ALIGNMENT = 128
@@ -60,11 +62,14 @@ class _Liveness:
         # The serial loops around the current statement: their first statement, and the buffers
         # allocated outside of them that they access.
         self._loops: list[tuple[int, set[Buffer]]] = []
-        self._inside: set[Buffer] = set()
+        self._threads = {n.loop_var for n in post_order_stmts(launch)
+                         if isinstance(n, s.For) and is_thread(n)}
+        self._is_divergent = False
         self._visit(launch)
 
     def _visit(self, node: Stmt) -> None:
-        self._time += 1
+        if not self._is_divergent:
+            self._time += 1
         for root in exprs_of(node):
             for e in post_order(root):
                 if type(e) is BufferLoad:
@@ -74,8 +79,12 @@ class _Liveness:
         if isinstance(node, s.For) and not is_block(node) and not is_bound(node):
             self._loop(node)
             return
+        outer = self._is_divergent
+        if isinstance(node, s.IfThenElse) and mentions(node.condition, *self._threads):
+            self._is_divergent = True
         for inner in stmts_of(node):
             self._visit(inner)
+        self._is_divergent = outer
         if isinstance(node, s.Allocate):
             for _, accessed in self._loops:
                 accessed.discard(node.buffer)
