@@ -65,17 +65,17 @@ def test_a_symbolic_size_is_an_argument_and_gives_the_grid(n: int):
 def test_argmax_over_threads():
     a = te.placeholder((4, 200), name="A")
     k = te.reduce_axis(200, "k")
-    values, places = te.compute((4,), lambda i: te.argmax((a[i, k], k.var), axis=k), name="B")
-    s = te.create_schedule([values, places])
-    _, lane = s[values].split(k, factor=64)
-    s[values].bind(s[values].axis[0], "blockIdx.x")
-    s[values].bind(lane, "threadIdx.x")
-    func = lower(s, [a, values, places], "f")
+    places, values = te.compute((4,), lambda i: te.argmax((k.var, a[i, k]), axis=k), name="B")
+    s = te.create_schedule([places, values])
+    _, lane = s[places].split(k, factor=64)
+    s[places].bind(s[places].axis[0], "blockIdx.x")
+    s[places].bind(lane, "threadIdx.x")
+    func = lower(s, [a, places, values], "f")
     x = numbers(4, 200)
-    found = [np.empty(4, np.float32), np.empty(4, np.int64)]
+    found = [np.empty(4, np.int64), np.empty(4, np.float32)]
     run_emulated(func, [x], found)
-    np.testing.assert_array_equal(found[0], x.max(1))
-    np.testing.assert_array_equal(found[1], x.argmax(1))
+    np.testing.assert_array_equal(found[0], x.argmax(1))
+    np.testing.assert_array_equal(found[1], x.max(1))
 
 
 def test_equal_functions_give_equal_bytes():
