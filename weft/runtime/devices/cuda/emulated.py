@@ -29,6 +29,7 @@ from weft.runtime.devices.cuda.driver import (
     TensorMap,
 )
 from weft.runtime.devices.cuda.errors import OUT_OF_MEMORY, status_error
+from weft.runtime.dtypes import numpy_dtype
 
 EMULATED = DeviceProperties(
     "weft emulator", (9, 0), 16 << 30, multiprocessors=132, shared_bytes=227 << 10, any_arch=True)
@@ -198,8 +199,11 @@ class EmulatedDriver(Driver):
         self._put(stream, work)
 
     def encode_tensor_map(self, spec: TensorMap, address: int) -> bytes:
-        raise status_error(801, "describing a tensor to the tensor memory accelerator",
-                           notes=(f"{spec} at {address:#x}",))
+        if spec.interleave:
+            raise status_error(801, "describing an interleaved tensor", notes=(str(spec),))
+        return emulator.encode_tensor_map(
+            address, numpy_dtype(spec.dtype).itemsize, spec.sizes, spec.strides, spec.box,
+            spec.element_strides, spec.swizzle, spec.nan_fill)
 
     def create_stream(self) -> int:
         with self._lock:

@@ -76,6 +76,7 @@ class Batch:
         self.tracked: list[Region] = []
         self._place_memory()
         self.fenced = np.zeros(blocks.shape[0], dtype=bool)
+        self.now = 1  # the time: each barrier that threads pass is a tick
         self.clock = np.ones(self.lanes, dtype=np.int64)
         self.base = np.ones(self.lanes, dtype=np.int64)
         self._identity = ((blocks[self.every_slot // self.slots_per_block] + 1) << BLOCK_SHIFT) | (
@@ -221,7 +222,7 @@ class Batch:
     def accessor(self, slots: Array | None) -> Accessor:
         """Who the lanes are, for the race check."""
         if self._words is None:
-            if self.clock.max() > CLOCK_LIMIT:
+            if self.now > CLOCK_LIMIT:
                 self._restart_clocks()
             self._words = self._identity | (self.clock << CLOCK_SHIFT)
         fenced = None
@@ -236,18 +237,19 @@ class Batch:
         for region in self.tracked:
             region.shadow = None
         self.tracked.clear()
+        self.now = 1
         self.clock = np.ones(self.lanes, dtype=np.int64)
         self.base = np.ones(self.lanes, dtype=np.int64)
 
     def synchronise(self, slots: Array | None) -> None:
         """These lanes passed a barrier: what they did before is ordered with what follows."""
         self._words = None
+        self.now += 1
+        now = self.now
         if slots is None:
-            now = self.clock.max() + 1
             self.clock = np.full(self.lanes, now)
             self.base = np.full(self.lanes, now)
             return
-        now = self.clock[slots].max() + 1
         self.clock, self.base = self.clock.copy(), self.base.copy()
         self.clock[slots] = now
         self.base[slots] = now
@@ -257,7 +259,8 @@ class Batch:
         slots = (warps[:, None] * WARP + np.arange(WARP)[None, :]).reshape(-1)
         self._words = None
         self.clock = self.clock.copy()
-        self.clock[slots] = self.clock[slots].max() + 1
+        self.now += 1
+        self.clock[slots] = self.now
         self.warp_clocks = True
 
     def count_mma(self, flops: int) -> None:

@@ -267,6 +267,8 @@ class Scheduler:
                 continue
             passing = complete[barrier.slots // per]
             slots, targets, arrived = barrier.take(passing)
+            if number == _CLUSTER:  # the blocks of a cluster are ordered now
+                self.batch.fenced[slots // self.batch.slots_per_block] = True
             self.batch.synchronise(slots)
             for target in np.unique(targets[~arrived]):
                 group = np.sort(slots[(targets == target) & ~arrived])
