@@ -28,8 +28,9 @@ class ParamGroup(dict[str, Any]):
 
     def __setitem__(self, name: str, value: Any) -> None:
         super().__setitem__(name, value)
-        for tensor, number in zip(self._tensors.get(name, ()), _numbers(value), strict=False):
-            tensor.fill_(number)
+        if name in self._tensors:
+            for tensor, number in zip(self._tensors[name], _numbers(value), strict=True):
+                tensor.fill_(number)
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         for name, value in dict(*args, **kwargs).items():
