@@ -53,7 +53,14 @@ class LRScheduler:
     def step(self, epoch: int | None = None) -> None:
         """Go on by one epoch (or iteration), or to ``epoch``."""
         check_outside_of_traces("scheduler.step()")
-        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        if epoch is not None:
+            self._go_to(epoch)
+        else:
+            self.last_epoch += 1
+            self._set(self.get_lr())
+
+    def _go_to(self, epoch: int) -> None:
+        self.last_epoch = epoch
         self._set(self.get_lr())
 
     def _set(self, values: Sequence[float]) -> None:
@@ -105,11 +112,18 @@ class LambdaLR(LRScheduler):
         return {k: v for k, v in super().state_dict().items() if k != "lr_lambdas"}
 
 
-class _Factor(LRScheduler):
-    """Multiplies the present learning rate by ``factor(epoch)``, as torch's recurrences do.
+class _Recurrence(LRScheduler):
+    """The next learning rate follows from the present one, which another schedule may have set."""
 
-    So a schedule continues from what another one set.
-    """
+    def _go_to(self, epoch: int) -> None:
+        """Run through all epochs from the first learning rate on."""
+        self._set(self.base_lrs)
+        for self.last_epoch in range(epoch + 1):
+            self._set(self.get_lr())
+
+
+class _Factor(_Recurrence):
+    """Multiplies the present learning rate by ``factor(epoch)``."""
 
     def factor(self, epoch: int) -> float:
         raise InvalidInputError(f"{type(self).__name__} does not say the learning rate")
@@ -228,7 +242,7 @@ class PolynomialLR(_Factor):
         return left**self.power
 
 
-class CosineAnnealingLR(LRScheduler):
+class CosineAnnealingLR(_Recurrence):
     """Half a cosine from the learning rate to ``eta_min`` in ``T_max`` epochs (Loshchilov 2016)."""
 
     def __init__(

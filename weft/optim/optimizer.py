@@ -185,7 +185,7 @@ class Optimizer:
         state = {index[id(p)]: {name: v.detach() if isinstance(v, Tensor) else v
                                 for name, v in self.state[p].items()
                                 if name not in self.private}
-                 for p in order if p in self.state}
+                 for p in order if self.state.get(p)}
         groups = [{**{k: v for k, v in group.items() if k != "params"},
                    "params": [index[id(p)] for p in group["params"]]}
                   for group in self.param_groups]

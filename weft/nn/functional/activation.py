@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from weft.amp.autocast import upcast
 from weft.eager.dtypes import as_dtype
 from weft.eager.tensor import Tensor
 from weft.nn.functional import randomness as random
@@ -203,6 +204,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
 
 
 def _along(name: str, input: Tensor, dim: int | None, dtype: str | None) -> Tensor:
+    (input,) = upcast(input)
     x = input if dtype is None else call("cast", input, dtype=as_dtype(dtype).name)
     if dim is None:  # torch's choice where it is left out
         dim = 0 if x.ndim in (0, 1, 3) else 1

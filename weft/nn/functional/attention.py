@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from weft.amp.autocast import narrowed
 from weft.eager.tensor import Tensor
 from weft.nn.functional.calls import call
 from weft.nn.functional.dropout import dropout
@@ -22,6 +23,9 @@ def scaled_dot_product_attention(
     of the query share those of key and value in groups. ``dropout_p`` applies to the weights,
     whatever the mode of a module: pass 0 for inference.
     """
+    query, key, value = narrowed(query, key, value)
+    if attn_mask is not None and attn_mask.dtype.is_floating_point:
+        (attn_mask,) = narrowed(attn_mask)
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
     if is_causal and attn_mask is not None:
         raise InvalidInputError("attention takes either attn_mask or is_causal=True")
@@ -64,6 +68,7 @@ def attention_with_weights(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, dropout_p: float
 ) -> tuple[Tensor, Tensor]:
     """The result of attention, and the weights after dropout."""
+    query, key, value = narrowed(query, key, value)
     weights, values = _weights(query, key, value, attn_mask, False,
                                1 / math.sqrt(query.shape[-1]))
     weights = dropout(weights, dropout_p)

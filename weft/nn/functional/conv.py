@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.amp.autocast import narrowed
 from weft.eager.tensor import Tensor
 from weft.nn.functional.calls import call
 from weft.nn.functional.sizes import along, per_axis, with_batch, without_batch
@@ -12,6 +13,7 @@ from weft.support.errors import InvalidInputError
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """X Wᵀ + b for ``input`` (…, in), ``weight`` (out, in) or (in), ``bias`` (out)."""
+    input, weight, bias = narrowed(input, weight, bias)
     if weight.ndim == 1:
         result = (input * weight).sum(-1)
     elif input.ndim == 1:
@@ -25,6 +27,7 @@ def bilinear(
     input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None
 ) -> Tensor:
     """x₁ᵀ W x₂ + b for (…, in1), (…, in2), ``weight`` (out, in1, in2)."""
+    input1, input2, weight, bias = narrowed(input1, input2, weight, bias)
     leading = tuple(input1.shape[:-1])
     first, second = (t.reshape((-1, t.shape[-1])) for t in (input1, input2))
     result = call("einsum", first, weight, second, equation="bi,oij,bj->bo")
@@ -84,6 +87,7 @@ def _conv(
     axes: int, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any,
     dilation: Any, groups: int,
 ) -> Tensor:
+    input, weight, bias = narrowed(input, weight, bias)
     x, has_batch = with_batch(input, axes + 2, f"conv{axes}d")
     steps, spread = per_axis(stride, axes, "stride"), per_axis(dilation, axes, "dilation")
     pads = _pads(padding, tuple(weight.shape[2:]), steps, spread)
@@ -111,6 +115,7 @@ def _transposed(
     axes: int, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any,
     output_padding: Any, groups: int, dilation: Any,
 ) -> Tensor:
+    input, weight, bias = narrowed(input, weight, bias)
     x, has_batch = with_batch(input, axes + 2, f"conv_transpose{axes}d")
     pads = per_axis(padding, axes, "padding")
     result = call(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from weft.amp.autocast import upcast
 from weft.eager.tensor import Tensor
 from weft.nn.functional.activation import log_softmax, softplus
 from weft.nn.functional.calls import call
@@ -21,6 +22,7 @@ def cross_entropy(
     weighted by ``weight`` (C) and leaves out ``ignore_index``; that over probabilities divides by
     N.
     """
+    input, weight = upcast(input, weight)
     axis = 1 if input.ndim > 1 else 0
     logs = log_softmax(input, axis)
     if target.dtype.is_floating_point:
@@ -78,6 +80,7 @@ def nll_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """-weight[t] * input[n, t, …] for log-probabilities (N, C, …) or (C) and classes (N, …)."""
+    input, weight = upcast(input, weight)
     if input.ndim == 1:
         input, target = call("expand_dims", input, axis=0), target.reshape((1,))
         result = nll_loss(input, target, weight, ignore_index, reduction)
@@ -93,12 +96,14 @@ def nll_loss(
 
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """(x - y)²"""
+    input, target = upcast(input, target)
     gap = input - target
     return reduced(gap * gap, reduction)
 
 
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """abs(x - y)"""
+    input, target = upcast(input, target)
     return reduced(call("abs", input - target), reduction)
 
 
@@ -106,6 +111,7 @@ def smooth_l1_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
     """(x - y)² / (2 beta) below ``beta``, abs(x - y) - beta / 2 above (Girshick 2015)."""
+    input, target = upcast(input, target)
     if beta == 0:
         return l1_loss(input, target, reduction)
     return reduced(_huber(input, target, beta) * (1 / beta), reduction)
@@ -115,6 +121,7 @@ def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
 ) -> Tensor:
     """(x - y)² / 2 below ``delta``, delta * (abs(x - y) - delta / 2) above (Huber 1964)."""
+    input, target = upcast(input, target)
     return reduced(_huber(input, target, delta), reduction)
 
 
@@ -127,6 +134,7 @@ def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
     """-(y log(p) + (1 - y) log(1 - p)), whose logarithms are at least -100."""
+    input, target = upcast(input, target)
     log_p = call("maximum", call("log", input), -100.0)
     log_q = call("maximum", call("log1p", -input), -100.0)
     losses = (target - 1) * log_q - target * log_p
@@ -138,6 +146,7 @@ def binary_cross_entropy_with_logits(
     pos_weight: Tensor | None = None,
 ) -> Tensor:
     """Binary cross entropy of sigmoid(x), without overflow."""
+    input, target = upcast(input, target)
     below = softplus(-input, threshold=math.inf)  # -log(sigmoid(x))
     share = 1.0 if pos_weight is None else (pos_weight - 1) * target + 1
     losses = (1 - target) * input + below * share
@@ -148,6 +157,7 @@ def kl_div(
     input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
 ) -> Tensor:
     """Y (log(y) - x) for log-probabilities x; ``reduction="batchmean"`` divides by the batch."""
+    input, target = upcast(input, target)
     if log_target:
         losses = call("exp", target) * (target - input)
     else:
@@ -164,6 +174,7 @@ def poisson_nll_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """e**x - y x, or x - y log(x + eps); ``full`` adds Stirling's approximation of log(y!)."""
+    input, target = upcast(input, target)
     if log_input:
         losses = call("exp", input) - target * input
     else:
@@ -180,6 +191,7 @@ def gaussian_nll_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """(log(v) + (x - y)² / v) / 2 with v = max(var, eps), which gets the gradient of ``var``."""
+    input, target = upcast(input, target)
     if not isinstance(var, Tensor):
         raise InvalidInputError("gaussian_nll_loss: var is a tensor", got=type(var).__name__)
     if var.ndim == input.ndim - 1:

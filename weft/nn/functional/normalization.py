@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from weft.amp.autocast import upcast
 from weft.eager.tensor import Tensor
 from weft.nn.functional.calls import call
 from weft.support.errors import InvalidInputError
@@ -21,6 +22,7 @@ def batch_norm(
     towards them by ``momentum`` (the variance with Bessel's correction). A tensor as momentum is
     that of a cumulative average.
     """
+    input, weight, bias = upcast(input, weight, bias)
     channels = input.shape[1]
     ones, zeros = _vector(input, channels, 1.0), _vector(input, channels, 0.0)
     mean = zeros if running_mean is None else running_mean
@@ -61,6 +63,7 @@ def layer_norm(
     bias: Tensor | None = None, eps: float = 1e-5,
 ) -> Tensor:
     """Normalise over the last axes, of sizes ``normalized_shape`` (Ba et al. 2016)."""
+    input, weight, bias = upcast(input, weight, bias)
     rows, size = _rows(input, normalized_shape, "layer_norm")
     gamma = _vector(input, size, 1.0) if weight is None else weight.reshape((size,))
     beta = _vector(input, size, 0.0) if bias is None else bias.reshape((size,))
@@ -77,6 +80,7 @@ def rms_norm(
 
     ``eps`` is the distance of 1 to the next number of the dtype if it is left out, as in torch.
     """
+    input, weight = upcast(input, weight)
     rows, size = _rows(input, normalized_shape, "rms_norm")
     small = 2.0 ** -{"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}[input.dtype.name]
     gamma = _vector(input, size, 1.0) if weight is None else weight.reshape((size,))
@@ -103,6 +107,7 @@ def group_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """Normalise groups of channels of each example (Wu and He 2018)."""
+    input, weight, bias = upcast(input, weight, bias)
     channels = input.shape[1]
     if channels % num_groups:
         raise InvalidInputError("group_norm: the channels do not divide into groups",
@@ -119,6 +124,7 @@ def instance_norm(
     momentum: float = 0.1, eps: float = 1e-5,
 ) -> Tensor:
     """Normalise each channel of each example of ``input`` (N, C, …) (Ulyanov et al. 2016)."""
+    input, weight, bias = upcast(input, weight, bias)
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     if running_mean is not None and running_var is not None:
