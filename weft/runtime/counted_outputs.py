@@ -47,5 +47,7 @@ def _as_function(size: int | str) -> ShapeOf:
 def _start(whole: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """The array of this shape at the start of the memory of ``whole``."""
     count = math.prod(shape)
+    if not isinstance(whole, np.ndarray):
+        return whole.start(shape)  # on a device
     part = whole.reshape(-1)[:count].reshape(shape)
     return part.copy() if count < _LEAST_FILLED * whole.size else part

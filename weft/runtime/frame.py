@@ -12,6 +12,7 @@ from weft.runtime.arena_pool import ArenaPool
 from weft.runtime.call_sizes import CallSizes
 from weft.runtime.library import Block, Library
 from weft.runtime.manifest import Argument, Manifest
+from weft.runtime.sizes import evaluate
 
 
 class Frame:
@@ -29,7 +30,8 @@ class Frame:
         self.sizes = sizes
         self.arena = 0
         self.arenas: dict[str, Block] = {
-            arena.space: library.allocate(arena.nbytes, arena.device, arena.alignment)
+            arena.space: library.allocate(evaluate(arena.nbytes, sizes.symbols), arena.device,
+                                          arena.alignment)
             for arena in manifest.arenas}
         self._behind = len(manifest.inputs)
         self.inputs = (ctypes.c_void_p * max(1, self._behind + len(extras)))()

@@ -100,10 +100,13 @@ class ConstantSpec:
 
 @dataclass(frozen=True, slots=True)
 class ArenaSpec:
-    """An arena beside the host's: its memory space, size and alignment in bytes, and device."""
+    """An arena beside the host's: its memory space, size and alignment in bytes, and device.
+
+    Its slots have the offsets of ``Manifest.sizes``, as those of the host's arena.
+    """
 
     space: str
-    nbytes: int
+    nbytes: Size
     device: Device
     alignment: int = 64
 
@@ -228,7 +231,8 @@ def check_manifest(manifest: Manifest) -> None:
               "const": manifest.constants_bytes + 1, "arena": arena + 1,
               "slot": len(manifest.sizes), "size": len(manifest.sizes),
               "state": len(manifest.states),
-              **{arena.space: arena.nbytes + 1 for arena in manifest.arenas}}
+              **{arena.space: arena.nbytes + 1 if isinstance(arena.nbytes, int) else 0
+                 for arena in manifest.arenas}}
     for step in manifest.steps:
         variants = (argument for variant in step.variants for argument in variant.args)
         for kind, value in (*step.args, *(condition for condition, _ in step.guards), *variants):
@@ -283,7 +287,8 @@ def _check_symbols(manifest: Manifest) -> None:
             earlier = {f"_{n}" for n in range(number)}
             _check_names("sizes", size, known | earlier)
         entries = {f"_{n}" for n in range(len(manifest.sizes))}
-        _check_names("sizes of arena and constants", manifest.arena_bytes, known | entries)
+        for nbytes in (manifest.arena_bytes, *(arena.nbytes for arena in manifest.arenas)):
+            _check_names("sizes of arena and constants", nbytes, known | entries)
     if manifest.symbols or manifest.counts:
         for tensor in (*manifest.inputs, *manifest.outputs):
             for size in tensor.shape:
@@ -332,7 +337,7 @@ def _manifest(plain: Mapping[str, Any]) -> Manifest:
         vm=from_plain(plain["vm"], len(plain["constants"])) if "vm" in plain else None,
         threads=_whole(plain["threads"]) if "threads" in plain else None,
         launched_by=_text(plain.get("launched_by", MAIN_SYMBOL)),
-        arenas=tuple(ArenaSpec(_text(a["space"]), _whole(a["nbytes"]), _device(a["device"]),
+        arenas=tuple(ArenaSpec(_text(a["space"]), _size(a["nbytes"]), _device(a["device"]),
                                _whole(a["alignment"])) for a in plain.get("arenas", ())),
         symbols=tuple(SymbolSpec(_text(s["name"]), **_wholes(s, "name"))
                       for s in plain.get("symbols", ())),

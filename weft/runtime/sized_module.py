@@ -13,6 +13,7 @@ from weft.runtime.arena import AlignedBlock
 from weft.runtime.arena_pool import ArenaPool
 from weft.runtime.call_sizes import CallSizes, SizeSolver
 from weft.runtime.calls_by_shape import CallsByShape
+from weft.runtime.devices.cuda.module import DeviceModule
 from weft.runtime.library import Library
 from weft.runtime.manifest import Manifest
 from weft.runtime.module import CompiledModule
@@ -52,6 +53,19 @@ class _AtSizes(CompiledModule):
         self._bind_sizes()
 
 
+class _SharedOnDevice(_Shared, DeviceModule):
+    """The code of a program with symbols for a device."""
+
+
+class _AtSizesOnDevice(_AtSizes, DeviceModule):
+    """The module for the sizes of a call of a program for a device."""
+
+
+def _classes(manifest: Manifest) -> tuple[type[_Shared], type[_AtSizes]]:
+    return ((_SharedOnDevice, _AtSizesOnDevice) if manifest.launched_by == "device"
+            else (_Shared, _AtSizes))
+
+
 class SizedModule(CallsByShape):
     """A program whose kernels take symbolic sizes at run time.
 
@@ -63,7 +77,8 @@ class SizedModule(CallsByShape):
                  constants: bytes | memoryview | np.ndarray | AlignedBlock) -> None:
         super().__init__(manifest)
         self.library = library
-        self._shared = _Shared(manifest, library, constants)
+        shared, self._at_sizes = _classes(manifest)
+        self._shared = shared(manifest, library, constants)
         self._solver = SizeSolver(manifest)
         self._ready: OrderedDict[Shapes, CompiledModule] = OrderedDict()
         self._lock = threading.Lock()
@@ -96,9 +111,9 @@ class SizedModule(CallsByShape):
     def _make(self, shapes: Shapes, values: Sequence[Any]) -> CompiledModule:
         sizes = self._solver.solve(shapes)
         for value, spec in zip(values, sizes.inputs, strict=True):
-            if not isinstance(value, np.ndarray):
+            if not isinstance(value, np.ndarray) and self.manifest.launched_by != "device":
                 to_numpy(value, spec)  # raises for values that are no arrays
-        made = _AtSizes(self._shared, sizes)
+        made = self._at_sizes(self._shared, sizes)
         with self._lock:
             self._ready[shapes] = made
             while len(self._ready) > KEPT_SIZES:

@@ -37,6 +37,7 @@ class CudaBackend(Backend[CudaTarget]):
     tir_passes: ClassVar[Sequence[TirPass]] = CUDA_PIPELINE
     device: ClassVar[Device] = CUDA_DEVICE
     launched_by: ClassVar[str] = "device"
+    takes_sizes: ClassVar[bool] = True
     memory_spaces: ClassVar[Sequence[MemorySpace]] = (
         HOST_MEMORY, MemorySpace("device", CUDA_DEVICE, 256))
 

@@ -146,8 +146,11 @@ def _layout(program: Program, facts: Sequence[KernelFacts], offsets: Sequence[in
             raise UnsupportedModelError(
                 f"targets of kind {backend.kind!r} run programs of fixed sizes only")
         sized = sized_launches(program, facts, offsets)
-        return _Layout(sized.launches, sized.arena_bytes, symbols=sized.symbols,
-                       nonnegative=sized.nonnegative)
+        arenas = tuple(ArenaSpec(space.name, sized.arena_bytes.get(space.device, 0), space.device,
+                                 space.alignment)
+                       for space in backend.memory_spaces if space != HOST_MEMORY)
+        return _Layout(sized.launches, sized.arena_bytes[HOST], arenas, sized.symbols,
+                       sized.nonnegative)
     spaces = backend.memory_spaces
     plan = plan_memory(program, {n: evaluate(f.workspace_bytes, {}) for n, f in enumerate(facts)},
                        {n: f.in_place for n, f in enumerate(facts) if f.in_place is not None},

@@ -21,6 +21,7 @@ from weft.compiler.program.program import (
 from weft.compiler.program.slot_plan import SizeTable, SlotPlan, plan_slots
 from weft.compiler.program.symbols import sizes_to_check, symbol_specs
 from weft.ir.symbol import SizeRange, name_of, size_of_dim
+from weft.runtime.device import Device
 from weft.runtime.manifest import Argument, CountSpec, SizeTest, SymbolSpec, VariantSpec
 from weft.runtime.sizes import Size, with_names
 
@@ -29,11 +30,12 @@ from weft.runtime.sizes import Size, with_names
 class SizedLaunches:
     """The launches of a program with symbols; ``arena_bytes`` refers to the table of sizes.
 
-    ``nonnegative`` are sizes that calls check.
+    ``arena_bytes`` has the size of the arena of each device. ``nonnegative`` are sizes that calls
+    check.
     """
 
     launches: LaunchProgram
-    arena_bytes: Size
+    arena_bytes: Mapping[Device, Size]
     symbols: tuple[SymbolSpec, ...]
     nonnegative: tuple[Size, ...]
 
@@ -59,7 +61,7 @@ def sized_launches(program: Program, facts: Sequence[KernelFacts],
                       {n: f.in_place for n, f in enumerate(facts) if f.in_place is not None},
                       typical)
     table = SizeTable()
-    offsets, arena_bytes = table.add_slots(plan.slots)
+    offsets, arena_bytes = table.add_slots(plan)
     writer = _Writer(plan, offsets, constant_offsets, facts, table, variants)
     launches = tuple(writer.launch(at, step) for at, step in enumerate(program.steps))
     jumps = tuple(LaunchJump(jump.at, jump.loop, writer.path(jump.path)) for jump in program.jumps)

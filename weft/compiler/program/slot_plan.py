@@ -8,13 +8,14 @@ sizes. The arena is the slots one after the other; ``weft_main`` computes their 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from weft.compiler.program.data_sizes import bounds_by_name, largest
 from weft.compiler.program.memory_plan import ALIGNMENT, live_ranges
 from weft.compiler.program.program import BufferKind, Program, Step
 from weft.ir.symbol import size_of_dim
+from weft.runtime.device import HOST, Device
 from weft.runtime.sizes import Size, evaluate
 
 
@@ -22,17 +23,19 @@ from weft.runtime.sizes import Size, evaluate
 class SlotPlan:
     """The slot of each temporary and of each step's workspace, and the sizes of the slots in bytes.
 
-    A step without workspace has slot -1.
+    A step without workspace has slot -1. ``devices`` say in whose memory each slot lies.
     """
 
     temporaries: tuple[int, ...]
     workspaces: tuple[int, ...]
     slots: tuple[Size, ...]
+    devices: tuple[Device, ...]
 
 
 @dataclass(slots=True)
 class _Slot:
     number: int
+    device: Device
     members: dict[Size, None] = field(default_factory=dict)  # in order, each once
     typical: int = 0
 
@@ -73,34 +76,36 @@ class _Planner:
                 self.slot_of[target] = self.slot_of[source]
                 # The slot continues under the number of the result, and is freed with that.
                 self.last_uses[at].remove(source)
-            workspaces.append(self._scratch(workspace_bytes.get(step.kernel, 0)))
+            workspaces.append(self._scratch(workspace_bytes.get(step.kernel, 0), step.device))
             # Only now: results and workspace must not overlap the inputs that the step still reads.
             self.free += [self.slot_of[number] for number in self.last_uses.get(at, ())]
         slots = [self.slot_of.get(number) for number in range(len(self.sizes))]
         return SlotPlan(tuple(0 if slot is None else slot.number for slot in slots),
-                        tuple(workspaces), tuple(_slot_size(slot) for slot in self.slots))
+                        tuple(workspaces), tuple(_slot_size(slot) for slot in self.slots),
+                        tuple(slot.device for slot in self.slots))
 
     def _allocate(self, at: int, step: Step) -> None:
         for ref in step.writes:
             if ref.kind is BufferKind.TEMPORARY and self.ranges[ref.index].first == at:
-                self.slot_of[ref.index] = self._take(self.sizes[ref.index])
+                self.slot_of[ref.index] = self._take(self.sizes[ref.index], step.device)
 
-    def _scratch(self, size: Size) -> int:
+    def _scratch(self, size: Size, device: Device) -> int:
         if not size:
             return -1
-        slot = self._take(size)
+        slot = self._take(size, device)
         self.free.append(slot)
         return slot.number
 
-    def _take(self, size: Size) -> _Slot:
+    def _take(self, size: Size, device: Device) -> _Slot:
         """A free slot with a temporary of this size, else the one that grows or wastes least."""
         wanted = evaluate(size, self.typical)
-        same = next((slot for slot in self.free if size in slot.members), None)
-        chosen = same or min(self.free, key=lambda slot: (
+        free = [slot for slot in self.free if slot.device == device]
+        same = next((slot for slot in free if size in slot.members), None)
+        chosen = same or min(free, key=lambda slot: (
             max(0, wanted - slot.typical), max(0, slot.typical - wanted), slot.number),
             default=None)
         if chosen is None:
-            chosen = _Slot(len(self.slots))
+            chosen = _Slot(len(self.slots), device)
             self.slots.append(chosen)
         else:
             self.free.remove(chosen)
@@ -136,10 +141,12 @@ class SizeTable:
             self.entries.append(size)
         return self._numbers[size]
 
-    def add_slots(self, slots: Sequence[Size]) -> tuple[list[int], Size]:
-        """The entries with the offsets of the slots, and the size of the arena."""
-        offsets, end = [], self.number_of(0)
-        for size in slots:
+    def add_slots(self, plan: SlotPlan) -> tuple[list[int], dict[Device, Size]]:
+        """The entries with the offsets of the slots, and the size of the arena of each device."""
+        ends = {HOST: self.number_of(0)}
+        offsets = []
+        for size, device in zip(plan.slots, plan.devices, strict=True):
+            end = ends.setdefault(device, self.number_of(0))
             offsets.append(end)
-            end = self.number_of(f"_{end} + _{self.number_of(size)}")
-        return offsets, f"_{end}"
+            ends[device] = self.number_of(f"_{end} + _{self.number_of(size)}")
+        return offsets, {device: f"_{end}" for device, end in ends.items()}

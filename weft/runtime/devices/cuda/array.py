@@ -109,6 +109,10 @@ class DeviceArray:
             context.driver.synchronize(context.compute)
         return result
 
+    def start(self, shape: tuple[int, ...]) -> DeviceArray:
+        """The array of this shape at the start of the memory, which both share."""
+        return DeviceArray(self.address, shape, self.dtype, self._context, self._owner)
+
     def copy_from(self, source: Any) -> None:
         """Write the elements of an array of the host, or of a device array of the same device."""
         if isinstance(source, DeviceArray):

@@ -33,11 +33,12 @@ class DeviceFrame:
     def __init__(self, program: DeviceProgram, sizes: CallSizes) -> None:
         self.program = program
         self.sizes = sizes
-        self._context = context = program.context
-        self._arenas: dict[str, Block] = {
-            arena.space: context.memory.allocate(evaluate(arena.nbytes, _names(sizes)),
-                                                 context.compute)
-            for arena in program.manifest.arenas}
+        self._context = program.context
+        # Programs with symbolic sizes have a frame for each, so frames keep no memory.
+        self._keeps_memory = not program.manifest.symbols
+        self._arena_bytes = {arena.space: evaluate(arena.nbytes, _names(sizes))
+                             for arena in program.manifest.arenas}
+        self._arenas: dict[str, Block] = {}
         self._own_inputs: dict[int, DeviceBlock] = {}
         self._own_outputs: dict[int, DeviceBlock] = {}
         self._host_arena = 0
@@ -52,7 +53,7 @@ class DeviceFrame:
         """What ``make`` gave for the device addresses of this call, kept for the next with them."""
         if self.program.manifest.counts:
             return make()  # for sizes that differ from call to call
-        key = (*self.inputs, *self.outputs)
+        key = (*self.inputs, *self.outputs, *(block.address for block in self._arenas.values()))
         found = self._plans.get(key)
         if found is None:
             found = self._plans[key] = make()
@@ -64,6 +65,9 @@ class DeviceFrame:
                 outputs: Sequence[np.ndarray | DeviceArray]) -> None:
         """Bind the arrays of a call, which the caller keeps alive until ``release``."""
         program = self.program
+        if not self._arenas:
+            self._arenas = {space: self._allocate(nbytes)
+                            for space, nbytes in self._arena_bytes.items()}
         self._host_arena = program.host_arenas.take(self.sizes.arena_bytes)
         for number, value in enumerate(inputs):
             self._bind_input(number, value)
@@ -75,6 +79,11 @@ class DeviceFrame:
         self.program.host_arenas.give_back(self._host_arena)
         self._host_arena = 0
         self._kept.clear()
+        if not self._keeps_memory:
+            self._arenas, self._own_inputs, self._own_outputs = {}, {}, {}
+
+    def _allocate(self, nbytes: int) -> DeviceBlock:
+        return self._context.memory.allocate(nbytes, self._context.compute)
 
     def _bind_input(self, number: int, value: np.ndarray | DeviceArray) -> None:
         program, context = self.program, self._context
@@ -89,15 +98,13 @@ class DeviceFrame:
         if number in program.on_device.inputs:
             block = self._own_inputs.get(number)
             if block is None:
-                block = self._own_inputs[number] = context.memory.allocate(value.nbytes,
-                                                                           context.compute)
+                block = self._own_inputs[number] = self._allocate(value.nbytes)
             self.inputs[number] = block.address
             if value.nbytes:
                 context.driver.copy_to_device(block.address, self.host_inputs[number],
                                               value.nbytes, context.compute)
 
     def _bind_output(self, number: int, value: np.ndarray | DeviceArray) -> None:
-        context = self._context
         on_device = number in self.program.on_device.outputs
         if isinstance(value, DeviceArray):
             self.outputs[number] = value.address
@@ -108,8 +115,7 @@ class DeviceFrame:
         if on_device:
             block = self._own_outputs.get(number)
             if block is None:
-                block = self._own_outputs[number] = context.memory.allocate(value.nbytes,
-                                                                            context.compute)
+                block = self._own_outputs[number] = self._allocate(value.nbytes)
             self.outputs[number] = block.address
 
     def _bind_host_output(self, number: int, value: DeviceArray) -> None:
@@ -152,7 +158,8 @@ class DeviceFrame:
         if kind == "arena":
             return self._host_arena + value
         if kind == "slot":
-            return self._host_arena + self.sizes.table[value]
+            arena = self._host_arena if on_host else next(iter(self._arenas.values())).address
+            return arena + self.sizes.table[value]
         found = self._arenas.get(kind)
         if found is None:
             raise InternalError(f"unknown memory space {kind!r}")
@@ -161,11 +168,14 @@ class DeviceFrame:
 
 def new_outputs(program: DeviceProgram, sizes: CallSizes, *, on_device: bool
                 ) -> list[np.ndarray | DeviceArray]:
-    """New arrays for the outputs of a call, on the device or on the host."""
-    if on_device:
-        return [new_array(program.context, spec.concrete_shape, spec.numpy_dtype)
-                for spec in sizes.outputs]
-    return [np.empty(spec.concrete_shape, spec.numpy_dtype) for spec in sizes.outputs]
+    """New arrays for the outputs of a call, on the device or on the host.
+
+    Counts are behind the outputs, on the host.
+    """
+    given = len(program.manifest.outputs)
+    return [new_array(program.context, spec.concrete_shape, spec.numpy_dtype)
+            if on_device and number < given else np.empty(spec.concrete_shape, spec.numpy_dtype)
+            for number, spec in enumerate(sizes.outputs)]
 
 
 def _names(sizes: CallSizes) -> dict[str, int]:

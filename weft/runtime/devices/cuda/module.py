@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from weft.runtime.arena import Pool
-from weft.runtime.buffers import BoundCall, given_outputs, output_buffer
+from weft.runtime.buffers import BoundCall, copy_into, given_outputs, output_buffer
 from weft.runtime.call_sizes import CallSizes
+from weft.runtime.counted_outputs import CountedOutputs
 from weft.runtime.devices.cuda.array import DeviceArray
 from weft.runtime.devices.cuda.foreign import as_device_array
 from weft.runtime.devices.cuda.frame import DeviceFrame, new_outputs
@@ -49,6 +50,8 @@ class DeviceModule(CompiledModule):
 
     def _bind_sizes(self) -> None:
         self._device_frames = Pool(_frame_maker(self._program, self._sizes))
+        self._counted = (CountedOutputs(self.manifest, self._sizes.symbols)
+                         if self.manifest.counts else None)
 
     @property
     def state(self) -> State:
@@ -72,6 +75,11 @@ class DeviceModule(CompiledModule):
             results = self._execute(self._signature.bind(args, {**kwargs, "out": out}))
             return tuple(results) if self._returns_tuple else results[0]
         inputs = self._device_values(self._signature.bind(args, kwargs))
+        if self._counted is not None:
+            on_host = [value.numpy() if isinstance(value, DeviceArray) else value
+                       for value in inputs]
+            returned = copy_into(self.manifest, out, on_host, self._execute(on_host))
+            return returned if self._returns_tuple else returned[0]
         outputs, results = self._given(out, inputs)
         self._execute(inputs, outputs)
         return results
@@ -111,9 +119,11 @@ class DeviceModule(CompiledModule):
         if not isinstance(self._threading, Unthreaded):
             self._threading.apply(num_threads(self.manifest.threads))
         if not self.manifest.states:
-            return self._run_on_device(values, outputs)
-        with self._program.state.lock:
-            return self._run_on_device(values, outputs)
+            results = self._run_on_device(values, outputs)
+        else:
+            with self._program.state.lock:
+                results = self._run_on_device(values, outputs)
+        return results if self._counted is None else self._counted.cut(results)
 
     def _run_on_device(self, values: Sequence[Any], given: Sequence[Any] | None) -> list[Any]:
         program = self._program

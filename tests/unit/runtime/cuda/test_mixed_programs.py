@@ -1,0 +1,143 @@
+"""Programs with parts on an emulated GPU and parts on the host, and programs of symbolic sizes."""
+
+import numpy as np
+import pytest
+
+import weft
+from weft.runtime.calls import DEVICE_COPY
+from weft.runtime.device import HOST, Device
+from weft.runtime.devices.cuda.array import DeviceArray
+
+GPU = Device("cuda", 0)
+# The size of the result of unique depends on the data, which the host alone handles.
+UNIQUE = """def @main(%x: Tensor[(16), int64]) {
+  let %s = multiply(%x, 3i64);
+  let %u = unique(%s, is_sorted=True);
+  (%u.0, add(%s, 1i64))
+}"""
+CHOICE = """def @main(%x: Tensor[(8), float32]) {
+  let %c = greater(take(%x, 0i64, axis=0), 0f);
+  let %y = if (%c) { multiply(%x, 2f) } else { negative(%x) };
+  add(%y, 1f)
+}"""
+LOOP = """
+def @grow(%i: Tensor[(), int64], %a: Tensor[(6), float32]) -> Tensor[(6), float32] {
+  if (less(%i, 5i64)) { @grow(add(%i, 1i64), add(%a, %a)) } else { %a }
+}
+def @main(%x: Tensor[(6), float32]) { negative(@grow(0i64, %x)) }
+"""
+SYMBOLIC = """def @main(%x: Tensor[(n, 8), float32]) {
+  let %y = nn.relu(%x);
+  (add(%y, 1f), nn.max_pool2d(reshape(%y, newshape=[1, 1, -1, 8]), pool_size=[1, 2]))
+}"""
+
+
+@pytest.fixture(autouse=True)
+def _emulated():
+    with weft.config(cuda="emulate"):
+        yield
+
+
+def both(text, target="cuda"):
+    mod = weft.parse(text)
+    return weft.compile(mod, target=target), weft.compile(mod)
+
+
+def same(found, expected):
+    pairs = zip(found, expected, strict=True) if isinstance(expected, tuple) \
+        else [(found, expected)]
+    for one, other in pairs:
+        assert one.shape == other.shape
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def copies(module):
+    return [step for step in module.manifest.steps if step.symbol == DEVICE_COPY]
+
+
+def test_what_depends_on_data_runs_on_the_host():
+    on_gpu, on_cpu = both(UNIQUE)
+    devices = {step.op: step.device for step in on_gpu.manifest.steps}
+    assert devices["unique"] == HOST
+    assert devices["multiply"] == devices["add"] == GPU
+    (copy,) = copies(on_gpu)
+    assert (copy.source, copy.device, copy.bytes_moved) == (GPU, HOST, 128)
+    for seed in range(3):
+        x = np.random.default_rng(seed).integers(0, 6, 16)
+        same(on_gpu(x), on_cpu(x))
+
+
+def test_branches_and_loops_read_their_conditions_on_the_host():
+    for text, value in ((CHOICE, 1.0), (CHOICE, -1.0), (LOOP, 1.5)):
+        on_gpu, on_cpu = both(text)
+        x = np.full(on_gpu.inputs[0].shape, value, np.float32)
+        same(on_gpu(x), on_cpu(x))
+        same(on_gpu(-2 * x), on_cpu(-2 * x))
+
+
+def test_one_program_serves_all_sizes():
+    on_gpu, on_cpu = both(SYMBOLIC)
+    assert not on_gpu.reason
+    for n in (5, 1, 130, 5):
+        x = np.random.default_rng(n).standard_normal((n, 8), np.float32)
+        same(on_gpu(x), on_cpu(x))
+    with pytest.raises(weft.WeftError, match="rank"):
+        on_gpu(np.zeros(3, np.float32))
+
+
+def test_device_arrays_go_through_symbolic_and_counted_programs():
+    on_gpu, on_cpu = both(SYMBOLIC)
+    x = np.random.default_rng(0).standard_normal((7, 8), np.float32)
+    results = on_gpu(DeviceArray.from_numpy(x))
+    assert all(isinstance(one, DeviceArray) for one in results)
+    same(tuple(one.numpy() for one in results), on_cpu(x))
+    on_gpu, on_cpu = both(UNIQUE)
+    values = np.arange(16) % 5
+    results = on_gpu(DeviceArray.from_numpy(values))
+    same(tuple(one.numpy() for one in results), on_cpu(values))
+
+
+def test_the_host_may_be_named():
+    target = {"gpu": "cuda -arch=sm_90", "host": "cpu"}
+    on_gpu, on_cpu = both(UNIQUE, target)
+    assert on_gpu.manifest.target.kind == "cuda"
+    same(on_gpu(np.arange(16)), on_cpu(np.arange(16)))
+    with pytest.raises(weft.WeftError, match="one device beside the host"):
+        both(UNIQUE, {"a": "cuda", "b": "cuda", "host": "cpu"})
+    with pytest.raises(weft.WeftError, match="the host is a CPU"):
+        both(UNIQUE, {"gpu": "cuda", "host": "cuda"})
+
+
+def test_mixed_programs_are_exported(tmp_path):
+    on_gpu, on_cpu = both(UNIQUE)
+    on_gpu.export(tmp_path / "mixed.weft")
+    loaded = weft.load(tmp_path / "mixed.weft")
+    x = np.arange(16) // 3
+    same(loaded(x), on_cpu(x))
+
+
+def test_programs_for_the_virtual_machine_run_on_the_host():
+    text = """def @fib(%n: Tensor[(), int64]) -> Tensor[(), int64] {
+      if (less(%n, 2i64)) { %n } else {
+        add(@fib(subtract(%n, 1i64)), @fib(subtract(%n, 2i64))) }
+    }
+    def @main(%n: Tensor[(), int64]) { @fib(%n) }"""
+    on_gpu, _ = both(text)
+    assert on_gpu.manifest.target.kind == "cpu"
+    assert on_gpu(np.int64(10)) == 55
+
+
+def test_state_lies_on_the_device():
+    text = "def @main(%x: Tensor[(4), float32], %s: Tensor[(4), float32]) { add(%x, %s) }"
+    mod = weft.parse(text)
+    module = weft.compile(mod, target="cuda", state={"output": "s"})
+    assert isinstance(module.state["s"], DeviceArray)
+    x = np.ones(4, np.float32)
+    for _ in range(3):
+        module(x)
+    np.testing.assert_array_equal(module.state["s"].numpy(), 3 * x)
+    module.state["s"] = np.arange(4)
+    module(x)
+    np.testing.assert_array_equal(module.state["s"].numpy(), np.arange(4) + 1)
+    module.state.reset()
+    np.testing.assert_array_equal(module.state["s"].numpy(), 0 * x)
