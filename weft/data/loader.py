@@ -215,7 +215,7 @@ def _tensors(batch: Any) -> Any:
     import weft
 
     if isinstance(batch, np.ndarray):
-        return weft.tensor(batch)  # type: ignore[attr-defined]
+        return weft.tensor(batch)
     if isinstance(batch, Mapping):
         return {key: _tensors(value) for key, value in batch.items()}
     if isinstance(batch, tuple | list):

@@ -218,12 +218,18 @@ class Optimizer:
     def _take(self, loaded: dict[Tensor, State]) -> None:
         """Replace the state; tensors keep their identity, which a compiled step relies on."""
         with no_grad():
+            before = {p: self.state.get(p) or self._new_state.pop(id(p), {}) for p in loaded}
+            counted: dict[int, set[int]] = {}  # parameters may share the tensor of their count
             for parameter, entries in loaded.items():
-                known = self.state.get(parameter) or self._new_state.pop(id(parameter), {})
+                counted.setdefault(id(before[parameter].get("step")), set()).add(
+                    id(entries.get("step")))
+            for parameter, entries in loaded.items():
+                known = before[parameter]
                 for name, value in entries.items():
                     old = known.get(name)
                     is_same = isinstance(old, Tensor) and isinstance(value, Tensor)
-                    if is_same and name != "step" and old.shape == value.shape:
+                    is_one = name != "step" or len(counted[id(old)]) == 1
+                    if is_same and is_one and old.shape == value.shape:
                         entries[name] = old.copy_(value)
                 for name in self.private:
                     if name in known:
