@@ -1,9 +1,10 @@
 """Strategies and schedules for NVIDIA GPUs, one folder per operator family."""
 
 from weft.strategy.cuda import default
+from weft.strategy.cuda.attention import strategy as attention
 from weft.strategy.cuda.convolution import strategy as convolution
 from weft.strategy.cuda.gemm import strategy as gemm
 from weft.strategy.cuda.scan import strategy as scan_strategy
 from weft.strategy.cuda.sort import strategy as sort_strategy
 
-__all__ = ["convolution", "default", "gemm", "scan_strategy", "sort_strategy"]
+__all__ = ["attention", "convolution", "default", "gemm", "scan_strategy", "sort_strategy"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tests.unit.strategy.cuda.products import built
+from tests.unit.strategy.cuda.products import A100, built
 from tests.unit.strategy.kernels import random_arguments
 from weft.ir.expr import Function
 from weft.ir.module import IRModule
@@ -56,7 +56,7 @@ def run_kernel(
 
 def check_emulated(
     function: Function, implementation: Implementation | None = None, *,
-    target: CudaTarget = CudaTarget("sm_80"), rtol: float = 1e-4, atol: float | None = None,
+    target: CudaTarget = A100, rtol: float = 1e-4, atol: float | None = None,
 ) -> list[LaunchCounts | None]:
     """Compare the emulated kernel of ``function`` with the reference."""
     arguments = random_arguments(function)

@@ -27,15 +27,18 @@ from weft.strategy import Implementation, implementations, lower_function
 from weft.target import CudaTarget
 
 
-def check_case(operator: Op, one: Case, target: CudaTarget) -> Iterator[str]:
-    """Run a case with each implementation; yields their names after they agreed."""
+def check_case(
+    operator: Op, one: Case, target: CudaTarget, only: str = ""
+) -> Iterator[str]:
+    """Run a case with each implementation whose name has ``only``; yields the names that agreed."""
     arrays = make_inputs(operator, one)
     dynamic = make_call(operator, one, arrays)
     call = static_call(dynamic, arrays)
     function = infer_expr(Function(parameters_of(dynamic), call, attrs={"primitive": True}))
     assert isinstance(function, Function)
     expected = reference_outputs(dynamic, arrays)
-    for implementation in implementations(call, target) if isinstance(call, Call) else ():
+    offered = implementations(call, target) if isinstance(call, Call) else ()
+    for implementation in (i for i in offered if only in i.name):
         _run(function, implementation, target, arrays, call, expected, one)
         yield implementation.name
 

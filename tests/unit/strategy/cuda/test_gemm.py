@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.strategy.cuda.emulation import check_emulated
 from tests.unit.strategy.cuda.products import (
     A100,
     H100,
@@ -62,7 +63,7 @@ def test_operands_of_any_layout_and_batches(transpose_a, transpose_b):
 
 def test_shares_of_k_are_added_in_order():
     function = dense(5, 36, 60, "float32")
-    check_values(function, forced(GemmPlan(SMALL, splits=3)))
+    check_emulated(function, forced(GemmPlan(SMALL, splits=3)))
     assert len(built(function, implementation=forced(GemmPlan(SMALL, splits=3))).launches) == 2
 
 
@@ -85,7 +86,7 @@ def test_other_types_of_sums(dtype):
     ("bfloat16", "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"),
 ])
 def test_a_large_dense_layer_runs_on_tensor_cores_without_spills(dtype, product, tmp_path: Path):
-    for target in (A100, H100):
+    for target in (A100, H100) if dtype == "float16" else (A100,):
         kernel = built(dense(4096, 4096, 4096, dtype), target)
         found = instructions(kernel)
         assert found[product] >= 32

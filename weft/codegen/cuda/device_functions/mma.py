@@ -35,4 +35,7 @@ FUNCTIONS = (
     DeviceFunction("cvt_rna_tf32", "cvt.rna.tf32.f32 $d, $x;", (reg("x", Kind.F32),),
                    reg("d", Kind.B32), is_pure=True,
                    doc="float32 rounded to the 10 bits of fraction of tf32"),
+    DeviceFunction("exp2_approx", "ex2.approx.ftz.f32 $d, $x;", (reg("x", Kind.F32),),
+                   reg("d", Kind.F32), is_pure=True,
+                   doc="2**x with a relative error below 2**-22, denormals as zero"),
 )

@@ -20,7 +20,18 @@ from weft.tir.expr import (
 )
 from weft.tir.intrinsics import intrinsic
 from weft.tir.simplify import Analyzer
-from weft.tir.stmt import Allocate, BufferStore, Evaluate, For, ForKind, LetStmt, Stmt, seq
+from weft.tir.stmt import (
+    Allocate,
+    AttrStmt,
+    BufferStore,
+    Evaluate,
+    For,
+    ForKind,
+    LetStmt,
+    Stmt,
+    seq,
+)
+from weft.tir.transform.gpu.thread_sync import OWN_BARRIERS
 
 WARP = 32
 Grid: TypeAlias = "tuple[PrimExpr, ...]"
@@ -40,7 +51,8 @@ def kernel(
     for var, extent in zip(blocks, grid, strict=True):
         analyzer.bind(var, 0, extent)
     indices = [const(0) if int_value(n) == 1 else v for n, v in zip(grid, blocks, strict=True)]
-    nest: Stmt = bound(thread, const(threads), "threadIdx.x", body(indices, thread))
+    whole = AttrStmt(OWN_BARRIERS, 1, body(indices, thread))
+    nest: Stmt = bound(thread, const(threads), "threadIdx.x", whole)
     for memory in reversed(shared):
         nest = Allocate(memory, nest)
     for var, extent, d in zip(blocks, grid, "xyz", strict=False):

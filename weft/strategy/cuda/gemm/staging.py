@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -52,16 +54,26 @@ class TileLayout:
         return row * self.length + self.chunk(row, column // width) * width + column % width
 
     def chunk(self, row: PrimExpr, chunk: PrimExpr) -> PrimExpr:
-        """The place of a 16-byte chunk in its row: XOR with the row, as in CUTLASS.
-
-        Of rows shorter than 128 bytes, several share the same permutation, since they are in
-        different banks already.
-        """
-        chunks = self.length * self.itemsize // BYTES
-        sharing, patterns = max(1, 8 // chunks), min(8, chunks)
+        """The place of a 16-byte chunk in its row: XOR with bits of the row, as in CUTLASS."""
+        sharing, patterns = permutations(self.length * self.itemsize // BYTES)
         if patterns == 1:
             return chunk
         return intrinsic("bitwise_xor", chunk, row // sharing % patterns)
+
+
+@functools.cache
+def permutations(chunks: int) -> tuple[int, int]:
+    """How many neighbouring rows of ``chunks`` chunks share a permutation, and how many there are.
+
+    A permutation XORs bits that all chunk numbers may have. Of eight rows, as many as possible have
+    one chunk in different banks; 128 bytes are all of them.
+    """
+    patterns = math.gcd(chunks, 8)
+
+    def banks(sharing: int) -> int:
+        return len({(row * chunks + (row // sharing % patterns)) % 8 for row in range(8)})
+
+    return max((1, 2, 4, 8), key=banks), patterns
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,8 +206,8 @@ class MmaLoops:
         left, right = (side.slot(slot) for side in sides)
         steps: list[Stmt | None] = []
         for k in range(tile.bk_bytes // STEP_BYTES):
-            steps += [_load_a(left, a, i, row + i * MMA_ROWS, k, lane) for i in range(rows)]
-            steps += [_load_b(right, b, j, min(self.wide, columns - j), column + j * MMA_COLUMNS,
+            steps += [load_a(left, a, i, row + i * MMA_ROWS, k, lane) for i in range(rows)]
+            steps += [load_b(right, b, j, min(self.wide, columns - j), column + j * MMA_COLUMNS,
                               k, lane)
                       for j in range(0, columns, self.wide)]
             steps += self._rounded(a, b)
@@ -295,7 +295,7 @@ class Tile:
         return store_lanes(into, at, load(int32.vector(count), address(source)))
 
 
-def _load_a(tile: Tile, into: Buffer, i: int, row: PrimExpr, step: int, lane: PrimExpr) -> Stmt:
+def load_a(tile: Tile, into: Buffer, i: int, row: PrimExpr, step: int, lane: PrimExpr) -> Stmt:
     """The four matrices of 16 rows: two blocks of 8 rows, then the same of the next 16 bytes."""
     first = step * 2 * tile.width
     if tile.layout.contiguous == DEPTH:
@@ -304,7 +304,7 @@ def _load_a(tile: Tile, into: Buffer, i: int, row: PrimExpr, step: int, lane: Pr
     return tile.fragments(into, i * 4, 4, row + block % 2 * 8, first + lane % 8 + block // 2 * 8)
 
 
-def _load_b(tile: Tile, into: Buffer, j: int, blocks: int, column: PrimExpr, step: int,
+def load_b(tile: Tile, into: Buffer, j: int, blocks: int, column: PrimExpr, step: int,
             lane: PrimExpr) -> Stmt:
     """The two matrices of each block of 8 columns: 16 bytes of K each."""
     first, block = step * 2 * tile.width, lane // 8

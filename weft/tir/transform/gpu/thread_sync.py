@@ -25,6 +25,9 @@ from weft.tir.transform.gpu.thread_axes import BLOCK_TAGS, is_bound, is_thread
 from weft.tir.visitor import exprs_of, map_stmts, mentions, post_order, post_order_stmts, vars_of
 
 BARRIER = Evaluate(Call(handle, "barrier", ()))
+# The key of an ``AttrStmt`` around hand-written loops that contain all barriers that they need:
+# the order of asynchronous copies is not visible in accesses.
+OWN_BARRIERS = "own_barriers"
 
 
 def thread_sync(func: PrimFunc) -> PrimFunc:
@@ -113,6 +116,8 @@ class _Sync:
                 return self._branch(node)
             case s.LetStmt():
                 return self._let(node)
+            case s.AttrStmt(key=key) if key == OWN_BARRIERS:
+                return _Summary(node.body, waits=True)
             case s.Allocate() | s.AttrStmt():
                 inner = self.run(node.body)
                 inner.stmt = node.replace(body=inner.stmt)

@@ -1,0 +1,1 @@
+"""Attention on NVIDIA GPUs, in the FlashAttention form."""

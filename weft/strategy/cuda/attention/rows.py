@@ -1,0 +1,104 @@
+"""Rows of attention: which query a row is, and copies of rows to shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weft.codegen.cuda.device_functions import device_function
+from weft.strategy.cuda.gemm.frame import address
+from weft.strategy.cuda.gemm.staging import TileLayout
+from weft.support.errors import InternalError
+from weft.tir.buffer import Buffer
+from weft.tir.expr import (
+    TRUE,
+    BufferLoad,
+    PrimExpr,
+    all_of,
+    const,
+    if_then_else,
+    int_value,
+    select,
+)
+from weft.tir.simplify import simplify
+from weft.tir.stmt import BufferStore, Evaluate, IfThenElse, Stmt, seq
+
+LANES = 8  # 16-bit elements of a 16-byte copy
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A query, and its head among those that share keys."""
+
+    query: PrimExpr
+    head: PrimExpr
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """The results of each share of the keys: weighted sums, maxima and totals of rows."""
+
+    sums: Buffer
+    top: Buffer
+    total: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class RowCopy:
+    """The copy of ``rows`` rows of ``size`` elements, padded with zeros to those of ``layout``."""
+
+    rows: int
+    size: int
+    layout: TileLayout
+    threads: int
+
+    def statement(
+        self, memory: Buffer, start: PrimExpr, thread: PrimExpr,
+        element: Callable[[PrimExpr, PrimExpr], PrimExpr],
+        exists: Callable[[PrimExpr], PrimExpr] | None,
+    ) -> Stmt:
+        """Copy ``element(row, d)`` to ``memory[start]`` on; zeros for rows that do not exist.
+
+        Copies of 16 bytes are asynchronous, and belong to the group of the next commit.
+        """
+        chunks = self.layout.length // LANES
+        total = self.rows * chunks
+
+        def one(item: PrimExpr) -> Stmt:
+            row, d = item // chunks, item % chunks * LANES
+            inside = exists(row) if exists is not None else TRUE
+            if self.size % LANES == 0:
+                return self._chunk(memory, start, row, d, element, inside)
+            return seq([self._element(memory, start, row, d + n, element, inside)
+                        for n in range(LANES)])
+
+        stmts: list[Stmt] = []
+        for n in range(-(-total // self.threads)):
+            item = simplify(thread + n * self.threads)
+            whole = (n + 1) * self.threads <= total
+            stmts.append(one(item) if whole else IfThenElse(item < total, one(item)))
+        return seq(stmts)
+
+    def _offset(self, start: PrimExpr, row: PrimExpr, d: PrimExpr) -> PrimExpr:
+        by_depth = self.layout.contiguous == "depth"
+        return start + (self.layout.offset(row, d) if by_depth else self.layout.offset(d, row))
+
+    def _chunk(self, memory: Buffer, start: PrimExpr, row: PrimExpr, d: PrimExpr,
+               element: Callable[[PrimExpr, PrimExpr], PrimExpr], inside: PrimExpr) -> Stmt:
+        is_padded = self.size < self.layout.length
+        condition = all_of(inside, d < self.size) if is_padded else inside
+        load = element(row, select(d < self.size, d, const(0)) if is_padded else d)
+        if not isinstance(load, BufferLoad):
+            raise InternalError("an operand of attention is not a load", got=load)
+        to = BufferLoad(memory, (self._offset(start, row, d),))
+        always = int_value(condition)
+        nbytes = const(16, "int32") if always else select(condition, const(16, "int32"),
+                                                          const(0, "int32"))
+        return Evaluate(device_function("cp_async_16")(None, address(to), address(load), nbytes))
+
+    def _element(self, memory: Buffer, start: PrimExpr, row: PrimExpr, d: PrimExpr,
+                 element: Callable[[PrimExpr, PrimExpr], PrimExpr], inside: PrimExpr) -> Stmt:
+        value = element(row, d)
+        zero = const(0, value.dtype)
+        return BufferStore(memory, if_then_else(all_of(inside, d < self.size), value, zero),
+                           (self._offset(start, row, d),))
