@@ -22,8 +22,12 @@ MIN_READS, MIN_OPERATIONS, MIN_SAVED = 4, 3, 20_000
 CALL_OPERATIONS = 10  # operations of an intrinsic call; most lower to polynomials
 
 
-def stages_to_materialize(outputs: Sequence[te.Tensor]) -> list[te.ComputeOp]:
-    """The computes of a group without reductions that should be materialized."""
+def stages_to_materialize(outputs: Sequence[te.Tensor], *, min_saved: int = MIN_SAVED
+                          ) -> list[te.ComputeOp]:
+    """The computes of a group without reductions that should be materialized.
+
+    ``min_saved`` is the number of operations from which on another loop nest pays.
+    """
     ops = computes_below(outputs)
     results = {id(t.op) for t in outputs}
     readers = consumers_of(ops)
@@ -38,7 +42,7 @@ def stages_to_materialize(outputs: Sequence[te.Tensor]) -> list[te.ComputeOp]:
         times = sum(_loads_of(op, reader) * computed[id(reader)] for reader in readers[id(op)])
         if times >= MIN_READS * size:
             cost = _operations(inlined_body(op, lambda _: True))
-            if cost >= MIN_OPERATIONS and (times - size) * cost >= MIN_SAVED:
+            if cost >= MIN_OPERATIONS and (times - size) * cost >= min_saved:
                 kept.append(op)
                 times = size
         computed[id(op)] = times

@@ -184,10 +184,11 @@ class NestBuilder:
         """``depth``, or that of the innermost thread loop if it is among the loops of a block.
 
         The thread loops of a block are nested directly in each other: their iterations exist
-        whether they have work or not.
+        whether they have work or not. A reduction over threads stays inside the guard of its row.
         """
         threads = [d for d, leaf in enumerate(self.leaves)
-                   if self.stage.thread_tags.get(leaf, "").startswith("threadIdx")]
+                   if leaf.kind != REDUCE
+                   and self.stage.thread_tags.get(leaf, "").startswith("threadIdx")]
         return threads[-1] if threads and threads[0] <= depth < threads[-1] else depth
 
     def _restriction(self, condition: PrimExpr) -> Guard:

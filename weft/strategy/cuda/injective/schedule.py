@@ -17,10 +17,14 @@ from weft.strategy.implementation import compute_of
 from weft.strategy.recompute import stages_to_materialize
 from weft.tir.expr import PrimExpr
 
+# Operations that the GPU does while another launch would start and move its result.
+MIN_SAVED = 100_000_000
+
 
 def schedule_injective(ctx: CudaContext) -> None:
     """Schedule a group without reductions."""
-    shared = [op.output(0) for op in stages_to_materialize(ctx.outputs)]
+    shared = [op.output(0) for op in stages_to_materialize(
+        ctx.outputs, min_saved=MIN_SAVED)]
     kept = {id(t.op) for t in (*ctx.outputs, *shared)}
     for op in computes_below(ctx.outputs):
         if id(op) not in kept:

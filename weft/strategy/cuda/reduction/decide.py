@@ -10,9 +10,10 @@ import enum
 from dataclasses import dataclass
 
 from weft import te
+from weft.strategy.access import stride_along
 from weft.strategy.analysis import elements, work_of
 from weft.strategy.cuda.common.flat_grid import BLOCK
-from weft.strategy.cuda.machine_model import VECTOR_BYTES, WARP, GpuModel
+from weft.strategy.cuda.machine_model import SECTOR, VECTOR_BYTES, WARP, GpuModel
 from weft.strategy.cuda.reduction.groups import GroupPlan
 from weft.strategy.cuda.reduction.partials import ONE_THREAD, BlockShape
 from weft.strategy.cuda.reduction.shared_axes import SharedAxes
@@ -23,10 +24,10 @@ from weft.strategy.kept_stages import KeptStages
 # Shared memory of a group's rows. Half of what every block has without opting in, so that at least
 # four blocks run on each SM.
 ROWS_BYTES = 24 * 1024
+# Vectors of a row that a lane loads at least, so that several loads are in flight.
+STEPS_PER_LANE = 2
 # Steps of a thread in a partial reduction of a long row: enough to pay for the second launch.
 STEPS_PER_CHUNK = 4
-# Chunks of a reduction to one number, whose partial results one thread adds.
-SCALAR_CHUNKS = 32
 
 
 class ReductionAlgorithm(enum.StrEnum):
@@ -57,8 +58,9 @@ def decide_alone(kept: KeptStages, op: te.ComputeOp, model: GpuModel) -> Decisio
     moved = float(work * itemsize)
     contiguous = kept.contiguous_axis(op)
     along = contiguous in op.reduce_axis
+    waste = _sector_waste(kept, op) if along else 1.0
     candidates = [Candidate(ReductionAlgorithm.THREAD,
-                            _thread_seconds(moved, results, length, along, itemsize, model),
+                            _thread_seconds(moved, results, length, waste, itemsize, model),
                             AlonePlan())]
     rejected: list[Rejected] = []
     if contiguous in op.axis and size_of(contiguous.extent) >= WARP // 4:
@@ -69,6 +71,9 @@ def decide_alone(kept: KeptStages, op: te.ComputeOp, model: GpuModel) -> Decisio
         rejected.append(Rejected(ReductionAlgorithm.COLUMNS,
                                  "no data axis along which the operand is contiguous"))
         plan = _row_plan(kept, op, length, model)
+        # Lanes that share a short run, such as a row of a window, use a part of its sectors.
+        run = max(1, kept.reduction_extents(op)[-1]) * itemsize
+        moved *= max(1.0, SECTOR / run)
         candidates.append(Candidate(ReductionAlgorithm.ROWS,
                                     _block_seconds(moved, results, length, plan, model), plan))
     chunks = _chunks(results, length, plan, model)
@@ -85,25 +90,39 @@ def decide_alone(kept: KeptStages, op: te.ComputeOp, model: GpuModel) -> Decisio
 
 def _decide_scalar(kept: KeptStages, op: te.ComputeOp, length: int,
                    model: GpuModel) -> Decision[AlonePlan]:
-    """A reduction to one number: blocks reduce chunks, and one thread adds their results."""
+    """A reduction to one number: by one block, or by blocks that reduce chunks and a last one."""
     plan = _row_plan(kept, op, length, model)
-    chunks = min(SCALAR_CHUNKS, length // (plan.shape.lanes * plan.shape.vector))
-    if length <= SCALAR_CHUNKS:
-        return choose([Candidate(ReductionAlgorithm.THREAD, model.launch_seconds, AlonePlan())])
+    step = plan.shape.lanes * plan.shape.vector * STEPS_PER_CHUNK
+    chunks = min(2 * model.sms, length // step)
     plan = AlonePlan(BlockShape(1, plan.shape.lanes, plan.shape.vector), 0, max(1, chunks))
     moved = float(length * op.output(0).dtype.itemsize)
+    if chunks <= 1:
+        seconds = _block_seconds(moved, 1, length, plan, model)
+        return choose([Candidate(ReductionAlgorithm.ROWS, seconds, plan)])
     seconds = model.launch_seconds + _block_seconds(moved, plan.chunks,
                                                     -(-length // plan.chunks), plan, model)
     return choose([Candidate(ReductionAlgorithm.TWO_STAGE, seconds, plan)])
 
 
-def _thread_seconds(moved: float, results: int, length: int, along: bool, itemsize: int,
+def _thread_seconds(moved: float, results: int, length: int, waste: float, itemsize: int,
                     model: GpuModel) -> float:
-    """One thread per result. Threads that walk along rows of their own use parts of sectors."""
-    waste = min(length, 32 // max(1, itemsize)) if along else 1
+    """One thread per result, whose loads move ``waste`` times the bytes that they use."""
     latency = length * model.dram_latency / 8  # eight loads of an unrolled loop are in flight
-    memory = model.memory_seconds(moved * max(1, waste / 2), results, 8 * itemsize)
+    memory = model.memory_seconds(moved * waste, results, 8 * itemsize)
     return model.launch_seconds + max(memory, latency if results < model.resident_threads else 0)
+
+
+def _sector_waste(kept: KeptStages, op: te.ComputeOp) -> float:
+    """Bytes moved over bytes used if adjacent threads compute adjacent results.
+
+    Half of what the strides say: the rest of a sector is often still in L1 for the next step.
+    """
+    found = kept.contiguous_load(op)
+    if found is None or not op.axis:
+        return 1.0
+    most = SECTOR // found[0].producer.dtype.itemsize
+    stride = stride_along(found[0], op.axis[-1])
+    return max(1.0, min(most, most if stride is None else stride) / 2)
 
 
 def _block_seconds(moved: float, results: int, length: int, plan: AlonePlan,
@@ -130,7 +149,8 @@ def _row_plan(kept: KeptStages, op: te.ComputeOp, length: int, model: GpuModel) 
 
 def row_shape(length: int, vector: int, op: te.ComputeOp, model: GpuModel) -> BlockShape:
     """Threads for rows of ``length``: up to a block per row, several rows per block if short."""
-    lanes = min(BLOCK, _power_above(-(-length // vector)))
+    # Powers of two: warps combine their results by a butterfly.
+    lanes = min(BLOCK, _power_below(-(-length // (vector * STEPS_PER_LANE))))
     # Long rows hide latency by more loads per thread; many rows by more blocks.
     if length // vector >= 16 * BLOCK and elements(op) < 2 * model.sms:
         lanes = model.max_threads
@@ -145,6 +165,8 @@ def _column_plan(op: te.ComputeOp, contiguous: te.IterVar, results: int, length:
     while lanes < BLOCK // columns and results * lanes < model.resident_threads // 2 \
             and lanes * 2 <= length:
         lanes *= 2
+    if lanes == 1:  # whole blocks of columns
+        columns = min(BLOCK // 2, _power_above(size_of(contiguous.extent)))
     shape = BlockShape(columns, lanes, 1, row_tag="threadIdx.x", lane_tag="threadIdx.y")
     return AlonePlan(shape, op.axis.index(contiguous))
 

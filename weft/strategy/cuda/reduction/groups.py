@@ -11,13 +11,7 @@ from dataclasses import dataclass
 from weft import te
 from weft.strategy.analysis import is_reduction
 from weft.strategy.cuda.common.context import CudaContext
-from weft.strategy.cuda.reduction.partials import (
-    AttachPoint,
-    BlockShape,
-    bind_row,
-    reduce_in_block,
-    tensors_of,
-)
+from weft.strategy.cuda.reduction.partials import BlockShape, reduce_in_block, tensors_of
 from weft.strategy.cuda.reduction.shared_axes import SharedAxes
 from weft.strategy.extents import is_fixed, is_multiple
 from weft.strategy.kept_stages import KeptStages
@@ -44,54 +38,50 @@ def schedule_group(ctx: CudaContext, kept: KeptStages, plan: GroupPlan,
     s, result = ctx.schedule, ops[-1]
     stage = s[result]
     own = _accumulators(s, stage, plan, result)
-    at, row, data = _block_loops(stage, plan)
+    block, row, data = _block_loops(stage, plan)
     if is_reduction(result) and own is None:
-        reduce_in_block(s, stage, kept.fused_reduction(stage, result), _row_of(plan, result),
-                        plan.shape, at)
-        if row is not None:
-            stage.bind(row, plan.shape.row_tag)
+        _bind_row(stage, row, plan.shape)
+        reduce_in_block(s, stage, kept.fused_reduction(stage, result), plan.shape)
     else:
-        _elements_of_row(stage, data, row, plan.shape, own)
+        _elements_of_row(stage, data, row, plan.shape, own, block)
     for op in ops[:-1]:
-        _inner_stage(s, kept, plan, op, at)
+        inner = s[op]
+        own = _accumulators(s, inner, plan, op)
+        inner.set_scope("shared")
+        inner.compute_at(stage, block)
+        _inner_stage(s, kept, plan, op, own)
 
 
 def _inner_stage(s: te.Schedule, kept: KeptStages, plan: GroupPlan, op: te.ComputeOp,
-                 at: AttachPoint) -> None:
+                 own: te.Stage | None) -> None:
     """A stage between others, in the shared memory of the block."""
-    stage, row = s[op], _row_of(plan, op)
-    own = _accumulators(s, stage, plan, op)
-    stage.set_scope("shared")
-    stage.compute_at(at.stage, at.axis)
+    stage, shared = s[op], plan.shared.axes_of(op)
+    # The copy of accumulators has axes of its own, in the same order.
+    axes = dict(zip(op.axis, stage.axis, strict=True))
+    row = axes[shared[plan.row_axis]] if shared and plan.shape.rows > 1 else None
     if is_reduction(op) and own is None:
-        reduce_in_block(s, stage, kept.fused_reduction(stage, op), row, plan.shape, at)
-        bind_row(stage, list(stage.axis), row, plan.shape)
-        return
-    data = [axis for axis in stage.axis if axis not in plan.shared.axes_of(op)]
-    if own is not None:  # the copy of the accumulators has axes of its own
-        data = [stage.axis[op.axis.index(axis)] for axis in plan.shared.inside(op)]
-    is_row = row is not None and plan.shape.rows > 1
-    _elements_of_row(stage, data, stage.axis[row] if is_row else None, plan.shape, own)
+        _bind_row(stage, row, plan.shape)
+        reduce_in_block(s, stage, kept.fused_reduction(stage, op), plan.shape)
+    else:
+        data = [axes[axis] for axis in plan.shared.inside(op)]
+        _elements_of_row(stage, data, row, plan.shape, own, stage.axis[0])
 
 
 def _accumulators(s: te.Schedule, stage: te.Stage, plan: GroupPlan,
                   op: te.ComputeOp) -> te.Stage | None:
-    """Registers for the results of a thread, where a row has several results of a reduction."""
-    if not is_reduction(op) or plan.shared.elements_of_row(op) == 1:
+    """Registers for what one thread reduces alone; ``None`` if the lanes of a row share a result.
+
+    A row has several results of a reduction, or only one lane.
+    """
+    is_shared = plan.shared.elements_of_row(op) == 1 and plan.shape.lanes > 1
+    if not is_reduction(op) or is_shared:
         return None
     return s[tensors_of(s.cache_write(stage.tensors[0], "local"))]
 
 
-def _row_of(plan: GroupPlan, op: te.ComputeOp) -> int | None:
-    """The position of a stage's axis whose indices are the rows of a block."""
-    if not plan.shared.result:
-        return None
-    return op.axis.index(plan.shared.axes_of(op)[plan.row_axis])
-
-
 def _block_loops(
     stage: te.Stage, plan: GroupPlan
-) -> tuple[AttachPoint, te.IterVar | None, list[te.IterVar]]:
+) -> tuple[te.IterVar, te.IterVar | None, list[te.IterVar]]:
     """The loop over blocks of the result, the loop over rows of a block, the data loops."""
     outer, data = list[te.IterVar](), list[te.IterVar]()
     row: te.IterVar | None = None
@@ -109,29 +99,38 @@ def _block_loops(
     stage.reorder(*outer, *([row] if row is not None else []), *data)
     block = stage.fuse(*outer) if len(outer) > 1 else outer[0]
     stage.bind(block, "blockIdx.x")
-    return AttachPoint(stage, block), row, data
+    return block, row, data
+
+
+def _bind_row(stage: te.Stage, row: te.IterVar | None, shape: BlockShape) -> None:
+    """Give the rows of the block to threads; other shared axes have one index inside a block."""
+    if row is not None:
+        stage.bind(row, shape.row_tag)
 
 
 def _elements_of_row(
     stage: te.Stage, data: list[te.IterVar], row: te.IterVar | None, shape: BlockShape,
-    own: te.Stage | None = None,
+    own: te.Stage | None, outermost: te.IterVar,
 ) -> None:
-    """The elements of each row by its lanes, in vectors; ``own`` are accumulators of a lane."""
-    if row is not None:
-        stage.bind(row, shape.row_tag)
-    if not data:
-        return
+    """The elements of each row by its lanes, in vectors; ``own`` are accumulators of a lane.
+
+    Without rows and lanes, ``outermost`` is the loop of the one thread that works.
+    """
+    _bind_row(stage, row, shape)
     inside: list[te.IterVar] = []
-    others = [a for a in stage.leaf_iter_vars if a not in data and a is not row]
-    stage.reorder(*others, *([row] if row is not None else []), *data)
-    last = data[-1].extent
-    if own is None and shape.vector > 1 and is_fixed(last) and is_multiple(last, shape.vector):
-        data[-1], vector = stage.split(data[-1], factor=shape.vector)
-        stage.vectorize(vector)
-        inside = [vector]
-    flat = stage.fuse(*data) if len(data) > 1 else data[0]
-    step, lane = stage.split(flat, factor=shape.lanes)
-    stage.reorder(lane, step, *inside)
-    stage.bind(lane, shape.lane_tag)
+    thread = outermost if row is None else row
+    if data:
+        others = [a for a in stage.leaf_iter_vars if a not in data and a is not row]
+        stage.reorder(*others, *([row] if row is not None else []), *data)
+        last = data[-1].extent
+        if own is None and shape.vector > 1 and is_fixed(last) and is_multiple(last, shape.vector):
+            data[-1], vector = stage.split(data[-1], factor=shape.vector)
+            stage.vectorize(vector)
+            inside = [vector]
+        flat = stage.fuse(*data) if len(data) > 1 else data[0]
+        step, lane = stage.split(flat, factor=shape.lanes)
+        stage.reorder(lane, step, *inside)
+        stage.bind(lane, shape.lane_tag)
+        thread = step
     if own is not None:
-        own.compute_at(stage, step)
+        own.compute_at(stage, thread)

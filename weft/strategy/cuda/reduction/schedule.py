@@ -19,7 +19,7 @@ from weft.strategy.cuda.reduction.decide import (
     plan_group,
 )
 from weft.strategy.cuda.reduction.groups import GroupPlan, schedule_group
-from weft.strategy.cuda.reduction.partials import tensors_of
+from weft.strategy.cuda.reduction.partials import reduce_in_block, tensors_of
 from weft.strategy.cuda.reduction.shared_axes import SharedAxes
 from weft.strategy.implementation import compute_of
 from weft.strategy.kept_stages import KeptStages
@@ -59,6 +59,12 @@ def schedule_alone(ctx: CudaContext, kept: KeptStages, op: te.ComputeOp, model: 
 
 
 def _by_blocks(ctx: CudaContext, kept: KeptStages, op: te.ComputeOp, plan: AlonePlan) -> None:
+    if not op.axis:
+        stage = ctx.schedule[op]
+        if plan.shape.lanes == 1:
+            return  # one thread
+        reduce_in_block(ctx.schedule, stage, kept.fused_reduction(stage, op), plan.shape)
+        return
     shared = SharedAxes.alone(op)
     schedule_group(ctx, kept, GroupPlan(shared, plan.row_axis, plan.shape), (op,))
 

@@ -65,20 +65,23 @@ def _decide(shape: list[int], axis: int, itemsize: int, model: GpuModel, *,
     moved = float(2 * rows * size * itemsize)
     # A thread that walks a row of its own waits for each load, and uses parts of sectors.
     strided = 4.0 if math.prod(shape[axis + 1:]) < 8 else 1.0
-    step = model.dram_latency / 4
-    columns = model.launch_seconds + max(model.memory_seconds(moved * strided, rows, 32.0),
+    step = model.dram_latency / 16  # loads do not wait for the sums
+    in_flight = 16.0 * itemsize
+    columns = model.launch_seconds + max(model.memory_seconds(moved * strided, rows, in_flight),
                                          size * step)
     tiles = -(-size // TILE)
     tile_seconds = model.cycles_seconds(10 * model.exchange_cycles) + model.dram_latency
     waves = -(-rows // (model.sms * 8))
-    by_rows = model.launch_seconds + max(model.memory_seconds(moved, rows * TILE / 4),
+    # A block that walks along an outer axis uses one element of each sector.
+    sparse = min(8.0, float(math.prod(shape[axis + 1:])))
+    by_rows = model.launch_seconds + max(model.memory_seconds(moved * sparse, rows * TILE / 4),
                                          tiles * waves * tile_seconds)
     candidates = [Candidate(ScanAlgorithm.COLUMNS, columns, ScanPlan()),
                   Candidate(ScanAlgorithm.ROWS, by_rows, ScanPlan())]
     chunks = min(tiles // MIN_TILES_PER_CHUNK, -(-2 * model.sms // rows))
     if fixed and chunks > 1:
         seconds = 3 * model.launch_seconds + max(
-            model.memory_seconds(1.5 * moved, rows * chunks * TILE / 4),
+            model.memory_seconds(1.5 * moved * sparse, rows * chunks * TILE / 4),
             2 * -(-tiles // chunks) * tile_seconds)
         candidates.append(Candidate(ScanAlgorithm.CHUNKS, seconds, ScanPlan(chunks)))
     return choose(candidates)

@@ -14,7 +14,8 @@ from weft.ir.dtype import DType, int32
 from weft.strategy.cuda.common.block_program import threads
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, Var, all_of, any_of, const, floordiv, floormod, not_
-from weft.tir.stmt import BufferStore, IfThenElse, LetStmt, Stmt, seq
+from weft.tir.stmt import AttrStmt, BufferStore, IfThenElse, LetStmt, Stmt, seq
+from weft.tir.transform.gpu.thread_axes import THREADS_APART
 from weft.topi.sort import before
 
 # Position of an absent element: behind all others.
@@ -86,7 +87,8 @@ class SortedTile:
             right = self._goes_before(first, second)
             exchange = IfThenElse(any_of(all_of(ascends, wrong), all_of(not_(ascends), right)),
                                   self._exchange(first, second))
-            return LetStmt(first, low, LetStmt(second, high, exchange))
+            pair = LetStmt(first, low, LetStmt(second, high, exchange))
+            return AttrStmt(THREADS_APART, True, pair)
 
         return threads(self.num_threads, pair)
 

@@ -33,7 +33,7 @@ from weft.tir.expr import (
 )
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import BufferStore, IfThenElse, LetStmt, Stmt, seq
-from weft.tir.transform.gpu.thread_axes import THREAD_TAGS, WARP, is_bound, is_thread
+from weft.tir.transform.gpu.thread_axes import THREAD_TAGS, THREADS_APART, WARP, is_bound, is_thread
 from weft.tir.visitor import map_stmts, substitute
 
 _ELEMENT = (const(0),)
@@ -132,18 +132,28 @@ class _Group:
         """Halve the number of partial results in shared memory until one is left."""
         memory = [Buffer(f"{b.name}.threads", (const(self.total),), b.dtype, "shared")
                   for b in self.record.partial]
-        base, rank = self.group * self.size, self.rank
-        steps: list[Stmt] = [_stores(memory, self._partial(), (base + rank,))]
+        rank = self.rank
+        steps: list[Stmt] = [_stores(memory, self._partial(), (self._slot(rank),))]
         half = 1 << ((self.size - 1).bit_length() - 1)
         while half:
-            mine: Values = [BufferLoad(m, (base + rank,)) for m in memory]
-            other: Values = [BufferLoad(m, (base + rank + half,)) for m in memory]
-            joined = _stores(memory, self._combine(mine, other), (base + rank,))
+            mine: Values = [BufferLoad(m, (self._slot(rank),)) for m in memory]
+            other: Values = [BufferLoad(m, (self._slot(rank + half),)) for m in memory]
+            joined = _stores(memory, self._combine(mine, other), (self._slot(rank),))
             inside = all_of(rank < half, rank + half < self.size)
-            steps.append(IfThenElse(inside, joined))
+            steps.append(s.AttrStmt(THREADS_APART, True, IfThenElse(inside, joined)))
             half //= 2
-        steps += [self._assign([BufferLoad(m, (base,)) for m in memory]), body]
+        first = [BufferLoad(m, (self._slot(const(0)),)) for m in memory]
+        steps += [self._assign(list(first)), body]
         return _allocated(memory, seq(steps))
+
+    def _slot(self, rank: PrimExpr) -> PrimExpr:
+        """Where the thread of this group with number ``rank`` keeps its result.
+
+        The threads of a warp have adjacent slots, so that they reach different banks.
+        """
+        if self.is_consecutive:
+            return self.group * self.size + rank
+        return rank * (self.total // self.size) + self.group
 
 
 def _number(axes: list[tuple[Var, int]]) -> PrimExpr:

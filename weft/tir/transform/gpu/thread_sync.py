@@ -21,7 +21,7 @@ from weft.tir.expr import EQ, And, BufferLoad, Call, PrimExpr, Var, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import Evaluate, Stmt, seq
 from weft.tir.transform.gpu.same_thread import Place, Places
-from weft.tir.transform.gpu.thread_axes import BLOCK_TAGS, is_bound, is_thread
+from weft.tir.transform.gpu.thread_axes import BLOCK_TAGS, THREADS_APART, is_bound, is_thread
 from weft.tir.visitor import exprs_of, map_stmts, mentions, post_order, post_order_stmts, vars_of
 
 BARRIER = Evaluate(Call(handle, "barrier", ()))
@@ -118,6 +118,9 @@ class _Sync:
                 return self._let(node)
             case s.AttrStmt(key=key) if key == OWN_BARRIERS:
                 return _Summary(node.body, waits=True)
+            case s.AttrStmt() if node.key == THREADS_APART:
+                accesses = [a for n in post_order_stmts(node.body) for a in self._accesses(n)]
+                return _Summary(node.body, accesses, accesses)
             case s.Allocate() | s.AttrStmt():
                 inner = self.run(node.body)
                 inner.stmt = node.replace(body=inner.stmt)
