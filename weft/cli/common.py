@@ -99,15 +99,20 @@ def run_options(function: F) -> F:
 
 def make_inputs(module: Runnable, file: Path | None, fill: str) -> dict[str, np.ndarray]:
     """One array per input: from the file, or filled if the file does not contain it."""
+    return inputs_for(module.inputs, file, fill)
+
+
+def inputs_for(ports: Sequence[TensorSpec], file: Path | None, fill: str) -> dict[str, np.ndarray]:
+    """One array for each of ``ports``, as ``make_inputs``."""
     given = _read_npz(file) if file is not None else {}
-    unknown = sorted(set(given) - {port.name for port in module.inputs})
+    unknown = sorted(set(given) - {port.name for port in ports})
     if unknown:
         listed = ", ".join(unknown)
         raise InvalidInputError(f"{file} contains unknown inputs: {listed}",
-                                expected=", ".join(port.name for port in module.inputs))
+                                expected=", ".join(port.name for port in ports))
     generator = np.random.default_rng(config.seed)
     return {port.name: _named(given[port.name], np.dtype(port.dtype)) if port.name in given
-            else _filled(port, fill, generator) for port in module.inputs}
+            else _filled(port, fill, generator) for port in ports}
 
 
 def _read_npz(file: Path) -> dict[str, np.ndarray]:

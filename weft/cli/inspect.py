@@ -13,6 +13,7 @@ from weft.cli.common import compile_options, print_table, session
 from weft.cli.models import ModelFile
 from weft.cli.output import check_writable, write_text
 from weft.cli.specialize_option import Sizes, all_variants, specialize_option
+from weft.compiler.options import CompileOptions
 from weft.compiler.report.page import html_report
 from weft.compiler.report.sizes import (
     ESTIMATE,
@@ -23,8 +24,10 @@ from weft.compiler.report.sizes import (
     symbol_rows,
     typical_sizes,
 )
+from weft.compiler.sources import import_whole
 from weft.compiler.stages import STAGES
 from weft.support.errors import InvalidInputError
+from weft.transform.passes.extract_subgraph import tensors_of
 
 
 @click.command("inspect")
@@ -35,12 +38,14 @@ from weft.support.errors import InvalidInputError
               help="print this stage as text (with --html: unfold it on the page)")
 @click.option("--dot", is_flag=True,
               help="print the graph of --phase (default: optimized) in Graphviz's DOT language")
+@click.option("--tensors", is_flag=True,
+              help="list the names of all tensors, which runs and `weft debug` take")
 @click.option("--html", type=click.Path(path_type=Path), default=None,
               help="write one self-contained page: kernels, times, decisions, stages")
 def inspect_command(model: str, target: str | None,
                     shapes: tuple[tuple[str, tuple[object, ...]], ...], opt_level: int,
                     variants: Sequence[Sequence[Sizes]], phase: str | None, html: Path | None, *,
-                    dot: bool) -> None:
+                    dot: bool, tensors: bool) -> None:
     """Show how MODEL is compiled.
 
     \b
@@ -50,11 +55,15 @@ def inspect_command(model: str, target: str | None,
     weft inspect model.onnx --phase decisions    algorithms, estimates and rejected candidates
     weft inspect model.onnx --phase optimized    the graph after optimisation
     weft inspect model.onnx --phase asm | less   machine code
+    weft inspect model.onnx --tensors            the names of inner tensors, and their types
     weft inspect model.onnx --dot | dot -Tsvg > model.svg    a drawing of the graph
     weft inspect model.onnx --html model.html    all on one page
     """
     if html is not None:
         check_writable(html)
+    if tensors:
+        _print_tensors(model, shapes)
+        return
     with session():
         module = weft.compile(model, target=target, inputs=dict(shapes) or None,
                               opt_level=opt_level, specialize=all_variants(variants))
@@ -70,6 +79,12 @@ def inspect_command(model: str, target: str | None,
             return
     _print_summary(module)
     click.echo(f"\ndecisions\n{module.as_text('decisions')}")
+
+
+def _print_tensors(model: str, shapes: tuple[tuple[str, tuple[object, ...]], ...]) -> None:
+    module = import_whole(model, CompileOptions.make(inputs=dict(shapes) or None))
+    for name, value in tensors_of(module).items():
+        click.echo(f"{name}: {value.checked_type}")
 
 
 def _print_summary(module: Any) -> None:

@@ -19,7 +19,7 @@ from weft.support.errors import WeftError
 _VERBS = {
     "compile": "compile", "run": "run", "bench": "run", "profile": "run", "tune": "tune",
     "opt": "opt", "passes": "passes", "inspect": "inspect", "ops": "ops", "targets": "info",
-    "cache": "cache", "doctor": "info",
+    "debug": "debug", "cache": "cache", "doctor": "info",
 }
 
 
@@ -63,6 +63,7 @@ def cli() -> None:
     weft tune model.onnx --records r.jsonl    choose kernels by measured times
     weft inspect model.onnx --phase llvm      any stage as text
     weft inspect model.onnx --html out.html   all stages on one page
+    weft debug model.onnx --against onnxruntime    every tensor, side by side
     weft opt net.ir -p fold_constant,fuse_ops run passes on the text form
     weft passes                               the passes of the compiler, in order
     weft ops gelu                             an operator, by any of its names

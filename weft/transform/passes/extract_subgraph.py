@@ -66,12 +66,13 @@ def _tensors(mod: IRModule, values: Mapping[Expr, Expr]) -> dict[str, Expr]:
     found: dict[str, Expr] = {**_inputs(mod)}
     if mod.named:
         return {**mod.named, **found}
-    for let, value in values.items():
-        if isinstance(let, Let) and isinstance(let.value.checked_type, TensorType):
-            found.setdefault(let.var.name, values[let.value])
-        elif isinstance(let, Call) and isinstance(let.op, Op) \
-                and isinstance(let.checked_type, TensorType):
-            found.setdefault(_free(let.op.name, found), value)
+    for node in values:
+        if isinstance(node, Let) and isinstance(node.value.checked_type, TensorType):
+            found.setdefault(node.var.name, values[node.value])
+    for node, value in values.items():
+        if isinstance(node, Call) and isinstance(node.op, Op) \
+                and isinstance(node.checked_type, TensorType):
+            found[_free(node.op.name, found)] = value
     return found
 
 
