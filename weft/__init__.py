@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
         codegen,
         compiler,
         data,
+        debug,
         export,
         frontend,
         generation,
@@ -255,9 +256,9 @@ _EAGER = {
     ),
 }
 _LAZY |= {name: module for module, names in _EAGER.items() for name in names.split()}
-_SUBMODULES = ("amp", "autograd", "checkpoints", "codegen", "compiler", "data", "export",
-               "frontend", "generation", "ir", "models", "nn", "onnx_backend", "op", "optim",
-               "runtime", "strategy", "target", "te", "tir", "topi", "torch_backend", "transform",
+_SUBMODULES = ("amp", "autograd", "checkpoints", "codegen", "compiler", "data", "debug",
+               "export", "frontend", "generation", "ir", "models", "nn", "onnx_backend", "op",
+               "optim", "runtime", "strategy", "target", "te", "tir", "topi", "torch_backend", "transform",
                "tune")
 
 __all__ = [

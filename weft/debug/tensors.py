@@ -115,7 +115,7 @@ class ModelTensors:
         wanted = [name for name in names if name in known]
         try:
             found = _onnxruntime_results(proto, wanted, self.feeds)
-        except Exception as error:  # its errors share no base class
+        except Exception as error:  # noqa: BLE001 - its errors share no base class
             raise OptionError("onnxruntime cannot run the model", got=str(error)) from None
         return {name: np.asarray(value) for name, value in zip(wanted, found, strict=True)}
 

@@ -42,7 +42,7 @@ class ThreeIsMinusThree(ir.Pass):
 
     name: ClassVar[str] = "three_is_minus_three"
 
-    def run_module(self, mod: ir.IRModule, ctx: Any) -> ir.IRModule:  # noqa: ARG002
+    def run_module(self, mod: ir.IRModule, ctx: Any) -> ir.IRModule:
         memo: dict[Any, Any] = {}
         for node in post_order(mod["main"]):
             memo[node] = rebuild(node, [memo[c] for c in children(node)])

@@ -18,8 +18,8 @@ from weft.runtime.manifest import ConstantSpec, Manifest
 class PlacedConstants:
     """``offsets``, in bytes from the start of ``block``, of the constants of a program.
 
-    ``block`` has ``nbytes``; offsets outside of it are in ``kept``, memory that lives as long as
-    the code.
+    ``block`` has ``nbytes``; offsets outside of it are in ``kept``, which the code must not
+    outlive.
     """
 
     offsets: tuple[int, ...]
