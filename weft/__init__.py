@@ -98,14 +98,12 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
         linspace, logspace, meshgrid, ones, ones_like, tensor, zeros, zeros_like
     )
     from weft.eager.functions.elementwise import (  # noqa: F401 - public, by the table below
-        abs, absolute, acos, add, addcdiv, addcmul, asin, atan, atan2, bitwise_and,
-        bitwise_left_shift, bitwise_not, bitwise_or, bitwise_right_shift, bitwise_xor, ceil,
-        clamp, clip, cos, cosh, div, divide, eq, erf, exp, exp2, expm1, floor, floor_divide,
-        fmod, ge, greater, greater_equal, gt, isfinite, isinf, isnan, le, lerp, less,
-        less_equal, log, log10, log1p, log2, logical_and, logical_not, logical_or, logical_xor,
-        lt, maximum, minimum, mul, multiply, nan_to_num, ne, neg, negative, not_equal, pow,
-        reciprocal, relu, remainder, round, rsqrt, sigmoid, sign, sin, sinh, sqrt, square, sub,
-        subtract, tan, tanh, true_divide, trunc, where
+        abs, absolute, acos, add, addcdiv, addcmul, asin, atan, atan2, ceil, clamp, clip, cos,
+        cosh, div, divide, eq, erf, exp, exp2, expm1, floor, floor_divide, fmod, ge, greater,
+        greater_equal, gt, isfinite, isinf, isnan, le, lerp, less, less_equal, log, log10,
+        log1p, log2, lt, maximum, minimum, mul, multiply, nan_to_num, ne, neg, negative,
+        not_equal, pow, reciprocal, relu, remainder, round, rsqrt, sigmoid, sign, sin, sinh,
+        sqrt, square, sub, subtract, tan, tanh, true_divide, trunc, where
     )
     from weft.eager.functions.indexing import (  # noqa: F401 - public, by the table below
         diag, diagonal, gather, index_select, masked_select, narrow, nonzero, scatter,
@@ -113,6 +111,10 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     )
     from weft.eager.functions.linear import (  # noqa: F401 - public, by the table below
         addmm, bmm, dot, einsum, matmul, mm, mv, outer
+    )
+    from weft.eager.functions.logic import (  # noqa: F401 - public, by the table below
+        logical_and, logical_or, logical_xor, logical_not, bitwise_and, bitwise_or, bitwise_xor,
+        bitwise_not, bitwise_left_shift, bitwise_right_shift
     )
     from weft.eager.functions.random import (  # noqa: F401 - public, by the table below
         Generator, bernoulli, default_generator, get_rng_state, initial_seed, manual_seed,
@@ -211,13 +213,11 @@ _EAGER = {
         "logspace meshgrid ones ones_like tensor zeros zeros_like"
     ),
     "weft.eager.functions.elementwise": (
-        "abs absolute acos add addcdiv addcmul asin atan atan2 bitwise_and bitwise_left_shift "
-        "bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil clamp clip cos cosh div "
+        "abs absolute acos add addcdiv addcmul asin atan atan2 ceil clamp clip cos cosh div "
         "divide eq erf exp exp2 expm1 floor floor_divide fmod ge greater greater_equal gt "
-        "isfinite isinf isnan le lerp less less_equal log log10 log1p log2 logical_and "
-        "logical_not logical_or logical_xor lt maximum minimum mul multiply nan_to_num ne neg "
-        "negative not_equal pow reciprocal relu remainder round rsqrt sigmoid sign sin sinh sqrt "
-        "square sub subtract tan tanh true_divide trunc where"
+        "isfinite isinf isnan le lerp less less_equal log log10 log1p log2 lt maximum minimum mul "
+        "multiply nan_to_num ne neg negative not_equal pow reciprocal relu remainder round rsqrt "
+        "sigmoid sign sin sinh sqrt square sub subtract tan tanh true_divide trunc where"
     ),
     "weft.eager.functions.indexing": (
         "diag diagonal gather index_select masked_select narrow nonzero scatter scatter_add "
@@ -225,6 +225,10 @@ _EAGER = {
     ),
     "weft.eager.functions.linear": (
         "addmm bmm dot einsum matmul mm mv outer"
+    ),
+    "weft.eager.functions.logic": (
+        "logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor "
+        "bitwise_not bitwise_left_shift bitwise_right_shift"
     ),
     "weft.eager.functions.random": (
         "Generator bernoulli default_generator get_rng_state initial_seed manual_seed multinomial "

@@ -7,6 +7,7 @@ from typing import Any
 from weft.eager.functions import elementwise as e
 from weft.eager.functions import indexing as i
 from weft.eager.functions import linear as m
+from weft.eager.functions import logic as g
 from weft.eager.functions import reduction as r
 from weft.eager.functions import shape as s
 
@@ -30,9 +31,9 @@ class Functions:
     sinh, cosh, tanh, sigmoid, erf = e.sinh, e.cosh, e.tanh, e.sigmoid, e.erf
     isnan, isinf, isfinite, nan_to_num = e.isnan, e.isinf, e.isfinite, e.nan_to_num
     logical_and, logical_or, logical_xor, logical_not = (
-        e.logical_and, e.logical_or, e.logical_xor, e.logical_not)
+        g.logical_and, g.logical_or, g.logical_xor, g.logical_not)
     bitwise_and, bitwise_or, bitwise_xor, bitwise_not = (
-        e.bitwise_and, e.bitwise_or, e.bitwise_xor, e.bitwise_not)
+        g.bitwise_and, g.bitwise_or, g.bitwise_xor, g.bitwise_not)
     clamp, clip, lerp, addcmul, addcdiv = e.clamp, e.clamp, e.lerp, e.addcmul, e.addcdiv
 
     sum, prod, mean, var, std, norm = r.sum, r.prod, r.mean, r.var, r.std, r.norm
@@ -135,31 +136,31 @@ class Operators:
         return e.abs(self)
 
     def __invert__(self) -> Any:
-        return e.bitwise_not(self)
+        return g.bitwise_not(self)
 
     def __and__(self, other: Any) -> Any:
-        return e.bitwise_and(self, other)
+        return g.bitwise_and(self, other)
 
     def __rand__(self, other: Any) -> Any:
-        return e.bitwise_and(other, self)
+        return g.bitwise_and(other, self)
 
     def __or__(self, other: Any) -> Any:
-        return e.bitwise_or(self, other)
+        return g.bitwise_or(self, other)
 
     def __ror__(self, other: Any) -> Any:
-        return e.bitwise_or(other, self)
+        return g.bitwise_or(other, self)
 
     def __xor__(self, other: Any) -> Any:
-        return e.bitwise_xor(self, other)
+        return g.bitwise_xor(self, other)
 
     def __rxor__(self, other: Any) -> Any:
-        return e.bitwise_xor(other, self)
+        return g.bitwise_xor(other, self)
 
     def __lshift__(self, other: Any) -> Any:
-        return e.bitwise_left_shift(self, other)
+        return g.bitwise_left_shift(self, other)
 
     def __rshift__(self, other: Any) -> Any:
-        return e.bitwise_right_shift(self, other)
+        return g.bitwise_right_shift(self, other)
 
     def __eq__(self, other: object) -> Any:
         return e.eq(self, other)

@@ -205,6 +205,9 @@ class _Program:
         names = [*self.names, *[f"r{i}" for i in range(len(self.read))]]
         compiled = self._compiled_with([*self.traced.parameters,
                                         *[one.placeholder for one in self.read]], names)
+        # At once: state that the first step makes would otherwise be a program for each tensor.
+        flush(*[one.cell._node for one in self.states  # noqa: SLF001
+                if isinstance(one.cell._node, Node)])  # noqa: SLF001
         for one in self.states:
             if not isinstance(one.cell._node, StepMemory):  # noqa: SLF001
                 one.cell._node = StepMemory(one.cell)  # noqa: SLF001

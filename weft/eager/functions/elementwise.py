@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 
 from weft.eager.cell import Cell, node_of
-from weft.eager.dtypes import as_dtype, bool_, dtype, get_default_dtype
+from weft.eager.dtypes import as_dtype, bool_, dtype, get_default_dtype, uint8
 from weft.eager.node import Node, Signature, call_signature, number_node
 from weft.eager.promotion import result_type
 from weft.eager.record import as_node, made, record, wrap
@@ -67,9 +67,23 @@ def binary(name: str, a: Any, b: Any, *, to_float: bool = False) -> Tensor:
         nodes = operands(a, b, to_float=to_float)
     sig = _FAST.get((name, nodes[0].sig.out, nodes[1].sig.out))
     if sig is None:
+        if nodes[0].sig.out.dtype is bool_:
+            return _of_booleans(name, nodes)
         sig = call_signature(name, {}, None, nodes)
         _FAST[name, nodes[0].sig.out, nodes[1].sig.out] = sig
     return wrap(made(sig, nodes))
+
+
+# What arithmetic means for booleans in torch, which refuses the other operators.
+_BOOLEAN = {"add": "logical_or", "multiply": "logical_and", "maximum": "logical_or",
+            "minimum": "logical_and"}
+_COMPARISONS = ("less", "less_equal", "greater", "greater_equal")
+
+
+def _of_booleans(name: str, nodes: tuple[Node, ...]) -> Tensor:
+    if name in _COMPARISONS:
+        nodes = tuple([cast(n, uint8) for n in nodes])
+    return wrap(record(_BOOLEAN.get(name, name), nodes, {}))
 
 
 def unary(name: str, x: Any) -> Tensor:
@@ -160,8 +174,14 @@ def minimum(input: Any, other: Any) -> Tensor:
 
 
 def atan2(input: Any, other: Any) -> Tensor:
-    """The angle of the point (other, input)."""
-    return binary("atan2", input, other, to_float=True)
+    """The angle of the point (other, input), from -pi to pi."""
+    y, x = [wrap(n) for n in operands(input, other, to_float=True)]
+    # Both quotients are at most 1; the divisors are kept from zero for the gradient's sake.
+    flat = abs(x) >= abs(y)
+    inner = atan(div(y, where(flat & (x != 0), x, 1.0)))
+    inner = where(x < 0, where(y < 0, inner - math.pi, inner + math.pi), inner)
+    steep = sign(y) * (math.pi / 2) - atan(div(x, where(flat, 1.0, y)))
+    return where(flat, inner, steep)
 
 
 def eq(input: Any, other: Any) -> Tensor:
@@ -368,72 +388,6 @@ def isinf(input: Any) -> Tensor:
 def isfinite(input: Any) -> Tensor:
     """Whether elements are neither infinite nor NaN."""
     return unary("isfinite", input)
-
-
-def logical_and(input: Any, other: Any) -> Tensor:
-    """Whether both are nonzero."""
-    return _logical("logical_and", input, other)
-
-
-def logical_or(input: Any, other: Any) -> Tensor:
-    """Whether one is nonzero."""
-    return _logical("logical_or", input, other)
-
-
-def logical_xor(input: Any, other: Any) -> Tensor:
-    """Whether exactly one is nonzero."""
-    return _logical("logical_xor", input, other)
-
-
-def logical_not(input: Any) -> Tensor:
-    """Whether elements are zero."""
-    return wrap(record("logical_not", (cast(as_node(input), bool_),), {}))
-
-
-def _logical(name: str, a: Any, b: Any) -> Tensor:
-    nodes = tuple([cast(as_node(x), bool_) for x in (a, b)])
-    return wrap(record(name, nodes, {}))
-
-
-def _bits(name: str, a: Any, b: Any) -> Tensor:
-    """A bitwise operator of integers; of booleans, the logical one."""
-    nodes = operands(a, b)
-    d = nodes[0].sig.out.dtype
-    if d.is_floating_point:
-        raise InvalidInputError(f"bitwise_{name} takes integers or booleans", got=repr(d))
-    return wrap(record(f"logical_{name}" if d is bool_ else f"bitwise_{name}", nodes, {}))
-
-
-def bitwise_and(input: Any, other: Any) -> Tensor:
-    """The bits set in both."""
-    return _bits("and", input, other)
-
-
-def bitwise_or(input: Any, other: Any) -> Tensor:
-    """The bits set in one at least."""
-    return _bits("or", input, other)
-
-
-def bitwise_xor(input: Any, other: Any) -> Tensor:
-    """The bits set in exactly one."""
-    return _bits("xor", input, other)
-
-
-def bitwise_not(input: Any) -> Tensor:
-    """The bits inverted."""
-    node = as_node(input)
-    name = "logical_not" if node.sig.out.dtype is bool_ else "bitwise_not"
-    return wrap(record(name, (node,), {}))
-
-
-def bitwise_left_shift(input: Any, other: Any) -> Tensor:
-    """``input << other``."""
-    return binary("left_shift", input, other)
-
-
-def bitwise_right_shift(input: Any, other: Any) -> Tensor:
-    """``input >> other``."""
-    return binary("right_shift", input, other)
 
 
 def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:

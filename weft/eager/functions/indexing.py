@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.eager.axes import axis_of
-from weft.eager.cell import Cell
+from weft.eager.cell import MODE, Cell, node_of
 from weft.eager.dtypes import bool_, int64
 from weft.eager.functions.elementwise import add, cast, is_one, lt, mul, where
 from weft.eager.functions.shape import expand, permute, reshape, squeeze
-from weft.eager.node import Node
+from weft.eager.node import Node, value_node
 from weft.eager.record import as_node, record, wrap
 from weft.support.errors import InvalidInputError
 
@@ -153,11 +153,38 @@ def check_range(index: Tensor, size: int, axis: int) -> None:
 def getitem(x: Any, key: Any) -> Tensor:
     """``x[key]``."""
     node = as_node(x)
+    if node.grad is None and MODE.trace is None and isinstance(node.value, np.ndarray):
+        known = _known_key(key)
+        if known is not None:
+            return _of_array(node, known)
     parsed = parse_key(key, node.sig.out.shape)
     node = _sliced(node, parsed)
     if not parsed.tensors:
         return _arranged(wrap(node), parsed.kept)
     return _gathered(node, parsed)
+
+
+def _known_key(key: Any) -> Any:
+    """A key with arrays for its tensors; ``None`` if the value of one is not known yet."""
+    if isinstance(key, tuple):
+        parts = [_known_key(part) for part in key]
+        return None if any(p is None and k is not None for p, k in zip(parts, key, strict=True)) \
+            else tuple(parts)
+    if isinstance(key, Cell):
+        value = node_of(key).value
+        return value if isinstance(value, np.ndarray) else None
+    return np.newaxis if key is None else key
+
+
+def _of_array(node: Node, key: Any) -> Tensor:
+    """A part of a known array. A batch taken from data thus is an input of programs, whatever its
+    position.
+    """
+    try:
+        part = node.value[key if key is not None else np.newaxis]
+    except IndexError as error:
+        raise IndexError(str(error)) from None
+    return wrap(value_node(np.array(part, order="C"), node.sig.out.dtype))
 
 
 def _sliced(node: Node, key: Key) -> Node:
@@ -257,29 +284,56 @@ def _set_masked(node: Node, mask: Any, number: Node) -> Tensor:
 
 
 def _set_slices(node: Node, key: Key, value: Node) -> Tensor:
+    """Assignment to slices: for every axis, which positions are written and from where.
+
+    Both are data, so that another position in the next iteration runs the same program.
+    """
     shape = node.sig.out.shape
     counts = [len(range(*one)) for one in key.slices]
     if all((b, e, s) == (0, size, 1) for (b, e, s), size in zip(key.slices, shape, strict=True)):
         return _broadcast(value, shape, key)
-    whole = _broadcast(value, tuple(counts), key)
     if 0 in counts:
         return wrap(node)
-    bounds = [np.array(column, np.int64) for column in zip(*[
-        (b, _end((b, e, s), size), s) for (b, e, s), size in zip(key.slices, shape, strict=True)],
-        strict=True)]
-    nodes = (node, as_node(whole), *map(as_node, bounds))
-    return wrap(record("strided_set", nodes, {}))
+    whole = as_node(_placed_in(value, tuple(counts), key))
+    mask: Any = None
+    for axis, (one, size) in enumerate(zip(key.slices, shape, strict=True)):
+        if one == (0, size, 1):
+            continue
+        at = np.zeros(size, np.int64)
+        written = np.zeros([size if a == axis else 1 for a in range(len(shape))], np.bool_)
+        at[slice_of(one)] = np.arange(counts[axis])
+        written.reshape(-1)[slice_of(one)] = True
+        if whole.sig.out.shape[axis] != 1:
+            whole = record("take", (whole, as_node(at)), {"axis": axis})
+        here = as_node(written)
+        mask = here if mask is None else record("logical_and", (mask, here), {})
+    return wrap(record("where", (mask, whole, node), {}))
+
+
+def slice_of(one: tuple[int, int, int]) -> slice:
+    """A slice of Python from begin, end and step; an end before the first element is ``None``."""
+    return slice(one[0], one[1] if one[1] >= 0 else None, one[2])
 
 
 def _broadcast(value: Node, sizes: tuple[int, ...], key: Key) -> Tensor:
     """A value in the shape of the slices of a key."""
+    x = _placed_in(value, sizes, key)
+    return expand(x, sizes) if tuple(x.shape) != sizes else x
+
+
+def _placed_in(value: Node, sizes: tuple[int, ...], key: Key) -> Tensor:
+    """A value with an axis for each of the tensor: of the size of the slice, or 1."""
     result = tuple([1 if a is None else sizes[a] for a in key.kept])
     x = wrap(value)
     while x.ndim > len(result) and x.shape[0] == 1:
         x = squeeze(x, 0)
-    if tuple(x.shape) != result:
-        x = expand(x, result)
-    return reshape(x, sizes)
+    lead = len(result) - x.ndim
+    if lead < 0 or any(s not in (1, r) for s, r in zip(x.shape, result[lead:], strict=True)):
+        raise InvalidInputError("a value does not fit the part that is assigned to",
+                                expected=f"a shape that broadcasts to {result}",
+                                got=str(value.sig.out.shape))
+    have = dict(zip(key.kept[lead:], x.shape, strict=True)) if lead >= 0 else {}
+    return reshape(x, tuple([have.get(a, 1) for a in range(len(sizes))]))
 
 
 def _set_positions(node: Node, key: Any, value: Node) -> Tensor:
