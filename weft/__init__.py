@@ -262,8 +262,8 @@ _EAGER = {
 _LAZY |= {name: module for module, names in _EAGER.items() for name in names.split()}
 _SUBMODULES = ("amp", "autograd", "checkpoints", "codegen", "compiler", "data", "debug",
                "export", "frontend", "generation", "ir", "models", "nn", "onnx_backend", "op",
-               "optim", "runtime", "strategy", "target", "te", "tir", "topi", "torch_backend", "transform",
-               "tune")
+               "optim", "runtime", "strategy", "target", "te", "tir", "topi", "torch_backend",
+               "transform", "tune")
 
 __all__ = [
     "Attrs",
