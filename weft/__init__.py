@@ -80,6 +80,7 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.ir.rewrite.registered import register_rule
     from weft.runtime import CompiledModule
     from weft.runtime.artifact import load
+    from weft.runtime.devices.cuda.array import DeviceArray
     from weft.support.insertion import insert
     from weft.target import CpuTarget, Target
     from weft.tir.transform.registered import register_tir_pass
@@ -159,6 +160,7 @@ _LAZY = {
     "DynamicModel": "weft.compiler.dynamic_model",
     "CompiledModule": "weft.runtime",
     "load": "weft.runtime.artifact",
+    "DeviceArray": "weft.runtime.devices.cuda.array",
     "parse": "weft.compiler.api",
     # Differentiation: docs/autodiff.md.
     "grad": "weft.compiler.transformations.gradients",
@@ -270,6 +272,7 @@ __all__ = [
     "CompiledModel",
     "CompiledModule",
     "CpuTarget",
+    "DeviceArray",
     "DynamicModel",
     "Executable",
     "ForeignModel",

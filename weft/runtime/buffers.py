@@ -132,10 +132,15 @@ def check_apart(manifest: Manifest, inputs: Sequence[np.ndarray], outputs: Seque
 
     Compiled code may write an output before it has read all inputs.
     """
-    named = [(f"input {spec.name!r}", _extent(array))
-             for spec, array in zip(manifest.inputs, inputs, strict=True)]
-    for spec, array in zip(manifest.outputs, outputs, strict=True):
-        first, last = _extent(array)
+    check_extents(manifest, list(map(_extent, inputs)), list(map(_extent, outputs)))
+
+
+def check_extents(manifest: Manifest, inputs: Sequence[tuple[int, int]],
+                  outputs: Sequence[tuple[int, int]]) -> None:
+    """As ``check_apart``, for the first address and the end of each array."""
+    named = [(f"input {spec.name!r}", extent)
+             for spec, extent in zip(manifest.inputs, inputs, strict=True)]
+    for spec, (first, last) in zip(manifest.outputs, outputs, strict=True):
         for other, (start, stop) in named:
             if first < stop and start < last:
                 raise InvalidInputError(f"output {spec.name!r} shares memory with {other}",
@@ -146,12 +151,17 @@ def check_apart(manifest: Manifest, inputs: Sequence[np.ndarray], outputs: Seque
 def check_in_place(manifest: Manifest, values: Sequence[Any], arrays: Sequence[np.ndarray]) -> None:
     """Raise ``InvalidInputError`` for copied inputs: a bound call would not see later changes."""
     for spec, value, array in zip(manifest.inputs, values, arrays, strict=True):
-        seen = _viewed(value, f"input {spec.name!r}", spec)
-        if array.nbytes and address_of(seen) != address_of(array):
-            raise InvalidInputError(
-                f"input {spec.name!r} cannot be bound without a copy",
-                expected=f"{spec}, C-contiguous", got=f"Tensor[{seen.shape}, {seen.dtype}]",
-            )
+        check_viewed(spec, value, array)
+
+
+def check_viewed(spec: TensorSpec, value: Any, array: np.ndarray) -> None:
+    """Raise ``InvalidInputError`` if ``array`` is a copy of ``value``, and not a view of it."""
+    seen = _viewed(value, f"input {spec.name!r}", spec)
+    if array.nbytes and address_of(seen) != address_of(array):
+        raise InvalidInputError(
+            f"input {spec.name!r} cannot be bound without a copy",
+            expected=f"{spec}, C-contiguous", got=f"Tensor[{seen.shape}, {seen.dtype}]",
+        )
 
 
 def _extent(array: np.ndarray) -> tuple[int, int]:

@@ -22,6 +22,7 @@ import numpy as np
 
 from weft.runtime.arena import Pool
 from weft.runtime.call_sizes import SizeSolver, steps_at
+from weft.runtime.device import HOST
 from weft.runtime.frame import Frame
 from weft.runtime.library import Library
 from weft.runtime.manifest import Condition, KernelCall, Manifest
@@ -120,12 +121,21 @@ class Profile:
         return f"; FMA peak {self.peak_gflops:.1f} GFLOP/s on {threads}"
 
     def chrome_trace(self, path: str | os.PathLike[str]) -> None:
-        """Write the calls in sequence as a trace for chrome://tracing or Perfetto."""
-        events = [{"name": s.call.op or s.call.symbol, "cat": "kernel", "ph": "X", "pid": 0,
-                   "tid": 0, "ts": s.start * 1e6, "dur": s.seconds * 1e6,
-                   "args": {"symbol": s.call.symbol, "implementation": s.call.implementation,
-                            "flops": s.call.flops, "bytes": s.call.bytes_moved}}
-                  for s in self.steps]
+        """Write the calls in sequence as a trace for chrome://tracing or Perfetto.
+
+        Each device has a lane for each of its streams.
+        """
+        lanes = {name: number for number, name in enumerate(dict.fromkeys(
+            lane_of(step.call) for step in self.steps))}
+        events: list[dict[str, Any]] = [
+            {"name": s.call.op or s.call.symbol, "cat": "kernel", "ph": "X", "pid": 0,
+             "tid": lanes[lane_of(s.call)], "ts": s.start * 1e6, "dur": s.seconds * 1e6,
+             "args": {"symbol": s.call.symbol, "implementation": s.call.implementation,
+                      "flops": s.call.flops, "bytes": s.call.bytes_moved}}
+            for s in self.steps]
+        if len(lanes) > 1:
+            events += [{"name": "thread_name", "ph": "M", "pid": 0, "tid": number,
+                        "args": {"name": name}} for name, number in lanes.items()]
         document = {"traceEvents": events, "displayTimeUnit": "ms"}
         Path(path).write_text(json.dumps(document), encoding="utf-8")
 
@@ -136,6 +146,11 @@ class Profile:
                 "" if math.isnan(share) else f"{share:.0%}", f"{kernel.gbytes:.1f}",
                 kernel.op or kernel.symbol,
                 kernel.implementation)
+
+
+def lane_of(call: KernelCall) -> str:
+    """Where a call runs, as traces name it: the host, or a stream of a device."""
+    return str(call.device) if call.device == HOST else f"{call.device} stream {call.stream}"
 
 
 class Stepper:

@@ -1,6 +1,8 @@
 """Whole programs on an emulated GPU, against the CPU target."""
 
 import ctypes
+import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -16,8 +18,8 @@ MLP = """def @main(%x: Tensor[(8, 32), float32], %w: Tensor[(16, 32), float32]) 
 # unique has a result whose size depends on the data.
 MIXED = """def @main(%x: Tensor[(16), int64]) {
   let %s = multiply(%x, 3i64);
-  let %u = unique(%s, sorted=True);
-  add(%s, 1i64)
+  let %u = unique(%s, is_sorted=True);
+  (%u.0, add(%s, 1i64))
 }"""
 
 
@@ -100,3 +102,56 @@ def test_without_a_driver_calls_say_so():
     with pytest.raises(weft.WeftError, match="no CUDA driver") as raised:
         module(*arrays(module))
     assert "WEFT_CUDA=emulate" in (raised.value.help or "")
+
+
+def test_a_profile_has_a_time_for_each_step(tmp_path):
+    on_gpu, _ = compiled(MIXED)
+    profile = on_gpu.profile(np.arange(16), repeat=2)
+    assert [step.call.op for step in profile.steps] == [
+        step.op for step in on_gpu.manifest.steps]
+    assert all(step.seconds > 0 for step in profile.steps)
+    assert "unique" in profile.table()
+    profile.chrome_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    lanes = {event["args"]["name"] for event in events if event["ph"] == "M"}
+    assert lanes == {"cpu:0", "cuda:0 stream 0"}
+
+
+def test_threads_call_one_module_at_once():
+    on_gpu, on_cpu = compiled(MLP)
+    values = [arrays(on_cpu, seed) for seed in range(4)]
+    expected = [on_cpu(*one) for one in values]
+
+    def call(number):
+        for _ in range(3):  # the second call records a graph
+            with weft.config(cuda="emulate"):
+                same(on_gpu(*values[number]), expected[number])
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(call, range(4)))
+
+
+def test_outputs_must_not_overlap_inputs():
+    on_gpu, on_cpu = compiled(MIXED.replace("(%u.0, add(%s, 1i64))", "add(%s, 1i64)"))
+    x = np.arange(16)
+    with pytest.raises(weft.WeftError, match="shares memory with input"):
+        on_gpu(x, out=x)
+    device = weft.DeviceArray.from_numpy(x)
+    with pytest.raises(weft.WeftError, match="shares memory with input"):
+        on_gpu(device, out=device)
+    with pytest.raises(weft.WeftError, match="without a copy"):
+        on_gpu.bind(np.arange(32)[::2])
+    same([on_gpu(x)], [on_cpu(x)])
+
+
+def test_a_damaged_artifact_is_refused(tmp_path):
+    on_gpu, _ = compiled(MLP)
+    path = tmp_path / "net.weft"
+    on_gpu.export(path)
+    data = bytearray(path.read_bytes())
+    at = data.find(b".visible .entry")
+    data[at + 3] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(weft.WeftError, match=r"checksum|damaged"):
+        weft.load(path)

@@ -18,6 +18,7 @@ from weft.runtime.devices.cuda.allocator import DeviceBlock
 from weft.runtime.devices.cuda.context import DeviceContext, context_of
 from weft.runtime.devices.cuda.errors import DeviceArrayError
 from weft.runtime.devices.cuda.exchange import array_interface, dlpack_device, to_capsule
+from weft.runtime.devices.cuda.foreign import Foreign, dlpack_number, foreign_memory
 from weft.runtime.dtypes import numpy_dtype
 
 
@@ -51,6 +52,20 @@ class DeviceArray:
         made = new_array(context_of(device), source.shape, source.dtype)
         made.copy_from(source)
         return made
+
+    @staticmethod
+    def from_dlpack(value: Any) -> DeviceArray:
+        """An array that shares the memory of a DLPack object on a GPU.
+
+        Raises ``DeviceArrayError`` for an object that lies elsewhere.
+        """
+        if isinstance(value, DeviceArray):
+            return value
+        number = dlpack_number(value)
+        if number is None:
+            raise DeviceArrayError("the array is not in the memory of a GPU",
+                                   got=type(value).__name__)
+        return _shared(foreign_memory(value, context_of(number)), context_of(number))
 
     @property
     def address(self) -> int:
@@ -91,6 +106,11 @@ class DeviceArray:
     def is_freed(self) -> bool:
         """Whether ``free`` was called."""
         return isinstance(self._owner, DeviceBlock) and self._owner.is_freed
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the memory belongs to another library."""
+        return not isinstance(self._owner, DeviceBlock)
 
     def free(self) -> None:
         """Give the memory back now. Memory of another library is left to that library."""
@@ -172,3 +192,29 @@ def new_array(context: DeviceContext, shape: tuple[int, ...], dtype: np.dtype) -
 
 def _dtype(dtype: Any) -> np.dtype:
     return numpy_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
+
+
+def as_device_array(value: Any, context: DeviceContext) -> DeviceArray | None:
+    """``value`` as an array on the device of ``context``; ``None`` if it lies on the host.
+
+    Raises ``DeviceArrayError`` for a freed array, for memory of another device, and for arrays
+    that are not C-contiguous.
+    """
+    if isinstance(value, DeviceArray):
+        if value.context is not context:
+            raise DeviceArrayError("the array lies on another device", got=repr(value),
+                                   expected=str(context.device),
+                                   help="copy it: DeviceArray.from_numpy(x.numpy(), device=...)")
+        if value.is_freed:
+            raise DeviceArrayError("the device array was freed", got=repr(value))
+        return value
+    if isinstance(value, np.ndarray):
+        return None
+    found = foreign_memory(value, context)
+    return None if found is None else _shared(found, context)
+
+
+def _shared(found: Foreign | None, context: DeviceContext) -> DeviceArray:
+    if found is None:
+        raise DeviceArrayError("the array is not in the memory of a GPU")
+    return DeviceArray(found.address, found.shape, found.dtype, context, found.owner)

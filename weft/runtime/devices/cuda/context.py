@@ -24,7 +24,8 @@ class DeviceContext:
     """One device of a driver.
 
     ``compute`` is the stream of kernels, ``upload`` and ``download`` are those of overlapping
-    copies.
+    copies. Graphs are recorded on the stream ``capture``, one at a time (``capturing``): work that
+    another thread puts on the compute stream meanwhile is not recorded.
     """
 
     def __init__(self, driver: Driver, number: int) -> None:
@@ -36,6 +37,8 @@ class DeviceContext:
         self.compute = driver.create_stream()
         self.upload = driver.create_stream()
         self.download = driver.create_stream()
+        self.capture = driver.create_stream()
+        self.capturing = threading.Lock()
 
     def activate(self) -> None:
         """Make the device current for the calling thread."""

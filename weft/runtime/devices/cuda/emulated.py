@@ -216,12 +216,12 @@ class EmulatedDriver(Driver):
 
     def synchronize(self, stream: int) -> None:
         with self._lock:
-            self._check_not_capturing()
+            if self._captured(stream):
+                raise status_error(900, "waiting for a stream that records a graph")
             self._drain(stream)
 
     def synchronize_device(self) -> None:
         with self._lock:
-            self._check_not_capturing()
             for stream in list(self._streams):
                 self._drain(stream)
 
@@ -254,7 +254,6 @@ class EmulatedDriver(Driver):
 
     def synchronize_event(self, event: int) -> None:
         with self._lock:
-            self._check_not_capturing()
             found = self._events[event]
             self._reach(found, found.recorded)
 
@@ -269,7 +268,8 @@ class EmulatedDriver(Driver):
 
     def begin_capture(self, stream: int) -> None:
         with self._lock:
-            self._check_not_capturing()
+            if self._capture is not None:
+                raise status_error(900, "recording a second graph")
             self._capture = _Capture({stream})
 
     def end_capture(self, stream: int) -> int:
@@ -304,10 +304,6 @@ class EmulatedDriver(Driver):
 
     def _captured(self, stream: int) -> bool:
         return self._capture is not None and stream in self._capture.streams
-
-    def _check_not_capturing(self) -> None:
-        if self._capture is not None:
-            raise status_error(900, "waiting for a stream that records a graph")
 
     def _put(self, stream: int, work: Work, event: int = 0, number: int = 0) -> None:
         with self._lock:

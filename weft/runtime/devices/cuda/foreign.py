@@ -1,4 +1,4 @@
-"""Arrays of other libraries on a GPU as device arrays, without a copy.
+"""Arrays of other libraries on a GPU, to be used without a copy.
 
 Memory is shared, and the device array keeps the producer's object alive. The compute stream waits
 for the producer's work: DLPack producers are told the stream, and ``__cuda_array_interface__`` says
@@ -10,12 +10,12 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from weft.runtime.devices.cuda.array import DeviceArray
-from weft.runtime.devices.cuda.context import DeviceContext, context_of
+from weft.runtime.devices.cuda.context import DeviceContext
 from weft.runtime.devices.cuda.errors import DeviceArrayError
 from weft.runtime.devices.cuda.exchange import (
     CUDA,
@@ -34,46 +34,38 @@ from weft.runtime.dlpack import DLTensor
 from weft.runtime.dtypes import numpy_dtype
 
 
-def as_device_array(value: Any, context: DeviceContext) -> DeviceArray | None:
-    """``value`` as an array on the device of ``context``; ``None`` if it lies on the host.
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """Memory of another library on a device, which ``owner`` keeps alive."""
 
-    Raises ``DeviceArrayError`` for a freed array, for memory of another device, and for arrays
-    that are not C-contiguous.
+    address: int
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    owner: object
+
+
+def foreign_memory(value: Any, context: DeviceContext) -> Foreign | None:
+    """The memory of an array on the device of ``context``; ``None`` if it lies on the host.
+
+    Raises ``DeviceArrayError`` for memory of another device, and for arrays that are not
+    C-contiguous.
     """
-    if isinstance(value, DeviceArray):
-        if value.context is not context:
-            raise DeviceArrayError("the array lies on another device", got=repr(value),
-                                   expected=str(context.device),
-                                   help="copy it: DeviceArray.from_numpy(x.numpy(), device=...)")
-        value.address  # noqa: B018 - raises if the array was freed
-        return value
-    if isinstance(value, np.ndarray):
-        return None
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is not None:
         return _from_interface(interface, value, context)
-    if hasattr(value, "__dlpack_device__") and hasattr(value, "__dlpack__"):
-        kind, number = map(int, value.__dlpack_device__())
-        if kind in (CUDA, CUDA_MANAGED):
-            _check_device(number, context)
-            return _from_capsule(value.__dlpack__(stream=context.compute), context)
-    return None
+    number = dlpack_number(value)
+    if number is None:
+        return None
+    _check_device(number, context)
+    return _from_capsule(value.__dlpack__(stream=context.compute))
 
 
-def from_dlpack(value: Any) -> DeviceArray:
-    """A device array that shares the memory of a DLPack object on a GPU.
-
-    Raises ``DeviceArrayError`` for other objects.
-    """
-    if isinstance(value, DeviceArray):
-        return value
+def dlpack_number(value: Any) -> int | None:
+    """The number of the GPU that a DLPack object lies on; ``None`` for other objects."""
+    if not hasattr(value, "__dlpack_device__") or not hasattr(value, "__dlpack__"):
+        return None
     kind, number = map(int, value.__dlpack_device__())
-    found = None if kind not in (CUDA, CUDA_MANAGED) else as_device_array(value,
-                                                                          context_of(number))
-    if found is None:
-        raise DeviceArrayError("the array is not in the memory of a GPU",
-                               got=f"{type(value).__name__} on DLPack device {kind}")
-    return found
+    return number if kind in (CUDA, CUDA_MANAGED) else None
 
 
 def _check_device(number: int, context: DeviceContext) -> None:
@@ -83,7 +75,7 @@ def _check_device(number: int, context: DeviceContext) -> None:
 
 
 def _from_interface(interface: Mapping[str, Any], owner: object, context: DeviceContext
-                    ) -> DeviceArray:
+                    ) -> Foreign:
     dtype = np.dtype(interface["typestr"])
     shape = tuple(map(int, interface["shape"]))
     _check_contiguous(shape, interface.get("strides"), dtype.itemsize)
@@ -97,7 +89,7 @@ def _from_interface(interface: Mapping[str, Any], owner: object, context: Device
     stream = interface.get("stream")
     if stream is not None:
         order_streams(context, 0 if int(stream) == LEGACY_STREAM else int(stream), context.compute)
-    return DeviceArray(address, shape, dtype, context, owner)
+    return Foreign(address, shape, dtype, owner)
 
 
 def _check_contiguous(shape: Sequence[int], strides: Sequence[int] | None, itemsize: int) -> None:
@@ -129,7 +121,7 @@ class _Taken:
             self._call(self._address)
 
 
-def _from_capsule(capsule: Any, context: DeviceContext) -> DeviceArray:
+def _from_capsule(capsule: Any) -> Foreign:
     address = capsule_pointer(capsule, UNUSED) or 0
     managed = ManagedTensor.from_address(address)
     tensor = managed.tensor
@@ -140,7 +132,7 @@ def _from_capsule(capsule: Any, context: DeviceContext) -> DeviceArray:
     _check_contiguous(shape, strides, dtype.itemsize)
     start = (tensor.data or 0) + tensor.byte_offset
     capsule_rename(capsule, USED)
-    return DeviceArray(start, shape, dtype, context, _Taken(address, managed.deleter))
+    return Foreign(start, shape, dtype, _Taken(address, managed.deleter))
 
 
 def _dtype_of(tensor: DLTensor) -> np.dtype:

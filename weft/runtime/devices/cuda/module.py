@@ -4,27 +4,39 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from weft.runtime.arena import Pool
-from weft.runtime.buffers import BoundCall, copy_into, given_outputs, output_buffer
+from weft.runtime.arena import Pool, address_of
+from weft.runtime.buffers import (
+    BoundCall,
+    check_extents,
+    check_viewed,
+    copy_into,
+    given_outputs,
+    output_buffer,
+)
 from weft.runtime.call_sizes import CallSizes
 from weft.runtime.counted_outputs import CountedOutputs
-from weft.runtime.devices.cuda.array import DeviceArray
-from weft.runtime.devices.cuda.foreign import as_device_array
+from weft.runtime.devices.cuda.array import DeviceArray, as_device_array
+from weft.runtime.devices.cuda.context import DeviceContext
+from weft.runtime.devices.cuda.exchange import LEGACY_STREAM, wait_for_compute
 from weft.runtime.devices.cuda.frame import DeviceFrame, new_outputs
 from weft.runtime.devices.cuda.library import CudaLibrary
 from weft.runtime.devices.cuda.program import DeviceProgram
 from weft.runtime.devices.cuda.runner import Runner
+from weft.runtime.devices.cuda.step_times import StepTimer, best_of
 from weft.runtime.manifest import TensorSpec
 from weft.runtime.module import CompiledModule
 from weft.runtime.ndarray import to_numpy
+from weft.runtime.profile import Profile, StepTime, report_kernels
 from weft.runtime.state import State
 from weft.runtime.threads import Unthreaded, num_threads, threading_of
-from weft.support.errors import InternalError, InvalidInputError, WeftError
+from weft.support.errors import InternalError, InvalidInputError, OptionError, WeftError
 
 Value = np.ndarray | DeviceArray
 
@@ -66,7 +78,9 @@ class DeviceModule(CompiledModule):
         if self._signature.takes("out"):
             kwargs, out = kwargs if out is None else {**kwargs, "out": out}, None
         self._check_fixed_outputs()
-        inputs = self._device_values(self._signature.bind(args, kwargs))
+        values = self._signature.bind(args, kwargs)
+        inputs = self._device_values(values)
+        _check_in_place(self._sizes.inputs, values, inputs)
         outputs, results = self._given(out, inputs)
         return BoundCall(functools.partial(self._execute, inputs, outputs), inputs, results)
 
@@ -91,6 +105,7 @@ class DeviceModule(CompiledModule):
         made = new_outputs(self._program, self._sizes, on_device=_any_on_device(inputs))
         buffers = [new if value is None else self._output(value, spec)
                    for value, new, spec in zip(given, made, self._sizes.outputs, strict=True)]
+        check_extents(self.manifest, list(map(_extent, inputs)), list(map(_extent, buffers)))
         results = tuple(buffer if value is None else value
                         for value, buffer in zip(given, buffers, strict=True))
         return buffers, results if self._returns_tuple else results[0]
@@ -125,7 +140,42 @@ class DeviceModule(CompiledModule):
                 results = self._run_on_device(values, outputs)
         return results if self._counted is None else self._counted.cut(results)
 
-    def _run_on_device(self, values: Sequence[Any], given: Sequence[Any] | None) -> list[Any]:
+    def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:
+        """Time every step over ``repeat`` runs: launches by events of the device."""
+        if not isinstance(repeat, int) or isinstance(repeat, bool) or repeat < 1:
+            raise OptionError("invalid repeat", expected="a whole number above 0", got=repr(repeat))
+        self._program.context.activate()
+        values = self._device_values(self._signature.bind(args, kwargs))
+        self._execute(values)  # loads the code
+        runs = [self._timed_run(values) for _ in range(repeat)]
+        seconds = []
+        for _ in range(repeat):
+            start = time.perf_counter()
+            self._execute(values)
+            self._program.library.synchronize()
+            seconds.append(time.perf_counter() - start)
+        return Profile(best_of(runs), min(seconds), math.nan, num_threads(self.manifest.threads))
+
+    def _run_steps(self, frame: DeviceFrame, times: list[StepTime] | None) -> None:
+        if times is None and not self._watched:
+            Runner(frame).run()
+            return
+        timer = StepTimer(frame)
+        Runner(frame, timer).run()
+        found = timer.times()
+        if times is None:
+            report_kernels(found)
+        else:
+            times += found
+
+    def _timed_run(self, values: Sequence[Value]) -> list[StepTime]:
+        made: list[StepTime] = []
+        self._run_on_device(values, None, made)
+        return made
+
+    def _run_on_device(self, values: Sequence[Any], given: Sequence[Any] | None,
+                       times: list[StepTime] | None = None) -> list[Any]:
+        """The outputs; ``times`` gets the times of the steps."""
         program = self._program
         program.context.activate()
         inputs = self._device_values(values)
@@ -135,8 +185,9 @@ class DeviceModule(CompiledModule):
         try:
             frame.acquire(inputs, outputs)
             try:
-                Runner(frame).run()
+                self._run_steps(frame, times)
                 frame.collect(outputs)
+                _order_foreign(inputs, program.context)
             finally:
                 frame.release()
         except BaseException:
@@ -145,6 +196,12 @@ class DeviceModule(CompiledModule):
         finally:
             self._device_frames.give_back(frame)
         return outputs
+
+
+def _order_foreign(inputs: Sequence[Value], context: DeviceContext) -> None:
+    """Let the default stream wait if inputs are memory of other libraries, which may reuse it."""
+    if any(isinstance(value, DeviceArray) and value.is_foreign for value in inputs):
+        wait_for_compute(context, LEGACY_STREAM)
 
 
 def _frame_maker(program: DeviceProgram, sizes: CallSizes) -> Callable[[], DeviceFrame]:
@@ -158,6 +215,19 @@ def _any_on_device(values: Sequence[Any]) -> bool:
 def _drain(library: CudaLibrary) -> None:
     with contextlib.suppress(WeftError):  # the first error is being raised
         library.synchronize()
+
+
+def _extent(value: Value) -> tuple[int, int]:
+    start = value.address if isinstance(value, DeviceArray) else address_of(value)
+    return start, start + value.nbytes
+
+
+def _check_in_place(specs: Sequence[TensorSpec], values: Sequence[Any], inputs: Sequence[Value]
+                    ) -> None:
+    """Raise ``InvalidInputError`` for arrays of the host that had to be copied."""
+    for spec, value, found in zip(specs, values, inputs, strict=True):
+        if isinstance(found, np.ndarray):
+            check_viewed(spec, value, found)
 
 
 def _check_spec(array: DeviceArray, spec: TensorSpec, name: str) -> None:

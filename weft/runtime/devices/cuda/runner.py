@@ -10,16 +10,18 @@ from weft.runtime.call_sizes import SizeSolver, steps_at
 from weft.runtime.calls import Condition, KernelCall
 from weft.runtime.devices.cuda.actions import action_of, actions_of
 from weft.runtime.devices.cuda.frame import DeviceFrame
+from weft.runtime.devices.cuda.step_times import StepTimer
 
 # Addresses of branch conditions in host memory, and the value that each must have.
 _Flags: TypeAlias = "list[tuple[int, bool]]"
 
 
 class Runner:
-    """The steps of a program on the buffers that a frame is bound to."""
+    """The steps of a program on the buffers that a frame is bound to; ``timer`` times each."""
 
-    def __init__(self, frame: DeviceFrame) -> None:
+    def __init__(self, frame: DeviceFrame, timer: StepTimer | None = None) -> None:
         self._frame = frame
+        self._timer = timer
         self._program = frame.program
         self._manifest = frame.program.manifest
         self._solver = SizeSolver(self._manifest) if self._manifest.counts else None
@@ -28,7 +30,8 @@ class Runner:
         """Make the calls of one run; device work may still be under way when it returns."""
         manifest = self._manifest
         steps = steps_at(manifest, self._frame.sizes)
-        if not manifest.jumps and not manifest.counts and not any(s.guards for s in steps):
+        if self._timer is None and not manifest.jumps and not manifest.counts \
+                and not any(s.guards for s in steps):
             frame = self._frame
             for action in frame.planned(lambda: actions_of(steps, frame)):
                 action(frame)
@@ -38,7 +41,8 @@ class Runner:
     def _run_controlled(self, steps: Sequence[KernelCall]) -> None:
         """Follow branches and loops, whose conditions lie on the host."""
         frame = self._frame
-        actions = frame.planned(lambda: [action_of(step, frame) for step in steps])
+        made = [action_of(step, frame) for step in steps] if self._timer is not None else None
+        actions = made or frame.planned(lambda: [action_of(step, frame) for step in steps])
         flags = [self._flags(step.guards) for step in steps]
         jumps: dict[int, list[tuple[int, _Flags]]] = {}
         for jump in self._manifest.jumps:
@@ -52,7 +56,10 @@ class Runner:
             if at == len(steps):
                 return
             if _hold(flags[at]):
-                actions[at](frame)
+                if self._timer is None:
+                    actions[at](frame)
+                else:
+                    self._timer.run(steps[at], actions[at])
                 if self._read_counts(at):
                     steps = steps_at(self._manifest, frame.sizes)
                     actions = [action_of(step, frame) for step in steps]

@@ -7,10 +7,12 @@ few microseconds. All arguments are fixed, so a program has a sequence for each 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
 
+from weft.runtime.devices.cuda.errors import CudaError
 from weft.runtime.devices.cuda.kernel import PreparedLaunch
 from weft.runtime.devices.cuda.launch_records import LAUNCH_ALL, LaunchRecords
 from weft.runtime.devices.cuda.library import CudaLibrary
@@ -52,15 +54,19 @@ class LaunchSequence:
             self._run_all()
 
     def _record(self) -> None:
-        driver, stream = self._library.context.driver, self._stream
-        driver.begin_capture(stream)
-        try:
-            self._run_all()
-        except BaseException:
-            self._uses_graph = False
-            driver.destroy_graph(driver.end_capture(stream))
-            raise
-        self._graph = driver.end_capture(stream)
+        context = self._library.context
+        driver, stream = context.driver, context.capture
+        run_all = _launcher(self._library, self._launches, stream)
+        with context.capturing:
+            driver.begin_capture(stream)
+            try:
+                run_all()
+            except BaseException:
+                self._uses_graph = False
+                with contextlib.suppress(CudaError):
+                    driver.destroy_graph(driver.end_capture(stream))
+                raise
+            self._graph = driver.end_capture(stream)
         weakref.finalize(self, driver.destroy_graph, self._graph)
 
 
