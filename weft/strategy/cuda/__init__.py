@@ -5,6 +5,15 @@ from weft.strategy.cuda.attention import strategy as attention
 from weft.strategy.cuda.convolution import strategy as convolution
 from weft.strategy.cuda.gemm import strategy as gemm
 from weft.strategy.cuda.scan import strategy as scan_strategy
+from weft.strategy.cuda.scatter import strategy as scatter_strategy
 from weft.strategy.cuda.sort import strategy as sort_strategy
 
-__all__ = ["attention", "convolution", "default", "gemm", "scan_strategy", "sort_strategy"]
+__all__ = [
+    "attention",
+    "convolution",
+    "default",
+    "gemm",
+    "scan_strategy",
+    "scatter_strategy",
+    "sort_strategy",
+]

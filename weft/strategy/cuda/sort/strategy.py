@@ -12,8 +12,7 @@ from weft.ir.expr import Call
 from weft.ir.symbol import typical_size
 from weft.ir.types import TensorType
 from weft.op.transform.order import ArgsortAttrs, SortAttrs, TopkAttrs
-from weft.strategy.cuda.common.context import CudaContext
-from weft.strategy.cuda.injective.schedule import schedule_elements
+from weft.strategy.cuda.common.schedule_externs import schedule_computes
 from weft.strategy.cuda.machine_model import GpuModel, machine_model
 from weft.strategy.cuda.sort.loops import LARGEST_TILE, SortLoops
 from weft.strategy.cuda.sort.tile import ABSENT
@@ -56,15 +55,7 @@ def _as_dtype(order: te.Tensor, dtype: DType | str) -> te.Tensor:
     return te.compute(order.shape, lambda *i: order[i].astype(kind), name="positions")
 
 
-def _schedule(ctx: CudaContext) -> None:
-    """The sort is written as thread blocks; the gathers behind it take a thread per element."""
-    model = machine_model(ctx.target)
-    for stage in list(ctx.schedule.stages):
-        if isinstance(stage.op, te.ComputeOp):
-            schedule_elements(ctx.schedule, stage.tensors[0], stage.op.body, model)
-
-
-def _seconds(rows: int, size: int, itemsize: int, count: int, model: GpuModel) -> float:
+def sort_seconds(rows: int, size: int, itemsize: int, count: int, model: GpuModel) -> float:
     """Passes of the network between barriers, then launches that merge or compete."""
     levels = max(1, min(size, LARGEST_TILE) - 1).bit_length()
     tiles = rows * -(-size // LARGEST_TILE)
@@ -90,9 +81,10 @@ def _implementations(call: Call, target: CudaTarget) -> Iterator[Implementation]
         yield Implementation(f"{name}.cuda.thread_per_row", lambda _: None)
         return
     rows = math.prod(typical_size(d) for d in source.shape) // size
-    seconds = _seconds(max(1, rows), size, source.dtype.itemsize, count or size,
+    seconds = sort_seconds(max(1, rows), size, source.dtype.itemsize, count or size,
                        machine_model(target))
-    yield Implementation(f"{name}.cuda.bitonic", _schedule, compute=_compute, seconds=seconds)
+    yield Implementation(f"{name}.cuda.bitonic", schedule_computes, compute=_compute,
+                         seconds=seconds)
 
 
 for _name in ("sort", "argsort", "topk"):

@@ -1,0 +1,1 @@
+"""Scatters: writes at positions that another tensor gives."""

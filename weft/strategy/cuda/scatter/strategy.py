@@ -1,0 +1,168 @@
+"""Strategies of ``scatter_elements`` and ``scatter_nd``."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Iterator
+
+from weft import te
+from weft.ir.dtype import int64
+from weft.ir.expr import Call
+from weft.ir.symbol import typical_size
+from weft.ir.types import TensorType
+from weft.op.transform.scatter import ScatterElementsAttrs, ScatterNDAttrs
+from weft.strategy.cuda.common.block_program import Index, unravel
+from weft.strategy.cuda.common.schedule_externs import schedule_computes
+from weft.strategy.cuda.machine_model import GpuModel, machine_model
+from weft.strategy.cuda.scatter.loops import SortedUpdates, by_lines, copy
+from weft.strategy.cuda.sort.strategy import sort_seconds, sorted_positions
+from weft.strategy.decision import Candidate, Decision, Rejected, choose, decides
+from weft.strategy.implementation import Implementation
+from weft.strategy.registry import strategy
+from weft.support.errors import InternalError
+from weft.target import CudaTarget
+from weft.tir.buffer import Buffer
+from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value
+from weft.tir.stmt import Stmt, seq
+from weft.topi.scatter import COMBINE
+
+
+class ScatterAlgorithm(enum.StrEnum):
+    """The threads that apply the updates; both give the same result in each run."""
+
+    LINES = "lines"  # a thread for each line along the axis
+    SORTED = "sorted"  # updates sorted by the element that they write
+    SERIAL = "serial"  # in order, with the elements of a slice in parallel
+
+
+def decide_scatter(call: Call, target: CudaTarget) -> Decision[None]:
+    """The algorithm by estimated seconds; symbolic sizes count as typical ones."""
+    types = [arg.checked_type for arg in call.args]
+    index = types[1]
+    if not isinstance(index, TensorType) or not all(isinstance(t, TensorType) for t in types):
+        raise InternalError("a scatter of something that is no tensor", got=str(index))
+    model, fixed = machine_model(target), all(
+        isinstance(d, int) and d > 0 for t in types if isinstance(t, TensorType) for d in t.shape)
+    shape = [typical_size(d) for d in index.shape]
+    candidates, rejected = list[Candidate[None]](), list[Rejected]()
+    if isinstance(call.attrs, ScatterElementsAttrs):
+        count = math.prod(shape)
+        length = shape[call.attrs.axis % len(shape)]
+        lines = max(1, count // max(1, length))
+        # A line reads, adds and writes one element after the other.
+        candidates.append(Candidate(ScatterAlgorithm.LINES, model.launch_seconds * 2 + max(
+            length * model.dram_latency, model.memory_seconds(count * 32.0, lines)), None))
+    else:
+        count = math.prod(shape[1:])
+        candidates.append(Candidate(ScatterAlgorithm.SERIAL, count * model.dram_latency, None))
+    if fixed and count:
+        updates = types[2]
+        moved = 3.0 * math.prod(map(typical_size, updates.shape)) * 4 \
+            if isinstance(updates, TensorType) else 0.0
+        candidates.append(Candidate(ScatterAlgorithm.SORTED, _sorted_seconds(count, moved, model),
+                                    None))
+    else:
+        rejected.append(Rejected(ScatterAlgorithm.SORTED, "the number of updates is not fixed"))
+    return choose(candidates, rejected)
+
+
+def _sorted_seconds(count: int, moved: float, model: GpuModel) -> float:
+    """The sort, then a launch in which each slot has a thread; runs are assumed to be short."""
+    return sort_seconds(1, count, 8, count, model) + 3 * model.launch_seconds \
+        + model.memory_seconds(moved, count)
+
+
+def _elements_by_lines(x: te.Tensor, indices: te.Tensor, updates: te.Tensor,
+                       attrs: ScatterElementsAttrs) -> te.Tensor:
+    def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
+        source, index, values = inputs
+        return seq([copy(source, outputs[0]), by_lines(
+            index, values, outputs[0], attrs.axis % x.ndim, COMBINE[attrs.reduction])])
+
+    return te.extern([x.shape], [x, indices, updates], build, [x.dtype], "scatter_elements")[0]
+
+
+def _elements_sorted(x: te.Tensor, indices: te.Tensor, updates: te.Tensor,
+                     attrs: ScatterElementsAttrs) -> te.Tensor:
+    axis, shape = attrs.axis % x.ndim, indices.shape
+
+    def slot(number: PrimExpr) -> PrimExpr:
+        i = unravel(number, shape)
+        found = indices[i].astype(int64)
+        inside = all_of(found >= 0, found < x.shape[axis])
+        return if_then_else(inside, _flat((*i[:axis], found, *i[axis + 1:]), x.shape),
+                            _count(x.shape))
+
+    return _sorted(x, updates, slot, _count(shape), (), attrs.reduction,
+                   lambda number, _: unravel(number, shape))
+
+
+def _nd_sorted(x: te.Tensor, indices: te.Tensor, updates: te.Tensor, attrs: ScatterNDAttrs
+               ) -> te.Tensor:
+    length, outer = int_value(indices.shape[0]) or 0, indices.shape[1:]
+
+    def slot(number: PrimExpr) -> PrimExpr:
+        i = unravel(number, outer)
+        found = tuple(indices[(const(k), *i)].astype(int64) for k in range(length))
+        inside = all_of(*(c for p, size in zip(found, x.shape, strict=False)
+                          for c in (p >= 0, p < size)))
+        return if_then_else(inside, _flat(found, x.shape[:length]), _count(x.shape[:length]))
+
+    return _sorted(x, updates, slot, _count(outer), x.shape[length:], attrs.mode,
+                   lambda number, j: (*unravel(number, outer), *j))
+
+
+def _sorted(
+    x: te.Tensor, updates: te.Tensor, slot: Callable[[PrimExpr], PrimExpr], count: PrimExpr,
+    inner: tuple[PrimExpr, ...], mode: str, update_at: Callable[[PrimExpr, Index], Index],
+) -> te.Tensor:
+    """Slots of all updates, their order, and the launch that applies runs of equal slots."""
+    slots = te.compute((count,), slot, name="slots")
+    order = sorted_positions(slots, 0, is_ascend=True)
+    rows = x.shape[:x.ndim - len(inner)]
+
+    def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
+        source, own, by_slot, values = inputs
+
+        def target_at(at: PrimExpr, j: Index) -> Index:
+            return (*unravel(at, rows), *j)
+
+        apply = SortedUpdates(own, by_slot, values, outputs[0], _count(rows), inner, target_at,
+                              update_at, COMBINE[mode])
+        return seq([copy(source, outputs[0]), apply.loops(int_value(count) or 0)])
+
+    return te.extern([x.shape], [x, slots, order, updates], build, [x.dtype], "scatter_sorted")[0]
+
+
+def _flat(index: tuple[PrimExpr, ...], shape: tuple[PrimExpr, ...]) -> PrimExpr:
+    flat: PrimExpr = const(0)
+    for i, size in zip(index, shape, strict=False):
+        flat = flat * size + i
+    return flat
+
+
+def _count(shape: tuple[PrimExpr, ...]) -> PrimExpr:
+    total: PrimExpr = const(1)
+    for size in shape:
+        total = total * size
+    return total
+
+
+_COMPUTES = {
+    ("scatter_elements", ScatterAlgorithm.LINES): _elements_by_lines,
+    ("scatter_elements", ScatterAlgorithm.SORTED): _elements_sorted,
+    ("scatter_nd", ScatterAlgorithm.SORTED): _nd_sorted,
+}
+
+
+def _implementations(call: Call, target: CudaTarget) -> Iterator[Implementation]:
+    name, decision = getattr(call.op, "name", ""), decide_scatter(call, target)
+    algorithm = ScatterAlgorithm(decision.algorithm)
+    yield Implementation(f"{name}.cuda.{algorithm}", schedule_computes,
+                         compute=_COMPUTES.get((name, algorithm)), seconds=decision.seconds)
+
+
+for _name in ("scatter_elements", "scatter_nd"):
+    strategy(_name, target="cuda", complete=True)(_implementations)
+    decides(_name, target="cuda")(decide_scatter)
