@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft.codegen.cuda.emit.module import DATA_LAYOUT, write_device_module
 from weft.codegen.cuda.nvptx import ptx_by_nvptx
+from weft.codegen.cuda.nvvm import ptx_by_nvvm
 from weft.codegen.cuda.python_bodies import link_device_bodies
 from weft.runtime.devices.cuda.image import KernelObject
 from weft.target import CudaTarget
@@ -23,7 +24,7 @@ def emit_own_llvm(func: PrimFunc, target: CudaTarget) -> str:
 
 def emit_ptx(func: PrimFunc, target: CudaTarget) -> str:
     """PTX of a lowered function."""
-    return ptx_by_nvptx(emit_llvm(func, target), target)
+    return _ptx(write_device_module(func, target).text, func, target)
 
 
 def build_kernel_object(func: PrimFunc, target: CudaTarget) -> KernelObject:
@@ -31,8 +32,15 @@ def build_kernel_object(func: PrimFunc, target: CudaTarget) -> KernelObject:
     module = write_device_module(func, target)
     return KernelObject(
         symbol=func.name, arch=target.arch, launches=module.kernels,
-        ptx=ptx_by_nvptx(_with_bodies(module.text, func), target),
+        ptx=_ptx(module.text, func, target),
         workspace_bytes=func.attrs.get("workspace_bytes", 0), sizes=module.sizes)
+
+
+def _ptx(text: str, func: PrimFunc, target: CudaTarget) -> str:
+    # numba's LLVM IR is too new for libnvvm, so kernels with Python bodies always go through LLVM.
+    if target.codegen == "nvvm" and not functions_of(func):
+        return ptx_by_nvvm(text, target)
+    return ptx_by_nvptx(_with_bodies(text, func), target)
 
 
 def _with_bodies(text: str, func: PrimFunc) -> str:

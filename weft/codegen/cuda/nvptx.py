@@ -15,7 +15,8 @@ _code_generator = threading.Lock()
 
 
 @functools.lru_cache(maxsize=8)
-def _target_machine(arch: str, ptx_version: tuple[int, int]) -> llvm.TargetMachine:
+def nvptx_machine(arch: str, ptx_version: tuple[int, int]) -> llvm.TargetMachine:
+    """The code generator for an architecture and a version of PTX."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     major, minor = ptx_version
@@ -25,7 +26,7 @@ def _target_machine(arch: str, ptx_version: tuple[int, int]) -> llvm.TargetMachi
 
 def ptx_by_nvptx(text: str, target: CudaTarget) -> str:
     """The PTX of a module. ``InternalError`` if LLVM rejects the text, which is a bug of weft."""
-    machine = _target_machine(target.arch, target.ptx_version)
+    machine = nvptx_machine(target.arch, target.ptx_version)
     with _code_generator:
         return str(machine.emit_assembly(optimized_module(text, machine)))
 

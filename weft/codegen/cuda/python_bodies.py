@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from llvmlite import binding as llvm
 
+from weft.codegen.cuda.nvptx import nvptx_machine
 from weft.codegen.cuda.toolkit import find_file
 from weft.codegen.llvm.python_bodies.link import (
     MATH_SYMBOLS,
@@ -24,7 +25,7 @@ from weft.codegen.llvm.python_bodies.numba_compile import compile_body
 from weft.support.errors import CodegenError
 from weft.support.function_digest import plain_function
 from weft.support.user_code import location_of
-from weft.target import CpuTarget
+from weft.target import CpuTarget, CudaTarget
 from weft.target.cpu_target import default_triple
 from weft.target.cuda_target import TRIPLE
 from weft.tir.python_function import PythonFunction
@@ -102,7 +103,7 @@ def _libdevice() -> bytes | None:
 
 def _optimize(module: llvm.ModuleRef) -> None:
     """Inline the body into its wrapper, whose constants fold sizes and remove exceptions."""
-    machine = llvm.Target.from_triple(TRIPLE).create_target_machine(cpu="sm_80", opt=2)
+    machine = nvptx_machine(CudaTarget().arch, CudaTarget().ptx_version)
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = False
     options.slp_vectorization = False

@@ -115,7 +115,7 @@ class _Entry:
             pointer_type=lambda b: _SPACES.get(b.scope, "ptr addrspace(1)"),
             alignment=access_alignment,
             read_only={b: None for b in memory if b not in written},
-            bodies=functions_of(self.func))
+            bodies=functions_of(self.func), has_masks=False)
 
     def _memory(self) -> list[Buffer]:
         """The buffers in global memory that the launch accesses: parameters, then workspace."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from weft.codegen.ir_text.emit.address import address, lane_addresses, sole_index
 from weft.codegen.ir_text.emit.cast import from_memory
 from weft.codegen.ir_text.emit.dispatch import emit
+from weft.codegen.ir_text.emit.lane_access import load_lanes
 from weft.codegen.ir_text.emit.register_slots import find_slot, load_slot
 from weft.codegen.ir_text.emit.state import FunctionState
 from weft.codegen.ir_text.types import mangle, memory_type, splat, value_type, vector_of, zero_of
@@ -41,8 +42,10 @@ def emit_load(state: FunctionState, load: BufferLoad) -> str:
         scalar = _load_elements(state, buffer, index.value, 1)
         return state.out.broadcast(scalar, value_type(buffer.dtype), index.lanes)
     stride = int_value(index.stride) if isinstance(index, Ramp) else None
-    if isinstance(index, Ramp) and stride == 1:
+    if isinstance(index, Ramp) and stride == 1 and (mask is None or state.kernel.has_masks):
         return _load_contiguous(state, buffer, index, mask)
+    if not state.kernel.has_masks:
+        return load_lanes(state, buffer, index, mask)
     lanes = index.dtype.lanes
     if isinstance(index, Ramp) and stride == -1 and mask is None:
         run = _load_elements(state, buffer, index.base - (lanes - 1), lanes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft.codegen.ir_text.emit.address import address, lane_addresses, sole_index
 from weft.codegen.ir_text.emit.cast import to_memory
 from weft.codegen.ir_text.emit.dispatch import emit
+from weft.codegen.ir_text.emit.lane_access import store_lanes
 from weft.codegen.ir_text.emit.load import emit_mask, lane_mask
 from weft.codegen.ir_text.emit.register_slots import find_slot, store_slot
 from weft.codegen.ir_text.emit.state import FunctionState
@@ -31,6 +32,8 @@ def emit_store(state: FunctionState, store: BufferStore) -> None:
     contiguous = isinstance(index, Ramp) and int_value(index.stride) == 1
     if lanes == 1:
         _store_scalar(state, buffer, index, stored, mask)
+    elif not state.kernel.has_masks and not (contiguous and mask is None):
+        store_lanes(state, buffer, index, stored, mask)
     elif not (isinstance(index, Ramp) and contiguous):
         pointers = lane_addresses(state, buffer, index)
         kind = vector_of(state.pointer_type(buffer), lanes)

@@ -1,0 +1,81 @@
+"""Vector accesses lane by lane, for machines without gathers, scatters and masked accesses."""
+
+from __future__ import annotations
+
+from weft.codegen.ir_text.emit.address import address
+from weft.codegen.ir_text.emit.cast import from_memory
+from weft.codegen.ir_text.emit.dispatch import emit
+from weft.codegen.ir_text.emit.state import FunctionState
+from weft.codegen.ir_text.types import memory_type, value_type, zero_of
+from weft.tir.buffer import Buffer
+from weft.tir.expr import Broadcast, PrimExpr, Ramp, const
+
+
+def load_lanes(state: FunctionState, buffer: Buffer, index: PrimExpr, mask: str | None) -> str:
+    """The elements at the lanes of ``index``; zero, and not read, where ``mask`` is false."""
+    out, lanes = state.out, index.dtype.lanes
+    kind, scalar = value_type(buffer.dtype.vector(lanes)), value_type(buffer.dtype)
+    result = "undef"
+    for lane in range(lanes):
+        pointer = _pointer(state, buffer, index, lane)
+        loaded = (f"load {memory_type(buffer.dtype)}, {state.pointer_type(buffer)} {pointer}, "
+                  f"align {buffer.dtype.itemsize}{state.kernel.load_suffix(buffer)}")
+        if mask is None:
+            value = from_memory(out, out.emit(loaded), buffer.dtype)
+        else:
+            value = _guarded_load(state, buffer, loaded, _flag(state, mask, lane, lanes))
+        result = out.emit(f"insertelement {kind} {result}, {scalar} {value}, i32 {lane}")
+    return result
+
+
+def store_lanes(
+    state: FunctionState, buffer: Buffer, index: PrimExpr, value: str, mask: str | None
+) -> None:
+    """Store the lanes of ``value``, in its memory representation, where ``mask`` is true."""
+    out, lanes = state.out, index.dtype.lanes
+    kind, scalar = memory_type(buffer.dtype.vector(lanes)), memory_type(buffer.dtype)
+    for lane in range(lanes):
+        pointer = _pointer(state, buffer, index, lane)
+        part = out.emit(f"extractelement {kind} {value}, i32 {lane}")
+        store = (f"store {scalar} {part}, {state.pointer_type(buffer)} {pointer}, "
+                 f"align {buffer.dtype.itemsize}{state.kernel.alias.suffix(buffer)}")
+        if mask is None:
+            out.do(store)
+            continue
+        label = _enter(state, _flag(state, mask, lane, lanes))
+        out.do(store)
+        out.branch(f"{label}.skip")
+        out.start_block(f"{label}.skip")
+
+
+def _pointer(state: FunctionState, buffer: Buffer, index: PrimExpr, lane: int) -> str:
+    if isinstance(index, Ramp):
+        return address(state, buffer, index.base + index.stride * const(lane, index.stride.dtype),
+                       exact=False)
+    if isinstance(index, Broadcast):
+        return address(state, buffer, index.value, exact=False)
+    kind, scalar = value_type(index.dtype), value_type(index.dtype.element)
+    at = state.out.emit(f"extractelement {kind} {emit(state, index)}, i32 {lane}")
+    return state.out.emit(f"getelementptr {memory_type(buffer.dtype)}, "
+                          f"{state.pointer_type(buffer)} {state.pointer(buffer)}, {scalar} {at}")
+
+
+def _flag(state: FunctionState, mask: str, lane: int, lanes: int) -> str:
+    return state.out.emit(f"extractelement <{lanes} x i1> {mask}, i32 {lane}")
+
+
+def _enter(state: FunctionState, flag: str) -> str:
+    label = state.out.fresh("lane")
+    state.out.do(f"br i1 {flag}, label %{label}, label %{label}.skip")
+    state.out.start_block(label)
+    return label
+
+
+def _guarded_load(state: FunctionState, buffer: Buffer, load: str, flag: str) -> str:
+    out, before = state.out, state.out.block
+    label = _enter(state, flag)
+    value = from_memory(out, out.emit(load), buffer.dtype)
+    out.branch(f"{label}.skip")
+    out.start_block(f"{label}.skip")
+    zero = zero_of(buffer.dtype)
+    return out.emit(f"phi {value_type(buffer.dtype)} [ {value}, %{label} ], [ {zero}, %{before} ]")
