@@ -6,6 +6,7 @@ from weft.tir.transform.check_local import check_local
 from weft.tir.transform.flatten_buffer import flatten_buffer
 from weft.tir.transform.gpu.bind_unbound import bind_unbound
 from weft.tir.transform.gpu.cross_thread_reduce import cross_thread_reduce
+from weft.tir.transform.gpu.merge_guards import merge_guards
 from weft.tir.transform.gpu.plan_device_memory import plan_device_memory
 from weft.tir.transform.gpu.plan_shared import plan_shared
 from weft.tir.transform.gpu.thread_sync import thread_sync
@@ -25,6 +26,7 @@ CUDA_PIPELINE: tuple[TirPass, ...] = (
     cross_thread_reduce,
     plan_shared,         # before barriers: buffers that share bytes need them
     thread_sync,
+    merge_guards,        # conditions that stood between barriers
     simplify,            # indices and guards under the ranges of blocks and threads
     tensorize_loop,
     vectorize_loop,      # vectors of a thread: wide loads and stores

@@ -7,17 +7,20 @@ import math
 from weft.tir.buffer import Buffer
 from weft.tir.expr import Add, Cast, IntImm, Mul, PrimExpr, Ramp, Sub
 
-VECTOR_BYTES = 16  # of the widest load or store of a thread
-# The launcher passes tensors that start at multiples of this.
-TENSOR_ALIGNMENT = 16
+# The widest load or store of a thread. The launcher passes tensors that start at multiples of it.
+VECTOR_BYTES = 16
 _UNKNOWN = 1
 
 
-def access_alignment(buffer: Buffer, index: PrimExpr, _: int) -> int:
-    """The alignment in bytes of an access to elements from ``index`` on."""
+def access_alignment(buffer: Buffer, index: PrimExpr, lanes: int) -> int:
+    """The alignment in bytes of an access to ``lanes`` elements from ``index`` on.
+
+    At most the size of the access, so that LLVM makes no access wider than the program asks for.
+    """
     if isinstance(index, Ramp):
         index = index.base
-    start = min(buffer.alignment, VECTOR_BYTES)
+    size = lanes * buffer.dtype.itemsize
+    start = min(buffer.alignment, VECTOR_BYTES, 1 << (size - 1).bit_length())
     return math.gcd(divisor_of(index) * buffer.dtype.itemsize, start) or start
 
 

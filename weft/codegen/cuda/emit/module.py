@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.codegen.cuda.emit.alignment import TENSOR_ALIGNMENT, access_alignment
+from weft.codegen.cuda.emit.alignment import access_alignment
 from weft.codegen.cuda.emit.calls import CUDA_CALLS
 from weft.codegen.cuda.emit.stmt import CUDA_STATEMENTS
 from weft.codegen.ir_text.emit.alias import AliasScopes
@@ -134,8 +134,8 @@ class _Entry:
             name = f"%p{len(params)}"
             state.pointers[buffer] = name
             access = "" if buffer in self.uses.written else " readonly"
-            align = min(buffer.alignment, TENSOR_ALIGNMENT)
-            params.append(f"ptr addrspace(1) noalias{access} align {align} {name}")
+            # Not aligned: LLVM would join scalar loads to wide ones that end behind the tensor.
+            params.append(f"ptr addrspace(1) noalias{access} {name}")
             if buffer in self.offsets:
                 arguments.append(("workspace", self._size(self.offsets[buffer])))
             else:

@@ -18,6 +18,8 @@ from weft.tir.visitor import map_stmts
 # Larger buffers of a thread are slices of the workspace: local memory is reserved for all threads
 # that a GPU can hold at the same time.
 MAX_THREAD_BYTES = 16 * 1024
+# Of a kernel whose scratch buffers are empty: they have addresses.
+MIN_WORKSPACE = 64
 
 
 class _DevicePlanner(WorkspacePlanner):
@@ -83,10 +85,10 @@ def plan_device_memory(func: PrimFunc) -> PrimFunc:
     planner = _DevicePlanner(func)
     body = planner.outside(func.body)
     size = planner.finish()
-    if not size:
+    if not planner.offsets:
         return func.replace(body=body)
     if planner.task_scratch:
         raise LoweringError("scratch memory of CPU tasks in a GPU program", where=func.name)
-    attrs: dict[str, Any] = {**func.attrs, "workspace_bytes": size,
+    attrs: dict[str, Any] = {**func.attrs, "workspace_bytes": size or MIN_WORKSPACE,
                              "workspace_offsets": planner.offsets}
     return func.replace(body=body, attrs=attrs)
