@@ -33,7 +33,7 @@ class CudaBackend(Backend[CudaTarget]):
     kind: ClassVar[str] = "cuda"
     limits: ClassVar[Limits] = Limits(
         thread_axes=LAUNCH_TAGS, scopes=("global", "local", "shared", "constant"),
-        max_alignment=128)
+        max_alignment=1024)
     tir_passes: ClassVar[Sequence[TirPass]] = CUDA_PIPELINE
     device: ClassVar[Device] = CUDA_DEVICE
     launched_by: ClassVar[str] = "device"

@@ -33,7 +33,8 @@ def build_kernel_object(func: PrimFunc, target: CudaTarget) -> KernelObject:
     return KernelObject(
         symbol=func.name, arch=target.arch, launches=module.kernels,
         ptx=_ptx(module.text, func, target),
-        workspace_bytes=func.attrs.get("workspace_bytes", 0), sizes=module.sizes)
+        workspace_bytes=func.attrs.get("workspace_bytes", 0), sizes=module.sizes,
+        tensor_maps=module.tensor_maps)
 
 
 def _ptx(text: str, func: PrimFunc, target: CudaTarget) -> str:

@@ -8,16 +8,18 @@ import numpy as np
 
 from tests.unit.strategy.cuda.products import A100, built
 from tests.unit.strategy.kernels import random_arguments
+from weft.ir.dtype import DType
 from weft.ir.expr import Function
 from weft.ir.module import IRModule
 from weft.runtime.devices.cuda.emulator import (
     DeviceMemory,
     EmulationOptions,
     LaunchCounts,
+    encode_tensor_map,
     launch,
     load_ptx,
 )
-from weft.runtime.devices.cuda.image import KernelObject
+from weft.runtime.devices.cuda.image import KernelObject, TensorMapSpec
 from weft.strategy.implementation import Implementation
 from weft.target import CudaTarget
 from weft.transform.analysis.reference import evaluate as evaluate_reference
@@ -40,18 +42,26 @@ def run_kernel(
         addresses.append(address)
     assert isinstance(kernel.workspace_bytes, int)
     workspace = memory.allocate(max(kernel.workspace_bytes, 1))
+    maps = [_tensor_map(spec, addresses) for spec in kernel.tensor_maps]
     counts = []
     for one in kernel.launches:
         values: list[int | bytes] = []
         for kind, value in one.arguments:
             assert isinstance(value, int)
-            values.append(addresses[value] if kind == "parameter" else workspace + value)
+            values.append(maps[value] if kind == "tensor_map" else addresses[value]
+                          if kind == "parameter" else workspace + value)
         grid = [int(size) for size in one.grid]
         counts.append(launch(load_ptx(kernel.ptx), one.entry, grid, one.block, values, memory,
                              shared_bytes=one.shared_bytes, options=options))
     for array, address in zip(outputs, addresses[len(arrays):], strict=True):
         array.reshape(-1).view(np.uint8)[:] = memory.view(address, array.nbytes)
     return counts
+
+
+def _tensor_map(spec: TensorMapSpec, addresses: Sequence[int]) -> bytes:
+    shape, strides = ([int(n) for n in sizes] for sizes in (spec.shape, spec.strides))
+    return encode_tensor_map(addresses[spec.parameter], DType.of(spec.dtype).itemsize, shape,
+                             strides, spec.box, swizzle=spec.swizzle)
 
 
 def check_emulated(

@@ -38,6 +38,8 @@ def _register(functions: Iterable[DeviceFunction]) -> None:
             function.name, len(function.operands), "any", function.doc, None))
 
 
+INTRINSICS.register(tma.TENSOR_MAP, Intrinsic(
+    tma.TENSOR_MAP, 2, "any", "the address of the tensor map of a parameter", None))
 for _group in (shuffle, barrier, async_copy, ldmatrix, mma, mbarrier, tma, wgmma, atomics):
     _register(_group.FUNCTIONS)
 

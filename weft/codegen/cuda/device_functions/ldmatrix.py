@@ -30,4 +30,6 @@ def _store(count: int) -> DeviceFunction:
 FUNCTIONS = (
     *(_load(count, transposes=t) for count in (1, 2, 4) for t in (False, True)),
     _store(2), _store(4),
+    DeviceFunction("shared_address", "mov.u32 $d, $at;", (reg("at", Kind.SHARED),),
+                   reg("d", Kind.B32), is_pure=True, doc="an address in shared memory as a number"),
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from weft.codegen.cuda.emit.alignment import access_alignment
 from weft.codegen.cuda.emit.calls import CUDA_CALLS
 from weft.codegen.cuda.emit.stmt import CUDA_STATEMENTS
+from weft.codegen.cuda.emit.tensor_maps import PARAMETER, map_spec, tensor_maps_of
 from weft.codegen.ir_text.emit.alias import AliasScopes
 from weft.codegen.ir_text.emit.expr import EMITTERS
 from weft.codegen.ir_text.emit.state import FunctionState, Kernel
@@ -15,7 +16,7 @@ from weft.codegen.ir_text.types import value_type
 from weft.codegen.ir_text.writer import FunctionWriter, ModuleWriter
 from weft.codegen.uses import Uses, collect_uses
 from weft.ir.dtype import int64
-from weft.runtime.devices.cuda.image import Argument, DeviceKernel
+from weft.runtime.devices.cuda.image import Argument, DeviceKernel, TensorMapSpec
 from weft.runtime.sizes import Size
 from weft.support.errors import CodegenError
 from weft.support.recursion import deep_recursion
@@ -40,6 +41,7 @@ class DeviceModule:
     text: str
     kernels: tuple[DeviceKernel, ...]
     sizes: tuple[str, ...]
+    tensor_maps: tuple[TensorMapSpec, ...] = ()
 
 
 def write_device_module(func: PrimFunc, target: CudaTarget) -> DeviceModule:
@@ -51,12 +53,13 @@ def write_device_module(func: PrimFunc, target: CudaTarget) -> DeviceModule:
     module.metadata("!{}")  # !0: the empty node that !invariant.load refers to
     launches = launches_of(func)
     names = _size_names(func)
-    kernels = []
+    kernels, maps = [], list[TensorMapSpec]()
     for number, launch in enumerate(launches):
         entry = func.name if len(launches) == 1 else f"{func.name}_{number}"
         with deep_recursion():
-            kernels.append(_Entry(module, func, target, launch, entry, names).write())
-    return DeviceModule(module.text(DATA_LAYOUT), tuple(kernels), tuple(names.values()))
+            kernels.append(_Entry(module, func, target, launch, entry, names, maps).write())
+    return DeviceModule(module.text(DATA_LAYOUT), tuple(kernels), tuple(names.values()),
+                        tuple(maps))
 
 
 def _size_names(func: PrimFunc) -> dict[Var, str]:
@@ -69,8 +72,9 @@ class _Entry:
     """Writes one entry function."""
 
     def __init__(self, module: ModuleWriter, func: PrimFunc, target: CudaTarget, launch: Launch,
-                 entry: str, sizes: dict[Var, str]) -> None:
+                 entry: str, sizes: dict[Var, str], maps: list[TensorMapSpec]) -> None:
         self.module, self.func, self.target = module, func, target
+        self.maps = maps  # of all launches
         self.launch, self.entry, self.sizes = launch, entry, sizes
         self.uses: Uses = collect_uses(launch.body)
         self.offsets: dict[Buffer, int | PrimExpr] = {
@@ -146,6 +150,12 @@ class _Entry:
             state.note_range(var, nonnegative=True)
             params.append(f"{value_type(var.dtype)} {name}")
             arguments.append(("size", text))
+        for call in tensor_maps_of(self.launch.body):
+            name = f"%p{len(params)}"
+            state.memo.add(call, name)
+            params.append(f"{PARAMETER} {name}")
+            arguments.append(("tensor_map", len(self.maps)))
+            self.maps.append(map_spec(call, self.func))
         return params, arguments
 
     def _shared_pointers(self, state: FunctionState) -> None:
@@ -154,7 +164,7 @@ class _Entry:
             return
         name = f"@{self.entry}_shared"
         if self._is_dynamic:
-            made = f"{name} = external addrspace(3) global [0 x i8], align 128"
+            made = f"{name} = external addrspace(3) global [0 x i8], align 1024"
         else:
             made = (f"{name} = internal addrspace(3) global [{self.shared_bytes} x i8] undef, "
                     "align 128")

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from weft.ir.dtype import DType, float32, int32
 from weft.ir.expr import Call
 from weft.strategy.cuda.gemm.gemv import MAX_ROWS, GemvTile
+from weft.strategy.cuda.gemm.matrix import strides_of
 from weft.strategy.cuda.gemm.operand import DEPTH
 from weft.strategy.cuda.gemm.plan import (
     MMA_TILES,
     SIMT_TILES,
+    WGMMA_TILES,
     GemmAlgorithm,
     GemmPlan,
     ProductShape,
@@ -20,10 +22,12 @@ from weft.strategy.cuda.gemm.plan import (
     mma_seconds,
     simt_seconds,
     splits_of,
+    wgmma_seconds,
 )
 from weft.strategy.cuda.gemm.problem import ProductProblem, problem_of_call
 from weft.strategy.cuda.gemm.staging import Staging
 from weft.strategy.cuda.gemm.tensor_core import MmaLoops, MmaTile, Product
+from weft.strategy.cuda.gemm.warp_specialized import BK
 from weft.strategy.cuda.machine_model import GpuModel, machine_model
 from weft.strategy.decision import Candidate, Decision, Rejected, choose
 from weft.strategy.extents import is_fixed
@@ -33,6 +37,7 @@ from weft.tir.simplify import Analyzer
 
 GemmCandidate = Candidate[GemmPlan]
 # The types that ordinary cores multiply and add; narrower ones are converted first.
+WGMMA_DTYPES = ("float16", "bfloat16")
 SIMT_DTYPES = ("float32", "float64", "int32", "int64")
 
 
@@ -42,6 +47,7 @@ def decide_product(problem: ProductProblem, target: CudaTarget) -> Decision[Gemm
     found = [Candidate(GemmAlgorithm.GENERIC.value, generic_seconds(shape, model), GemmPlan())]
     rejected = []
     for algorithm, reason, plans in (
+        (GemmAlgorithm.WGMMA, why_not_wgmma(problem, target), _wgmma_plans),
         (GemmAlgorithm.MMA, why_not_mma(problem, target), _mma_plans),
         (GemmAlgorithm.SIMT, why_not_simt(problem), _simt_plans),
         (GemmAlgorithm.GEMV, why_not_gemv(problem), _gemv_plans),
@@ -77,8 +83,8 @@ def best_of(algorithm: GemmAlgorithm, problem: ProductProblem,
     model, shape = machine_model(target), problem.shape
     if algorithm is GemmAlgorithm.GENERIC:
         return Candidate(algorithm.value, generic_seconds(shape, model), GemmPlan())
-    plans = {GemmAlgorithm.MMA: _mma_plans, GemmAlgorithm.SIMT: _simt_plans,
-             GemmAlgorithm.GEMV: _gemv_plans}[algorithm]
+    plans = {GemmAlgorithm.WGMMA: _wgmma_plans, GemmAlgorithm.MMA: _mma_plans,
+             GemmAlgorithm.SIMT: _simt_plans, GemmAlgorithm.GEMV: _gemv_plans}[algorithm]
     seconds, plan = min(plans(problem, shape, model), key=lambda x: x[0])
     return Candidate(algorithm.value, seconds, plan, str(plan))
 
@@ -97,6 +103,19 @@ def why_not_mma(problem: ProductProblem, target: CudaTarget) -> str | None:
         return f"no instruction multiplies {a} by {b} into {problem.contraction.accumulator}"
     if product.a is float32 and not target.allow_tf32:
         return "tf32 has 10 bits of fraction; the target does not say -allow_tf32=1"
+    return _why_empty(problem)
+
+
+def why_not_wgmma(problem: ProductProblem, target: CudaTarget) -> str | None:
+    """Why TMA and ``wgmma`` cannot compute a product; ``None`` if they can."""
+    if not target.has_wgmma or target.codegen != "nvptx":
+        return f"{target} has no wgmma"
+    a, b = problem.stored
+    if a.dtype is not b.dtype or str(a.dtype) not in WGMMA_DTYPES \
+            or problem.contraction.accumulator is not float32:
+        return f"of {a.dtype} and {b.dtype}; wgmma multiplies {' and '.join(WGMMA_DTYPES)}"
+    if strides_of(a) is None or strides_of(b) is None:
+        return "an operand is no matrix whose rows start at multiples of 16 bytes"
     return _why_empty(problem)
 
 
@@ -147,6 +166,14 @@ def _held(problem: ProductProblem, tile: MmaTile) -> int:
                        Analyzer()).is_async:
             count += 2 * -(-outer * bk // tile.threads)
     return count
+
+
+def _wgmma_plans(problem: ProductProblem, shape: ProductShape,
+                 model: GpuModel) -> Iterator[tuple[float, GemmPlan]]:
+    rate = model.tensor_flops["f16"]
+    for tile in WGMMA_TILES:
+        for splits in _splits(problem, -(-shape.k // BK)):
+            yield wgmma_seconds(shape, tile, splits, rate, model), GemmPlan(tile, splits)
 
 
 def _rate_name(dtype: DType) -> str:

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from weft.strategy.cuda.gemm.gemv import GemvTile
 from weft.strategy.cuda.gemm.simt import SimtTile
 from weft.strategy.cuda.gemm.tensor_core import MmaTile
+from weft.strategy.cuda.gemm.warp_specialized import BK, WgmmaTile
 from weft.strategy.cuda.machine_model import GpuModel
 
 # Shares of the peak that the inner loops reach on data in shared memory. Assumed from CUTLASS's
-# published profiles (A100: 0.92 of the tensor peak at 128x256 tiles, 0.93 of FP32 SIMT at 128x128).
-SIMT_SHARE, MMA_SHARE = 0.85, 0.90
+# published profiles (A100: 0.92 of the tensor peak at 128x256 tiles, 0.93 of FP32 SIMT at 128x128;
+# H100: 0.80 of the tensor peak, which power limits, by warp-specialised kernels).
+SIMT_SHARE, MMA_SHARE, WGMMA_SHARE = 0.85, 0.90, 0.80
 # mma.sync on sm_90 and sm_100 runs at about 0.62 of the rate of wgmma (Luo et al. 2024, table 9).
 MMA_SHARE_OF_WGMMA = 0.62
 # Cycles from a barrier to the first finished product of a stage: the barrier, ldmatrix (about 30)
@@ -36,6 +38,7 @@ MIN_STEPS = 4  # of the pipeline for each share of K
 class GemmAlgorithm(enum.StrEnum):
     """How a product runs."""
 
+    WGMMA = "wgmma"  # tensor cores of sm_90a, copies by TMA
     MMA = "mma"  # tensor cores, mma.sync
     SIMT = "simt"  # register tiles on the ordinary cores
     GEMV = "gemv"  # a warp per column, for few rows
@@ -46,7 +49,7 @@ class GemmAlgorithm(enum.StrEnum):
 class GemmPlan:
     """``tile`` is ``None`` for ``GENERIC``; K is divided among ``splits`` blocks."""
 
-    tile: MmaTile | SimtTile | GemvTile | None = None
+    tile: WgmmaTile | MmaTile | SimtTile | GemvTile | None = None
     splits: int = 1
 
     def __str__(self) -> str:
@@ -83,6 +86,7 @@ MMA_TILES = (
     MmaTile(2, 2, 32, 32), MmaTile(2, 2, 32, 16), MmaTile(2, 2, 16, 32), MmaTile(1, 4, 32, 32),
     MmaTile(1, 4, 16, 32), MmaTile(1, 4, 16, 16), MmaTile(4, 1, 16, 16), MmaTile(1, 1, 16, 16),
 )
+WGMMA_TILES = (WgmmaTile(256, 4), WgmmaTile(192, 5), WgmmaTile(128, 6), WgmmaTile(64, 8))
 SIMT_TILES = (
     SimtTile(4, 2, 8, 8), SimtTile(2, 2, 8, 8), SimtTile(2, 2, 8, 4), SimtTile(2, 2, 4, 4),
     SimtTile(1, 2, 4, 4), SimtTile(2, 1, 4, 4), SimtTile(1, 1, 4, 4), SimtTile(1, 4, 4, 4),
@@ -111,6 +115,14 @@ def mma_seconds(shape: ProductShape, tile: MmaTile, splits: int, rate: float,
     occupancy = model.occupancy(tile.threads, registers, tile.shared_bytes).blocks
     return _tiled_seconds(shape, (tile.bm, tile.bn, bk), splits, rate * share, occupancy, model,
                           tile.stages - 1)
+
+
+def wgmma_seconds(shape: ProductShape, tile: WgmmaTile, splits: int, rate: float,
+                  model: GpuModel) -> float:
+    """Seconds on the tensor cores of sm_90a with a peak of ``rate`` FLOP/s."""
+    occupancy = model.occupancy(tile.threads, 168, tile.shared_bytes).blocks
+    return _tiled_seconds(shape, (tile.bm, tile.bn, BK), splits, rate * WGMMA_SHARE, occupancy,
+                          model, tile.stages - 1)
 
 
 def simt_seconds(shape: ProductShape, tile: SimtTile, splits: int, itemsize: int,

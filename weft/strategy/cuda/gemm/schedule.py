@@ -14,6 +14,7 @@ from weft.strategy.cuda.gemm.problem import ProductProblem, problem_of
 from weft.strategy.cuda.gemm.product_loops import MakeLoops, ProductLoops, Tiling
 from weft.strategy.cuda.gemm.simt import SimtLoops
 from weft.strategy.cuda.gemm.tensor_core import MmaLoops, MmaTile
+from weft.strategy.cuda.gemm.warp_specialized import BK, WgmmaLoops, WgmmaTile
 from weft.support.errors import InternalError
 from weft.te.tensor import PlaceholderOp
 
@@ -52,6 +53,9 @@ def product_loops(problem: ProductProblem, epilogue: Epilogue, plan: GemmPlan) -
     if isinstance(tile, MmaTile):
         tiling = Tiling(tile.bm, tile.bn, tile.bk(stored[0].dtype.itemsize), plan.splits)
         return _made(problem, stored, epilogue, tiling, functools.partial(MmaLoops, tile))
+    if isinstance(tile, WgmmaTile):
+        tiling = Tiling(tile.bm, tile.bn, BK, plan.splits)
+        return _made(problem, stored, epilogue, tiling, functools.partial(WgmmaLoops, tile))
     if isinstance(tile, GemvTile):
         tiling = Tiling(tile.bm, tile.bn, tile.depth, plan.splits)
         make = functools.partial(GemvLoops, tile, accumulator=problem.contraction.accumulator)

@@ -112,11 +112,11 @@ def _assigned(ranges: dict[Buffer, _Range]) -> dict[Buffer, int]:
     for buffer in order:
         taken = sorted((offsets[b], offsets[b] + _bytes(b)) for b in offsets
                        if ranges[b].overlaps(ranges[buffer]))
-        start = 0
+        start, step = 0, max(ALIGNMENT, buffer.alignment)
         for low, high in taken:
             if start + _bytes(buffer) <= low:
                 break
-            start = max(start, -(-high // ALIGNMENT) * ALIGNMENT)
+            start = max(start, -(-high // step) * step)
         offsets[buffer] = start
     return offsets
 
