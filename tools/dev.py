@@ -150,6 +150,17 @@ def set_up(extras: str) -> Path:
     return interpreter()
 
 
+def environment() -> dict[str, str]:
+    """The environment of a command, in which Python keeps bytecode beside its own environment.
+
+    Tests start many interpreters, and each would compile weft for a second.
+    """
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    if "WEFT_PYTHON" not in os.environ:
+        kept.setdefault("PYTHONPYCACHEPREFIX", str(venv() / "pycache"))
+    return kept
+
+
 def main(arguments: list[str]) -> int:
     wanted = None
     if arguments[:1] == ["--python"] and len(arguments) > 1:
@@ -167,7 +178,8 @@ def main(arguments: list[str]) -> int:
         fail(f"setting up failed: {' '.join(map(str, error.cmd))} gave {error.returncode}")
     for line in lines:
         words = [str(python) if word == PYTHON else word for word in line]
-        done = subprocess.run([str(python), *words, *arguments[1:]], cwd=ROOT, check=False)
+        done = subprocess.run([str(python), *words, *arguments[1:]], cwd=ROOT, check=False,
+                              env=environment())
         if done.returncode:
             return done.returncode
     return 0
