@@ -6,6 +6,7 @@ from weft.strategy.cuda.convolution import strategy as convolution
 from weft.strategy.cuda.gemm import strategy as gemm
 from weft.strategy.cuda.scan import strategy as scan_strategy
 from weft.strategy.cuda.scatter import strategy as scatter_strategy
+from weft.strategy.cuda.search import strategy as search_strategy
 from weft.strategy.cuda.sort import strategy as sort_strategy
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "gemm",
     "scan_strategy",
     "scatter_strategy",
+    "search_strategy",
     "sort_strategy",
 ]

@@ -71,3 +71,30 @@ def test_the_decision_follows_the_shape():
 
     assert chosen((512, 4096), (16, 4096), 0) == "scatter_elements.cuda.lines"
     assert chosen((1 << 20,), (1 << 16,), 0) == "scatter_elements.cuda.sorted"
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_nonzero_positions(share):
+    x = (np.random.default_rng(5).random((7, 90)) < share).astype(np.float32)
+    rows, count = np.full((630, 2), -1, np.int64), np.zeros(1, np.int64)
+    param = var("x", x.shape)
+    run_emulated(primitive([param], op.argwhere(param)), [x], [rows, count])
+    want = np.argwhere(x)
+    assert count[0] == len(want)
+    np.testing.assert_array_equal(rows[:len(want)], want)
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_unique_values(is_sorted):
+    x = np.random.default_rng(6).integers(-9, 9, 300).astype(np.float32)
+    x[[3, 77]] = np.nan
+    outputs = [np.zeros(300, np.float32), *(np.zeros(300, np.int64) for _ in range(3)),
+               np.zeros(1, np.int64)]
+    param = var("x", x.shape)
+    run_emulated(primitive([param], op.unique(param, is_sorted=is_sorted)), [x], outputs)
+    values, first, inverse, counts, number = outputs
+    n = number[0]
+    np.testing.assert_array_equal(values[:n][inverse], x)
+    np.testing.assert_array_equal(np.bincount(inverse, minlength=n), counts[:n])
+    np.testing.assert_array_equal([np.flatnonzero(inverse == g)[0] for g in range(n)], first[:n])
+    assert np.all(np.diff(first[:n] if not is_sorted else values[:n - 1]) > 0)

@@ -91,10 +91,10 @@ def decide_alone(kept: KeptStages, op: te.ComputeOp, model: GpuModel) -> Decisio
 def _decide_scalar(kept: KeptStages, op: te.ComputeOp, length: int,
                    model: GpuModel) -> Decision[AlonePlan]:
     """A reduction to one number: by one block, or by blocks that reduce chunks and a last one."""
-    plan = _row_plan(kept, op, length, model)
-    step = plan.shape.lanes * plan.shape.vector * STEPS_PER_CHUNK
-    chunks = min(2 * model.sms, length // step)
-    plan = AlonePlan(BlockShape(1, plan.shape.lanes, plan.shape.vector), 0, max(1, chunks))
+    vector = _reduce_vector(kept, op) if length >= WARP * VECTOR_BYTES else 1
+    lanes = min(model.max_threads, _power_below(length // vector))
+    chunks = min(2 * model.sms, length // (lanes * vector * STEPS_PER_CHUNK))
+    plan = AlonePlan(BlockShape(1, lanes, vector), 0, max(1, chunks))
     moved = float(length * op.output(0).dtype.itemsize)
     if chunks <= 1:
         seconds = _block_seconds(moved, 1, length, plan, model)

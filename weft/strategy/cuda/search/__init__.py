@@ -1,0 +1,1 @@
+"""Data-dependent shapes: nonzero positions, unique values."""
