@@ -4,6 +4,7 @@
     python3 tools/dev.py test           the tests; test-onnx and test-torch run two more suites
     python3 tools/dev.py test-fast      the tests that take seconds
     python3 tools/dev.py test-onnx      the suite of the onnx package, with counts
+    python3 tools/dev.py test-cuda      every operator case on an emulated GPU, by both compilers
     python3 tools/dev.py test-torch     PyTorch models and torch.compile (a larger download)
     python3 tools/dev.py lint|types|layers|size
     python3 tools/dev.py bench          latency beside other runtimes (a larger download)
@@ -43,6 +44,8 @@ COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
     "test-torch": ("dev,torch-test", [["-c", "import torch, transformers, onnxscript"],
                                       ["-m", "pytest", "-q", "-n", "auto", "-m", "torch"]]),
     "test-onnx": ("dev", [["-m", "tests.onnx.count"]]),
+    "test-cuda": ("dev", [["-m", "tests.unit.ops.cuda_cases"],
+                          ["-m", "tests.unit.ops.cuda_cases", "--nvvm"]]),
     "lint": ("dev", [["-m", "ruff", "check", "."]]),
     "types": ("dev", [["-m", "pyrefly", "check", "--python-interpreter-path", PYTHON]]),
     "layers": ("dev", [["-c", "from importlinter.cli import lint_imports_command as c; c()"]]),

@@ -175,3 +175,22 @@ def test_bank_conflicts() -> None:
         assert counts.total("conflicts", "shared") == conflicts, stride
 
 
+
+
+_SPECULATIVE = """.shared .align 4 .b8 cell[4];
+setp.ne.u32 %p1, %r0, 0; mov.u32 %r5, 7; {early}
+@%p1 bra ON; st.shared.u32 [cell], %r0; mov.u32 %r6, %r5;
+ON: mov.u32 %r7, %r6; {barrier} @{use}%p1 bra OUT;
+add.s32 %r5, %r7, 1;
+OUT: mul.wide.u32 %rd8, %r0, 4; add.s64 %rd9, %rd1, %rd8; st.global.u32 [%rd9], %r5;"""
+
+
+@pytest.mark.parametrize("barrier", ["", "bar.sync 0;"])
+def test_a_load_races_only_if_its_value_is_used(barrier: str) -> None:
+    """Thread 0 writes the cell that all threads loaded early; only it uses the value, or others."""
+    early = "ld.shared.u32 %r6, [cell];"
+    unused = _SPECULATIVE.format(early=early, barrier=barrier, use="")
+    assert (_run(unused)[1:] == 7).all()
+    used = _SPECULATIVE.format(early=early, barrier=barrier, use="!")
+    with pytest.raises(CudaEmulationError, match="data race in shared memory"):
+        _run(used)

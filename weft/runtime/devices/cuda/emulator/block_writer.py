@@ -72,6 +72,7 @@ class BlockWriter:
         self.known: dict[tuple[int, str], str] = {}  # (register, numpy type) -> Python name
         self.current: dict[int, str] = {}  # register -> numpy type of its latest value
         self.guard: str | None = None
+        self.may_defer = False  # whether the block never uses what the instruction loads
         self.temporaries = 0
 
     # names and lines

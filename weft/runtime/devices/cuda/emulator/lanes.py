@@ -12,6 +12,7 @@ from weft.runtime.devices.cuda.emulator.device_memory import Region
 from weft.runtime.devices.cuda.emulator.errors import CudaEmulationError
 from weft.runtime.devices.cuda.emulator.races import (
     Accessor,
+    Report,
     Shadow,
     describe_word,
 )
@@ -37,6 +38,8 @@ class Lanes:
         self.count = batch.lanes
         self._slots: Array | None = None
         self._accessor: Accessor | None = None
+        # Loads of the block whose values it does not use.
+        self.deferred: list[tuple[tuple[int, ...], Region, Array, int, Array, int]] = []
 
     def enter(self, index: Array | None) -> None:
         """Choose the active lanes of the next block."""
@@ -191,8 +194,11 @@ class Lanes:
     # loads and stores
 
     def load(self, space: str, address: Array, width: int, count: int, guard: Array | None,
-             site: int, tracked: bool) -> tuple[Array, ...]:
-        """``count`` consecutive unsigned values of ``width`` bytes for each active lane."""
+             site: int, tracked: bool, held: tuple[int, ...] = ()) -> tuple[Array, ...]:
+        """``count`` consecutive unsigned values of ``width`` bytes for each active lane.
+
+        ``held`` are the registers that get them if the block does not use them.
+        """
         active = self.active(guard)
         if active is not None:
             if active.shape[0] == 0:
@@ -207,7 +213,9 @@ class Lanes:
         except MixedRegions:
             values = self._by_region(address, width, count, chosen, site, None)
         else:
-            if tracked:
+            if tracked and held and self.batch.check_races and region is not self.batch.local:
+                self.deferred.append((held, region, offset, width * count, chosen, site))
+            elif tracked:
                 self.track(region, offset, width * count, active, site, write=False)
             self.batch.count_access(site, space, region, offset, width * count, chosen)
             view = region.views[_UNSIGNED[width]]
@@ -359,15 +367,28 @@ class Lanes:
     def _track(
         self, region: Region, offset: Array, nbytes: int, who: Accessor, site: int, write: bool
     ) -> None:
+        shadow = self._shadow(region, nbytes)
+        check = shadow.write if write else shadow.read
+        check(offset, nbytes, who, site, self._reporter(region))
+
+    def check_read(
+        self, region: Region, offset: Array, nbytes: int, who: Accessor, site: int
+    ) -> None:
+        """Check a read that happened before."""
+        shadow = self._shadow(region, nbytes)
+        shadow.read(offset, nbytes, who, site, self._reporter(region), late=True)
+
+    def _shadow(self, region: Region, nbytes: int) -> Shadow:
         if region.shadow is None:
             region.shadow = Shadow(region.data.shape[0], min(nbytes, 4))
             self.batch.tracked.append(region)
-        check = region.shadow.write if write else region.shadow.read
+        return region.shadow
 
+    def _reporter(self, region: Region) -> Report:
         def report(word: int, prior: int, at: int, writes: bool) -> None:
             self._race(region, word, prior, at, writes)
 
-        check(offset, nbytes, who, site, report)
+        return report
 
     def _race(self, region: Region, word: int, prior: int, site: int, write: bool) -> None:
         block, thread, _ = describe_word(word | site)

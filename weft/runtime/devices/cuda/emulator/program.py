@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from weft.runtime.devices.cuda.emulator import block_helpers
 from weft.runtime.devices.cuda.emulator.block_writer import BlockWriter, KernelNames
+from weft.runtime.devices.cuda.emulator.deferred_reads import BlockUses, block_uses
 from weft.runtime.devices.cuda.emulator.errors import CudaEmulationError
 from weft.runtime.devices.cuda.emulator.flow import Block, basic_blocks, ends_block, live_out
 from weft.runtime.devices.cuda.emulator.inline_calls import inline_calls
@@ -34,6 +35,7 @@ class CompiledBlock:
     end: Instruction | None
     successors: list[int]
     instructions: int
+    uses: BlockUses
     kinds: dict[str, int] = field(default_factory=dict)
     site: int = 0
 
@@ -84,9 +86,11 @@ def _written(
 ) -> tuple[BlockWriter, str]:
     writer = BlockWriter(names)
     result = "None"
+    _, deferred = block_uses(function.body[block.first : block.last], names.numbers)
     for index in range(block.first, block.last):
         instruction = function.body[index]
         writer.instruction = instruction
+        writer.may_defer = index - block.first in deferred
         if index == block.last - 1 and ends_block(instruction):
             result = _end(writer, instruction)
         else:
@@ -153,7 +157,8 @@ def _functions(
         assert callable(run)
         site = names.site(last) if last is not None else 0
         compiled.append(
-            CompiledBlock(run, last, block.successors, len(body), kinds, site))
+            CompiledBlock(run, last, block.successors, len(body),
+                          block_uses(body, names.numbers)[0], kinds, site))
     return compiled
 
 

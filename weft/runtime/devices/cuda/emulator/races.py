@@ -54,8 +54,11 @@ class Shadow:
         self.logged = 0
 
     def read(self, offsets: np.ndarray, nbytes: int, who: Accessor, site: int,
-             report: Report) -> None:
-        """Check and remember a read of ``nbytes`` at each offset."""
+             report: Report, late: bool = False) -> None:
+        """Check and remember a read of ``nbytes`` at each offset.
+
+        ``late`` reads happened some time ago: writes after a barrier since then do not matter.
+        """
         if self.writes is None:
             self.log.append((offsets, nbytes, who, site))
             self.logged += who.words.shape[0]
@@ -63,7 +66,11 @@ class Shadow:
                 self._replay()
             return
         units, words, base, fenced = self._units(offsets, nbytes, who)
-        self._conflict(self.writes[units], words, base, fenced, who.warps, report, site, False)
+        prior = self.writes[units]
+        if late:
+            clocks = ((1 << CLOCK_BITS) - 1) << CLOCK_SHIFT
+            prior = np.where((prior & clocks) > (words & clocks), 0, prior)
+        self._conflict(prior, words, base, fenced, who.warps, report, site, False)
         self._remember(units, words | site)
 
     def write(self, offsets: np.ndarray, nbytes: int, who: Accessor, site: int,

@@ -14,6 +14,7 @@ import numpy as np
 from weft.runtime.devices.cuda.emulator.batch import WARP, Batch
 from weft.runtime.devices.cuda.emulator.block_writer import RegisterFile
 from weft.runtime.devices.cuda.emulator.bulk_copies import complete_one, finish
+from weft.runtime.devices.cuda.emulator.deferred_reads import DeferredRead, DeferredReads
 from weft.runtime.devices.cuda.emulator.errors import CudaEmulationError
 from weft.runtime.devices.cuda.emulator.lanes import Lanes
 from weft.runtime.devices.cuda.emulator.program import CompiledBlock
@@ -37,6 +38,7 @@ class Scheduler:
         self.spinning: dict[int, Array | None] = {}
         self.polling: int | None = None
         self.seen_events = -1
+        self.deferred = DeferredReads()
 
     def run(self) -> None:
         """Run until every thread has exited."""
@@ -59,7 +61,11 @@ class Scheduler:
         if self.batch.counters is not None:
             self.batch.counters.block(block, self.lanes.slots if self.batch.live is None or
                                       index is not None else self.batch.live_slots, self.batch)
+        if self.deferred.mask:
+            self.deferred.check(self.lanes, block.uses.uses)
         result = block.function(self.lanes, self.registers)
+        if self.deferred.mask or self.lanes.deferred:
+            self._carry_reads(block)
         if block.end is None:
             self._go(block.successors[0], index) if block.successors else self._exit(index)
             return
@@ -81,6 +87,20 @@ class Scheduler:
                 self._hold(block.successors[0], index)
             case _:
                 self._go(block.successors[0], index)
+
+    def _carry_reads(self, block: CompiledBlock) -> None:
+        """Follow loaded values whose race check waits for a use."""
+        deferred, x = self.deferred, self.lanes
+        moved = [(target, deferred.copies(x, source)) for target, source in block.uses.copies]
+        deferred.kill(x, block.uses.writes)
+        for target, reads in moved:
+            for read in reads:
+                deferred.add((target,), read)
+        for held, region, offset, nbytes, slots, site in x.deferred:
+            who = self.batch.accessor(slots)
+            deferred.add(held, DeferredRead(region, offset, nbytes, slots, who, site,
+                                            np.ones(slots.shape, dtype=bool)))
+        x.deferred.clear()
 
     # groups
 

@@ -68,11 +68,18 @@ def _ld(writer: BlockWriter, instruction: Instruction) -> None:
     guard, writer.guard = writer.guard, None
     tracked = not _ORDERED.intersection(instruction.modifiers)
     width = WIDTHS[kind] // 8
+    held = _held(writer, targets) if writer.may_defer else ()
     values = writer.temporary(
         f"x.load({space!r}, {address}, {width}, {len(targets)}, {guard}, {writer.site()}, "
-        f"{tracked})")
+        f"{tracked}, {held})")
     writer.guard = guard
     _assign(writer, targets, kind, values)
+
+
+def _held(writer: BlockWriter, targets: tuple[Operand, ...]) -> tuple[int, ...]:
+    numbers = writer.names.numbers
+    return tuple(numbers[item.name] for item in targets
+                 if isinstance(item, Register) and item.name in numbers)
 
 
 def _assign(writer: BlockWriter, targets: tuple[Operand, ...], kind: str, values: str) -> None:
