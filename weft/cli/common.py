@@ -72,7 +72,7 @@ def compile_options(function: F) -> F:
     """The options of every command that compiles."""
     for decorate in reversed((
         click.option("--target", default=None, metavar="TARGET",
-                     help='what to compile for: "cpu", or "llvm -mcpu=haswell"'),
+                     help='what to compile for: "cpu", "llvm -mcpu=haswell", "cuda -arch=sm_90a"'),
         click.option("--input-shape", "shapes", type=ShapeOption(), multiple=True,
                      help="fix or override the shape of an input, such as data:1x3x224x224 "
                           "(repeatable); a name as a size, as in data:batchx3, makes it dynamic"),

@@ -11,6 +11,7 @@ import click
 from weft import __version__
 from weft.cli.cache import cache_line
 from weft.cli.common import print_json, print_table
+from weft.cli.gpu_facts import gpu_facts
 from weft.codegen.elf.linker import find_linkers
 from weft.runtime.cpu import machine, usable_cpus
 from weft.support.config import config, knobs, unknown_variables
@@ -27,14 +28,18 @@ def targets_command(*, as_json: bool) -> None:
     """Show this machine's target, the kinds of targets, and the CPUs to compile for by name."""
     from weft.target import CpuTarget
     from weft.target.cpus import named_cpus
+    from weft.target.cuda_target import ARCHS
     from weft.target.target import TARGET_KINDS
 
     load_plugins()
     host, kinds = CpuTarget.host(), list(TARGET_KINDS)
     if as_json:
-        print_json({"host": str(host), "kinds": kinds, "cpus": named_cpus(host.arch)})
+        print_json({"host": str(host), "kinds": kinds, "cpus": named_cpus(host.arch),
+                    "cuda": list(ARCHS)})
         return
     click.echo(f"host: {host}\nkinds of targets: {', '.join(kinds)}\n")
+    click.echo('GPUs by architecture (weft compile --target "cuda -arch=NAME"):')
+    click.echo("  " + " ".join(ARCHS) + "\n")
     click.echo('CPUs by name (weft compile --target "llvm -mcpu=NAME"):')
     click.echo("  " + " ".join(named_cpus(host.arch)))
 
@@ -47,7 +52,8 @@ def doctor_command(*, as_json: bool) -> None:
     The exit code is 2 if a setting has an invalid value.
     """
     settings, wrong = _settings()
-    facts = {**_machine(), **{name: library_version(name) for name in _LIBRARIES}}
+    facts = {**_machine(), **gpu_facts(),
+             **{name: library_version(name) for name in _LIBRARIES}}
     plugins = load_plugins()
     if as_json:
         print_json({**facts, "plugins": [asdict(p) for p in plugins],

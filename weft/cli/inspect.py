@@ -21,6 +21,7 @@ from weft.compiler.report.sizes import (
     at_sizes,
     kernel_rows,
     memory_text,
+    placement_text,
     symbol_rows,
     typical_sizes,
 )
@@ -108,6 +109,8 @@ def _print_summary(module: Any) -> None:
                ESTIMATE)
     kept = range(6) if manifest.symbols else (0, 1, 3, 4)
     print_table("", [columns[n] for n in kept], [[row[n] for n in kept] for row in rows])
+    if manifest.launched_by == "device":
+        click.echo(placement_text(manifest, sizes))
     click.echo(f"arena {arena_bytes_at(manifest, sizes) / 1e6:.2f} MB{at_sizes(sizes)}")
     if manifest.vm is None:
         click.echo(memory_text(manifest, sizes))

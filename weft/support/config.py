@@ -183,6 +183,9 @@ class Config:
     cuda = Knob("WEFT_CUDA", "driver", _one_of("driver", "emulate"), "driver or emulate",
                 "how programs for NVIDIA GPUs run: by the installed driver, or on the CPU by an "
                 "emulator of their PTX code")
+    cuda_archs = Knob("WEFT_CUDA_ARCHS", (), _names, "architectures, such as sm_80,sm_90a",
+                      "architectures that artifacts have machine code for, beside PTX (default: "
+                      "that of the target)")
     cuda_graphs = Knob("WEFT_CUDA_GRAPHS", True, _flag, "0 or 1",
                        "record the launches of a program as a CUDA graph at its second call")
     cuda_sync = Knob("WEFT_CUDA_SYNC", False, _flag, "0 or 1",

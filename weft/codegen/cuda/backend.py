@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from weft.codegen.backend import Backend, TextStage, backend_of
+from weft.codegen.cuda.assembled import with_cubins
 from weft.codegen.cuda.build import build_kernel_object, emit_llvm, emit_own_llvm, emit_ptx
 from weft.codegen.cuda.host_launcher import launcher_object
 from weft.codegen.cuda.passes import CUDA_PIPELINE
@@ -60,12 +61,14 @@ class CudaBackend(Backend[CudaTarget]):
         return CudaLibrary(map(KernelObject.from_bytes, parts.kernels), host,
                            launcher_library(parts))
 
-    def link(self, objects: Sequence[bytes], target: CudaTarget) -> bytes:  # noqa: ARG002
-        """The kernels and the code for the host, which the runtime links.
+    def link(self, objects: Sequence[bytes], target: CudaTarget) -> bytes:
+        """The assembled kernels and the code for the host, which the runtime links.
 
         Where it cannot, a linker makes a shared object; ``LinkerError`` if none is found.
         """
         parts = Bundle.of(objects)
+        kernels = with_cubins(list(map(KernelObject.from_bytes, parts.kernels)), target.arch)
+        parts = replace(parts, kernels=tuple(kernel.to_bytes() for kernel in kernels))
         if parts.host and not loads_objects():
             cpu = CpuTarget.host()
             parts = replace(parts, host=(), shared=backend_of(cpu).link(parts.host, cpu))

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from weft.ir.dtype import DType
 from weft.ir.symbol import SizeRange
+from weft.runtime.calls import DEVICE_COPY
+from weft.runtime.device import HOST
 from weft.runtime.manifest import KernelCall, Manifest, TensorSpec, VariantSpec
 from weft.runtime.sizes import evaluate
 
@@ -33,12 +35,13 @@ def typical_shape(spec: TensorSpec, sizes: Mapping[str, int]) -> tuple[int, ...]
 
 
 def arena_bytes_at(manifest: Manifest, sizes: Mapping[str, int]) -> int:
-    """The size of the arena at these sizes."""
+    """The size of all arenas at these sizes."""
     known = dict(sizes)
-    if isinstance(manifest.arena_bytes, str):
+    arenas = (manifest.arena_bytes, *(arena.nbytes for arena in manifest.arenas))
+    if any(isinstance(nbytes, str) for nbytes in arenas):
         for number, size in enumerate(manifest.sizes):
             known[f"_{number}"] = evaluate(size, known)
-    return evaluate(manifest.arena_bytes, known)
+    return sum(evaluate(nbytes, known) for nbytes in arenas)
 
 
 def memory_text(manifest: Manifest, sizes: Mapping[str, int]) -> str:
@@ -84,10 +87,28 @@ def kernel_rows(manifest: Manifest, calls: Sequence[KernelCall]
     for number, call in enumerate(calls):
         flops = evaluate(call.flops, sizes) / 1e6
         rows.append((str(number), call.op, "all" if call.variants or manifest.symbols else "",
-                     call.implementation, f"{flops:.3f}", _microseconds(call.seconds)))
+                     _implementation(manifest, call, sizes), f"{flops:.3f}",
+                     _microseconds(call.seconds)))
         rows += [("", "", _sizes_of(manifest, variant), variant.implementation, "",
                   _microseconds(variant.seconds)) for variant in call.variants]
     return rows
+
+
+def _implementation(manifest: Manifest, call: KernelCall, sizes: Mapping[str, int]) -> str:
+    """The implementation of a call; beside a device, also where it runs, and what it copies."""
+    if call.symbol == DEVICE_COPY:
+        return f"{evaluate(call.bytes_moved, sizes)} bytes from {call.source} to {call.device}"
+    beside = manifest.launched_by == "device" and call.device == HOST
+    return f"{call.implementation} (on the host)" if beside else call.implementation
+
+
+def placement_text(manifest: Manifest, sizes: Mapping[str, int]) -> str:
+    """How many calls run on the device and on the host, and what is copied between them."""
+    copies = [call for call in manifest.steps if call.symbol == DEVICE_COPY]
+    on_host = sum(call.device == HOST for call in manifest.steps if call.symbol != DEVICE_COPY)
+    moved = sum(evaluate(call.bytes_moved, sizes) for call in copies)
+    return (f"{len(manifest.steps) - len(copies) - on_host} kernels on the device, {on_host} on "
+            f"the host, {len(copies)} copies of {moved} bytes between them")
 
 
 def _microseconds(seconds: float) -> str:

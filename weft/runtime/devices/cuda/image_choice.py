@@ -37,7 +37,7 @@ def choose_image(ptx: str, arch: str, cubins: Mapping[str, bytes], device: Devic
     the PTX.
     """
     fitting = [name for name in cubins if _runs_cubin(name, device.capability)]
-    if fitting:
+    if fitting and not device.any_arch:
         return cubins[max(fitting, key=_specific)]
     if not ptx:
         raise _wrong_arch(", ".join(sorted(cubins)), device, where)

@@ -1,0 +1,40 @@
+"""Kernel objects with machine code beside their PTX, for artifacts.
+
+A device runs machine code of its architecture at once; other devices compile the PTX when the
+artifact is first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from weft.codegen.cuda.ptxas import assemble
+from weft.codegen.cuda.toolkit import find_program
+from weft.runtime.cpu import usable_cpus
+from weft.runtime.devices.cuda.image import KernelObject
+from weft.support.config import config
+from weft.support.errors import CodegenError
+from weft.support.log import Level, debug
+
+
+def with_cubins(kernels: Sequence[KernelObject], arch: str) -> list[KernelObject]:
+    """The kernels with code for ``WEFT_CUDA_ARCHS``, or else for ``arch``.
+
+    Without ``ptxas`` they have PTX alone, unless the setting asks for code: ``CodegenError``.
+    """
+    archs = config.cuda_archs or (arch,)
+    if find_program("ptxas") is None and not config.cuda_archs:
+        debug(Level.CHOICES, "codegen", "the artifact has PTX alone: ptxas was not found")
+        return list(kernels)
+
+    def assembled(kernel: KernelObject) -> KernelObject:
+        try:
+            made = {one: assemble(kernel.ptx, one).cubin for one in archs}
+        except CodegenError as error:
+            raise error.at(kernel.symbol) from None
+        return replace(kernel, cubins={**kernel.cubins, **made})
+
+    with ThreadPoolExecutor(usable_cpus()) as pool:
+        return list(pool.map(assembled, kernels))
