@@ -87,6 +87,9 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.torch_backend import torch_backend  # noqa: F401
     from weft.transform import register_external_codegen
     # isort: off
+    from weft.eager.anomaly import (  # noqa: F401 - public, by the table below
+        detect_anomaly
+    )
     from weft.eager.device import (  # noqa: F401 - public, by the table below
         device
     )
@@ -136,6 +139,9 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     )
     from weft.eager.jit import (  # noqa: F401 - public, by the table below
         jit, module_of
+    )
+    from weft.eager.program_cache import (  # noqa: F401 - public, by the table below
+        cache_info
     )
     from weft.eager.promotion import (  # noqa: F401 - public, by the table below
         promote_types
@@ -203,6 +209,9 @@ _LAZY = {
 
 # Names of tensors and their functions, by module: docs/training.md.
 _EAGER = {
+    "weft.eager.anomaly": (
+        "detect_anomaly"
+    ),
     "weft.eager.device": (
         "device"
     ),
@@ -251,6 +260,9 @@ _EAGER = {
     "weft.eager.jit": (
         "jit module_of"
     ),
+    "weft.eager.program_cache": (
+        "cache_info"
+    ),
     "weft.eager.promotion": (
         "promote_types"
     ),
@@ -262,10 +274,10 @@ _EAGER = {
     ),
 }
 _LAZY |= {name: module for module, names in _EAGER.items() for name in names.split()}
-_SUBMODULES = ("amp", "autograd", "checkpoints", "codegen", "compiler", "data", "debug",
-               "export", "frontend", "generation", "ir", "models", "nn", "onnx_backend", "op",
-               "optim", "runtime", "strategy", "target", "te", "tir", "topi", "torch_backend",
-               "transform", "tune")
+_SUBMODULES = ("amp", "autograd", "checkpoints", "codegen", "compiler", "data", "debug", "export",
+               "frontend", "generation", "ir", "models", "nn", "onnx_backend", "op",
+               "optim", "runtime", "strategy", "target", "te", "tir", "topi",
+               "torch_backend", "transform", "tune")
 
 __all__ = [
     "Attrs",

@@ -10,5 +10,7 @@ from weft.eager.autograd import (
     no_grad,
     set_grad_enabled,
 )
+from weft.eager.function import Function, TensorOp
 
-__all__ = ["backward", "enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]
+__all__ = ["Function", "TensorOp", "backward", "enable_grad", "grad", "inference_mode", "no_grad",
+           "set_grad_enabled"]

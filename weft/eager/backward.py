@@ -26,6 +26,7 @@ from weft.eager.node import (
     Spec,
     call_signature,
     field_signature,
+    is_value,
     number_node,
 )
 from weft.eager.record import wrap
@@ -157,6 +158,9 @@ class Sweep:
             return 0
         if kind == FIELD:
             self.add_field(node.args[0], node.sig.attrs, gradient)
+        elif node.link is not None:
+            hub, number = node.link
+            self.add_field(hub, number, gradient)
         elif kind == ALIAS:
             self._give(node.args[0], gradient)
         elif kind == PACK:
@@ -214,11 +218,18 @@ def _recorded(roots: Sequence[Node]) -> list[Node]:
     seen = set(stack)
     while stack:
         node = stack.pop()
-        for arg in node.args if leaf_of(node) is None else ():
+        for arg in _operands(node):
             if arg.grad is not None and arg not in seen:
                 seen.add(arg)
                 stack.append(arg)
     return sorted(seen, key=_serial, reverse=True)
+
+
+def _operands(node: Node) -> Sequence[Node]:
+    """The nodes that the gradient of a node goes to."""
+    if node.link is not None:
+        return (node.link[0],)
+    return node.args if leaf_of(node) is None else ()
 
 
 def _serial(node: Node) -> int:
@@ -229,7 +240,8 @@ def _free(node: Node) -> None:
     """Forget the graph below a node: its operands, once it has a value."""
     if node.grad is RECORDED and node.sig.kind != PLACEHOLDER:
         node.grad = FREED
-        if node.value is not None and node.value.__class__ is not tuple:
+        node.link = None
+        if node.sig.kind == CUSTOM or is_value(node):
             node.args = ()
 
 

@@ -64,7 +64,7 @@ class _Mode(threading.local):
         self.grad = True
         self.trace: Tracing | None = None
         self.pending: list[weakref.ref[Cell]] = []
-        self.anomaly = False
+        self.anomaly = False  # check all results for NaN and infinities
 
 
 MODE = _Mode()

@@ -14,9 +14,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.eager.cell import MODE
+from weft.eager.checks import AnomalyError, IndexRangeError, finite_checks, first_failure
 from weft.eager.node import ALIAS, FIELD, PACK, RECORDED, Node
 from weft.eager.program_cache import PROGRAMS, Cut
 from weft.eager.templates import values_needed
+from weft.support.errors import WeftError
 
 # So many nodes are recorded at most before they are evaluated: it bounds the size of programs.
 AUTO_CUT = 2000
@@ -41,24 +43,41 @@ def flush(*wanted: Node) -> None:
     mode = MODE
     with _LOCK:
         pending, mode.pending = mode.pending, []
+        roots: list[Node] = []
         try:
             cells = [cell for cell in [ref() for ref in pending] if cell is not None]
             nodes: list[Any] = [*wanted, *[cell._node for cell in cells]]  # noqa: SLF001
             roots = [node for node in nodes if node.__class__ is Node and node.value is None]
             if roots:
                 evaluate(roots)
-        except BaseException:
+        except (AnomalyError, IndexRangeError):
+            raise  # all values are set
+        except WeftError:
             mode.pending = [*pending, *mode.pending]
-            raise
+            if not wanted or len(roots) == len(wanted):
+                raise
+            # What another tensor needs does not stand in the way of those that are looked at.
+            evaluate([node for node in wanted if node.value is None])
 
 
 def evaluate(roots: Sequence[Node]) -> None:
-    """Give these nodes their values, and those that recorded gradients need."""
+    """Give these nodes their values, and those that recorded gradients need.
+
+    Raises ``InvalidInputError`` for the first check that does not hold, after all values are set.
+    """
     order = _order(roots)
     outputs = _outputs(roots, order)
+    checks = [(node, node.check) for node in order if node.check is not None]
+    if MODE.anomaly:
+        checks += finite_checks(order)
+    if checks:
+        order = _order([*roots, *[check.holds for _, check in checks]])
+    error = None
     if outputs:
-        results = PROGRAMS.run(Cut(order, outputs))
-        for (node, index), array in zip(outputs, results, strict=True):
+        tests: list[tuple[Node, int | None]] = [(check.holds, None) for _, check in checks]
+        results = PROGRAMS.run(Cut(order, [*outputs, *tests]))
+        error = first_failure(checks, results[len(outputs):])
+        for (node, index), array in zip(outputs, results, strict=False):
             if index is None:
                 node.value = array
             else:
@@ -72,6 +91,8 @@ def evaluate(roots: Sequence[Node]) -> None:
             node.value = node.args[0].value[node.sig.attrs]
         if node.value is not None and node.grad is not RECORDED:
             node.args = ()
+    if error is not None:
+        raise error
 
 
 def _order(roots: Sequence[Node]) -> list[Node]:

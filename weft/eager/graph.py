@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.eager.node import NUMBER, Node, call_ir
+from weft.eager.node import NUMBER, Node, call_ir, is_value
 from weft.ir.expr import Constant, Expr, Function, Tuple, Var
 from weft.ir.module import IRModule
 
@@ -26,11 +26,6 @@ def order_of(results: Iterable[Node], parameters: set[Node]) -> list[Node]:
         stack += node.args
     order.sort(key=_serial)
     return order
-
-
-def is_value(node: Node) -> bool:
-    """Whether a node has its whole value."""
-    return node.value is not None and node.value.__class__ is not tuple
 
 
 def _serial(node: Node) -> int:

@@ -61,6 +61,8 @@ class Jitted:
         if program is None or not program.fits():
             traced = traced_call(self._function, bound, differentiable=flows)
             program = self._programs[key] = _Program(traced)
+        if program.needs_function(bound.dynamic):
+            return self._function(*args, **kwargs)
         return program(bound.dynamic)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -95,6 +97,8 @@ class _Program:
         self.results = [r for r in traced.results if isinstance(r, Node)]
         self.specs = [one.placeholder.sig.out for one in traced.captured]
         self.parameters = [*traced.parameters, *[one.placeholder for one in traced.captured]]
+        self.has_links = any(node.link is not None for node in order_of(
+            [*self.results, *[one.after for one in self.changed]], set(self.parameters)))
         self._module: Any = None
 
     def fits(self) -> bool:
@@ -104,12 +108,19 @@ class _Program:
 
     def __call__(self, given: list[Node]) -> Any:
         cells = [one.cell for one in self.traced.captured]
-        if MODE.grad and (any(n.grad is not None for n in given)
-                          or any(getattr(c._node, "grad", None) is not None  # noqa: SLF001
-                                 for c in cells)):
+        if self._flows(given):
             return self._recorded([*given, *map(node_of, cells)])
         return self._run([*[_array(n) for n in given],
                           *[array_of(cell) for cell in cells]])
+
+    def _flows(self, given: list[Node]) -> bool:
+        """Whether gradients flow through a call."""
+        nodes = [one.cell._node for one in self.traced.captured]  # noqa: SLF001
+        return MODE.grad and any(getattr(n, "grad", None) is not None for n in (*given, *nodes))
+
+    def needs_function(self, given: list[Node]) -> bool:
+        """Whether gradients flow through a user's ``backward``, which a trace does not hold."""
+        return self.has_links and self._flows(given)
 
     def _run(self, arrays: list[np.ndarray]) -> Any:
         if self._module is None:

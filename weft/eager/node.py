@@ -176,7 +176,8 @@ class Node:
     flow, else the weak reference of the leaf tensor. ``site`` is where the user recorded it.
     """
 
-    __slots__ = ("__weakref__", "args", "extra", "grad", "mark", "serial", "sig", "site", "value")
+    __slots__ = ("__weakref__", "args", "check", "extra", "grad", "link", "serial", "sig", "site",
+                 "value")
 
     def __init__(self, sig: Signature, args: tuple[Node, ...], value: Any,
                  site: tuple[CodeType, int] | None) -> None:
@@ -185,14 +186,20 @@ class Node:
         self.value = value
         self.site = site
         self.serial = _SERIAL()
-        self.mark = 0
         self.grad: Any = None
-        self.extra: Any = None  # the functions of CUSTOM, hooks
+        self.extra: Any = None  # hooks; the user's backward of CUSTOM
+        self.link: Any = None  # the CUSTOM node that an alias is a result of, and its number
+        self.check: Any = None  # what must hold when the call runs
 
     @property
     def span(self) -> Span | None:
         """The user's line that recorded the node."""
         return span_of(self.site)
+
+
+def is_value(node: Node) -> bool:
+    """Whether a node has its whole value."""
+    return node.value is not None and node.value.__class__ is not tuple
 
 
 RECORDED, FREED = "recorded", "freed"

@@ -13,8 +13,9 @@ from weft.compiler.api import compile as compile_module
 from weft.compiler.initial_state import export_with_state
 from weft.eager.calls import Arguments, Signature
 from weft.eager.cell import MODE, Cell
+from weft.eager.checks import Check, finite_checks, first_failure
 from weft.eager.evaluate import flush, value_of
-from weft.eager.graph import graph_module, key_of
+from weft.eager.graph import graph_module, key_of, order_of
 from weft.eager.jit import traced_call
 from weft.eager.memory import StepMemory, array_of
 from weft.eager.node import NUMBER, Node, Spec, value_node
@@ -27,7 +28,7 @@ from weft.support.interrupts import interrupts_held
 
 def train_step(function: Callable[..., Any] | None = None, *,
                static_argnums: int | Sequence[int] = (),
-               static_argnames: str | Sequence[str] = ()) -> Any:
+               static_argnames: str | Sequence[str] = (), debug_nans: bool = False) -> Any:
     """Compile a training step whole: loss, gradients, clipping, optimiser, running averages.
 
     The first call with arguments of some shapes and dtypes traces the function, as ``weft.jit``
@@ -41,21 +42,25 @@ def train_step(function: Callable[..., Any] | None = None, *,
     ``None`` afterwards, unless it was a tensor before (``zero_grad(set_to_none=False)``), which
     then accumulates from step to step.
 
+    ``debug_nans`` checks every result, and ``AnomalyError`` names the first operator that made a
+    NaN or an infinity, after the step. An index out of range is an error after the step, too.
+
     Numbers of Python that the function reads from outside, such as a learning rate, are constants
     of the program: keep one that changes in a tensor.
     """
     if function is None:
         return functools.partial(train_step, static_argnums=static_argnums,
-                                 static_argnames=static_argnames)
-    return TrainStep(function, static_argnums, static_argnames)
+                                 static_argnames=static_argnames, debug_nans=debug_nans)
+    return TrainStep(function, static_argnums, static_argnames, debug_nans=debug_nans)
 
 
 class TrainStep:
     """A compiled training step; call it like the function."""
 
     def __init__(self, function: Callable[..., Any], static_argnums: int | Sequence[int],
-                 static_argnames: str | Sequence[str]) -> None:
+                 static_argnames: str | Sequence[str], *, debug_nans: bool = False) -> None:
         functools.update_wrapper(self, function)
+        self._debug_nans = debug_nans
         self._function = function
         self._signature = Signature(function, static_argnums, static_argnames)
         self._programs: dict[Any, _Program] = {}
@@ -77,7 +82,7 @@ class TrainStep:
         flush()
         names = [n for n, leaf in zip(self._signature.names_of(args, kwargs), bound.leaves,
                                       strict=True) if isinstance(leaf, Spec)]
-        made = _Program(traced_call(self._function, bound), names)
+        made = _Program(traced_call(self._function, bound), names, finite=self._debug_nans)
         if before is not None and before.same_as(made):
             before.settled = True
             return before
@@ -113,7 +118,7 @@ class _Program:
     as the state of an optimiser, that later ones find.
     """
 
-    def __init__(self, traced: Traced, names: Sequence[str]) -> None:
+    def __init__(self, traced: Traced, names: Sequence[str], *, finite: bool) -> None:
         self.traced = traced
         self.names = names
         self.outputs = [r for r in traced.results if isinstance(r, Node)]
@@ -130,8 +135,16 @@ class _Program:
         self.states = [one for one in captured if one.after is not one.placeholder]
         self.read = [one for one in captured if one.after is one.placeholder]
         self.specs = [one.placeholder.sig.out for one in (*self.read, *self.states)]
+        self.checks = self._made_checks(finite=finite)
         self._module: Any = None
         self._memory: list[StepMemory] = []
+
+    def _made_checks(self, *, finite: bool) -> list[tuple[Node, Check]]:
+        """What must hold at each run: that indices are in range, and with ``finite`` all values."""
+        order = order_of([*self.outputs, *[node for _, node in self.published],
+                          *[one.after for one in self.states]], set(self.parameters))
+        checks = [(node, node.check) for node in order if node.check is not None]
+        return [*checks, *finite_checks(order)] if finite else checks
 
     @property
     def parameters(self) -> list[Node]:
@@ -142,7 +155,12 @@ class _Program:
     @property
     def results(self) -> list[Node]:
         return [*self.outputs, *[node for _, node in self.published],
-                *[one.after for one in self.states]]
+                *[check.holds for _, check in self.checks], *[one.after for one in self.states]]
+
+    @property
+    def count(self) -> int:
+        """How many results the program returns beside the state."""
+        return len(self.outputs) + len(self.published) + len(self.checks)
 
     def same_as(self, other: _Program) -> bool:
         """Whether another trace computes the same from the same tensors."""
@@ -167,9 +185,13 @@ class _Program:
                 memory.changed()
             results = module(*arrays)
         count = len(self.outputs)
-        if count + len(self.published) == 1:
+        if self.count == 1:
             results = (results,)
-        for (cell, node), array in zip(self.published, results[count:], strict=True):
+        error = first_failure(self.checks, results[count + len(self.published):self.count]) \
+            if self.checks else None
+        if error is not None:
+            raise error
+        for (cell, node), array in zip(self.published, results[count:], strict=False):
             cell._node = value_node(array, node.sig.out.dtype)  # noqa: SLF001
         found = iter([wrap(value_node(array, node.sig.out.dtype))
                       for node, array in zip(self.outputs, results, strict=False)])
@@ -220,7 +242,7 @@ class _Program:
     def _compiled_with(self, parameters: Sequence[Node], names: Sequence[str]) -> Any:
         """The step as a module with these parameters beside the state."""
         states = [f"s{i}" for i in range(len(self.states))]
-        outputs = [f"output{i}" for i in range(len(self.outputs) + len(self.published))]
+        outputs = [f"output{i}" for i in range(self.count)]
         after = [f"next_{name}" for name in states]
         module = graph_module([*parameters, *[one.placeholder for one in self.states]],
                               [*names, *states], self.results, [*outputs, *after])

@@ -13,6 +13,7 @@ import numpy as np
 
 from weft.eager.axes import axis_of
 from weft.eager.cell import MODE, Cell, node_of
+from weft.eager.checks import in_range
 from weft.eager.dtypes import bool_, int64
 from weft.eager.functions.elementwise import add, cast, is_one, lt, mul, where
 from weft.eager.functions.shape import expand, permute, reshape, squeeze
@@ -140,6 +141,14 @@ def _check_mask(mask: Any, axis: int, shape: tuple[int, ...]) -> None:
         raise IndexError(f"a mask of shape {tuple(mask.shape)} does not fit axes of {wanted}")
 
 
+def checked(tensor: Tensor, index: Tensor, size: int, axis: int) -> Tensor:
+    """``tensor``, recorded with ``index``, with the check of an index that is not known yet."""
+    at = as_node(index)
+    if at.value is None:
+        node_of(tensor).check = in_range(at, size, axis)
+    return tensor
+
+
 def check_range(index: Tensor, size: int, axis: int) -> None:
     """Raise ``IndexError`` for known indices out of range; operators clamp or drop those."""
     value = as_node(index).value
@@ -241,6 +250,8 @@ def _gathered(node: Node, key: Key) -> Tensor:
         stacked = record("stack", tuple(map(as_node, lines)), {"axis": 0})
         x = wrap(record("gather_nd", (front, stacked), {}))
         order_first = 0
+    for axis, index in key.tensors:
+        checked(x, index, shape[axis], axis)
     return _placed(x, key, shape, common, order_first)
 
 
@@ -356,7 +367,8 @@ def gather(input: Any, dim: int, index: Any) -> Tensor:
     node = as_node(input)
     axis = axis_of(dim, len(node.sig.out.shape))
     check_range(index, node.sig.out.shape[axis] if node.sig.out.shape else 1, axis)
-    return wrap(record("gather", (node, as_node(index)), {"axis": axis}))
+    found = wrap(record("gather", (node, as_node(index)), {"axis": axis}))
+    return checked(found, index, node.sig.out.shape[axis] if node.sig.out.shape else 1, axis)
 
 
 def take_along_dim(input: Any, indices: Any, dim: int) -> Tensor:
@@ -374,7 +386,8 @@ def index_select(input: Any, dim: int, index: Any) -> Tensor:
     node = as_node(input)
     axis = axis_of(dim, len(node.sig.out.shape))
     check_range(index, node.sig.out.shape[axis], axis)
-    return wrap(record("take", (node, as_node(index)), {"axis": axis}))
+    found = wrap(record("take", (node, as_node(index)), {"axis": axis}))
+    return checked(found, index, node.sig.out.shape[axis], axis)
 
 
 def select(input: Any, dim: int, index: int) -> Tensor:
@@ -428,8 +441,9 @@ def _scattered(input: Any, dim: int, index: Any, src: Any, reduction: str) -> Te
         whole = wrap(updates)
         updates = as_node(expand(whole, at.sig.out.shape) if not updates.sig.out.shape else
                           getitem(whole, tuple([slice(0, s) for s in at.sig.out.shape])))
-    return wrap(record("scatter_elements", (node, at, updates),
-                       {"axis": axis, "reduction": reduction}))
+    found = wrap(record("scatter_elements", (node, at, updates),
+                        {"axis": axis, "reduction": reduction}))
+    return checked(found, index, node.sig.out.shape[axis], axis)
 
 
 def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
