@@ -1,6 +1,7 @@
 """weft.nn: layers with torch's names, arguments and state dicts."""
 
 from weft.nn import functional, init, needle, utils
+from weft.nn.imported import ImportedModule, from_onnx
 from weft.nn.modules.activation import (
     CELU,
     ELU,
@@ -227,6 +228,7 @@ __all__ = [
     "HingeEmbeddingLoss",
     "HuberLoss",
     "Identity",
+    "ImportedModule",
     "InstanceNorm1d",
     "InstanceNorm2d",
     "InstanceNorm3d",
@@ -306,6 +308,7 @@ __all__ = [
     "ZeroPad1d",
     "ZeroPad2d",
     "ZeroPad3d",
+    "from_onnx",
     "functional",
     "init",
     "needle",
