@@ -13,11 +13,14 @@ from weft.cli.common import (
     compile_options,
     make_inputs,
     print_json,
+    print_table,
     run_options,
     session,
 )
 from weft.cli.models import ModelFile, open_model
 from weft.cli.output import check_writable, write_npz, writing
+from weft.compiler.options import CompileOptions
+from weft.compiler.report.static_kernels import COLUMNS, static_profile
 
 Shapes = tuple[tuple[str, tuple[object, ...]], ...]
 
@@ -109,15 +112,22 @@ def _measure(module: Runnable, feeds: list[np.ndarray], repeat: int) -> list[flo
               help="number of runs of each kernel")
 @click.option("--trace", type=click.Path(path_type=Path), default=None,
               help="also write a Chrome trace")
+@click.option("--static", is_flag=True,
+              help="do not run: registers, occupancy and estimates of CUDA kernels")
 def profile_command(model: str, target: str | None, shapes: Shapes, opt_level: int,
                     inputs: Path | None, fill: str, threads: int | None, repeat: int,
-                    trace: Path | None) -> None:
+                    trace: Path | None, *, static: bool) -> None:
     """Time each kernel of MODEL.
 
     \b
     weft profile model.onnx --threads 1
+    weft profile --static model.onnx --target "cuda -arch=sm_90a"      (needs no GPU)
     weft profile model.weft --trace trace.json     (open in ui.perfetto.dev)
     """
+    if static:
+        _print_static(model, CompileOptions.make(target=target, inputs=dict(shapes) or None,
+                                                 opt_level=opt_level))
+        return
     if trace is not None:
         check_writable(trace)
     with session(threads):
@@ -129,3 +139,8 @@ def profile_command(model: str, target: str | None, shapes: Shapes, opt_level: i
         with writing(trace):
             profile.chrome_trace(trace)
         click.echo(f"wrote {trace}")
+
+
+def _print_static(model: str, options: CompileOptions) -> None:
+    rows = [launch.row() for launch in static_profile(model, options)]
+    print_table(f"static profile for {options.target}: estimates, not measurements", COLUMNS, rows)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from weft.codegen import CPU_BACKEND, backend_of
+from weft.codegen import CPU_BACKEND, CUDA_BACKEND, backend_of
 from weft.compiler.build.kernel import lower_kernel
 from weft.compiler.decisions import (
     Described,
@@ -35,8 +35,9 @@ from weft.target import Target
 from weft.tir.printer import as_text as tir_text
 
 _COMMON_STAGES = (*PHASE_NAMES, "decisions", "vm", "te", "scheduled", "tir")
-# The stages for CPUs; those after tir are the texts of the back end.
-STAGES = (*_COMMON_STAGES, *CPU_BACKEND.text_stages)
+# The stages for CPUs and GPUs; those after tir are the texts of the back end.
+STAGES = tuple(dict.fromkeys(
+    (*_COMMON_STAGES, *CPU_BACKEND.text_stages, *CUDA_BACKEND.text_stages)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ _ALLOCA = re.compile(r"  (%[\w.]+) = alloca (.+?)(, align \d+)$")
 _FREEZE = re.compile(r"  (%[\w.]+) = freeze (\S+|<[^>]+>) (\S+)$")
 _FNEG = re.compile(r"  (%[\w.]+) = fneg (?:contract )?(\S+|<[^>]+>) (\S+)$")
 _CALL = re.compile(r"  (%[\w.]+) = call (?:nsz )?(\S+|<[^>]+>) @llvm\.(\w+)\.[\w.]+\((.*)\)$")
+# Casts of vectors of half, which the code generator cannot split.
+_CAST = re.compile(r"  (%[\w.]+) = (fpext|fptrunc) <(\d+) x (\w+)> (\S+) to <\d+ x (\w+)>$")
 _PTRTOINT = re.compile(rf"ptrtoint {_SPACE} ")
 _SPLAT = re.compile(r"splat \((\w+) ([^)]+)\)")
 _LANES = re.compile(r"<(\d+) x ")
@@ -178,6 +180,18 @@ class _Translation:
             zero = f"<{', '.join([f'{scalar} -0.0'] * int(count))}>"
         yield f"  {m[1]} = fsub {kind} {zero}, {m[3]}"
 
+    def cast(self, m: re.Match[str]) -> Iterator[str]:
+        result, name, count, source, value, target = m.groups()
+        last = "undef"
+        for lane in range(int(count)):
+            part, made = self._name(), self._name()
+            yield f"  {part} = extractelement <{count} x {source}> {value}, i32 {lane}"
+            yield f"  {made} = {name} {source} {part} to {target}"
+            following = result if lane == int(count) - 1 else self._name()
+            yield (f"  {following} = insertelement <{count} x {target}> {last}, {target} {made}, "
+                   f"i32 {lane}")
+            last = following
+
     def call(self, m: re.Match[str]) -> Iterator[str]:
         result, kind, name, arguments = m.groups()
         if name == "nvvm":
@@ -242,7 +256,7 @@ _Rule = Callable[[_Translation, "re.Match[str]"], Iterator[str]]
 _RULES: tuple[tuple[re.Pattern[str], _Rule], ...] = (
     (_GEP, _Translation.gep), (_LOAD, _Translation.load), (_STORE, _Translation.store),
     (_ALLOCA, _Translation.alloca), (_FREEZE, _Translation.freeze), (_FNEG, _Translation.fneg),
-    (_CALL, _Translation.call),
+    (_CAST, _Translation.cast), (_CALL, _Translation.call),
 )
 
 
