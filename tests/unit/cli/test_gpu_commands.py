@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.unit.cli.commands import run
+from weft.compiler.program import placement
 
 MODEL = """def @main(%x: Tensor[(16), int64]) {
   let %s = multiply(%x, 3i64);
@@ -37,7 +38,9 @@ def test_targets_lists_the_architectures(capsys):
     assert {"sm_80", "sm_90a", "sm_100"} <= set(json.loads(out)["cuda"])
 
 
-def test_inspect_says_what_runs_on_the_host_and_what_is_copied(model, capsys):
+def test_inspect_says_what_runs_on_the_host_and_what_is_copied(model, capsys, monkeypatch):
+    monkeypatch.setenv("WEFT_NO_CACHE", "1")
+    monkeypatch.setattr(placement, "must_run_on_host", lambda source: source.text == "unique")
     code, out, _ = run(["inspect", model, "--target", "cuda"], capsys)
     assert code == 0
     assert "128 bytes from cuda:0 to cpu:0" in out

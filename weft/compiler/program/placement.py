@@ -1,8 +1,7 @@
 """Places the steps of a program on a device and on the host, and inserts the copies between them.
 
-Steps whose kernels the device cannot run are on the host: those whose result sizes depend on data,
-Python functions, and kernels that its code generation refused. Conditions of branches and counted
-sizes are read by the host. Each buffer lies in one memory. A step that reads a buffer of another
+Steps whose kernels the device cannot run are on the host: Python functions, and kernels that its
+code generation refused. Conditions of branches and counted sizes are read by the host. Each buffer lies in one memory. A step that reads a buffer of another
 memory reads a copy, and one that writes it writes to a buffer of its own, which is copied. Inputs
 and constants are wherever they are needed: the runtime uploads them.
 """
@@ -28,7 +27,6 @@ from weft.compiler.program.program import (
 )
 from weft.compiler.program.step_writer import copy_function
 from weft.ir.dtype import DType
-from weft.ir.dynamic import depends_on_data
 from weft.ir.shape import Dim
 from weft.ir.symbol import typical_size
 from weft.ir.types import TensorType
@@ -52,8 +50,8 @@ def on_device(program: Program, device: Device, refused: Collection[str] = ()) -
 
 
 def must_run_on_host(source: KernelSource) -> bool:
-    """Whether no device runs the kernel: Python code, and sizes that depend on data."""
-    return depends_on_data(source.function) or external_code_of(source.function) is not None
+    """Whether no device runs the kernel: code of other generators, as Python functions."""
+    return external_code_of(source.function) is not None
 
 
 def _solved(program: Program, device: Device, refused: Collection[str]
@@ -106,7 +104,7 @@ class _Copies:
     numbers: dict[tuple[int, Device], int] = field(default_factory=dict)
     made: dict[tuple[BufferRef, Device], _Copied] = field(default_factory=dict)
     starts: list[int] = field(default_factory=list)
-    mains: list[int] = field(default_factory=list)
+    lasts: list[int] = field(default_factory=list)
     copy_kernel: int = -1
 
     def run(self) -> Program:
@@ -134,13 +132,13 @@ class _Copies:
         for ref in dict.fromkeys(step.buffers):
             if ref.kind not in _SHARED_KINDS and self.memories[ref] != device:
                 local[ref] = self._copy_in(ref, device, step, writes)
-        self.mains.append(len(self.steps))
         buffers = tuple(local.get(ref, ref) for ref in step.buffers)
         self.steps.append(dataclasses.replace(step, buffers=buffers, device=device,
                                               kernel=self._kernel(step.kernel, device)))
         for ref in dict.fromkeys(step.writes):
             if ref in local:
                 self._copy(local[ref], ref, device, self.memories[ref], step.path)
+        self.lasts.append(len(self.steps) - 1)
 
     def _copy_in(self, ref: BufferRef, device: Device, step: Step,
                  writes: Mapping[BufferRef, int]) -> BufferRef:
@@ -183,7 +181,8 @@ class _Copies:
         return {loop.number: Loop(loop.number, self.starts[loop.first]) for loop in found}
 
     def _count(self, count: CountedSize) -> CountedSize:
-        return dataclasses.replace(count, at=self.mains[count.at])
+        # Counts of a kernel on the device are known once they are copied.
+        return dataclasses.replace(count, at=self.lasts[count.at])
 
 
 def _moved(path: Path, loops: Mapping[int, Loop]) -> Path:

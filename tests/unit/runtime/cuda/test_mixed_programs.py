@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 import weft
+from weft.compiler.program import placement
 from weft.runtime.calls import DEVICE_COPY
 from weft.runtime.device import HOST, Device
 from weft.runtime.devices.cuda.array import DeviceArray
 
 GPU = Device("cuda", 0)
-# The size of the result of unique depends on the data, which the host alone handles.
+# The size of the result of unique depends on the data.
 UNIQUE = """def @main(%x: Tensor[(16), int64]) {
   let %s = multiply(%x, 3i64);
   let %u = unique(%s, is_sorted=True);
@@ -38,6 +39,13 @@ def _emulated():
         yield
 
 
+@pytest.fixture
+def unique_on_host(monkeypatch):
+    """Let the device refuse unique, as it would Python code."""
+    monkeypatch.setenv("WEFT_NO_CACHE", "1")
+    monkeypatch.setattr(placement, "must_run_on_host", lambda source: source.text == "unique")
+
+
 def both(text, target="cuda"):
     mod = weft.parse(text)
     return weft.compile(mod, target=target), weft.compile(mod)
@@ -55,7 +63,19 @@ def copies(module):
     return [step for step in module.manifest.steps if step.symbol == DEVICE_COPY]
 
 
-def test_what_depends_on_data_runs_on_the_host():
+def test_sizes_that_depend_on_data_are_counted_on_the_device():
+    on_gpu, on_cpu = both(UNIQUE)
+    assert all(step.device == GPU for step in on_gpu.manifest.steps if step.symbol != DEVICE_COPY)
+    (copy,) = copies(on_gpu)
+    assert (copy.source, copy.device) == (GPU, HOST)
+    assert on_gpu.manifest.counts[0].at == on_gpu.manifest.steps.index(copy)
+    for seed in range(3):
+        x = np.random.default_rng(seed).integers(0, 6, 16)
+        same(on_gpu(x), on_cpu(x))
+
+
+@pytest.mark.usefixtures("unique_on_host")
+def test_what_the_device_cannot_run_is_on_the_host():
     on_gpu, on_cpu = both(UNIQUE)
     devices = {step.op: step.device for step in on_gpu.manifest.steps}
     assert devices["unique"] == HOST
@@ -97,6 +117,7 @@ def test_device_arrays_go_through_symbolic_and_counted_programs():
     same(tuple(one.numpy() for one in results), on_cpu(values))
 
 
+@pytest.mark.usefixtures("unique_on_host")
 def test_the_host_may_be_named():
     target = {"gpu": "cuda -arch=sm_90", "host": "cpu"}
     on_gpu, on_cpu = both(UNIQUE, target)
@@ -108,6 +129,7 @@ def test_the_host_may_be_named():
         both(UNIQUE, {"gpu": "cuda", "host": "cuda"})
 
 
+@pytest.mark.usefixtures("unique_on_host")
 def test_mixed_programs_are_exported(tmp_path):
     on_gpu, on_cpu = both(UNIQUE)
     on_gpu.export(tmp_path / "mixed.weft")
