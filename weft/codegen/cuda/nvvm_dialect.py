@@ -153,6 +153,15 @@ class _Translation:
 
     def load(self, m: re.Match[str]) -> Iterator[str]:
         result, kind, space, pointer, rest = m.groups()
+        if kind.endswith(" x half>"):
+            # The code generator cannot split loads of more than two halves: load words.
+            count = kind[1:].split(" ")[0]
+            bits, words = self._name(), f"<{count} x i16>"
+            before, base = self._pointer(pointer, space, words)
+            yield from before
+            yield f"  {bits} = load {words}, {words}{_suffix(space)} {base}{rest}"
+            yield from self._lanes(result, bits, ("bitcast", "i16", "half"), int(count))
+            return
         before, base = self._pointer(pointer, space, kind)
         yield from before
         yield f"  {result} = load {kind}, {kind}{_suffix(space)} {base}{rest}"
@@ -182,12 +191,18 @@ class _Translation:
 
     def cast(self, m: re.Match[str]) -> Iterator[str]:
         result, name, count, source, value, target = m.groups()
+        yield from self._lanes(result, value, (name, source, target), int(count))
+
+    def _lanes(self, result: str, value: str, conversion: tuple[str, str, str], count: int
+               ) -> Iterator[str]:
+        """A conversion (operation, source and target type) of each lane of a vector."""
+        name, source, target = conversion
         last = "undef"
-        for lane in range(int(count)):
+        for lane in range(count):
             part, made = self._name(), self._name()
             yield f"  {part} = extractelement <{count} x {source}> {value}, i32 {lane}"
             yield f"  {made} = {name} {source} {part} to {target}"
-            following = result if lane == int(count) - 1 else self._name()
+            following = result if lane == count - 1 else self._name()
             yield (f"  {following} = insertelement <{count} x {target}> {last}, {target} {made}, "
                    f"i32 {lane}")
             last = following
