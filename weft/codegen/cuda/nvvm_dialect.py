@@ -153,18 +153,33 @@ class _Translation:
 
     def load(self, m: re.Match[str]) -> Iterator[str]:
         result, kind, space, pointer, rest = m.groups()
-        if kind.endswith(" x half>"):
-            # The code generator cannot split loads of more than two halves: load words.
-            count = kind[1:].split(" ")[0]
-            bits, words = self._name(), f"<{count} x i16>"
-            before, base = self._pointer(pointer, space, words)
-            yield from before
-            yield f"  {bits} = load {words}, {words}{_suffix(space)} {base}{rest}"
-            yield from self._lanes(result, bits, ("bitcast", "i16", "half"), int(count))
+        if kind.endswith(" x half>") and int(kind[1:].split(" ")[0]) % 2 == 0:
+            yield from self._load_halves(m)
             return
         before, base = self._pointer(pointer, space, kind)
         yield from before
         yield f"  {result} = load {kind}, {kind}{_suffix(space)} {base}{rest}"
+
+    def _load_halves(self, m: re.Match[str]) -> Iterator[str]:
+        """Halves from words: the code generator cannot split loads of more than two halves."""
+        result, kind, space, pointer, rest = m.groups()
+        count = int(kind[1:].split(" ")[0])
+        words, bits, last = f"<{count // 2} x i32>", self._name(), "undef"
+        before, base = self._pointer(pointer, space, words)
+        yield from before
+        yield f"  {bits} = load {words}, {words}{_suffix(space)} {base}{rest}"
+        for lane in range(count):
+            word, short, half = (self._name() for _ in range(3))
+            yield f"  {word} = extractelement {words} {bits}, i32 {lane // 2}"
+            if lane % 2:
+                high = self._name()
+                yield f"  {high} = lshr i32 {word}, 16"
+                word = high
+            yield f"  {short} = trunc i32 {word} to i16"
+            yield f"  {half} = bitcast i16 {short} to half"
+            following = result if lane == count - 1 else self._name()
+            yield f"  {following} = insertelement {kind} {last}, half {half}, i32 {lane}"
+            last = following
 
     def store(self, m: re.Match[str]) -> Iterator[str]:
         value, space, pointer, rest = m.groups()
