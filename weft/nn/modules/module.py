@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from weft.eager.tensor import Tensor
 from weft.nn.modules.hooks import RemovableHandle, add_hook
+from weft.nn.modules.hooks_backward import Watch
 from weft.nn.parameter import Parameter
 from weft.nn.state_dict import IncompatibleKeys, load_state, state_of
 from weft.support.errors import WeftError
@@ -43,7 +44,8 @@ class Module:
     training: bool
 
     def __init__(self) -> None:
-        tables = ("_parameters", "_buffers", "_modules", "_forward_pre_hooks", "_forward_hooks")
+        tables = ("_parameters", "_buffers", "_modules", "_forward_pre_hooks", "_forward_hooks",
+                  "_backward_hooks", "_backward_pre_hooks")
         for table in tables:
             object.__setattr__(self, table, {})
         object.__setattr__(self, "_non_persistent", set())
@@ -56,7 +58,16 @@ class Module:
         """Run ``forward`` between its hooks."""
         for hook in tuple(self._forward_pre_hooks.values()):
             args, kwargs = hook(self, args, kwargs)
+        if self._backward_hooks or self._backward_pre_hooks:
+            return self._watched_call(args, kwargs)
         return self._run_forward_hooks(args, kwargs, self.forward(*args, **kwargs))
+
+    def _watched_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        watch = Watch(self, tuple(self._backward_pre_hooks.values()),
+                      tuple(self._backward_hooks.values()))
+        inputs = watch.inputs(args)
+        result = self._run_forward_hooks(inputs, kwargs, self.forward(*inputs, **kwargs))
+        return watch.outputs(result)
 
     def _run_forward_hooks(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
@@ -76,10 +87,10 @@ class Module:
                                   help="call super().__init__() first")
             object.__setattr__(self, name, value)
         elif isinstance(value, Parameter):
-            self._forget(name)
+            self._forget(name, self._parameters)
             self._parameters[name] = value
         elif isinstance(value, Module):
-            self._forget(name)
+            self._forget(name, self._modules)
             self._modules[name] = value
         elif name in self._parameters:
             self._replace(self._parameters, name, value, "a Parameter or None")
@@ -98,10 +109,12 @@ class Module:
                               expected=expected, got=type(value).__name__)
         table[name] = None
 
-    def _forget(self, name: str) -> None:
+    def _forget(self, name: str, table: dict[str, Any]) -> None:
+        """Drop the attribute ``name``, unless it is in ``table``, where it keeps its position."""
         self.__dict__.pop(name, None)
-        for table in (self._parameters, self._buffers, self._modules):
-            table.pop(name, None)
+        for other in (self._parameters, self._buffers, self._modules):
+            if other is not table:
+                other.pop(name, None)
         self._non_persistent.discard(name)
 
     def __getattr__(self, name: str) -> Any:
@@ -140,7 +153,7 @@ class Module:
         if param is not None and not isinstance(param, Parameter):
             raise ModuleError(f"{name} is not a parameter", expected="nn.Parameter or None",
                               got=type(param).__name__)
-        self._forget(name)
+        self._forget(name, self._parameters)
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
@@ -149,7 +162,7 @@ class Module:
         if tensor is not None and not isinstance(tensor, Tensor):
             raise ModuleError(f"{name} is not a tensor", expected="weft.Tensor or None",
                               got=type(tensor).__name__)
-        self._forget(name)
+        self._forget(name, self._buffers)
         self._buffers[name] = tensor
         if not persistent:
             self._non_persistent.add(name)
@@ -160,7 +173,7 @@ class Module:
         if module is not None and not isinstance(module, Module):
             raise ModuleError(f"{name} is not a module", expected="nn.Module or None",
                               got=type(module).__name__)
-        self._forget(name)
+        self._forget(name, self._modules)
         self._modules[name] = module
 
     add_module = register_module
@@ -354,6 +367,14 @@ class Module:
         def run(module: Module, args: Any, kwargs: Any, output: Any) -> Any:
             return hook(module, args, kwargs, output) if with_kwargs else hook(module, args, output)
         return add_hook(self._forward_hooks, run)
+
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Run ``hook(module, grad_output)`` in ``backward``; a result replaces the gradients."""
+        return add_hook(self._backward_pre_hooks, hook)
+
+    def register_full_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Run ``hook(module, grad_input, grad_output)``; a result replaces ``grad_input``."""
+        return add_hook(self._backward_hooks, hook)
 
     # -- text ---------------------------------------------------------------------------------
 
