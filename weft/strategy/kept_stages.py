@@ -51,6 +51,11 @@ class KeptStages:
             or (len(readers[id(op)]) > 1 and is_costly(op.body))
         ))
 
+    def without_elements(self, outputs: tuple[te.Tensor, ...]) -> KeptStages:
+        """Only outputs and reductions: costly stages are recomputed for each of their readers."""
+        results = {id(t.op) for t in outputs}
+        return KeptStages(tuple(op for op in self.ops if id(op) in results or is_reduction(op)))
+
     @property
     def output(self) -> te.ComputeOp:
         return self.ops[-1]

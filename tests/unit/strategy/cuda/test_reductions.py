@@ -11,6 +11,8 @@ from tests.unit.strategy.cuda.nests import A100, H100, bound, check_nest, schedu
 from tests.unit.strategy.kernels import primitive
 from weft import op
 from weft.ir.expr import var
+from weft.ir.typing.infer import infer_expr
+from weft.strategy.decision import decision_of
 
 SHAPES = [(1, 1), (3, 5), (33, 128), (2, 1031), (300, 16), (5, 2048)]
 
@@ -96,3 +98,22 @@ def test_pools(shape):
     check_nest(primitive([x], op.nn.max_pool2d(x, pool_size=(3, 3), padding=(1,) * 4)))
     check_nest(primitive([x], op.nn.avg_pool2d(x, pool_size=(2, 2), strides=(2, 2))))
     check_nest(primitive([x], op.nn.global_avg_pool2d(x)))
+
+
+def test_the_decision_of_an_operator():
+    def decided(make, shape):
+        call = infer_expr(make(var("x", shape)))
+        return decision_of(call, H100)
+
+    softmax = decided(op.nn.softmax, (4096, 1024))
+    assert softmax.algorithm == "rows"
+    assert [r.algorithm for r in softmax.rejected] == ["separate"]
+    # 4 bytes read and 4 written: a copy at the bandwidth of H100 takes about 11 microseconds.
+    assert 11e-6 < softmax.seconds < 15e-6
+    # A row of 200 KB does not fit in shared memory: its exponentials are computed twice.
+    assert decided(op.nn.softmax, (512, 50257)).algorithm == "recomputed_rows"
+
+
+def test_rows_that_do_not_fit_in_shared_memory():
+    x = var("x", (3, 13001))
+    assert len(bound(check_nest(primitive([x], op.nn.softmax(x))), "blockIdx.x")) == 1

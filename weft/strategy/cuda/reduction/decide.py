@@ -212,6 +212,8 @@ def _rows_that_fit(kept: KeptStages, shared: SharedAxes, shape: BlockShape) -> i
     rows = shape.rows
     per_row = shape.lanes * 8
     for op in kept.ops[:-1]:
+        if not all(is_fixed(axis.extent) for axis in shared.inside(op)):
+            return 0  # the shared memory of a block has a fixed size
         itemsize = sum(t.dtype.itemsize for t in op.outputs)
         per_row += shared.elements_of_row(op) * itemsize
     while rows > 1 and rows * per_row > ROWS_BYTES:

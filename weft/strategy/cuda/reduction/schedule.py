@@ -12,12 +12,8 @@ from weft.strategy.cuda.common.context import CudaContext
 from weft.strategy.cuda.common.flat_grid import bind_flat
 from weft.strategy.cuda.injective.schedule import schedule_elements
 from weft.strategy.cuda.machine_model import GpuModel, machine_model
-from weft.strategy.cuda.reduction.decide import (
-    AlonePlan,
-    ReductionAlgorithm,
-    decide_alone,
-    plan_group,
-)
+from weft.strategy.cuda.reduction.decide import AlonePlan, ReductionAlgorithm, decide_alone
+from weft.strategy.cuda.reduction.decide_group import decide_reduction
 from weft.strategy.cuda.reduction.groups import GroupPlan, schedule_group
 from weft.strategy.cuda.reduction.partials import reduce_in_block, tensors_of
 from weft.strategy.cuda.reduction.shared_axes import SharedAxes
@@ -27,15 +23,14 @@ from weft.strategy.kept_stages import KeptStages
 
 def schedule_reductions(ctx: CudaContext) -> None:
     """Schedule a group that holds at least one reduction."""
-    model, kept = machine_model(ctx.target), KeptStages.of(ctx.outputs)
+    model, plan = machine_model(ctx.target), decide_reduction(ctx.outputs, ctx.target).plan
+    kept = plan.stages
     for op in computes_below(ctx.outputs):
         if kept.is_inlined(op):
             ctx.schedule[op.output(0)].compute_inline()
-    if len(ctx.outputs) == 1 and len(kept.ops) > 1:
-        plan = plan_group(kept, SharedAxes.of(kept), model)
-        if plan is not None:
-            schedule_group(ctx, kept, plan, kept.ops)
-            return
+    if plan.group is not None:
+        schedule_group(ctx, kept, plan.group, kept.ops)
+        return
     for op in kept.ops:
         if is_reduction(op):
             schedule_alone(ctx, kept, op, model)

@@ -1,0 +1,134 @@
+"""The decision for a group with reductions: one launch for whole rows, or one for each stage.
+
+``decide_reduction_call`` gives the decision for an operator that is not fused.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from weft import te
+from weft.ir.expr import Call
+from weft.ir.op import Op
+from weft.ir.symbol import typical_size
+from weft.ir.types import TensorType
+from weft.strategy.analysis import elements, is_reduction
+from weft.strategy.cuda.machine_model import GpuModel, machine_model
+from weft.strategy.cuda.reduction.decide import decide_alone, plan_group
+from weft.strategy.cuda.reduction.groups import GroupPlan
+from weft.strategy.cuda.reduction.shared_axes import SharedAxes
+from weft.strategy.decision import Candidate, Decision, Rejected, choose, decides
+from weft.strategy.extents import size_of
+from weft.strategy.kept_stages import KeptStages
+from weft.support.errors import InternalError
+from weft.target import CudaTarget
+from weft.te.walk import loads_of
+
+REDUCTION_OPS = (
+    "all", "any", "argmax", "argmin", "max", "mean", "min", "nn.group_norm", "nn.instance_norm",
+    "nn.l2_normalize", "nn.layer_norm", "nn.log_softmax", "nn.rms_norm", "nn.softmax", "prod",
+    "sum",
+)  # fmt: skip
+
+
+class GroupAlgorithm(enum.StrEnum):
+    """The launches of a group with reductions."""
+
+    ROWS = "rows"  # one launch: a block computes whole rows, kept in registers and shared memory
+    RECOMPUTED_ROWS = "recomputed_rows"  # the same, but elementwise stages are computed again
+    SEPARATE = "separate"  # one launch for each materialized stage
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionPlan:
+    """The materialized stages; ``group`` says how one launch computes them all."""
+
+    stages: KeptStages
+    group: GroupPlan | None = None
+
+
+def decide_reduction(outputs: Sequence[te.Tensor], target: CudaTarget) -> Decision[ReductionPlan]:
+    """The launches of the group that computes ``outputs``."""
+    model, kept = machine_model(target), KeptStages.of(tuple(outputs))
+    separate = Candidate(GroupAlgorithm.SEPARATE, _separate_seconds(kept, model),
+                         ReductionPlan(kept))
+    if len(outputs) > 1 or len(kept.ops) < 2:
+        reason = "several outputs" if len(outputs) > 1 else "a single stage"
+        return choose([separate], [Rejected(GroupAlgorithm.ROWS, reason)])
+    candidates, rejected = list[Candidate[ReductionPlan]](), list[Rejected]()
+    for algorithm, stages in ((GroupAlgorithm.ROWS, kept),
+                              (GroupAlgorithm.RECOMPUTED_ROWS,
+                               kept.without_elements(tuple(outputs)))):
+        plan = plan_group(stages, SharedAxes.of(stages), model)
+        if plan is None:
+            rejected.append(Rejected(algorithm, "the stages share no axes, or their rows do not "
+                                     "fit in shared memory"))
+        elif not candidates:  # rows that fit are not computed again
+            candidates.append(Candidate(algorithm, _group_seconds(stages, plan, model),
+                                        ReductionPlan(stages, plan), _summary(plan)))
+    return choose([*candidates, separate], rejected)
+
+
+def _summary(plan: GroupPlan) -> str:
+    shape = plan.shape
+    return f"{shape.rows} rows x {shape.lanes} lanes, vectors of {shape.vector}"
+
+
+def _group_seconds(kept: KeptStages, plan: GroupPlan, model: GpuModel) -> float:
+    """Operands and results once, and the exchanges of the lanes of each reduction."""
+    rows = math.prod(size_of(kept.output.axis[p].extent) for p in plan.shared.result)
+    threads = rows * plan.shape.lanes
+    waves = max(1.0, threads / model.resident_threads)
+    levels = max(1, plan.shape.lanes.bit_length() // 3) * len(kept.reductions)
+    exchange = model.cycles_seconds(levels * model.exchange_cycles) * waves
+    return model.launch_seconds + exchange + model.memory_seconds(_outer_bytes(kept), threads)
+
+
+def _separate_seconds(kept: KeptStages, model: GpuModel) -> float:
+    """Each stage reads its operands from memory and stores its result."""
+    total = 0.0
+    for op in kept.ops:
+        if is_reduction(op):
+            total += decide_alone(kept, op, model).seconds
+        else:
+            moved = _bytes([op.output(0), *_reads(kept, op)])
+            total += model.launch_seconds + model.memory_seconds(moved, elements(op))
+    return total
+
+
+def _outer_bytes(kept: KeptStages) -> int:
+    inner = {id(op) for op in kept.ops}
+    reads = {t for op in kept.ops for t in _reads(kept, op) if id(t.op) not in inner}
+    return _bytes([*reads, kept.output.output(0)])
+
+
+def _reads(kept: KeptStages, op: te.ComputeOp) -> set[te.Tensor]:
+    return {load.producer for load in loads_of(kept.body(op))}
+
+
+def _bytes(tensors: Iterable[te.Tensor]) -> int:
+    return sum(math.prod(map(size_of, t.shape)) * t.dtype.itemsize for t in tensors)
+
+
+def decide_reduction_call(call: Call, target: CudaTarget) -> Decision[ReductionPlan]:
+    """The launches of one operator that is not fused; symbolic dimensions count as their typical
+    sizes.
+    """
+    if not isinstance(call.op, Op) or call.op.compute is None:
+        raise InternalError("only operators with a compute have a reduction schedule")
+    inputs = [te.placeholder(_sizes(arg.checked_type), dtype) for arg in call.args
+              if (dtype := getattr(arg.checked_type, "dtype", None)) is not None]
+    result = call.op.compute(*inputs, call.attrs)
+    return decide_reduction(result if isinstance(result, tuple) else (result,), target)
+
+
+def _sizes(type_: object) -> list[int]:
+    shape = type_.shape if isinstance(type_, TensorType) else ()
+    return list(map(typical_size, shape))
+
+
+for _name in REDUCTION_OPS:
+    decides(_name, target="cuda")(decide_reduction_call)
