@@ -65,6 +65,7 @@ class Batch:
         self.random = random
         self.check_races = check_races
         self.counters = counters
+        self.has_clusters = max(shape.cluster) > 1
         self.slots_per_block = -(-shape.threads // WARP) * WARP
         self.lanes = self.slots_per_block * blocks.shape[0]
         self.every_slot = np.arange(self.lanes)
@@ -77,6 +78,7 @@ class Batch:
         self._place_memory()
         self.fenced = np.zeros(blocks.shape[0], dtype=bool)
         self.now = 1  # the time: each barrier that threads pass is a tick
+        self.floor = 1  # the last barrier of the thread that passed its last one first
         self.clock = np.ones(self.lanes, dtype=np.int64)
         self.base = np.ones(self.lanes, dtype=np.int64)
         self._identity = ((blocks[self.every_slot // self.slots_per_block] + 1) << BLOCK_SHIFT) | (
@@ -230,14 +232,16 @@ class Batch:
             fenced = self.fenced[(self.every_slot if slots is None else slots)
                                  // self.slots_per_block]
         if slots is None:
-            return Accessor(self._words, self.base, fenced, self.warp_clocks)
-        return Accessor(self._words[slots], self.base[slots], fenced, self.warp_clocks)
+            return Accessor(self._words, self.base, fenced, self.warp_clocks, self.now,
+                            self.floor)
+        return Accessor(self._words[slots], self.base[slots], fenced, self.warp_clocks,
+                        self.now, self.floor)
 
     def _restart_clocks(self) -> None:
         for region in self.tracked:
             region.shadow = None
         self.tracked.clear()
-        self.now = 1
+        self.now = self.floor = 1
         self.clock = np.ones(self.lanes, dtype=np.int64)
         self.base = np.ones(self.lanes, dtype=np.int64)
 
@@ -249,10 +253,12 @@ class Batch:
         if slots is None:
             self.clock = np.full(self.lanes, now)
             self.base = np.full(self.lanes, now)
+            self.floor = now
             return
         self.clock, self.base = self.clock.copy(), self.base.copy()
         self.clock[slots] = now
         self.base[slots] = now
+        self.floor = int(self.base[self.live_slots].min()) if self.live_slots.shape[0] else now
 
     def synchronise_warps(self, warps: Array) -> None:
         """These warps passed a barrier of the warp: it orders the accesses of their threads."""

@@ -69,8 +69,7 @@ class DeferredReads:
         if not now.any():
             return
         read.left = read.left & ~now
-        who = Accessor(read.who.words[now], read.who.base[now],
-                       None if read.who.fenced is None else read.who.fenced[now], read.who.warps)
+        who = read.who.of(now)
         offset = read.offset if read.offset.shape[0] == 1 else read.offset[now]
         x.check_read(read.region, offset, read.nbytes, who, read.site)
 
@@ -96,10 +95,8 @@ class DeferredReads:
                 rest = ~gone
                 kept.append(DeferredRead(
                     read.region, read.offset if read.offset.shape[0] == 1 else read.offset[rest],
-                    read.nbytes, read.slots[rest],
-                    Accessor(read.who.words[rest], read.who.base[rest],
-                             None if read.who.fenced is None else read.who.fenced[rest],
-                             read.who.warps), read.site, read.left[rest]))
+                    read.nbytes, read.slots[rest], read.who.of(rest), read.site,
+                    read.left[rest]))
             self.held[register] = kept
             self._tidy(register)
 

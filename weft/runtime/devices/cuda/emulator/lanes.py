@@ -380,7 +380,8 @@ class Lanes:
 
     def _shadow(self, region: Region, nbytes: int) -> Shadow:
         if region.shadow is None:
-            region.shadow = Shadow(region.data.shape[0], min(nbytes, 4))
+            private = region is self.batch.shared and not self.batch.has_clusters
+            region.shadow = Shadow(region.data.shape[0], min(nbytes, 4), private)
             self.batch.tracked.append(region)
         return region.shadow
 

@@ -29,25 +29,42 @@ Report = Callable[[int, int, int, bool], None]
 
 
 class Accessor:
-    """The threads of an access: their packed words and base clocks, one entry per lane."""
+    """The threads of an access: their packed words and base clocks, one entry per lane.
 
-    __slots__ = ("base", "fenced", "warps", "words")
+    ``now`` is the time of the access, ``floor`` the time of the last barrier that every running
+    thread has passed. ``warps`` says whether warps passed barriers of their own.
+    """
+
+    __slots__ = ("base", "fenced", "floor", "now", "warps", "words")
 
     def __init__(
-        self, words: np.ndarray, base: np.ndarray, fenced: np.ndarray | None, warps: bool = False
+        self, words: np.ndarray, base: np.ndarray, fenced: np.ndarray | None, warps: bool,
+        now: int, floor: int,
     ) -> None:
         self.words = words
         self.base = base
         self.fenced = fenced
-        self.warps = warps  # whether warps passed barriers of their own
+        self.warps = warps
+        self.now = now
+        self.floor = floor
+
+    def of(self, lanes: np.ndarray) -> Accessor:
+        """Some of the lanes, by position or by a mask."""
+        fenced = None if self.fenced is None else self.fenced[lanes]
+        return Accessor(self.words[lanes], self.base[lanes], fenced, self.warps, self.now,
+                        self.floor)
 
 
 class Shadow:
     """What the threads of one launch did to one region."""
 
-    def __init__(self, nbytes: int, unit: int) -> None:
+    def __init__(self, nbytes: int, unit: int, private: bool) -> None:
         self.nbytes = nbytes
         self.unit = unit
+        # Blocks do not share the region, so what every thread's last barrier orders is settled.
+        self.private = private
+        self.last_write = 0
+        self.last_read = 0
         self.writes: np.ndarray | None = None
         self.reads: np.ndarray | None = None
         self.log: list[tuple[np.ndarray, int, Accessor, int]] = []
@@ -59,11 +76,12 @@ class Shadow:
 
         ``late`` reads happened some time ago: writes after a barrier since then do not matter.
         """
-        if self.writes is None:
+        if self.private or self.writes is None:
             self.log.append((offsets, nbytes, who, site))
             self.logged += who.words.shape[0]
             if self.logged > _LOG_LIMIT:
-                self._replay()
+                self._replay(who.floor)
+        if self.writes is None or (self.private and self.last_write < who.floor):
             return
         units, words, base, fenced = self._units(offsets, nbytes, who)
         prior = self.writes[units]
@@ -71,27 +89,37 @@ class Shadow:
             clocks = ((1 << CLOCK_BITS) - 1) << CLOCK_SHIFT
             prior = np.where((prior & clocks) > (words & clocks), 0, prior)
         self._conflict(prior, words, base, fenced, who.warps, report, site, False)
-        self._remember(units, words | site)
+        if not self.private:
+            self._remember(units, words | site)
 
     def write(self, offsets: np.ndarray, nbytes: int, who: Accessor, site: int,
               report: Report) -> None:
         """Check and remember a write of ``nbytes`` at each offset."""
+        self._replay(who.floor)
         if self.writes is None:
-            self._replay()
             self.writes = np.zeros(-(-self.nbytes // self.unit), dtype=np.int64)
         units, words, base, fenced = self._units(offsets, nbytes, who)
-        self._conflict(self.writes[units], words, base, fenced, who.warps, report, site, True)
-        if self.reads is not None:
+        settled = who.floor if self.private else 0
+        if self.last_write >= settled:
+            self._conflict(self.writes[units], words, base, fenced, who.warps, report, site, True)
+        if self.reads is not None and self.last_read >= settled:
             self._conflict(self.reads[units], words, base, fenced, who.warps, report, site, True)
+        self.last_write = max(self.last_write, who.now)
         mine = words | site
         self.writes[units] = mine
         kept = self.writes[units]
         if (kept != mine).any():  # two lanes of one instruction wrote here
             self._conflict(kept, words, base, None, False, report, site, True)
 
-    def _replay(self) -> None:
+    def _replay(self, floor: int) -> None:
+        """Remember the reads of the log, but those that a barrier of all threads settled."""
+        if not self.log:
+            return
         log, self.log, self.logged = self.log, [], 0
         for offsets, nbytes, who, site in log:
+            if self.private and who.now < floor:
+                continue
+            self.last_read = max(self.last_read, who.now)
             units, words, _, _ = self._units(offsets, nbytes, who)
             self._remember(units, words | site)
 
