@@ -86,7 +86,7 @@ def test_other_types_of_sums(dtype):
     ("bfloat16", "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"),
 ])
 def test_a_large_dense_layer_runs_on_tensor_cores_without_spills(dtype, product, tmp_path: Path):
-    for target in (A100, H100) if dtype == "float16" else (A100,):
+    for target in (A100, CudaTarget("sm_90")) if dtype == "float16" else (A100,):
         kernel = built(dense(4096, 4096, 4096, dtype), target)
         found = instructions(kernel)
         assert found[product] >= 32
@@ -135,3 +135,18 @@ def test_one_row_is_a_warp_per_column():
     found = instructions(built(dense(1, 4096, 4096), H100))
     assert found["ld.global.nc.v4.b32"] >= 2
     assert found["shfl.sync.bfly.b32"] == 5
+
+
+def test_sums_that_are_rearranged_go_through_memory():
+    """What follows the product needs whole rows of it."""
+    x, w = var("x", (6, 16), "float32"), var("w", (12, 16), "float32")
+    function = primitive([x, w], op.nn.softmax(op.nn.dense(x, w)))
+    check_emulated(function, forced(GemmPlan(SMALL)))
+    kernel = built(function, implementation=forced(GemmPlan(SMALL)))
+    assert len(kernel.launches) > 1
+
+
+def test_narrow_elements_are_converted_on_their_way_to_shared_memory():
+    check_emulated(matmul(33, 40, 20, "float16"), forced(GemmPlan(SMALL)), rtol=5e-3)
+    found = instructions(built(matmul(64, 64, 64, "float16"), A100, forced(GemmPlan(SMALL))))
+    assert found["ld.global.nc.v2.b32"] > 0

@@ -63,7 +63,10 @@ def product_loops(problem: ProductProblem, epilogue: Epilogue, plan: GemmPlan) -
     if tile is None:
         raise InternalError("a product without a plan has no loops")
     tiling = Tiling(tile.bm, tile.bn, tile.bk, plan.splits)
-    return _made(problem, problem.converted, epilogue, tiling, functools.partial(SimtLoops, tile))
+    accumulator = problem.contraction.accumulator
+    is_plain = all(o.dtype.bits >= 8 for o in stored)
+    return _made(problem, stored if is_plain else problem.converted, epilogue, tiling,
+                 functools.partial(SimtLoops, tile, dtype=accumulator))
 
 
 def _made(problem: ProductProblem, operands: tuple, epilogue: Epilogue, tiling: Tiling,

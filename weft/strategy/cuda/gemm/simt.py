@@ -7,9 +7,11 @@ into registers.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from weft.ir.dtype import DType
 from weft.strategy.cuda.gemm.frame import (
     WARP,
     barrier,
@@ -62,11 +64,12 @@ class SimtTile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimtLoops:
-    """The sums of one block of C."""
+    """The sums of one block of C. Stored elements are converted on their way to shared memory."""
 
     tile: SimtTile
     a: Operand
     b: Operand
+    dtype: DType  # of the sums
 
     @property
     def threads(self) -> int:
@@ -74,22 +77,22 @@ class SimtLoops:
 
     def shared(self) -> tuple[Buffer, ...]:
         return tuple(
-            shared_memory(name, 2 * self._layout(size, operand).elements, operand.dtype)
+            shared_memory(name, 2 * self._layout(size, operand).elements, self.dtype)
             for name, size, operand in (("a_tile", self.tile.bm, self.a),
                                         ("b_tile", self.tile.bn, self.b)))
 
     def _layout(self, outer: int, operand: Operand) -> TileLayout:
         # Transposing stores of neighbours along K would hit one bank without the padding.
         padding = 0 if operand.run == OUTER else BLOCK
-        return TileLayout(OUTER, self.tile.bk, outer, operand.dtype.itemsize, padding)
+        return TileLayout(OUTER, self.tile.bk, outer, self.dtype.itemsize, padding)
 
     def block(self, work: Work, shared: Sequence[Buffer], thread: PrimExpr) -> Stmt:
         """One block: the loop over K, then ``work.finish`` of the sums."""
         tile = self.tile
-        sums = registers("sums", tile.tm * tile.tn, self.a.dtype)
+        sums = registers("sums", tile.tm * tile.tn, self.dtype)
         stagings = [
-            Staging(operand, outer, tile.bk, self._layout(outer, operand), tile.threads,
-                    work.analyzer)
+            Staging(_short_runs(operand), outer, tile.bk, self._layout(outer, operand),
+                    tile.threads, work.analyzer)
             for operand, outer in ((self.a, tile.bm), (self.b, tile.bn))]
         held = [registers(f"next_{n}", s.registers, s.operand.dtype)
                 for n, s in zip("ab", stagings, strict=True)]
@@ -116,7 +119,7 @@ class SimtLoops:
             ])
 
         body = seq([
-            fill(sums, tile.tm * tile.tn, const(0, self.a.dtype)),
+            fill(sums, tile.tm * tile.tn, const(0, self.dtype)),
             load(const(0)), store(const(0)), barrier(),
             serial("step", work.steps, step),
             work.finish(self._sums(sums, thread)),
@@ -139,8 +142,8 @@ class SimtLoops:
         """Add the products of a tile."""
         tile = self.tile
         row, column = self._position(thread)
-        a = registers("a_values", tile.tm, self.a.dtype)
-        b = registers("b_values", tile.tn, self.b.dtype)
+        a = registers("a_values", tile.tm, self.dtype)
+        b = registers("b_values", tile.tn, self.dtype)
 
         def read(side: int, values: Buffer, first: PrimExpr, stride: int, k: PrimExpr) -> Stmt:
             staging = stagings[side]
@@ -174,3 +177,8 @@ class SimtLoops:
                 at_column = column + j // BLOCK * WARP_COLUMNS * BLOCK
                 groups.append((at_row, at_column, i * tile.tn + j))
         return Sums(sums, BLOCK, tuple(groups))
+
+
+def _short_runs(operand: Operand) -> Operand:
+    """Runs of at most 4 elements, which fit in any tile."""
+    return dataclasses.replace(operand, run_length=min(operand.run_length, BLOCK))

@@ -179,10 +179,11 @@ class Staging:
         outer: PrimExpr, k: PrimExpr,
     ) -> Stmt:
         if self.run == self.layout.contiguous:
+            value = lanes_at(registers, first, self.lanes)
             return store_lanes(memory, start + self.layout.offset(outer, k),
-                               lanes_at(registers, first, self.lanes))
+                               value.astype(memory.dtype.vector(self.lanes)))
         return seq([
-            BufferStore(memory, registers.load(first + lane),
+            BufferStore(memory, registers.load(first + lane).astype(memory.dtype),
                         (start + self.layout.offset(o, kk),))
             for lane, (o, kk) in enumerate(self._lanes_from(outer, k))])
 

@@ -18,7 +18,7 @@ from weft.strategy.implementation import Implementation
 from weft.strategy.registry import strategy
 from weft.target import CudaTarget
 
-PRODUCTS = ("nn.dense", "nn.matmul", "nn.batch_matmul")
+PRODUCTS = ("nn.dense", "nn.matmul", "nn.batch_matmul", "einsum")
 
 
 def product(call: Call, target: CudaTarget) -> Iterator[Implementation]:
