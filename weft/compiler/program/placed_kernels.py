@@ -9,6 +9,7 @@ from weft.codegen.backend import Backend
 from weft.compiler.build.kernel import BuiltKernel, KernelFacts
 from weft.compiler.build.kernels import build_kernels, try_build_kernels
 from weft.compiler.options import CompileOptions
+from weft.compiler.program.overlap import host_steps_late
 from weft.compiler.program.placement import on_device
 from weft.compiler.program.program import Program
 from weft.runtime.calls import DEVICE_COPY
@@ -57,7 +58,7 @@ def build_placed(program: Program, options: CompileOptions) -> PlacedKernels:
     built: dict[tuple[str, Device], BuiltKernel] = {(DEVICE_COPY, HOST): _COPY}
     refused: set[str] = set()
     while True:
-        placed = on_device(program, backend.device, refused)
+        placed = host_steps_late(on_device(program, backend.device, refused))
         missing = [k for k in placed.kernels if k.device != HOST
                    and (k.digest, k.device) not in built]
         made, errors = try_build_kernels(missing, target, passes, _REFUSALS)

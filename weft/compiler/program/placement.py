@@ -1,9 +1,10 @@
 """Places the steps of a program on a device and on the host, and inserts the copies between them.
 
 Steps whose kernels the device cannot run are on the host: Python functions, and kernels that its
-code generation refused. Conditions of branches and counted sizes are read by the host. Each buffer lies in one memory. A step that reads a buffer of another
-memory reads a copy, and one that writes it writes to a buffer of its own, which is copied. Inputs
-and constants are wherever they are needed: the runtime uploads them.
+code generation refused. Conditions of branches and counted sizes are read by the host. Each buffer
+lies in one memory. A step that reads a buffer of another memory reads a copy, and one that writes
+it writes to a buffer of its own, which is copied. Inputs and constants are wherever they are
+needed: the runtime uploads them.
 """
 
 from __future__ import annotations

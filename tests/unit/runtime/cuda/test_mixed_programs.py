@@ -87,6 +87,25 @@ def test_what_the_device_cannot_run_is_on_the_host():
         same(on_gpu(x), on_cpu(x))
 
 
+def test_the_device_works_while_the_host_does(monkeypatch):
+    monkeypatch.setenv("WEFT_NO_CACHE", "1")
+    monkeypatch.setattr(placement, "must_run_on_host", lambda source: "cumsum" in source.text)
+    on_gpu, on_cpu = both("""def @main(%x: Tensor[(1, 1, 16), float32]) {
+      let %y = nn.max_pool1d(%x, pool_size=[2]);
+      let %s = cumsum(%y, axis=2);
+      (add(%s, %s), nn.max_pool1d(%y, pool_size=[3]), nn.max_pool1d(%s, pool_size=[4]))
+    }""")
+    steps = [(step.op, step.device) for step in on_gpu.manifest.steps]
+    on_host = [n for n, (_, device) in enumerate(steps) if device == HOST]
+    # The first copy, the pool that does not need the sums, and then the host.
+    assert [op for op, _ in steps[:4]] == ["nn.max_pool1d", DEVICE_COPY, "nn.max_pool1d",
+                                           "cumsum"], steps
+    assert on_host[:2] == [1, 3]
+    for seed in range(4):  # the emulated copies are done as late as CUDA allows
+        x = np.random.default_rng(seed).standard_normal((1, 1, 16), np.float32)
+        same(on_gpu(x), on_cpu(x))
+
+
 def test_branches_and_loops_read_their_conditions_on_the_host():
     for text, value in ((CHOICE, 1.0), (CHOICE, -1.0), (LOOP, 1.5)):
         on_gpu, on_cpu = both(text)

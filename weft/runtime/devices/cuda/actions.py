@@ -60,7 +60,12 @@ def _launching(launches: Sequence[PreparedLaunch], frame: DeviceFrame) -> Action
 
 def _host_call(step: KernelCall, frame: DeviceFrame) -> Action:
     kernel = frame.program.library.kernel(step.symbol, len(step.args))
-    return lambda frame: kernel(*[frame.value(a, on_host=True) for a in step.args])
+
+    def call(frame: DeviceFrame) -> None:
+        frame.await_copies()  # what it reads is there, and what it overwrites was read
+        kernel(*[frame.value(a, on_host=True) for a in step.args])
+
+    return call
 
 
 def _copy(step: KernelCall, frame: DeviceFrame) -> Action:
@@ -76,9 +81,10 @@ def _copy(step: KernelCall, frame: DeviceFrame) -> Action:
             return
         if step.source == HOST:
             driver.copy_to_device(written, read, nbytes, stream)
+            frame.note_copy()
         elif step.device == HOST:
             driver.copy_to_host(written, read, nbytes, stream)
-            program.library.synchronize()
+            frame.note_copy()
         else:
             driver.copy_on_device(written, read, nbytes, stream)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from weft.runtime.call_sizes import CallSizes
 from weft.runtime.calls import Argument
 from weft.runtime.devices.cuda.allocator import DeviceBlock
 from weft.runtime.devices.cuda.array import DeviceArray, new_array
+from weft.runtime.devices.cuda.pinned import PinnedBlock
 from weft.runtime.devices.cuda.program import DeviceProgram
 from weft.runtime.library import Block
 from weft.runtime.sizes import evaluate
@@ -42,6 +44,9 @@ class DeviceFrame:
         self._own_inputs: dict[int, DeviceBlock] = {}
         self._own_outputs: dict[int, DeviceBlock] = {}
         self._host_arena = 0
+        self._pinned: PinnedBlock | None = None
+        self._copied = 0  # an event that happens when the copies so far are done
+        self._is_copying = False
         self.inputs = [0] * len(sizes.inputs)
         self.outputs = [0] * len(sizes.outputs)
         self.host_inputs = [0] * len(sizes.inputs)
@@ -64,11 +69,10 @@ class DeviceFrame:
     def acquire(self, inputs: Sequence[np.ndarray | DeviceArray],
                 outputs: Sequence[np.ndarray | DeviceArray]) -> None:
         """Bind the arrays of a call, which the caller keeps alive until ``release``."""
-        program = self.program
         if not self._arenas:
             self._arenas = {space: self._allocate(nbytes)
                             for space, nbytes in self._arena_bytes.items()}
-        self._host_arena = program.host_arenas.take(self.sizes.arena_bytes)
+        self._host_arena = self._take_host_arena()
         for number, value in enumerate(inputs):
             self._bind_input(number, value)
         for number, value in enumerate(outputs):
@@ -76,11 +80,36 @@ class DeviceFrame:
 
     def release(self) -> None:
         """End the call; later work on the compute stream may follow at once."""
-        self.program.host_arenas.give_back(self._host_arena)
+        if self._pinned is None:
+            self.program.host_arenas.give_back(self._host_arena)
         self._host_arena = 0
         self._kept.clear()
         if not self._keeps_memory:
             self._arenas, self._own_inputs, self._own_outputs = {}, {}, {}
+
+    def _take_host_arena(self) -> int:
+        """The host's arena: page-locked where frames keep it, so that copies run by themselves."""
+        nbytes = self.sizes.arena_bytes
+        if not self._keeps_memory or not nbytes:
+            return self.program.host_arenas.take(nbytes)
+        if self._pinned is None:
+            self._pinned = PinnedBlock(self._context, nbytes)
+        return self._pinned.address
+
+    def note_copy(self) -> None:
+        """Remember that a copy between host and device was issued."""
+        driver = self._context.driver
+        if not self._copied:
+            self._copied = driver.create_event()
+            weakref.finalize(self, driver.destroy_event, self._copied)
+        driver.record(self._copied, self._context.compute)
+        self._is_copying = True
+
+    def await_copies(self) -> None:
+        """Wait on the host until all copies that were issued are done; later work goes on."""
+        if self._is_copying:
+            self._is_copying = False
+            self.program.library.synchronize_event(self._copied)
 
     def _allocate(self, nbytes: int) -> DeviceBlock:
         return self._context.memory.allocate(nbytes, self._context.compute)

@@ -116,6 +116,13 @@ class CudaLibrary:
         finally:
             self._recent.clear()
 
+    def synchronize_event(self, event: int) -> None:
+        """Wait for an event; errors name the launches since the last time all were done."""
+        try:
+            self.context.driver.synchronize_event(event)
+        except WeftError as error:
+            raise self.named(error) from None
+
     def named(self, error: WeftError) -> WeftError:
         """An error that the device reported late, with the launches that it may come from."""
         if not self._recent:

@@ -49,13 +49,13 @@ class Runner:
             jumps.setdefault(jump.at, []).append((jump.to, self._flags(jump.guards)))
         at = 0
         while True:
-            back = next((to for to, found in jumps.get(at, ()) if _hold(found)), None)
+            back = next((to for to, found in jumps.get(at, ()) if self._hold(found)), None)
             if back is not None:
                 at = back
                 continue
             if at == len(steps):
                 return
-            if _hold(flags[at]):
+            if self._hold(flags[at]):
                 if self._timer is None:
                     actions[at](frame)
                 else:
@@ -70,6 +70,8 @@ class Runner:
         frame, solver = self._frame, self._solver
         if solver is None:
             return False
+        if any(count.at == at for count in self._manifest.counts):
+            frame.await_copies()
         counts = {count.name: ctypes.c_int64.from_address(
             frame.value(count.counts, on_host=True) + 8 * count.which).value
             for count in self._manifest.counts if count.at == at}
@@ -84,7 +86,9 @@ class Runner:
     def _flags(self, guards: Sequence[Condition]) -> _Flags:
         return [(self._frame.value(buffer, on_host=True), expected) for buffer, expected in guards]
 
-
-def _hold(flags: _Flags) -> bool:
-    return all(bool(ctypes.c_uint8.from_address(address).value) is expected
-               for address, expected in flags)
+    def _hold(self, flags: _Flags) -> bool:
+        """Whether all conditions are as expected, once they are copied to the host."""
+        if flags:
+            self._frame.await_copies()
+        return all(bool(ctypes.c_uint8.from_address(address).value) is expected
+                   for address, expected in flags)
