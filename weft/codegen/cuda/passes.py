@@ -11,6 +11,7 @@ from weft.tir.transform.gpu.plan_device_memory import plan_device_memory
 from weft.tir.transform.gpu.plan_shared import plan_shared
 from weft.tir.transform.gpu.thread_sync import thread_sync
 from weft.tir.transform.gpu.unify_threads import unify_threads
+from weft.tir.transform.gpu.unroll_registers import unroll_registers
 from weft.tir.transform.lower_intrinsics import lower_intrinsics
 from weft.tir.transform.registered import TirPass
 from weft.tir.transform.remove_no_op import remove_no_op
@@ -29,6 +30,7 @@ CUDA_PIPELINE: tuple[TirPass, ...] = (
     merge_guards,        # conditions that stood between barriers
     simplify,            # indices and guards under the ranges of blocks and threads
     tensorize_loop,
+    unroll_registers,    # a thread cannot index its registers
     vectorize_loop,      # vectors of a thread: wide loads and stores
     unroll_loop,         # makes register indices constant
     separate_registers,
