@@ -58,11 +58,8 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.compiler.memory_budget import recompute
     from weft.compiler.sources import ModelLike
     from weft.compiler.transformations.custom import custom_jvp, custom_vjp
-    from weft.compiler.transformations.forward import jvp
-    from weft.compiler.transformations.gradients import grad, stop_gradient, value_and_grad, vjp
-    from weft.compiler.transformations.jacobians import hessian, jacobian
+    from weft.compiler.transformations.gradients import stop_gradient
     from weft.compiler.tuning import tune_model
-    from weft.compiler.vectorize import vmap
     from weft.generation.generate import generate
     from weft.ir import (
         Attrs,
@@ -152,6 +149,9 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.eager.train_step import (  # noqa: F401 - public, by the table below
         train_step, TrainStep
     )
+    from weft.eager.transformations import (  # noqa: F401 - public, by the table below
+        grad, value_and_grad, vjp, jvp, jacobian, hessian, vmap
+    )
     # isort: on
 
 __version__ = "0.1.0"
@@ -169,16 +169,9 @@ _LAZY = {
     "DeviceArray": "weft.runtime.devices.cuda.array",
     "parse": "weft.compiler.api",
     # Differentiation: docs/autodiff.md.
-    "grad": "weft.compiler.transformations.gradients",
-    "value_and_grad": "weft.compiler.transformations.gradients",
-    "vjp": "weft.compiler.transformations.gradients",
     "stop_gradient": "weft.compiler.transformations.gradients",
-    "jvp": "weft.compiler.transformations.forward",
-    "jacobian": "weft.compiler.transformations.jacobians",
     "custom_jvp": "weft.compiler.transformations.custom",
     "custom_vjp": "weft.compiler.transformations.custom",
-    "hessian": "weft.compiler.transformations.jacobians",
-    "vmap": "weft.compiler.vectorize",
     "recompute": "weft.compiler.memory_budget",
     "checkpoint": "weft.compiler.checkpointing",
     "checkpoint_sequential": "weft.compiler.checkpointing",
@@ -272,6 +265,9 @@ _EAGER = {
     "weft.eager.train_step": (
         "train_step TrainStep"
     ),
+    "weft.eager.transformations": (
+        "grad value_and_grad vjp jvp jacobian hessian vmap"
+    ),
 }
 _LAZY |= {name: module for module, names in _EAGER.items() for name in names.split()}
 _SUBMODULES = ("amp", "autograd", "checkpoints", "codegen", "compiler", "data", "debug", "export",
@@ -309,11 +305,7 @@ __all__ = [
     "errors",
     "function",
     "generate",
-    "grad",
-    "hessian",
     "insert",
-    "jacobian",
-    "jvp",
     "load",
     "parse",
     "recompute",
@@ -324,9 +316,6 @@ __all__ = [
     "rule",
     "stop_gradient",
     "tune_model",
-    "value_and_grad",
-    "vjp",
-    "vmap",
 ]
 __all__ += [name for names in _EAGER.values() for name in names.split()]
 

@@ -110,7 +110,7 @@ class _Program:
         cells = [one.cell for one in self.traced.captured]
         if self._flows(given):
             return self._recorded([*given, *map(node_of, cells)])
-        return self._run([*[_array(n) for n in given],
+        return self._run([*[argument_array(n) for n in given],
                           *[array_of(cell) for cell in cells]])
 
     def _flows(self, given: list[Node]) -> bool:
@@ -162,7 +162,8 @@ class _Program:
         return self._returned([wrap(copy.get(r, r)) for r in self.results])
 
 
-def _array(node: Node) -> np.ndarray:
+def argument_array(node: Node) -> np.ndarray:
+    """The array of an argument of a call."""
     if node.sig.kind == NUMBER:
         return np.asarray(node.value, node.sig.out.dtype.numpy)
     return value_of(node)

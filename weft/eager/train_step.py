@@ -16,9 +16,9 @@ from weft.eager.cell import MODE, Cell
 from weft.eager.checks import Check, finite_checks, first_failure
 from weft.eager.evaluate import flush, value_of
 from weft.eager.graph import graph_module, key_of, order_of
-from weft.eager.jit import traced_call
+from weft.eager.jit import argument_array, traced_call
 from weft.eager.memory import StepMemory, array_of
-from weft.eager.node import NUMBER, Node, Spec, value_node
+from weft.eager.node import Node, Spec, value_node
 from weft.eager.pytree import unflatten
 from weft.eager.record import wrap
 from weft.eager.trace import Captured, Traced
@@ -178,7 +178,7 @@ class _Program:
     def run(self, given: Sequence[Node]) -> Any:
         """Run the step on the arguments, and return what the function returned."""
         module = self._prepared()
-        arrays = [_array(node) for node in given]
+        arrays = [argument_array(node) for node in given]
         arrays += [array_of(one.cell) for one in self.read]
         with interrupts_held():
             for memory in self._memory:
@@ -274,9 +274,3 @@ def _depends(node: Node, parameters: set[Node]) -> bool:
         seen.update(new)
         stack += new
     return False
-
-
-def _array(node: Node) -> np.ndarray:
-    if node.sig.kind == NUMBER:
-        return np.asarray(node.value, node.sig.out.dtype.numpy)
-    return value_of(node)

@@ -205,3 +205,24 @@ def test_a_function_of_tensors_is_a_program() -> None:
     gradients = weft.compile(weft.grad(module))
     x, y = np.arange(3, dtype=np.float32), np.ones(3, np.float32)
     np.testing.assert_array_equal(gradients(x, y)[1], x)
+
+
+def test_transformations_take_functions_of_tensors() -> None:
+    def f(x: Any, y: Any) -> Any:
+        return (x.sin() * y).sum()
+
+    x, y = weft.tensor([0.5, 1.0]), weft.tensor([2.0, 3.0])
+    cosine = np.cos(x.numpy()) * y.numpy()
+    np.testing.assert_allclose(weft.grad(f)(x, y).numpy(), cosine, rtol=1e-6)
+    value, (dx, dy) = weft.value_and_grad(f, (0, 1))(x, y)
+    assert value.item() == pytest.approx(f(x, y).item())
+    np.testing.assert_allclose(dy.numpy(), np.sin(x.numpy()), rtol=1e-6)
+    np.testing.assert_allclose(dx.numpy(), cosine, rtol=1e-6)
+    each = weft.vmap(weft.grad(f), in_axes=(0, None))(weft.stack([x, x * 2]), y)
+    np.testing.assert_allclose(each.numpy()[0], cosine, rtol=1e-6)
+    second = weft.hessian(f)(x, y).numpy()
+    np.testing.assert_allclose(np.diag(second), -np.sin(x.numpy()) * y.numpy(), rtol=1e-5)
+    forward = weft.compile(weft.jvp(f, 0, example_inputs=(x, y)))
+    assert forward(x.numpy(), y.numpy(), np.ones(2, np.float32))[1] == pytest.approx(cosine.sum())
+    with pytest.raises(weft.WeftError, match="example_inputs"):
+        weft.vjp(f)
