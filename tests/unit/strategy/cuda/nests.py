@@ -32,9 +32,10 @@ A100 = Target.of("cuda -arch=sm_80")
 
 @dataclass(slots=True)
 class Run:
-    """A kernel and what its launches counted."""
+    """A kernel, its operands and results, and what its launches counted."""
 
     image: KernelObject
+    arrays: list[np.ndarray]
     counts: list[LaunchCounts] = field(default_factory=list)
 
 
@@ -61,9 +62,9 @@ def run_emulated(function: Function, inputs: list[np.ndarray], outputs: list[np.
                  target: CudaTarget = H100, *, count: bool = False) -> Run:
     """Run the kernel of ``function`` and fill ``outputs``."""
     func = lower_function(function, target).func
-    run = Run(build_kernel_object(func, target))
+    run = Run(build_kernel_object(func, target), [*inputs, *outputs])
     memory, addresses = DeviceMemory(), list[int]()
-    for number, array in enumerate([*inputs, *outputs]):
+    for number, array in enumerate(run.arrays):
         addresses.append(memory.allocate(max(array.nbytes, 1)))
         if number < len(inputs) and array.nbytes:
             memory.view(addresses[-1], array.nbytes)[:] = array.reshape(-1).view(np.uint8)

@@ -12,6 +12,7 @@ from weft import te
 from weft.strategy.analysis import is_reduction
 from weft.strategy.cuda.common.context import CudaContext
 from weft.strategy.cuda.reduction.partials import BlockShape, reduce_in_block, tensors_of
+from weft.strategy.cuda.reduction.row_copies import copy_rows, rows_to_copy
 from weft.strategy.cuda.reduction.shared_axes import SharedAxes
 from weft.strategy.extents import is_fixed, is_multiple
 from weft.strategy.kept_stages import KeptStages
@@ -44,6 +45,12 @@ def schedule_group(ctx: CudaContext, kept: KeptStages, plan: GroupPlan,
         reduce_in_block(s, stage, kept.fused_reduction(stage, result), plan.shape)
     else:
         _elements_of_row(stage, data, row, plan.shape, own, block)
+    for copy in rows_to_copy(kept, plan.shared, plan.row_axis, plan.shape) if ops[:-1] else ():
+        copied = copy_rows(s, copy)
+        copied.compute_at(stage, block)
+        axes = list(copied.axis)
+        own_row = axes.pop(copy.row) if plan.shape.rows > 1 else None
+        _elements_of_row(copied, axes, own_row, plan.shape, None, copied.axis[0])
     for op in ops[:-1]:
         inner = s[op]
         own = _accumulators(s, inner, plan, op)

@@ -1,11 +1,12 @@
 """The loops of a scan on a GPU.
 
-Along a row, a block scans tiles of ``TILE`` elements: each thread scans adjacent elements in
-registers, the totals of the threads are scanned in shared memory (Hillis and Steele, "Data parallel
-algorithms", 1986), and a carry goes from tile to tile. Few long rows take three launches (reduce,
-then scan: Merrill and Garland, "Single-pass parallel prefix scan with decoupled look-back", 2016,
-section 2): totals of chunks, their scan, and the chunks with their carries. The order of all
-additions is fixed, so results are the same in each run, as a look-back's would not be.
+Along a row, a block scans tiles of ``TILE`` elements, staged in shared memory so that the accesses
+of a warp are adjacent. Each thread scans adjacent elements in registers, the totals of the threads
+are scanned in shared memory (Hillis and Steele, "Data parallel algorithms", 1986), and a carry goes
+from tile to tile. Few long rows take three launches (reduce, then scan: Merrill and Garland,
+"Single-pass parallel prefix scan with decoupled look-back", 2016, section 2): totals of chunks,
+their scan, and the chunks with their carries. The order of all additions is fixed, so results are
+the same in each run, as a look-back's would not be.
 
 Along another axis, adjacent threads scan adjacent columns.
 """
@@ -26,9 +27,22 @@ from weft.strategy.cuda.common.block_program import (
     threads,
     unrolled,
 )
+from weft.strategy.cuda.machine_model import WARP
 from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, all_of, const, if_then_else, maximum, minimum, select
-from weft.tir.stmt import BufferStore, IfThenElse, Stmt, seq
+from weft.tir.expr import (
+    PrimExpr,
+    Var,
+    all_of,
+    const,
+    floordiv,
+    floormod,
+    if_then_else,
+    maximum,
+    minimum,
+    select,
+)
+from weft.tir.stmt import AttrStmt, BufferStore, IfThenElse, LetStmt, Stmt, seq
+from weft.tir.transform.gpu.thread_axes import THREADS_APART
 
 THREADS = 256
 PER_THREAD = 4
@@ -129,16 +143,28 @@ class ScanLoops:
         dtype = self.target.dtype
         carried = Buffer("carry", (const(1),), dtype, "shared")
         sums = Buffer("sums", (const(2), const(THREADS)), dtype, "shared")
+        staged = Buffer("staged", (const(TILE // WARP), const(WARP + 1)), dtype, "shared")
         last = sums.load(const(_LEVELS % 2), const(THREADS - 1))
 
         def tile(number: PrimExpr) -> Stmt:
             first = number * TILE
-            statements = [threads(THREADS, lambda t: self._own_sum(row, start, count, first, t,
-                                                                   sums)),
+
+            def fetch(p: PrimExpr) -> Stmt:
+                value = if_then_else(first + p < count, self._taken(row, start + first + p),
+                                     self.identity)
+                return BufferStore(staged, value, _place(p))
+
+            def put(p: PrimExpr) -> Stmt:
+                store = BufferStore(self.target, staged.load(*_place(p)),
+                                    self._at(row, start + first + p))
+                return IfThenElse(first + p < count, store)
+
+            statements = [_side_by_side(fetch), threads(THREADS, lambda t: self._own_sum(
+                              t, staged, sums)),
                           *(_level(sums, level, self.combine) for level in range(_LEVELS))]
             if total is None:
-                statements.append(threads(THREADS, lambda t: self._prefixes(
-                    row, start, count, first, t, sums, carried)))
+                statements += [threads(THREADS, lambda t: self._prefixes(t, staged, sums, carried)),
+                               _side_by_side(put)]
             following = self.combine(carried.load(const(0)), last)
             statements.append(one_thread(BufferStore(carried, following, (const(0),))))
             return seq(statements)
@@ -147,25 +173,22 @@ class ScanLoops:
                       loop("tile", ceil_div(count, TILE), tile)]
         if total is not None:
             statements.append(one_thread(BufferStore(total[0], carried.load(const(0)), total[1])))
-        return allocated([carried, sums], seq(statements))
+        return allocated([carried, sums, staged], seq(statements))
 
-    def _own_sum(self, row: Index, start: PrimExpr, count: PrimExpr, first: PrimExpr, t: PrimExpr,
-                 sums: Buffer) -> Stmt:
+    def _own_sum(self, t: PrimExpr, staged: Buffer, sums: Buffer) -> Stmt:
         """The sum of a thread's adjacent elements, into the first row of ``sums``."""
         total = Buffer("own", (const(1),), self.target.dtype, "local")
         zero = const(0)
 
         def add(v: PrimExpr) -> Stmt:
-            position = first + t * PER_THREAD + v
-            value = self.combine(total.load(zero), self._taken(row, start + position))
-            return IfThenElse(position < count, BufferStore(total, value, (zero,)))
+            value = staged.load(*_place(t * PER_THREAD + v))
+            return BufferStore(total, self.combine(total.load(zero), value), (zero,))
 
         return allocated([total], seq([
             BufferStore(total, self.identity, (zero,)), unrolled("v", PER_THREAD, add),
             BufferStore(sums, total.load(zero), (zero, t))]))
 
-    def _prefixes(self, row: Index, start: PrimExpr, count: PrimExpr, first: PrimExpr,
-                  t: PrimExpr, sums: Buffer, carried: Buffer) -> Stmt:
+    def _prefixes(self, t: PrimExpr, staged: Buffer, sums: Buffer, carried: Buffer) -> Stmt:
         """The results of a thread's elements, from the carry and the sums of earlier threads."""
         total = Buffer("running", (const(1),), self.target.dtype, "local")
         zero = const(0)
@@ -173,16 +196,28 @@ class ScanLoops:
         before = select(t > 0, self.combine(carried.load(zero), earlier), carried.load(zero))
 
         def step(v: PrimExpr) -> Stmt:
-            position = first + t * PER_THREAD + v
-            at = self._at(row, start + position)
-            later = self.combine(total.load(zero), self._taken(row, start + position))
-            update = BufferStore(total, later, (zero,))
-            write = BufferStore(self.target, total.load(zero), at)
+            at, value = _place(t * PER_THREAD + v), Var("value", self.target.dtype)
+            update = BufferStore(total, self.combine(total.load(zero), value), (zero,))
+            write = BufferStore(staged, total.load(zero), at)
             both = seq([write, update] if self.exclusive else [update, write])
-            return IfThenElse(position < count, both)
+            return LetStmt(value, staged.load(*at), both)
 
-        return allocated([total], seq([BufferStore(total, before, (zero,)),
-                                       unrolled("v", PER_THREAD, step)]))
+        own = AttrStmt(THREADS_APART, True, unrolled("v", PER_THREAD, step))
+        return allocated([total], seq([BufferStore(total, before, (zero,)), own]))
+
+
+def _place(p: PrimExpr) -> Index:
+    """Where element ``p`` of a tile is staged.
+
+    Rows of 33 let both adjacent elements and every fourth one reach 32 banks.
+    """
+    return floordiv(p, const(WARP)), floormod(p, const(WARP))
+
+
+def _side_by_side(body: Callable[[PrimExpr], Stmt]) -> Stmt:
+    """``body(p)`` for each element of a tile, adjacent threads at adjacent elements."""
+    return threads(THREADS, lambda t: unrolled("turn", PER_THREAD,
+                                               lambda n: body(n * THREADS + t)))
 
 
 def _level(sums: Buffer, level: int, combine: Combine) -> Stmt:
