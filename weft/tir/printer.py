@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from weft.ir.dtype import DType
@@ -160,6 +160,7 @@ class _StmtText:
         self.namer = _Namer()
         self.expr = _ExprText(self.namer)
         self.lines: list[str] = []
+        self.starts: dict[int, int] = {}  # the first line of each statement, by identity
 
     def line(self, depth: int, text: str) -> None:
         self.lines.append("    " * depth + text)
@@ -173,10 +174,13 @@ class _StmtText:
         params = ", ".join(self._param(p) for p in func.params)
         self.line(0, f"def {func.name}({params}):")
         for key, value in sorted(func.attrs.items()):
-            if key not in ("workspace_offsets", "task_scratch", "python_functions"):
+            if key not in (
+                    "workspace_offsets", "task_scratch", "python_functions", "shared_offsets"):
                 self.line(1, f"# {key} = {value}")
         for buffer, offset in func.attrs.get("workspace_offsets", {}).items():
             self.line(1, f"# workspace[{self._size(offset)}:] holds {self.namer.of(buffer)}")
+        for buffer, offset in func.attrs.get("shared_offsets", {}).items():
+            self.line(1, f"# shared[{offset}:] holds {self.namer.of(buffer)}")
         for buffer, scratch in func.attrs.get("task_scratch", {}).items():
             start = scratch.offset
             memory = "stack" if start is None else f"workspace[{self._size(start)}:]"
@@ -193,6 +197,7 @@ class _StmtText:
 
     def stmt(self, node: s.Stmt, depth: int) -> None:
         text = self.expr
+        self.starts[id(node)] = len(self.lines) + 1
         match node:
             case s.BufferStore():
                 mask = "" if node.predicate is None else f" if {text(node.predicate)}"
@@ -248,3 +253,10 @@ def as_text(node: PrimFunc | s.Stmt | PrimExpr) -> str:
     else:
         writer.stmt(node, 0)
     return "\n".join(writer.lines)
+
+
+def statement_lines(func: PrimFunc) -> Mapping[int, int]:
+    """The line of each statement in ``as_text(func)``, from 1, by the ``id`` of the statement."""
+    writer = _StmtText()
+    writer.func(func)
+    return writer.starts

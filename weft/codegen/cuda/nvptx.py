@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import threading
 
 from llvmlite import binding as llvm
@@ -11,6 +12,10 @@ from weft.support.errors import InternalError
 from weft.target import CudaTarget
 from weft.target.cuda_target import TRIPLE
 
+# LLVM prints the files of debug locations, and a section without contents, at the end.
+_FILE = re.compile(r"^\t\.file\t[^\n]*", re.MULTILINE)
+_DEBUG_SECTION = re.compile(r"^\t\.section\t\.debug_\w+\t\{\s*\}\n", re.MULTILINE)
+_ADDRESS_SIZE = re.compile(r"^\.address_size 64$", re.MULTILINE)
 _code_generator = threading.Lock()
 
 
@@ -28,7 +33,14 @@ def ptx_by_nvptx(text: str, target: CudaTarget) -> str:
     """The PTX of a module. ``InternalError`` if LLVM rejects the text, which is a bug of weft."""
     machine = nvptx_machine(target.arch, target.ptx_version)
     with _code_generator:
-        return str(machine.emit_assembly(optimized_module(text, machine)))
+        return _arranged(str(machine.emit_assembly(optimized_module(text, machine))))
+
+
+def _arranged(ptx: str) -> str:
+    """The PTX with its file directives in front, and without empty debug sections."""
+    files = "\n".join(_FILE.findall(ptx))
+    return _ADDRESS_SIZE.sub(lambda m: f"{m[0]}\n{files}" if files else m[0],
+                             _DEBUG_SECTION.sub("", _FILE.sub("", ptx)), count=1)
 
 
 def optimized_module(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:

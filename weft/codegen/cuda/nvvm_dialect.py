@@ -28,6 +28,8 @@ _CALL = re.compile(r"  (%[\w.]+) = call (?:nsz )?(\S+|<[^>]+>) @llvm\.(\w+)\.[\w
 # Casts of vectors of half, which the code generator cannot split.
 _CAST = re.compile(r"  (%[\w.]+) = (fpext|fptrunc) <(\d+) x (\w+)> (\S+) to <\d+ x (\w+)>$")
 _PTRTOINT = re.compile(rf"ptrtoint {_SPACE} ")
+# Debug locations: the dialect has another form of them.
+_DEBUG = re.compile(r",? !dbg !\d+")
 _SPLAT = re.compile(r"splat \((\w+) ([^)]+)\)")
 _LANES = re.compile(r"<(\d+) x ")
 _CONSTANT = re.compile(r"(@constant\d+) = private unnamed_addr constant (\[.*?\]) (.*)")
@@ -73,7 +75,8 @@ class _Translation:
         return "\n".join(out) + "\n"
 
     def _line(self, line: str) -> Iterator[str]:
-        if line.startswith(("source_filename", "target triple")):
+        line = _DEBUG.sub("", line)
+        if line.startswith(("source_filename", "target triple", "!llvm.")) or "!DI" in line:
             return
         if line.startswith("target datalayout"):
             yield f'target datalayout = "{_LAYOUT}"'

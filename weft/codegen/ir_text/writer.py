@@ -72,6 +72,8 @@ class FunctionWriter:
         self._allocas: list[str] = []
         self._next = 0
         self.block = "entry"
+        # Metadata of every instruction: where it comes from, as ``, !dbg !3``.
+        self.location = ""
 
     def fresh(self, hint: str = "v") -> str:
         self._next += 1
@@ -81,12 +83,12 @@ class FunctionWriter:
         """Append an instruction and return the name of its result."""
         self._next += 1
         name = f"%v{self._next}"
-        self._lines.append(f"  {name} = {instruction}")
+        self._lines.append(f"  {name} = {instruction}{self.location}")
         return name
 
     def do(self, instruction: str) -> None:
         """Append an instruction without a result."""
-        self._lines.append("  " + instruction)
+        self._lines.append(f"  {instruction}{self.location}")
 
     def alloca(self, llvm_type: str, align: int) -> str:
         """Allocate stack memory in the entry block; ``align`` is in bytes."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.unit.codegen.cuda.emulated import compiled, run_emulated
+from tests.unit.codegen.cuda.emulated import SM80, compiled, run_emulated
 from tests.unit.tir.gpu.gpu_programs import row_sums, tiled_matmul
 from weft import te
+from weft.codegen import backend_of
+from weft.codegen.cuda.build import build_kernel_object
 from weft.te.lower import lower
+from weft.tir.printer import as_text
 
 RNG = np.random.default_rng(0)
 
@@ -80,3 +83,11 @@ def test_argmax_over_threads():
 
 def test_equal_functions_give_equal_bytes():
     assert compiled(tiled_matmul()).to_bytes() == compiled(tiled_matmul()).to_bytes()
+
+
+def test_instructions_name_the_lines_of_the_loop_program():
+    func = backend_of(SM80).lower(row_sums(3, 300, 64))
+    ptx = build_kernel_object(func, SM80).ptx
+    assert '.file\t1 "row_sums.tir"' in ptx.partition(".entry")[0]
+    load = ptx.partition("ld.global")[0].rpartition(".loc\t1 ")[2]
+    assert "A[" in as_text(func).splitlines()[int(load.split()[0]) - 1]

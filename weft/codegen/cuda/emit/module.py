@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from weft.codegen.cuda.emit.alignment import access_alignment
 from weft.codegen.cuda.emit.calls import CUDA_CALLS
+from weft.codegen.cuda.emit.debug_lines import DebugLines
 from weft.codegen.cuda.emit.stmt import CUDA_STATEMENTS
 from weft.codegen.cuda.emit.tensor_maps import PARAMETER, map_spec, tensor_maps_of
 from weft.codegen.ir_text.emit.alias import AliasScopes
@@ -52,12 +53,13 @@ def write_device_module(func: PrimFunc, target: CudaTarget) -> DeviceModule:
     module = ModuleWriter(func.name, target)
     module.metadata("!{}")  # !0: the empty node that !invariant.load refers to
     launches = launches_of(func)
-    names = _size_names(func)
+    names, lines = _size_names(func), DebugLines(module, func)
     kernels, maps = [], list[TensorMapSpec]()
     for number, launch in enumerate(launches):
         entry = func.name if len(launches) == 1 else f"{func.name}_{number}"
         with deep_recursion():
-            kernels.append(_Entry(module, func, target, launch, entry, names, maps).write())
+            writer = _Entry(module, func, target, launch, entry, names, maps, lines)
+            kernels.append(writer.write())
     return DeviceModule(module.text(DATA_LAYOUT), tuple(kernels), tuple(names.values()),
                         tuple(maps))
 
@@ -72,10 +74,13 @@ class _Entry:
     """Writes one entry function."""
 
     def __init__(self, module: ModuleWriter, func: PrimFunc, target: CudaTarget, launch: Launch,
-                 entry: str, sizes: dict[Var, str], maps: list[TensorMapSpec]) -> None:
+                 entry: str, sizes: dict[Var, str], maps: list[TensorMapSpec],
+                 lines: DebugLines) -> None:
         self.module, self.func, self.target = module, func, target
         self.maps = maps  # of all launches
         self.launch, self.entry, self.sizes = launch, entry, sizes
+        self.subprogram = lines.subprogram(entry)
+        self.locations = lines.locations(self.subprogram)
         self.uses: Uses = collect_uses(launch.body)
         self.offsets: dict[Buffer, int | PrimExpr] = {
             b: o for b, o in func.attrs.get("workspace_offsets", {}).items()
@@ -88,6 +93,7 @@ class _Entry:
     def write(self) -> DeviceKernel:
         self._check()
         state = FunctionState(self._kernel(), FunctionWriter(self.module))
+        state.out.location = self.locations[0]
         params, arguments = self._parameters(state)
         self._shared_pointers(state)
         for tag, var in self.launch.axes.items():
@@ -97,7 +103,7 @@ class _Entry:
         state.out.do("ret void")
         threads = ",".join(map(str, self.launch.block))
         header = (f"define ptx_kernel void @{self.entry}({', '.join(params)}) nounwind "
-                  f'"nvvm.reqntid"="{threads}"')
+                  f'"nvvm.reqntid"="{threads}" !dbg {self.subprogram}')
         self.module.functions.append(state.out.text(header))
         x, y, z = (self._size(n) for n in self.launch.grid)
         dynamic = self.shared_bytes if self._is_dynamic else 0
@@ -119,7 +125,7 @@ class _Entry:
             pointer_type=lambda b: _SPACES.get(b.scope, "ptr addrspace(1)"),
             alignment=access_alignment,
             read_only={b: None for b in memory if b not in written},
-            bodies=functions_of(self.func), has_masks=False)
+            bodies=functions_of(self.func), has_masks=False, locations=self.locations)
 
     def _memory(self) -> list[Buffer]:
         """The buffers in global memory that the launch accesses: parameters, then workspace."""

@@ -58,8 +58,9 @@ class Kernel:
     The rest belongs to the back end: ``emitters`` and ``statements`` by node type, ``calls`` of its
     own intrinsics by name, the LLVM type of pointers into a buffer, the ``alignment`` in bytes of
     an access to ``lanes`` elements from an index, the ``read_only`` buffers that no thread writes
-    while the kernel runs, the symbols of Python ``bodies``,
-    and whether the machine has masked accesses, gathers and scatters.
+    while the kernel runs, the symbols of Python ``bodies``, whether the machine has masked
+    accesses, gathers and scatters, and the metadata of debug ``locations`` by the ``id`` of the
+    statement.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Kernel:
     alignment: Callable[[Buffer, PrimExpr, int], int] = element_alignment
     read_only: Mapping[Buffer, None] = field(default_factory=dict)
     bodies: Collection[str] = ()
+    locations: Mapping[int, str] = field(default_factory=dict)
     has_masks: bool = True
 
     def load_suffix(self, buffer: Buffer) -> str:

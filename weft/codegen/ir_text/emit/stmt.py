@@ -32,7 +32,10 @@ def emit_stmt(state: FunctionState, node: Stmt) -> None:
         raise InternalError(
             f"cannot generate code for {type(node).__name__}", where=state.kernel.name
         )
+    outer = state.out.location
+    state.out.location = state.kernel.locations.get(id(node), outer)
     emitter(state, node)
+    state.out.location = outer
 
 
 def emit_serial_for(state: FunctionState, node: s.For) -> None:
