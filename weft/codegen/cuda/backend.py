@@ -10,6 +10,7 @@ from weft.codegen.backend import Backend, TextStage, backend_of
 from weft.codegen.cuda.assembled import with_cubins
 from weft.codegen.cuda.build import build_kernel_object, emit_llvm, emit_own_llvm, emit_ptx
 from weft.codegen.cuda.host_launcher import launcher_object
+from weft.codegen.cuda.instructions import DP4A
 from weft.codegen.cuda.passes import CUDA_PIPELINE
 from weft.runtime.device import HOST_MEMORY, Device, MemorySpace
 from weft.runtime.devices.cuda.bundle import LAUNCHER_MAGIC, Bundle
@@ -21,6 +22,7 @@ from weft.support.errors import InternalError
 from weft.support.log import Level
 from weft.target import CpuTarget, CudaTarget
 from weft.tir.func import PrimFunc
+from weft.tir.instruction import Instruction
 from weft.tir.limits import Limits
 from weft.tir.transform.gpu.thread_axes import LAUNCH_TAGS
 from weft.tir.transform.registered import TirPass
@@ -36,6 +38,7 @@ class CudaBackend(Backend[CudaTarget]):
         thread_axes=LAUNCH_TAGS, scopes=("global", "local", "shared", "constant"),
         max_alignment=1024)
     tir_passes: ClassVar[Sequence[TirPass]] = CUDA_PIPELINE
+    instructions: ClassVar[Sequence[Instruction]] = (DP4A,)
     device: ClassVar[Device] = CUDA_DEVICE
     launched_by: ClassVar[str] = "device"
     takes_sizes: ClassVar[bool] = True

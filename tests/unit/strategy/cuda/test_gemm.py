@@ -22,6 +22,7 @@ from weft import op
 from weft.ir.expr import Function, var
 from weft.strategy.build_tensors import anchor_of
 from weft.strategy.cuda.gemm.decide import decide_call
+from weft.strategy.cuda.gemm.dot_tile import DotTile
 from weft.strategy.cuda.gemm.plan import GemmPlan
 from weft.strategy.cuda.gemm.schedule import schedule_product
 from weft.strategy.cuda.gemm.simt import SimtTile
@@ -150,3 +151,12 @@ def test_narrow_elements_are_converted_on_their_way_to_shared_memory():
     check_emulated(matmul(33, 40, 20, "float16"), forced(GemmPlan(SMALL)), rtol=5e-3)
     found = instructions(built(matmul(64, 64, 64, "float16"), A100, forced(GemmPlan(SMALL))))
     assert found["ld.global.nc.v2.b32"] > 0
+
+
+def test_bytes_are_multiplied_by_a_tensorized_instruction():
+    """A schedule of te primitives alone."""
+    x, w = var("x", (64, 128), "int8"), var("w", (128, 128), "int8")
+    function = primitive([x, w], op.nn.relu(op.nn.dense(x, w, out_dtype="int32")))
+    plan = forced(GemmPlan(DotTile()))
+    check_emulated(function, plan, rtol=0)
+    assert instructions(built(function, implementation=plan))["dp4a.s32.s32"] == 4 * 4

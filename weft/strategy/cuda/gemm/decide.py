@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from weft.ir.dtype import DType, float32, int32
 from weft.ir.expr import Call
+from weft.strategy.cuda.gemm.dot_product import why_not_dot_product
+from weft.strategy.cuda.gemm.dot_tile import DotTile
 from weft.strategy.cuda.gemm.gemv import MAX_ROWS, GemvTile
 from weft.strategy.cuda.gemm.matrix import strides_of
 from weft.strategy.cuda.gemm.operand import DEPTH
@@ -17,6 +19,7 @@ from weft.strategy.cuda.gemm.plan import (
     GemmAlgorithm,
     GemmPlan,
     ProductShape,
+    dp4a_seconds,
     gemv_seconds,
     generic_seconds,
     mma_seconds,
@@ -49,6 +52,7 @@ def decide_product(problem: ProductProblem, target: CudaTarget) -> Decision[Gemm
     for algorithm, reason, plans in (
         (GemmAlgorithm.WGMMA, why_not_wgmma(problem, target), _wgmma_plans),
         (GemmAlgorithm.MMA, why_not_mma(problem, target), _mma_plans),
+        (GemmAlgorithm.DP4A, why_not_dot_product(problem), _dp4a_plans),
         (GemmAlgorithm.SIMT, why_not_simt(problem), _simt_plans),
         (GemmAlgorithm.GEMV, why_not_gemv(problem), _gemv_plans),
     ):
@@ -84,7 +88,8 @@ def best_of(algorithm: GemmAlgorithm, problem: ProductProblem,
     if algorithm is GemmAlgorithm.GENERIC:
         return Candidate(algorithm.value, generic_seconds(shape, model), GemmPlan())
     plans = {GemmAlgorithm.WGMMA: _wgmma_plans, GemmAlgorithm.MMA: _mma_plans,
-             GemmAlgorithm.SIMT: _simt_plans, GemmAlgorithm.GEMV: _gemv_plans}[algorithm]
+             GemmAlgorithm.DP4A: _dp4a_plans, GemmAlgorithm.SIMT: _simt_plans,
+             GemmAlgorithm.GEMV: _gemv_plans}[algorithm]
     seconds, plan = min(plans(problem, shape, model), key=lambda x: x[0])
     return Candidate(algorithm.value, seconds, plan, str(plan))
 
@@ -186,6 +191,12 @@ def _simt_plans(problem: ProductProblem, shape: ProductShape,
     for tile in SIMT_TILES:
         for splits in _splits(problem, -(-shape.k // tile.bk)):
             yield simt_seconds(shape, tile, splits, itemsize, model), GemmPlan(tile, splits)
+
+
+def _dp4a_plans(problem: ProductProblem, shape: ProductShape,
+                model: GpuModel) -> Iterator[tuple[float, GemmPlan]]:
+    del problem
+    yield dp4a_seconds(shape, DotTile(), model), GemmPlan(DotTile())
 
 
 def _gemv_plans(problem: ProductProblem, shape: ProductShape,

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from weft.strategy.cuda.gemm.dot_tile import DotTile
 from weft.strategy.cuda.gemm.gemv import GemvTile
 from weft.strategy.cuda.gemm.simt import SimtTile
 from weft.strategy.cuda.gemm.tensor_core import MmaTile
@@ -22,6 +23,8 @@ from weft.strategy.cuda.machine_model import GpuModel
 # published profiles (A100: 0.92 of the tensor peak at 128x256 tiles, 0.93 of FP32 SIMT at 128x128;
 # H100: 0.80 of the tensor peak, which power limits, by warp-specialised kernels).
 SIMT_SHARE, MMA_SHARE, WGMMA_SHARE = 0.85, 0.90, 0.80
+# A thread loads 8 registers for 16 instructions, between two barriers per tile. Assumed.
+DP4A_SHARE = 0.4
 # mma.sync on sm_90 and sm_100 runs at about 0.62 of the rate of wgmma (Luo et al. 2024, table 9).
 MMA_SHARE_OF_WGMMA = 0.62
 # Cycles from a barrier to the first finished product of a stage: the barrier, ldmatrix (about 30)
@@ -40,6 +43,7 @@ class GemmAlgorithm(enum.StrEnum):
 
     WGMMA = "wgmma"  # tensor cores of sm_90a, copies by TMA
     MMA = "mma"  # tensor cores, mma.sync
+    DP4A = "dp4a"  # bytes on the ordinary cores, four products per instruction
     SIMT = "simt"  # register tiles on the ordinary cores
     GEMV = "gemv"  # a warp per column, for few rows
     GENERIC = "generic"  # the compute under the default schedule
@@ -49,7 +53,7 @@ class GemmAlgorithm(enum.StrEnum):
 class GemmPlan:
     """``tile`` is ``None`` for ``GENERIC``; K is divided among ``splits`` blocks."""
 
-    tile: WgmmaTile | MmaTile | SimtTile | GemvTile | None = None
+    tile: WgmmaTile | MmaTile | DotTile | SimtTile | GemvTile | None = None
     splits: int = 1
 
     def __str__(self) -> str:
@@ -164,6 +168,13 @@ def _tiled_seconds(shape: ProductShape, tile: tuple[int, int, int], splits: int,
         sums = shape.batch * shape.m * shape.n * splits * PARTIAL_BYTES
         seconds += model.launch_seconds + 2 * sums / model.l2_bandwidth
     return seconds
+
+
+def dp4a_seconds(shape: ProductShape, tile: DotTile, model: GpuModel) -> float:
+    """Seconds on the ordinary cores; ``dp4a`` has half the rate of an FMA, for four products."""
+    occupancy = model.occupancy(DotTile.threads, 64, 2 * tile.size * (tile.bk + 4)).blocks
+    return _tiled_seconds(shape, (tile.size, tile.size, tile.bk), 1,
+                          2 * model.fp32_flops * DP4A_SHARE, occupancy, model)
 
 
 def gemv_seconds(shape: ProductShape, tile: GemvTile, model: GpuModel) -> float:

@@ -7,6 +7,8 @@ import functools
 from weft import te
 from weft.strategy.cuda.common.context import CudaContext
 from weft.strategy.cuda.default import schedule_default
+from weft.strategy.cuda.gemm.dot_product import schedule_dot_product
+from weft.strategy.cuda.gemm.dot_tile import DotTile
 from weft.strategy.cuda.gemm.epilogue import Epilogue, epilogue_of
 from weft.strategy.cuda.gemm.gemv import GemvLoops, GemvTile
 from weft.strategy.cuda.gemm.plan import GemmPlan
@@ -33,6 +35,12 @@ def schedule_product(ctx: CudaContext, plan: GemmPlan) -> None:
     accumulator = problem.contraction.accumulator
     epilogue = epilogue_of(ctx.outputs, op, accumulator)
     outputs = ctx.outputs
+    if isinstance(plan.tile, DotTile):
+        if isinstance(epilogue, str) or len(outputs) > 1:
+            schedule_default(ctx)
+        else:
+            schedule_dot_product(ctx, plan.tile)
+        return
     if isinstance(epilogue, str) or not _reads_inputs(epilogue.inputs()):
         outputs = (op.output(0),)
         epilogue = epilogue_of(outputs, op, accumulator)
@@ -60,8 +68,8 @@ def product_loops(problem: ProductProblem, epilogue: Epilogue, plan: GemmPlan) -
         tiling = Tiling(tile.bm, tile.bn, tile.depth, plan.splits)
         make = functools.partial(GemvLoops, tile, accumulator=problem.contraction.accumulator)
         return _made(problem, stored, epilogue, tiling, make)
-    if tile is None:
-        raise InternalError("a product without a plan has no loops")
+    if tile is None or isinstance(tile, DotTile):
+        raise InternalError("a plan without hand-written loops")
     tiling = Tiling(tile.bm, tile.bn, tile.bk, plan.splits)
     accumulator = problem.contraction.accumulator
     is_plain = all(o.dtype.bits >= 8 for o in stored)
