@@ -1,6 +1,6 @@
 """The loops of a scan on a GPU.
 
-Along a row, a block scans tiles of ``TILE`` elements, staged in shared memory so that the accesses
+Along a row, a block scans tiles of ``TILE`` elements, cached in shared memory so that the accesses
 of a warp are adjacent. Each thread scans adjacent elements in registers, the totals of the threads
 are scanned in shared memory (Hillis and Steele, "Data parallel algorithms", 1986), and a carry goes
 from tile to tile. Few long rows take three launches (reduce, then scan: Merrill and Garland,
@@ -143,7 +143,7 @@ class ScanLoops:
         dtype = self.target.dtype
         carried = Buffer("carry", (const(1),), dtype, "shared")
         sums = Buffer("sums", (const(2), const(THREADS)), dtype, "shared")
-        staged = Buffer("staged", (const(TILE // WARP), const(WARP + 1)), dtype, "shared")
+        cached = Buffer("cached", (const(TILE // WARP), const(WARP + 1)), dtype, "shared")
         last = sums.load(const(_LEVELS % 2), const(THREADS - 1))
 
         def tile(number: PrimExpr) -> Stmt:
@@ -152,18 +152,18 @@ class ScanLoops:
             def fetch(p: PrimExpr) -> Stmt:
                 value = if_then_else(first + p < count, self._taken(row, start + first + p),
                                      self.identity)
-                return BufferStore(staged, value, _place(p))
+                return BufferStore(cached, value, _place(p))
 
             def put(p: PrimExpr) -> Stmt:
-                store = BufferStore(self.target, staged.load(*_place(p)),
+                store = BufferStore(self.target, cached.load(*_place(p)),
                                     self._at(row, start + first + p))
                 return IfThenElse(first + p < count, store)
 
             statements = [_side_by_side(fetch), threads(THREADS, lambda t: self._own_sum(
-                              t, staged, sums)),
+                              t, cached, sums)),
                           *(_level(sums, level, self.combine) for level in range(_LEVELS))]
             if total is None:
-                statements += [threads(THREADS, lambda t: self._prefixes(t, staged, sums, carried)),
+                statements += [threads(THREADS, lambda t: self._prefixes(t, cached, sums, carried)),
                                _side_by_side(put)]
             following = self.combine(carried.load(const(0)), last)
             statements.append(one_thread(BufferStore(carried, following, (const(0),))))
@@ -173,22 +173,22 @@ class ScanLoops:
                       loop("tile", ceil_div(count, TILE), tile)]
         if total is not None:
             statements.append(one_thread(BufferStore(total[0], carried.load(const(0)), total[1])))
-        return allocated([carried, sums, staged], seq(statements))
+        return allocated([carried, sums, cached], seq(statements))
 
-    def _own_sum(self, t: PrimExpr, staged: Buffer, sums: Buffer) -> Stmt:
+    def _own_sum(self, t: PrimExpr, cached: Buffer, sums: Buffer) -> Stmt:
         """The sum of a thread's adjacent elements, into the first row of ``sums``."""
         total = Buffer("own", (const(1),), self.target.dtype, "local")
         zero = const(0)
 
         def add(v: PrimExpr) -> Stmt:
-            value = staged.load(*_place(t * PER_THREAD + v))
+            value = cached.load(*_place(t * PER_THREAD + v))
             return BufferStore(total, self.combine(total.load(zero), value), (zero,))
 
         return allocated([total], seq([
             BufferStore(total, self.identity, (zero,)), unrolled("v", PER_THREAD, add),
             BufferStore(sums, total.load(zero), (zero, t))]))
 
-    def _prefixes(self, t: PrimExpr, staged: Buffer, sums: Buffer, carried: Buffer) -> Stmt:
+    def _prefixes(self, t: PrimExpr, cached: Buffer, sums: Buffer, carried: Buffer) -> Stmt:
         """The results of a thread's elements, from the carry and the sums of earlier threads."""
         total = Buffer("running", (const(1),), self.target.dtype, "local")
         zero = const(0)
@@ -198,16 +198,16 @@ class ScanLoops:
         def step(v: PrimExpr) -> Stmt:
             at, value = _place(t * PER_THREAD + v), Var("value", self.target.dtype)
             update = BufferStore(total, self.combine(total.load(zero), value), (zero,))
-            write = BufferStore(staged, total.load(zero), at)
+            write = BufferStore(cached, total.load(zero), at)
             both = seq([write, update] if self.exclusive else [update, write])
-            return LetStmt(value, staged.load(*at), both)
+            return LetStmt(value, cached.load(*at), both)
 
         own = AttrStmt(THREADS_APART, True, unrolled("v", PER_THREAD, step))
         return allocated([total], seq([BufferStore(total, before, (zero,)), own]))
 
 
 def _place(p: PrimExpr) -> Index:
-    """Where element ``p`` of a tile is staged.
+    """Where element ``p`` of a tile is cached.
 
     Rows of 33 let both adjacent elements and every fourth one reach 32 banks.
     """
