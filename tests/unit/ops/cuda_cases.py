@@ -45,15 +45,18 @@ def case_ids(first: bool = False) -> list[tuple[str, int]]:
             if (not first or number == 0) and not needs_values(OPS.get(name))]
 
 
-def run_case(name: str, number: int, target: str) -> bool:
-    """Compile one case for ``target``, run it and compare; whether all of it ran on the device."""
+def run_case(name: str, number: int, target: str, driver: str = "emulate") -> bool:
+    """Compile one case for ``target``, run it and compare; whether all of it ran on the device.
+
+    ``driver`` is the setting ``WEFT_CUDA``.
+    """
     op = OPS.get(name)
     one = op.cases[number]
     arrays = make_inputs(op, one)
     call = make_call(op, one, arrays)
     expected = reference_outputs(call, arrays)
     module = IRModule.from_expr(Function(parameters_of(call), call))
-    with weft.config(cuda="emulate"):
+    with weft.config(cuda=driver):
         model = weft.compile(module, target=target)
         found = model(*flatten(arrays))
     results = found if isinstance(found, (tuple, list)) else (found,)

@@ -1,0 +1,74 @@
+"""What the emulator shows, on a GPU: ``pytest -m gpu``. Without one, each test is skipped."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft
+from tests.gpu.hardware import missing, target
+from tests.unit.ops.cuda_cases import case_ids, run_case
+from tests.unit.runtime.cuda.ptx_texts import SCALE
+from weft.runtime.devices.cuda.context import context_of
+from weft.runtime.devices.cuda.driver import Geometry
+from weft.runtime.devices.cuda.errors import DeviceMemoryError
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(missing()), reason=missing() or "a GPU")]
+
+MLP = """def @main(%x: Tensor[(32, 64), float32], %w: Tensor[(48, 64), float32]) {
+  nn.softmax(nn.relu(nn.dense(%x, %w)))
+}"""
+
+
+@pytest.fixture(autouse=True)
+def _on_hardware():
+    with weft.config(cuda="driver"):
+        yield
+
+
+# Without a GPU the list is empty, which pytest reports as one skipped test.
+@pytest.mark.parametrize(("name", "number"), [] if missing() else [
+    pytest.param(*case, id=f"{case[0]}-{case[1]}") for case in case_ids()])
+def test_each_case_of_each_operator(name, number):
+    run_case(name, number, target(), driver="driver")
+
+
+def test_kernels_are_launched():
+    context = context_of(0)
+    context.activate()
+    driver, stream = context.driver, context.compute
+    array = weft.DeviceArray.from_numpy(np.arange(64, dtype=np.float32))
+    function = driver.function(driver.load_module(SCALE.encode() + b"\0"), "scale", 0)
+    driver.launch(function, Geometry((2, 1, 1), (32, 1, 1)), [array.address, 64], stream)
+    np.testing.assert_array_equal(array.numpy(), 2 * np.arange(64))
+
+
+def test_programs_run_as_launches_and_as_graphs(tmp_path):
+    mod = weft.parse(MLP)
+    on_gpu, on_cpu = weft.compile(mod, target=target()), weft.compile(mod)
+    generator = np.random.default_rng(0)
+    for _ in range(4):
+        values = [generator.standard_normal(spec.concrete_shape, np.float32)
+                  for spec in on_cpu.inputs]
+        np.testing.assert_allclose(on_gpu(*values), on_cpu(*values), rtol=1e-4, atol=1e-6)
+    on_gpu.export(tmp_path / "net.weft")
+    np.testing.assert_allclose(weft.load(tmp_path / "net.weft")(*values), on_cpu(*values),
+                               rtol=1e-4, atol=1e-6)
+    assert all(step.seconds > 0 for step in on_gpu.profile(*values, repeat=3).steps)
+
+
+def test_torch_shares_memory():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("torch has no CUDA")
+    mod = weft.parse("def @main(%x: Tensor[(256), float32]) { add(%x, 1f) }")
+    x = torch.arange(256, dtype=torch.float32, device="cuda")
+    y = torch.from_dlpack(weft.compile(mod, target=target())(x))
+    torch.testing.assert_close(y, x + 1)
+
+
+def test_exhausted_memory_is_survived():
+    total = context_of(0).properties.total_bytes
+    with pytest.raises(DeviceMemoryError):
+        weft.DeviceArray.empty((2 * total,), "uint8")
+    np.testing.assert_array_equal(weft.DeviceArray.from_numpy(np.arange(9)).numpy(), np.arange(9))
