@@ -44,6 +44,7 @@ from weft.transform import (
     AlterOpLayout,
     BindDataSizes,
     CanonicalizeOps,
+    CombineMatmulSums,
     ComputeInFloat32,
     DeadCodeElimination,
     DynamicToStatic,
@@ -81,6 +82,7 @@ PIPELINE: tuple[Phase, ...] = (
         SimplifyExpr(),             # removes nodes between a convolution and its scale
         FoldConstant(),             # computes scales, shifts and shapes
         DynamicToStatic(),          # constant shape operands become attributes
+        CombineMatmulSums(),        # gradients of weights that several steps share
         FuseAttention(),            # before folding moves the scale of the scores
         FoldScaleAxis(),            # moves scales into the weights
         FoldConstant(),             # computes the scaled weights

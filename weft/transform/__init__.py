@@ -54,6 +54,7 @@ from weft.transform.passes.backward_fold_scale_axis import BackwardFoldScaleAxis
 from weft.transform.passes.bind_data_sizes import BindDataSizes, counts_data
 from weft.transform.passes.canonicalize_cast import CanonicalizeCast
 from weft.transform.passes.canonicalize_ops import CanonicalizeOps
+from weft.transform.passes.combine_matmul_sums import CombineMatmulSums
 from weft.transform.passes.dead_code_elimination import DeadCodeElimination
 from weft.transform.passes.dynamic_to_static import DynamicToStatic
 from weft.transform.passes.eliminate_common_subexpr import EliminateCommonSubexpr
@@ -84,6 +85,7 @@ __all__ = [
     "CanonicalizeCast",
     "CanonicalizeOps",
     "CheckpointLoops",
+    "CombineMatmulSums",
     "CombineParallelBatchMatmul",
     "CombineParallelConv2D",
     "CombineParallelDense",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from weft import op
 from weft.ir.expr import Call, Expr
 from weft.ir.rewrite.driver import NoMatch, RuleSet, rule
@@ -55,4 +57,24 @@ def reshape_of_reshape(x: Expr, call: Call) -> Expr | NoMatch:
     return reshaped_like(x, call)
 
 
-RULES = RuleSet(reshape_to_the_same_shape, reshape_of_reshape)
+@rule(op.sum(any_("x")), op.mean(any_("x")), op.max(any_("x")), op.min(any_("x")),
+      op.prod(any_("x")), group="simplify")
+def reduction_of_single_elements(x: Expr, call: Call) -> Expr | NoMatch:
+    """
+    fn (%x: Tensor[(1, 3), float32]) { sum(%x, axis=(0,)) }
+    =>
+    fn (%x: Tensor[(1, 3), float32]) { reshape(%x, newshape=(3,)) }
+    """
+    # Gradients of broadcasts have such sums where the axis was one long all along.
+    before, after = known_type(x), known_type(call)
+    if not isinstance(before, TensorType) or not isinstance(after, TensorType):
+        return UNKNOWN
+    sizes = [n for t in (before, after) for n in t.shape]
+    if not all(isinstance(n, int) for n in sizes) or 0 in sizes:
+        return UNKNOWN
+    if math.prod(before.shape) != math.prod(after.shape) or before.dtype != after.dtype:  # type: ignore[arg-type]
+        return NoMatch("an axis of more than one element is reduced")
+    return reshaped_like(x, call)
+
+
+RULES = RuleSet(reshape_to_the_same_shape, reshape_of_reshape, reduction_of_single_elements)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,7 +80,8 @@ class Backend:
         )
         try:
             _check_classes(example_inputs)
-            return traced(graph, example_inputs)
+            with _no_fused_recurrence():
+                return traced(graph, example_inputs)
         except RestartAnalysis:  # TorchDynamo's own request to trace again
             raise
         except Exception as error:
@@ -138,6 +140,20 @@ class Backend:
             if draws_numbers(node.target):
                 report.drawn.add(name)
         return without_trivial_regions(graph, taken)
+
+
+@contextmanager
+def _no_fused_recurrence() -> Iterator[None]:
+    """Trace the steps of LSTMs, if gradients are recorded.
+
+    torch would trace oneDNN's layer, whose backward reads a workspace in a format of oneDNN's own.
+    """
+    enabled = torch._C._get_mkldnn_enabled()  # noqa: SLF001 - what the public flags set
+    torch._C._set_mkldnn_enabled(enabled and not torch.is_grad_enabled())  # noqa: SLF001
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(enabled)  # noqa: SLF001
 
 
 def _check_classes(inputs: Sequence[Any]) -> None:
