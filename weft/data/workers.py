@@ -15,6 +15,7 @@ import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -47,6 +48,7 @@ class WorkerPool:
         self._connections: list[Connection] = []
         self._processes: list[Any] = []
         spawn: Any = multiprocessing.get_context(context)
+        resource_tracker.ensure_running()  # its start would unblock SIGINT in ``_start``
         try:
             for number in range(workers):
                 self._start(spawn, fetcher, number)
