@@ -87,6 +87,9 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.eager.anomaly import (  # noqa: F401 - public, by the table below
         detect_anomaly
     )
+    from weft.eager.control_flow import (  # noqa: F401 - public, by the table below
+        cond
+    )
     from weft.eager.device import (  # noqa: F401 - public, by the table below
         device
     )
@@ -204,6 +207,9 @@ _LAZY = {
 _EAGER = {
     "weft.eager.anomaly": (
         "detect_anomaly"
+    ),
+    "weft.eager.control_flow": (
+        "cond"
     ),
     "weft.eager.device": (
         "device"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.eager.cell import Cell, bind, check_in_place, node_of, spec_of_cell
+from weft.eager.cell import Cell, alias, bind, check_in_place, node_of, spec_of_cell
 from weft.eager.functions import elementwise as e
 from weft.eager.functions import indexing as i
 from weft.eager.functions import shape as s
@@ -25,8 +25,25 @@ def assign(cell: Any, result: Any, what: str) -> Any:
     if have.dtype.rank > spec.dtype.rank:
         raise InvalidInputError(f"{what}: the result cannot be converted to the tensor's dtype",
                                 expected=repr(spec.dtype), got=repr(have.dtype))
-    bind(cell, e.cast(node, spec.dtype))
+    change(cell, e.cast(node, spec.dtype))
     return cell
+
+
+def change(cell: Any, node: Node) -> None:
+    """Make ``cell`` refer to ``node``, and write the value to the tensor that it is a part of."""
+    bind(cell, node)
+    view = cell._base  # noqa: SLF001 - cells are of this package
+    if view is None:
+        return
+    ref, key = view
+    base = ref()
+    if base is None:
+        return
+    if key is None:
+        bind(base, alias(node))
+        return
+    check_in_place(base, "a change of a part")
+    change(base, node_of(i.setitem(base, key, cell)))
 
 
 class InPlace:
@@ -145,7 +162,7 @@ class InPlace:
         attrs = {"shape": spec.shape}
         full: Node = record("full", (number,), attrs)
         check_in_place(self, "fill_")  # type: ignore[arg-type]
-        bind(self, full)  # type: ignore[arg-type]
+        change(self, full)
         return self
 
     def copy_(self, src: Any, non_blocking: bool = False) -> Any:  # noqa: ARG002 - torch's argument
@@ -155,5 +172,5 @@ class InPlace:
         node = e.cast(as_node(src, spec.dtype), spec.dtype)
         if node.sig.out.shape != spec.shape:
             node = record("broadcast_to", (node,), {"shape": spec.shape})
-        bind(self, node)  # type: ignore[arg-type]
+        change(self, node)
         return self

@@ -14,8 +14,8 @@ from weft.eager.device import CPU, check_device, device
 from weft.eager.dtypes import as_dtype, bool_, dtype
 from weft.eager.evaluate import value_of
 from weft.eager.functions import elementwise as e
-from weft.eager.functions.indexing import getitem, setitem
-from weft.eager.in_place import InPlace
+from weft.eager.functions.indexing import getitem, is_basic, setitem
+from weft.eager.in_place import InPlace, change
 from weft.eager.methods import Functions, Operators
 from weft.eager.node import Node, value_node
 from weft.eager.record import as_array, as_node, wrap
@@ -41,9 +41,9 @@ class Tensor(Operators, InPlace, Functions, Cell):
     An operator is recorded and typed at once, so that errors of shapes are raised at its line; it
     runs when a value is looked at (``numpy()``, ``item()``, ``print``, ``if``), together with all
     that was recorded before, as one compiled program. Values never change: an in-place method makes
-    the tensor refer to a new value. A result of indexing or of ``view`` is a tensor of its own, and
-    changing it does not change the tensor that it came from (``x[0] += 1`` does, as always in
-    Python).
+    the tensor refer to a new value. Changing ``x[key]`` or ``x.detach()`` in place changes ``x``,
+    as in torch; other results (``view``, ``transpose``) are tensors of their own, and so is a part
+    whose tensor changes later.
     """
 
     __slots__ = ("__dict__",)
@@ -180,8 +180,10 @@ class Tensor(Operators, InPlace, Functions, Cell):
                          retain_graph=create_graph if retain_graph is None else retain_graph)
 
     def detach(self) -> Tensor:
-        """The same value outside the graph of gradients."""
-        return wrap(alias(node_of(self)))
+        """The same value outside the graph of gradients; changing it in place changes this."""
+        found = wrap(alias(node_of(self)))
+        found._base = _base_of(self), None  # noqa: SLF001
+        return found
 
     def detach_(self) -> Tensor:
         """Take this tensor out of the graph of gradients."""
@@ -286,11 +288,14 @@ class Tensor(Operators, InPlace, Functions, Cell):
         return bool((self == value).any())
 
     def __getitem__(self, key: Any) -> Any:
-        return getitem(self, key)
+        found = getitem(self, key)
+        if is_basic(key):
+            found._base = _base_of(self), key  # noqa: SLF001
+        return found
 
     def __setitem__(self, key: Any, value: Any) -> None:
         check_in_place(self, "assignment to a part")
-        bind(self, node_of(setitem(self, key, value)))
+        change(self, node_of(setitem(self, key, value)))
 
     def __dlpack__(self, **options: Any) -> Any:
         # NumPy exports read-only arrays from version 1 of DLPack on only.
@@ -423,6 +428,11 @@ class Hook:
     def remove(self) -> None:
         """Do not call the hook any more."""
         self._table.pop(self._number, None)
+
+
+def _base_of(cell: Tensor) -> Callable[[], Tensor | None]:
+    """What gives the base of a part, while it lives; a base that is a part itself stays alive."""
+    return weakref.ref(cell) if cell._base is None else lambda: cell  # noqa: SLF001 - of this module
 
 
 def alias_of(data: Any) -> Node:

@@ -25,8 +25,8 @@ from weft.eager.node import (
 from weft.eager.pytree import Structure, flatten, unflatten
 from weft.support.errors import InvalidInputError
 
-_HELP = ("a traced function runs once, without values: use weft.where(condition, a, b), weft.cond, "
-         "weft.while_loop, or make the argument static (static_argnums)")
+_HELP = ("a traced function runs once, without values: use weft.where(condition, a, b) or "
+         "weft.cond(condition, f, g), loop a fixed number of times, or make the argument static")
 
 
 @dataclass

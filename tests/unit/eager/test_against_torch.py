@@ -133,6 +133,8 @@ def test_gradients_of_expressions() -> None:
 
 
 CHANGES = """
+x[0].zero_(); x[1, 2].add_(1); x.detach().mul_(2); x.data.zero_(); x[1:][0].fill_(3)
+x[:, 1][0] += 1
 x[0] = 1.0; x[:, 1] = y[1]; x[x > 0] = 0.0; x[[0, 2], 1] = y[0]; x += 1; x.mul_(2)
 x[..., ::2] *= 3; x.zero_(); x.fill_(2.5); x.clamp_(0, 1); x.copy_(y); x[1:, :2] = x[:2, 2:]
 x[:, [0, 2]] = 7; x.masked_fill_(x > 0, 5.0); x.addcmul_(x, x, value=2); x[0, 1, 2] = 9

@@ -226,3 +226,13 @@ def test_transformations_take_functions_of_tensors() -> None:
     assert forward(x.numpy(), y.numpy(), np.ones(2, np.float32))[1] == pytest.approx(cosine.sum())
     with pytest.raises(weft.WeftError, match="example_inputs"):
         weft.vjp(f)
+
+
+def test_cond_selects_in_a_traced_function() -> None:
+    def f(x: Any) -> Any:
+        return weft.cond(x.sum() > 0, lambda v: {"y": v * 2}, lambda v: {"y": -v}, x)
+
+    for value in (1.0, -1.0):
+        x = weft.tensor([value, value])
+        expected = (x * 2 if value > 0 else -x).tolist()
+        assert weft.jit(f)(x)["y"].tolist() == f(x)["y"].tolist() == expected

@@ -159,6 +159,13 @@ def check_range(index: Tensor, size: int, axis: int) -> None:
             raise IndexError(f"index {wrong} is out of range for axis {axis} of size {size}")
 
 
+def is_basic(key: Any) -> bool:
+    """Whether a key has slices, integers, ``None`` and ``...`` only, so that torch gives a view."""
+    parts = key if isinstance(key, tuple) else (key,)
+    return all(part is None or part is Ellipsis or (isinstance(part, (slice, int, np.integer))
+               and not isinstance(part, bool)) for part in parts)
+
+
 def getitem(x: Any, key: Any) -> Tensor:
     """``x[key]``."""
     node = as_node(x)
