@@ -4,7 +4,7 @@ PYTHON ?= python3
 DEV = $(PYTHON) tools/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast test-onnx test-cuda test-torch lint types layers size bench bench-kernels bench-compile clean
+.PHONY: help venv demo test test-fast test-onnx test-cuda test-layers test-torch lint types layers size bench bench-kernels bench-compile clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ test-onnx: ## the backend suite of the onnx package, with counts
 
 test-cuda: ## every operator case on an emulated GPU, with the PTX of LLVM and of libnvvm
 	$(DEV) test-cuda
+
+test-layers: ## all layers of weft.nn beside torch's (a larger download)
+	$(DEV) test-layers
 
 test-torch: ## PyTorch models and torch.compile (a larger download)
 	$(DEV) test-torch

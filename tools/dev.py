@@ -5,6 +5,7 @@
     python3 tools/dev.py test-fast      the tests that take seconds
     python3 tools/dev.py test-onnx      the suite of the onnx package, with counts
     python3 tools/dev.py test-cuda      every operator case on an emulated GPU, by both compilers
+    python3 tools/dev.py test-layers    all layers of weft.nn beside torch's
     python3 tools/dev.py test-torch     PyTorch models and torch.compile (a larger download)
     python3 tools/dev.py lint|types|layers|size
     python3 tools/dev.py bench          latency beside other runtimes (a larger download)
@@ -46,6 +47,7 @@ COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
     "test-onnx": ("dev", [["-m", "tests.onnx.count"]]),
     "test-cuda": ("dev", [["-m", "tests.unit.ops.cuda_cases"],
                           ["-m", "tests.unit.ops.cuda_cases", "--nvvm"]]),
+    "test-layers": ("dev,torch-test", [["-m", "tests.unit.nn.all_twins"]]),
     "lint": ("dev", [["-m", "ruff", "check", "."]]),
     "types": ("dev", [["-m", "pyrefly", "check", "--python-interpreter-path", PYTHON]]),
     "layers": ("dev", [["-c", "from importlinter.cli import lint_imports_command as c; c()"]]),

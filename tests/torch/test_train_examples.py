@@ -3,53 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import weft
-from weft import data, nn, optim
+from weft import data, nn
 
 pytest.importorskip("sklearn")
 
 from examples.train import digits, fine_tune, language
-from examples.train.training import accuracy, compiled_step, epochs_of, show_curve, text_curve
-from tests.unit.nn.twins import copy_state
+from examples.train.training import accuracy, epochs_of, show_curve, text_curve
+from tests.torch.training_curves import curves_of
 
 STEPS = 20
-
-
-def _torch_step(model: Any, optimizer: Any) -> Callable[[Any, Any], Any]:
-    import torch
-
-    def step(x: Any, y: Any) -> Any:
-        optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(torch.tensor(x)), torch.tensor(y))
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
-        optimizer.step()
-        return loss.detach()
-
-    return step
-
-
-def _curves(
-    ours: Any, theirs: Any, batches: Iterable[Any], name: str = "AdamW", **options: Any
-) -> list[np.ndarray]:
-    """The losses of both libraries on the same batches, from the same initial values."""
-    import torch
-
-    copy_state(theirs, ours)
-    options = options or {"lr": 3e-3}
-    optimizer = getattr(optim, name)(ours.parameters(), **options)
-    steps = (compiled_step(ours, optimizer, nn.functional.cross_entropy),
-             _torch_step(theirs, getattr(torch.optim, name)(theirs.parameters(), **options)))
-    given = list(batches)
-    return [np.array([float(step(x, y).item()) for x, y in given])
-            for step, (x, y) in zip(steps, [given[0]] * 2, strict=True)]
 
 
 def _close(curves: list[np.ndarray]) -> None:
@@ -71,7 +39,7 @@ def test_digits_follow_torch(name: str):
     # into whole steps, so that any two libraries drift apart.
     options = {"name": "SGD", "lr": 0.02, "momentum": 0.9} if name == "resnet9" else {}
     epochs = 1 if name == "resnet9" else 4
-    _close(_curves(ours, theirs, epochs_of(loader, epochs), **options))
+    _close(curves_of(ours, theirs, epochs_of(loader, epochs), **options))
     theirs.eval()
     found = theirs(torch.tensor(x_test)).argmax(1).numpy()
     assert accuracy(ours, x_test, y_test) == pytest.approx((found == y_test).mean(), abs=0.01)
@@ -89,7 +57,7 @@ def test_language_models_follow_torch(name: str):
     theirs = language.build(torch.nn, torch.tensor, name, symbols, length)
     ours = language.build(nn, weft.tensor, name, symbols, length)
     batches = itertools.islice(language.batches_of(numbers, 16, length), STEPS)
-    _close(_curves(ours, theirs, batches))
+    _close(curves_of(ours, theirs, batches))
 
 
 @pytest.mark.torch
@@ -107,7 +75,7 @@ def test_fine_tuning_of_an_onnx_file_follows_torch(tmp_path: Path):
     assert set(ours.state_dict()) == set(theirs.state_dict())
     x, y, *_ = digits.load_digits()
     loader = data.DataLoader(data.ArrayDataset(x.reshape(-1, 64), y), 64, shuffle=True)
-    _close(_curves(ours, theirs, itertools.islice(loader, STEPS)))
+    _close(curves_of(ours, theirs, itertools.islice(loader, STEPS)))
 
 
 @pytest.mark.torch

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.unit.optim.twins import STEPS, twins_of
 from weft import nn, optim
-from weft.eager.tensor import Tensor
 
-STEPS = 20
 OPTIMISERS: list[tuple[str, dict[str, Any]]] = [
     ("SGD", {"lr": 0.1}),
     ("SGD", {"lr": 0.1, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.01}),
@@ -41,36 +40,10 @@ SCHEDULES: list[tuple[str, dict[str, Any]]] = [
     ("OneCycleLR", {"max_lr": 0.5, "epochs": 5, "steps_per_epoch": 5, "three_phase": True,
                     "anneal_strategy": "linear"}),
 ]
-_START = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
-_PULL = np.random.default_rng(1).normal(size=(STEPS, 3, 4)).astype(np.float32)
-
-
-def _train(optimiser: Any, weight: Any, make: Any) -> np.ndarray:
-    """Weights after each step of a loss whose gradients differ by orders of magnitude."""
-    scale = make(np.logspace(-3, 1, 4).astype(np.float32))
-    history = []
-    for pull in _PULL:
-        optimiser.zero_grad()
-        (((weight - make(pull)) * scale) ** 2).sum().backward()
-        optimiser.step()
-        history.append(np.array(weight.detach().numpy()))
-    return np.stack(history)
-
-
-def _twins(name: str, options: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, Any, Any]:
-    import torch
-
-    theirs, ours = torch.nn.Parameter(torch.tensor(_START)), nn.Parameter(_START)
-    their_optimiser = getattr(torch.optim, name)([theirs], **options)
-    our_optimiser = getattr(optim, name)([ours], **options)
-    return (_train(our_optimiser, ours, Tensor), _train(their_optimiser, theirs, torch.tensor),
-            our_optimiser, their_optimiser)
-
-
 @pytest.mark.torch
 @pytest.mark.parametrize(("name", "options"), OPTIMISERS, ids=str)
 def test_an_optimiser_agrees_with_torch(name: str, options: dict[str, Any]):
-    ours, theirs, our_optimiser, their_optimiser = _twins(name, options)
+    ours, theirs, our_optimiser, their_optimiser = twins_of(name, options)
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
     mine, wanted = our_optimiser.state_dict(), their_optimiser.state_dict()
     assert mine["state"].keys() == wanted["state"].keys() or not any(wanted["state"].values())
