@@ -1,6 +1,7 @@
 """Strategies and schedules for NVIDIA GPUs, one folder per operator family."""
 
 from weft.strategy.cuda import default
+from weft.strategy.cuda.attention import legalize as attention_legalize
 from weft.strategy.cuda.attention import strategy as attention
 from weft.strategy.cuda.convolution import strategy as convolution
 from weft.strategy.cuda.gemm import strategy as gemm
@@ -10,7 +11,7 @@ from weft.strategy.cuda.search import strategy as search_strategy
 from weft.strategy.cuda.sort import strategy as sort_strategy
 
 __all__ = [
-    "attention",
+    "attention", "attention_legalize",
     "convolution",
     "default",
     "gemm",

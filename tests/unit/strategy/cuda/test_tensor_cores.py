@@ -12,6 +12,7 @@ from weft.ir.expr import Function, var
 from weft.strategy.cuda.gemm.gemv import GemvTile
 from weft.strategy.cuda.gemm.plan import GemmPlan
 from weft.strategy.cuda.gemm.tensor_core import MmaTile
+from weft.target import CudaTarget
 
 TILE = MmaTile(2, 2, 32, 32, stages=3)
 
@@ -47,3 +48,12 @@ def test_bytes(transpose_b):
     x, w = var("x", (40, 64), "int8"), var("w", (48, 64) if transpose_b else (64, 48), "int8")
     call = op.nn.matmul(x, w, transpose_b=transpose_b, out_dtype="int32")
     check_emulated(primitive([x, w], call), forced(GemmPlan(TILE)), rtol=0)
+
+
+@pytest.mark.parametrize(("function", "plan"), [
+    (dense(40, 48, 64, "bfloat16"), GemmPlan(TILE)),
+    (dense(3, 62, 264), GemmPlan(GemvTile(3, 2, 8))),
+], ids=["mma", "gemv"])
+def test_libnvvm_agrees(function, plan):
+    pytest.importorskip("nvidia", reason="libnvvm is not installed")
+    check_emulated(function, forced(plan), target=CudaTarget("sm_80", codegen="nvvm"), rtol=3e-2)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from weft import te
-from weft.ir.expr import Call, Expr
-from weft.ir.passes import PassContext
-from weft.ir.types import Type
-from weft.op.nn.attention import AS_GOOD_AS_INFINITE, AttentionAttrs, expand_attention
+from weft.ir.expr import Call
+from weft.op.nn.attention import AS_GOOD_AS_INFINITE, AttentionAttrs
 from weft.op.nn.cached_attention import CachedAttentionAttrs
 from weft.strategy.cuda.attention.decide import (
     AttentionAlgorithm,
@@ -23,7 +21,7 @@ from weft.strategy.cuda.attention.sources import CachedOperands, DenseOperands
 from weft.strategy.cuda.default import schedule_default
 from weft.strategy.cuda.estimate import roofline_seconds
 from weft.strategy.implementation import Implementation, ScheduleContext, attrs_of
-from weft.strategy.registry import legalize, strategy
+from weft.strategy.registry import strategy
 from weft.target import CudaTarget
 from weft.tir.buffer import Buffer
 
@@ -51,18 +49,6 @@ def cached_attention(call: Call, target: CudaTarget) -> Iterator[Implementation]
             f"{name}.{AttentionAlgorithm.FLASH}", _own_loops,
             functools.partial(flash_cached_attention, plan=decision.plan.flash), decision.seconds)
     yield _generic(name, call, target)
-
-
-@legalize("nn.attention", target="cuda")
-@legalize("nn.masked_attention", target="cuda")
-def legalize_attention(call: Call, types: Sequence[Type], context: PassContext) -> Expr | None:
-    """Products around a softmax where that is the decision; ``None`` to keep the call."""
-    del types
-    target = context.target
-    if not isinstance(target, CudaTarget):
-        return None
-    is_unfused = decide_attention(call, target).algorithm == AttentionAlgorithm.UNFUSED
-    return expand_attention(call) if is_unfused else None
 
 
 def flash_attention(
