@@ -103,3 +103,14 @@ def test_exhausted_memory_is_an_error_that_a_module_survives():
         big(np.zeros(100000, np.float32))
     assert "in use by weft" in str(raised.value)
     check(module)
+
+
+def test_with_a_wait_after_each_launch_errors_name_the_launch_that_failed():
+    mock = MockLibcuda()
+    module = on(mock, cuda_sync=True)
+    mock.fail["cuStreamSynchronize"] = 716
+    with pytest.raises(CudaError, match="MISALIGNED_ADDRESS") as raised:
+        module(*values(0))
+    first = module.manifest.steps[0].symbol
+    assert first in (raised.value.where or "")
+    assert len(mock.launches) == 1
