@@ -57,6 +57,7 @@ def test_programs_run_as_launches_and_as_graphs(tmp_path):
     assert all(step.seconds > 0 for step in on_gpu.profile(*values, repeat=3).steps)
 
 
+@pytest.mark.torch
 def test_torch_shares_memory():
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
