@@ -7,6 +7,7 @@ from weft.tir.transform.flatten_buffer import flatten_buffer
 from weft.tir.transform.gpu.bind_unbound import bind_unbound
 from weft.tir.transform.gpu.cross_thread_reduce import cross_thread_reduce
 from weft.tir.transform.gpu.merge_guards import merge_guards
+from weft.tir.transform.gpu.peel_vector_guards import peel_vector_guards
 from weft.tir.transform.gpu.plan_device_memory import plan_device_memory
 from weft.tir.transform.gpu.plan_shared import plan_shared
 from weft.tir.transform.gpu.thread_sync import thread_sync
@@ -30,6 +31,7 @@ CUDA_PIPELINE: tuple[TirPass, ...] = (
     merge_guards,        # conditions that stood between barriers
     simplify,            # indices and guards under the ranges of blocks and threads
     tensorize_loop,
+    peel_vector_guards,  # a thread has no masked accesses
     unroll_registers,    # a thread cannot index its registers
     vectorize_loop,      # vectors of a thread: wide loads and stores
     unroll_loop,         # makes register indices constant

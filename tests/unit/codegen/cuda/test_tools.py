@@ -114,3 +114,22 @@ def test_instructions_are_counted_by_kind():
     assert kinds["shuffle"] == 6
     assert kinds["barrier"] == 1
     assert kinds["ld.global 32"] == 1
+
+
+@needs_ptxas
+@pytest.mark.parametrize("n", [256, 250, 255])
+def test_guarded_vectors_stay_wide_accesses(n: int):
+    a = te.placeholder((n,), name="A")
+    c = te.compute((n,), lambda i: a[i] + 1.0, name="C")
+    s = te.create_schedule(c)
+    thread, lane = s[c].split(s[c].axis[0], factor=4)
+    block, thread = s[c].split(thread, factor=32)
+    s[c].bind(block, "blockIdx.x")
+    s[c].bind(thread, "threadIdx.x")
+    s[c].vectorize(lane)
+    func = lower(s, [a, c], "guarded")
+    (facts,) = kernel_facts(compiled(func))
+    assert facts.instructions["ld.global 128"] == facts.instructions["st.global 128"] == 1
+    x, out = np.arange(n, dtype=np.float32), np.empty(n, np.float32)
+    run_emulated(func, [x], [out])
+    np.testing.assert_array_equal(out, x + 1)

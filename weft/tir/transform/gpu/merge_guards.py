@@ -17,13 +17,15 @@ from weft.tir.visitor import map_body, map_stmts, mentions, post_order, post_ord
 def merge_guards(func: PrimFunc) -> PrimFunc:
     """Test each condition once where it can be.
 
-    for i in range(4):
-        if n == 0:
-            A[i] = B[i]
-    =>
-    if n == 0:
+    for j in range(3):
         for i in range(4):
-            A[i] = B[i]
+            if j < 2:
+                A[j * 4 + i] = B[i]
+    =>
+    for j in range(3):
+        if j < 2:
+            for i in range(4):
+                A[j * 4 + i] = B[i]
     """
     return map_body(func, _rewrite)
 
