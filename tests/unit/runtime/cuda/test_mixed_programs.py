@@ -8,6 +8,8 @@ from weft.compiler.program import placement
 from weft.runtime.calls import DEVICE_COPY
 from weft.runtime.device import HOST, Device
 from weft.runtime.devices.cuda.array import DeviceArray
+from weft.transform import PythonCode, register_external_codegen
+from weft.transform.external.codegen import EXTERNAL_CODEGENS
 
 GPU = Device("cuda", 0)
 # The size of the result of unique depends on the data.
@@ -182,3 +184,47 @@ def test_state_lies_on_the_device():
     np.testing.assert_array_equal(module.state["s"].numpy(), np.arange(4) + 1)
     module.state.reset()
     np.testing.assert_array_equal(module.state["s"].numpy(), 0 * x)
+
+
+@pytest.fixture
+def python_code():
+    """Registers a generator that gives Python functions, for the duration of a test."""
+    def register(function):
+        register_external_codegen("acc", supports=("exp",), generate=lambda _: PythonCode(function))
+
+    yield register
+    EXTERNAL_CODEGENS.remove("acc")
+
+
+def test_python_functions_run_on_the_host_between_kernels(python_code):
+    python_code(np.exp)
+    mod = weft.parse("def @main(%x: Tensor[(5), float32]) { negative(exp(add(%x, 1f))) }")
+    module = weft.compile(mod, target="cuda", codegens=["acc"])
+    devices = [step.device for step in module.manifest.steps if step.symbol != DEVICE_COPY]
+    assert devices == [GPU, HOST, GPU]
+    x = np.linspace(-1, 1, 5, dtype=np.float32)
+    np.testing.assert_allclose(module(x), -np.exp(x + 1), rtol=1e-6)
+
+
+def test_their_exceptions_reach_the_caller(python_code):
+    def fails(_):
+        raise ValueError("not today")
+
+    python_code(fails)
+    mod = weft.parse("def @main(%x: Tensor[(5), float32]) { negative(exp(add(%x, 1f))) }")
+    module = weft.compile(mod, target="cuda", codegens=["acc"])
+    for _ in range(2):
+        with pytest.raises(weft.WeftError, match="not today"):
+            module(np.zeros(5, np.float32))
+
+
+@pytest.mark.parametrize(("text", "inputs"), [
+    ("def @main(%x: Tensor[(0, 3), float32]) { add(%x, 1f) }", [(0, 3)]),
+    ("def @main(%x: Tensor[(2, 3), float32]) { %x }", [(2, 3)]),
+    ("def @main(%x: Tensor[(), float32]) { (%x, add(%x, %x), %x) }", [()]),
+    ("def @main() { 3f }", []),
+])
+def test_programs_with_little_to_do(text, inputs):
+    on_gpu, on_cpu = both(text)
+    values = [np.full(shape, 2, np.float32) for shape in inputs]
+    same(on_gpu(*values), on_cpu(*values))
