@@ -55,7 +55,7 @@ def test_rows_longer_than_a_tile(monkeypatch, count):
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("chunks", [1, 3])
 def test_scans_along_rows(exclusive, reverse, chunks):
-    values = np.random.default_rng(1).integers(-4, 5, (2, 2500))
+    values = np.random.default_rng(1).integers(-4, 5, (2, 1300))
     got = run(lambda x, y: ScanLoops(x, y, 1, lambda a, b: a + b, const(0, "int64"), exclusive,
                                      reverse, chunks).by_rows(), values, np.zeros_like(values))
     line = values[:, ::-1] if reverse else values
