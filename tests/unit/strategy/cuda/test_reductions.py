@@ -12,6 +12,7 @@ from tests.unit.strategy.kernels import primitive
 from weft import op
 from weft.ir.expr import var
 from weft.ir.typing.infer import infer_expr
+from weft.strategy import lower_function
 from weft.strategy.decision import decision_of
 
 SHAPES = [(1, 1), (3, 5), (33, 128), (2, 1031), (300, 16), (5, 2048)]
@@ -117,3 +118,11 @@ def test_the_decision_of_an_operator():
 def test_rows_that_do_not_fit_in_shared_memory():
     x = var("x", (3, 13001))
     assert len(bound(check_nest(primitive([x], op.nn.softmax(x))), "blockIdx.x")) == 1
+
+
+@pytest.mark.parametrize("length", [3000, 5000, 6100, 12000])
+def test_a_group_takes_less_shared_memory_than_every_block_has(length):
+    x = var("x", (64, length))
+    func = lower_function(primitive([x], op.nn.softmax(x)), H100).func
+    offsets = func.attrs["shared_offsets"]
+    assert max(at + (buffer.static_bytes or 0) for buffer, at in offsets.items()) < 48 * 1024

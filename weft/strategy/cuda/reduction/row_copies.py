@@ -18,9 +18,10 @@ from weft.te.tensor import PlaceholderOp
 from weft.te.walk import input_tensors, loads_of
 from weft.tir.expr import ProducerLoad
 
-# Shared memory of all copies of a block: with the rows of its stages less than 48 KiB, which every
-# block has without opting in, and four blocks on an SM of sm_80.
+# Shared memory of all copies of a block, for four blocks on an SM of sm_80; and of copies and rows
+# of stages together, below the 48 KiB that every block has without opting in.
 COPIES_BYTES = 24 * 1024
+BLOCK_BYTES = 44 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,9 @@ def rows_to_copy(kept: KeptStages, shared: SharedAxes, row_axis: int, shape: Blo
         for load in loads_of(kept.body(op)):
             if isinstance(load.producer.op, PlaceholderOp):
                 loads.setdefault(load.producer, []).append((op, load))
-    found, room = list[RowCopy](), COPIES_BYTES
+    kept_bytes = shape.rows * sum(
+        shared.elements_of_row(op) * t.dtype.itemsize for op in kept.ops[:-1] for t in op.outputs)
+    found, room = list[RowCopy](), min(COPIES_BYTES, BLOCK_BYTES - kept_bytes)
     for tensor, reads in loads.items():
         axes = {_row_axes(op, load, shared) for op, load in reads}
         readers = {id(op) for op, _ in reads}
