@@ -87,7 +87,7 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.eager.anomaly import (  # noqa: F401 - public, by the table below
         detect_anomaly
     )
-    from weft.eager.control_flow import (  # noqa: F401 - public, by the table below
+    from weft.eager.tracing.control_flow import (  # noqa: F401 - public, by the table below
         cond
     )
     from weft.eager.device import (  # noqa: F401 - public, by the table below
@@ -137,7 +137,7 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.eager.grad_mode import (  # noqa: F401 - public, by the table below
         no_grad, enable_grad, set_grad_enabled, is_grad_enabled, inference_mode
     )
-    from weft.eager.jit import (  # noqa: F401 - public, by the table below
+    from weft.eager.tracing.jit import (  # noqa: F401 - public, by the table below
         jit, module_of
     )
     from weft.eager.program_cache import (  # noqa: F401 - public, by the table below
@@ -149,10 +149,10 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.eager.tensor import (  # noqa: F401 - public, by the table below
         Tensor, Size
     )
-    from weft.eager.train_step import (  # noqa: F401 - public, by the table below
+    from weft.eager.tracing.train_step import (  # noqa: F401 - public, by the table below
         train_step, TrainStep
     )
-    from weft.eager.transformations import (  # noqa: F401 - public, by the table below
+    from weft.eager.tracing.transformations import (  # noqa: F401 - public, by the table below
         grad, value_and_grad, vjp, jvp, jacobian, hessian, vmap
     )
     # isort: on
@@ -208,7 +208,7 @@ _EAGER = {
     "weft.eager.anomaly": (
         "detect_anomaly"
     ),
-    "weft.eager.control_flow": (
+    "weft.eager.tracing.control_flow": (
         "cond"
     ),
     "weft.eager.device": (
@@ -256,7 +256,7 @@ _EAGER = {
     "weft.eager.grad_mode": (
         "no_grad enable_grad set_grad_enabled is_grad_enabled inference_mode"
     ),
-    "weft.eager.jit": (
+    "weft.eager.tracing.jit": (
         "jit module_of"
     ),
     "weft.eager.program_cache": (
@@ -268,10 +268,10 @@ _EAGER = {
     "weft.eager.tensor": (
         "Tensor Size"
     ),
-    "weft.eager.train_step": (
+    "weft.eager.tracing.train_step": (
         "train_step TrainStep"
     ),
-    "weft.eager.transformations": (
+    "weft.eager.tracing.transformations": (
         "grad value_and_grad vjp jvp jacobian hessian vmap"
     ),
 }

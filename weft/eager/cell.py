@@ -34,7 +34,7 @@ class Cell:
 
 
 class Tracing(Protocol):
-    """Reads and changes of tensors while a function is traced (``trace.py``)."""
+    """Reads and changes of tensors while a function is traced (``tracing/trace.py``)."""
 
     def read(self, cell: Cell) -> Node:
         """The node of a tensor in the traced function."""

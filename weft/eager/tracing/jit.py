@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from weft.compiler.api import compile as compile_module
-from weft.eager.calls import Arguments, Signature
 from weft.eager.cell import MODE, Cell, bind, node_of
 from weft.eager.evaluate import value_of
-from weft.eager.graph import graph_module, order_of
-from weft.eager.memory import array_of
 from weft.eager.node import NUMBER, Node, Spec, value_node
-from weft.eager.pytree import unflatten
 from weft.eager.record import made, wrap
-from weft.eager.trace import Traced, trace
+from weft.eager.tracing.calls import Arguments, Signature
+from weft.eager.tracing.graph import graph_module, order_of
+from weft.eager.tracing.memory import array_of
+from weft.eager.tracing.pytree import unflatten
+from weft.eager.tracing.trace import Traced, trace
 from weft.ir.module import IRModule
 from weft.support.errors import InvalidInputError
 

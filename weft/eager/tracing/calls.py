@@ -12,8 +12,8 @@ import numpy as np
 from weft.eager.cell import Cell, node_of, spec_of_cell
 from weft.eager.node import Node, number_node
 from weft.eager.promotion import dtype_of_number
-from weft.eager.pytree import Structure, flatten, names_of
 from weft.eager.record import as_node
+from weft.eager.tracing.pytree import Structure, flatten, names_of
 from weft.support.errors import InvalidInputError, OptionError
 
 

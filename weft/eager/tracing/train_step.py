@@ -11,17 +11,17 @@ import numpy as np
 
 from weft.compiler.api import compile as compile_module
 from weft.compiler.initial_state import export_with_state
-from weft.eager.calls import Arguments, Signature
 from weft.eager.cell import MODE, Cell
 from weft.eager.checks import Check, finite_checks, first_failure
 from weft.eager.evaluate import flush, value_of
-from weft.eager.graph import graph_module, key_of, order_of
-from weft.eager.jit import argument_array, traced_call
-from weft.eager.memory import StepMemory, array_of
 from weft.eager.node import Node, Spec, value_node
-from weft.eager.pytree import unflatten
 from weft.eager.record import wrap
-from weft.eager.trace import Captured, Traced
+from weft.eager.tracing.calls import Arguments, Signature
+from weft.eager.tracing.graph import graph_module, key_of, order_of
+from weft.eager.tracing.jit import argument_array, traced_call
+from weft.eager.tracing.memory import StepMemory, array_of
+from weft.eager.tracing.pytree import unflatten
+from weft.eager.tracing.trace import Captured, Traced
 from weft.support.errors import InvalidInputError
 from weft.support.interrupts import interrupts_held
 

@@ -18,11 +18,11 @@ import numpy as np
 from weft.compiler import vectorize
 from weft.compiler.api import compile as compile_module
 from weft.compiler.transformations import forward, gradients, jacobians
-from weft.eager.calls import Signature
 from weft.eager.dtypes import as_dtype
-from weft.eager.jit import Jitted, argument_array, module_for
 from weft.eager.node import value_node
 from weft.eager.record import wrap
+from weft.eager.tracing.calls import Signature
+from weft.eager.tracing.jit import Jitted, argument_array, module_for
 from weft.ir.module import IRModule
 from weft.ir.types import FuncType, TupleType, Type
 from weft.support.errors import OptionError

@@ -22,7 +22,7 @@ from weft.eager.node import (
     Spec,
     next_serial,
 )
-from weft.eager.pytree import Structure, flatten, unflatten
+from weft.eager.tracing.pytree import Structure, flatten, unflatten
 from weft.support.errors import InvalidInputError
 
 _HELP = ("a traced function runs once, without values: use weft.where(condition, a, b) or "

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.eager.cell import MODE, Cell
 from weft.eager.functions.elementwise import where
-from weft.eager.pytree import flatten, unflatten
+from weft.eager.tracing.pytree import flatten, unflatten
 from weft.support.errors import InvalidInputError
 
 

@@ -1,0 +1,1 @@
+"""Python functions of tensors as compiled programs: ``jit``, ``train_step``, transformations."""
