@@ -17,6 +17,7 @@ from weft.runtime.devices.cuda.emulator import (
 _COPY = """.shared .align 16 .b8 tile[1024];
 mov.u64 %rd20, tile; mul.wide.u32 %rd8, %r0, 16; add.s64 %rd21, %rd20, %rd8;
 cvt.u32.u64 %r30, %rd21; add.s64 %rd9, %rd1, %rd8;
+st.shared.v4.u32 [%rd21], {{%r2, %r2, %r2, %r2}};
 cp.async.cg.shared.global [%r30], [%rd9], 16, {used};
 cp.async.commit_group; {wait} bar.sync 0;
 xor.b32 %r4, %r0, 33; mul.wide.u32 %rd10, %r4, 16; add.s64 %rd22, %rd20, %rd10;

@@ -164,14 +164,16 @@ def test_fma_rounds_once(a: list[float], b: list[float], c: list[float]) -> None
 
 
 def test_fma_double_rounding_cases() -> None:
-    # 1 + 2^-24 + 2^-60 rounds up; by way of float64 it would be a tie that rounds down to 1.
-    a = np.array([1 + 2.0**-12, 2.0**-30, -(2.0**-30)], dtype=np.float32)
-    b = np.array([2.0**-12, 2.0**-30, 2.0**-30], dtype=np.float32)
-    c = np.array([1.0, 1 + 2.0**-23, 1 + 2.0**-23], dtype=np.float32)
+    # 1 + 2^-24 + 2^-57 rounds up; by way of float64 it would be a tie that rounds down to 1.
+    scale = 2.0**-24
+    a = np.array([1 + 2.0**-11, -1 - 2.0**-11, 2.0**-30], dtype=np.float32)
+    b = np.array([1 - 2.0**-11 + 2.0**-22] * 2 + [2.0**-30], dtype=np.float32) * np.float32(scale)
+    c = np.array([1.0, -1.0, 1 + 2.0**-23], dtype=np.float32)
     found = run_instruction("fma.rn.f32", ("f32",) * 3, (a, b, c), "f32").view(np.float32)
     wanted = [_round_f32(Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z)))
               for x, y, z in zip(a, b, c, strict=True)]
     assert found.tolist() == [float(v) for v in wanted]
+    assert found[0] == 1 + 2.0**-23
     tie = np.array([2.0**-24], dtype=np.float32)
     small = run_instruction(
         "fma.rn.f32", ("f32",) * 3,
