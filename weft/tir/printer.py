@@ -258,5 +258,13 @@ def as_text(node: PrimFunc | s.Stmt | PrimExpr) -> str:
 def statement_lines(func: PrimFunc) -> Mapping[int, int]:
     """The line of each statement in ``as_text(func)``, from 1, by the ``id`` of the statement."""
     writer = _StmtText()
+    writer.expr = _NoText(writer.namer)
     writer.func(func)
     return writer.starts
+
+
+class _NoText(_ExprText):
+    """Expressions as empty texts: those of shared subexpressions can be too long to write."""
+
+    def __call__(self, e: PrimExpr, level: int = 0) -> str:  # noqa: ARG002
+        return ""
