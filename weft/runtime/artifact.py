@@ -23,7 +23,6 @@ from weft.runtime.artifact_format import (
     manifest_digest,
 )
 from weft.runtime.cpu import host_features, machine, system
-from weft.runtime.devices.cuda.module import DeviceModule
 from weft.runtime.library import LOADERS
 from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TargetSpec
 from weft.runtime.module import CompiledModule
@@ -99,6 +98,9 @@ def module_class(manifest: Manifest) -> type[CompiledModule | SizedModule]:
     if manifest.symbols:
         return SizedModule
     if manifest.launched_by == "device":
+        # Programs for CPUs do without the runtime of GPUs.
+        from weft.runtime.devices.cuda.module import DeviceModule
+
         return DeviceModule
     return CompiledModule if manifest.launched_by == MAIN_SYMBOL else StepModule
 

@@ -154,7 +154,15 @@ def register_loader(kind: str, loader: Loader) -> None:
     LOADERS.register(kind, loader)
 
 
+def _cuda_library(code: bytes | memoryview) -> Library:
+    # Programs for CPUs do without the runtime of GPUs.
+    from weft.runtime.devices.cuda.library import CudaLibrary
+
+    return CudaLibrary.from_bundle(code)
+
+
 register_loader("cpu", SharedLibrary.from_bytes)
+register_loader("cuda", _cuda_library)
 
 
 def _from_temporary_file(code: bytes | memoryview) -> SharedLibrary:

@@ -13,7 +13,6 @@ from weft.runtime.arena import AlignedBlock
 from weft.runtime.arena_pool import ArenaPool
 from weft.runtime.call_sizes import CallSizes, SizeSolver
 from weft.runtime.calls_by_shape import CallsByShape
-from weft.runtime.devices.cuda.module import DeviceModule
 from weft.runtime.library import Library
 from weft.runtime.manifest import Manifest
 from weft.runtime.module import CompiledModule
@@ -28,7 +27,7 @@ Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
 KEPT_SIZES = 256
 
 
-class _Shared(CompiledModule):
+class SharedCode(CompiledModule):
     """The code of a program with symbols, apart from its sizes.
 
     The modules of all sizes share its arenas, addresses and count of threads, so that one more
@@ -44,26 +43,22 @@ class _Shared(CompiledModule):
         return self._arenas
 
 
-class _AtSizes(CompiledModule):
+class AtSizes(CompiledModule):
     """The module for the sizes of a call."""
 
-    def __init__(self, shared: _Shared, sizes: CallSizes) -> None:
+    def __init__(self, shared: SharedCode, sizes: CallSizes) -> None:
         self.__dict__.update(shared.__dict__)
         self._sizes = sizes
         self._bind_sizes()
 
 
-class _SharedOnDevice(_Shared, DeviceModule):
-    """The code of a program with symbols for a device."""
+def _classes(manifest: Manifest) -> tuple[type[SharedCode], type[AtSizes]]:
+    if manifest.launched_by != "device":
+        return SharedCode, AtSizes
+    # Programs for CPUs do without the runtime of GPUs.
+    from weft.runtime.devices.cuda.sized import AtSizesOnDevice, SharedOnDevice
 
-
-class _AtSizesOnDevice(_AtSizes, DeviceModule):
-    """The module for the sizes of a call of a program for a device."""
-
-
-def _classes(manifest: Manifest) -> tuple[type[_Shared], type[_AtSizes]]:
-    return ((_SharedOnDevice, _AtSizesOnDevice) if manifest.launched_by == "device"
-            else (_Shared, _AtSizes))
+    return SharedOnDevice, AtSizesOnDevice
 
 
 class SizedModule(CallsByShape):

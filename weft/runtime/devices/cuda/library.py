@@ -13,7 +13,7 @@ from weft.runtime.devices.cuda.errors import status_error
 from weft.runtime.devices.cuda.image import KernelObject
 from weft.runtime.devices.cuda.kernel import LoadedKernel, PreparedLaunch
 from weft.runtime.elf.loader import ObjectLibrary, loads_objects
-from weft.runtime.library import Block, Kernel, NativeLibrary, SharedLibrary, register_loader
+from weft.runtime.library import Block, Kernel, NativeLibrary, SharedLibrary
 from weft.support.config import config
 from weft.support.errors import ArtifactError, WeftError
 
@@ -142,6 +142,3 @@ def host_library(parts: Bundle) -> NativeLibrary | None:
 def launcher_library(parts: Bundle) -> NativeLibrary | None:
     """The host launcher, where the runtime can link it."""
     return ObjectLibrary([parts.launcher]) if parts.launcher and loads_objects() else None
-
-
-register_loader("cuda", CudaLibrary.from_bundle)
