@@ -166,6 +166,8 @@ class _Linker:
             return self._address_in(*self._global[symbol.name])
         if symbol.name == _TABLE_SYMBOL:
             return self.pages.address + min(self._table.values(), default=0)
+        if symbol.name not in self._foreign:
+            raise CodegenError("a relocation refers to an undefined symbol without a name")
         return self._foreign[symbol.name]
 
     def _address_in(self, number: int, section: int, value: int) -> int:
