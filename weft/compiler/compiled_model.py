@@ -7,6 +7,7 @@ called, so that a model from the cache starts without it (``weft.compiler.warm_s
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -143,7 +144,12 @@ class CompiledModel(Compiled, CompiledModule):
                  constants: np.ndarray | AlignedBlock, compilation: Compilation) -> None:
         self._compilation = compilation
         super().__init__(manifest, library, constants)
-        self._parts = PartialPrograms(manifest, self._constants)
+
+    @functools.cached_property
+    def _parts(self) -> PartialPrograms:
+        # The virtual machine keeps its constants in another form.
+        shared = None if self.manifest.vm is not None else self._constants
+        return PartialPrograms(self.manifest, shared)
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
             ) -> list[np.ndarray]:

@@ -431,7 +431,7 @@ class Hook:
 
 
 def _base_of(cell: Tensor) -> Callable[[], Tensor | None]:
-    """What gives the base of a part, while it lives; a base that is a part itself stays alive."""
+    """A function that returns the base of a part; a base that is a part itself is kept alive."""
     return weakref.ref(cell) if cell._base is None else lambda: cell  # noqa: SLF001 - of this module
 
 

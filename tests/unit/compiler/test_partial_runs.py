@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import weft
-from weft.support.errors import InvalidInputError, OptionError
+from weft.support.errors import InvalidInputError, OptionError, PassError
 
 TEXT = """
 def @main(%x: Tensor[(2, 3), float32], %y: Tensor[(2, 3), float32]) {
@@ -111,6 +111,21 @@ def test_symbolic_sizes() -> None:
         x = RANDOM.standard_normal((rows, 3)).astype(np.float32)
         np.testing.assert_array_equal(made.run(["a"], {"x": x})[0], np.maximum(x, 0))
         np.testing.assert_allclose(made.run(None, {"a": x})[0], np.tanh(x), rtol=1e-6)
+
+
+def test_programs_of_the_virtual_machine() -> None:
+    made = weft.compile(weft.parse("""
+def @main(%x: Tensor[(3,), float32]) {
+  let %r = ref(%x);
+  let %bump = fn () { ref_write(%r, nn.relu(ref_read(%r))) };
+  let %done = %bump();
+  negative(ref_read(%r))
+}"""))
+    x = np.array([-1, 2, 3], np.float32)
+    assert made.manifest.vm is not None
+    np.testing.assert_array_equal(made.run(None, {"x": x})[0], [0, -2, -3])
+    with pytest.raises(PassError, match="references"):
+        made.run(["done"], {"x": x})
 
 
 def test_many_threads(model: weft.Executable) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import shutil
 import subprocess
 from pathlib import Path
@@ -62,6 +63,7 @@ define i64 @other(i64 %x) {
 """
 
 
+@functools.cache
 def compiled(text: str, code_model: str = "default") -> bytes:
     initialize_llvm()
     target = llvm.Target.from_default_triple()
