@@ -84,14 +84,23 @@ def test_what_is_no_array_of_numbers(module: Any, value: Any) -> None:
         (lambda m: m(X, X), "the module takes 1 input, 2 given"),
         (lambda m: m(X, x=X), "input 'x' is passed both by position and by name"),
         (lambda m: m(y=X), "unknown input: 'y'"),
-        (lambda m: m.run(None, {"data": X}), "unknown input: 'data'"),
-        (lambda m: m.run(None, {"x": X, "data": X}), "unknown input: 'data'"),
-        (lambda m: m.run(["z"], {"x": X}), "unknown output: 'z'"),
-        (lambda m: m.run(["y", "z"], {"x": X}), "unknown output: 'z'"),
     ],
 )
 def test_wrong_names_and_counts(module: Any, call: Callable[[Any], object], what: str) -> None:
     assert_message(lambda: call(module), f"E0500 {what}\n  expected: {SIGNATURE}")
+
+
+@pytest.mark.parametrize(("fetches", "feeds", "name"), [
+    (None, {"data": X}, "data"), (None, {"x": X, "data": X}, "data"),
+    (["z"], {"x": X}, "z"), (["y", "z"], {"x": X}, "z"),
+])
+def test_unknown_tensors(module: Any, fetches: list[str] | None, feeds: dict[str, Any], name: str
+                         ) -> None:
+    assert_message(lambda: module.run(fetches, feeds), f"""
+        E0500 the model has no tensor {name!r}
+          expected: inputs 'x', outputs 'y', or an inner tensor
+          help: `weft inspect MODEL --tensors` lists the names
+    """)
 
 
 def test_a_misspelt_name_is_corrected() -> None:

@@ -38,6 +38,7 @@ from weft.compiler.sources import (
     Source,
     cache_key,
     import_model,
+    import_whole,
     prepare,
     unchanged_file,
 )
@@ -46,6 +47,7 @@ from weft.compiler.vm.build import build_vm_model
 from weft.compiler.warm_start.record import remember
 from weft.compiler.warm_start.state import file_state, shows_stages
 from weft.ir.module import IRModule
+from weft.ir.ports import input_names, output_names
 from weft.runtime.manifest import Manifest
 from weft.runtime.sizes import evaluate
 from weft.strategy.records import active_records
@@ -63,6 +65,7 @@ from weft.support.log import Level, debug
 from weft.support.plugins import load_plugins
 from weft.tir.transform.registered import with_insertions
 from weft.transform import counts_data
+from weft.transform.passes.extract_subgraph import extract_subgraph
 
 
 def parse_program(text: str) -> IRModule:
@@ -114,15 +117,16 @@ def part_of(stages: Stages, fetches: Sequence[str] | None, feeds: Sequence[str],
     if stages.model is None:
         raise OptionError("an unpickled model has no inner tensors",
                           help="run parts in the process that compiled the model")
-    fed = dict.fromkeys(feeds) | dict(stages.options.inputs)
-    options = replace(stages.options, inputs=tuple(fed.items()), specialize=(),
-                      outputs=stages.options.outputs if fetches is None else tuple(fetches))
-    with options.settings():
-        mod = _imported(stages.model, options)
+    with stages.options.settings():
+        whole = import_whole(stages.model, stages.options)
+        known = input_names(whole)
+        wanted = output_names(whole) if fetches is None else fetches
+        part = extract_subgraph(whole, wanted, {n: None for n in feeds if n not in known})
+        options = replace(stages.options, inputs=(), outputs=None, specialize=())
         has_own = has_own_memory(backend_of(options.target))
-        if has_own or has_dynamic_inputs(mod) or options.state:
-            return _executable(_compile(stages.model, options).code, stages.model, options, {})
-        return open_code(_fixed_code(mod, options, memory), Stages(stages.model, options))
+        if has_own or has_dynamic_inputs(part) or options.state:
+            return _executable(_compile(part, options).code, part, options, {})
+        return open_code(_fixed_code(part, options, memory), Stages(part, options))
 
 
 def _prepared(request: CompileRequest) -> tuple[Source, CompileOptions]:

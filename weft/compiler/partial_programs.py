@@ -67,8 +67,7 @@ class PartialPrograms:
         Raises ``InvalidInputError`` for unknown names, for a tensor that is fed and fetched, and
         for one that is given twice.
         """
-        inner = tuple(sorted(name for name in feeds if name not in self._inputs))
-        signature = None if fetches is None else tuple(fetches), inner
+        signature = None if fetches is None else tuple(fetches), tuple(sorted(feeds))
         with self._lock:  # several threads may call with one new signature
             found = self._programs.get(signature)
             if found is None:

@@ -18,7 +18,7 @@ from weft.compiler.program.lowering import lower_program
 from weft.compiler.program.model_code import ModelCode
 from weft.compiler.report.page import html_report
 from weft.compiler.sources import cache_key
-from weft.compiler.stages import STAGES
+from weft.compiler.stages import stages_of
 from weft.support.errors import ArtifactError, InvalidModelError, OptionError, TargetError
 from weft.transform import evaluate
 
@@ -168,6 +168,9 @@ def test_a_damaged_cache_is_rebuilt(tmp_path):
         entry.write_bytes(data)
     for one, other in zip(weft.compile(mod)(X, Y), expected, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+STAGES = stages_of(weft.CpuTarget.host())
 
 
 @pytest.mark.parametrize("stage", STAGES)

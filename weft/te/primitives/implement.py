@@ -18,6 +18,22 @@ def implement(
     ``inputs`` are placeholders; ``outputs`` are those of the schedule if ``None`` is given. Stages
     that only the loops replace are removed. The loops must compute what the stages define. Raises
     ``ScheduleError`` for other inputs.
+
+    >>> from weft.tir import ForKind
+    >>> from weft.tir.expr import Var, const
+    >>> from weft.tir.stmt import BufferStore, For
+    >>> def loops(inputs, outputs):
+    ...     i = Var("i")
+    ...     store = BufferStore(outputs[0], inputs[0].load(i) + 1.0, (i,))
+    ...     return For(i, const(0), const(100), ForKind.SERIAL, store)
+    >>> B = te.compute((100,), lambda i: A[i] + 1.0, name="B")
+    >>> s = te.create_schedule(B)
+    >>> print(s)
+    B(100): root
+      i in 100
+    >>> s.implement([A], loops, "one_more")
+    >>> print(s)
+    one_more(100): root
     """
     for tensor in inputs:
         if not isinstance(tensor.op, PlaceholderOp):

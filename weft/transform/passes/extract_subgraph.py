@@ -38,7 +38,7 @@ def extract_subgraph(mod: IRModule, fetches: Sequence[str],
     known = _tensors(mod, values)
     fetchable = {**known, **_outputs(mod, values)}  # an output may have the name of an input
     fed = dict(feeds or {})
-    _check(fetchable, fetches, known, fed)
+    _check(mod, fetchable, fetches, known, fed)
     replaced = {known[name]: _parameter(name, known[name], shape) for name, shape in fed.items()}
     results = _with_parameters([fetchable[name] for name in fetches], replaced)
     body = results[0] if len(results) == 1 else Tuple(tuple(results))
@@ -144,14 +144,14 @@ def _with_parameters(results: Sequence[Expr], replaced: Mapping[Expr, Var]) -> l
     return [memo[result] for result in results]
 
 
-def _check(results: Mapping[str, Expr], fetches: Sequence[str], known: Mapping[str, Expr],
-           feeds: Mapping[str, object]) -> None:
+def _check(mod: IRModule, results: Mapping[str, Expr], fetches: Sequence[str],
+           known: Mapping[str, Expr], feeds: Mapping[str, object]) -> None:
     if not fetches:
         raise InvalidInputError("nothing to run", expected="the name of a tensor to compute")
     for names, table in ((fetches, results), (feeds, known)):
         for name in names:
             if name not in table:
-                raise _unknown(name, table)
+                raise _unknown(name, table, mod)
     named: dict[Expr, str] = {}
     for name in feeds:
         other = named.setdefault(known[name], name)
@@ -166,9 +166,11 @@ def _check(results: Mapping[str, Expr], fetches: Sequence[str], known: Mapping[s
         raise InvalidInputError("a tensor is fetched more than once", got=", ".join(repeated))
 
 
-def _unknown(name: str, table: Mapping[str, Expr]) -> InvalidInputError:
+def _unknown(name: str, table: Mapping[str, Expr], mod: IRModule) -> InvalidInputError:
     close = difflib.get_close_matches(name, table, n=3)
+    ports = (f"inputs {', '.join(map(repr, input_names(mod)))}, "
+             f"outputs {', '.join(map(repr, output_names(mod)))}, or an inner tensor")
     return InvalidInputError(
-        f"the model has no tensor {name!r}",
+        f"the model has no tensor {name!r}", expected=ports,
         help=f"did you mean {' or '.join(map(repr, close))}?" if close
         else "`weft inspect MODEL --tensors` lists the names")
