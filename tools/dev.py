@@ -47,6 +47,7 @@ COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
     "test-onnx": ("dev", [["-m", "tests.onnx.count"]]),
     "test-cuda": ("dev", [["-m", "tests.unit.ops.cuda_cases"],
                           ["-m", "tests.unit.ops.cuda_cases", "--nvvm"],
+                          ["-m", "tests.unit.ops.cuda_assembly"],
                           ["-m", "tests.models.cuda_models"]]),
     "test-layers": ("dev,torch-test", [["-m", "tests.unit.nn.all_twins"]]),
     "lint": ("dev", [["-m", "ruff", "check", "."]]),
