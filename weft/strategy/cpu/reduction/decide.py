@@ -12,10 +12,8 @@ from dataclasses import dataclass
 
 from weft import te
 from weft.ir.expr import Call
-from weft.ir.op import Op
-from weft.ir.symbol import typical_size
-from weft.ir.types import TensorType
 from weft.strategy.analysis import elements, work_of
+from weft.strategy.call_tensors import tensors_of_call
 from weft.strategy.cpu.elementwise.schedule import MIN_PARALLEL_EXTENT
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, machine_model
 from weft.strategy.cpu.reduction.column_blocks import ColumnBlocks
@@ -23,7 +21,6 @@ from weft.strategy.cpu.reduction.columns import PARTIALS
 from weft.strategy.cpu.reduction.cost import fused_cycles, separate_cycles
 from weft.strategy.decision import Candidate, Decision, Rejected, choose, decides
 from weft.strategy.kept_stages import KeptStages, SharedRows
-from weft.support.errors import InternalError
 from weft.target import CpuTarget
 
 REDUCTION_OPS = (
@@ -98,17 +95,7 @@ def decide_reduction_call(call: Call, target: CpuTarget) -> Decision[ReductionPl
     """The loop structure of one operator that is not fused; symbolic dimensions count as
     their typical sizes.
     """
-    if not isinstance(call.op, Op) or call.op.compute is None:
-        raise InternalError("only operators with a compute have a reduction schedule")
-    inputs = [te.placeholder(_sizes(arg.checked_type), dtype) for arg in call.args
-              if (dtype := getattr(arg.checked_type, "dtype", None)) is not None]
-    result = call.op.compute(*inputs, call.attrs)
-    return decide_reduction(result if isinstance(result, tuple) else (result,), target)
-
-
-def _sizes(type_: object) -> list[int]:
-    shape = type_.shape if isinstance(type_, TensorType) else ()
-    return list(map(typical_size, shape))
+    return decide_reduction(tensors_of_call(call), target)
 
 
 for _name in REDUCTION_OPS:
