@@ -22,7 +22,7 @@ from weft.support.progress import UNWATCHED, active_reporter, reporter_for
 class DataLoader:
     """Batches of a dataset; each ``iter(loader)`` is the next epoch.
 
-    The arguments are those of ``torch.utils.data.DataLoader``; ``seed`` takes the place of its
+    The arguments are those of ``torch.utils.data.DataLoader``; ``seed`` replaces its
     ``generator`` (a generator with ``initial_seed()`` is accepted too). Batches are NumPy arrays,
     or weft tensors with ``tensors=True``, in the structure of a sample.
 
@@ -209,7 +209,7 @@ def _only(samples: list[Any]) -> Any:
 
 
 def _tensors(batch: Any) -> Any:
-    """A batch with weft tensors in the place of its arrays."""
+    """A batch with weft tensors instead of its arrays."""
     import numpy as np
 
     import weft

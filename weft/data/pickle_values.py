@@ -184,7 +184,7 @@ class _Machine:
 
 
 def _finished(value: Any) -> Any:
-    """The value with arrays in the place of the calls; containers are of one level or two."""
+    """The value with arrays instead of the calls; containers are of one level or two."""
     if isinstance(value, _Reduced):
         return _array(value)
     if isinstance(value, dict):

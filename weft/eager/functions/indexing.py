@@ -193,7 +193,7 @@ def _known_key(key: Any) -> Any:
 
 
 def _of_array(node: Node, key: Any) -> Tensor:
-    """A part of a known array. A batch taken from data thus is an input of programs, whatever its
+    """A part of a known array. So a batch taken from data is an input of programs, whatever its
     position.
     """
     try:

@@ -122,7 +122,7 @@ def _likeness(term: Expr) -> Hashable | None:
 
 
 def _combined(terms: Sequence[Expr], group: Sequence[Call], rebuilt: Mapping[int, Expr]) -> Expr:
-    """The sum with one multiplication in the place of the group's first."""
+    """The sum with one multiplication instead of the group's first."""
     first, members = group[0], {id(call) for call in group}
     attrs: Any = first.attrs
     operands = [[rebuilt[id(call.args[i])] for call in group] for i in range(2)]

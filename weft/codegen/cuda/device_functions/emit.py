@@ -80,7 +80,7 @@ def _result_registers(function: DeviceFunction) -> list[tuple[str, str]]:
 
 
 def _assembly(function: DeviceFunction, outputs: Sequence[object], counts: Sequence[int]) -> str:
-    """The PTX with LLVM's operand numbers in place of names."""
+    """The PTX with LLVM's operand numbers instead of names."""
     names: dict[str, str] = {}
     first = 0
     if function.result is not None:

@@ -105,7 +105,7 @@ def _joined(graph: torch.fx.Graph, group: Sequence[torch.fx.Node]) -> torch.fx.N
 
 
 def _split(graph: torch.fx.Graph, joined: torch.fx.Node, members: Sequence[torch.fx.Node]) -> None:
-    """Replace placeholders by slices of one, which takes the place of the first."""
+    """Replace placeholders by slices of one placeholder, which stands where the first did."""
     last = [n for n in graph.nodes if n.op == "placeholder"][-1]
     with graph.inserting_before(members[0]):
         source = graph.placeholder(joined.name)

@@ -1,4 +1,4 @@
-"""The schedule of a product: hand-written loops in place of the stages of its kernel."""
+"""The schedule of a product: hand-written loops that replace the stages of its kernel."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ class _Binder:
 
 
 def serial_lanes(body: Stmt) -> Stmt:
-    """``body`` with serial loops in place of those for CPU threads and vector registers."""
+    """``body`` with serial loops instead of those for CPU threads and vector registers."""
     body = map_stmts(body, serial_lanes)
     if isinstance(body, s.For) and body.kind in (ForKind.PARALLEL, ForKind.VECTORIZED):
         return replace(body, kind=ForKind.SERIAL)

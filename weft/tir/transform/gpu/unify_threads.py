@@ -262,7 +262,7 @@ def _is_reduction(node: Stmt) -> bool:
 
 
 def serial_threads(func: PrimFunc) -> PrimFunc:
-    """``func`` with serial loops in place of bound ones, for the evaluator of loop programs.
+    """``func`` with serial loops instead of bound ones, for the evaluator of loop programs.
 
     What the threads of a block compute together, each of them computes then.
     """
