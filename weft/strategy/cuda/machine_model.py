@@ -7,8 +7,8 @@ Provenance. "Datasheet" and "whitepaper" mean NVIDIA's product datasheets and ar
 whitepapers (A100, H100, H200, L40S, RTX A6000, RTX 5090, B200); dense rates without sparsity, at
 the boost clock. "Guide" means the compute-capability tables of the CUDA C++ Programming Guide.
 "Microbenchmark" means published measurements (Jia et al. 2018, arXiv:1804.06826; Luo et al. 2024,
-arXiv:2402.13499). "Assumed" values were not measured by weft on a GPU. They rank schedules; they
-do not predict times.
+arXiv:2402.13499). The rest is "assumed". weft has measured none of them on a GPU: they rank
+schedules; they do not predict times.
 """
 
 from __future__ import annotations
