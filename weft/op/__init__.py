@@ -40,6 +40,7 @@ from weft.op.broadcast import (
     where,
 )
 from weft.op.composites import logsumexp, mean_std, mean_variance, segment_sum, std
+from weft.op.device import DeviceCopyAttrs, device_copy
 from weft.op.einsum import EinsumAttrs, einsum
 from weft.op.elementwise import (
     CastAttrs,
@@ -234,6 +235,7 @@ __all__ = [
     "ConcatenateAttrs",
     "CreateAttrs",
     "DFTAttrs",
+    "DeviceCopyAttrs",
     "EinsumAttrs",
     "ExpandDimsAttrs",
     "FillEmptyRowsAttrs",
@@ -316,6 +318,7 @@ __all__ = [
     "cummin",
     "cumprod",
     "cumsum",
+    "device_copy",
     "dft",
     "divide",
     "dyn",

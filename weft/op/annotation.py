@@ -1,5 +1,5 @@
 """Annotations, which are free: stop_fusion, checkpoint, stop_gradient, barrier direct passes,
-and match_cast names the sizes that data determines.
+on_device says where a program runs, and match_cast names the sizes that data determines.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from weft.ir.traits import ZERO_GRADIENT, OpTraits, linear
 from weft.ir.types import TensorType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation
+from weft.ir.virtual_device import DEVICE_TEXT, is_device_text
 from weft.op.batching import leading, repeated, with_attrs
 from weft.op.gradients import attrs_of, typed_zeros
 from weft.op.layout_inference import InputLayout, LayoutResult, data_layout, keep_layout
@@ -92,6 +93,51 @@ def _barrier_layout(
 ) -> LayoutResult:
     """Any layout of ``x``; the elements of ``after`` are not read."""
     return LayoutResult(inputs, (data_layout(inputs),), attrs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnDeviceAttrs(Attrs):
+    device: str = attr("", "device, in part or whole: kind:index/memory_scope; empty for any",
+                       check=is_device_text, expected=DEVICE_TEXT)
+    constrain_body: bool = attr(True, "x is computed on the device")
+    constrain_result: bool = attr(False, "the result is read on the device")
+    colocate: str = attr("", "group of colocation: x of all annotations that name it are computed "
+                             "on one device; empty for none")
+
+
+@define_op("annotation.on_device", attrs=OnDeviceAttrs, relation=identity_relation, level=10,
+           pattern=OpPattern.OPAQUE, inputs=("x",),
+           traits=_BARRIER)
+def on_device(x: te.Tensor, _attrs: OnDeviceAttrs) -> te.Tensor:
+    """``x``, computed on a device, with a border between ``x`` and what reads the result.
+
+    Relay's ``on_device``. What computes ``x`` is on the device, back to the borders of other
+    annotations and to the inputs; the result is wherever its consumers are, unless
+    ``constrain_result``. Without a device and a constraint it is a border alone: ``x`` and the
+    result may be on different devices. The pass ``plan_devices`` replaces it.
+    """
+    return elementwise.identity(x)
+
+
+on_device.spec(lambda x, **_attrs: np.copy(x), case((3, 5), device="sim:1"), case((), device="cpu"),
+               case((0, 4), colocate="group"),
+               case((2,), dtypes="bool", device="cuda:0/global", constrain_result=True))
+on_device.layout(keep_layout)
+on_device.batching(leading)
+
+
+@on_device.gradient
+def _on_device_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """``dy`` comes from the device of the result and goes to that of ``x``."""
+    attrs = attrs_of(call, OnDeviceAttrs)
+    return [on_device(dy, device=attrs.device, constrain_body=attrs.constrain_result,
+                      constrain_result=attrs.constrain_body)]
+
+
+@on_device.jvp
+def _on_device_jvp(call: Call, _y: Expr, tangents: Sequence[Expr | None]) -> Expr | None:
+    tangent = tangents[0]
+    return None if tangent is None else Call(call.op, (tangent,), call.attrs, span=call.span)
 
 
 @dataclass(frozen=True, kw_only=True)

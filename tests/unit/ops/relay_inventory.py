@@ -105,12 +105,12 @@ OTHERWISE = {
     "qnn.contrib_dense_pack": "qnn.dense",
     "nn.contrib_conv3d_winograd_weight_transform": "nn.conv3d",
     "nn.contrib_conv3d_winograd_without_weight_transform": "nn.conv3d",
+    "on_device": "annotation.on_device",
     "vm.reshape_tensor": "dyn.reshape",
     "vm.shape_of": "shape_of",
 }
 
 _MACHINERY = "part of Relay's own lowering; weft's virtual machine and memory plan have no calls"
-_ONE_DEVICE = "a program runs on one device"
 _ETHOSU = "for one vendor's device"
 _LIBRARY = "for one library's or compiler's kernels"
 
@@ -130,13 +130,11 @@ OUT_OF_SCOPE = {
     "contrib.ethosu.pooling": _ETHOSU,
     "contrib.ethosu.unary_elementwise": _ETHOSU,
     "debug": "operators have no effects",
-    "device_copy": _ONE_DEVICE,
     "memory.alloc_storage": _MACHINERY,
     "memory.alloc_tensor": _MACHINERY,
     "memory.kill": _MACHINERY,
     "nn.contrib_conv2d_winograd_nnpack_weight_transform": _LIBRARY,
     "nn.internal.sparse_dense_padded": "padding is the business of a schedule",
-    "on_device": _ONE_DEVICE,
     "parser.MetaRef": "the text of a program holds its constants in a section of their own",
     "relay.op.annotation.simulated_quantize": "qnn.simulated_quantize",
     "torch_op": _LIBRARY,

@@ -1,0 +1,121 @@
+"""``VirtualDevice``: where an expression shall be evaluated, as far as the program says.
+
+A kind of device, an index among those of the kind, and a scope of memory on it (the virtual device
+of Relay). ``None`` leaves a part open, so that specifications of one place by several annotations
+can be merged (``MergeDevNames`` of TensorFlow).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from weft.runtime.device import Device
+from weft.support.errors import TargetError
+
+_EXPECTED = '"kind:index/memory_scope", each part optional: "sim:1", "cuda", "cpu:0/global"'
+_TEXT = re.compile(
+    r"(?P<kind>[A-Za-z_]\w*)?(?::(?P<index>\d+|\*))?(?:/(?P<scope>[A-Za-z_][\w.]*))?")
+_JOB = re.compile(r"(job|replica|task|device|cpu|gpu):", re.IGNORECASE)
+# The one process that there is, in names of TensorFlow.
+_LOCAL = {"job": "localhost", "replica": "0", "task": "0"}
+_KINDS_OF_TENSORFLOW = {"gpu": "cuda", "cpu": "cpu"}
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualDevice:
+    """``kind`` of device, ``index`` among its kind, ``memory_scope``; ``None`` means any."""
+
+    kind: str | None = None
+    index: int | None = None
+    memory_scope: str | None = None
+
+    @staticmethod
+    def parse(text: str) -> VirtualDevice:
+        """The specification in ``text``, as ``str`` writes it, or in TensorFlow's form.
+
+        ``""`` is the unconstrained one. ``/job:localhost/replica:0/task:0/device:GPU:1`` and
+        ``/gpu:1`` are ``cuda:1``. Raises ``TargetError`` for other texts and other jobs.
+        """
+        return _parsed(text)
+
+    @staticmethod
+    def of(device: Device) -> VirtualDevice:
+        """The specification that only ``device`` meets."""
+        return VirtualDevice(device.kind, device.number)
+
+    @property
+    def is_unconstrained(self) -> bool:
+        """Whether every device and memory meets it."""
+        return self == ANYWHERE
+
+    def merged(self, other: VirtualDevice) -> VirtualDevice:
+        """What both say together. Raises ``TargetError`` where they contradict one another."""
+        return VirtualDevice(self._common("kind", other), self._common("index", other),
+                             self._common("memory_scope", other))
+
+    def _common(self, part: str, other: VirtualDevice) -> Any:
+        mine, theirs = getattr(self, part), getattr(other, part)
+        if mine is not None and theirs is not None and mine != theirs:
+            raise TargetError("device specifications contradict one another",
+                              expected=str(self), got=str(other))
+        return theirs if mine is None else mine
+
+    def matches(self, device: Device) -> bool:
+        """Whether ``device`` meets the specification."""
+        return self.kind in (None, device.kind) and self.index in (None, device.number)
+
+    def __str__(self) -> str:
+        index = "" if self.index is None else f":{self.index}"
+        scope = "" if self.memory_scope is None else f"/{self.memory_scope}"
+        return f"{self.kind or ''}{index}{scope}"
+
+
+ANYWHERE = VirtualDevice()
+# What attributes that hold such a text expect.
+DEVICE_TEXT = 'the name of a device, such as "sim:1", "cuda" or "cpu:0/global"'
+
+
+def is_device_text(text: str) -> bool:
+    """Whether ``VirtualDevice.parse`` takes ``text``."""
+    try:
+        _parsed(text)
+    except TargetError:
+        return False
+    return True
+
+
+@functools.lru_cache(maxsize=1024)
+def _parsed(text: str) -> VirtualDevice:
+    if text.startswith("/") and _JOB.match(text, 1):
+        return _of_tensorflow(text)
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        raise TargetError("unreadable name of a device", got=repr(text), expected=_EXPECTED)
+    index = found["index"]
+    return VirtualDevice(found["kind"], None if index in (None, "*") else int(index),
+                         found["scope"])
+
+
+def _of_tensorflow(text: str) -> VirtualDevice:
+    """A full or partial device name of TensorFlow; parts that follow override none before."""
+    result = ANYWHERE
+    for part in text[1:].split("/"):
+        name, _, value = part.partition(":")
+        name = name.lower()
+        if name in _LOCAL and value:
+            if value not in (_LOCAL[name], "*"):
+                raise TargetError(f"no {name} {value!r}: a program runs in one process", got=text,
+                                  expected=f"/{name}:{_LOCAL[name]}, or none")
+            continue
+        if name == "device":
+            name, _, value = value.partition(":")
+            name = name.lower()
+        kind = None if name == "*" else _KINDS_OF_TENSORFLOW.get(name, name)
+        if (kind is not None and not kind.isidentifier()) or not re.fullmatch(r"(\d+|\*)?", value):
+            raise TargetError("unreadable name of a device", got=repr(text),
+                              expected="/job:localhost/replica:0/task:0/device:KIND:INDEX")
+        result = result.merged(VirtualDevice(kind, int(value) if value.isdigit() else None))
+    return result
