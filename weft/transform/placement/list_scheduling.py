@@ -1,0 +1,123 @@
+"""HEFT: heterogeneous earliest finish time, a list scheduler with insertion.
+
+Topcuoglu, Hariri and Wu, "Performance-Effective and Low-Complexity Task Scheduling for
+Heterogeneous Computing", 2002. Tasks are taken by upward rank, the longest way to the end by mean
+times; each goes to the device where it finishes first, into an idle interval if it fits. Unlike in
+the paper, a link sends one buffer at a time, and a buffer that a device has is not sent again.
+"""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass, field
+
+from weft.transform.placement.problem_arrays import Arrays
+
+
+@dataclass(slots=True)
+class Lane:
+    """The intervals in which a lane is busy, in order of time."""
+
+    starts: list[float] = field(default_factory=list)
+    finishes: list[float] = field(default_factory=list)
+
+    def first_gap(self, ready: float, seconds: float) -> float:
+        """The earliest start from ``ready`` on at which the lane is idle for ``seconds``."""
+        position = bisect.bisect_right(self.finishes, ready)
+        start = ready
+        for index in range(position, len(self.starts)):
+            if start + seconds <= self.starts[index]:
+                return start
+            start = max(start, self.finishes[index])
+        return start
+
+    def insert(self, start: float, finish: float) -> None:
+        """Make the lane busy in an idle interval."""
+        position = bisect.bisect_right(self.starts, start)
+        self.starts.insert(position, start)
+        self.finishes.insert(position, finish)
+
+
+def mean_ranks(arrays: Arrays) -> list[float]:
+    """The upward rank of each task: mean seconds over the allowed devices, and mean copies."""
+    count = len(arrays.devices)
+    pairs = max(count * (count - 1), 1)
+    copies = [sum(map(sum, of_buffer)) / pairs for of_buffer in arrays.copy_seconds]
+    found = [0.0] * len(arrays.seconds)
+    for task in reversed(arrays.topological):
+        allowed = arrays.allowed[arrays.class_of[task]]
+        rest = 0.0
+        for buffer in arrays.writes[task]:
+            for consumer in arrays.buffers[buffer].consumers:
+                rest = max(rest, copies[buffer] + found[consumer])
+        mean = sum(arrays.seconds[task][device] for device in allowed) / len(allowed)
+        found[task] = mean + rest
+    return found
+
+
+def heft(arrays: Arrays) -> list[int]:
+    """The number of the device of each task."""
+    return _ListSchedule(arrays).run()
+
+
+class _ListSchedule:
+    """The schedule so far: devices and finishes of tasks, busy lanes and links, arrivals."""
+
+    def __init__(self, arrays: Arrays) -> None:
+        self.arrays = arrays
+        self.placed = [-1] * len(arrays.seconds)
+        self.finishes = [0.0] * len(arrays.seconds)
+        self.class_device: dict[int, int] = {}
+        self.lanes = [[Lane() for _ in range(lanes)] for lanes in arrays.lanes]
+        self.links: dict[tuple[int, int], Lane] = {}
+        self.arrivals: dict[tuple[int, int], float] = {}
+
+    def run(self) -> list[int]:
+        found = mean_ranks(self.arrays)
+        position = {task: n for n, task in enumerate(self.arrays.topological)}
+        for task in sorted(position, key=lambda one: (-found[one], position[one])):
+            self._place(task)
+        return self.placed
+
+    def _place(self, task: int) -> None:
+        class_ = self.arrays.class_of[task]
+        known = self.class_device.get(class_)
+        allowed = self.arrays.allowed[class_] if known is None else (known,)
+        finish, device, start, lane = min(
+            (self._earliest(task, device) for device in allowed), key=lambda one: one[:2])
+        self.class_device[class_] = self.placed[task] = device
+        self.finishes[task] = finish
+        for buffer in self.arrays.reads[task]:
+            self._receive(buffer, device)
+        self.lanes[device][lane].insert(start, finish)
+
+    def _earliest(self, task: int, device: int) -> tuple[float, int, float, int]:
+        """The finish of a task on a device, the device, and the start on which lane."""
+        ready = max((self._arrival(buffer, device) for buffer in self.arrays.reads[task]),
+                    default=0.0)
+        seconds = self.arrays.seconds[task][device]
+        start, lane = min((one.first_gap(ready, seconds), number)
+                          for number, one in enumerate(self.lanes[device]))
+        return start + seconds, device, start, lane
+
+    def _arrival(self, buffer: int, device: int) -> float:
+        """When a buffer is on a device, if it is sent there now unless it is there."""
+        known = self.arrivals.get((buffer, device))
+        if known is not None:
+            return known
+        producer = self.arrays.buffers[buffer].producer
+        source = self.placed[producer]
+        finish = self.finishes[producer]
+        if source == device:
+            return finish
+        copy = self.arrays.copy_seconds[buffer][source][device]
+        link = self.links.get((source, device))
+        return (finish if link is None else link.first_gap(finish, copy)) + copy
+
+    def _receive(self, buffer: int, device: int) -> None:
+        source = self.placed[self.arrays.buffers[buffer].producer]
+        if source != device and (buffer, device) not in self.arrivals:
+            arrived = self._arrival(buffer, device)
+            copy = self.arrays.copy_seconds[buffer][source][device]
+            self.links.setdefault((source, device), Lane()).insert(arrived - copy, arrived)
+            self.arrivals[buffer, device] = arrived

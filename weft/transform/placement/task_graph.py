@@ -1,0 +1,137 @@
+"""Task graphs: what placement by cost works on.
+
+A task is a kernel with estimated seconds on each device that can run it; tasks exchange buffers
+over links between the devices. ``place_tasks`` chooses the devices, ``simulate`` computes when each
+task runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from weft.ir.virtual_device import VirtualDevice
+from weft.runtime.device import Device
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInput:
+    """A buffer that a task reads: ``nbytes`` written by task number ``producer``.
+
+    A buffer is transferred once to each device that reads it; ``buffer`` tells the buffers of one
+    producer apart. A dependency without data has 0 bytes.
+    """
+
+    producer: int
+    nbytes: int = 0
+    buffer: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One kernel. ``seconds`` are estimates for each device that can run it.
+
+    Tasks with equal ``colocated`` are on one device. ``memory`` is what the task allocates on its
+    device, in bytes: its results and scratch memory.
+    """
+
+    name: str
+    op: str
+    seconds: Mapping[Device, float]
+    inputs: tuple[TaskInput, ...] = ()
+    pinned: VirtualDevice | None = None
+    colocated: int | None = None
+    memory: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Transfers from one device to another, one after the other."""
+
+    bytes_per_second: float = 10e9
+    latency_seconds: float = 1e-5
+
+    def seconds(self, nbytes: int) -> float:
+        """How long the transfer of a buffer takes."""
+        return self.latency_seconds + nbytes / self.bytes_per_second
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceModel:
+    """A device that runs ``lanes`` tasks at once in ``memory_bytes`` (``None``: enough)."""
+
+    device: Device
+    lanes: int = 1
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Devices, and the links that differ from ``default_link``, by source and destination."""
+
+    devices: tuple[DeviceModel, ...]
+    links: Mapping[tuple[Device, Device], Link] = field(default_factory=dict)
+    default_link: Link = Link()
+
+    def link(self, source: Device, destination: Device) -> Link:
+        """The link between two different devices."""
+        return self.links.get((source, destination), self.default_link)
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A buffer of task ``producer`` on its way to another device."""
+
+    producer: int
+    buffer: int
+    source: Device
+    destination: Device
+    start: float
+    finish: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """When each task runs, in seconds, and what is transferred.
+
+    ``order`` are the tasks by their start. ``peak_memory`` is the most that lies on each device at
+    once: results until they were read for the last time, and received buffers.
+    """
+
+    starts: tuple[float, ...]
+    finishes: tuple[float, ...]
+    order: tuple[int, ...]
+    makespan: float
+    transfers: tuple[Transfer, ...] = ()
+    peak_memory: Mapping[Device, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The device of each task, and why it is there.
+
+    ``order`` is a valid order of execution, by simulated start. Times are those of ``simulate``.
+    """
+
+    devices: tuple[Device, ...]
+    order: tuple[int, ...]
+    makespan: float
+    starts: tuple[float, ...]
+    finishes: tuple[float, ...]
+    reasons: tuple[str, ...]
+
+
+def lower_bound(tasks: Sequence[Task], topology: Topology, order: Sequence[int]) -> float:
+    """No placement finishes earlier, in seconds: the critical path, or the work over all lanes.
+
+    Each task counts with its shortest time, and transfers with none. ``order`` is any valid order.
+    """
+    known = {model.device for model in topology.devices}
+    shortest = [min((s for device, s in task.seconds.items() if device in known), default=0.0)
+                for task in tasks]
+    finishes = [0.0] * len(tasks)
+    for number in order:
+        ready = max((finishes[one.producer] for one in tasks[number].inputs), default=0.0)
+        finishes[number] = ready + shortest[number]
+    lanes = sum(model.lanes for model in topology.devices)
+    return max(max(finishes, default=0.0), sum(shortest) / lanes)
