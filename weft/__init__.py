@@ -277,7 +277,7 @@ _EAGER = {
 }
 _LAZY |= {name: module for module, names in _EAGER.items() for name in names.split()}
 _SUBMODULES = ("amp", "autograd", "checkpoints", "codegen", "compiler", "data", "debug", "export",
-               "frontend", "generation", "ir", "models", "nn", "onnx_backend", "op",
+               "frontend", "generation", "graph", "ir", "models", "nn", "onnx_backend", "op",
                "optim", "runtime", "strategy", "target", "te", "tir", "topi",
                "torch_backend", "transform", "tune")
 

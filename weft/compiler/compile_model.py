@@ -41,6 +41,7 @@ from weft.compiler.sources import (
     import_whole,
     prepare,
     unchanged_file,
+    with_graph,
 )
 from weft.compiler.stages import Stages
 from weft.compiler.vm.build import build_vm_model
@@ -138,7 +139,8 @@ def _prepared(request: CompileRequest) -> tuple[Source, CompileOptions]:
     # Reports unknown positions of passes before any work.
     phases_of(options)
     with_insertions(backend_of(options.target).tir_passes, extensions.tir_passes)
-    return prepare(request.model, request.example_inputs, request.inputs), options
+    model, options = with_graph(request.model, options)
+    return prepare(model, request.example_inputs, request.inputs), options
 
 
 def _executable(made: ModelCode | _PerShape, source: Source, options: CompileOptions,

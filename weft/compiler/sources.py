@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from weft.compiler.build.fingerprint import key_of
 from weft.compiler.extensions import is_self_contained, may_use_extensions
@@ -36,10 +36,21 @@ if TYPE_CHECKING:
     from weft.frontend.torch.program import TorchProgram
 
 # What ``weft.compile``, ``weft.grad`` and ``weft.tune_model`` take as a model.
-ModelLike: TypeAlias = "FileOrBytes | onnx.ModelProto | TorchModel | IRProgram"
+ModelLike: TypeAlias = "FileOrBytes | onnx.ModelProto | TorchModel | IRProgram | GraphLike"
 FileOrBytes: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview"
 TorchModel: TypeAlias = "torch.nn.Module | torch.export.ExportedProgram"
 IRProgram: TypeAlias = "IRModule | Function | PythonFunction"
+
+
+@runtime_checkable
+class GraphLike(Protocol):
+    """A graph that becomes a program for the tensors that are asked for (``weft.graph.Graph``)."""
+
+    def to_module(self, outputs: Sequence[str] | None = None,
+                  inputs: Mapping[str, Sequence[object] | None] | None = None) -> IRModule:
+        """The typed program for ``outputs``, with shapes of ``inputs`` and cuts at them."""
+
+
 # A model after ``prepare``: torch models are traced, ``@weft.function`` is a module.
 Source: TypeAlias = "ModelLike | TorchProgram | ModuleSource"
 
@@ -123,6 +134,17 @@ def prepare(model: ModelLike, example_inputs: Sequence[Any] | Mapping[str, Any] 
         raise OptionError("example_inputs are for torch modules", got=type(model).__name__,
                           help='give shapes with inputs={"x": (1, 3, 224, 224)}')
     return model.module if isinstance(model, PythonFunction) else model
+
+
+def with_graph(model: ModelLike, options: CompileOptions) -> tuple[ModelLike, CompileOptions]:
+    """A graph as a module for the inputs and outputs of ``options``, which then need nothing more.
+
+    Other models and their options are returned as they are.
+    """
+    if not isinstance(model, GraphLike):
+        return model, options
+    mod = model.to_module(options.outputs, options.input_shapes)
+    return mod, dataclasses.replace(options, inputs=(), outputs=None)
 
 
 def unchanged_file(model: Source) -> Callable[[], None]:

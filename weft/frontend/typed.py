@@ -40,11 +40,19 @@ def typed(expr: Call | TupleGetItem) -> Expr:
     """
     if isinstance(expr, TupleGetItem):
         return _typed_field(expr)
+    call = inferred(expr)
+    return _folded(call) if _is_small(call) else call
+
+
+def inferred(expr: Call) -> Call:
+    """``expr`` with its inferred type.
+
+    The arguments must be typed. Raises ``TypeInferenceError`` for an ill-typed call.
+    """
     call = expr.replace(args=tuple(_typed_argument(a) for a in expr.args))
     result = infer_expr(call.replace(args=tuple(_stand_in(a) for a in call.args))).checked_type
     _check_size(result, call)
-    call = dataclasses.replace(call, checked_type=result)
-    return _folded(call) if _is_small(call) else call
+    return dataclasses.replace(call, checked_type=result)
 
 
 def _check_size(type_: Type | None, call: Call) -> None:

@@ -1,0 +1,81 @@
+"""Conversion of a GraphDef, or of the part that computes some tensors, to a typed module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from weft.frontend.graphdef.annotate import Placements
+from weft.frontend.graphdef.coverage import check_coverage
+from weft.frontend.graphdef.definitions import GraphDef, NodeDef
+from weft.frontend.graphdef.lowering import Body, Environment, by_name
+from weft.frontend.graphdef.names import CONTROL, parse_tensor
+from weft.frontend.graphdef.node_order import execution_order, needed, nodes_by_name
+from weft.frontend.graphdef.ports import FedTensors, default_outputs, unknown_tensor
+from weft.ir.expr import Expr, Function, Tuple
+from weft.ir.module import IRModule
+from weft.ir.span import Span
+from weft.ir.typing.infer import infer_type
+from weft.support.errors import InvalidInputError
+
+InputShapes = Mapping[str, Sequence[object] | None]
+
+
+def from_graphdef(graph: GraphDef, *, outputs: Sequence[str] | None = None,
+                  inputs: InputShapes | None = None) -> IRModule:
+    """The typed module that computes the tensors ``outputs`` of a graph.
+
+    ``outputs`` are ``node`` or ``node:index``; ``^node`` only runs a node. By default they are the
+    results that no node reads. ``inputs`` gives shapes of placeholders, and names other tensors
+    that become inputs, with a shape or, for ``None``, their own. What the outputs do not need is
+    left out; placeholders are inputs in their order in the graph. ``IRModule.named`` has every
+    tensor that was lowered.
+
+    Raises ``InvalidModelError`` for a damaged graph, ``UnsupportedModelError`` with all operators
+    that weft lacks, ``TypeInferenceError`` and ``InvalidInputError``.
+    """
+    source = graph.source
+    nodes = nodes_by_name(graph.nodes, source)
+    fed = FedTensors(nodes, inputs or {}, source)
+    wanted = list(default_outputs(graph.nodes) if outputs is None else outputs)
+    _check_targets(wanted, nodes, fed, source)
+    targets = [parse_tensor(text).node for text in wanted]
+    whole = needed(nodes, targets, fed.complete)
+    check_coverage([nodes[n] for n in nodes if n in whole and n not in fed.complete],
+                   graph.library, source)
+    env = Environment(source, graph.library)
+    body = Body(env, Placements(nodes))
+    for name in execution_order(nodes, whole, fed.complete, source):
+        fed.lower(body, nodes[name])
+    return _module(env, body, fed, wanted)
+
+
+def _check_targets(wanted: Sequence[str], nodes: Mapping[str, NodeDef], fed: FedTensors,
+                   source: str) -> None:
+    if not wanted:
+        raise InvalidInputError("nothing to run", where=source,
+                                expected="the name of a tensor to compute")
+    repeated = sorted({text for text in wanted if list(wanted).count(text) > 1})
+    if repeated:
+        raise InvalidInputError("a tensor is fetched more than once", got=", ".join(repeated))
+    for text in wanted:
+        ref = parse_tensor(text, source)
+        if ref.node not in nodes:
+            raise unknown_tensor(text, nodes, source)
+        if ref in fed.inner:
+            raise InvalidInputError(f"{text!r} is both fed and fetched", where=source)
+
+
+def _module(env: Environment, body: Body, fed: FedTensors, wanted: Sequence[str]) -> IRModule:
+    span = Span(env.source)
+    tensors = [text for text in wanted if parse_tensor(text).index != CONTROL]
+    results: list[Expr] = [body.output(text, span) for text in tensors]
+    if not results:
+        raise InvalidInputError("nothing to fetch", where=env.source, got=", ".join(wanted),
+                                expected="a tensor beside the nodes to run")
+    main_body = results[0] if len(results) == 1 else Tuple(tuple(results), span=span)
+    params = fed.parameters(main_body)
+    named = fed.without_unused(by_name(body.tensors), params.values())
+    main = Function(tuple(params.values()), main_body, span=span)
+    attrs = {"input_names": tuple(params), "output_names": tuple(tensors)}
+    functions = {**env.functions, "main": main}
+    return infer_type(IRModule(functions, attrs=attrs, named=named))

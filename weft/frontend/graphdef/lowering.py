@@ -1,0 +1,302 @@
+"""Lowering of nodes to typed expressions: operators, calls of functions, effects of edges."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from weft.frontend.graphdef import converters as _converters  # noqa: F401 - fills the table
+from weft.frontend.graphdef.annotate import Placements, ordered_after
+from weft.frontend.graphdef.catalogue import convert_operator
+from weft.frontend.graphdef.definitions import FunctionRef, Library, NodeDef
+from weft.frontend.graphdef.functions import find_function, instantiate
+from weft.frontend.graphdef.names import parse_tensor
+from weft.frontend.graphdef.node import Node
+from weft.frontend.graphdef.node_order import execution_order, needed, nodes_by_name
+from weft.frontend.graphdef.registry import Converter, attribute_text, find_converter
+from weft.frontend.typed import FOLD_LIMIT_ELEMENTS
+from weft.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from weft.ir.op import OPS
+from weft.ir.span import Span
+from weft.ir.types import FuncType, TensorType, TupleType
+from weft.support.errors import InvalidModelError, UnsupportedModelError
+
+# Bodies are inlined by recursion; models nest a few levels.
+_MAX_NESTING = 64
+
+
+@dataclass
+class Environment:
+    """What the nodes of a graph and of its functions share.
+
+    ``functions`` are those of the module that calls of ``noinline`` functions made; ``active`` are
+    the functions whose bodies are being lowered.
+    """
+
+    source: str
+    library: Library = field(default_factory=Library)
+    functions: dict[str, Function] = field(default_factory=dict)
+    instances: dict[object, str] = field(default_factory=dict)
+    active: list[str] = field(default_factory=list)
+
+    def span_of(self, proto: NodeDef) -> Span:
+        return proto.span or Span(self.source, node=proto.label)
+
+    @contextmanager
+    def inside(self, name: str, where: object) -> Iterator[None]:
+        """The context in which the body of a function is lowered."""
+        if name in self.active:
+            cycle = [*self.active[self.active.index(name):], name]
+            raise UnsupportedModelError("a function calls itself", where=where,
+                                        got=" -> ".join(cycle), help="use a While node")
+        if len(self.active) >= _MAX_NESTING:
+            raise UnsupportedModelError(f"calls are nested deeper than {_MAX_NESTING} levels",
+                                        where=where, got=f"function {name!r}")
+        self.active.append(name)
+        try:
+            yield
+        finally:
+            self.active.pop()
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """The results of a node, and those of their values that are known and small."""
+
+    results: tuple[Expr, ...]
+    values: tuple[np.ndarray | None, ...]
+
+
+def lower_node(env: Environment, proto: NodeDef, inputs: Sequence[Expr],
+               values: Sequence[np.ndarray | None]) -> Lowered:
+    """The results of ``proto`` for typed ``inputs``, of which ``values`` are known.
+
+    Raises ``UnsupportedModelError`` for an unknown operator, ``TypeInferenceError`` and
+    ``InvalidModelError`` for operands and attributes that do not fit.
+    """
+    results = _convert(env, proto, inputs, values, folds=False)
+    known = tuple(_small_value(result) for result in results)
+    if inputs and any(v is None for v in known) and all(v is not None for v in values):
+        constants = [Constant(v, span=env.span_of(proto)) for v in values if v is not None]
+        folded = _convert(env, proto, constants, values, folds=True)
+        known = tuple(_small_value(result) for result in folded)
+    return Lowered(results, known)
+
+
+def _small_value(result: Expr) -> np.ndarray | None:
+    if isinstance(result, Constant) and result.data.size <= FOLD_LIMIT_ELEMENTS:
+        return result.data
+    return None
+
+
+def _convert(env: Environment, proto: NodeDef, inputs: Sequence[Expr],
+             values: Sequence[np.ndarray | None], *, folds: bool) -> tuple[Expr, ...]:
+    def expand_function(ref: FunctionRef, args: Sequence[Expr]) -> tuple[Expr, ...]:
+        return expand(env, ref, args, env.span_of(proto))  # bodies are lowered like graphs
+
+    node = Node(proto, env.span_of(proto), tuple(inputs), tuple(values), expand_function, folds)
+    if proto.op in env.library.functions:
+        return expand_function(FunctionRef(proto.op, proto.attrs), inputs)
+    converter = find_converter(proto.op)
+    if converter is not None:
+        _check(node, converter)
+        made = converter.convert(node)
+    elif proto.op in OPS:
+        made = convert_operator(node)
+    else:
+        raise UnsupportedModelError(f"unknown operator {proto.op!r}", where=node.span,
+                                    help="`weft ops` lists the operators of weft")
+    return (made,) if isinstance(made, Expr) else tuple(made)
+
+
+def _check(node: Node, converter: Converter) -> None:
+    if converter.inputs is not None and len(node.inputs) not in converter.inputs:
+        expected = " or ".join(map(str, converter.inputs))
+        raise node.fail("wrong number of inputs", expected=expected, got=str(len(node.inputs)))
+    for name, value in node.proto.attrs.items():
+        if not name.startswith("_") and name not in converter.attributes:
+            raise node.unsupported(f"unknown attribute {name!r}", got=attribute_text(value))
+
+
+class Body:
+    """The nodes of a graph, or of a function, lowered one after the other.
+
+    ``tensors`` holds the results of each node that was lowered or is given, ``tokens`` what must
+    be computed before a node counts as run.
+    """
+
+    def __init__(self, env: Environment, placements: Placements) -> None:
+        self.env = env
+        self.placements = placements
+        self.tensors: dict[str, tuple[Expr, ...]] = {}
+        self.values: dict[str, tuple[np.ndarray | None, ...]] = {}
+        self.tokens: dict[str, tuple[Expr, ...]] = {}
+
+    def give(self, name: str, tensors: Sequence[Expr]) -> None:
+        """Set the results of a node: an argument, or a tensor that is fed."""
+        self.tensors[name] = tuple(tensors)
+        self.values[name] = tuple(_small_value(t) for t in tensors)
+        self.tokens[name] = ()
+
+    def tensor(self, text: str, where: object = None) -> Expr:
+        """The tensor ``node:index``; ``InvalidModelError`` if the node has fewer results."""
+        ref = parse_tensor(text, where)
+        results = self.tensors[ref.node]
+        if ref.index >= len(results):
+            raise InvalidModelError(
+                f"there is no tensor {text!r}", where=where,
+                got=f"{ref.node!r} has {len(results)} output{'s' if len(results) != 1 else ''}")
+        return results[ref.index]
+
+    def output(self, text: str, where: Span) -> Expr:
+        """The tensor ``node:index`` as the caller reads it."""
+        return self.placements.read(self.tensor(text, where), parse_tensor(text).node, None, where)
+
+    def lower(self, proto: NodeDef) -> None:
+        """Lower a node whose operands are lowered."""
+        span = self.env.span_of(proto)
+        refs = [parse_tensor(text) for text in proto.data_inputs]
+        inputs = [self.placements.read(self.tensor(str(ref), span), ref.node, proto.name, span)
+                  for ref in refs]
+        values = [self.values[ref.node][ref.index] for ref in refs]
+        after = self._after(proto)
+        waits = next((i for i, x in enumerate(inputs)
+                      if not isinstance(x, Constant) and isinstance(x.checked_type, TensorType)),
+                     None)
+        if after and waits is not None:
+            inputs[waits] = ordered_after(inputs[waits], after, span)
+        made = lower_node(self.env, proto, inputs, values)
+        results = made.results
+        if after and waits is None:
+            results = tuple(ordered_after(x, after, span) for x in results)
+        self.tensors[proto.name] = results
+        self.values[proto.name] = made.values
+        computed = tuple(x for x in results if not isinstance(x, (Constant, Var)))
+        self.tokens[proto.name] = computed or after
+
+    def _after(self, proto: NodeDef) -> tuple[Expr, ...]:
+        """The tensors that control edges order before a node."""
+        found: dict[int, Expr] = {}
+        for name in proto.control_inputs:
+            found.update((id(token), token) for token in self.tokens[name])
+        return tuple(found.values())
+
+
+def expand(env: Environment, ref: FunctionRef, args: Sequence[Expr], where: Span
+           ) -> tuple[Expr, ...]:
+    """The results of a function of the library for ``args``.
+
+    The body becomes part of the caller, or, for a ``noinline`` function, a function of the module.
+    Raises ``InvalidModelError`` for an unknown function and arguments that do not fit,
+    ``UnsupportedModelError`` for a function that calls itself.
+    """
+    function = find_function(env.library, ref.name, where)
+    if not function.noinline:
+        return _body_results(env, ref, args, where)
+    types = _argument_types(ref, args, where)
+    key = ref.name, repr(sorted(ref.attrs.items(), key=lambda item: item[0])), types
+    name = env.instances.get(key)
+    if name is None:
+        params = tuple(parameter(f"arg{i}", t, where) for i, t in enumerate(types))
+        results = _body_results(env, ref, params, where)
+        body: Expr = results[0]
+        if len(results) != 1:
+            body = Tuple(results, span=where, checked_type=TupleType(
+                tuple(r.checked_type for r in results)))  # type: ignore[arg-type]
+        name = _free_name(ref.name, env.functions)
+        env.functions[name] = Function(params, body, span=where, attrs={"noinline": True})
+        env.instances[key] = name
+    return _called(env.functions[name], name, args, where)
+
+
+def _called(function: Function, name: str, args: Sequence[Expr], span: Span) -> tuple[Expr, ...]:
+    result = function.body.checked_type
+    types = tuple(p.checked_type for p in function.params)
+    callee = GlobalVar(name, span=span, checked_type=FuncType(types, result))  # type: ignore[arg-type]
+    call = Call(callee, tuple(args), span=span, checked_type=result)
+    if not isinstance(result, TupleType):
+        return (call,)
+    return tuple(TupleGetItem(call, i, span=span, checked_type=field_)
+                 for i, field_ in enumerate(result.fields))
+
+
+def _argument_types(ref: FunctionRef, args: Sequence[Expr], where: Span
+                    ) -> tuple[TensorType, ...]:
+    found = tuple(a.checked_type for a in args if isinstance(a.checked_type, TensorType))
+    if len(found) != len(args):
+        raise UnsupportedModelError(f"an argument of function {ref.name!r} is no tensor",
+                                    where=where)
+    return found
+
+
+def _body_results(env: Environment, ref: FunctionRef, args: Sequence[Expr], where: Span
+                  ) -> tuple[Expr, ...]:
+    """The results of the body of a function for ``args``."""
+    with env.inside(ref.name, where):
+        found = instantiate(env.library, ref, _argument_types(ref, args, where), where)
+        source = f"function {ref.name!r} of {env.source}"
+        given = {name: NodeDef(name, "_Arg") for name in found.arguments}
+        nodes = nodes_by_name((*given.values(), *found.nodes), source)
+        body = Body(env, Placements(nodes))
+        for name, arg in zip(found.arguments, args, strict=True):
+            body.give(name, (arg,))
+        targets = [parse_tensor(text, source).node for text in found.results]
+        wanted = needed(nodes, (*targets, *found.effects), given)
+        for name in execution_order(nodes, wanted, given, source):
+            if name not in given:
+                body.lower(nodes[name])
+        tokens = tuple(t for name in found.effects for t in body.tokens[name])
+        results = [body.output(text, where) for text in found.results]
+    return tuple(ordered_after(r, tokens, where) if tokens else r for r in results)
+
+
+def _free_name(name: str, taken: Mapping[str, object]) -> str:
+    numbered = (name if i == 0 else f"{name}_{i}" for i in itertools.count())
+    return next(n for n in numbered if n not in taken)
+
+
+def stand_ins(types: Sequence[TensorType], values: Sequence[np.ndarray | None], span: Span
+              ) -> list[Expr]:
+    """Operands for inference alone: constants where values are known, else variables."""
+    return [Var("x", type_, span=span) if value is None else Constant(value, span=span)
+            for type_, value in zip(types, values, strict=True)]
+
+
+def tensor_types(env: Environment, proto: NodeDef, results: Sequence[Expr]
+                 ) -> tuple[TensorType, ...]:
+    """The types of the results of a node, which are tensors."""
+    types = [result.checked_type for result in results]
+    for type_ in types:
+        if not isinstance(type_, TensorType):
+            raise UnsupportedModelError(f"{proto.op}: a result of a node must be a tensor",
+                                        where=env.span_of(proto), got=str(type_))
+    return tuple(t for t in types if isinstance(t, TensorType))
+
+
+def parameter(name: str, type_: TensorType, span: Span) -> Var:
+    return Var(name, type_, span=span, checked_type=type_)
+
+
+def by_name(values: Mapping[str, Sequence[Expr]]) -> dict[str, Expr]:
+    """Tensors by name: ``n:0`` and ``n`` for the first result of ``n``, ``n:1`` for the next."""
+    found: dict[str, Expr] = {}
+    for name, results in values.items():
+        for index, result in enumerate(results):
+            if isinstance(result.checked_type, TensorType):
+                found[f"{name}:{index}"] = result
+    firsts = {name: results[0] for name, results in values.items()
+              if results and isinstance(results[0].checked_type, TensorType)}
+    return {**found, **firsts}
