@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
         export,
         frontend,
         generation,
+        graph,
         ir,
         models,
         nn,
