@@ -71,6 +71,7 @@ from weft.transform.passes.print_ir import PrintIR
 from weft.transform.passes.remove_unused_functions import RemoveUnusedFunctions
 from weft.transform.passes.simplify_expr import SimplifyExpr
 from weft.transform.passes.simplify_inference import SimplifyInference
+from weft.transform.placement.plan_devices import PlanDevices
 from weft.transform.precision.compute_in_float32 import ComputeInFloat32
 from weft.transform.precision.fake_quantization_to_integer import FakeQuantizationToInteger
 from weft.transform.precision.qnn_canonicalize import QnnCanonicalize
@@ -125,6 +126,7 @@ __all__ = [
     "ObjectCode",
     "PartialEval",
     "PartitionGraph",
+    "PlanDevices",
     "PrintIR",
     "PythonCode",
     "QnnCanonicalize",

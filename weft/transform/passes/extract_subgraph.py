@@ -61,6 +61,12 @@ def tensors_of(mod: IRModule) -> dict[str, Expr]:
     return _tensors(mod, _without_lets(mod["main"].body))
 
 
+def tensors_and_body(mod: IRModule) -> tuple[dict[str, Expr], Expr]:
+    """``tensors_of``, and the body of ``main`` that these nodes are part of, without ``let``."""
+    values = _without_lets(mod["main"].body)
+    return _tensors(mod, values), values[mod["main"].body]
+
+
 def _tensors(mod: IRModule, values: Mapping[Expr, Expr]) -> dict[str, Expr]:
     """``tensors_of``, where ``values`` are the nodes of the body without variables of ``let``."""
     found: dict[str, Expr] = {**_inputs(mod)}
@@ -151,7 +157,7 @@ def _check(mod: IRModule, results: Mapping[str, Expr], fetches: Sequence[str],
     for names, table in ((fetches, results), (feeds, known)):
         for name in names:
             if name not in table:
-                raise _unknown(name, table, mod)
+                raise unknown_tensor(name, table, mod)
     named: dict[Expr, str] = {}
     for name in feeds:
         other = named.setdefault(known[name], name)
@@ -166,7 +172,8 @@ def _check(mod: IRModule, results: Mapping[str, Expr], fetches: Sequence[str],
         raise InvalidInputError("a tensor is fetched more than once", got=", ".join(repeated))
 
 
-def _unknown(name: str, table: Mapping[str, Expr], mod: IRModule) -> InvalidInputError:
+def unknown_tensor(name: str, table: Mapping[str, Expr], mod: IRModule) -> InvalidInputError:
+    """The error of a name that is not in ``table``, with the closest names."""
     close = difflib.get_close_matches(name, table, n=3)
     ports = (f"inputs {', '.join(map(repr, input_names(mod)))}, "
              f"outputs {', '.join(map(repr, output_names(mod)))}, or an inner tensor")

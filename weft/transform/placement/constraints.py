@@ -1,0 +1,380 @@
+"""The equalities and borders of a program, by Relay's rules (``PlanDevices``).
+
+A call of an operator is on the device of its arguments and result. Parameters and arguments,
+results of functions, branches, tuples and their fields, references, and fields of data are on one
+device. The borders, where devices may differ, are the annotation ``on_device``, ``device_copy``,
+what an operation reads of the inputs of ``main``, and conditions, which the host reads. Constants
+and inputs are wherever they are needed. Unlike in Relay, the results of ``main`` stay where they
+are computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from weft.ir.expr import (
+    Call,
+    Constant,
+    Constructor,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Match,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from weft.ir.module import IRModule
+from weft.ir.op import Op
+from weft.ir.types import FuncType, Type
+from weft.ir.virtual_device import VirtualDevice
+from weft.ir.visitor import children, pattern_vars, post_order
+from weft.op.annotation import OnDeviceAttrs, barrier, on_device
+from weft.op.device import DeviceCopyAttrs, device_copy
+from weft.op.gradients import attrs_of
+from weft.runtime.device import HOST
+from weft.transform.placement.domains import Domains, Origin
+
+# The domains of a value: of a function those of its parameters and its result, else one.
+Parts: TypeAlias = "tuple[int, ...]"
+# A function type of more domains is on one device as a whole.
+_MAX_PARTS = 256
+_INPUT, _CONSTANT = None, -1  # what floating values are copied from, beside domains
+DEVICE_KINDS = "device_kinds"  # the hook of operators that run on some kinds of devices alone
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """An operand that may be on another device than its user; ``source`` of an input is None.
+
+    A ``late`` one takes a value of a free region from wherever placement by cost puts it.
+    """
+
+    source: int | None
+    destination: int
+    late: bool = False
+
+
+@dataclass(slots=True)
+class Constraints:
+    """The domains of the expressions of a module, its borders, and the calls that it runs.
+
+    ``borders`` are by user and by position in ``children(user)``; ``copies`` are the domains of
+    the source (of an input: ``None``) and destination of each ``device_copy`` of the program,
+    ``results`` the borders between the bodies and the results of annotations.
+    ``aliases`` map variables of ``let``, and fields of written tuples, to their values.
+    """
+
+    domains: Domains = field(default_factory=Domains)
+    parts: dict[Expr, Parts] = field(default_factory=dict)
+    borders: dict[tuple[Expr, int], Border] = field(default_factory=dict)
+    calls: list[tuple[Call, int]] = field(default_factory=list)
+    copies: dict[Call, tuple[int | None, int]] = field(default_factory=dict)
+    results: dict[Call, Border] = field(default_factory=dict)
+    aliases: dict[Expr, Expr] = field(default_factory=dict)
+
+    @property
+    def all_borders(self) -> Iterator[Border]:
+        """The borders of operands and of annotations."""
+        yield from self.borders.values()
+        yield from self.results.values()
+
+    def device_of(self, expr: Expr) -> VirtualDevice:
+        """The specification of a value; of a function, that of its result."""
+        parts = self.parts.get(self.aliases.get(expr, expr))
+        return VirtualDevice() if not parts else self.domains.device(parts[-1])
+
+
+def constraints_of(mod: IRModule) -> Constraints:
+    """The constraints of a typed module. Raises ``TargetError`` where they contradict."""
+    return _Walk(mod).run()
+
+
+class _Walk:
+    """Visits every node after its operands.
+
+    ``floating`` values do not put their users on a device: constants, inputs, and the results of
+    annotations. They map to the domain that they are copied from.
+    """
+
+    def __init__(self, mod: IRModule) -> None:
+        self.mod = mod
+        self.found = Constraints()
+        self.domains = self.found.domains
+        self.floating: dict[Expr, int | None] = {}
+        self.aliases = self.found.aliases
+        self.scoped: set[Expr] = set()  # values that may refer to variables of an inner ``let``
+        self.globals: dict[str, Parts] = {}
+        self.results: set[Expr] = set()
+
+    def run(self) -> Constraints:
+        main = self.mod.functions.get("main")
+        if main is not None:
+            self.floating.update((param, _INPUT) for param in main.params)
+            self.results = _result_tuples(main)
+        for function in self.mod.functions.values():
+            bound = _bound_by_let(function)
+            for node in post_order(function):
+                self._visit(node)
+                for var in bound.get(node, ()):  # ahead of the body, which reads the variable
+                    if var in self.found.parts:  # a recursive function
+                        self._unify(self.parts(var), self.parts(node))
+                    self._alias(var, node)
+        for name, parts in self.globals.items():
+            self._unify(parts, self.parts(self.mod[name]))
+        return self.found
+
+    def _visit(self, node: Expr) -> None:
+        rule = _RULES.get(type(node))
+        if rule is not None:
+            rule(self, node)
+
+    # Values.
+
+    def resolved(self, expr: Expr) -> Expr:
+        """The value that a variable of ``let`` or a field of a written tuple stands for."""
+        return self.aliases.get(expr, expr)
+
+    def parts(self, expr: Expr) -> Parts:
+        """The domains of a value, made when they are first needed."""
+        expr = self.resolved(expr)
+        known = self.found.parts.get(expr)
+        if known is None:
+            if isinstance(expr, GlobalVar):
+                known = self.globals.get(expr.name)
+            if known is None:
+                known = self._fresh(expr.checked_type)
+            if isinstance(expr, GlobalVar):
+                self.globals[expr.name] = known
+            self.found.parts[expr] = known
+        return known
+
+    def operand(self, user: Expr, position: int, value: Expr) -> Parts:
+        """The domains in which ``user`` reads an operand."""
+        value = self.resolved(value)
+        if value not in self.floating:
+            if value in self.results:
+                self.results.discard(value)
+                self._visit(value)
+            return self.parts(value)
+        fresh = self._fresh(value.checked_type)
+        source = self.floating[value]
+        if source != _CONSTANT:
+            self.found.borders[user, position] = Border(source, fresh[-1])
+        return fresh
+
+    def domain(self, user: Expr, position: int, value: Expr) -> int:
+        """The one domain in which ``user`` reads an operand."""
+        return self._joined(self.operand(user, position, value))
+
+    def _fresh(self, type_: Type | None) -> Parts:
+        return tuple(self.domains.fresh() for _ in range(_count_parts(type_)))
+
+    def _unify(self, first: Parts, second: Parts) -> None:
+        if len(first) != len(second):  # a generic function, or a function in a tuple
+            first, second = (self._joined(first),), (self._joined(second),)
+        for one, other in zip(first, second, strict=True):
+            self.domains.unify(one, other)
+
+    def _joined(self, parts: Parts) -> int:
+        for one in parts[1:]:
+            self.domains.unify(parts[0], one)
+        return parts[0]
+
+    # Rules, one for each kind of node that relates domains.
+
+    def constant(self, node: Constant) -> None:
+        self.floating[node] = _CONSTANT
+
+    def call(self, call: Call) -> None:
+        if isinstance(call.op, Op):
+            self._call_op(call, call.op)
+        elif isinstance(call.op, Constructor):
+            result = self._joined(self.parts(call))
+            for position, arg in enumerate(call.args, 1):
+                self.domains.unify(self.domain(call, position, arg), result)
+        else:
+            wanted = self.operand(call, 0, call.op)
+            given = [self.operand(call, n, arg) for n, arg in enumerate(call.args, 1)]
+            flat = tuple(one for parts in given for one in parts) + self.parts(call)
+            self._unify(wanted, flat)
+
+    def _call_op(self, call: Call, op: Op) -> None:
+        result = self._joined(self.parts(call))
+        if op is on_device:
+            self._annotation(call, result)
+            return
+        if op is device_copy:
+            self._copy(call, result)
+            return
+        read = call.args[:1] if op is barrier else call.args  # it reads no element of ``after``
+        for position, arg in enumerate(read):
+            self.domains.unify(self.domain(call, position, arg), result)
+        self.found.calls.append((call, result))
+        kinds = op.hook(DEVICE_KINDS)
+        if kinds is not None:
+            self.domains.runs_on(result, kinds, Origin(op.name, call.span))
+
+    def _annotation(self, call: Call, result: int) -> None:
+        attrs = attrs_of(call, OnDeviceAttrs)
+        device = VirtualDevice.parse(attrs.device)
+        origin = origin_of(call)
+        value = self.resolved(call.args[0])
+        source = self.floating.get(value)
+        if value not in self.floating or source not in (_CONSTANT, _INPUT):
+            source = self.domain(call, 0, value)
+            if attrs.constrain_body:
+                self.domains.constrain(source, device, origin)
+            if attrs.colocate:
+                self.domains.colocate(source, attrs.colocate, origin)
+        if not attrs.constrain_result:
+            self.floating[call] = source  # each user may be on another device
+        else:
+            self.domains.constrain(result, device, origin)
+            if source != _CONSTANT:
+                self.found.results[call] = Border(source, result)
+
+    def _copy(self, call: Call, result: int) -> None:
+        attrs = attrs_of(call, DeviceCopyAttrs)
+        origin = origin_of(call)
+        value = self.resolved(call.args[0])
+        source = None
+        if value not in self.floating:
+            source = self._joined(self.parts(value))
+            self.domains.constrain(source, VirtualDevice.parse(attrs.source), origin)
+        self.domains.constrain(result, VirtualDevice.parse(attrs.destination), origin)
+        self.found.copies[call] = source, result
+
+    def tuple_(self, node: Tuple) -> None:
+        if node in self.results:
+            self.parts(node)
+            return
+        if node.fields and all(self.floating.get(self.resolved(one)) == _CONSTANT
+                               for one in node.fields):
+            self.floating[node] = _CONSTANT
+            return
+        result = self._joined(self.parts(node))
+        for position, value in enumerate(node.fields):
+            self.domains.unify(self.domain(node, position, value), result)
+
+    def field(self, node: TupleGetItem) -> None:
+        value = self.resolved(node.tuple_value)
+        if isinstance(value, Tuple) and node.tuple_value not in self.scoped:
+            self._alias(node, value.fields[node.index])
+        elif value in self.floating:
+            self.floating[node] = self.floating[value]
+        else:
+            self._unify(self.parts(node), self.parts(value))
+
+    def function(self, node: Function) -> None:
+        params = tuple(one for param in node.params for one in self._of_param(param))
+        self._unify(self.parts(node), params + self._result(node, len(node.params), node.body))
+
+    def _of_param(self, param: Var) -> Parts:
+        # Those of ``main`` are on no device.
+        return self._fresh(param.checked_type) if param in self.floating else self.parts(param)
+
+    def _result(self, user: Expr, position: int, value: Expr) -> Parts:
+        """The domains of a result, which a floating value does not pin."""
+        return self._fresh(value.checked_type) if self.resolved(value) in self.floating \
+            and user is self.mod.functions.get("main") else self.operand(user, position, value)
+
+    def let(self, node: Let) -> None:
+        self._alias(node, node.body)
+
+    def _alias(self, name: Expr, value: Expr) -> None:
+        """Let ``name`` be ``value``, which is visited."""
+        if isinstance(name, Let) or value in self.scoped:
+            self.scoped.add(name)
+        value = self.resolved(value)
+        if value in self.floating:
+            self.floating[name] = self.floating[value]
+        self.aliases[name] = value
+
+    def if_(self, node: If) -> None:
+        # The host reads the condition, wherever it is computed.
+        read = self.domains.fresh()
+        self.domains.constrain(read, VirtualDevice.of(HOST), Origin("a condition", node.span))
+        condition = self.resolved(node.cond)
+        source = self.floating.get(condition)
+        if condition not in self.floating:
+            source = self._joined(self.parts(condition))
+        if source not in (_CONSTANT, _INPUT):
+            self.found.borders[node, 0] = Border(source, read, late=True)
+        result = self.parts(node)
+        self._unify(result, self.operand(node, 1, node.true_branch))
+        self._unify(result, self.operand(node, 2, node.false_branch))
+
+    def match(self, node: Match) -> None:
+        data = self.domain(node, 0, node.data)
+        positions = {id(child): n for n, child in enumerate(children(node))}
+        for clause in node.clauses:
+            for var in pattern_vars(clause.lhs):
+                self.domains.unify(data, self._joined(self.parts(var)))
+            self._unify(self.parts(node),
+                        self.operand(node, positions[id(clause.rhs)], clause.rhs))
+
+    def reference(self, node: RefCreate | RefRead) -> None:
+        value = children(node)[0]
+        self.domains.unify(self._joined(self.parts(node)), self.domain(node, 0, value))
+
+    def write(self, node: RefWrite) -> None:
+        self.domains.unify(self.domain(node, 0, node.ref), self.domain(node, 1, node.value))
+
+
+_RULES: dict[type, Callable[[_Walk, Any], None]] = {
+    Constant: _Walk.constant, Call: _Walk.call, Tuple: _Walk.tuple_, TupleGetItem: _Walk.field,
+    Function: _Walk.function, Let: _Walk.let, If: _Walk.if_, Match: _Walk.match,
+    RefCreate: _Walk.reference, RefRead: _Walk.reference, RefWrite: _Walk.write,
+}
+
+
+def origin_of(call: Call) -> Origin:
+    """An annotation as messages name it."""
+    shown = ", ".join(f"{name}={value!r}" for name, value in call.attrs.non_default_items())
+    name = call.op.name if isinstance(call.op, Op) else "call"
+    return Origin(f"{name}({shown})", call.span)
+
+
+def _bound_by_let(function: Function) -> dict[Expr, list[Var]]:
+    """The variables of ``let`` by their values."""
+    found: dict[Expr, list[Var]] = {}
+    for node in post_order(function):
+        if isinstance(node, Let):
+            found.setdefault(node.value, []).append(node.var)
+    return found
+
+
+def _result_tuples(main: Function) -> set[Expr]:
+    """The tuples that only collect the results of ``main``."""
+    found: set[Expr] = set()
+    pending = [main.body]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Let):
+            pending.append(node.body)
+        elif isinstance(node, Tuple) and node not in found:
+            found.add(node)
+            pending.extend(node.fields)
+    return found
+
+
+def _count_parts(type_: Type | None) -> int:
+    """How many domains a value of a type has."""
+    count = 0
+    pending = [type_]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, FuncType) and count + len(pending) < _MAX_PARTS:
+            pending.append(one.ret_type)
+            pending.extend(one.arg_types)
+        else:
+            count += 1
+    return count if count <= _MAX_PARTS else 1

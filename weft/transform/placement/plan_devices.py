@@ -1,0 +1,172 @@
+"""Give each expression a device, and copy tensors between the devices.
+
+The constraint part of placement: Relay's ``PlanDevices`` with the colocation groups and heuristics
+of TensorFlow's placer. What no annotation and no heuristic puts on a device stays free: it runs on
+the first device, or where placement by cost puts its kernels (``place_tasks``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from weft.ir.expr import Call, Constant, Expr, Function, TupleGetItem
+from weft.ir.module import IRModule
+from weft.ir.op import Op
+from weft.ir.passes import Pass, PassContext, register_pass
+from weft.ir.types import TensorType
+from weft.ir.virtual_device import ANYWHERE
+from weft.ir.visitor import children, post_order, replace_children
+from weft.op.annotation import on_device
+from weft.op.device import device_copy
+from weft.transform.placement.available import AvailableDevices
+from weft.transform.placement.constraints import DEVICE_KINDS, Border, Constraints, constraints_of
+from weft.transform.placement.explain import explain_placement, region_lines
+from weft.transform.placement.heuristics import apply_heuristics
+
+
+@register_pass
+@dataclass(frozen=True)
+class PlanDevices(Pass):
+    """Replace ``on_device`` by ``device_copy`` between the regions of a program.
+
+    A region is what its annotations, colocation groups and heuristics put on one device, or is
+    free. Where a tensor leaves a region that is on a device, or enters one, it is copied, once
+    for each destination; inputs of ``main`` are copied to each region that reads them.
+
+    ``devices`` are those that the program may run on, such as ``sim:0``, the default first; a
+    specification in part (``sim``) means the first of them that meets it. Without ``devices``
+    specifications stay as they are written. ``soft`` maps what ``devices`` does not have to the
+    default device; otherwise that is a ``TargetError``, as are contradictions.
+
+    def @main(%x: Tensor[(4,), float32]) {
+      add(annotation.on_device(nn.relu(%x), device="sim:1"), 1f)
+    }
+    =>
+    def @main(%x: Tensor[(4,), float32]) {
+      add(device_copy(nn.relu(device_copy(%x, destination="sim:1")), source="sim:1"), 1f)
+    }
+    """
+
+    name: ClassVar[str] = "plan_devices"
+    devices: tuple[str, ...] = ()
+    soft: bool = False
+
+    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:  # noqa: ARG002
+        if not _is_annotated(mod):
+            return mod
+        found = constraints_of(mod)
+        log = apply_heuristics(found)
+        available = AvailableDevices(self.devices, soft=self.soft)
+        log += _pin_rest(found, available)
+        result = _Rewrite(found, available).run(mod)
+        explain_placement([*region_lines(found, available), *log])
+        return result
+
+
+
+
+def _is_annotated(mod: IRModule) -> bool:
+    """Whether the module says anything about devices."""
+    for function in mod.functions.values():
+        for node in post_order(function):
+            if isinstance(node, Call) and isinstance(node.op, Op) and (
+                    node.op is on_device or node.op is device_copy or node.op.hook(DEVICE_KINDS)):
+                return True
+    return False
+
+
+def _pin_rest(found: Constraints, available: AvailableDevices) -> list[str]:
+    """Put free colocation groups, and operators that few devices run, on the first that can."""
+    log = []
+    domains = found.domains
+    for root in dict.fromkeys(domains.root(domain) for domain in domains.constrained()):
+        known = domains.known(root)
+        if not known.device.is_unconstrained or not available.devices:
+            continue
+        for name, origin in known.groups.items():
+            first = available.first_of(known.common_kinds)
+            if first is not None:
+                log.append(f"group {name!r}: {first}, the first device that runs it")
+                domains.constrain(root, first, origin)
+                break
+        else:
+            device = available.resolved(known)
+            if not device.is_unconstrained:
+                log.append(f"{known.kinds[0].origin}: {device}, the first device that runs it")
+                domains.constrain(root, device, known.kinds[0].origin)
+    return log
+
+
+@dataclass(slots=True)
+class _Rewrite:
+    """Writes the functions again, with copies at the borders that devices differ at."""
+
+    found: Constraints
+    available: AvailableDevices
+    memo: dict[Expr, Expr] = field(default_factory=dict)
+    copies: dict[tuple[Expr, str], Expr] = field(default_factory=dict)
+    texts: dict[int, str] = field(default_factory=dict)
+
+    def run(self, mod: IRModule) -> IRModule:
+        functions: dict[str, Function] = {}
+        for name, function in mod.functions.items():
+            for node in post_order(function):
+                self.memo[node] = self._rewritten(node)
+            written = self.memo[function]
+            if isinstance(written, Function):
+                functions[name] = written
+        if all(function is mod.functions[name] for name, function in functions.items()):
+            return mod
+        return dataclasses.replace(mod, functions=functions)
+
+    def _rewritten(self, node: Expr) -> Expr:
+        if isinstance(node, TupleGetItem) and node in self.found.aliases:
+            return self.memo[self.found.aliases[node]]  # the tuple may hold a copy of the field
+        parts = [self.memo[child] for child in children(node)]
+        for position, part in enumerate(parts):
+            border = self.found.borders.get((node, position))
+            if border is not None:
+                parts[position] = self._across(part, border)
+        if isinstance(node, Call) and node.op is on_device:
+            border = self.found.results.get(node)
+            return parts[0] if border is None else self._across(parts[0], border)
+        if isinstance(node, Call) and node.op is device_copy:
+            return self._resolved_copy(node, parts[0])
+        return replace_children(node, parts)
+
+    def _across(self, value: Expr, border: Border) -> Expr:
+        """The value as the other side of a border reads it."""
+        if isinstance(value, Constant) or not isinstance(value.checked_type, TensorType):
+            return value
+        domains = self.found.domains
+        target = domains.device(border.destination)
+        source = ANYWHERE if border.source is None else domains.device(border.source)
+        if source == target or (border.late and source.is_unconstrained):
+            return value
+        if border.source is None and target.is_unconstrained:
+            return value
+        to = self._text(border.destination)
+        key = value, to
+        if key not in self.copies:
+            from_ = "" if border.source is None else self._text(border.source)
+            copy = device_copy(value, source=from_, destination=to, span=value.span)
+            self.copies[key] = copy.with_type(value.checked_type)
+        return self.copies[key]
+
+    def _resolved_copy(self, call: Call, value: Expr) -> Expr:
+        """A copy that the program had, with its devices by their full names."""
+        domains = self.found.copies[call]
+        source, target = ("" if one is None else self._text(one) for one in domains)
+        attrs = call.attrs.replace(source=source, destination=target)
+        changed = call if attrs == call.attrs else call.replace(
+            attrs=attrs, checked_type=call.checked_type)
+        return replace_children(changed, [value])
+
+    def _text(self, domain: int) -> str:
+        root = self.found.domains.root(domain)
+        if root not in self.texts:
+            device = self.available.resolved(self.found.domains.known(root))
+            self.texts[root] = str(device)
+        return self.texts[root]
