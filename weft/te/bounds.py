@@ -89,7 +89,7 @@ class _Inference:
         return self.plans
 
     def _prefetch(self, stage: StageState, ahead: Prefetch) -> PrefetchPlan:
-        """The box that one iteration of the loop reads from the prefetched tensor."""
+        """The box that one iteration of the loop, or one run of it, reads of the tensor."""
         stage.require_ahead(ahead)
         loads = [e for e in loads_of(self.bodies[stage]) if e.producer is ahead.tensor]
         if not loads:
@@ -97,6 +97,8 @@ class _Inference:
             raise stage.error(f"prefetch of {ahead.tensor.name}, which it does not read any more")
         at = AttachAt(stage, ahead.axis)
         enclosing = self._enclosing_vars(at)
+        if ahead.readers is not None:
+            enclosing -= {self.plans[stage].loop_vars[ahead.axis]}
         of_loops = SpanOf(self.analyzer, {v: s for v, s in self.loops.items()
                                           if v not in enclosing})
         of_axes = SpanOf(self.analyzer, self._axis_spans(stage, at, of_loops, enclosing))

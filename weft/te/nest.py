@@ -9,6 +9,7 @@ from typing import Any
 from weft.te.combine import combined, stores
 from weft.te.cross_thread import CrossThreadNest
 from weft.te.domain import overruns
+from weft.te.hints import lines_of_box, share_of_next_block
 from weft.te.plan import StagePlan
 from weft.te.tensor import REDUCE, IterVar, Tensor
 from weft.te.walk import rewrite_body
@@ -16,11 +17,10 @@ from weft.tir import expr as tir
 from weft.tir.buffer import Buffer
 from weft.tir.expr import BufferLoad, PrimExpr, ProducerLoad, Reduce, Var, const, int_value
 from weft.tir.simplify import Analyzer
-from weft.tir.stmt import BufferStore, Evaluate, For, ForKind, IfThenElse, Stmt, seq
+from weft.tir.stmt import BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from weft.tir.transform.tensorize_loop import ANNOTATION as TENSORIZE
 from weft.tir.visitor import post_order, substitute
 
-CACHE_LINE = 64  # bytes that one prefetch hint fetches
 Inside = Callable[[IterVar, Stmt], Stmt]
 Locate = Callable[[Tensor], tuple[Buffer, tuple[PrimExpr, ...]]]
 
@@ -82,16 +82,15 @@ class NestBuilder:
         return self._guarded(update, -1)
 
     def _prefetches(self, leaf: IterVar) -> list[Stmt]:
-        """One hint per cache line of the box that a later iteration of loop ``leaf`` reads."""
+        """The hints of all prefetches in loop ``leaf``."""
         var = self.plan.loop_vars[leaf]
-        hints = []
-        for plan in self.plan.prefetches:
+        hints = list[Stmt]()
+        for ahead in self.plan.prefetches:
             # A loop of one iteration has no variable, and no later iteration to prefetch for.
-            if plan.ahead.axis is leaf and isinstance(var, Var):
-                buffer, low = self.locate(plan.ahead.tensor)
-                later = {var: var + plan.ahead.offset}
-                first = [substitute(a, later) - b for a, b in zip(plan.low, low, strict=True)]
-                hints.append(_hints(buffer, first, plan.shape))
+            if ahead.ahead.axis is leaf and isinstance(var, Var):
+                buffer, low = self.locate(ahead.ahead.tensor)
+                hints += (lines_of_box(ahead, buffer, low, var) if ahead.ahead.readers is None
+                          else share_of_next_block(ahead, self.plan, buffer, low))
         return hints
 
     def _first_reduce_loop(self) -> int:
@@ -248,26 +247,6 @@ class NestBuilder:
 
     def _stores(self, buffers: tuple[Buffer, ...], values: tuple[PrimExpr, ...]) -> Stmt:
         return stores(buffers, values, self.indices)
-
-
-def _hints(buffer: Buffer, first: list[PrimExpr], shape: tuple[PrimExpr, ...]) -> Stmt:
-    """Prefetch each cache line of the box of ``shape`` elements that starts at ``first``."""
-    line = max(1, CACHE_LINE // buffer.dtype.itemsize)
-    # Only elements along the last axis share a cache line.
-    steps = [1] * (len(shape) - 1) + [line]
-    indices, loops = list[PrimExpr](), list[tuple[Var, PrimExpr]]()
-    for low, size, step in zip(first, shape, steps, strict=False):
-        extent = (size + (step - 1)) // step
-        if int_value(extent) == 1:
-            indices.append(low)
-            continue
-        var = Var(f"{buffer.name}.ahead")
-        loops.append((var, extent))
-        indices.append(low + var * step)
-    body: Stmt = Evaluate(tir.call("handle", "prefetch", BufferLoad(buffer, tuple(indices))))
-    for var, extent in reversed(loops):
-        body = For(var, const(0), extent, ForKind.SERIAL, body)
-    return body
 
 
 def _conjuncts(condition: PrimExpr) -> list[PrimExpr]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.te.state import AttachAt, ScheduleState, StageState
+from weft.te.state import AttachAt, Prefetch, ScheduleState, StageState
 from weft.te.tensor import REDUCE, IterVar
 from weft.tir.expr import int_value
 from weft.tir.stmt import ForKind
@@ -39,7 +39,11 @@ def _loop(stage: StageState, axis: IterVar) -> str:
     words += [] if kind is ForKind.SERIAL else [stage.thread_tags.get(axis, kind.value)]
     if stage.tensorized is not None and stage.tensorized[0] is axis:
         words.append(stage.tensorized[1].name)
-    words += [f"prefetch {p.tensor.name} {p.offset} ahead" for p in stage.prefetches
-              if p.axis is axis]
+    words += [_prefetch(p) for p in stage.prefetches if p.axis is axis]
     words += [f"{key}={value}" for key, value in stage.pragmas.get(axis, {}).items()]
     return f"{text}: {', '.join(words)}" if words else text
+
+
+def _prefetch(ahead: Prefetch) -> str:
+    where = f"{ahead.offset} ahead" if ahead.readers is None else "block ahead"
+    return f"prefetch {ahead.tensor.name} {where}"

@@ -23,6 +23,7 @@ from weft.te.primitives.implement import implement
 from weft.te.primitives.parallel import parallel
 from weft.te.primitives.pragma import pragma
 from weft.te.primitives.prefetch import prefetch
+from weft.te.primitives.prefetch_next_block import prefetch_next_block
 from weft.te.primitives.reorder import reorder
 from weft.te.primitives.rfactor import rfactor
 from weft.te.primitives.set_scope import set_scope
@@ -61,6 +62,7 @@ class Stage(StageState):
     store_in = traced(store_in)
     double_buffer = traced(double_buffer)
     prefetch = traced(prefetch)
+    prefetch_next_block = traced(prefetch_next_block)
 
     def __repr__(self) -> str:
         return f"Stage({self.name})"

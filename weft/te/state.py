@@ -75,12 +75,26 @@ class AttachAt:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Readers:
+    """``count`` runs of a loop that read one block: those of ``step`` elements along ``axis``."""
+
+    axis: IterVar
+    step: int
+    count: PrimExpr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Prefetch:
-    """In loop ``axis``, prefetch what iteration ``current + offset`` reads of ``tensor``."""
+    """In loop ``axis``, prefetch what iteration ``current + offset`` reads of ``tensor``.
+
+    With ``readers``, all iterations of the loop in all these runs together prefetch the block of
+    ``tensor`` that follows in memory the one that a run reads, an equal share each.
+    """
 
     tensor: Tensor
     axis: IterVar
     offset: int
+    readers: Readers | None = None
 
 
 ROOT = "root"

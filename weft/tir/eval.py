@@ -220,7 +220,7 @@ class _Source:
             return self._lazy(e)
         if e.name == "reinterpret":
             return f"reinterpreted({self.value(e.args[0])}, {self.constant(e.dtype.element.numpy)})"
-        if e.name == "prefetch":
+        if e.name in ("prefetch", "prefetch_l2"):
             return "None"
         if e.name == "barrier":
             return self._barrier(e)

@@ -152,6 +152,7 @@ _define("if_then_else", 3, "any", "choose lazily: only the chosen side is evalua
 _define("reinterpret", 1, "any", "the same bits as another type of that size")
 _define("address_of", 1, "any", "pointer to the element that a load names")
 _define("prefetch", 1, "any", "hint to fetch the cache line that a load names")
+_define("prefetch_l2", 1, "any", "the same, but not into the first level of cache")
 _define("barrier", 0, "any", "wait for all threads of the block; what they wrote can be read then")
 _define("call_extern", None, "any", "call of a C symbol; the name is the first argument")
 
@@ -202,6 +203,6 @@ def _unify(args: tuple[ExprLike, ...]) -> tuple[PrimExpr, ...]:
 def _result_type(name: str, operands: tuple[PrimExpr, ...]) -> DType:
     if name == "isnan":
         return bool_.vector(operands[0].dtype.lanes)
-    if name in ("address_of", "prefetch", "barrier"):
+    if name in ("address_of", "prefetch", "prefetch_l2", "barrier"):
         return handle
     return operands[0].dtype

@@ -235,8 +235,8 @@ def _intrinsic(name: str, args: tuple[PrimExpr, ...], result: DType | None) -> P
     if result is None:
         chosen = args[1 if name == "if_then_else" else 0].dtype
         lanes = chosen.lanes
-        result = {"isnan": bool_.vector(lanes), "address_of": handle,
-                  "prefetch": handle}.get(name, chosen)
+        result = {"isnan": bool_.vector(lanes), "address_of": handle, "prefetch": handle,
+                  "prefetch_l2": handle}.get(name, chosen)
     return x.Call(result, name, args)
 
 

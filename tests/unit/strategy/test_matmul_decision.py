@@ -198,3 +198,12 @@ def test_a_kernel_is_scheduled_as_decided():
     decision = decide_matmul(function.body, WIDE_CPU)
     assert weft.strategy.lower_function(function, WIDE_CPU).implementation == (
         f"nn.dense.cpu.{decision.algorithm}")
+
+
+@pytest.mark.parametrize(("m", "prefetches"), [(1, False), (6, False), (40, True), (500, True)])
+def test_several_tiles_of_rows_prefetch_the_next_panel_of_a_weight(m, prefetches):
+    plan = decide_matmul(dense(m, 256, 320), WIDE_CPU).plan
+    assert isinstance(plan, GemmPlan)
+    assert plan.prefetches is prefetches
+    assert plan.prefetches == (plan.blocking.mr < m)
+    assert ("prefetches the next panel" in str(plan)) is prefetches

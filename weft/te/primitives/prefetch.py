@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.te.state import INLINE, Prefetch, StageState
-from weft.te.tensor import IterVar, Tensor
+from weft.te.tensor import ComputeOp, IterVar, Tensor
 from weft.te.walk import input_tensors
 from weft.tir.stmt import ForKind
 
@@ -24,20 +24,28 @@ def prefetch(self: StageState, tensor: Tensor, axis: IterVar, offset: int = 1) -
       i in 4: prefetch A 2 ahead
       j in 25
     """
-    self.require_compute("prefetch")
-    depth = self.leaf_index(axis)
-    if tensor not in _read_by(self):
-        raise self.error(f"prefetch of {getattr(tensor, 'name', tensor)}, which it does not read")
+    require_prefetchable(self, tensor, axis)
     if not isinstance(offset, int) or isinstance(offset, bool) or offset < 1:
         raise self.error(f"prefetch {offset!r} iterations ahead: it must be a positive integer")
-    for leaf in self.leaf_iter_vars[: depth + 1]:
-        if self.kinds.get(leaf) is ForKind.VECTORIZED:
-            raise self.error(f"prefetch inside the vectorized axis {leaf.name}",
-                             help="name an outer loop")
-    self.require_no_instruction(axis, "prefetch in a loop")
     ahead = Prefetch(tensor, axis, offset)
     self.require_ahead(ahead)
     self.prefetches.append(ahead)
+
+
+def require_prefetchable(stage: StageState, tensor: Tensor, axis: IterVar) -> ComputeOp:
+    """The compute of ``stage``; raises ``ScheduleError`` if it does not read ``tensor``, or if
+    loop ``axis`` is inside a vectorized loop or belongs to an instruction.
+    """
+    op = stage.require_compute("prefetch")
+    depth = stage.leaf_index(axis)
+    if tensor not in _read_by(stage):
+        raise stage.error(f"prefetch of {getattr(tensor, 'name', tensor)}, which it does not read")
+    for leaf in stage.leaf_iter_vars[: depth + 1]:
+        if stage.kinds.get(leaf) is ForKind.VECTORIZED:
+            raise stage.error(f"prefetch inside the vectorized axis {leaf.name}",
+                              help="name an outer loop")
+    stage.require_no_instruction(axis, "prefetch in a loop")
+    return op
 
 
 def _read_by(stage: StageState) -> dict[Tensor, None]:

@@ -47,7 +47,7 @@ _MAX_UNROLLED = 16
 # Wider vectors would spill. Up to _MAX_COPIES vectors are unrolled; more become a loop.
 _MAX_LANES = 64
 _MAX_COPIES = 16
-_UNMASKABLE = ("call_extern", "address_of", "prefetch")
+_UNMASKABLE = ("call_extern", "address_of", "prefetch", "prefetch_l2")
 
 
 class CannotVectorizeError(Exception):

@@ -65,14 +65,18 @@ def _address_of(state: FunctionState, e: Call) -> str:
     return element_address(state, e.args[0])
 
 
+# The locality that LLVM's intrinsic takes for the nearest cache level to fetch a line into.
+_LOCALITIES = {"prefetch": 3, "prefetch_l2": 2}
+
+
 def _prefetch(state: FunctionState, e: Call) -> str:
-    """A prefetch into all cache levels, for reading."""
-    element = e.args[0]
+    """A prefetch for reading, into all cache levels or all but the first."""
+    element, locality = e.args[0], _LOCALITIES[e.name]
     pointer = element_address(state, element)
     kind = state.pointer_type(element.buffer) if isinstance(element, BufferLoad) else "ptr"
     callee = state.out.module.declare(f"llvm.prefetch.{mangle(kind)}",
                                       f"void @({kind}, i32, i32, i32)")
-    state.out.do(f"call void {callee}({kind} {pointer}, i32 0, i32 3, i32 1)")
+    state.out.do(f"call void {callee}({kind} {pointer}, i32 0, i32 {locality}, i32 1)")
     state.effects += 1
     return pointer
 
@@ -149,6 +153,7 @@ _SPECIAL: Mapping[str, Emitter] = {
     "rarely": _rarely,
     "address_of": _address_of,
     "prefetch": _prefetch,
+    "prefetch_l2": _prefetch,
     "call_extern": _call_extern,
     "table_lookup": emit_table_lookup,
 }

@@ -94,8 +94,8 @@ class GemmPlan:
     """How one call runs as a GEMM: what the compute packs and the loops that the schedule makes.
 
     ``panels`` is the layout of a weight that is packed at compile time; ``packs_a`` and ``packs_b``
-    pack an operand at run time. ``assumes`` says which numbers the estimates take for symbolic
-    sizes.
+    pack an operand at run time. With ``prefetches`` the tiles of rows that use one of ``panels``
+    load the next one into L2. ``assumes`` says which numbers the estimates take for symbolic sizes.
     """
 
     blocking: GemmBlocking
@@ -104,6 +104,7 @@ class GemmPlan:
     panels: WeightPanels | None = None
     packs_a: bool = False
     packs_b: bool = False
+    prefetches: bool = False
     assumes: str = ""
 
     def __str__(self) -> str:
@@ -119,6 +120,8 @@ class GemmPlan:
             facts.append("packs A")
         if self.packs_b:
             facts.append("packs B")
+        if self.prefetches:
+            facts.append("prefetches the next panel")
         facts.append(f"a task per {self.loops}")
         if self.assumes:
             facts.append(f"assumes {self.assumes}")

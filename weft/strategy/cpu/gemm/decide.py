@@ -32,6 +32,7 @@ from weft.strategy.cpu.gemm.applies import (
 )
 from weft.strategy.cpu.gemm.blocking import (
     GemmBlocking,
+    GemmLoops,
     GemmPlan,
     block_gemm,
     loops_of,
@@ -220,7 +221,11 @@ def prepacked_plan(problem: MatmulProblem, blocking: GemmBlocking) -> GemmPlan:
     loops, is_parallel = loops_of(
         dataclasses.replace(shape, n=columns), blocking, matrices=1,
         packs=_converts_a(problem, shape))
-    return GemmPlan(blocking, loops, is_parallel, panels, assumes=shape.assumptions)
+    # A weight that streams from memory is as slow as memory where one tile of rows covers A: then
+    # hints only cost time. Several tiles hide the transfer of a panel behind their arithmetic.
+    prefetches = shape.m > blocking.mr and loops in (GemmLoops.TILES, GemmLoops.B_PANELS)
+    return GemmPlan(blocking, loops, is_parallel, panels, prefetches=prefetches,
+                    assumes=shape.assumptions)
 
 
 def run_time_plan(problem: MatmulProblem, blocking: GemmBlocking, target: CpuTarget) -> GemmPlan:
@@ -233,7 +238,8 @@ def run_time_plan(problem: MatmulProblem, blocking: GemmBlocking, target: CpuTar
     loops, is_parallel = loops_of(
         dataclasses.replace(shape, n=columns), blocking, matrices=problem.matrices,
         packs=packs_a or packs_b or _converts_a(problem, shape))
-    return GemmPlan(blocking, loops, is_parallel, None, packs_a, packs_b, shape.assumptions)
+    return GemmPlan(blocking, loops, is_parallel, None, packs_a, packs_b,
+                    assumes=shape.assumptions)
 
 
 def plan_variants(

@@ -17,6 +17,7 @@ from weft.strategy.cpu.elementwise.transpose import find_transposed_access, tile
 from weft.strategy.cpu.gemm.blocking import SPLIT_K_WAYS, GemmBlocking, GemmLoops, GemmPlan
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, machine_model
 from weft.target import CpuTarget
+from weft.te.walk import input_tensors
 from weft.tir.expr import int_value
 from weft.tir.transform.exact_tail import EXACT_TAIL
 
@@ -73,6 +74,8 @@ def _schedule_tiles(
     stage = s[ctx.output]
     by_panels = plan.loops is GemmLoops.B_PANELS
     task = _tile(stage, s[acc], _result_axes(stage, flat_rows), plan.blocking, by_panels=by_panels)
+    if plan.prefetches:
+        _prefetch_next_panel(s[acc], plan.blocking)
     if plan.is_parallel:
         stage.parallel(task)
     return (stage, task) if by_panels else None
@@ -116,6 +119,21 @@ def _tile(
     register_blocking(acc, list(acc.reduce_axis), rows, [vectors], acc_lane,
                       acc_batch if beside is None else [])
     return task
+
+
+def _prefetch_next_panel(acc: te.Stage, blocking: GemmBlocking) -> None:
+    """While the tiles of rows use a panel of the weight, load the next panel.
+
+    Weights stream from L3 or from memory: hardware prefetchers stop at the end of a page, and would
+    begin only as the first tile of rows reads the panel, which then waits for memory.
+    """
+    (k,), row = acc.reduce_axis, acc.axis[0]
+    # A has two axes here, whatever its rank in the program.
+    weight = next(t for t in input_tensors(acc.op) if t.ndim == 3)
+    tiles = None  # all of them, where a symbolic M makes a single block
+    if blocking.mc is not None:
+        tiles = min(blocking.mc // blocking.mr, -(-size_of(row.extent) // blocking.mr))
+    acc.prefetch_next_block(weight, k, row, blocking.mr, tiles)
 
 
 def _row_blocks(

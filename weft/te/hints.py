@@ -1,0 +1,104 @@
+"""The hints that a prefetch of a stage becomes, one per cache line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from weft.te.plan import PrefetchPlan, StagePlan
+from weft.te.state import ceil_div
+from weft.te.tensor import IterVar
+from weft.tir import expr as tir
+from weft.tir.buffer import Buffer
+from weft.tir.expr import BufferLoad, PrimExpr, Var, const, floordiv, floormod, int_value
+from weft.tir.stmt import Evaluate, For, ForKind, Stmt
+from weft.tir.visitor import substitute
+
+CACHE_LINE = 64  # bytes that one prefetch hint fetches
+
+
+def lines_of_box(
+    plan: PrefetchPlan, buffer: Buffer, low: Sequence[PrimExpr], var: Var
+) -> list[Stmt]:
+    """One hint per cache line of the box that a later iteration of the loop of ``var`` reads.
+
+    ``low`` is the index of the first element of ``buffer``.
+    """
+    later = {var: var + plan.ahead.offset}
+    first = [substitute(a, later) - b for a, b in zip(plan.low, low, strict=True)]
+    line = _elements_of_line(buffer)
+    # Only elements along the last axis share a cache line.
+    steps = [1] * (len(plan.shape) - 1) + [line]
+    indices, loops = list[PrimExpr](), list[tuple[Var, PrimExpr]]()
+    for start, size, step in zip(first, plan.shape, steps, strict=False):
+        extent = ceil_div(size, const(step))
+        if int_value(extent) == 1:
+            indices.append(start)
+            continue
+        ahead = Var(f"{buffer.name}.ahead")
+        loops.append((ahead, extent))
+        indices.append(start + ahead * step)
+    body = _hint("prefetch", buffer, indices)
+    for ahead, extent in reversed(loops):
+        body = For(ahead, const(0), extent, ForKind.SERIAL, body)
+    return [body]
+
+
+def share_of_next_block(
+    plan: PrefetchPlan, stage: StagePlan, buffer: Buffer, low: Sequence[PrimExpr]
+) -> list[Stmt]:
+    """The hints of one iteration for its share of the block that follows ``plan``'s in memory.
+
+    The shares are whole elements. A share that is no whole number of lines makes consecutive
+    iterations name the same line, which costs a load that hits.
+    """
+    ahead, readers = plan.ahead, plan.ahead.readers
+    assert readers is not None
+    block = _contiguous_size(plan, stage)
+    iterations = stage.extents[ahead.axis]
+    share = ceil_div(block, readers.count * iterations)
+    run = floormod(floordiv(_value_around(stage, ahead.axis, readers.axis), const(readers.step)),
+                   readers.count)
+    iteration = run * iterations + stage.loop_vars[ahead.axis]
+    *outer, last = (a - b for a, b in zip(plan.low, low, strict=True))
+    start = last + block + iteration * share
+    line = _elements_of_line(buffer)
+    # A symbolic share counts as one line: of a larger one, the hardware finds the rest.
+    lines = math.ceil((int_value(share) or line) / line)
+    # Into L2 alone: the current block passes through L1 meanwhile.
+    return [_hint("prefetch_l2", buffer, [*outer, start + number * line])
+            for number in range(lines)]
+
+
+def _contiguous_size(plan: PrefetchPlan, stage: StagePlan) -> PrimExpr:
+    """The elements of the box of ``plan``; ``ScheduleError`` if they are not contiguous."""
+    size: PrimExpr = const(1)
+    is_whole = True
+    for extent, whole in zip(reversed(plan.shape), reversed(plan.ahead.tensor.shape), strict=True):
+        if not is_whole and int_value(extent) != 1:
+            raise stage.stage.error(f"prefetch_next_block of {plan.ahead.tensor.name}, whose block "
+                                    "is not contiguous")
+        size = size * extent
+        is_whole = is_whole and _same_size(extent, whole)
+    return size
+
+
+def _same_size(a: PrimExpr, b: PrimExpr) -> bool:
+    return a is b or (int_value(a) is not None and int_value(a) == int_value(b))
+
+
+def _value_around(stage: StagePlan, loop: IterVar, axis: IterVar) -> PrimExpr:
+    """The index along root axis ``axis`` at the start of a run of ``loop``."""
+    leaves = stage.stage.leaf_iter_vars
+    inside = leaves[stage.stage.leaf_index(loop):]
+    start: dict[Var, PrimExpr] = {
+        var: const(0) for var in (stage.loop_vars[leaf] for leaf in inside) if isinstance(var, Var)}
+    return substitute(stage.absolute(axis, stage.stage.root_iter_vars.index(axis)), start)
+
+
+def _elements_of_line(buffer: Buffer) -> int:
+    return max(1, CACHE_LINE // buffer.dtype.itemsize)
+
+
+def _hint(name: str, buffer: Buffer, indices: Sequence[PrimExpr]) -> Stmt:
+    return Evaluate(tir.call("handle", name, BufferLoad(buffer, tuple(indices))))
