@@ -14,7 +14,6 @@ import os
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from weft.checkpoints.tree import flatten, unflatten
+from weft.support.dataclass import dataclass
 from weft.support.errors import CheckpointError
 
 FORMAT = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import click
 
@@ -19,6 +19,7 @@ from weft.compiler.pipeline import phases_of
 from weft.ir import PASSES, Pass
 from weft.ir.passes import option_text
 from weft.ir.rewrite.registered import REGISTERED_RULES
+from weft.support.dataclass import dataclass
 from weft.support.plugins import load_plugins
 from weft.tir.transform.registered import tir_pass_name, with_insertions
 from weft.transform.rules import SIMPLIFICATIONS

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from weft.codegen.launch import LaunchProgram
 from weft.runtime.device import HOST, HOST_MEMORY, Device, MemorySpace
 from weft.runtime.library import Library
 from weft.runtime.manifest import ARGUMENT_KINDS, Manifest, TargetSpec
+from weft.support.dataclass import dataclass
 from weft.support.errors import RegistryError, TargetError
 from weft.support.log import Level
 from weft.support.registry import Registry

@@ -5,12 +5,12 @@ The compiler has planned memory and built the kernels: arguments are offsets, ke
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.runtime.device import HOST, Device
 from weft.runtime.manifest import Argument, CountSpec, VariantSpec
 from weft.runtime.sizes import Size
+from weft.support.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

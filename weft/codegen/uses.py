@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from weft.support.dataclass import dataclass
 from weft.tir.buffer import Buffer
 from weft.tir.expr import BufferLoad, Call, Let, PrimExpr, Var
 from weft.tir.stmt import Allocate, BufferStore, For, LetStmt, Stmt

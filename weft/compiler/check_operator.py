@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from weft.ir.text.parser import parse
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.infer import infer_expr, infer_type
 from weft.strategy import implementations, lower_function
+from weft.support.dataclass import dataclass
 from weft.support.errors import OperatorError, PassError, TypeInferenceError
 from weft.support.user_code import location_of
 from weft.target import Target

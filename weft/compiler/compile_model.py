@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -55,6 +55,7 @@ from weft.strategy.records import active_records
 from weft.support import progress, trace
 from weft.support.cache import open_cache
 from weft.support.config import config
+from weft.support.dataclass import dataclass
 from weft.support.errors import (
     InternalError,
     OptionError,

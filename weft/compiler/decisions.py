@@ -8,7 +8,7 @@ for each kernel, by the candidates of its anchor call (``strategy.selection``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.compiler.program.program import KernelSource
 from weft.ir.expr import Call
@@ -20,6 +20,7 @@ from weft.strategy.decision import decision_of
 from weft.strategy.explain import call_text, explain_decision, kernel_text
 from weft.strategy.records import ranking_of
 from weft.strategy.selection import select
+from weft.support.dataclass import dataclass
 from weft.target import Target
 from weft.transform.passes.legalize import Legalize
 

@@ -8,7 +8,6 @@ addition has run.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from weft.codegen import backend_of
@@ -20,6 +19,7 @@ from weft.ir.rewrite.registered import REGISTERED_RULES, check_rules
 from weft.ir.visitor import post_order
 from weft.strategy.decision import deciders_of
 from weft.strategy.registry import layout_hooks, legalizations, strategies_of
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 from weft.support.insertion import Insertion, as_insertions
 from weft.target import Target

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -26,6 +25,7 @@ from weft.runtime.profile import Profile
 from weft.runtime.sized_module import SizedModule
 from weft.runtime.step_module import StepModule
 from weft.runtime.vm.module import VmModule
+from weft.support.dataclass import dataclass
 from weft.support.errors import ArtifactError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -16,6 +16,7 @@ from weft.runtime.device import HOST
 from weft.runtime.manifest import Manifest
 from weft.strategy.records import active_records
 from weft.support.config import Config, config
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError, TargetError
 from weft.target import CpuTarget, Target
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from weft.ir.passes import Pass
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 from weft.support.insertion import Insertion, inserted, unknown_anchor
 

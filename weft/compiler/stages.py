@@ -8,7 +8,6 @@ came from the cache.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from weft.codegen import CPU_BACKEND, CUDA_BACKEND, backend_of
 from weft.compiler.build.kernel import lower_kernel
@@ -30,6 +29,7 @@ from weft.ir.instruments import readable
 from weft.ir.module import IRModule
 from weft.ir.passes import Instrument
 from weft.strategy import schedule_function
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 from weft.target import Target
 from weft.tir.printer import as_text as tir_text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from weft.strategy.registry import strategies_of
 from weft.strategy.selection import candidates
 from weft.support import progress
 from weft.support.config import config
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError, TargetError
 from weft.support.plugins import load_plugins
 from weft.target import CpuTarget, Target

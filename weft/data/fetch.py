@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.data.collate import default_collate
 from weft.data.dataset import Dataset
 from weft.data.sample_random import reading_sample
+from weft.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

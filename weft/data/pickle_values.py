@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import pickletools
 from collections.abc import Callable
-from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
+from weft.support.dataclass import dataclass
 from weft.support.errors import DataError
 
 

@@ -14,12 +14,12 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from weft.data.fetch import Fetcher
+from weft.support.dataclass import dataclass
 from weft.support.errors import DataError
 from weft.support.interrupts import interrupts_blocked
 

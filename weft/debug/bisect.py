@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from weft.ir.types import TensorType, TupleType, Type
 from weft.runtime.arena import AlignedBlock
 from weft.runtime.library import Library
 from weft.runtime.threads import threading_of
+from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 from weft.transform.analysis.reference import evaluate
 

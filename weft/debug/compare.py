@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from weft.compiler.sources import ModelLike
 from weft.debug.tensors import ModelTensors, Values
 from weft.ir.span import Span
+from weft.support.dataclass import dataclass
 
 # Relative to the largest element of a tensor.
 DEFAULT_BOUND = 1e-3

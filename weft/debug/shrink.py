@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,6 +16,7 @@ from weft.ir.module import IRModule
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import children, post_order, rebuild
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 from weft.transform.analysis.reference import evaluate
 

@@ -7,11 +7,11 @@ program computes; when it does not hold, an error names the line that recorded t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.eager.node import CALL, Node, call_signature, number_node
+from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidInputError
 
 

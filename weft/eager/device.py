@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError, TargetError
 
 

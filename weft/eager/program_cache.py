@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from weft.compiler.api import compile as compile_module
 from weft.eager.node import NUMBER, Node, call_ir
 from weft.ir.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var
 from weft.ir.module import IRModule
+from weft.support.dataclass import dataclass
 
 # A structure whose numbers changed so often takes all of them as inputs.
 _SPECIALISATIONS = 3

@@ -7,7 +7,6 @@ copying the list, without rules, IR or inference.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,7 @@ from weft.ir.op import Op
 from weft.ir.typing.infer import infer_expr
 from weft.ir.visitor import post_order
 from weft.op.gradients import field_of, typed_zeros
+from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.transform.autodiff.gradient import Gradient
 from weft.transform.autodiff.gradient_contract import checked_gradients

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from weft.generation.request import Generation, Request, encode
 from weft.generation.sampling import penalize
 from weft.generation.stopping import FinishReason
 from weft.models.decoder import Decoder
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 
 

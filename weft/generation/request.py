@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from weft.generation.sampling import RandomStream, Sampling
 from weft.generation.stopping import FinishReason, Stopping
 from weft.models.decoder import Decoder, EncoderDecoder, check_tokens
+from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidInputError
 
 OnToken = Callable[[int], object]

@@ -7,10 +7,10 @@ temperature, top-k (Fan et al., 2018), top-p (Holtzman et al., 2020), min-p (Ngu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 
 # Candidates that top-p sorts before it resorts to sorting the vocabulary.

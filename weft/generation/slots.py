@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.generation.request import encode
 from weft.models.decoder import Decoder
+from weft.support.dataclass import dataclass
 
 
 @dataclass(frozen=True, eq=False)

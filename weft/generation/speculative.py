@@ -7,13 +7,13 @@ et al., 2023); with greedy decoding they are the tokens of the target model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.generation.request import Request, encode
 from weft.generation.sampling import Candidates, RandomStream, Sampling, candidates, penalize
 from weft.models.decoder import Decoder, EncoderDecoder, check_count
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from weft.models.decoder import check_count
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 
 FinishReason = Literal["eos", "stop_token", "stop_sequence", "length", "cancelled"]

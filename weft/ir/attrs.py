@@ -14,13 +14,14 @@ import functools
 import types
 import typing
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from weft.ir.dtype import DType
 from weft.ir.shape import KnownDim, SymDim, at_least
 from weft.ir.size_range import is_symbol
+from weft.support.dataclass import dataclass
 from weft.support.errors import AttrsError
 
 A = TypeVar("A", bound="Attrs")

@@ -6,10 +6,11 @@ that several blocks use is bound once, in the innermost block that contains all 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.ir.expr import Expr, Function, If, Let, Match
 from weft.ir.visitor import children, evaluated, post_order
+from weft.support.dataclass import dataclass
 
 
 @dataclass(eq=False, slots=True)

@@ -7,7 +7,6 @@ nodes that use them, and a kernel is drawn as the operators inside it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from weft.ir.expr import (
     Call,
@@ -30,6 +29,7 @@ from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.text.values import value_text
 from weft.ir.visitor import children, post_order
+from weft.support.dataclass import dataclass
 
 _MOST_ATTRIBUTES = 60  # characters of attributes in a label
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 
 import ml_dtypes
 import numpy as np
 
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 
 # Storage formats of 8 and 4 bits. NumPy knows them, and integers below 8 bits, through ml_dtypes.

@@ -18,13 +18,13 @@ Types show such sizes as ``?``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.ir.expr import Call, Constant, Expr, Function
 from weft.ir.op import Op
 from weft.ir.types import TensorType, TupleType, Type
+from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +20,7 @@ from weft.ir.shape import as_shape
 from weft.ir.span import Span
 from weft.ir.types import GlobalTypeVar, TensorType, Type, is_complete
 from weft.ir.types import TypeVar as IrTypeVar
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TextIO
 
@@ -13,6 +13,7 @@ from weft.ir.passes import Pass, pass_failure
 from weft.ir.rewrite.driver import RewriteStats
 from weft.ir.text.printer import as_text
 from weft.ir.verify import verify_module
+from weft.support.dataclass import dataclass
 from weft.support.dump import write_dump
 from weft.support.errors import InternalError
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from weft.ir.expr import Expr, Function, GlobalVar, TypeData, text_of
 from weft.ir.types import Type
+from weft.support.dataclass import dataclass
 from weft.support.errors import RegistryError
 
 

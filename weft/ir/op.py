@@ -11,7 +11,7 @@ import dataclasses
 import enum
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from weft.ir.attrs import Attrs, NoAttrs
@@ -20,6 +20,7 @@ from weft.ir.shape import Dim
 from weft.ir.span import Span
 from weft.ir.traits import Homogeneity, MixedPrecision, NarrowFloatCompute, OpTraits
 from weft.ir.typing.relation import Relation
+from weft.support.dataclass import dataclass
 from weft.support.errors import AttrsError, InternalError, RegistryError
 from weft.support.registry import Origin, Registry
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Protocol, TypeVar, overload
 
 from weft.ir.expr import Function
 from weft.ir.module import IRModule
 from weft.ir.typing.infer import infer_type
+from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, PassError, TypeInferenceError, WeftError
 from weft.support.insertion import Insertion, insert
 from weft.support.registry import Registry

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.ir import intervals
@@ -19,6 +18,7 @@ from weft.ir.intervals import Bounds
 from weft.ir.size_range import name_of, range_of
 from weft.ir.size_syntax import parse_size
 from weft.runtime.sizes import MAX_SIZE
+from weft.support.dataclass import dataclass
 from weft.support.errors import TypeInferenceError
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
 
 from weft.ir.dtype import DType
 from weft.runtime.sizes import MAX_SIZE
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError, TypeInferenceError
 
 _TEXT = re.compile(r"(?P<name>[^\W\d]\w*)"

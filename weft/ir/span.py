@@ -5,8 +5,10 @@ from __future__ import annotations
 import linecache
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
+
+from weft.support.dataclass import dataclass
 
 _WORD = re.compile(r"[%@]?[\w.]+")
 # A line of base64 or a generated one-liner is cut to the surroundings of the location.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from weft.ir.encode import TypeEncoder, array_digest, encode_attrs, encode_value
@@ -34,6 +33,7 @@ from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.typing.report import describe
 from weft.ir.visitor import binders, children, post_order
+from weft.support.dataclass import dataclass
 from weft.support.errors import WeftError
 
 Node = Expr | IRModule

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
+
+from weft.support.dataclass import dataclass
 
 
 class Commutativity(enum.Enum):

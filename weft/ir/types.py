@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from weft.ir.dtype import DType
 from weft.ir.shape import AnyDim, Dim, Shape, as_shape
+from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, TypeInferenceError
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 import numpy as np
 
+from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 
 Activation = Literal["gelu", "gelu_tanh", "silu", "relu"]

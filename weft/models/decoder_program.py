@@ -6,8 +6,6 @@ and its number of logits are symbolic.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft import ir, op
@@ -25,6 +23,7 @@ from weft.models.layers import (
     split_heads,
 )
 from weft.op.nn.cached_attention import attend_cache
+from weft.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

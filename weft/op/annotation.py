@@ -5,7 +5,7 @@ on_device says where a program runs, and match_cast names the sizes that data de
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from weft.op.batching import leading, repeated, with_attrs
 from weft.op.gradients import attrs_of, typed_zeros
 from weft.op.layout_inference import InputLayout, LayoutResult, data_layout, keep_layout
 from weft.op.relations import attrs_as, expect_rank
+from weft.support.dataclass import dataclass
 from weft.topi import elementwise
 
 _BARRIER = linear(OpTraits(is_reshape=True, is_annotation=True))

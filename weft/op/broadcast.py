@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ from weft.op.gradients import (
 from weft.op.layout_inference import join_layouts
 from weft.op.numpy_functions import truncated_divide, truncated_quotient
 from weft.op.relations import attrs_as, expect_bool, expect_same_dtype, tensors_known
+from weft.support.dataclass import dataclass
 from weft.tir.expr import EQ, GE, GT, LE, LT, NE, PrimExpr, all_of, any_of, call
 from weft.tir.expr import compare as prim_compare
 from weft.tir.expr import maximum as prim_maximum

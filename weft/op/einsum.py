@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from weft.ir.typing.relation import RelationContext
 from weft.op.batching import with_attrs
 from weft.op.gradients import attrs_of, known_dim, tensor_type
 from weft.op.relations import attrs_as, expect_dim, expect_number, expect_same_dtype
+from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.topi import einsum as topi
 

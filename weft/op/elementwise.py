@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from weft.op.layout_inference import keep_layout
 from weft.op.numpy_functions import erf as erf_reference
 from weft.op.numpy_functions import sigmoid as sigmoid_reference
 from weft.op.relations import attrs_as, checked, expect_number
+from weft.support.dataclass import dataclass
 from weft.topi import elementwise
 
 _POSITIVE = (case((3, 5), low=0.1, high=4.0), case((), low=0.1, high=4.0), case((0, 2)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft import te
@@ -15,6 +13,7 @@ from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation, normalize_axes
 from weft.op.layout_inference import keep_layout
 from weft.op.relations import attrs_as, checked, expect_dim, expect_rank, tensors_known
+from weft.support.dataclass import dataclass
 from weft.topi import fixed_point as topi
 
 

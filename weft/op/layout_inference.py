@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.ir.attrs import Attrs
 from weft.ir.shape import Dim, Shape
 from weft.ir.types import TensorType, TupleType, Type
+from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout, LayoutAxis
 
 InputLayout: TypeAlias = "Layout | tuple[Layout | None, ...] | None"

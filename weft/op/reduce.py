@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,7 @@ from weft.op.relations import (
     expect_same_dtype,
     tensors_known,
 )
+from weft.support.dataclass import dataclass
 from weft.topi import reduce as topi_reduce
 
 

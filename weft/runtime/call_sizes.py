@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from weft.runtime.arena import address_of
 from weft.runtime.manifest import KernelCall, Manifest, SymbolSpec, TensorSpec
 from weft.runtime.sizes import evaluate, table_function
+from weft.support.dataclass import dataclass
 from weft.support.errors import ArtifactError, InvalidInputError
 
 # The bytes that a process can address. Larger tensors cannot exist, and their sizes would wrap.

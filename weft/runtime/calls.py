@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.runtime.device import HOST, Device
 from weft.runtime.sizes import Size
+from weft.support.dataclass import dataclass
 
 # The symbol of a call that copies between memories.
 DEVICE_COPY = "device_copy"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.runtime.arena import ALIGNMENT
 from weft.runtime.manifest import Manifest
+from weft.support.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

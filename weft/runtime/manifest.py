@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from weft.runtime.symbol_spec import SymbolSpec
 from weft.runtime.thread_pool import MAX_THREADS
 from weft.runtime.vm.plain import from_plain, to_plain
 from weft.runtime.vm.program import VmProgram
+from weft.support.dataclass import dataclass
 from weft.support.errors import ArtifactError
 
 FORMAT_VERSION = 3

@@ -13,7 +13,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -30,6 +30,7 @@ from weft.runtime.peak import measure_fma_peak
 from weft.runtime.sizes import evaluate
 from weft.runtime.table import render_table
 from weft.support import trace
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 from weft.support.log import Level, debug
 

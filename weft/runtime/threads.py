@@ -9,12 +9,13 @@ import ctypes
 import os
 import threading
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.runtime.cpu import usable_cpus
 from weft.runtime.library import Library, NativeLibrary, function
 from weft.runtime.thread_pool import MAX_THREADS, ThreadPool
 from weft.support.config import config
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 
 

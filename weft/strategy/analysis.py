@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from weft import te
 from weft.strategy.extents import size_of
+from weft.support.dataclass import dataclass
 from weft.te.walk import input_tensors, loads_of, rewrite_body
 from weft.tir.expr import PrimExpr, ProducerLoad, Reduce, Var, const
 from weft.tir.visitor import mentions, vars_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from weft import te
@@ -13,6 +12,7 @@ from weft.ir.visitor import post_order
 from weft.strategy.contract import check_compute
 from weft.strategy.implementation import Implementation
 from weft.strategy.size_vars import SizeVars, symbols_of
+from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
 from weft.support.user_code import location_in_traceback
 

@@ -9,11 +9,11 @@ target.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from weft.ir.expr import Call
 from weft.strategy.checks import check_operator
+from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
 from weft.support.registry import Registry
 from weft.target import Target

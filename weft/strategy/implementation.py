@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from weft import te
 from weft.ir.attrs import Attrs
 from weft.ir.expr import Call
+from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, LoweringError
 from weft.target import Target
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from weft import te
 from weft.strategy.access import stride_along
@@ -15,6 +14,7 @@ from weft.strategy.analysis import (
     is_reduction,
 )
 from weft.strategy.extents import are_equal, size_of
+from weft.support.dataclass import dataclass
 from weft.te.walk import loads_of
 from weft.tir.expr import Call, FloorDiv, PrimExpr, ProducerLoad, Reduce, int_value
 from weft.tir.visitor import post_order

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft import te
 from weft.codegen import backend_of
@@ -24,6 +23,7 @@ from weft.strategy.size_vars import SizeVars
 from weft.strategy.upcast import inline_upcasts
 from weft.strategy.work import count_flops
 from weft.support.config import config
+from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError, ScheduleError
 from weft.support.user_code import location_in_traceback
 from weft.target import Target

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from weft.ir.expr import Call
 from weft.strategy.checks import check_kind, check_operator
 from weft.strategy.implementation import Implementation, ScheduleContext
+from weft.support.dataclass import dataclass
 from weft.support.registry import Registry
 from weft.target import Target
 from weft.transform.layout.layout_choice import AlterLayoutHook

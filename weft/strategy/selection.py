@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from weft.ir.expr import Call
 from weft.ir.op import Op
 from weft.strategy.implementation import Implementation
 from weft.strategy.registry import DEFAULT_SCHEDULES, registered
+from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
 from weft.target import Target
 

@@ -10,7 +10,7 @@ range in the condition, and the kernel takes its value as one parameter.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.ir.expr import Call, Constant, Expr, Function, Var
 from weft.ir.op import Op, OpPattern
@@ -22,6 +22,7 @@ from weft.ir.visitor import post_order
 from weft.op.nn.dense import DenseAttrs
 from weft.strategy.size_vars import symbols_of
 from weft.strategy.variants import Variant, factors_of, intersection, product_of
+from weft.support.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

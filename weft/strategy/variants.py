@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from weft.ir.expr import Call, Function
@@ -23,6 +22,7 @@ from weft.ir.symbol import SizeRange, range_of
 from weft.strategy.build_tensors import anchor_of
 from weft.strategy.checks import check_operator
 from weft.strategy.size_vars import symbols_of
+from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
 from weft.support.registry import Registry
 from weft.target import Target

@@ -16,11 +16,11 @@ import os
 import tempfile
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from weft.support.config import config
+from weft.support.dataclass import dataclass
 from weft.support.fork_locks import renew_in_child
 from weft.support.log import Level, debug, logger
 

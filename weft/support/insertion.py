@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 
 T = TypeVar("T")

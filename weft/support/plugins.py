@@ -11,10 +11,10 @@ import functools
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
 from weft.support.config import config, report_unknown_variables
+from weft.support.dataclass import dataclass
 from weft.support.log import logger
 
 GROUP = "weft.plugins"

@@ -10,9 +10,9 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from weft.support.dataclass import dataclass
 from weft.support.errors import RegistryError
 
 V = TypeVar("V")

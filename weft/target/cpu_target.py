@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from weft.ir.dtype import DType
 from weft.runtime import cpu as host_cpu
+from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
 from weft.target.cpus import named_cpus, named_features, with_implied, without
 from weft.target.target import Target, register_target_kind

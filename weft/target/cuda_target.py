@@ -9,9 +9,9 @@ Programming Guide 13.0.
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from typing import ClassVar
 
+from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
 from weft.target.target import Target, register_target_kind
 

@@ -6,8 +6,7 @@ partial results (``weft.tir.transform.gpu.cross_thread_reduce``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from weft.support.dataclass import dataclass
 from weft.te.combine import combined, stores
 from weft.te.plan import StagePlan
 from weft.te.tensor import REDUCE

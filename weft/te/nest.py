@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from weft.support.dataclass import dataclass
 from weft.te.combine import combined, stores
 from weft.te.cross_thread import CrossThreadNest
 from weft.te.domain import overruns

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from weft.support.dataclass import dataclass
 from weft.support.errors import ScheduleError
 from weft.te.domain import Exprs
 from weft.te.state import INLINE, ROOT, AttachAt, Prefetch, ScheduleState, StageState

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, overload
 
 from weft.ir.dtype import DType
+from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
 from weft.te.tensor import REDUCE, IterVar
 from weft.tir import expr as tir

@@ -8,10 +8,10 @@ are usually integers. Separating them gives computed regions a constant extent: 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.ir.dtype import DType
+from weft.support.dataclass import dataclass
 from weft.tir import expr as tir
 from weft.tir.expr import (
     Add,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
+from weft.support.dataclass import dataclass
 from weft.support.errors import ScheduleError
 from weft.te.tensor import (
     REDUCE,

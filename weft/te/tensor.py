@@ -7,10 +7,11 @@ expression. Loops, memory and execution order come from a schedule.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from weft.ir.dtype import DType, int64
+from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
 from weft.te.role import StageRole
 from weft.tir.buffer import Buffer

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar, cast
 
+from weft.support.dataclass import dataclass
 from weft.te.plan import attach_to_scans
 from weft.te.state import ScheduleState, StageState
 from weft.te.tensor import ComputeOp, IterVar, Tensor

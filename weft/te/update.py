@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from weft.support.dataclass import dataclass
 from weft.te.domain import axis_values, loop_extents
 from weft.te.state import StageState
 from weft.te.tensor import IterVar, Tensor

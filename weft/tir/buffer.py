@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.ir.dtype import DType
+from weft.support.dataclass import dataclass
 from weft.tir.expr import BufferLoad, ExprLike, PrimExpr, as_prim, int_value
 
 _uids = itertools.count()

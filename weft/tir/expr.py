@@ -7,10 +7,11 @@ vectors, loads, calls and reductions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from weft.ir.dtype import DType, bool_, float32, int64
+from weft.support.dataclass import dataclass
 from weft.tir.node import (
     EQ,
     FALSE,

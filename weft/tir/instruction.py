@@ -12,12 +12,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from weft.ir.dtype import DType
+from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
 from weft.support.registry import Registry
 from weft.tir.buffer import Buffer

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from weft.ir.dtype import DType, bool_, handle
+from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, LoweringError
 from weft.support.registry import Registry
 from weft.tir.expr import Call, ExprLike, PrimExpr, as_prim, if_then_else, match_operands

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
 from weft.tir.expr import int_value
 from weft.tir.func import PrimFunc

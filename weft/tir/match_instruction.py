@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from weft.support.dataclass import dataclass
 from weft.tir import expr as x
 from weft.tir.buffer import Buffer
 from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, Var, const, int_value

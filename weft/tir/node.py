@@ -12,12 +12,13 @@ import itertools
 import math
 import struct
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from weft.ir.dtype import DType, bool_, float32, float64, int64
+from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
 
 ExprLike: TypeAlias = "PrimExpr | int | float | bool"

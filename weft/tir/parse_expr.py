@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.ir.dtype import DType, bool_, handle
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError, ParseError, WeftError
 from weft.tir import expr as x
 from weft.tir.buffer import Buffer

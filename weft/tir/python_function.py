@@ -8,12 +8,12 @@ the operands are the addresses of the arrays, then the values that are known onl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from weft.ir.dtype import DType
+from weft.support.dataclass import dataclass
 from weft.tir.func import PrimFunc
 
 # A compile-time constant, or the dtype of a run-time value.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr
 
 # Thread stacks have a few MiB; larger buffers go to the workspace.

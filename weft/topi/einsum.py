@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft import te
+from weft.support.dataclass import dataclass
 from weft.support.errors import AttrsError
 from weft.tir.expr import PrimExpr, const, int_value
 

@@ -10,11 +10,11 @@ import functools
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from weft.support.dataclass import dataclass
 from weft.support.errors import AttrsError
 
 _TOKEN = re.compile(r"([A-Z])|(\d+)([a-z])")

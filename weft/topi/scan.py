@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from weft import te
 from weft.ir.dtype import DType, int64
+from weft.support.dataclass import dataclass
 from weft.tir.buffer import Buffer
 from weft.tir.expr import (
     PrimExpr,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.ir.expr import Function
 from weft.strategy.implementation import Implementation
 from weft.strategy.records import Record
+from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, LoweringError, ScheduleError
 from weft.target import Target
 from weft.tir.transform.registered import TirInsertion

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from weft.codegen.cuda.toolkit import program, run
+from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)' for '([^']+)'")

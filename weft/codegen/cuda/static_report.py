@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from weft.codegen.cuda.ptxas import Resources, assemble
 from weft.runtime.devices.cuda.image import DeviceKernel, KernelObject
+from weft.support.dataclass import dataclass
 
 _ENTRY = re.compile(r"\.entry\s+([\w.$]+)")
 _INSTRUCTION = re.compile(r"^\s*(?:@!?%\w+\s+)?\{?\s*([a-z][\w.:]*)[ \t][^;\n]*;", re.MULTILINE)

@@ -13,10 +13,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from weft.runtime.cpu import machine
+from weft.support.dataclass import dataclass
 from weft.support.errors import LinkerError
 
 # Reproducible output: no build id and no paths. The code needs no executable stack.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection
-from dataclasses import dataclass
 
+from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")

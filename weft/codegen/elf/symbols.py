@@ -6,8 +6,8 @@ LLVM's in-memory loader aborts the process on an undefined symbol, so objects ar
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
+from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError
 
 _SYMTAB = 2  # section type SHT_SYMTAB

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.codegen.elf.symbols import symbols
 from weft.codegen.llvm.emit.func import write_module
 from weft.codegen.llvm.machine_code import assembly, object_code, wants_strength_reduction
 from weft.codegen.llvm.module import optimized_module
 from weft.codegen.llvm.python_bodies.link import MATH_SYMBOLS, link_python_functions
 from weft.codegen.llvm.target_machine import data_layout
+from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError
 from weft.target import CpuTarget
 from weft.tir.func import PrimFunc

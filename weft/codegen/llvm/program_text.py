@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from weft.codegen.launch import Launch, LaunchGuard, LaunchJump, LaunchPath, LaunchProgram, Loop
 from weft.codegen.llvm.size_code import SizeWriter
 from weft.codegen.llvm.target_machine import data_layout
 from weft.runtime.manifest import MAIN_SYMBOL, Argument, CountSpec, SizeTest, VariantSpec
+from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 
 # What ``weft_main`` returns where a kernel counts more elements than its bound allows.

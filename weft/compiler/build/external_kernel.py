@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -16,6 +15,7 @@ from weft.codegen import backend_of
 from weft.ir.expr import Function
 from weft.ir.types import TensorType, TupleType, Type
 from weft.runtime.arena import array_at
+from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError, InternalError, WeftError
 from weft.target import Target
 from weft.transform.analysis.graph import type_of

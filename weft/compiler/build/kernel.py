@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from weft.codegen import backend_of
 from weft.compiler.build import kernel_dump
@@ -19,6 +19,7 @@ from weft.strategy import LoweredKernel, lower_function
 from weft.support import trace
 from weft.support.cache import DiskCache
 from weft.support.config import config
+from weft.support.dataclass import dataclass
 from weft.target import Target
 from weft.tir.buffer import Buffer
 from weft.tir.func import PrimFunc

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.compiler.build import kernel_dump
 from weft.compiler.build.external_kernel import check_distinct
@@ -25,6 +25,7 @@ from weft.strategy.records import active_records
 from weft.support import progress
 from weft.support.cache import DiskCache, open_cache
 from weft.support.config import config
+from weft.support.dataclass import dataclass
 from weft.support.errors import WeftError
 from weft.support.log import Level, debug, enabled
 from weft.target import Target

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -12,6 +11,7 @@ from weft.compiler.program.memory_plan import aligned
 from weft.ir.dtype import DType
 from weft.runtime.arena import AlignedBlock, address_of
 from weft.runtime.manifest import ConstantSpec, Manifest
+from weft.support.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from weft.compiler.program.program import BufferRef, CountedSize, Program
 from weft.ir.dynamic import Bounds
@@ -20,6 +19,7 @@ from weft.ir.symbol import name_of, size_of_dim
 from weft.ir.types import TensorType
 from weft.runtime.sizes import Size, names_in, parsed, with_names
 from weft.strategy.size_vars import symbols_of
+from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 from weft.transform.analysis.graph import op_name, type_of
 

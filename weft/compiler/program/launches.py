@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.codegen.launch import Launch, LaunchGuard, LaunchJump, LaunchPath, LaunchProgram
 from weft.compiler.build.kernel import KernelFacts
@@ -11,6 +10,7 @@ from weft.compiler.program.memory_plan import MemoryPlan
 from weft.compiler.program.program import BufferKind, BufferRef, Guard, Path, Program, Step
 from weft.runtime.device import MemorySpace
 from weft.runtime.manifest import Argument
+from weft.support.dataclass import dataclass
 
 
 def launch_program(program: Program, plan: MemoryPlan, constant_offsets: Sequence[int],

@@ -12,7 +12,6 @@ returned twice, or is an input or a constant, is copied by a kernel.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.compiler.program.constant_pool import ConstantPool
@@ -54,6 +53,7 @@ from weft.ir.shape import AnyDim
 from weft.ir.trampoline import Routine
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.visitor import post_order
+from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, UnsupportedModelError
 from weft.transform.analysis.graph import is_primitive, is_reshape, op_name
 from weft.transform.normal_form.to_a_normal_form import Normalizer

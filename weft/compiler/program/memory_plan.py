@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from weft.compiler.program.program import BufferKind, BufferRef, Jump, Program, Step, guards_of
 from weft.ir.shape import Dim
 from weft.runtime.device import HOST_MEMORY, MemorySpace
+from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
 
 ALIGNMENT = 64

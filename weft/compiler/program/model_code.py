@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,6 +38,7 @@ from weft.runtime.manifest import (
 )
 from weft.runtime.sizes import Size, evaluate
 from weft.support import trace
+from weft.support.dataclass import dataclass
 from weft.support.errors import ArtifactError, InternalError, UnsupportedModelError
 
 

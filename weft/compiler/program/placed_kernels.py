@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.codegen import backend_of
 from weft.codegen.backend import Backend
 from weft.compiler.build.kernel import BuiltKernel, KernelFacts
@@ -15,6 +13,7 @@ from weft.compiler.program.program import Program
 from weft.runtime.calls import DEVICE_COPY
 from weft.runtime.device import HOST, Device
 from weft.runtime.manifest import LAUNCHERS
+from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError, LoweringError, TargetError
 from weft.support.log import Level, debug
 from weft.target import Target

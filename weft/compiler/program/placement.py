@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.compiler.program.program import (
     BufferKind,
@@ -33,6 +33,7 @@ from weft.ir.symbol import typical_size
 from weft.ir.types import TensorType
 from weft.runtime.calls import DEVICE_COPY
 from weft.runtime.device import HOST, Device
+from weft.support.dataclass import dataclass
 from weft.transform.external.generate_external import external_code_of
 from weft.transform.placement.problem import PlacementProblem
 

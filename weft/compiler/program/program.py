@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 import numpy as np
@@ -20,6 +20,7 @@ from weft.ir.shape import Dim, SymDim, dim_mul, dim_product
 from weft.ir.types import TensorType, is_static
 from weft.runtime.device import HOST, Device
 from weft.strategy.variants import Variant
+from weft.support.dataclass import dataclass
 
 
 class BufferKind(enum.Enum):

@@ -13,10 +13,11 @@ import bisect
 import dataclasses
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.compiler.program.program import BufferKind, BufferRef, Program, Step
 from weft.compiler.program.step_order import temporary_bytes
+from weft.support.dataclass import dataclass
 
 # A program never grows to more than this multiple of its steps.
 MOST_STEPS = 8

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from weft.codegen.launch import Launch, LaunchGuard, LaunchJump, LaunchPath, LaunchProgram
 from weft.compiler.build.kernel import KernelFacts
@@ -24,6 +23,7 @@ from weft.ir.symbol import SizeRange, name_of, size_of_dim
 from weft.runtime.device import Device
 from weft.runtime.manifest import Argument, CountSpec, SizeTest, SymbolSpec, VariantSpec
 from weft.runtime.sizes import Size, with_names
+from weft.support.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ sizes. The arena is the slots one after the other; ``weft_main`` computes their 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.compiler.program.data_sizes import bounds_by_name, largest
 from weft.compiler.program.memory_plan import ALIGNMENT, live_ranges
@@ -17,6 +17,7 @@ from weft.compiler.program.program import BufferKind, Program, Step
 from weft.ir.symbol import size_of_dim
 from weft.runtime.device import HOST, Device
 from weft.runtime.sizes import Size, evaluate
+from weft.support.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from weft.compiler.build.kernel_set import KernelSet
 from weft.compiler.program.in_place import asking, may_take_memory
 from weft.compiler.program.program import BufferKind, BufferRef, Program, Step, bytes_of
 from weft.compiler.program.step_writer import copy_function
 from weft.ir.types import TensorType, is_static
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError, UnsupportedModelError
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from weft.compiler.build.kernel_set import KernelSet
 from weft.compiler.program.in_place import asking, may_take_memory
@@ -32,6 +31,7 @@ from weft.ir.op import get_op
 from weft.ir.shape import Dim
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
+from weft.support.dataclass import dataclass
 
 _BOOL = TensorType((), DType.of("bool"))
 

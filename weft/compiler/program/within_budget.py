@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from weft.compiler.program.memory_plan import plan_memory
 from weft.compiler.program.program import BufferKind, Program
@@ -15,6 +14,7 @@ from weft.compiler.program.rematerialize import (
     rematerialize,
 )
 from weft.compiler.program.step_order import live_peak
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError, UnsupportedModelError
 
 # The simulation does not know how results are placed in memory, so it is run with lower limits

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.codegen.cuda.build import build_kernel_object
 from weft.codegen.cuda.static_report import KernelFacts, kernel_facts
 from weft.compiler.build.kernel import lower_kernel
@@ -16,6 +14,7 @@ from weft.compiler.sources import Source
 from weft.compiler.stages import Stages, kernels_of
 from weft.strategy import LoweredKernel
 from weft.strategy.cuda.machine_model import machine_model
+from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
 from weft.target import CudaTarget
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import weft.op  # noqa: F401 - models and programs refer to operators by name
 from weft.compiler.options import CompileOptions
 from weft.compiler.sources import ModelLike, import_model, prepare
 from weft.ir.module import IRModule
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 from weft.support.plugins import load_plugins
 from weft.transform.analysis.graph import type_of

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.runtime.vm.bytecode import Instruction, Jump, Role, roles_of
+from weft.support.dataclass import dataclass
 
 
 @dataclass(eq=False, slots=True)

@@ -9,7 +9,6 @@ function is a tail call.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.compiler.program.lowering import alias_of, primitive_of
 from weft.compiler.vm.blocks import Block
@@ -38,6 +37,7 @@ from weft.ir.op import Op
 from weft.ir.types import TensorType, is_static
 from weft.runtime.vm import bytecode as bc
 from weft.runtime.vm.program import VmFunction
+from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, UnsupportedModelError
 from weft.transform.analysis.graph import is_primitive, type_of
 from weft.transform.normal_form.to_a_normal_form import Normalizer

@@ -6,8 +6,6 @@ outputs as a flat tuple. ``main`` and the functions that it reaches keep their t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.compiler.program.program import KernelSource, Port
@@ -20,6 +18,7 @@ from weft.ir.ports import port_names
 from weft.ir.types import FuncType, RefType, TensorType, TupleType, Type, component_types
 from weft.runtime.vm.bytecode import Call, MakeTuple, Return, TailCall
 from weft.runtime.vm.program import ENTRY, VmFunction
+from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 from weft.transform.analysis.graph import type_of
 

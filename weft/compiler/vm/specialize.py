@@ -8,7 +8,6 @@ loaded as a separate library.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from weft.ir.visitor import substitute
 from weft.runtime.library import Library
 from weft.runtime.vm.kernels import Shapes
 from weft.runtime.vm.program import VmKernel
+from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, UnsupportedModelError
 from weft.transform.analysis.graph import type_of
 

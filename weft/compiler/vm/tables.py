@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from weft.compiler.program.constant_pool import constant_key
 from weft.compiler.vm.captures import Captures
 from weft.ir.expr import Constructor, Expr, Function, GlobalVar, Var
 from weft.ir.module import IRModule
+from weft.support.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from weft.eager.functions.elementwise import add, cast, is_one, lt, mul, where
 from weft.eager.functions.shape import expand, permute, reshape, squeeze
 from weft.eager.node import Node, value_node
 from weft.eager.record import as_node, record, wrap
+from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidInputError
 
 if TYPE_CHECKING:

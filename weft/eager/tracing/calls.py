@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from weft.eager.node import Node, number_node
 from weft.eager.promotion import dtype_of_number
 from weft.eager.record import as_node
 from weft.eager.tracing.pytree import Structure, flatten, names_of
+from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidInputError, OptionError
 
 

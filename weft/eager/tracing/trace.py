@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from weft.eager.cell import MODE, Cell, leaf_of
@@ -23,6 +23,7 @@ from weft.eager.node import (
     next_serial,
 )
 from weft.eager.tracing.pytree import Structure, flatten, unflatten
+from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidInputError
 
 _HELP = ("a traced function runs once, without values: use weft.where(condition, a, b) or "

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from onnx import AttributeProto, NodeProto, TensorProto
 
+from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError
 
 _FIELDS: dict[int, str] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from onnx import TypeProto, ValueInfoProto
@@ -19,6 +19,7 @@ from weft.ir.shape import AnyDim, Dim, Shape, SymDim, as_dim, substitute_dim
 from weft.ir.size_syntax import is_size_name
 from weft.ir.span import Span
 from weft.ir.symbol import SizeRange, common_symbols, name_of
+from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidInputError, InvalidModelError, TypeInferenceError
 
 

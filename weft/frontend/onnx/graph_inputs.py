@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from onnx import TypeProto, ValueInfoProto
 
@@ -13,6 +13,7 @@ from weft.frontend.onnx.node import ABSENT, Value
 from weft.ir.expr import Tuple, Var
 from weft.ir.span import Span
 from weft.ir.types import TensorType, TupleType
+from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidInputError, InvalidModelError
 
 # A shape; for a sequence, one shape per tensor; ``None`` for an absent optional value.

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
 from onnx import AttributeProto, GraphProto, NodeProto
 
 from weft.frontend.onnx.checks import listed, shortened
+from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError, UnsupportedModelError
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from onnx import ModelProto
 
+from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError
 
 # Size limit of a protobuf message: its lengths are signed 32-bit numbers.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from weft.ir.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGe
 from weft.ir.shape import ANY, AnyDim, Dim, KnownDim, SymDim
 from weft.ir.types import TensorType, TupleType
 from weft.ir.visitor import children, post_order, replace_children
+from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 
 # Unrolled iterations can be fused and share memory, but every copy is compiled.

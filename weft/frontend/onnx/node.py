@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -19,6 +18,7 @@ from weft.ir.expr import Constant, Expr, Tuple, TupleGetItem
 from weft.ir.op import Op
 from weft.ir.shape import Dim, Shape
 from weft.ir.span import Span
+from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError, UnsupportedModelError
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias, TypeVar
 
 from onnx import NodeProto
 
 from weft.frontend.onnx.node import Node, Value
+from weft.support.dataclass import dataclass
 
 Converted: TypeAlias = "Value | Sequence[Value]"
 ConvertFunction: TypeAlias = Callable[[Node], Converted]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,7 @@ from weft.ir.expr import Constant, Expr
 from weft.ir.shape import Dim
 from weft.ir.span import Span
 from weft.ir.types import TensorType, is_static
+from weft.support.dataclass import dataclass
 from weft.support.errors import (
     AttrsError,
     InternalError,

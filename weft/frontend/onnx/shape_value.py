@@ -8,7 +8,6 @@ node needs the sizes as data, ``size_data`` computes a tensor of them at run tim
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from weft.ir.dtype import DType, int64
 from weft.ir.shape import AnyDim, Dim, Shape, SymDim, dim_floordiv, dim_mul, dim_sub
+from weft.support.dataclass import dataclass
 
 # Scales up to here times a size are exact in float32, for sizes below 2**14.
 _EXACT = 1 << 10

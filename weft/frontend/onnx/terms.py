@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft import op
 from weft.frontend.onnx.node import Node
 from weft.ir.expr import Expr
 from weft.ir.op import Op
+from weft.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.frontend.onnx.node import Node
 from weft.ir.shape import Shape
+from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 
 WINDOW_ATTRIBUTES = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from weft.ir.op import Op
 from weft.ir.shape import AnyDim, Dim, SymDim
 from weft.ir.span import Span
 from weft.ir.typing.relations import broadcast_dims
+from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from weft.frontend.torch.export import Shapes, export_module, quiet
 from weft.frontend.torch.no_grad import no_grad_as_detach
 from weft.ir.shape import Shape
 from weft.ir.types import TensorType, is_static
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError, UnsupportedModelError
 
 # Operators that weft converts as a whole; torch must not decompose them.

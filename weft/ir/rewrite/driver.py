@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from weft.ir.structural import assert_structural_equal
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.solver import TypeSolver, UnifyError
 from weft.ir.visitor import Enter, children, post_order, replace_children, rewrite_post_order
+from weft.support.dataclass import dataclass
 from weft.support.errors import (
     InternalError,
     PassError,

@@ -6,7 +6,6 @@ Recursion follows the pattern, which is short, not the program.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,7 @@ from weft.ir.rewrite.pattern import (
 )
 from weft.ir.structural import structural_equal
 from weft.ir.visitor import evaluated, post_order
+from weft.support.dataclass import dataclass
 
 
 class Users:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from weft.ir.expr import Call, Constant, Expr, Function, Var
@@ -11,6 +10,7 @@ from weft.ir.op import Op
 from weft.ir.rewrite.matcher import Found, Users, find
 from weft.ir.rewrite.pattern import Term
 from weft.ir.visitor import binders, children, post_order, rebuild
+from weft.support.dataclass import dataclass
 
 SOURCE_ATTR = "PartitionedFromPattern"
 

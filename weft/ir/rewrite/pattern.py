@@ -11,7 +11,6 @@ commutative operators match in either order. A name used twice must match the sa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from typing import Any
 
@@ -24,6 +23,7 @@ from weft.ir.op import Op, Operand, get_op
 from weft.ir.shape import as_dim
 from weft.ir.traits import OpTraits
 from weft.ir.types import TensorType, Type
+from weft.support.dataclass import dataclass
 from weft.support.errors import AttrsError
 
 Condition = Callable[[Expr], bool]

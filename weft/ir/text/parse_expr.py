@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from weft.ir.expr import (
@@ -43,6 +42,7 @@ from weft.ir.text.parse_types import (
 )
 from weft.ir.trampoline import Routine
 from weft.ir.visitor import pattern_vars
+from weft.support.dataclass import dataclass
 from weft.support.errors import AttrsError, RegistryError
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from weft.ir.shape import AnyDim, Dim
 from weft.ir.trampoline import Routine, run
@@ -25,6 +24,7 @@ from weft.ir.types import (
     is_complete,
     rewrite_type,
 )
+from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
 
 

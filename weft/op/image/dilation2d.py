@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,6 +36,7 @@ from weft.op.relations import (
     layout_attr,
     tensors_known,
 )
+from weft.support.dataclass import dataclass
 from weft.topi.image.dilation2d import dilation2d as topi_dilation2d
 from weft.topi.layout import Layout, transform_array
 from weft.topi.nn.conv import full_padding, side_padding

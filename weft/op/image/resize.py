@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from weft.op.gradients import numbered, tensor_type
 from weft.op.layout_inference import image_layout
 from weft.op.nn.pool import layout_of_images
 from weft.op.relations import attrs_as, expect_number, output_dtype
+from weft.support.dataclass import dataclass
 from weft.topi.image import resize as topi_resize
 from weft.topi.image.reference import beyond, resized, taps_matrix
 from weft.topi.image.taps import METHODS, ROUNDINGS, TRANSFORMS, Resampling

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,6 +42,7 @@ from weft.op.relations import (
     expect_same_dtype,
     tensors_known,
 )
+from weft.support.dataclass import dataclass
 from weft.topi.image import sample as topi_sample
 from weft.topi.image.taps import NUMBERS
 from weft.topi.layout import Layout

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from weft import op
 from weft.ir.dtype import DType, int64
@@ -18,6 +17,7 @@ from weft.ir.expr import Call, Expr, const
 from weft.ir.shape import KnownDim, dim_product
 from weft.ir.typing.infer import infer_expr
 from weft.op.gradients import clamped, known_dim, known_shape, scalar, size_value, tensor_type
+from weft.support.dataclass import dataclass
 
 _CUBIC = -0.75  # of Keys' kernel
 

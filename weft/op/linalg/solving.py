@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft import te
@@ -14,6 +12,7 @@ from weft.op.batching import merging
 from weft.op.linalg.factors import matrices
 from weft.op.linalg.gradients import matrix_exp_gradient, triangular_solve_gradient
 from weft.op.relations import expect_dim, expect_same_dtype, tensors_known
+from weft.support.dataclass import dataclass
 from weft.topi import linalg as topi
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from weft.op.layout_inference import image_layout
 from weft.op.nn.conv import positive
 from weft.op.nn.pool import layout_of_images
 from weft.op.relations import attrs_as, checked, expect_float, expect_number
+from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
 from weft.topi.nn import adaptive_pool as topi_pool
 from weft.topi.nn.conv import SPATIAL_AXES

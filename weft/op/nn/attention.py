@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from weft.op.relations import (
     expect_same_dtype,
     tensors_known,
 )
+from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
 from weft.topi.nn import attention as topi_attention
 

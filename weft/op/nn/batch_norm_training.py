@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft import op, te
@@ -27,6 +25,7 @@ from weft.op.gradients import (
 )
 from weft.op.nn.norm import BatchNormAttrs, expect_vector
 from weft.op.relations import attrs_as, expect_float
+from weft.support.dataclass import dataclass
 from weft.topi.nn import norm as topi
 
 

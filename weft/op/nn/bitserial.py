@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from weft.op.relations import (
     layout_attr,
     tensors_known,
 )
+from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout, transform_array
 from weft.topi.nn import bitserial as topi
 from weft.topi.nn.conv import full_padding, kernel_axes, side_padding

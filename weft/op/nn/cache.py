@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft import op, te
@@ -36,6 +34,7 @@ from weft.op.relations import (
     expect_rank,
     tensors_known,
 )
+from weft.support.dataclass import dataclass
 from weft.topi.nn import cache as topi_cache
 
 _AXES = ("batch", "heads", "positions", "dim")

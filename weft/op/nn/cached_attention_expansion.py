@@ -6,8 +6,6 @@ valid position are replaced by zeros: they may hold anything, and 0 * inf is not
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft import op
@@ -24,6 +22,7 @@ from weft.op.gradients import (
     size_value,
     tensor_type,
 )
+from weft.support.dataclass import dataclass
 from weft.topi.nn.cached_attention import CachedAttention
 
 

@@ -6,7 +6,7 @@ The members of the family are ``nn.conv1d``, ``nn.conv2d`` and ``nn.conv3d``, ea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
@@ -36,6 +36,7 @@ from weft.op.relations import (
     tensors_known,
     to_layout,
 )
+from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout, transform_array
 from weft.topi.nn import conv as topi_conv
 from weft.topi.nn.conv import SPATIAL_AXES, data_axes, full_padding, kernel_axes, side_padding

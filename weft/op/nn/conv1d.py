@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.ir.attrs import attr
 from weft.ir.op import case
 from weft.op.nn.conv import ConvAttrs, define_conv, padding_attr, steps_attr
+from weft.support.dataclass import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

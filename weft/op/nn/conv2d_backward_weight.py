@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from weft.op.relations import (
     output_dtype,
     tensors_known,
 )
+from weft.support.dataclass import dataclass
 from weft.topi.nn.conv import full_padding, side_padding
 from weft.topi.nn.conv_backward_weight import conv2d_backward_weight as topi_backward_weight
 from weft.topi.nn.window import window_count, window_span

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft import op
@@ -18,6 +17,7 @@ from weft.ir.expr import Expr, Tuple
 from weft.ir.op import Op
 from weft.ir.typing.infer import infer_expr
 from weft.op.gradients import tensor_type
+from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,6 +35,7 @@ from weft.op.relations import (
     tensors_known,
     to_layout,
 )
+from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout, transform_array
 from weft.topi.nn.conv import data_axes, side_padding
 from weft.topi.nn.conv_transpose import conv_transpose as topi_conv_transpose

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from weft.op.relations import (
     expect_same_dtype,
     tensors_known,
 )
+from weft.support.dataclass import dataclass
 from weft.topi.nn.conv import full_padding, side_padding
 from weft.topi.nn.correlation import correlation as topi_correlation
 from weft.topi.nn.window import window_count

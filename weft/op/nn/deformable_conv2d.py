@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,6 +38,7 @@ from weft.op.relations import (
     output_dtype,
     tensors_known,
 )
+from weft.support.dataclass import dataclass
 from weft.topi.nn.conv import side_padding
 from weft.topi.nn.deformable_conv2d import deformable_conv2d as topi_deformable_conv2d
 from weft.topi.nn.window import window_count, window_span

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -45,6 +44,7 @@ from weft.op.relations import (
     tensors_known,
     to_layout,
 )
+from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr
 from weft.topi.layout import Layout, transform_array
 from weft.topi.nn import dense as topi_dense

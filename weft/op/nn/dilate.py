@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from weft.op.nn.conv import positive
 from weft.op.nn.pad import join_mirrored
 from weft.op.relations import attrs_as, range_help
 from weft.op.transform.slice import TO_THE_END
+from weft.support.dataclass import dataclass
 from weft.topi.nn import space as topi_space
 
 

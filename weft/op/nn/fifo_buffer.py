@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft import te
@@ -16,6 +14,7 @@ from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
 from weft.op.gradients import attrs_of, tensor_type
 from weft.op.relations import attrs_as, expect_dim, expect_rank, expect_same_dtype, tensors_known
+from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr, if_then_else
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from weft.op.batching import merging
 from weft.op.layout_inference import image_layout
 from weft.op.nn.pool import layout_of_images
 from weft.op.relations import checked, expect_float
+from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
 from weft.topi.nn import pool as topi_pool
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from weft.op.batching import merging
 from weft.op.gradients import tensor_type
 from weft.op.nn.norm import expect_vector
 from weft.op.relations import attrs_as, expect_float, expect_min_rank, multiples_help
+from weft.support.dataclass import dataclass
 from weft.tir.expr import const as tir_const
 from weft.topi.nn import group_norm as topi_norm
 

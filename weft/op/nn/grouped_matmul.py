@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft import op, te
@@ -35,6 +33,7 @@ from weft.op.relations import (
     tensors_known,
     to_layout,
 )
+from weft.support.dataclass import dataclass
 from weft.tir.expr import const
 from weft.topi.layout import Layout, convert_shape, transform_array
 from weft.topi.nn import grouped_matmul as topi

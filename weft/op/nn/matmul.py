@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from weft.op.relations import (
     output_dtype,
     tensors_known,
 )
+from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.topi.nn import dense as topi_dense
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from weft.op.relations import (
     expect_rank,
     expect_same_dtype,
 )
+from weft.support.dataclass import dataclass
 from weft.tir.expr import const as tir_const
 from weft.topi import elementwise, indexing
 from weft.topi.nn import norm as topi_norm

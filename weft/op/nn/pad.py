@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from weft.op.batching import with_attrs
 from weft.op.gradients import attrs_of, known_shape, tensor_type, typed_zeros
 from weft.op.layout_inference import InputLayout, LayoutResult, data_layout, unsplit_axis
 from weft.op.relations import attrs_as, expect_same_dtype, range_help, tensors_known
+from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.topi.nn import pad as topi_pad
 from weft.topi.sizes import as_size

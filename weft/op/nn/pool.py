@@ -6,7 +6,7 @@ The members of the family are in ``pool1d``, ``pool2d`` and ``pool3d``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from weft.op.relations import (
     expect_rank,
     layout_attr,
 )
+from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
 from weft.topi.nn import pool as topi_pool
 from weft.topi.nn.pool import AxisWindow, PoolWindow, axis_windows

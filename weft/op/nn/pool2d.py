@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.ir.attrs import attr
 from weft.ir.op import case
 from weft.op.nn.conv import padding_attr, steps_attr
@@ -15,6 +13,7 @@ from weft.op.nn.pool import (
     define_max_pool,
     size_attr,
 )
+from weft.support.dataclass import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -46,6 +45,7 @@ from weft.op.relations import (
     expect_rank,
     tensors_known,
 )
+from weft.support.dataclass import dataclass
 from weft.topi.nn import pool_indices as topi
 from weft.topi.nn.pool import PoolWindow, axis_windows
 from weft.topi.nn.window import window_count, window_count_up

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft import te
@@ -18,6 +16,7 @@ from weft.op.gradients import attrs_of, scalar, tensor_type
 from weft.op.layout_inference import along_axis
 from weft.op.nn.norm import expect_vector
 from weft.op.relations import attrs_as, expect_number
+from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr, const, select
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from weft.op.layout_inference import along_axis
 from weft.op.nn.group_norm import epsilon_attr
 from weft.op.nn.norm import expect_vector
 from weft.op.relations import attrs_as, expect_float
+from weft.support.dataclass import dataclass
 from weft.topi.nn import rms_norm as topi_norm
 
 

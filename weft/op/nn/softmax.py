@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft import te
@@ -21,6 +19,7 @@ from weft.op.gradients import attrs_of
 from weft.op.layout_inference import along_axis
 from weft.op.reduce import sum as sum_op
 from weft.op.relations import attrs_as, checked, expect_float
+from weft.support.dataclass import dataclass
 from weft.topi.fast_math import fast_exp
 from weft.topi.nn import softmax as topi_softmax
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of
 from weft.op.nn.conv import positive
 from weft.op.relations import attrs_as, expect_min_rank, multiples_help
+from weft.support.dataclass import dataclass
 from weft.topi.nn import space as topi_space
 
 Pairs = Sequence[tuple[int, int]]

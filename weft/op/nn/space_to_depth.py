@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
 from weft.op.gradients import known_shape
 from weft.op.relations import attrs_as, expect_rank, layout_attr, multiples_help
+from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout, transform_array
 from weft.topi.nn import space as topi_space
 from weft.topi.nn.conv import data_axes

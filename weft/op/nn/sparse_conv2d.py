@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from weft.op.gradients import attrs_of, known_shape, scalar, to_order
 from weft.op.nn.conv_reference import conv_reference, images_in, unblocked_images
 from weft.op.nn.sparse import dense_of, expect_rows
 from weft.op.relations import attrs_as, expect_float, expect_rank, expect_same_dtype, tensors_known
+from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
 from weft.topi.nn import sparse as topi
 

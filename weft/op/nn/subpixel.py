@@ -11,7 +11,6 @@ would multiply the zero padding of the data.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from weft.op.transform.index import take
 from weft.op.transform.join import concatenate
 from weft.op.transform.shape import reshape, transpose
 from weft.op.transform.slice import strided_slice
+from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
 from weft.topi.nn.conv import side_padding
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from weft.op.gradients import tensor_type
 from weft.op.layout_inference import image_layout
 from weft.op.nn.pool import layout_of_images
 from weft.op.relations import attrs_as, expect_number
+from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr, int_value
 from weft.topi.image.reference import resized
 from weft.topi.image.resize import repeat_nearest, resize

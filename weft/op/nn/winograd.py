@@ -6,7 +6,6 @@ that are transformed when the model is compiled.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,7 @@ from weft.op.relations import (
     tensors_known,
     to_layout,
 )
+from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout, transform_array
 from weft.topi.nn import winograd as topi_winograd
 from weft.topi.nn.conv import full_padding

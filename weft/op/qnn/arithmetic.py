@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -47,6 +46,7 @@ from weft.op.qnn.scaling import (
     steps_of,
     stored,
 )
+from weft.support.dataclass import dataclass
 
 BYTES = ("int8", "uint8", "int16")
 _IN, _OUT = (np.float32(0.05), np.int32(3)), (np.float32(0.03), np.int32(-4))

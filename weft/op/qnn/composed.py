@@ -8,7 +8,6 @@ its operators, applied in turn, are the compute.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from weft import te
@@ -20,6 +19,7 @@ from weft.ir.types import TensorType, TupleType, Type, is_complete
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import Relation, RelationContext
 from weft.ir.visitor import post_order
+from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError, TypeInferenceError
 
 Build: TypeAlias = Callable[..., Expr]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,6 +43,7 @@ from weft.op.qnn.scaling import (
     steps_of,
     stored,
 )
+from weft.support.dataclass import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

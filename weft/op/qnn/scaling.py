@@ -11,8 +11,6 @@ sums are computed in float64, where a product of a quantized integer and a ratio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.ir.attrs import Attrs, attr, one_of
@@ -24,6 +22,7 @@ from weft.op.elementwise import cast, clip, floor, sign
 from weft.op.elementwise import round as round_even
 from weft.op.gradients import tensor_type
 from weft.op.transform.shape import expand_dims, squeeze
+from weft.support.dataclass import dataclass
 
 FLOAT, DOUBLE, INT = DType.of("float32"), DType.of("float64"), DType.of("int32")
 ROUNDINGS = ("even", "upward", "away")

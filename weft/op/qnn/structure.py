@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,6 +36,7 @@ from weft.op.qnn.scaling import (
     stored,
 )
 from weft.op.transform.join import concatenate
+from weft.support.dataclass import dataclass
 
 _IN, _OUT = (np.float32(0.05), np.int32(3)), (np.float32(0.03), np.int32(-4))
 _BYTES = {"dtypes": "int8", "low": -128, "high": 127}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft import op, te
@@ -18,6 +16,7 @@ from weft.op.random.batched import dropout_each
 from weft.op.random.distributions import unit
 from weft.op.random.threefry import CASE_KEY, KEY_TYPE, NEXT, derived, expect_key
 from weft.op.relations import expect_float
+from weft.support.dataclass import dataclass
 from weft.topi import random as topi
 
 

@@ -7,8 +7,6 @@ parts of a program.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft import te
@@ -21,6 +19,7 @@ from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.op.random.batched import generate_each, split_each
 from weft.op.relations import attrs_as
+from weft.support.dataclass import dataclass
 from weft.support.errors import AttrsError
 from weft.topi import random as topi
 from weft.topi.random import uint32, uint64

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft import te
@@ -24,6 +22,7 @@ from weft.op.relations import (
     tensors_known,
 )
 from weft.op.special.family import special
+from weft.support.dataclass import dataclass
 from weft.topi.special import gamma as topi
 from weft.topi.special import recurrences
 from weft.topi.special.arithmetic import Arithmetic, Function, of_elements, on_arrays

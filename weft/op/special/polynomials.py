@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of, typed_zeros
 from weft.op.relations import expect_dim, expect_float, expect_int, expect_rank, tensors_known
+from weft.support.dataclass import dataclass
 from weft.topi.special.recurrences import (
     POLYNOMIALS,
     evaluate_derivatives,

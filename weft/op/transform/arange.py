@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from weft.ir.traits import OpTraits, linear
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.op.relations import attrs_as, expect_rank
+from weft.support.dataclass import dataclass
 from weft.tir.expr import as_prim, const, maximum
 from weft.topi.sizes import as_size
 

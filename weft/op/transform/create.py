@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from weft.ir.typing.relation import RelationContext
 from weft.op.batching import aligned, with_attrs
 from weft.op.gradients import attrs_of, known_shape, tensor_type
 from weft.op.relations import attrs_as
+from weft.support.dataclass import dataclass
 from weft.tir.expr import const
 from weft.topi import indexing
 from weft.topi.sizes import as_sizes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from weft.op.gradients import attrs_of, clamped, known_shape, tensor_type, typed
 from weft.op.indexing_gradients import gather_gradient
 from weft.op.relations import attrs_as, expect_dim, expect_int, tensors_known
 from weft.op.transform.scatter_gradients import clamped_tuples
+from weft.support.dataclass import dataclass
 from weft.topi import gather as topi
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from weft.op.gradients import (
     typed_zeros,
 )
 from weft.op.relations import attrs_as, expect_int, tensors_known
+from weft.support.dataclass import dataclass
 from weft.topi import indexing
 
 

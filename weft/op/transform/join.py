@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -40,6 +39,7 @@ from weft.op.layout_inference import (
     tuple_types,
 )
 from weft.op.relations import attrs_as, expect_rank, expect_same_dtype, multiples_help, symbols_help
+from weft.support.dataclass import dataclass
 from weft.topi import transform
 from weft.topi.layout import Layout
 from weft.topi.sizes import as_sizes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from weft.ir.typing.relation import RelationContext
 from weft.op.batching import with_attrs
 from weft.op.gradients import attrs_of
 from weft.op.relations import layout_attr, to_layout
+from weft.support.dataclass import dataclass
 from weft.topi import transform
 from weft.topi.layout import Layout, transform_array
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from weft.op.batching import aligned, all_repeated, to_example_shape, with_attrs
 from weft.op.families import UNARY_CASES, unary
 from weft.op.gradients import applied_to_first_tangent, attrs_of, known_shape, scalar, tensor_type
 from weft.op.relations import attrs_as, expect_same_dtype, tensors_known
+from weft.support.dataclass import dataclass
 from weft.tir.expr import as_prim, const
 from weft.topi import broadcast, elementwise, indexing, transform
 from weft.topi import reduce as topi_reduce

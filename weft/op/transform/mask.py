@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,6 +28,7 @@ from weft.op.relations import (
     tensors_known,
 )
 from weft.op.transform.like import zeros_like
+from weft.support.dataclass import dataclass
 from weft.topi import mask as topi
 from weft.topi.sizes import as_size
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import along
 from weft.op.gradients import attrs_of, scalar, tensor_type, typed_zeros
 from weft.op.relations import attrs_as, expect_number, range_help
+from weft.support.dataclass import dataclass
 from weft.topi import scan as topi_scan
 from weft.topi import sort as topi_sort
 from weft.topi.sizes import as_size

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from weft.op.relations import (
     tensors_known,
 )
 from weft.op.transform.like import zeros_like
+from weft.support.dataclass import dataclass
 from weft.tir.expr import maximum
 from weft.topi import indexing
 from weft.topi.sizes import as_sizes

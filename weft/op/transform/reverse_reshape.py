@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft import te
@@ -16,6 +14,7 @@ from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import to_example_shape
 from weft.op.relations import attrs_as
+from weft.support.dataclass import dataclass
 from weft.topi import transform
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from weft.op.inverse_math import isnan
 from weft.op.relations import attrs_as, expect_float, expect_number
 from weft.op.transform.like import zeros_like
 from weft.op.transform.scatter import scatter_elements
+from weft.support.dataclass import dataclass
 from weft.topi import scan as topi
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,7 @@ from weft.op.transform.scatter_gradients import (
     mul_gradient,
     places_of_tuples,
 )
+from weft.support.dataclass import dataclass
 from weft.topi import scatter as topi
 
 _MODES = ("update", "add", "mul", "min", "max")

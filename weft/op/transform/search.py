@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import typed_zeros
 from weft.op.relations import expect_number, expect_rank, tensor_of
+from weft.support.dataclass import dataclass
 from weft.topi import search as topi
 
 

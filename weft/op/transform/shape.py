@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -38,6 +37,7 @@ from weft.op.layout_inference import (
     without_letters,
 )
 from weft.op.relations import attrs_as, expect_min_rank, multiples_help, symbols_help
+from weft.support.dataclass import dataclass
 from weft.tir.expr import int_value
 from weft.topi import transform
 from weft.topi.sizes import as_sizes

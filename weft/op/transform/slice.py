@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from weft.op.layout_inference import (
     data_shape,
 )
 from weft.op.relations import attrs_as
+from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr, as_prim, const, int_value, maximum, minimum
 from weft.topi import transform
 from weft.topi.sizes import as_size, is_natural

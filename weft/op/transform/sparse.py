@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from weft.op.relations import (
     tensor_of,
     tensors_known,
 )
+from weft.support.dataclass import dataclass
 from weft.topi import sparse as topi
 from weft.topi.sizes import as_sizes
 

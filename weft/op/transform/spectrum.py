@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft import op, te
@@ -34,6 +32,7 @@ from weft.op.relations import (
     expect_same_dtype,
     tensors_known,
 )
+from weft.support.dataclass import dataclass
 from weft.topi import spectrum as topi
 
 

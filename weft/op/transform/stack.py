@@ -5,7 +5,6 @@ sliding_window.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from weft.op.batching import along, with_attrs
 from weft.op.gradients import attrs_of, known_shape, tensor_type
 from weft.op.indexing_gradients import gather_gradient
 from weft.op.relations import attrs_as, expect_dim, expect_rank, expect_same_dtype
+from weft.support.dataclass import dataclass
 from weft.topi import indexing, transform
 from weft.topi.sizes import as_size
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of, known_shape, numbered, size_value, tensor_type
 from weft.op.relations import attrs_as, expect_dim, expect_float, expect_rank, tensors_known
 from weft.op.vision.suppression import keep_best
+from weft.support.dataclass import dataclass
 from weft.topi.vision import anchors as topi
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.op.relations import attrs_as, expect_dim, expect_float, expect_rank, tensors_known
 from weft.op.vision.suppression import keep_best
+from weft.support.dataclass import dataclass
 from weft.topi.vision import suppression as topi
 
 

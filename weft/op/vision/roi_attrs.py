@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from weft.ir.attrs import Attrs, attr, one_of
@@ -11,6 +10,7 @@ from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.nn.conv import positive
 from weft.op.relations import attrs_as, expect_dim, expect_float, expect_rank
+from weft.support.dataclass import dataclass
 
 _AXES = "NCHW"
 

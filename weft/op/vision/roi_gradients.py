@@ -7,7 +7,6 @@ numbers hold the index of an image, and detectors do not learn through them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import typed_zeros
 from weft.op.relations import expect_dim, expect_rank, expect_same_dtype, tensors_known
 from weft.op.vision.roi_attrs import RoiPoolAttrs, expect_regions, from_images, to_images
+from weft.support.dataclass import dataclass
 from weft.topi.vision import roi as topi
 
 # (moving, data, rois, attributes, whether the adjoint is wanted), images in NCHW.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from weft.op.relations import (
     tensor_of,
     tensors_known,
 )
+from weft.support.dataclass import dataclass
 from weft.topi.vision import suppression as topi
 
 

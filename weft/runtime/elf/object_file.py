@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
+from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError
 
 # Types of sections, and flags.

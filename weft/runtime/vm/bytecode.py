@@ -11,8 +11,9 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from weft.support.dataclass import dataclass
 
 
 class Role(enum.Enum):

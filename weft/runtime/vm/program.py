@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.runtime.vm.bytecode import Instruction
+from weft.support.dataclass import dataclass
 
 ENTRY = "main"
 

@@ -15,8 +15,8 @@ they scale with the vector width and the cache sizes of the target, but not with
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
+from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 
 # Scalar operations below which a fork and join costs more than a second core saves. Fitted.

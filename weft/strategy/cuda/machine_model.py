@@ -16,9 +16,10 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
+from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
 from weft.target import CudaTarget
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.ir.dtype import DType
+from weft.support.dataclass import dataclass
 from weft.tir.expr import Call, ExprLike, Let, PrimExpr, Var, const
 
 

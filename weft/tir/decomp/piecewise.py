@@ -7,8 +7,7 @@ divisions, and no lane computes the case of another range.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from weft.support.dataclass import dataclass
 from weft.tir.decomp import tables
 from weft.tir.decomp.build import Body
 from weft.tir.expr import PrimExpr, maximum, select

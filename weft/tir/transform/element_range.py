@@ -8,8 +8,8 @@ two vectors would leave a vector in the middle, to be cut into small powers of t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from weft.support.dataclass import dataclass
 from weft.tir import stmt as s
 from weft.tir.expr import PrimExpr, Var, const, int_value
 from weft.tir.simplify import Analyzer

@@ -8,8 +8,8 @@ pairwise, then the halves of the last vector: log2 steps.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from weft.support.dataclass import dataclass
 from weft.tir import stmt as s
 from weft.tir.expr import (
     Broadcast,

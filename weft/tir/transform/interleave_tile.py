@@ -9,8 +9,8 @@ which becomes masks if the loop has the pragma ``masked_tail``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from weft.support.dataclass import dataclass
 from weft.tir import expr as x
 from weft.tir import stmt as s
 from weft.tir.expr import Broadcast, PrimExpr, Ramp, Shuffle, Var, const, int_value

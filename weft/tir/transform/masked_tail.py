@@ -16,6 +16,7 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
 from weft.ir.dtype import int64
+from weft.support.dataclass import dataclass
 from weft.tir import stmt as s
 from weft.tir.buffer import Buffer, next_uid
 from weft.tir.expr import LT, And, Broadcast, BufferLoad, PrimExpr, Ramp, const, int_value
@@ -34,7 +35,7 @@ from weft.tir.visitor import (
 MASKED_TAIL = "masked_tail"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Tail:
     """A vector of ``lanes`` lanes, the first ``active`` of them in use.
 

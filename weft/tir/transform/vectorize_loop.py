@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from weft.ir.dtype import int64
+from weft.support.dataclass import dataclass
 from weft.tir import expr as x
 from weft.tir import stmt as s
 from weft.tir.buffer import Buffer

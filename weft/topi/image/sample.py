@@ -11,10 +11,10 @@ import functools
 import itertools
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from weft import te
 from weft.ir.dtype import int64
+from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr, all_of, as_prim, const, maximum, minimum, select
 from weft.topi.image.resize import EXPRESSIONS
 from weft.topi.image.taps import Resampling

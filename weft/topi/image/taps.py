@@ -8,10 +8,10 @@ numbers and on tensor expressions, so that compute and NumPy reference share eve
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from weft.ir.dtype import float64
+from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
 from weft.tir.expr import PrimExpr, const, maximum, select
 

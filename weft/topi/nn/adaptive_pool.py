@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft import te
+from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value
 from weft.topi.layout import Layout
 from weft.topi.nn.pool import divide_by_count

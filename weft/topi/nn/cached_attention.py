@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft import te
 from weft.ir.dtype import DType, float32, int64
+from weft.support.dataclass import dataclass
 from weft.tir.expr import (
     PrimExpr,
     all_of,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft import te
 from weft.ir.dtype import DType
+from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr, const, int_value, maximum, minimum
 from weft.topi.layout import Layout
 from weft.topi.nn.conv import SPATIAL_AXES, pad_spatial, side_padding

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from weft import te
+from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
 from weft.tir.expr import PrimExpr, const, int_value, select
 from weft.tir.simplify import simplify

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 
 from weft import te
 from weft.ir.dtype import float64
+from weft.support.dataclass import dataclass
 from weft.topi.upcast import converted
 
 

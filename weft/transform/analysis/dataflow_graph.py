@@ -7,13 +7,14 @@ fields. The post-dominator of a call is the first call on every path from it to 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.ir.expr import Call, Expr, Function, Let, Tuple, TupleGetItem, Var
 from weft.ir.op import Op, OpPattern
 from weft.ir.shape import dim_product
 from weft.ir.types import TensorType, has_any
 from weft.ir.visitor import children, post_order
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import enters, known_type, op_name
 from weft.transform.analysis.scopes import Scopes
 

@@ -8,7 +8,7 @@ stack evaluates programs of any depth. Compiled code and passes are tested again
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -37,6 +37,7 @@ from weft.ir.expr import (
 )
 from weft.ir.module import IRModule
 from weft.ir.op import Op
+from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidInputError, PassError
 from weft.transform.analysis.symbol_sizes import at_sizes_of
 

@@ -6,10 +6,11 @@ that contains all of its uses, so that shared values are computed once and only 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.ir.expr import Expr, Function, If, Let, Match, Var
 from weft.ir.visitor import children, post_order
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import enters
 
 

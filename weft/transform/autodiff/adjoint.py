@@ -6,7 +6,7 @@ each field. That of data is an expression (``adjoint_types``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from weft import op
@@ -37,6 +37,7 @@ from weft.ir.types import (
     is_static,
 )
 from weft.op.gradients import field_of, typed_zeros
+from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.adjoint_types import UNIT, AdjointTypes, field_types

@@ -17,7 +17,7 @@ computation does not read cost nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.ir.expr import Constructor, TypeData
 from weft.ir.types import (
@@ -32,6 +32,7 @@ from weft.ir.types import (
     holds_float,
     rewrite_type,
 )
+from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import parts_of
 

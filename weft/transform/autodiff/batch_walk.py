@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft import op
 from weft.ir.expr import (
@@ -33,6 +33,7 @@ from weft.ir.trampoline import Routine
 from weft.ir.types import FuncType, TupleType, Type
 from weft.ir.visitor import children, post_order, rebuild
 from weft.op.gradients import field_of
+from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, PassError
 from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.batch_operator import check_sizes, each_example, expanded, native

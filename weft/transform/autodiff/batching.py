@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from weft.ir.expr import Expr, Function, GlobalVar, Tuple, Var
@@ -17,6 +16,7 @@ from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import post_order
 from weft.op.batching import batched_type, moved
 from weft.op.gradients import field_of
+from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.support.log import Level, debug
 from weft.transform.analysis.graph import type_of

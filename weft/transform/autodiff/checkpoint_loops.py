@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from weft import op
@@ -16,6 +16,7 @@ from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import post_order
 from weft.op.gradients import field_of
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.checkpoint import checkpointed, is_checkpointed

@@ -17,12 +17,12 @@ until it is differentiated; its body is never differentiated.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.ir.expr import Call, Expr, Function, GlobalVar, Tuple, Var
 from weft.ir.module import IRModule
 from weft.ir.types import FuncType, TupleType, Type
 from weft.op.gradients import field_of
+from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.adjoint import is_differentiable

@@ -9,13 +9,13 @@ result of each example follows from its last parameters (as in JAX's ``while_loo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from weft import op
 from weft.ir.expr import Call, Constant, Expr, Function, GlobalVar, If, const
 from weft.ir.trampoline import Routine, run
 from weft.ir.typing.infer import infer_expr
 from weft.ir.visitor import post_order
+from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 
 

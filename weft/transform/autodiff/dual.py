@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.ir.expr import Constant, Constructor, Expr, Tuple, TupleGetItem, TypeData, Var
@@ -28,6 +27,7 @@ from weft.ir.types import (
     rewrite_type,
 )
 from weft.op.gradients import field_of, typed_zeros
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import type_of
 
 

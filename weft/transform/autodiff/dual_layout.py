@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.ir.expr import Expr
 from weft.ir.types import TensorType, TupleType, Type
 from weft.op.gradients import field_of
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.dual import (
     DualTypes,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from weft import op
@@ -10,6 +9,7 @@ from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
 from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.typing.infer import infer_expr
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import as_function, op_name, rewrite_function, tensor_type_of
 from weft.transform.passes.canonicalize_ops import decomposed
 from weft.transform.passes.simplify_inference import (

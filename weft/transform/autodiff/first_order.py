@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.ir.expr import GlobalVar
@@ -10,6 +9,7 @@ from weft.ir.module import IRModule
 from weft.ir.passes import PassContext
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import post_order
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.effects import touches_references
 from weft.transform.analysis.higher_order import is_higher_order
 from weft.transform.autodiff.checkpoint import is_checkpointed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.ir.expr import Function, GlobalVar, Var
@@ -11,6 +10,7 @@ from weft.ir.module import IRModule
 from weft.ir.passes import Pass, PassContext, register_pass
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import post_order
+from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.adjoint import is_differentiable

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.ir.expr import Expr, Function, Tuple, Var
@@ -12,6 +11,7 @@ from weft.ir.passes import Pass, PassContext, register_pass, run_pass
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.infer import infer_type
 from weft.op.gradients import field_of, typed_ones
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError, PassError
 from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.adjoint import Adjoint, Adjoints, is_differentiable, one_field

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from weft import op
@@ -18,6 +18,7 @@ from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.infer import infer_expr, infer_type
 from weft.ir.visitor import children, post_order
 from weft.op.gradients import field_of, typed_ones, typed_zeros
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError, PassError
 from weft.transform.analysis.graph import op_name, type_of
 from weft.transform.autodiff.adjoint import is_differentiable

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.ir.expr import Call, Constant, Expr, Function, Var
@@ -13,6 +12,7 @@ from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.types import TensorType
 from weft.ir.visitor import children, post_order, replace_children
 from weft.op import annotation
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import as_function, enters
 
 

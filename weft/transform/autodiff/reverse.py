@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from weft.ir.expr import (
@@ -24,6 +24,7 @@ from weft.ir.op import Op
 from weft.ir.trampoline import Routine, run
 from weft.ir.types import FuncType, TupleType
 from weft.ir.visitor import children, pattern_vars, replace_children
+from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, PassError
 from weft.transform.analysis.graph import type_of
 from weft.transform.analysis.scopes import Scope, Scopes

@@ -9,12 +9,12 @@ that a generator supports into functions with the attribute ``compiler``, and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from weft.ir.expr import Call, Expr, Function
 from weft.ir.module import IRModule
 from weft.ir.rewrite.pattern import Term
+from weft.support.dataclass import dataclass
 from weft.support.registry import Registry
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from weft.ir.expr import Call, Expr, Function
@@ -15,6 +14,7 @@ from weft.ir.types import FuncType, Type, is_static
 from weft.ir.typing.infer import infer_type
 from weft.ir.typing.relation import Relation, RelationContext
 from weft.ir.verify import verify_module
+from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError, OptionError
 from weft.transform.analysis.graph import type_of
 from weft.transform.analysis.reference import evaluate

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from weft.ir.expr import Call, Constant, Expr, Function, Var
@@ -12,6 +11,7 @@ from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.rewrite.matcher import match
 from weft.ir.rewrite.pattern import AnyTerm, Term, VarTerm
 from weft.ir.visitor import children, count_uses, post_order
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import (
     as_function,
     enters,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.ir.expr import Call, Constant, Expr, Function, GlobalVar, Tuple, TupleGetItem, Var
@@ -12,6 +11,7 @@ from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.passes import Pass, PassContext, register_pass
 from weft.ir.visitor import children, post_order
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import as_function, enters, known_type, over_new_children
 from weft.transform.analysis.regions import convex_regions
 from weft.transform.analysis.scopes import Scopes

@@ -8,13 +8,14 @@ last two axes may stand anywhere between.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from weft import op
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.shape import AnyDim, Dim, Shape, dim_product
 from weft.ir.types import TensorType
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import known_type, op_name, traits_of
 
 

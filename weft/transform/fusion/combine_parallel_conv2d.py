@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from weft import op
 from weft.ir.expr import Call, Expr, Function, Tuple
 from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
 from weft.transform.analysis.graph import op_name, shape_of, tensor_type_of
 from weft.transform.fusion.levels import rewrite_groups

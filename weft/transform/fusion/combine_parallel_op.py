@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft import op
@@ -12,6 +11,7 @@ from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
 from weft.ir.op import Op, OpPattern, get_op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.types import TensorType
+from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import is_known_tensor, op_name, tensor_type_of, type_of
 from weft.transform.fusion.levels import rewrite_groups

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.ir.expr import Call, Expr, Function
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.visitor import rewrite_post_order, substitute
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import as_function, is_primitive
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from weft.ir.shape import Dim, Shape
 from weft.ir.types import TensorType
 from weft.ir.visitor import count_uses
 from weft.op.nn.attention import AS_GOOD_AS_INFINITE, AttentionAttrs
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import known_type, op_name, rewrite_function, tensor_type_of
 from weft.transform.external.merge_composite import is_closed
 from weft.transform.fusion.attention_pattern import (

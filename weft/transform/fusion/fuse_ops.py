@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
@@ -12,6 +11,7 @@ from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.shape import Shape
 from weft.ir.types import FuncType
 from weft.ir.visitor import post_order
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.dataflow_graph import DataflowGraph, wired_calls
 from weft.transform.analysis.graph import (
     enters,

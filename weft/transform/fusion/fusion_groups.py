@@ -8,9 +8,9 @@ between them may join as well, so that a group has one result and computes no va
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from weft.ir.op import OpPattern
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.dataflow_graph import DataflowGraph, Dominator
 from weft.transform.fusion.row_groups import rows_of_group
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from weft.ir.expr import Call
 from weft.ir.op import OpPattern
@@ -17,6 +16,7 @@ from weft.ir.shape import Shape
 from weft.ir.symbol import typical_size
 from weft.ir.types import TensorType, has_any
 from weft.op.reduce import ReduceAttrs, reduced_axes
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.dataflow_graph import DataflowNode
 from weft.transform.analysis.graph import is_reshape, known_type
 

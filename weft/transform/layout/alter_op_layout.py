@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from weft import op
@@ -13,6 +12,7 @@ from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.visitor import post_order
 from weft.op.layout_inference import LayoutResult
+from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
 from weft.transform.analysis.graph import (
     as_function,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from weft.ir.attrs import Attrs
 from weft.ir.expr import Call
 from weft.ir.types import Type
+from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
 
 

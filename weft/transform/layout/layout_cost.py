@@ -9,13 +9,13 @@ this is exact; if a value has several users, each is charged as if it were the o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
 from weft.ir.op import Op
 from weft.ir.shape import ANY
 from weft.ir.types import TensorType
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import known_type
 from weft.transform.layout.layout_choice import LayoutChoice
 from weft.transform.layout.typical_images import typical_image_type

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from weft import op
@@ -12,6 +11,7 @@ from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.op.layout_inference import join_layouts, keep_layout
 from weft.op.reduce import reduced_axes
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import known_type
 
 # order[i] is the original axis at position i.

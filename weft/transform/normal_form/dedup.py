@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.ir.expr import Expr, Function, Var
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.visitor import binders, children, post_order, replace_children
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import as_function
 from weft.transform.normal_form.alpha import fresh_copy
 

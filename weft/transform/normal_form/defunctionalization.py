@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, TypeAlias
 
 from weft.ir.expr import (
@@ -31,6 +31,7 @@ from weft.ir.types import (
 )
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import binders, children, post_order, rebuild
+from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import as_function, enters, holds_function, is_primitive, type_of
 from weft.transform.normal_form.lambda_lift import LambdaLift, is_partial_application

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.ir.expr import Call, Constructor, Expr, Function, GlobalVar, Var
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.types import FuncType
 from weft.ir.visitor import children, post_order, replace_children
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import as_function, enters
 
 

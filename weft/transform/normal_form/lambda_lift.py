@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.ir.expr import Call, Expr, Function, GlobalVar, Let, Var
@@ -12,6 +11,7 @@ from weft.ir.module import IRModule
 from weft.ir.passes import Pass, PassContext, register_pass
 from weft.ir.types import Type, TypeVar, component_types
 from weft.ir.visitor import binders, free_vars, post_order
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import (
     as_function,
     enters,

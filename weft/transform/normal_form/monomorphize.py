@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from weft.ir.expr import Call, Constructor, Expr, Function, GlobalVar, Var
@@ -14,6 +13,7 @@ from weft.ir.passes import Pass, PassContext, register_pass
 from weft.ir.types import FuncType, Type, TypeVar, component_types, rewrite_type
 from weft.ir.typing.adt import constructor_type, instantiate
 from weft.ir.visitor import binders, children, post_order, rebuild
+from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import as_function, enters, known_type, type_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, TypeAlias
 
 from weft.ir.expr import (
@@ -34,6 +34,7 @@ from weft.ir.passes import Pass, PassContext, register_pass
 from weft.ir.trampoline import Routine, run
 from weft.ir.types import RefType, TupleType, Type, rewrite_type
 from weft.ir.visitor import children, pattern_vars, post_order, rebuild
+from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import enters, known_type, parts_of, type_of
 from weft.transform.analysis.higher_order import is_higher_order

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from weft import op
 from weft.ir.expr import (
@@ -25,6 +24,7 @@ from weft.ir.expr import (
 )
 from weft.ir.module import IRModule
 from weft.ir.types import GlobalTypeVar, TensorType, TupleType, Type, TypeCall
+from weft.support.dataclass import dataclass
 
 ADDRESS = TensorType.of((), "int32")
 

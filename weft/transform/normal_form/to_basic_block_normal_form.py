@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.ir.expr import Expr, Function, Let
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.visitor import children
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.effects import ordered_nodes
 from weft.transform.analysis.graph import is_primitive
 from weft.transform.analysis.scopes import Scopes

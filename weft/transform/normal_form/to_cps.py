@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.ir.expr import (
@@ -28,6 +27,7 @@ from weft.ir.trampoline import Routine, run
 from weft.ir.types import CompositeType, FuncType, Type, TypeVar, component_types
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import children, rebuild
+from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import holds_function, is_primitive, type_of
 from weft.transform.normal_form.to_a_normal_form import ToANormalForm

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.ir.expr import Call, Expr, Function, GlobalVar, Var
@@ -11,6 +10,7 @@ from weft.ir.passes import Pass, PassContext, register_pass
 from weft.ir.types import FuncType, Type, TypeVar
 from weft.ir.typing.solver import substitute_type
 from weft.ir.visitor import rewrite_post_order
+from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import as_function, type_of
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,6 +9,7 @@ from weft.ir.module import IRModule
 from weft.ir.passes import Pass, PassContext, register_pass
 from weft.ir.text.parser import parse
 from weft.ir.text.printer import as_text
+from weft.support.dataclass import dataclass
 
 
 @register_pass

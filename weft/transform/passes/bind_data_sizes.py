@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.ir.dynamic import Bounds
@@ -17,6 +16,7 @@ from weft.ir.symbol import SizeRange, name_of, symbol_text
 from weft.ir.types import TensorType, TupleType, Type, component_types, has_any
 from weft.ir.typing.infer import infer_expr
 from weft.ir.visitor import children, post_order, rebuild
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import as_function, enters, known_type
 
 

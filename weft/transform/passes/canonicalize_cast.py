@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.ir.dtype import DType
@@ -11,6 +10,7 @@ from weft.ir.expr import Call, Expr, Function
 from weft.ir.op import Op, OpPattern
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.types import TensorType
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import known_type, op_name, rewrite_function
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from weft import op
@@ -12,6 +11,7 @@ from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.shape import dim_product
 from weft.ir.typing.infer import infer_expr
+from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
 from weft.topi.nn.conv import full_padding
 from weft.topi.nn.pool import PoolWindow

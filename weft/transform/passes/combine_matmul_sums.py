@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from weft import op
 from weft.ir.expr import Call, Expr, Function, Tuple
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.visitor import children, post_order
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import (
     is_known_tensor,
     op_name,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.ir.expr import Call, Constructor, Expr, Function, Let, RefWrite, Var
 from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.visitor import children, post_order
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import rewrite_function
 
 

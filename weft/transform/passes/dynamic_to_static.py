@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from weft.ir.substitution import has_symbols
 from weft.ir.types import TensorType, Type, component_types, has_any, is_static
 from weft.ir.typing.infer import infer_expr
 from weft.ir.visitor import children, post_order, rebuild
+from weft.support.dataclass import dataclass
 from weft.support.errors import AttrsError, TypeInferenceError
 from weft.transform.analysis.graph import as_function, enters, is_constant, known_type, op_name
 from weft.transform.analysis.shape_values import ShapeValues, is_determined, is_fixed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
@@ -11,6 +10,7 @@ from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.traits import Commutativity
 from weft.ir.types import TensorType
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import known_type, rewrite_function
 
 # Larger constants are weights. Equal ones are rare, and comparing them all costs more than merging

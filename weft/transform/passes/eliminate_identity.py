@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.types import TensorType, has_any
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import known_type, op_name, rewrite_function, traits_of
 
 

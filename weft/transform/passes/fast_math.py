@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -13,6 +12,7 @@ from weft.ir.dtype import float32
 from weft.ir.expr import Call, Constant, Expr, Function, const
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.types import TensorType
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import known_type, op_name, rewrite_function
 
 

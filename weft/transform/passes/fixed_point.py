@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.ir.module import IRModule
 from weft.ir.pass_pipeline import parse_pipeline
 from weft.ir.passes import Pass, PassContext, Sequential, register_pass, run_pass
 from weft.ir.structural import structural_equal
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError, PassError
 
 

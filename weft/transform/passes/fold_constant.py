@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +12,7 @@ from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.substitution import has_symbols
 from weft.ir.types import TensorType, TupleType, Type, is_static
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import is_constant, known_type, rewrite_function
 from weft.transform.analysis.reference import evaluate_call
 

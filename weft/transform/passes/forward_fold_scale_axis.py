@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.ir.expr import Function
 from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.support.dataclass import dataclass
 from weft.transform.passes.scale_folding import fold_scales
 
 

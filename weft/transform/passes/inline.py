@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.ir.expr import Call, Expr, Function, GlobalVar, Let
 from weft.ir.module import IRModule
 from weft.ir.passes import Pass, PassContext, register_pass
 from weft.ir.visitor import post_order
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.effects import Effects
 from weft.transform.analysis.graph import as_function, is_primitive, rewrite_typed
 from weft.transform.normal_form.alpha import fresh_copy, fresh_var

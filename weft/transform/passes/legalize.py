@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from weft.ir.expr import Call, Expr, Function
 from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.types import Type
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import rewrite_function, type_of
 
 # (call, types of its arguments, context) -> its replacement, or None to keep the call.

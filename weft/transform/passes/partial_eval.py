@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.ir.expr import Function
 from weft.ir.module import IRModule
 from weft.ir.passes import Pass, PassContext, register_pass
 from weft.ir.typing.infer import infer_type
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import is_primitive
 from weft.transform.passes.dead_code_elimination import DeadCodeElimination
 from weft.transform.passes.partial_evaluator import PartialEvaluator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from weft.ir.expr import (
@@ -34,6 +34,7 @@ from weft.ir.op import Op
 from weft.ir.trampoline import Routine, run
 from weft.ir.types import Type
 from weft.ir.visitor import pattern_vars
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import is_constant, is_primitive
 from weft.transform.normal_form.alpha import fresh_var
 from weft.transform.passes.fold_constant import evaluate_constant

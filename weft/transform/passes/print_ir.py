@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.ir.module import IRModule
 from weft.ir.passes import Pass, PassContext, register_pass
 from weft.ir.text.printer import as_text
+from weft.support.dataclass import dataclass
 
 
 @register_pass

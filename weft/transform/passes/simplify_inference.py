@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft import op
@@ -10,6 +9,7 @@ from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, co
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.types import TensorType
 from weft.op.gradients import align_to_axis
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import op_name, rewrite_function, tensor_type_of
 from weft.transform.passes.fold_constant import evaluate_constant
 

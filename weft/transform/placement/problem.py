@@ -9,9 +9,10 @@ choose is then improved node by node until no change pays. The result depends on
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.runtime.device import Device
+from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
 
 # Of an edge, in bytes: what a small copy costs beside its bytes (about 10 us at 10 GB/s).

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -17,6 +16,7 @@ from weft.ir.traits import NarrowFloatCompute
 from weft.ir.types import TensorType, Type
 from weft.ir.typing.infer import infer_expr
 from weft.ir.visitor import children, post_order, replace_children
+from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import (
     as_function,
     is_primitive,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -23,6 +22,7 @@ from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.typing.infer import infer_expr
 from weft.ir.visitor import post_order
+from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
 from weft.transform.analysis.graph import (
     as_function,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from weft import op
@@ -15,6 +14,7 @@ from weft.ir.traits import MixedPrecision
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.infer import infer_expr
 from weft.ir.visitor import post_order
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 from weft.transform.analysis.graph import as_function, enters, known_type, over_new_children
 

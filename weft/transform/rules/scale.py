@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.types import TensorType
+from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
 from weft.transform.analysis.graph import known_type, op_name
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.op import Op, OpPattern
 from weft.ir.traits import Homogeneity
+from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
 from weft.transform.analysis.graph import known_type, op_name, traits_of
 from weft.transform.rules.scale import channel_vector, finite_product

@@ -7,9 +7,9 @@ instruction, so the three cannot disagree about operands.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 from weft.ir.dtype import DType, handle
+from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
 from weft.tir.expr import Call, ExprLike, PrimExpr, as_prim
 

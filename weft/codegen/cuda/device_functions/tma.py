@@ -6,10 +6,9 @@ Coordinates are those of the box's first element, innermost axis first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.codegen.cuda.device_functions.record import DeviceFunction, Kind, reg
 from weft.ir.dtype import handle
+from weft.support.dataclass import dataclass
 from weft.tir.buffer import Buffer
 from weft.tir.expr import BufferLoad, Call, PrimExpr, StringImm, const
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.codegen.cuda.emit.alignment import access_alignment
 from weft.codegen.cuda.emit.calls import CUDA_CALLS
 from weft.codegen.cuda.emit.debug_lines import DebugLines
@@ -19,6 +17,7 @@ from weft.codegen.uses import Uses, collect_uses
 from weft.ir.dtype import int64
 from weft.runtime.devices.cuda.image import Argument, DeviceKernel, TensorMapSpec
 from weft.runtime.sizes import Size
+from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError
 from weft.support.recursion import deep_recursion
 from weft.target import CudaTarget

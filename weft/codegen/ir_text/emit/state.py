@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from weft.codegen.ir_text.emit.alias import AliasScopes
 from weft.codegen.ir_text.writer import FunctionWriter, ModuleWriter, ScopedMemo
 from weft.ir.dtype import int64
+from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
 from weft.tir.buffer import Buffer
 from weft.tir.expr import (

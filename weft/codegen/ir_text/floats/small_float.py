@@ -8,12 +8,11 @@ zero); the OCP Microscaling specification (2023; ``e8m0``, ``e2m1``). Results ag
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.codegen.ir_text.floats.i32_vector import I32Vector
 from weft.codegen.ir_text.types import float_constant, splat
 from weft.codegen.ir_text.writer import FunctionWriter
 from weft.ir.dtype import DType, float32
+from weft.support.dataclass import dataclass
 
 _FLOAT32_BIAS = 127
 _FLOAT32_MANTISSA = 23

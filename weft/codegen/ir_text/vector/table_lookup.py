@@ -8,7 +8,6 @@ memory and each lane loads its entry.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from weft.codegen.ir_text.emit.dispatch import emit
 from weft.codegen.ir_text.emit.state import FunctionState
@@ -16,6 +15,7 @@ from weft.codegen.ir_text.types import float_constant, int_constant, splat, valu
 from weft.codegen.ir_text.vector.legal_width import split_to_legal_width
 from weft.codegen.ir_text.writer import FunctionWriter
 from weft.ir.dtype import DType
+from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError
 from weft.target.llvm_target import LlvmTarget
 from weft.tir.expr import Broadcast, Call, FloatImm, IntImm, PrimExpr

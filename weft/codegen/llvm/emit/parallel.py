@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from weft.codegen.ir_text.emit.address import workspace_pointer
 from weft.codegen.ir_text.emit.dispatch import emit
@@ -16,6 +15,7 @@ from weft.codegen.ir_text.emit.state import FunctionState
 from weft.codegen.ir_text.types import value_type
 from weft.codegen.ir_text.writer import FunctionWriter
 from weft.codegen.uses import collect_uses
+from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, Var, int_value

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import dis
 import re
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
 from weft.ir.dtype import DType
+from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError
 from weft.support.function_digest import plain_function
 from weft.support.user_code import location_of

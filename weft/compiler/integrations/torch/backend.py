@@ -11,7 +11,7 @@ import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ from weft.frontend.torch.decompositions import backend_decompositions, draws_num
 from weft.frontend.torch.spans import target_name
 from weft.frontend.torch.trial import Trial, is_known_class
 from weft.support.config import config
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError, UnsupportedModelError
 
 Compiled = Callable[..., Any]

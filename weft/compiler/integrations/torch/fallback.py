@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 
 

@@ -7,7 +7,6 @@ the past buffers, T total positions, D size of a head.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft import op
 from weft.frontend.onnx.contrib.heads import (
@@ -30,6 +29,7 @@ from weft.frontend.onnx.shape_value import ShapeValue
 from weft.ir.dtype import int64
 from weft.ir.expr import Constant, Expr, Tuple
 from weft.ir.shape import Dim, dim_add, dim_max, dim_sub, dims_equal
+from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 
 _INPUTS = {"query": 0, "key": 1, "value": 2, "past_key": 3, "past_value": 4, "seqlens_k": 5,

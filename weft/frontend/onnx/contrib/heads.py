@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
@@ -18,6 +17,7 @@ from weft.frontend.onnx.reshaping import reshape_to
 from weft.ir.dtype import DType, float32
 from weft.ir.expr import Expr
 from weft.ir.shape import Dim, dim_add, dim_mul
+from weft.support.dataclass import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -14,6 +13,7 @@ from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
 from weft.ir.expr import Expr
 from weft.ir.op import Op
+from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 
 _MODES = {"linear": "linear", "bilinear": "linear", "cubic": "cubic", "bicubic": "cubic",

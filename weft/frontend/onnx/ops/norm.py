@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.ir.expr import Constant, Expr
+from weft.support.dataclass import dataclass
 
 
 @converts(

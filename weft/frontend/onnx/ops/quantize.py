@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import ml_dtypes
 import numpy as np
 
@@ -16,6 +14,7 @@ from weft.frontend.onnx.reshaping import reshape_to
 from weft.ir.dtype import DType, float32
 from weft.ir.expr import Expr
 from weft.op.qnn.composed import INTEGERS
+from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import known_sizes, stacked
 from weft.ir.expr import Expr
 from weft.ir.shape import Dim
+from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 
 _ATTRIBUTES = ("activations", "activation_alpha", "activation_beta", "clip", "direction",

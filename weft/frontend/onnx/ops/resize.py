@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -25,6 +24,7 @@ from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.shape_value import ShapeValue
 from weft.frontend.resampling import resampling_order
 from weft.ir.expr import Constant, Expr
+from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 
 _ATTRIBUTES = ("antialias", "axes", "coordinate_transformation_mode", "cubic_coeff_a",

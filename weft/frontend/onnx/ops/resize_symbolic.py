@@ -6,7 +6,6 @@ The formulas are those of ``resize``, in the same float64 arithmetic.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 from weft import op
@@ -16,6 +15,7 @@ from weft.frontend.onnx.shape_value import Ratio
 from weft.frontend.onnx.terms import Term
 from weft.ir.expr import Expr
 from weft.ir.shape import AnyDim, Dim, SymDim
+from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 
 _TRANSFORMS = ("align_corners", "asymmetric", "half_pixel", "half_pixel_symmetric",

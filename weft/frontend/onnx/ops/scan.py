@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft import op
 from weft.frontend.onnx.loops import MAX_UNROLLED_NODES, Loop, run_loop
@@ -12,6 +11,7 @@ from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import stacked
 from weft.ir.expr import Expr
 from weft.ir.shape import AnyDim, Dim
+from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 
 _MANY = 1 << 20

@@ -6,7 +6,6 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft import op
@@ -14,6 +13,7 @@ from weft.frontend.torch.node import Node, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.frontend.torch.vjp import input_gradients
 from weft.ir.expr import Expr
+from weft.support.dataclass import dataclass
 
 # Indexed by torch's enum values.
 _METHODS = ("bilinear", "nearest", "bicubic")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from weft import op
 from weft.frontend.torch.node import Node, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Expr
 from weft.ir.op import Op
+from weft.support.dataclass import dataclass
 
 # The state of a cell: the hidden state, and for LSTM also the cell state.
 State = tuple[Expr, ...]

@@ -16,10 +16,10 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from weft.runtime.devices.cuda.driver import DEFAULT_STREAM, Driver
 from weft.runtime.devices.cuda.errors import CudaError, DeviceMemoryError
+from weft.support.dataclass import dataclass
 
 ALIGNMENT = 512
 _LARGE = 1 << 20

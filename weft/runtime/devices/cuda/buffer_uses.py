@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.runtime.calls import DEVICE_COPY, Argument, KernelCall
 from weft.runtime.device import HOST
 from weft.runtime.manifest import Manifest
+from weft.support.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.runtime.devices.cuda.image import MAGIC as KERNEL_MAGIC
+from weft.support.dataclass import dataclass
 from weft.support.errors import ArtifactError
 
 MAGIC = b"weft-cuda-bundle-1\n"

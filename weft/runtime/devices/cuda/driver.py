@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from weft.support.dataclass import dataclass
 
 # The stream that all drivers have: launches on it wait for those of other blocking streams.
 DEFAULT_STREAM = 0

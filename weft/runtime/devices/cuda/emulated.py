@@ -13,7 +13,7 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -30,6 +30,7 @@ from weft.runtime.devices.cuda.driver import (
 )
 from weft.runtime.devices.cuda.errors import OUT_OF_MEMORY, status_error
 from weft.runtime.dtypes import numpy_dtype
+from weft.support.dataclass import dataclass
 
 EMULATED = DeviceProperties(
     "weft emulator", (9, 0), 16 << 30, multiprocessors=132, shared_bytes=227 << 10, any_arch=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from weft.runtime.devices.cuda.exchange import (
 )
 from weft.runtime.dlpack import DLTensor
 from weft.runtime.dtypes import numpy_dtype
+from weft.support.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from weft.runtime.sizes import Size, names_in
+from weft.support.dataclass import dataclass
 from weft.support.errors import ArtifactError
 
 MAGIC = b"weft-cuda-1\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.runtime.devices.cuda.context import DeviceContext
 from weft.runtime.devices.cuda.driver import Geometry, Parameter, TensorMap
@@ -12,6 +11,7 @@ from weft.runtime.devices.cuda.errors import CudaError
 from weft.runtime.devices.cuda.image import DeviceKernel, KernelObject, TensorMapSpec
 from weft.runtime.devices.cuda.image_choice import choose_image
 from weft.runtime.sizes import evaluate
+from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, WeftError
 
 

@@ -10,7 +10,7 @@ add to the gradients. Blocks are padded with zeros; padding gets weight zero.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from weft.ir.dtype import float32, int64
 from weft.op.nn.attention import AttentionAttrs
@@ -18,6 +18,7 @@ from weft.strategy.cpu.attention.decode_loops import below, unrolled, with_row_s
 from weft.strategy.cpu.attention.fused_tile import LOWEST, broadcast_load, defined, in_tiles, loop
 from weft.strategy.cpu.attention.small_gemm import SmallGemm
 from weft.strategy.cpu.elementwise.flat_rows import row_count, unravel
+from weft.support.dataclass import dataclass
 from weft.te import exp
 from weft.tir.buffer import Buffer
 from weft.tir.expr import (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from weft.ir.dtype import float32, int64
 from weft.strategy.cpu.attention.fused_tile import broadcast_load
 from weft.strategy.cpu.attention.streamed_loops import At, Row
+from weft.support.dataclass import dataclass
 from weft.te import tanh
 from weft.tir.buffer import Buffer
 from weft.tir.expr import (

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.strategy.cpu.common.register_tile import RegisterTile, column_cycles, fits_registers
 from weft.strategy.cpu.machine_model import machine_model
+from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 
 # Keys per block. Smaller blocks rescale and store the sums too often; with larger ones the scores

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.ir.dtype import float32
 from weft.ir.expr import Call
@@ -31,6 +31,7 @@ from weft.strategy.cpu.attention.cost import (
 from weft.strategy.cpu.estimate import roofline_seconds
 from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.decision import Candidate, Decision, Rejected, choose, decides
+from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 
 # The unfused form must be estimated this much shorter: the estimates are no more accurate.

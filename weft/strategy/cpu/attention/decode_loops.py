@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.ir.dtype import float32
@@ -18,6 +17,7 @@ from weft.op.nn.attention import AttentionAttrs
 from weft.strategy.cpu.attention.cost import AttentionShape
 from weft.strategy.cpu.attention.fused_tile import LOWEST, broadcast_load, defined, in_tiles, loop
 from weft.strategy.cpu.elementwise.flat_rows import row_count, unravel
+from weft.support.dataclass import dataclass
 from weft.te import exp
 from weft.tir.buffer import Buffer
 from weft.tir.expr import (

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.ir.dtype import float32, int64
 from weft.op.nn.attention import AttentionAttrs
 from weft.strategy.cpu.attention.fused_tile import broadcast_load, defined
 from weft.strategy.cpu.attention.streamed_loops import At, Row
+from weft.support.dataclass import dataclass
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, const, if_then_else, int_value, maximum, minimum, select
 from weft.tir.stmt import BufferStore, Stmt

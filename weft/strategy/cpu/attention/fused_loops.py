@@ -12,14 +12,13 @@ the sums of earlier blocks rescaled to the new maximum, and the weighted values 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.ir.dtype import float32, int32
 from weft.op.nn.attention import AttentionAttrs
 from weft.strategy.cpu.attention.cost import TilePlan
 from weft.strategy.cpu.attention.fused_block import accumulate_block
 from weft.strategy.cpu.attention.fused_tile import LOWEST, Scratch, Tile, TileIndex, defined, loop
 from weft.strategy.cpu.elementwise.flat_rows import row_count, unravel
+from weft.support.dataclass import dataclass
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, const, maximum, minimum
 from weft.tir.stmt import Allocate, BufferStore, ForKind, IfThenElse, Stmt, seq

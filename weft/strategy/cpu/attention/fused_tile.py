@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TypeAlias
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from weft.ir.dtype import DType, float32, int32, int64
 from weft.op.nn.attention import AttentionAttrs
 from weft.strategy.cpu.attention.cost import TilePlan
+from weft.support.dataclass import dataclass
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, Var, const, int_value, minimum, select
 from weft.tir.stmt import BufferStore, For, ForKind, IfThenElse, Stmt, seq

@@ -7,10 +7,10 @@ at a time, and multiplied with vectors of a row of B; the tile of C stays in reg
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from weft.ir.dtype import float32
 from weft.strategy.cpu.attention.fused_tile import in_tiles, loop
+from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, const

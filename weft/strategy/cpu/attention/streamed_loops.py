@@ -15,7 +15,6 @@ registers, onto the rescaled sums.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from weft.ir.dtype import float32, int64
@@ -29,6 +28,7 @@ from weft.strategy.cpu.attention.transposed_scores import (
     transposed_keys,
 )
 from weft.strategy.cpu.elementwise.flat_rows import row_count, unravel
+from weft.support.dataclass import dataclass
 from weft.te import exp
 from weft.tir.buffer import Buffer
 from weft.tir.expr import (

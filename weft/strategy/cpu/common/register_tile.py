@@ -7,9 +7,9 @@ search among the same tiles and differ in what a step of the reduction costs the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from weft.strategy.cpu.machine_model import MachineModel, machine_model
+from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 
 MAX_VECTORS, MAX_ROWS = 8, 32  # of the tiles that ``choose_tile`` considers

@@ -8,7 +8,6 @@ depend on the neighbours of the convolution, and the layout pass adds them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from weft.ir.dtype import DType
 from weft.strategy.cpu.common.blocking import registers
@@ -22,6 +21,7 @@ from weft.strategy.cpu.common.register_tile import (
 )
 from weft.strategy.cpu.convolution.problem import ConvShape
 from weft.strategy.cpu.machine_model import MachineModel, machine_model
+from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 
 # Positions of a register tile along a row of symbolic width: the tail has as many versions.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.ir.expr import Call
 from weft.ir.types import Type
@@ -21,6 +21,7 @@ from weft.strategy.cpu.convolution.problem import ConvProblem
 from weft.strategy.cpu.winograd.decide import offer_winograd
 from weft.strategy.decision import Candidate, Decision, Rejected, choose, decides
 from weft.support.config import config
+from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.op.nn.conv import ConvAlgorithm
@@ -11,6 +10,7 @@ from weft.strategy.cpu.convolution.problem import ConvProblem
 from weft.strategy.cpu.dot_product.instruction import DotInstruction
 from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.decision import Candidate, Rejected
+from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from weft.ir.shape import ANY
 from weft.ir.types import TensorType, Type, is_static
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy.implementation import attrs_of
+from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout, convert_shape
 from weft.topi.nn.conv import data_axes, kernel_axes, side_padding
 from weft.topi.nn.dense import accumulator_dtype

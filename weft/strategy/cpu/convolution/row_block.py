@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.convolution.problem import ConvShape, open_samples
 from weft.strategy.cpu.machine_model import imbalance, machine_model
+from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 
 # How much more than the least a row block for symbolic heights may cost: the estimate leaves out

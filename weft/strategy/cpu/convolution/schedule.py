@@ -10,8 +10,6 @@ hot loop needs no guards; kernel rows above or below the image are skipped.
 
 from __future__ import annotations
 
-import dataclasses
-
 from weft import te
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy.analysis import size_of, work_of
@@ -26,6 +24,7 @@ from weft.strategy.cpu.common.padding import schedule_padding
 from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.implementation import attrs_of, compute_of
+from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
 
 
@@ -58,7 +57,7 @@ def schedule_blocked(ctx: CpuContext, *, tile: RegisterTile, row_block: int) -> 
     _order_reduction(ctx, s[acc], tile)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Axes:
     """The axes of a stage by meaning: ``blocks`` blocks of ``block`` channels, ``lane`` in each."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft import te
 from weft.strategy.analysis import size_of
@@ -18,6 +17,7 @@ from weft.strategy.cpu.common.microkernel import accumulators
 from weft.strategy.cpu.common.padding import padding_of
 from weft.strategy.cpu.elementwise.schedule import parallelize
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
+from weft.support.dataclass import dataclass
 from weft.tir.transform.masked_tail import MASKED_TAIL
 
 MAX_VECTORS = 8  # accumulators of a tile: twice as many as hide the latency of a multiply-add

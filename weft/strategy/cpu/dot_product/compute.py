@@ -10,7 +10,6 @@ added, and converts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from weft import te
 from weft.ir.dtype import DType
@@ -21,6 +20,7 @@ from weft.strategy.cpu.dot_product.cost import DotProductPlan
 from weft.strategy.cpu.dot_product.instruction import DotInstruction
 from weft.strategy.cpu.dot_product.schedule import CHUNK
 from weft.strategy.cpu.elementwise.flat_rows import ravel, row_count, unravel
+from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value, select
 from weft.topi.broadcast import broadcast_shape
 from weft.topi.nn.dense import batch_index, swapped

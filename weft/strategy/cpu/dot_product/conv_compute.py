@@ -10,12 +10,12 @@ contiguous memory for every tap.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from weft import te
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.dot_product.instruction import DotInstruction
+from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else
 from weft.topi.nn.conv import side_padding, window_counts
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 
 from weft.op.nn.dense import WeightPanels
 from weft.strategy.cpu.common.register_tile import (
@@ -16,6 +15,7 @@ from weft.strategy.cpu.dot_product.instruction import DotInstruction
 from weft.strategy.cpu.gemm.blocking import rank_symbolic_tiles
 from weft.strategy.cpu.gemm.cost import GemmShape
 from weft.strategy.cpu.machine_model import machine_model
+from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 
 MAX_PANEL_VECTORS = 4  # the widest panel of a constant weight: more leave few rows for the tile

@@ -6,11 +6,10 @@ adds 128 times the sums of the other operand to the result; a correction subtrac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft import te
 from weft.codegen import CPU_BACKEND
 from weft.ir.dtype import DType
+from weft.support.dataclass import dataclass
 from weft.target import CpuTarget, Target
 from weft.tir.expr import PrimExpr, const
 from weft.tir.instruction import Instruction

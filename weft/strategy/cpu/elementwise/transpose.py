@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft import te
 from weft.strategy.access import is_strided, stride_along
 from weft.strategy.cpu.machine_model import has_masks
 from weft.strategy.extents import highest_size, is_fixed, is_multiple, size_of
+from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 from weft.te.walk import loads_of
 from weft.tir.expr import PrimExpr, ProducerLoad, const

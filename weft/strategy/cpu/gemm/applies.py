@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
 
 from weft.ir.dtype import DType, float32, int32
 from weft.ir.expr import Call, Constant
@@ -23,6 +22,7 @@ from weft.strategy.cpu.dot_product.instruction import (
     select_dot_instruction,
 )
 from weft.strategy.cpu.gemm.cost import GemmShape
+from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 from weft.topi.nn.dense import accumulator_dtype
 from weft.transform.analysis.graph import known_type

@@ -14,7 +14,6 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 
 from weft.op.nn.dense import WeightPanels
@@ -32,6 +31,7 @@ from weft.strategy.cpu.machine_model import (
     imbalance,
     machine_model,
 )
+from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 
 MAX_VECTORS = 8

@@ -6,11 +6,10 @@ bandwidth of the cache that holds its B panel, K times over. Packing is charged 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.ir.dtype import DType
 from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.machine_model import MachineModel, machine_model
+from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 
 

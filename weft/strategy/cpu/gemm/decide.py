@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -47,6 +46,7 @@ from weft.strategy.cpu.gemm.cost import (
 )
 from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.decision import Candidate, Decision, Rejected, choose, decides
+from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 from weft.topi.nn.dense import accumulator_dtype
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from weft import te
 from weft.ir.dtype import float32
@@ -21,6 +20,7 @@ from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.decision import Candidate, Decision, Rejected, choose, decides
 from weft.strategy.implementation import Implementation, attrs_of
 from weft.strategy.registry import alter_layout, strategy
+from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 from weft.tir.expr import const
 from weft.topi.nn.dense import accumulator_dtype

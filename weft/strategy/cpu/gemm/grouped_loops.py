@@ -8,12 +8,12 @@ of ``mr - 1`` versions with the number of rows that are left, so no row is compu
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from weft.ir.dtype import float32, int64
 from weft.strategy.cpu.attention.decode_loops import unrolled
 from weft.strategy.cpu.attention.fused_tile import loop
 from weft.strategy.cpu.common.register_tile import RegisterTile
+from weft.support.dataclass import dataclass
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, Var, const, int_value, maximum, minimum
 from weft.tir.stmt import Allocate, BufferStore, ForKind, IfThenElse, LetStmt, Stmt, seq

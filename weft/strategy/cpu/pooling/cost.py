@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from weft.ir.expr import Call
 from weft.ir.symbol import typical_size
@@ -11,6 +10,7 @@ from weft.ir.types import TensorType
 from weft.op.nn.pool import PoolAttrs
 from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.implementation import attrs_of
+from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 from weft.tir.expr import const
 from weft.topi.layout import Layout

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft import te
 from weft.strategy.analysis import is_reduction, work_of
@@ -17,6 +16,7 @@ from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.parallel import pays_in_parallel
 from weft.strategy.extents import size_of
 from weft.strategy.kept_stages import KeptStages
+from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 from weft.tir.expr import PrimExpr, int_value
 

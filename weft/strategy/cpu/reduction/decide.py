@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft import te
 from weft.ir.expr import Call
@@ -21,6 +20,7 @@ from weft.strategy.cpu.reduction.columns import PARTIALS
 from weft.strategy.cpu.reduction.cost import fused_cycles, separate_cycles
 from weft.strategy.decision import Candidate, Decision, Rejected, choose, decides
 from weft.strategy.kept_stages import KeptStages, SharedRows
+from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 
 REDUCTION_OPS = (

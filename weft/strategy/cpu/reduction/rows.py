@@ -7,7 +7,6 @@ operations on ever narrower vectors, and the chains of several rows overlap.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from weft import te
 from weft.strategy.analysis import is_reduction, work_of
@@ -24,6 +23,7 @@ from weft.strategy.cpu.reduction.partial_vectors import (
 )
 from weft.strategy.extents import is_multiple, size_of
 from weft.strategy.kept_stages import KeptStages, SharedRows, is_costly
+from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 from weft.te.tensor import PlaceholderOp
 from weft.te.walk import loads_of

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from weft.ir.dtype import DType
 from weft.strategy.cpu.common.blocking import registers
 from weft.strategy.cpu.common.register_tile import RegisterTile, fits_registers
 from weft.strategy.cpu.machine_model import imbalance, machine_model
+from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 from weft.topi.nn.winograd import TAPS
 

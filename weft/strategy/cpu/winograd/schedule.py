@@ -23,9 +23,10 @@ from weft.strategy.cpu.common.padding import schedule_padding
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.cpu.winograd.cost import WinogradPlan
 from weft.strategy.implementation import attrs_of, compute_of
+from weft.support.dataclass import dataclass
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Stages:
     """The computes of ``topi.nn.winograd.winograd_conv2d``.
 

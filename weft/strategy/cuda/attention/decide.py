@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
 
 from weft.ir.expr import Call
 from weft.ir.shape import AnyDim, Dim, dims_equal
@@ -22,6 +21,7 @@ from weft.strategy.cuda.attention.plan import (
 )
 from weft.strategy.cuda.machine_model import GpuModel, machine_model
 from weft.strategy.decision import Candidate, Decision, Rejected, choose, decides
+from weft.support.dataclass import dataclass
 from weft.target import CudaTarget
 
 STORED = ("float16", "bfloat16")  # what tensor cores multiply

@@ -10,7 +10,6 @@ their maximum, and a second kernel adds them in order.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from weft.codegen.cuda.device_functions import device_function
 from weft.ir.dtype import DType, float32, int32, int64
@@ -37,6 +36,7 @@ from weft.strategy.cuda.gemm.frame import (
 from weft.strategy.cuda.gemm.operand import DEPTH, OUTER
 from weft.strategy.cuda.gemm.staging import TileLayout
 from weft.strategy.cuda.gemm.tensor_core import Product, Tile, load_a, load_b
+from weft.support.dataclass import dataclass
 from weft.tir.buffer import Buffer
 from weft.tir.expr import (
     Broadcast,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.strategy.cuda.machine_model import GpuModel
+from weft.support.dataclass import dataclass
 
 WARP_ROWS = 16  # query rows of a warp: those of one mma instruction
 STAGES = 2  # blocks of keys and values in shared memory

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from weft.codegen.cuda.device_functions import device_function
 from weft.strategy.cuda.gemm.frame import address
 from weft.strategy.cuda.gemm.staging import TileLayout
+from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
 from weft.tir.buffer import Buffer
 from weft.tir.expr import (

@@ -6,12 +6,12 @@ Which keys a query sees and how a score is masked is the same on all targets
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from weft.strategy.cpu.attention.cached_keys import CachedKeys
 from weft.strategy.cpu.attention.dense_keys import DenseKeys
 from weft.strategy.cpu.attention.streamed_loops import At, KeySource, Row
+from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr
 
 

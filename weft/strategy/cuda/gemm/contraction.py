@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from weft import te
 from weft.ir.dtype import DType, float32, int64
 from weft.strategy.analysis import inlined_body
+from weft.support.dataclass import dataclass
 from weft.te.walk import rewrite_body
 from weft.tir.expr import (
     TRUE,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
+
+from weft.support.dataclass import dataclass
 
 THREADS = 16  # along rows and along columns
 

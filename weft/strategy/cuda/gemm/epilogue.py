@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from weft import te
 from weft.ir.dtype import DType
 from weft.strategy.analysis import inlined_body
 from weft.strategy.cuda.gemm.operand import over_buffers
+from weft.support.dataclass import dataclass
 from weft.te.walk import loads_of, rewrite_body
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, ProducerLoad, Reduce, Var, const, int_value

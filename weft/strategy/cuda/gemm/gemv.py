@@ -7,13 +7,13 @@ needs both operands contiguous along K, as weights of dense layers are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.codegen.cuda.device_functions import device_function
 from weft.ir.dtype import DType, float32
 from weft.strategy.cuda.gemm.frame import WARP, fill, lanes_at, registers, serial, store_lanes
 from weft.strategy.cuda.gemm.operand import Operand, as_vector
 from weft.strategy.cuda.gemm.sums import Sums, Work
+from weft.support.dataclass import dataclass
 from weft.tir.buffer import Buffer
 from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, all_of, const, if_then_else
 from weft.tir.stmt import Allocate, BufferStore, Stmt, seq

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.ir.dtype import int64
 from weft.strategy.cuda.gemm.contraction import product
 from weft.strategy.cuda.gemm.operand import BYTES, DEPTH, Operand, flat_index, is_always
+from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
 from weft.tir.buffer import Buffer
 from weft.tir.expr import BufferLoad, PrimExpr, Var, const, int_value

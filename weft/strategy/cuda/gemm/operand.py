@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from weft import te
 from weft.ir.dtype import DType, int64
 from weft.strategy.cuda.gemm.contraction import Axis, Contraction, product, unravel
+from weft.support.dataclass import dataclass
 from weft.te.walk import loads_of, rewrite_body
 from weft.tir.buffer import Buffer
 from weft.tir.expr import (

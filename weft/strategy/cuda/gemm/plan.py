@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from weft.strategy.cuda.gemm.dot_tile import DotTile
 from weft.strategy.cuda.gemm.gemv import GemvTile
@@ -18,6 +17,7 @@ from weft.strategy.cuda.gemm.simt import SimtTile
 from weft.strategy.cuda.gemm.tensor_core import MmaTile
 from weft.strategy.cuda.gemm.warp_specialized import BK, WgmmaTile
 from weft.strategy.cuda.machine_model import GpuModel
+from weft.support.dataclass import dataclass
 
 # Shares of the peak that the inner loops reach on data in shared memory. Assumed from CUTLASS's
 # published profiles (A100: 0.92 of the tensor peak at 128x256 tiles, 0.93 of FP32 SIMT at 128x128;

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft import te
 from weft.ir.dtype import DType
 from weft.ir.expr import Call, Expr
@@ -15,6 +13,7 @@ from weft.strategy.cuda.gemm.operand import Operand, operands_of
 from weft.strategy.cuda.gemm.plan import ProductShape
 from weft.strategy.extents import size_of
 from weft.strategy.size_vars import SizeVars
+from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
 from weft.te.walk import input_tensors
 from weft.tir.expr import Reduce

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from weft import te
@@ -21,6 +20,7 @@ from weft.strategy.cuda.gemm.frame import (
 )
 from weft.strategy.cuda.gemm.operand import Operand, flat_index
 from weft.strategy.cuda.gemm.sums import Sums, Work
+from weft.support.dataclass import dataclass
 from weft.te.tensor import Tensor
 from weft.te.walk import loads_of
 from weft.tir.buffer import Buffer

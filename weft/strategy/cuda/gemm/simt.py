@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.ir.dtype import DType
 from weft.strategy.cuda.gemm.frame import (
@@ -25,6 +24,7 @@ from weft.strategy.cuda.gemm.frame import (
 from weft.strategy.cuda.gemm.operand import OUTER, Operand
 from weft.strategy.cuda.gemm.staging import Place, Staging, TileLayout
 from weft.strategy.cuda.gemm.sums import Sums, Work
+from weft.support.dataclass import dataclass
 from weft.tir.buffer import Buffer
 from weft.tir.expr import Broadcast, PrimExpr, const
 from weft.tir.stmt import Allocate, ForKind, IfThenElse, Stmt, seq

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from weft.codegen.cuda.device_functions import device_function
 from weft.strategy.cuda.gemm.frame import address, lanes_at, store_lanes
 from weft.strategy.cuda.gemm.operand import BYTES, DEPTH, OUTER, Operand, as_vector, is_always
+from weft.support.dataclass import dataclass
 from weft.tir.buffer import Buffer
 from weft.tir.expr import (
     Broadcast,

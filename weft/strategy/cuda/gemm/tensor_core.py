@@ -9,7 +9,6 @@ loads the fragments of all of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.codegen.cuda.device_functions import DeviceFunction, device_function
@@ -28,6 +27,7 @@ from weft.strategy.cuda.gemm.frame import (
 from weft.strategy.cuda.gemm.operand import BYTES, DEPTH, OUTER, Operand
 from weft.strategy.cuda.gemm.staging import Place, Staging, TileLayout
 from weft.strategy.cuda.gemm.sums import Sums, Work
+from weft.support.dataclass import dataclass
 from weft.tir.buffer import Buffer
 from weft.tir.expr import BufferLoad, PrimExpr, call, const
 from weft.tir.stmt import Allocate, BufferStore, Evaluate, IfThenElse, Stmt, seq

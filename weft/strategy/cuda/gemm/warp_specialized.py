@@ -9,7 +9,6 @@ barriers of each stage pass it to and fro. Tiles lie in shared memory as TMA wri
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.codegen.cuda.device_functions import device_function
 from weft.codegen.cuda.device_functions.tma import MapFields, tensor_map
@@ -28,6 +27,7 @@ from weft.strategy.cuda.gemm.frame import (
 from weft.strategy.cuda.gemm.matrix import StoredMatrix
 from weft.strategy.cuda.gemm.operand import DEPTH, Operand
 from weft.strategy.cuda.gemm.sums import Sums, Work
+from weft.support.dataclass import dataclass
 from weft.tir.buffer import Buffer
 from weft.tir.expr import BufferLoad, PrimExpr, const
 from weft.tir.intrinsics import intrinsic

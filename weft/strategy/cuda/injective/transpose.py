@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft import te
 from weft.strategy.access import is_strided, stride_along
 from weft.strategy.cuda.common.flat_grid import iterations
 from weft.strategy.cuda.machine_model import WARP
+from weft.support.dataclass import dataclass
 from weft.te.tensor import PlaceholderOp, data_axis
 from weft.te.walk import loads_of, rewrite_body
 from weft.tir.expr import PrimExpr, ProducerLoad, Var, const, floordiv, floormod

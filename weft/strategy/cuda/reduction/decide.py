@@ -7,7 +7,6 @@ shares axes, ``decide_alone`` for one reduction in a launch of its own.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 from weft import te
 from weft.strategy.access import stride_along
@@ -20,6 +19,7 @@ from weft.strategy.cuda.reduction.shared_axes import SharedAxes
 from weft.strategy.decision import Candidate, Decision, Rejected, choose
 from weft.strategy.extents import is_fixed, is_multiple, size_of
 from weft.strategy.kept_stages import KeptStages
+from weft.support.dataclass import dataclass
 
 # Shared memory of a group's rows. Half of what every block has without opting in, so that at least
 # four blocks run on each SM.

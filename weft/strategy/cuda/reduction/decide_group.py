@@ -8,7 +8,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from weft import te
 from weft.ir.expr import Call
@@ -21,6 +20,7 @@ from weft.strategy.cuda.reduction.shared_axes import SharedAxes
 from weft.strategy.decision import Candidate, Decision, Rejected, choose, decides
 from weft.strategy.extents import size_of
 from weft.strategy.kept_stages import KeptStages
+from weft.support.dataclass import dataclass
 from weft.target import CudaTarget
 from weft.te.walk import loads_of
 

@@ -6,8 +6,6 @@ rows that several stages read stay in registers and shared memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft import te
 from weft.strategy.analysis import is_reduction
 from weft.strategy.cuda.common.context import CudaContext
@@ -16,6 +14,7 @@ from weft.strategy.cuda.reduction.row_copies import copy_rows, rows_to_copy
 from weft.strategy.cuda.reduction.shared_axes import SharedAxes
 from weft.strategy.extents import is_fixed, is_multiple
 from weft.strategy.kept_stages import KeptStages
+from weft.support.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

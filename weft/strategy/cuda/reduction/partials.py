@@ -8,9 +8,8 @@ run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft import te
+from weft.support.dataclass import dataclass
 from weft.te.tensor import REDUCE
 
 

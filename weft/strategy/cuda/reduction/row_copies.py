@@ -7,13 +7,13 @@ from memory to the SM once, however many blocks share the L1 of the SM.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from weft import te
 from weft.strategy.cuda.reduction.partials import BlockShape
 from weft.strategy.cuda.reduction.shared_axes import SharedAxes
 from weft.strategy.extents import is_fixed, size_of
 from weft.strategy.kept_stages import KeptStages
+from weft.support.dataclass import dataclass
 from weft.te.tensor import PlaceholderOp
 from weft.te.walk import input_tensors, loads_of
 from weft.tir.expr import ProducerLoad

@@ -8,11 +8,11 @@ intermediate results never leave the SM.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from weft import te
 from weft.strategy.extents import are_equal, size_of
 from weft.strategy.kept_stages import KeptStages
+from weft.support.dataclass import dataclass
 from weft.tir.expr import FloorDiv, PrimExpr, int_value
 
 # For each axis of a stage, the axis of the result that it equals; ``None`` for any other.

@@ -14,7 +14,6 @@ Along another axis, adjacent threads scan adjacent columns.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from weft.strategy.cuda.common.block_program import (
     Index,
@@ -28,6 +27,7 @@ from weft.strategy.cuda.common.block_program import (
     unrolled,
 )
 from weft.strategy.cuda.machine_model import WARP
+from weft.support.dataclass import dataclass
 from weft.tir.buffer import Buffer
 from weft.tir.expr import (
     PrimExpr,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from weft import te
 from weft.ir.dtype import DType
@@ -20,6 +19,7 @@ from weft.strategy.decision import Candidate, Decision, choose, decides
 from weft.strategy.extents import is_fixed, size_of
 from weft.strategy.implementation import Implementation
 from weft.strategy.registry import strategy
+from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
 from weft.target import CudaTarget
 from weft.tir.buffer import Buffer

@@ -11,10 +11,10 @@ a thread. ``sorted_updates``: the numbers of the updates are sorted by the eleme
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from weft.ir.dtype import int64
 from weft.strategy.cuda.common.block_program import Index, allocated, elements, loop, unrolled
+from weft.support.dataclass import dataclass
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, Var, all_of, any_of, const, floordiv, maximum
 from weft.tir.stmt import BufferStore, IfThenElse, LetStmt, Stmt, seq

@@ -10,7 +10,6 @@ best of each tile compete in the next round.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from weft.ir.dtype import int64
 from weft.strategy.cuda.common.block_program import (
@@ -22,6 +21,7 @@ from weft.strategy.cuda.common.block_program import (
     unrolled,
 )
 from weft.strategy.cuda.sort.tile import SortedTile, goes_before
+from weft.support.dataclass import dataclass
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, Var, const, floordiv, minimum, select
 from weft.tir.stmt import BufferStore, IfThenElse, LetStmt, Stmt, seq

@@ -8,10 +8,10 @@ So the network, which is not stable itself, gives the stable order.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from weft.ir.dtype import DType, int32
 from weft.strategy.cuda.common.block_program import threads
+from weft.support.dataclass import dataclass
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, Var, all_of, any_of, const, floordiv, floormod, not_
 from weft.tir.stmt import AttrStmt, BufferStore, IfThenElse, LetStmt, Stmt, seq

@@ -9,8 +9,7 @@ assigned first fit, the largest buffers first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
 from weft.tir import stmt as s
 from weft.tir.buffer import Buffer

@@ -8,8 +8,8 @@ terms can add up to, as in mixed radix numbers, different threads have different
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from weft.support.dataclass import dataclass
 from weft.tir import stmt as s
 from weft.tir.expr import BufferLoad, PrimExpr, Var, const, int_value
 from weft.tir.simplify import Analyzer

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
 from weft.tir import stmt as s
 from weft.tir.expr import PrimExpr, Var, const, int_value

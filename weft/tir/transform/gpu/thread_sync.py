@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.ir.dtype import handle
+from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
 from weft.tir import stmt as s
 from weft.tir.buffer import Buffer

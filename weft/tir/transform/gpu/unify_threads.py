@@ -13,8 +13,8 @@ single statements, wherever a block computes something together.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 
+from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
 from weft.tir import expr as x
 from weft.tir import stmt as s

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.runtime.devices.cuda.emulator.device_memory import Region
+from weft.support.dataclass import dataclass
 
 Array = np.ndarray
 

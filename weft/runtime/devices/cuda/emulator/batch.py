@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +17,7 @@ from weft.runtime.devices.cuda.emulator.races import (
     Accessor,
 )
 from weft.runtime.devices.cuda.emulator.state_spaces import SHARED_START
+from weft.support.dataclass import dataclass
 
 if TYPE_CHECKING:
     from weft.runtime.devices.cuda.emulator.counters import Counters

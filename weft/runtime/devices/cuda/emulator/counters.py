@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from weft.support.dataclass import dataclass
 
 if TYPE_CHECKING:
     from weft.runtime.devices.cuda.emulator.batch import Batch, LaunchShape

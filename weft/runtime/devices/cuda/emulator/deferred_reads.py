@@ -7,7 +7,7 @@ use the value, the load is checked when a thread runs a block that does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from weft.runtime.devices.cuda.emulator.ptx import (
     Vector,
 )
 from weft.runtime.devices.cuda.emulator.races import Accessor
+from weft.support.dataclass import dataclass
 
 Array = np.ndarray
 

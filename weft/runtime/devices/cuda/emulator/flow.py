@@ -8,10 +8,11 @@ loop's blocks precede what follows the loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.runtime.devices.cuda.emulator.errors import CudaEmulationError
 from weft.runtime.devices.cuda.emulator.ptx import Instruction, PtxFunction, Symbol
+from weft.support.dataclass import dataclass
 
 # Instructions after which the scheduler decides: branches, barriers, waits on other threads.
 _ENDS = frozenset(("bra", "brx", "ret", "exit", "trap", "bar", "barrier", "nanosleep"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from weft.runtime.devices.cuda.emulator.parser import parse
 from weft.runtime.devices.cuda.emulator.program import Program, compile_entry
 from weft.runtime.devices.cuda.emulator.ptx import PtxModule
 from weft.runtime.devices.cuda.emulator.scheduler import Scheduler
+from weft.support.dataclass import dataclass
 
 _LANES_PER_BATCH = 1 << 15
 _SHARED_PER_BATCH = 1 << 28

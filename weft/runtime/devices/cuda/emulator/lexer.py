@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from weft.runtime.devices.cuda.emulator.errors import CudaEmulationError
+from weft.support.dataclass import dataclass
 
 _TOKEN = re.compile(
     r"""

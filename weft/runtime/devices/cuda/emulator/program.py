@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.runtime.devices.cuda.emulator import block_helpers
 from weft.runtime.devices.cuda.emulator.block_writer import BlockWriter, KernelNames
@@ -25,6 +25,7 @@ from weft.runtime.devices.cuda.emulator.ptx import (
     Vector,
 )
 from weft.runtime.devices.cuda.emulator.state_spaces import SHARED_START
+from weft.support.dataclass import dataclass
 
 
 @dataclass(slots=True)

@@ -6,8 +6,10 @@ Names follow the PTX ISA. Everything here is immutable except the lists that the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
+
+from weft.support.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

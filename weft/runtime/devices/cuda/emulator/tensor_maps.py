@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.runtime.devices.cuda.emulator.errors import CudaEmulationError
+from weft.support.dataclass import dataclass
 
 _MAGIC = 0x7EF7_7A90
 _FORMAT = "<IBBBBQ5Q4Q5H5H"

@@ -1,0 +1,190 @@
+"""The methods of ``weft.support.dataclass``: source text, and the compilation at first use."""
+
+from __future__ import annotations
+
+import dataclasses
+import reprlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, Field, FrozenInstanceError
+from types import MemberDescriptorType
+from typing import Any
+
+
+class _NoArgument:
+    """Stands in signatures for the result of a default factory."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_NO_ARGUMENT = _NoArgument()
+
+
+class LazyMethod:
+    """A method that takes its own place in the class when it is first looked up.
+
+    ``make(owner)`` gives the function. Calls, ``inspect.signature`` and ``super()`` look methods up
+    through ``__get__``, so none of them sees this object.
+    """
+
+    __slots__ = ("make", "name", "owner")
+
+    def __init__(self, name: str, make: Callable[[type], Any]) -> None:
+        self.name = name
+        self.make = make
+        self.owner: type = object
+
+    def __get__(self, instance: Any, kind: type | None = None) -> Any:
+        function = self.make(self.owner)
+        if self.owner.__dict__.get(self.name) is self:  # not replaced since
+            type.__setattr__(self.owner, self.name, function)
+        return function if instance is None else function.__get__(instance, kind)
+
+
+def _compiled(owner: type, name: str, parameters: str, body: Sequence[str],
+              captured: dict[str, Any]) -> Any:
+    """The function ``name`` of ``owner``, which reads ``captured`` as free variables."""
+    lines = "\n".join([f"  {line}" for line in body]) or "  pass"
+    text = f"def make({', '.join(captured)}):\n def {name}({parameters}):\n{lines}\n return {name}"
+    module = sys.modules.get(owner.__module__)
+    names: dict[str, Any] = {}
+    exec(text, {} if module is None else module.__dict__, names)  # noqa: S102 - field names only
+    function = names["make"](**captured)
+    function.__qualname__ = f"{owner.__qualname__}.{name}"
+    return function
+
+
+def fields_of(owner: type) -> list[Field[Any]]:
+    """The fields of a data class, inherited ones included."""
+    return list(dataclasses.fields(owner))
+
+
+def _self_name(fields: Sequence[Field[Any]]) -> str:
+    return "__dataclass_self__" if any(f.name == "self" for f in fields) else "self"
+
+
+def _first_value(f: Field[Any], has_slots: bool, captured: dict[str, Any]) -> str | None:
+    """The text of the value that ``__init__`` gives to a field; None where it writes nothing."""
+    if f.default_factory is not MISSING:
+        captured[f"__factory_{f.name}"] = f.default_factory
+        made = f"__factory_{f.name}()"
+        if not f.init:
+            return made
+        captured["__no_argument__"] = _NO_ARGUMENT
+        return f"{made} if {f.name} is __no_argument__ else {f.name}"
+    if f.init:
+        return f.name
+    if has_slots and f.default is not MISSING:  # no class attribute holds it
+        captured[f"__default_{f.name}"] = f.default
+        return f"__default_{f.name}"
+    return None
+
+
+def _assignment(owner: type, f: Field[Any], value: str, this: str, captured: dict[str, Any]) -> str:
+    """The statement that writes a field of a frozen class.
+
+    ``__set__`` of the slot takes two thirds of the time of ``object.__setattr__``.
+    """
+    slot = getattr(owner, f.name, None)
+    if isinstance(slot, MemberDescriptorType):
+        captured[f"__slot_{f.name}"] = slot.__set__
+        return f"__slot_{f.name}({this}, {value})"
+    captured["__set_attribute__"] = object.__setattr__
+    return f"__set_attribute__({this}, {f.name!r}, {value})"
+
+
+def init_method(owner: type, *, is_frozen: bool, has_slots: bool) -> Any:
+    """``__init__``: positional fields, keyword-only ones, and then ``__post_init__``."""
+    fields = fields_of(owner)
+    this = _self_name(fields)
+    captured: dict[str, Any] = {}
+    body = []
+    for f in fields:
+        value = _first_value(f, has_slots, captured)
+        if value is not None:
+            body.append(_assignment(owner, f, value, this, captured) if is_frozen
+                        else f"{this}.{f.name} = {value}")
+    if hasattr(owner, "__post_init__"):
+        body.append(f"{this}.__post_init__()")
+    given = [f for f in fields if f.init]
+    positional = [f for f in given if not f.kw_only]
+    named = [f for f in given if f.kw_only]
+    texts = [this, *map(_parameter, positional), *(["*"] if named else []), *map(_parameter, named)]
+    function = _compiled(owner, "__init__", ", ".join(texts), body, captured)
+    function.__defaults__ = tuple([_default(f) for f in positional if _has_default(f)]) or None
+    function.__kwdefaults__ = {f.name: _default(f) for f in named if _has_default(f)} or None
+    function.__annotations__ = {f.name: f.type for f in (*positional, *named)} | {"return": None}
+    return function
+
+
+def _has_default(f: Field[Any]) -> bool:
+    return f.default is not MISSING or f.default_factory is not MISSING
+
+
+def _default(f: Field[Any]) -> Any:
+    return f.default if f.default is not MISSING else _NO_ARGUMENT
+
+
+def _parameter(f: Field[Any]) -> str:
+    return f"{f.name}=None" if _has_default(f) else f.name  # the value: function.__defaults__
+
+
+def _tuple_text(this: str, fields: Sequence[Field[Any]]) -> str:
+    return f"({''.join([f'{this}.{f.name},' for f in fields])})"
+
+
+def eq_method(owner: type) -> Any:
+    """``__eq__``: the same class, and equal tuples of the fields that are compared."""
+    compared = [f for f in fields_of(owner) if f.compare]
+    body = ("if other.__class__ is self.__class__:",
+            f" return {_tuple_text('self', compared)} == {_tuple_text('other', compared)}",
+            "return NotImplemented")
+    return _compiled(owner, "__eq__", "self, other", body, {})
+
+
+def hash_method(owner: type) -> Any:
+    """``__hash__`` of the tuple of the fields that are compared, or that ask to be hashed."""
+    hashed = [f for f in fields_of(owner) if (f.compare if f.hash is None else f.hash)]
+    return _compiled(owner, "__hash__", "self", (f"return hash({_tuple_text('self', hashed)})",),
+                     {})
+
+
+def repr_method(owner: type) -> Any:
+    """``__repr__``: ``Name(field=value, ...)``, with ``...`` for an object inside itself."""
+    shown = ", ".join([f"{f.name}={{self.{f.name}!r}}" for f in fields_of(owner) if f.repr])
+    body = (f'return f"{{self.__class__.__qualname__}}({shown})"',)
+    return reprlib.recursive_repr()(_compiled(owner, "__repr__", "self", body, {}))
+
+
+def frozen_methods(owner: Any, fields: Sequence[Field[Any]]) -> dict[str, Any]:
+    """``__setattr__`` and ``__delattr__`` that refuse fields, and all names of ``owner`` itself."""
+    names = frozenset([f.name for f in fields])
+
+    def set_attribute(self: Any, name: str, value: Any) -> None:
+        if type(self) is owner or name in names:
+            raise FrozenInstanceError(f"cannot assign to field {name!r}")
+        super(owner, self).__setattr__(name, value)
+
+    def delete_attribute(self: Any, name: str) -> None:
+        if type(self) is owner or name in names:
+            raise FrozenInstanceError(f"cannot delete field {name!r}")
+        super(owner, self).__delattr__(name)
+
+    return {"__setattr__": set_attribute, "__delattr__": delete_attribute}
+
+
+def get_state(self: Any) -> list[Any]:
+    """``__getstate__`` of frozen classes with slots, which ``pickle`` cannot fill by itself."""
+    return [getattr(self, f.name) for f in dataclasses.fields(self)]
+
+
+def set_state(self: Any, state: Sequence[Any]) -> None:
+    """``__setstate__`` of frozen classes with slots."""
+    for f, value in zip(dataclasses.fields(self), state, strict=False):
+        object.__setattr__(self, f.name, value)  # as in ``__init__``
+
+
+def replaced(self: Any, /, **changes: Any) -> Any:
+    """``__replace__``, which ``copy.replace`` calls (Python 3.13)."""
+    return dataclasses.replace(self, **changes)
