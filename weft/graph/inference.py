@@ -7,7 +7,6 @@ known, so the type relations of weft's operators decide.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +16,7 @@ from weft.frontend.graphdef.lowering import Environment, lower_node, stand_ins, 
 from weft.frontend.graphdef.ports import PLACEHOLDERS, declared_type
 from weft.graph.node import Edge, Facts, Node, Tensor
 from weft.ir.types import TensorType
+from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from weft.ir.dtype import DType
 from weft.ir.shape import Shape
 from weft.ir.span import Span
 from weft.ir.types import TensorType
+from weft.support.dataclass import dataclass
 
 if TYPE_CHECKING:
     from weft.graph.graph import Graph

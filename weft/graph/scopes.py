@@ -10,12 +10,12 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.frontend.graphdef.definitions import NodeDef
 from weft.frontend.graphdef.names import check_node_name
 from weft.graph.node import Node
+from weft.support.dataclass import dataclass
 
 DeviceLike: TypeAlias = "str | Callable[[NodeDef], str | None] | None"
 

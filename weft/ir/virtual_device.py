@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from weft.runtime.device import Device
+from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
 
 _EXPECTED = '"kind:index/memory_scope", each part optional: "sim:1", "cuda", "cpu:0/global"'

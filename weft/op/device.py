@@ -7,7 +7,6 @@ a device and leaves ``device_copy`` between the regions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from weft.ir.virtual_device import DEVICE_TEXT, is_device_text
 from weft.op.batching import leading
 from weft.op.gradients import attrs_of
 from weft.op.layout_inference import keep_layout
+from weft.support.dataclass import dataclass
 from weft.topi import elementwise
 
 

@@ -9,11 +9,12 @@ the library.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from weft.ir.dtype import DType
 from weft.ir.span import Span
+from weft.support.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

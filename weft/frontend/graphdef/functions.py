@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.frontend.graphdef.definitions import (
@@ -19,6 +18,7 @@ from weft.frontend.graphdef.definitions import (
 from weft.frontend.graphdef.names import is_node_name
 from weft.frontend.graphdef.registry import find_converter
 from weft.ir.types import TensorType
+from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from weft.ir.expr import (
 from weft.ir.op import OPS
 from weft.ir.span import Span
 from weft.ir.types import FuncType, TensorType, TupleType
+from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError, UnsupportedModelError
 
 # Bodies are inlined by recursion; models nest a few levels.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,6 +23,7 @@ from weft.ir.op import Op
 from weft.ir.shape import Dim, Shape
 from weft.ir.span import Span
 from weft.ir.types import TensorType
+from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError, UnsupportedModelError, WeftError
 
 V = TypeVar("V")

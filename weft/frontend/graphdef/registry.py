@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weft.ir.expr import Expr
+from weft.support.dataclass import dataclass
 from weft.support.registry import Registry
 
 if TYPE_CHECKING:

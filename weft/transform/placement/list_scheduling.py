@@ -9,8 +9,9 @@ the paper, a link sends one buffer at a time, and a buffer that a device has is 
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from weft.support.dataclass import dataclass
 from weft.transform.placement.problem_arrays import Arrays
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.ir.virtual_device import ANYWHERE
 from weft.runtime.device import Device
+from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
 from weft.transform.placement.task_graph import Task, Topology
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.runtime.device import Device
+from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
 from weft.transform.placement.problem_arrays import Arrays, arrays_of
 from weft.transform.placement.task_graph import Task, Timeline, Topology, Transfer

@@ -8,10 +8,11 @@ task runs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.ir.virtual_device import VirtualDevice
 from weft.runtime.device import Device
+from weft.support.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)
