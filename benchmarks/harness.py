@@ -9,13 +9,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
 
 from benchmarks.agreement import DisagreementError, check_agreement, reference_outputs
+from benchmarks.limits import Rates
 
 SETTLE_SECONDS = 0.05  # until the last peer's spinning threads have gone to sleep
 
@@ -30,18 +32,22 @@ class Contestant:
     ready_seconds: float
     times: list[float] = field(default_factory=list)
     implementations: tuple[str, ...] = ()  # of weft: how each kernel is computed
+    limit: dict[str, float] | None = None  # of weft: what ``benchmarks.worker.limit`` tells
 
     @property
     def median(self) -> float:
         return statistics.median(self.times)
 
     def time_round(self, warmup: int, calls: int) -> None:
+        self.times.extend(self.ask(warmup=warmup, calls=calls)["times"])
+
+    def ask(self, **command: Any) -> dict[str, Any]:
+        """The answer of the worker to a command."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        command = json.dumps({"warmup": warmup, "calls": calls})
-        self.process.stdin.write(command + "\n")
+        self.process.stdin.write(json.dumps(command) + "\n")
         self.process.stdin.flush()
-        self.times.extend(json.loads(self.process.stdout.readline())["times"])
+        return json.loads(self.process.stdout.readline())
 
     def stop(self) -> None:
         assert self.process.stdin is not None
@@ -75,11 +81,12 @@ def start(peer: str, model: Path, threads: int, inputs: Path) -> Contestant | No
 
 def measure(
     model: Path, feeds: dict[str, np.ndarray], peers: Sequence[str], threads: int,
-    *, rounds: int, seconds_per_round: float,
+    *, rounds: int, seconds_per_round: float, rates: Rates | None = None,
 ) -> list[Contestant]:
     """Time every peer that runs ``model``: compare outputs, then time interleaved rounds.
 
-    Raises ``DisagreementError`` if outputs differ.
+    With the ``rates`` of the machine, weft tells the limit of its kernels. Raises
+    ``DisagreementError`` if outputs differ.
     """
     inputs = model.with_suffix(".npz")
     np.savez(inputs, **feeds)
@@ -96,6 +103,9 @@ def measure(
             for contestant in contestants:
                 time.sleep(SETTLE_SECONDS)
                 contestant.time_round(2, calls[id(contestant)])
+        for contestant in contestants:
+            if contestant.peer == "weft" and rates is not None:
+                contestant.limit = contestant.ask(rates=asdict(rates))
     finally:
         for contestant in contestants:
             contestant.stop()
@@ -110,13 +120,13 @@ class Failures:
 
     def measured(
         self, model: Path, feeds: dict[str, np.ndarray], peers: Sequence[str], threads: int,
-        *, rounds: int, seconds_per_round: float,
+        *, rounds: int, seconds_per_round: float, rates: Rates | None = None,
     ) -> list[Contestant]:
         """Like ``measure``; empty if outputs disagree. A model that weft cannot run is a failure.
         """
         try:
             found = measure(model, feeds, peers, threads, rounds=rounds,
-                            seconds_per_round=seconds_per_round)
+                            seconds_per_round=seconds_per_round, rates=rates)
         except DisagreementError as error:
             self.texts.append(str(error))
             return []

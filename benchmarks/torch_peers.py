@@ -1,4 +1,4 @@
-"""torch as a peer: modules of the zoo, selected by the name of the model file."""
+"""torch as a peer: modules of the zoo, selected by the file name, ``<name>-<batch>.onnx``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.torch_zoo import ARCHITECTURES
+from benchmarks.models import MODELS
+from benchmarks.torch_further import BENCHMARKED
 
 Feeds = dict[str, np.ndarray]
 
@@ -17,7 +18,7 @@ Feeds = dict[str, np.ndarray]
 def load_module(path: Path, threads: int) -> Any:
     """Eager torch."""
     torch.set_num_threads(threads)
-    return _runner(ARCHITECTURES[path.stem].module(full=True))
+    return _runner(_module(path))
 
 
 def load_inductor(path: Path, threads: int) -> Any:
@@ -28,7 +29,15 @@ def load_inductor(path: Path, threads: int) -> Any:
 
     torch.set_num_threads(threads)
     settings.freezing = True
-    return _runner(torch.compile(ARCHITECTURES[path.stem].module(full=True)))
+    return _runner(torch.compile(_module(path)))
+
+
+def _module(path: Path) -> torch.nn.Module:
+    """The module whose weights are in the file; those built as ONNX graphs have none."""
+    name = path.stem.rpartition("-")[0]
+    if name in MODELS or name not in BENCHMARKED:
+        raise SystemExit(f"{name} is no torch module")
+    return BENCHMARKED[name].module(full=True)
 
 
 def _runner(module: Any) -> Any:

@@ -1,8 +1,9 @@
 """Profiles a module kernel by kernel.
 
-Python calls the kernels one by one in the order of ``weft_main``, on the same memory, and reads the
-clock between them; the call from Python, about a microsecond, is part of each time. The best of
-several runs is reported. Each iteration of a loop counts as a call.
+The kernels are called one by one in the order of ``weft_main``, on the same memory, and the clock
+is read between them: by machine code (``timed_steps.py``), or by Python for programs with branches,
+loops or devices, where the call, about a microsecond, is part of each time. The best of several
+runs is reported. Each iteration of a loop counts as a call.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from weft.runtime.arena import Pool
 from weft.runtime.call_sizes import SizeSolver, steps_at
 from weft.runtime.device import HOST
 from weft.runtime.frame import Frame
-from weft.runtime.library import Library
+from weft.runtime.library import Library, NativeLibrary
 from weft.runtime.manifest import Condition, KernelCall, Manifest
 from weft.runtime.peak import measure_fma_peak
 from weft.runtime.sizes import evaluate
 from weft.runtime.table import render_table
+from weft.runtime.timed_steps import TimedSteps
 from weft.support import trace
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
@@ -172,12 +174,14 @@ class Stepper:
         self._frame: Frame | None = None
         self._calls: list[tuple[Callable[..., None], list[int], _Flags]] = []
         self._jumps: dict[int, list[tuple[int, _Flags]]] = {}
+        self._timed: TimedSteps | None = None
 
     def __enter__(self) -> Self:
         frame = self._frame = self._frames.take()
         frame.acquire()
         frame.point_at(*self._arrays)
         self._prepare(frame)
+        self._timed = self._machine_code()
         for jump in self.manifest.jumps:
             flags = self._flags(frame, jump.guards)
             self._jumps.setdefault(jump.at, []).append((jump.to, flags))
@@ -198,6 +202,20 @@ class Stepper:
             (call, [frame.value(a, self._constants) for a in step.args],
              self._flags(frame, step.guards))
             for call, step in zip(self._functions_of(self._steps), self._steps, strict=True)]
+
+    def _machine_code(self) -> TimedSteps | None:
+        """The calls in machine code, for a sequence of kernels whose number and sizes are known."""
+        arguments = [args for _, args, _ in self._calls]
+        if self.manifest.jumps or self._solver is not None or any(s.guards for s in self._steps) \
+                or not isinstance(self.library, NativeLibrary) \
+                or not TimedSteps.takes(arguments):
+            return None
+        addresses = [self.library.address(step.symbol) for step in self._steps]
+        return TimedSteps(self.library, addresses, arguments)
+
+    def _timed_steps(self, clock: Sequence[float]) -> list[StepTime]:
+        return [StepTime(step, start, max(end - start, 1e-9))
+                for step, start, end in zip(self._steps, clock, clock[1:], strict=False)]
 
     def _read_counts(self, frame: Frame, at: int) -> None:
         """Prepare the calls after call ``at``, which may have counted sizes."""
@@ -231,6 +249,8 @@ class Stepper:
         All kernels are done at the end. Unless ``is_timed``, the host does not wait for each
         kernel, and times are those of launches.
         """
+        if is_timed and self._timed is not None:
+            return self._timed_steps(self._timed.run())
         clock = time.perf_counter
         frame = self._frame
         made: list[StepTime] = []

@@ -6,11 +6,7 @@ from collections.abc import Sequence
 
 from weft import te
 from weft.codegen import backend_of
-from weft.ir.dynamic import result_types
 from weft.ir.expr import Call, Function
-from weft.ir.shape import Dim, dim_add, dim_mul, dim_product
-from weft.ir.symbol import size_of_dim
-from weft.ir.types import TensorType, TupleType, Type
 from weft.runtime.sizes import Size
 from weft.strategy.build_tensors import TensorGraph, anchor_of, build_tensors
 from weft.strategy.explain import explain_kernel
@@ -21,10 +17,10 @@ from weft.strategy.registry import DEFAULT_SCHEDULES
 from weft.strategy.selection import select
 from weft.strategy.size_vars import SizeVars
 from weft.strategy.upcast import inline_upcasts
-from weft.strategy.work import count_flops
+from weft.strategy.work import count_bytes, count_flops
 from weft.support.config import config
 from weft.support.dataclass import dataclass
-from weft.support.errors import LoweringError, ScheduleError
+from weft.support.errors import ScheduleError
 from weft.support.user_code import location_in_traceback
 from weft.target import Target
 from weft.te.lower import lower
@@ -36,10 +32,11 @@ from weft.tir.transform.registered import TirInsertion
 class LoweredKernel:
     """A kernel as a loop program after all tir passes.
 
-    ``flops`` counts a multiply-add as two, ``bytes_moved`` every argument and result once: a
-    profile divides both by the time and compares them with the machine's peaks. ``sizes`` are the
-    values of the scalar parameters, as texts over the symbols of the program. ``seconds`` are the
-    estimate by which the implementation was chosen, at typical sizes; 0 without one.
+    ``flops`` counts a multiply-add as two, ``bytes_moved`` what has to be read and written
+    (``strategy/work.py``): a profile divides both by the time and compares them with the machine's
+    peaks. ``sizes`` are the values of the scalar parameters, as texts over the symbols of the
+    program. ``seconds`` are the estimate by which the implementation was chosen, at typical sizes;
+    0 without one.
     """
 
     func: PrimFunc
@@ -130,24 +127,6 @@ def lower_function(
     default = DEFAULT_SCHEDULES.find(target.kind)
     if default is not None and default.parallel_from:
         func = parallel_from(func, kernel.schedule, default.parallel_from)
-    return LoweredKernel(func, kernel.implementation, flops, _bytes_moved(function),
+    moved = count_bytes(kernel.tensors[:len(kernel.tensors) - kernel.num_outputs], outputs)
+    return LoweredKernel(func, kernel.implementation, flops, moved,
                          kernel.sizes.values, kernel.seconds)
-
-
-def _bytes_moved(function: Function) -> Size:
-    types = [p.checked_type or p.annotation for p in function.params]
-    total: Dim = 0
-    for type_ in (*types, *result_types(function)):
-        total = dim_add(total, _bytes_of(type_))
-    return size_of_dim(total)
-
-
-def _bytes_of(type_: Type | None) -> Dim:
-    if isinstance(type_, TensorType):
-        return dim_mul(dim_product(type_.shape), type_.dtype.itemsize)
-    if isinstance(type_, TupleType):
-        total: Dim = 0
-        for field in type_.fields:
-            total = dim_add(total, _bytes_of(field))
-        return total
-    raise LoweringError("a kernel takes tensors and tuples of tensors", got=str(type_))

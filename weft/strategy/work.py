@@ -1,15 +1,17 @@
-"""The floating-point operations of a kernel, counted from its computes."""
+"""The work of a kernel, counted from its computes: floating-point operations and bytes."""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 
 from weft import te
 from weft.runtime.sizes import Size
 from weft.strategy.analysis import computes_below
 from weft.te.tensor import ExternOp
-from weft.tir.expr import FloatImm, IntImm, PrimExpr, ProducerLoad, Reduce, const
+from weft.te.walk import loads_of
+from weft.tir.expr import FloatImm, IntImm, PrimExpr, ProducerLoad, Reduce, const, int_value
 from weft.tir.simplify import Analyzer
 from weft.tir.size_text import size_text
 
@@ -41,3 +43,39 @@ def _flops_of(op: te.ComputeOp) -> PrimExpr:
 def _computes(body: PrimExpr) -> bool:
     """Whether a body is more than a copy or a constant."""
     return not isinstance(body, (ProducerLoad, IntImm, FloatImm))
+
+
+def count_bytes(inputs: Sequence[te.Tensor], outputs: Sequence[te.Tensor]) -> Size:
+    """Bytes that a kernel has to move: every result once, and every input as far as it is read.
+
+    Of an input that a compute reads in fewer places than it has elements, as the table of an
+    embedding or the operand of a slice, these places are counted.
+    """
+    analyzer = Analyzer()
+    places = _places_read(inputs, outputs)
+    total = const(0)
+    for tensor in (*inputs, *outputs):
+        size = functools.reduce(lambda a, b: a * b, tensor.shape, const(1))
+        elements = int_value(analyzer.simplify(size))
+        read = places.get(id(tensor.op))
+        if elements is not None and read is not None:
+            size = const(min(elements, read))
+        total = total + size * tensor.dtype.itemsize
+    return size_text(analyzer.simplify(total))
+
+
+def _places_read(inputs: Sequence[te.Tensor], outputs: Sequence[te.Tensor]) -> dict[int, int]:
+    """An upper bound of the elements that computes read of each input, where one is known."""
+    computes = computes_below(outputs)
+    known = {id(t.op) for t in inputs}
+    made = {id(op) for op in computes}
+    places: dict[int, int] = {}
+    for compute in computes:
+        extents = [int_value(axis.extent) for axis in (*compute.axis, *compute.reduce_axis)]
+        for load in loads_of(compute.body):
+            key = id(load.producer.op)
+            if key in known and None not in extents:
+                places[key] = places.get(key, 0) + math.prod(e for e in extents if e is not None)
+            elif key not in made:
+                return {}  # a symbolic extent, or the result of an extern body or a scan
+    return places if all(id(t.op) in made for t in outputs) else {}

@@ -1,4 +1,4 @@
-"""Builds the runtime support object: thread pool, entry point for Python, FMA peak meter.
+"""Builds the runtime support object: thread pool, calls from Python, FMA peak meter.
 
 A library links against no other library. System functions that it needs are passed to it as
 pointers when it is loaded.
@@ -10,7 +10,7 @@ import functools
 
 from weft.codegen.llvm.build import ObjectCode, build_text
 from weft.codegen.llvm.emit.func import function_attributes
-from weft.codegen.llvm.runtime_support import python_call
+from weft.codegen.llvm.runtime_support import python_call, step_runner
 from weft.codegen.llvm.runtime_support.thread_pool import thread_pool_text
 from weft.codegen.llvm.target_machine import data_layout
 from weft.target import CpuTarget
@@ -69,7 +69,7 @@ define i64 @weft_fma_peak_flops() nounwind {{
 def runtime_support_text(target: CpuTarget) -> str:
     """LLVM IR of the runtime support, with the vector width of ``target``."""
     head = f'target datalayout = "{data_layout(target)}"\ntarget triple = "{target.triple}"\n'
-    return head + thread_pool_text(target) + python_call.TEXT + _peak(target)
+    return head + thread_pool_text(target) + python_call.TEXT + step_runner.TEXT + _peak(target)
 
 
 @functools.lru_cache(maxsize=8)

@@ -1,0 +1,32 @@
+"""Architectures of torch as ONNX files, for every runtime that reads them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.torch_further import BENCHMARKED
+
+
+def export(name: str, folder: Path, batch: int, length: int) -> tuple[Path, dict[str, np.ndarray]]:
+    """Export an architecture at full size; returns the file and the inputs by their ONNX names."""
+    import onnx
+
+    architecture = BENCHMARKED[name]
+    inputs = architecture.inputs(batch, length, full=True)
+    module = architecture.module(full=True).requires_grad_(False)
+    path = folder / f"{name}-{batch}.onnx"
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), torch.no_grad():
+        warnings.simplefilter("ignore")
+        program = torch.onnx.export(module, inputs, dynamo=True, verbose=False)
+        assert program is not None
+        program.save(str(path))
+    graph = onnx.load(path, load_external_data=False).graph
+    return path, {i.name: x.numpy() for i, x in zip(graph.input, inputs, strict=True)}
