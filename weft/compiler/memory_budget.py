@@ -15,9 +15,11 @@ from weft.compiler.sources import ModelLike, import_model, prepare
 from weft.ir.expr import Call
 from weft.ir.module import IRModule
 from weft.ir.passes import PassContext, run_pass
+from weft.ir.visitor import post_order
 from weft.runtime.sizes import evaluate
 from weft.support.errors import OptionError
 from weft.support.plugins import load_plugins
+from weft.transform.analysis.graph import traits_of
 from weft.transform.autodiff.recompute import Recompute
 from weft.transform.external.generate_external import external_code_of
 
@@ -92,4 +94,5 @@ def _costs(source: KernelSource, options: CompileOptions) -> KernelCosts:
     moved = evaluate(lowered.bytes_moved, {})
     seconds = lowered.seconds or moved / _BANDWIDTH
     workspace = evaluate(lowered.func.attrs.get("workspace_bytes", 0), {})
-    return KernelCosts(seconds + _CALL, workspace, may_repeat=True)
+    has_effect = any(traits_of(node).has_effect for node in post_order(source.function))
+    return KernelCosts(seconds + _CALL, workspace, may_repeat=not has_effect)

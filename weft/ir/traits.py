@@ -78,6 +78,11 @@ class OpTraits:
     that gives this annotation its meaning may remove it (``simplify_inference`` removes
     ``annotation.stop_gradient``)."""
 
+    has_effect: bool = False
+    """Evaluating the call has a side effect (it prints, checks, counts), so it happens as often as
+    the program says: passes do not merge, fold, repeat or drop it, and keep the order that data,
+    ``let`` and ``annotation.barrier`` give it."""
+
     copies_elements: bool = False
     """Every element of the result is an element of the first argument. Kernels move it in the
     type in which it arrives, and a tensor of zeros stays one."""

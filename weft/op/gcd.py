@@ -7,6 +7,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs
 from weft.ir.op import OpPattern, case, define_op
+from weft.ir.traits import COMMUTATIVE
 from weft.ir.typing.relations import broadcast_binary
 from weft.op.batching import broadcasting
 from weft.op.relations import checked, expect_int
@@ -14,7 +15,7 @@ from weft.topi import gcd as topi
 
 
 @define_op("gcd", relation=checked(expect_int, broadcast_binary(), args=2),
-           pattern=OpPattern.OPAQUE, level=3, inputs=("lhs", "rhs"))
+           pattern=OpPattern.OPAQUE, level=3, inputs=("lhs", "rhs"), traits=COMMUTATIVE)
 def gcd(lhs: te.Tensor, rhs: te.Tensor, _attrs: Attrs) -> te.Tensor:
     """The largest integer that divides both, never negative; 0 for two zeros."""
     return topi.gcd(lhs, rhs)

@@ -1,10 +1,11 @@
 """Passes over the functional IR, one per file; importing this package registers them by name.
 
-``passes/`` holds general passes, ``rules/`` the rewrite rules of ``simplify_expr``, ``analysis/``
-analyses, ``autodiff/`` differentiation and ``vmap``, ``fusion/`` operator fusion, ``layout/`` data
-layouts, ``normal_form/`` conversions such as ANF and CPS, ``precision/`` mixed precision and
-quantization, ``external/`` the delegation of regions to other compilers. The order of the passes
-is defined in ``compiler/pipeline.py``.
+``passes/`` holds general passes, ``optimizer/`` the graph optimiser, which runs many of them in
+rounds, ``rules/`` the rewrite rules of ``simplify_expr``, ``analysis/`` analyses, ``autodiff/``
+differentiation and ``vmap``, ``fusion/`` operator fusion, ``layout/`` data layouts,
+``normal_form/`` conversions such as ANF and CPS, ``precision/`` mixed precision and quantization,
+``external/`` the delegation of regions to other compilers. The order of the passes is defined in
+``compiler/pipeline.py``.
 """
 
 from weft.transform.analysis.equivalence import check_same_values
@@ -49,6 +50,8 @@ from weft.transform.normal_form.to_basic_block_normal_form import ToBasicBlockNo
 from weft.transform.normal_form.to_cps import ToCPS
 from weft.transform.normal_form.to_graph_normal_form import ToGraphNormalForm
 from weft.transform.normal_form.un_cps import UnCPS
+from weft.transform.optimizer.graph_optimizer import GraphOptimizer
+from weft.transform.optimizer.prune_control_edges import PruneControlEdges
 from weft.transform.passes.annotate_spans import AnnotateSpans
 from weft.transform.passes.backward_fold_scale_axis import BackwardFoldScaleAxis
 from weft.transform.passes.bind_data_sizes import BindDataSizes, counts_data
@@ -115,6 +118,7 @@ __all__ = [
     "FuseOps",
     "GenerateExternal",
     "Gradient",
+    "GraphOptimizer",
     "Inline",
     "LambdaLift",
     "LayoutChoice",
@@ -128,6 +132,7 @@ __all__ = [
     "PartitionGraph",
     "PlanDevices",
     "PrintIR",
+    "PruneControlEdges",
     "PythonCode",
     "QnnCanonicalize",
     "Recompute",

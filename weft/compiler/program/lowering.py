@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from weft.compiler.program.constant_pool import ConstantPool
+from weft.compiler.program.control_edges import ControlEdges
 from weft.compiler.program.data_sizes import (
     MATCH_CAST,
     CountedValue,
@@ -118,6 +119,7 @@ class _Lowering:
         self.constants = ConstantPool()
         self.writer = StepWriter(refused)
         self.counts = DataSizes()
+        self.control = ControlEdges()
         self.casts: dict[str, Expr] = {}  # by the symbols that they bind
 
     def run(self) -> Program:
@@ -175,17 +177,20 @@ class _Lowering:
             self.values[id(node)] = self._constant(node)
         elif isinstance(node, Tuple):
             self.values[id(node)] = tuple(self._value(f) for f in node.fields)
+            self.control.alias(node, map(self._named, node.fields))
         elif isinstance(node, TupleGetItem):
             whole = self._value(node.tuple_value)
             if not isinstance(whole, tuple):
                 raise InternalError("projection from a value that is not a tuple", where=node.span)
             self.values[id(node)] = whole[node.index]
+            self.control.alias(node, (self._named(node.tuple_value),))
         elif isinstance(node, Call):
             self.values[id(node)] = self._call(node)
         else:
             raise _not_first_order(type(node).__name__, node)
 
-    def _value(self, expr: Expr) -> Value:
+    def _named(self, expr: Expr) -> Expr:
+        """The expression whose value a let-bound variable has; others are themselves."""
         while isinstance(expr, Var) and id(expr) not in self.values:
             if not self.bound:
                 # Collected once, when the first let-bound variable is met.
@@ -194,6 +199,10 @@ class _Lowering:
             if expr not in self.bound:
                 raise InternalError(f"unbound variable: %{expr.name}", where=expr.span)
             expr = self.bound[expr]
+        return expr
+
+    def _value(self, expr: Expr) -> Value:
+        expr = self._named(expr)
         try:
             return self.values[id(expr)]
         except KeyError:
@@ -205,18 +214,25 @@ class _Lowering:
     def _call(self, call: Call) -> Value:
         if is_reshape(call):
             value = self._value(call.args[0])
+            after = [ref for arg in call.args[1:] for ref in _flatten(self._value(arg))]
+            self.control.alias(call, map(self._named, call.args), after)
             return self.counts.bound_value(call, value) if op_name(call) == MATCH_CAST else value
         function = self._callee(call)
         if depends_on_data(function):
             return self._counting_call(function, call)
         self._compute_sizes(function)
         alias = alias_of(function)
+        operands = [self._named(arg) for arg in call.args]
         if alias is not None:
+            edges = [ref for at, arg in enumerate(call.args) if at != alias
+                     for ref in _flatten(self._value(arg))]
+            self.control.alias(call, operands, edges)
             return self._value(call.args[alias])
         result = _type_of(call)
         reads = [ref for arg in call.args for ref in _flatten(self._value(arg))]
         writes = [self.writer.temporary(t) for t in flat_types(result)]
-        self.writer.step(function, reads, writes)
+        after = self.control.before_step(function, operands, writes)
+        self.writer.step(function, reads, writes, after)
         return _structure(result, writes)
 
     def _counting_call(self, function: Function, call: Call) -> Value:

@@ -40,13 +40,13 @@ def _is_on_host(step: Step) -> bool:
 
 
 def _accesses(program: Program, step: Step) -> tuple[frozenset[BufferRef], frozenset[BufferRef]]:
-    """What a step reads and writes; a kernel that works in place overwrites an input."""
+    """What a step reads or waits for, and what it writes, an input that it overwrites included."""
     written = set(step.writes)
     if step.source is None:
         reused = program.kernels[step.kernel].function.attrs.get(IN_PLACE)
         if isinstance(reused, int):
             written.add(step.reads[reused])
-    return frozenset(step.reads), frozenset(written)
+    return frozenset((*step.reads, *step.after)), frozenset(written)
 
 
 def _conflict(first: tuple[frozenset[BufferRef], frozenset[BufferRef]],

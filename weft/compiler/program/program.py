@@ -100,6 +100,7 @@ class Step:
 
     ``path`` are all branches and loops around the step. The kernel runs on a stream of ``device``.
     A step with a ``source`` has no kernel: it copies a buffer of that device to one of ``device``.
+    It runs after the writers of the buffers ``after``, which it does not read (control edges).
     """
 
     kernel: int
@@ -109,6 +110,7 @@ class Step:
     device: Device = HOST
     stream: int = 0
     source: Device | None = None
+    after: tuple[BufferRef, ...] = ()
 
     @property
     def guards(self) -> tuple[Guard, ...]:
@@ -122,7 +124,8 @@ class Step:
     def moved(self, refs: Mapping[BufferRef, BufferRef]) -> Step:
         """The same step on other buffers."""
         return dataclasses.replace(self, buffers=tuple(refs.get(p, p) for p in self.buffers),
-                                   path=moved_path(self.path, refs))
+                                   path=moved_path(self.path, refs),
+                                   after=tuple(refs.get(p, p) for p in self.after))
 
     @property
     def reads(self) -> tuple[BufferRef, ...]:

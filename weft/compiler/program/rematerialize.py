@@ -91,6 +91,7 @@ class _Simulation:
     extra: float = field(init=False, default=0.0)
     steps: list[Step] = field(init=False, default_factory=list)
     temporaries: list[int] = field(init=False, default_factory=list)
+    latest: dict[BufferRef, BufferRef] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.absent = _Absent()
@@ -132,12 +133,12 @@ class _Simulation:
         self._make_room(sum(self.sizes[n] for n in writes) + self.costs.workspace[at], pinned)
         if at != self.at:
             self.extra += self.costs.seconds[at]
-        refs = {BufferRef(BufferKind.TEMPORARY, n): self._ref(self.resident[n])
-                for n in self.reads[at]}
+        refs = {edge: self.latest[edge] for edge in step.after if edge in self.latest}
+        refs.update((self._ref(n), self._ref(self.resident[n])) for n in self.reads[at])
         for number in writes:
             self.temporaries.append(number)
             made = len(self.temporaries) - 1
-            refs[BufferRef(BufferKind.TEMPORARY, number)] = self._ref(made)
+            refs[self._ref(number)] = self.latest[self._ref(number)] = self._ref(made)
             if number not in self.resident:  # else another result of the step was needed again
                 self.resident[number] = made
                 self.used += self.sizes[number]

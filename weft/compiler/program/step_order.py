@@ -67,7 +67,10 @@ class _Scheduler:
         self._connect()
 
     def _connect(self) -> None:
-        """Steps wait for the last writer of what they read, and for readers of what they write."""
+        """Steps wait for the last writer of what they read, and for readers of what they write.
+
+        They also wait for the writers that their control edges name.
+        """
         writer: dict[BufferRef, int] = {}
         readers: dict[BufferRef, list[int]] = {}
         for at, step in enumerate(self.steps):
@@ -77,6 +80,7 @@ class _Scheduler:
                 self.readers.setdefault(ref, []).append(at)
                 before.update([writer[ref]] if ref in writer else ())
                 readers.setdefault(ref, []).append(at)
+            before.update(writer[ref] for ref in step.after if ref in writer)
             for ref in step.writes:
                 before.update([writer[ref]] if ref in writer else ())
                 before.update(readers.pop(ref, ()))

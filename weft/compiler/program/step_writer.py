@@ -83,11 +83,11 @@ class StepWriter:
         self.temporaries.append(bytes_of(type_))
         return BufferRef(BufferKind.TEMPORARY, len(self.temporaries) - 1)
 
-    def step(self, function: Function, reads: Sequence[BufferRef], writes: Sequence[BufferRef]
-             ) -> None:
-        """Append a call of the kernel of a primitive function."""
+    def step(self, function: Function, reads: Sequence[BufferRef], writes: Sequence[BufferRef],
+             after: tuple[BufferRef, ...] = ()) -> None:
+        """Append a call of the kernel of a primitive function, ``after`` writers of buffers."""
         kernel = self.kernels.number_of(function)
-        self.steps.append(Step(kernel, (*reads, *writes), len(writes), self._path))
+        self.steps.append(Step(kernel, (*reads, *writes), len(writes), self._path, after=after))
 
     def copy(self, type_: TensorType, source: BufferRef, target: BufferRef) -> None:
         """Append a copy of one tensor."""

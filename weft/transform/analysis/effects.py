@@ -8,7 +8,7 @@ from weft.ir.expr import Call, Constructor, Expr, Function, RefCreate, RefRead, 
 from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.visitor import children, post_order
-from weft.transform.analysis.graph import enters
+from weft.transform.analysis.graph import enters, traits_of
 
 
 class Effects:
@@ -18,7 +18,7 @@ class Effects:
         self._ordered: dict[Expr, bool] = {}
 
     def is_ordered(self, expr: Expr) -> bool:
-        """Whether ``expr`` touches references, calls a function that might, or makes a closure."""
+        """Whether ``expr`` has effects, calls a function that might, or makes a closure."""
         known = self._ordered
         for node in post_order(expr, enter=lambda n: n not in known and enters(n)):
             if node not in known:
@@ -48,5 +48,31 @@ def ordered_nodes(order: Iterable[Expr]) -> set[Expr]:
 def has_effect(node: Expr) -> bool:
     """Whether evaluating ``node`` alone may have a side effect, or creates a closure."""
     if isinstance(node, Call):
-        return not isinstance(node.op, (Op, Constructor, Function))
+        if isinstance(node.op, Op):
+            return node.op.traits.has_effect
+        return not isinstance(node.op, (Constructor, Function))
     return isinstance(node, (RefCreate, RefRead, RefWrite, Function))
+
+
+def effectful_nodes(order: Iterable[Expr]) -> set[Expr]:
+    """The nodes of a post-order whose evaluation may have a side effect that others see.
+
+    Creating a closure or a reference never has, nor does reading a reference.
+    """
+    found: set[Expr] = set()
+    bodies: set[Expr] = set()  # functions whose call has an effect
+    for node in order:
+        inner = any(child in found for child in children(node))
+        if isinstance(node, Function):
+            if inner:
+                bodies.add(node)
+        elif (inner or isinstance(node, RefWrite) or traits_of(node).has_effect
+              or _calls_the_unknown(node, bodies)):
+            found.add(node)
+    return found
+
+
+def _calls_the_unknown(node: Expr, effectful_functions: set[Expr]) -> bool:
+    if not isinstance(node, Call) or isinstance(node.op, (Op, Constructor)):
+        return False
+    return not isinstance(node.op, Function) or node.op in effectful_functions

@@ -35,7 +35,7 @@ from weft.ir.visitor import children, post_order, rebuild
 from weft.op.gradients import field_of
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, PassError
-from weft.transform.analysis.graph import type_of
+from weft.transform.analysis.graph import traits_of, type_of
 from weft.transform.autodiff.batch_operator import check_sizes, each_example, expanded, native
 from weft.transform.autodiff.batch_types import (
     Flags,
@@ -307,6 +307,7 @@ class BodyWalk:
             raise DivergentRecursionError
         if yes is no:
             return yes, a
+        _refuse_effects(node)
         whole = [spread(x, e, f, True, self.owner.size) for x, e, f
                  in ((yes, node.true_branch, a), (no, node.false_branch, b))]
         return select(cond, whole[0], whole[1], node, self.owner.size), True
@@ -381,3 +382,11 @@ def _pattern_vars(pattern: Pattern) -> list[Var]:
         elif isinstance(current, (PatternConstructor, PatternTuple)):
             pending.extend(reversed(current.patterns))
     return found
+
+
+def _refuse_effects(choice: If) -> None:
+    """Raise ``PassError`` if a branch has a side effect: for a batch, both branches run."""
+    if any(traits_of(n).has_effect for branch in (choice.true_branch, choice.false_branch)
+           for n in post_order(branch)):
+        raise PassError("a branch with a side effect, whose condition differs between examples",
+                        where=choice.span, help="run the examples one by one")

@@ -100,6 +100,8 @@ class Recompute(FunctionPass):
     def _is_cheap(self, node: Expr) -> bool:
         if not isinstance(node, Call) or not isinstance(node.op, Op) or not node.args:
             return False
+        if node.op.traits.has_effect:
+            return False
         if self.mirror is not None:
             return self.mirror(node)
         if self.everything or node.op.name in self.ops:

@@ -36,7 +36,14 @@ from weft.ir.types import RefType, TupleType, Type, rewrite_type
 from weft.ir.visitor import children, pattern_vars, post_order, rebuild
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
-from weft.transform.analysis.graph import enters, known_type, parts_of, type_of
+from weft.transform.analysis.graph import (
+    enters,
+    known_type,
+    op_name,
+    parts_of,
+    traits_of,
+    type_of,
+)
 from weft.transform.analysis.higher_order import is_higher_order
 from weft.transform.normal_form.store_types import ADDRESS, Stores
 from weft.transform.normal_form.to_a_normal_form import Normalizer
@@ -55,7 +62,8 @@ class StorePassing(Pass):
     callee, takes a store and returns its value and the new store. The program must be first-order
     and without generic functions (``monomorphize``, ``defunctionalization``); the result is pure.
     Raises ``PassError`` if ``entry`` takes or returns references, because then its caller would see
-    the effects.
+    the effects, and if functions that touch references call operators with effects of their own,
+    whose order ``let`` gives: the result is a graph.
     """
 
     name: ClassVar[str] = "store_passing"
@@ -68,6 +76,7 @@ class StorePassing(Pass):
             return mod
         _check_entry(mod[self.entry], self.entry)
         _check_first_order(mod, touching)
+        _check_effects(mod, touching)
         run_ = _Passing(mod, touching, self.entry)
         functions = {name: run_.function(name) for name in mod.functions}
         return dataclasses.replace(
@@ -82,6 +91,15 @@ def _check_first_order(mod: IRModule, touching: set[str]) -> None:
             "store_passing takes first-order functions without type parameters",
             where=mod[higher[0]].span, got=", ".join(f"@{name}" for name in sorted(higher)),
             help="run lambda_lift, monomorphize and defunctionalization before")
+
+
+def _check_effects(mod: IRModule, touching: set[str]) -> None:
+    for name in touching:
+        for node in post_order(mod[name], enter=enters):
+            if traits_of(node).has_effect:
+                raise PassError("store_passing keeps the effects of references alone",
+                                where=node.span, got=f"a call of {op_name(node)} in @{name}",
+                                help="leave the references or the operator out")
 
 
 def functions_that_touch(mod: IRModule) -> set[str]:

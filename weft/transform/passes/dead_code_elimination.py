@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from weft.ir.expr import Call, Constructor, Expr, Function, Let, RefWrite, Var
-from weft.ir.op import Op
+from weft.ir.expr import Expr, Function, Let, Var
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.visitor import children, post_order
 from weft.support.dataclass import dataclass
+from weft.transform.analysis.effects import effectful_nodes
 from weft.transform.analysis.graph import rewrite_function
 
 
@@ -17,7 +17,8 @@ from weft.transform.analysis.graph import rewrite_function
 class DeadCodeElimination(FunctionPass):
     """Remove let bindings whose variable is unused and whose value has no effect.
 
-    Writing a reference is an effect, and so may be a call of any function but a literal one.
+    Writing a reference is an effect, and so may be a call of any function but a literal one, and of
+    an operator with the trait ``has_effect``.
 
     def @main(%x: Tensor[(4,), float32]) { let %a = exp(%x); let %b = log(%a); negative(%x) }
     =>
@@ -28,7 +29,7 @@ class DeadCodeElimination(FunctionPass):
     opt_level: ClassVar[int] = 1
 
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
-        effects = effectful_nodes(fn)
+        effects = effectful_nodes(post_order(fn))
         live = _live_variables(fn, effects)
 
         def drop(original: Expr, node: Expr) -> Expr:
@@ -38,26 +39,6 @@ class DeadCodeElimination(FunctionPass):
             return node.body if dead else node
 
         return rewrite_function(fn, drop)
-
-
-def effectful_nodes(root: Expr) -> set[Expr]:
-    """Nodes whose evaluation may write to a reference (creating a closure never does)."""
-    found: set[Expr] = set()
-    bodies: set[Expr] = set()  # functions whose call has an effect
-    for node in post_order(root):
-        inner = any(child in found for child in children(node))
-        if isinstance(node, Function):
-            if inner:
-                bodies.add(node)
-        elif inner or isinstance(node, RefWrite) or _calls_the_unknown(node, bodies):
-            found.add(node)
-    return found
-
-
-def _calls_the_unknown(node: Expr, effectful_functions: set[Expr]) -> bool:
-    if not isinstance(node, Call) or isinstance(node.op, (Op, Constructor)):
-        return False
-    return not isinstance(node.op, Function) or node.op in effectful_functions
 
 
 def _live_variables(root: Expr, effects: set[Expr]) -> set[Expr]:

@@ -24,7 +24,8 @@ class EliminateCommonSubexpr(FunctionPass):
     """Merge equal operator calls, tuples and small constants.
 
     The order of operands of commutative operators does not matter. ``skip`` names operators whose
-    calls are not merged. Calls of functions are never merged: they may write to a reference.
+    calls are not merged. Calls of functions are never merged, because they may write to a
+    reference, and calls of operators with an effect neither.
 
     def @main(%x: Tensor[(4,), float32]) { add(exp(%x), exp(%x)) }
     =>
@@ -51,7 +52,8 @@ class EliminateCommonSubexpr(FunctionPass):
         node before that, with its type.
         """
         if isinstance(node, Call):
-            if not isinstance(node.op, Op) or node.op.name in self.skip:
+            if (not isinstance(node.op, Op) or node.op.name in self.skip
+                    or node.op.traits.has_effect):
                 return None
             operands = [id(arg) for arg in node.args]
             if _commutes(node.op, original):

@@ -24,7 +24,8 @@ class FoldConstant(FunctionPass):
 
     A result of more than ``max_bytes`` is folded only if it is at most ``max_growth`` times as
     large as the arguments (the kernel that reads a broadcast weight had better broadcast it), or
-    if it comes from a creation operator, because models may store weights that way.
+    if it comes from a creation operator, because models may store weights that way. ``skip`` names
+    operators whose calls stay; so do calls of operators with an effect.
 
     def @main(%x: Tensor[(2,), float32]) { add(%x, add(1f, 2f)) }
     =>
@@ -35,6 +36,7 @@ class FoldConstant(FunctionPass):
     opt_level: ClassVar[int] = 1
     max_bytes: int = 1 << 20
     max_growth: int = 4
+    skip: tuple[str, ...] = ()
 
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
         return rewrite_function(fn, self._fold)
@@ -46,7 +48,9 @@ class FoldConstant(FunctionPass):
             return node.true_branch if node.cond.data.item() else node.false_branch
         if not isinstance(node, Call) or not isinstance(node.op, Op):
             return node
-        if node.op.reference is None or not all(map(is_constant, node.args)):
+        if node.op.reference is None or node.op.traits.has_effect or node.op.name in self.skip:
+            return node
+        if not all(map(is_constant, node.args)):
             return node
         if has_symbols(node.attrs):  # such as arange(start=n, stop=n + 1), of static type
             return node

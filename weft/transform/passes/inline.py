@@ -24,9 +24,10 @@ class Inline(Pass):
 
     Inlined are functions with the attribute ``inline=True``, those in ``functions``, those of at
     most ``max_nodes`` nodes, with ``single_use`` those referred to once, and with ``literals``
-    function literals that are called directly. Recursive and generic functions are not inlined,
-    and the definitions stay for ``remove_unused_functions`` to remove. Arguments are bound by
-    ``let`` where their order or number of evaluations could change.
+    function literals that are called directly. Recursive functions, generic ones and those with the
+    attribute ``noinline=True`` are not inlined, and the definitions stay for
+    ``remove_unused_functions`` to remove. Arguments are bound by ``let`` where their order or
+    number of evaluations could change.
 
     def @main(%x: Tensor[(4,), float32]) { @square(exp(%x)) }
     def @square(%y: Tensor[(4,), float32], inline=True) { multiply(%y, %y) }
@@ -60,7 +61,7 @@ class Inline(Pass):
         return mod.with_functions(changed)
 
     def _is_wanted(self, name: str, fn: Function, references: Mapping[str, int]) -> bool:
-        if fn.type_params or is_primitive(fn) or "compiler" in fn.attrs:
+        if fn.type_params or is_primitive(fn) or "compiler" in fn.attrs or fn.attrs.get("noinline"):
             return False
         if fn.attrs.get("inline") or name in self.functions:
             return True

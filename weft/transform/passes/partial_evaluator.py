@@ -321,7 +321,7 @@ class PartialEvaluator:
 def _folded(call: Call) -> Constant | None:
     if not call.args or not all(map(is_constant, call.args)):
         return None
-    if not isinstance(call.op, Op) or call.op.reference is None:
+    if not isinstance(call.op, Op) or call.op.reference is None or call.op.traits.has_effect:
         return None
     if sum(a.data.nbytes for a in call.args if isinstance(a, Constant)) > MAX_FOLDED_BYTES:
         return None

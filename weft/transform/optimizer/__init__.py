@@ -1,0 +1,1 @@
+"""The graph optimiser: passes in rounds until nothing changes, and control edges."""
