@@ -32,7 +32,7 @@ from weft.support.errors import WeftError
 from weft.support.progress import task
 
 TARGETS = (
-    "llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=znver4",
+    "llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=znver5",
     "llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=haswell",
 )
 _NAME = re.compile(r'[%@#!][\w.$]+|[%@]"[^"]*"')

@@ -119,11 +119,11 @@ def usable_cpus() -> int:
         count = len(os.sched_getaffinity(0))
     else:
         count = os.cpu_count() or 1
-    cpus = _cpu_quota(Path("/sys/fs/cgroup"))
+    cpus = cpu_quota(Path("/sys/fs/cgroup"))
     return max(1, count if cpus is None else min(count, math.ceil(cpus)))
 
 
-def _cpu_quota(root: Path) -> float | None:
+def cpu_quota(root: Path) -> float | None:
     """The CPU quota of the control group, in CPUs; ``None`` if it is unlimited.
 
     The kernel would throttle threads beyond the quota while other threads wait for them.

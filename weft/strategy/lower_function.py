@@ -125,8 +125,8 @@ def lower_function(
     flops = count_flops(outputs)
     func = backend_of(target).lower(kernel.loop_nest(name), insertions=tir_passes)
     default = DEFAULT_SCHEDULES.find(target.kind)
-    if default is not None and default.parallel_from:
-        func = parallel_from(func, kernel.schedule, default.parallel_from)
+    if default is not None and default.parallel_from is not None:
+        func = parallel_from(func, kernel.schedule, default.parallel_from(target))
     moved = count_bytes(kernel.tensors[:len(kernel.tensors) - kernel.num_outputs], outputs)
     return LoweredKernel(func, kernel.implementation, flops, moved,
                          kernel.sizes.values, kernel.seconds)

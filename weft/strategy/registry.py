@@ -33,12 +33,13 @@ class RegisteredStrategy:
 class DefaultSchedule:
     """The schedule that can run every call, and the seconds that it is estimated to take.
 
-    Kernels of symbolic sizes run on several threads from ``parallel_from`` scalar operations on.
+    ``parallel_from`` is the number of scalar operations from which on kernels of symbolic sizes run
+    on several threads of a target.
     """
 
     schedule: Schedule
     seconds: Estimate
-    parallel_from: int = 0
+    parallel_from: Callable[[Target], int] | None = None
 
 
 # By target kind and operator: weft's own generator, then those of users.
@@ -87,11 +88,12 @@ def _name(function: Strategy) -> tuple[str, str]:
 
 
 def default_schedule(
-    *, target: str, seconds: Estimate, parallel_from: int = 0
+    *, target: str, seconds: Estimate,
+    parallel_from: Callable[[Target], int] | None = None,
 ) -> Callable[[Schedule], Schedule]:
     """Register the schedule of operators without a strategy, with its estimate in seconds.
 
-    ``parallel_from`` is the number of scalar operations from which on threads pay. Raises
+    ``parallel_from`` gives the number of scalar operations from which on threads pay. Raises
     ``RegistryError`` for an unknown target kind.
     """
     check_kind(target)

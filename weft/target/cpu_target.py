@@ -1,6 +1,6 @@
 """``CpuTarget``: a CPU that LLVM generates code for.
 
-Its text form is ``llvm -mtriple=… -mcpu=… -mattr=+avx2,… -l1=… -l2=… -l3=…``.
+Its text form is ``llvm -mtriple=… -mcpu=… -mattr=+avx2,… -machine=… -l1=… -l2=… -l3=…``.
 """
 
 from __future__ import annotations
@@ -15,9 +15,18 @@ from weft.runtime import cpu as host_cpu
 from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
 from weft.target.cpus import named_cpus, named_features, with_implied, without
+from weft.target.host_machine import host_machine
+from weft.target.machine_tables import (
+    machine_names,
+    machine_of,
+    machine_of_cpu,
+    machine_table,
+)
 from weft.target.target import Target, register_target_kind
+from weft.target.topology import useful_l3
 
-_KIB = 1024
+# The cores of a machine that is only named: so many share its L3.
+USUAL_CORES = 8
 # Supported architectures: 64-bit, little-endian, with ELF objects.
 ARCHITECTURES = ("aarch64", "riscv64", "x86_64")
 # Operating systems, as triples name them, whose object format is not ELF.
@@ -28,7 +37,12 @@ _OTHER_OBJECTS = ("aix", "cygwin", "darwin", "driverkit", "emscripten", "ios", "
 @register_target_kind
 @dataclass(frozen=True, slots=True)
 class CpuTarget(Target):
-    """A CPU: LLVM triple and CPU name, enabled ``features`` (sorted), cache sizes in bytes."""
+    """A CPU: LLVM triple and CPU name, enabled ``features`` (sorted), cache sizes, machine.
+
+    Sizes are the bytes of each cache that one core can count on; ``l3_bytes`` is 0 without L3.
+    ``machine`` names a shipped machine or holds the values of a measured one
+    (``weft.target.machine_tables.machine_of`` reads it). What is not given follows from the CPU.
+    """
 
     kind: ClassVar[str] = "cpu"
     names: ClassVar[tuple[str, ...]] = ("llvm", "native")
@@ -36,9 +50,23 @@ class CpuTarget(Target):
     triple: str
     cpu: str
     features: tuple[str, ...] = ()
-    l1_bytes: int = 32 * _KIB
-    l2_bytes: int = 512 * _KIB
-    l3_bytes: int = 8192 * _KIB
+    machine: str = ""
+    l1_bytes: int = 0
+    l2_bytes: int = 0
+    l3_bytes: int = -1
+
+    def __post_init__(self) -> None:
+        # Frozen: the defaults of one field follow from others.
+        if not self.machine:
+            name = machine_of_cpu(self.cpu, self.arch, self.vector_bits)
+            object.__setattr__(self, "machine", name)
+        if self.l1_bytes and self.l2_bytes and self.l3_bytes >= 0:
+            return
+        machine = machine_of(self.machine)
+        l3 = 0 if machine.l3 is None else useful_l3(machine.l3, machine.l3.bytes, USUAL_CORES)
+        object.__setattr__(self, "l1_bytes", self.l1_bytes or machine.l1.bytes_per_core)
+        object.__setattr__(self, "l2_bytes", self.l2_bytes or machine.l2.bytes_per_core)
+        object.__setattr__(self, "l3_bytes", self.l3_bytes if self.l3_bytes >= 0 else l3)
 
     @staticmethod
     def host() -> CpuTarget:
@@ -46,14 +74,10 @@ class CpuTarget(Target):
         # llvmlite is imported here: naming another CPU must not cost its import time.
         from llvmlite import binding
 
-        return CpuTarget(
-            triple=default_triple(),
-            cpu=binding.get_host_cpu_name(),
-            features=tuple(sorted(host_cpu.host_features())),
-            l1_bytes=host_cpu.cache_bytes(1, 32 * _KIB),
-            l2_bytes=host_cpu.cache_bytes(2, 512 * _KIB),
-            l3_bytes=host_cpu.cache_bytes(3, 8192 * _KIB),
-        )
+        plain = CpuTarget(default_triple(), binding.get_host_cpu_name(),
+                          tuple(sorted(host_cpu.host_features())))
+        machine, l1, l2, l3 = host_machine(plain.cpu, plain.arch, plain.vector_bits)
+        return CpuTarget(plain.triple, plain.cpu, plain.features, machine, l1, l2, l3)
 
     @classmethod
     def parse(cls, text: str) -> CpuTarget:
@@ -65,10 +89,14 @@ class CpuTarget(Target):
         """
         _, *words = shlex.split(text)
         options = dict(_option(word, text) for word in words)
-        target = _base(options.pop("mtriple", default_triple()), options.pop("mcpu", "native"))
-        attributes = options.pop("mattr", "")
-        if attributes:
-            target = replace(target, features=_apply_attributes(target, attributes))
+        cpu = options.get("mcpu", "native")
+        target = _base(options.get("mtriple", default_triple()), cpu)
+        features = _apply_attributes(target, options.get("mattr", ""))
+        if cpu == "native" and "machine" not in options:
+            target = replace(target, features=features)
+        else:
+            machine = _machine(options.get("machine", ""), target.arch)
+            target = CpuTarget(target.triple, target.cpu, features, machine)
         return replace(
             target,
             l1_bytes=_bytes(options, "l1", target.l1_bytes),
@@ -118,6 +146,7 @@ class CpuTarget(Target):
         words = lacking + [f"+{name}" for name in self.features]
         if words:
             parts.append("-mattr=" + ",".join(words))
+        parts.append(f"-machine={self.machine}")
         parts += [f"-l1={self.l1_bytes}", f"-l2={self.l2_bytes}", f"-l3={self.l3_bytes}"]
         return " ".join(parts)
 
@@ -147,7 +176,7 @@ def check_triple(triple: str) -> None:
 
 def _option(word: str, text: str) -> tuple[str, str]:
     key, equals, value = word.lstrip("-").partition("=")
-    known = ("mtriple", "mcpu", "mattr", "l1", "l2", "l3")
+    known = ("mtriple", "mcpu", "mattr", "machine", "l1", "l2", "l3")
     if not word.startswith("-") or not equals or key not in known:
         raise TargetError(
             f"unknown option {word!r} of target {text!r}",
@@ -160,9 +189,22 @@ def _bytes(options: Mapping[str, str], key: str, default: int) -> int:
     value = options.get(key)
     if value is None:
         return default
-    if not value.isdecimal() or int(value) == 0:
+    if not value.isdecimal() or (int(value) == 0 and key != "l3"):
         raise TargetError(f"-{key}= of a target is not a positive number of bytes", got=value)
     return int(value)
+
+
+def _machine(text: str, arch: str) -> str:
+    """The option ``-machine=`` in its canonical form, empty if it is not given."""
+    if not text:
+        return ""
+    if "=" in text:
+        return str(machine_of(text))
+    table = machine_table(text)
+    if table.arch != arch:
+        raise TargetError(f"the machine {text!r} has another architecture", got=table.arch,
+                          expected=", ".join(machine_names(arch)))
+    return text
 
 
 def _base(triple: str, cpu: str) -> CpuTarget:

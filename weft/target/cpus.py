@@ -23,26 +23,52 @@ CPU_FEATURES: dict[str, tuple[str, ...]] = {
     "cascadelake": (*_V4, "adx", "aes", "avx512vnni", "pclmul"),
     "icelake-server": _ICELAKE,
     "sapphirerapids": (*_ICELAKE, "avx512bf16", "avx512fp16", "avxvnni"),
+    "emeraldrapids": (*_ICELAKE, "avx512bf16", "avx512fp16", "avxvnni"),
+    "alderlake": (*_V3, "adx", "aes", "avxvnni", "gfni", "pclmul", "vaes", "vpclmulqdq"),
     "znver1": (*_V3, "adx", "aes", "pclmul"),
     "znver2": (*_V3, "adx", "aes", "pclmul"),
     "znver3": (*_V3, "adx", "aes", "pclmul", "vaes", "vpclmulqdq"),
     "znver4": (*_ICELAKE, "avx512bf16"),
     "znver5": (*_ICELAKE, "avx512bf16", "avx512vp2intersect", "avxvnni"),
 }
-# The features of "generic", the only CPU name for architectures other than x86-64.
+_ARM_SERVER = ("dotprod", "fullfp16", "lse", "neon")
+AARCH64_CPU_FEATURES: dict[str, tuple[str, ...]] = {
+    "apple-m1": _ARM_SERVER,
+    "cortex-a72": ("neon",),
+    "neoverse-n1": _ARM_SERVER,
+    "neoverse-v1": (*_ARM_SERVER, "bf16", "i8mm", "sve"),
+    "neoverse-v2": (*_ARM_SERVER, "bf16", "i8mm", "sve", "sve2"),
+}
+_CPUS = {"x86_64": CPU_FEATURES, "aarch64": AARCH64_CPU_FEATURES}
+# The features of "generic", which every architecture has.
 _GENERIC = {"x86_64": (), "aarch64": ("neon",), "riscv64": ("a", "c", "d", "f", "m")}
+# The shipped machine (``weft.target.machine_tables``) of a CPU.
+MACHINES_OF_CPUS: dict[tuple[str, str], str] = {
+    ("x86_64", "znver1"): "zen1", ("x86_64", "znver2"): "zen2", ("x86_64", "znver3"): "zen3",
+    ("x86_64", "znver4"): "zen4", ("x86_64", "znver5"): "zen5",
+    ("x86_64", "haswell"): "haswell", ("x86_64", "broadwell"): "haswell",
+    ("x86_64", "x86-64-v3"): "haswell", ("x86_64", "skylake"): "skylake",
+    ("x86_64", "skylake-avx512"): "skylake-x", ("x86_64", "cascadelake"): "skylake-x",
+    ("x86_64", "x86-64-v4"): "skylake-x", ("x86_64", "icelake-server"): "icelake-server",
+    ("x86_64", "sapphirerapids"): "sapphirerapids", ("x86_64", "emeraldrapids"): "emeraldrapids",
+    ("x86_64", "alderlake"): "alderlake", ("x86_64", "raptorlake"): "alderlake",
+    ("aarch64", "apple-m1"): "apple", ("aarch64", "cortex-a72"): "cortex-a72",
+    ("aarch64", "neoverse-n1"): "neoverse-n1", ("aarch64", "neoverse-v1"): "neoverse-v1",
+    ("aarch64", "neoverse-v2"): "neoverse-v2",
+}
 
 
 def named_features(cpu: str, arch: str) -> tuple[str, ...] | None:
     """The features of a CPU beyond the baseline of ``arch``; ``None`` for an unknown name."""
     if cpu == "generic":
         return _GENERIC.get(arch, ())
-    return CPU_FEATURES.get(cpu) if arch == "x86_64" else None
+    return _CPUS.get(arch, {}).get(cpu)
 
 
 def named_cpus(arch: str) -> list[str]:
     """The CPU names that ``named_features`` knows for an architecture, sorted."""
-    return sorted([*(CPU_FEATURES if arch == "x86_64" else ()), "generic"])
+    return sorted([*_CPUS.get(arch, ()), "generic"])
+
 
 _ON_AVX512F = (
     "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512ifma", "avx512vpopcntdq",

@@ -40,19 +40,19 @@ def test_features_in_proc_cpuinfo(text: str, features: set[str]) -> None:
         ({}, None),
     ],
 )
-def test_cpu_quota_of_a_container(
+def testcpu_quota_of_a_container(
     files: dict[str, str], share: float | None, tmp_path: Path
 ) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert cpu._cpu_quota(tmp_path) == share
+    assert cpu.cpu_quota(tmp_path) == share
 
 
 @pytest.mark.parametrize(("share", "count"), [(None, 8), (2.5, 3), (0.1, 1), (64.0, 8)])
 def test_usable_cpus(share: float | None, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    monkeypatch.setattr(cpu, "_cpu_quota", lambda _: share)
+    monkeypatch.setattr(cpu, "cpu_quota", lambda _: share)
     assert cpu.usable_cpus() == count
 
 

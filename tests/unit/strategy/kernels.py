@@ -17,7 +17,7 @@ from weft.transform.analysis.reference import evaluate as evaluate_reference
 
 # Small caches and few registers make small shapes take the paths that large ones take elsewhere.
 SMALL_CPU = Target.of("llvm -mcpu=haswell")
-WIDE_CPU = Target.of("llvm -mcpu=znver4")
+WIDE_CPU = Target.of("llvm -mcpu=znver5")
 
 
 def primitive(params: Sequence[Var], body: Expr) -> Function:

@@ -23,7 +23,7 @@ from weft.strategy.cpu.gemm.decide import decide_problem
 @pytest.fixture
 def shallow_chunks(monkeypatch):
     """Small GEMMs are split as large ones are."""
-    monkeypatch.setattr(blocking, "PARALLEL_THRESHOLD", 10)
+    monkeypatch.setattr(blocking, "parallel_threshold", lambda _: 10)
     monkeypatch.setattr(blocking, "MIN_SPLIT_K_DEPTH", 2)
     decide_problem.cache_clear()
     yield

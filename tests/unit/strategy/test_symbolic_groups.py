@@ -21,7 +21,7 @@ from weft.ir.typing.infer import infer_expr
 from weft.runtime.library import NativeLibrary
 from weft.runtime.sizes import evaluate
 from weft.strategy import LoweredKernel, lower_function
-from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
+from weft.strategy.cpu.machine_model import parallel_threshold
 from weft.target import CpuTarget
 from weft.tir.expr import BufferLoad, Ramp, int_value
 from weft.tir.parser import parse_func
@@ -156,7 +156,7 @@ def test_scratch_rows_are_stored_without_masks() -> None:
 
 def test_each_call_decides_whether_it_deserves_threads() -> None:
     text = as_text(lower_function(primitive(GROUPS["flat chain"]), WIDE_CPU).func)
-    assert f"attr('parallel_if', b * n * 5 >= {PARALLEL_THRESHOLD})" in text
+    assert f"attr('parallel_if', b * n * 5 >= {parallel_threshold(WIDE_CPU)})" in text
     assert as_text(parse_func(text)) == text
     large = GROUPS["flat chain"].replace("(b, 5, n)", "(2, 1000, n{1000..})")
     assert "parallel_if" not in as_text(lower_function(primitive(large), WIDE_CPU).func)

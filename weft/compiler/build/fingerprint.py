@@ -19,7 +19,8 @@ def compiler_digest() -> str:
     """A digest of weft's sources and of the versions of libraries that affect its output."""
     digest = hashlib.sha256()
     root = Path(weft.__file__).parent
-    for path in sorted(root.rglob("*.py")):
+    # The machines that weft ships decide about code, as its sources do.
+    for path in sorted([*root.rglob("*.py"), *root.rglob("*.toml")]):
         digest.update(str(path.relative_to(root)).encode())
         digest.update(path.read_bytes())
     for library in ("llvmlite", "numba", "numpy", "ml_dtypes", "onnx"):

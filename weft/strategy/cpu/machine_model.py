@@ -1,26 +1,44 @@
-"""The machine model of CPUs: every constant that cost estimates use, and formulas over them.
+"""The machine model of CPUs: every rate and cost that estimates use, and formulas over them.
 
-All rates are per core and in cycles; ``MachineModel.seconds`` converts. Cost files of the operator
-families read the constants from here and define none of their own.
+A rate is a measured quantity of the target's machine (``weft.target.machine``), times a factor that
+says how much of it a loop of that kind reaches. All rates are per core and in cycles;
+``MachineModel.seconds`` converts. Cost files of the operator families read the rates from here and
+define none of their own.
 
-Provenance. "Measured" means: on one core of an AMD EPYC 9005 (Zen 5, AVX-512, 48 KiB L1, 1 MiB L2,
-32 MiB L3, about 3.3 GHz), by loops of 512-bit loads and stores over buffers of 16 KiB, 384 KiB,
-8 MiB and 256 MiB. "Fitted" means: chosen so that the estimates rank the tiles, blocks and
-algorithms of weft's own kernels as their measured times do, on AMD Zen 4 and Zen 5 cores with
-AVX-512 (GEMM from 64 to 8192 in M, N and K; the convolutions and attentions of ``benchmarks/``).
-Which of the two cores a fitted value comes from was not recorded. Other CPUs use the same values:
-they scale with the vector width and the cache sizes of the target, but not with its ports.
+Provenance. The quantities of each machine have sources (``weft/target/machines``). The factors are
+fitted: chosen so that the estimates rank the tiles, blocks and algorithms of weft's own kernels as
+their measured times do, on AMD Zen 4 and Zen 5 cores with AVX-512 (GEMM from 64 to 8192 in M, N and
+K; the convolutions and attentions of ``benchmarks/``). Which of the two cores a factor comes from
+was not recorded.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 
 from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
+from weft.target.machine import Machine
+from weft.target.machine_tables import machine_of
 
-# Scalar operations below which a fork and join costs more than a second core saves. Fitted.
-PARALLEL_THRESHOLD = 20_000
+_LINE = 64  # bytes of a cache line
+# Shares of the load rate of a level. Of L2 for packed panels of B, and for loads and stores of
+# other data: rows of an unpacked image, whose vectors straddle two lines.
+_L2_STREAM, _L2_MIXED = 5 / 6, 1 / 2
+# Of the level beyond L2, for panels that a GEMM reads once, and for loads and stores (transform
+# domain of a Winograd convolution, changes of layout).
+_BEYOND_STREAM, _BEYOND_MIXED = 5 / 6, 2 / 3
+# Cache lines that a loop of multiply-adds has in flight where the hardware does not prefetch.
+_LINES_IN_FLIGHT = 6
+# The share of a latency beyond L2 that starting a sequential run adds to one step of a GEMM.
+_RUN_START = 1 / 48
+# Scalar operations that two cores save together in one cycle of a fork and join, for one lane.
+_FORK_JOIN_OPERATIONS = 2.375
+# Instructions or latencies of one unit of work; the machine's ports and latencies give the cycles.
+_EXP_INSTRUCTIONS = 20
+_PACK_LOADS, _TRANSPOSE_CYCLES = 8.96, 6.4  # of one vector of float32
+_TILE_START_LATENCIES, _KEY_BLOCK_LATENCIES = 6, 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,107 +53,108 @@ class WinogradTransforms:
 class MachineModel:
     """Rates of one CPU core. Bandwidths are bytes per cycle, latencies and costs are cycles.
 
-    "Beyond L2" means the shared L3; data that exceeds L3 is counted at ``memory_bandwidth`` where
-    an estimate distinguishes it. The four cache and vector sizes come from the target.
+    "Beyond L2" means L3, or memory on a machine without L3; data that exceeds L3 is counted at
+    ``memory_bandwidth`` where an estimate distinguishes it. The four cache and vector sizes come
+    from the target, ``machine`` holds the measured quantities.
     """
 
+    machine: Machine
     vector_bytes: int
     l1_bytes: int
     l2_bytes: int
     l3_bytes: int
 
-    # Nominal clock in Hz. Measured 3.2 to 3.3 GHz by a chain of dependent additions; Zen 4 cores
-    # reach 3.6. All estimates scale by it, so it changes no choice between two of them.
-    frequency: float = 3.3e9
+    # Nominal clock in Hz.
+    frequency: float
+    # Execution ports, for vectors of the target's width, and latencies.
+    fma_per_cycle: float
+    fma_latency: float
+    loads_per_cycle: float
+    stores_per_cycle: float
 
-    # Execution ports: the vendors' numbers for Zen 5 and for Intel cores with two 512-bit FMA
-    # units. Zen 4 splits 512-bit operations and issues half as many.
-    fma_per_cycle: int = 2
-    loads_per_cycle: int = 2
-    fma_latency: int = 4
+    # Sequential vector loads from L1.
+    l1_bandwidth: float
+    # Sequential vector loads from L2, of packed panels of B.
+    l2_stream_bandwidth: float
+    # Vector loads and stores through L2 outside of packed panels.
+    l2_bandwidth: float
+    # Sequential vector loads beyond L2, of panels that a GEMM reads once.
+    beyond_l2_stream_bandwidth: float
+    # Sequential loads and stores beyond L2.
+    beyond_l2_load_store_bandwidth: float
+    # Single cache lines beyond L2, which the hardware does not prefetch.
+    beyond_l2_line_bandwidth: float
+    # Sequential vector loads from memory.
+    memory_bandwidth: float
+    # The first line of a sequential run beyond L2, before the hardware prefetches.
+    beyond_l2_run_cycles: float
 
-    # Sequential vector loads from L1. Measured 126 to 130.
-    l1_bandwidth: float = 128.0
-    # Sequential vector loads from L2, of packed panels of B. Fitted (measured 47 for loads alone).
-    l2_stream_bandwidth: float = 40.0
-    # Vector loads and stores through L2 outside of packed panels: rows of an unpacked image, whose
-    # vectors straddle two cache lines; the data of a depthwise convolution. Fitted.
-    l2_bandwidth: float = 24.0
-    # Sequential vector loads beyond L2, of panels that a GEMM reads once. Fitted (measured 25 from
-    # L3).
-    beyond_l2_stream_bandwidth: float = 20.0
-    # Sequential loads and stores beyond L2 (transform domain of a Winograd convolution, changes of
-    # layout). Fitted (measured 25 for a copy within L3, 9 within memory).
-    beyond_l2_load_store_bandwidth: float = 16.0
-    # Single cache lines beyond L2, which the hardware does not prefetch. Fitted.
-    beyond_l2_line_bandwidth: float = 8.0
-    # Sequential vector loads from memory. Measured 10 to 11.
-    memory_bandwidth: float = 10.0
-    # The first line of a sequential run beyond L2, before the hardware prefetches. Fitted.
-    beyond_l2_run_cycles: float = 1.0
-    # The fraction of transfers beyond L2 that arithmetic does not hide, where weights are read
-    # again for every tile of a convolution. Fitted.
-    unhidden_fraction: float = 0.06
+    # What one load adds to a GEMM loop that is bound by arithmetic. For a vector of a packed panel,
+    # and for a broadcast element resident in L2 or beyond it:
+    vector_load_cycles: float
+    broadcast_l2_cycles: float
+    broadcast_beyond_l2_cycles: float
 
-    # Lines whose addresses differ by a multiple of a page fall into one set of L1.
-    page_bytes: int = 4096
-    # The share of the ways of an L1 set that the rows of one GEMM operand may fill; the rest
-    # serves the other operand. Fitted.
-    l1_set_share: float = 2 / 3
+    # From the start of a register tile to its first sums.
+    tile_start_cycles: float
+    # Starting the loops over one block of keys in attention.
+    key_block_cycles: float
+    # One vector of exponentials, with the running maximum and sum of attention; measured 13 on Zen
+    # 5 for exp over 16 KiB. Other expensive elementwise operators are counted as this.
+    exp_vector_cycles: float
+    # One element that is packed or stored in transposed order.
+    transpose_cycles: float
+    # One element that is packed into panels.
+    pack_cycles: float
 
-    # What one load adds to a GEMM loop that is bound by arithmetic. Fitted. For a vector of a
-    # packed panel, and for a broadcast element resident in L2 or beyond it:
-    vector_load_cycles: float = 0.1
-    broadcast_l2_cycles: float = 0.025
-    broadcast_beyond_l2_cycles: float = 0.07
-    # The same for the register tiles of other families, as a fraction of a load's issue. Fitted.
-    load_contention: float = 0.1
-
-    # Relative cost of a shorter tail tile, whose code is separate and whose loop starts cold: in a
-    # GEMM, and in the register tiles of other families. Fitted; with either value for both, the
-    # model ranks some tiles of the benchmarks otherwise.
-    gemm_tail_fraction: float = 0.01
-    tail_fraction: float = 0.02
-    # A register tile that does not divide its range and guards its bounds. Fitted.
-    guarded_tile_factor: float = 1.15
-    # From the start of a register tile to its first sums. Fitted.
-    tile_start_cycles: float = 24
-    # Starting the loops over one block of keys in attention. Fitted.
-    key_block_cycles: float = 100.0
-
-    # One multiply-add of a contraction by the default schedule, which loads every operand for each.
-    # Measured 0.11 if both operands are contiguous along the summed axis, 0.9 to 2 if one is not,
-    # and 7.5 for a convolution with padding.
-    unblocked_fma_cycles: float = 1.0
-
-    # One vector of exponentials, with the running maximum and sum of attention. Fitted; measured 13
-    # for exp over 16 KiB. Other expensive elementwise operators are counted as this.
-    exp_vector_cycles: float = 10.0
-    # One element of a horizontal sum, where a tree adds several vectors at once. Fitted.
-    horizontal_sum_cycles: float = 1.0
-    # One element that is packed or stored in transposed order. Fitted.
-    transpose_cycles: float = 0.4
-    # One element that is packed into panels. Fitted.
-    pack_cycles: float = 0.28
-
-    # One vector multiply-add of a depthwise convolution. Fitted. Neighbouring positions share the
-    # load of the vector operand:
-    fma_shared_load_cycles: float = 0.55
+    # One vector multiply-add of a depthwise convolution. Neighbouring positions share the load of
+    # the vector operand:
+    fma_shared_load_cycles: float
     # The vector operand straddles two cache lines:
-    fma_unaligned_load_cycles: float = 1.15
+    fma_unaligned_load_cycles: float
     # Two loads and a shuffle give the vector operand (stride 2):
-    fma_strided_load_cycles: float = 2.4
+    fma_strided_load_cycles: float
     # The vector operand is gathered (larger strides):
-    fma_gather_cycles: float = 16.0
+    fma_gather_cycles: float
 
     # Winograd transforms F(2x2, 3x3) and F(4x4, 3x3): loads, additions and stores of one tile and
-    # one vector of channels, counted at two instructions per cycle.
-    winograd_f2: WinogradTransforms = WinogradTransforms(40, 25)
-    winograd_f4: WinogradTransforms = WinogradTransforms(130, 80)
+    # one vector of channels, counted as instructions on the ports of multiply-adds.
+    winograd_f2: WinogradTransforms
+    winograd_f4: WinogradTransforms
 
-    # One parallel region of weft's thread pool with all workers spinning. Measured 0.17 us. No
-    # estimate counts it: all are for one core, and PARALLEL_THRESHOLD keeps small regions serial.
-    fork_join_seconds: float = 0.17e-6
+    # One parallel region of weft's thread pool with all workers spinning. No estimate counts it:
+    # all are for one core, and ``parallel_threshold`` keeps small regions serial.
+    fork_join_seconds: float
+    # Scalar operations below which a fork and join costs more than a second core saves.
+    parallel_threshold: int
+    # How far ahead of its use data beyond L2 should be fetched; 0 if the hardware does it well.
+    prefetch_distance_bytes: int
+
+    # Lines whose addresses differ by a multiple of a page fall into one set of L1.
+    page_bytes: int
+    huge_page_bytes: int
+
+    # The fraction of transfers beyond L2 that arithmetic does not hide, where weights are read
+    # again for every tile of a convolution.
+    unhidden_fraction: float = 0.06
+    # The share of the ways of an L1 set that the rows of one GEMM operand may fill; the rest
+    # serves the other operand.
+    l1_set_share: float = 2 / 3
+    # What a load adds to the register tiles of other families, as a fraction of its issue.
+    load_contention: float = 0.1
+    # Relative cost of a shorter tail tile, whose code is separate and whose loop starts cold: in a
+    # GEMM, and in the register tiles of other families. With either value for both, the model ranks
+    # some tiles of the benchmarks otherwise.
+    gemm_tail_fraction: float = 0.01
+    tail_fraction: float = 0.02
+    # A register tile that does not divide its range and guards its bounds.
+    guarded_tile_factor: float = 1.15
+    # One multiply-add of a contraction by the default schedule, which loads every operand for each.
+    # Measured 0.11 on Zen 5 if both operands are contiguous along the summed axis, 0.9 to 2 if one
+    # is not, and 7.5 for a convolution with padding.
+    unblocked_fma_cycles: float = 1.0
+    # One element of a horizontal sum, where a tree adds several vectors at once.
+    horizontal_sum_cycles: float = 1.0
 
     def seconds(self, cycles: float) -> float:
         """``cycles`` of one core as seconds at the nominal clock."""
@@ -178,8 +197,46 @@ class MachineModel:
 
 @functools.lru_cache(maxsize=64)
 def machine_model(target: CpuTarget) -> MachineModel:
-    """The model of the CPU that ``target`` names."""
-    return MachineModel(target.vector_bits // 8, target.l1_bytes, target.l2_bytes, target.l3_bytes)
+    """The model of the CPU that ``target`` describes."""
+    machine, vector_bytes = machine_of(target.machine), target.vector_bits // 8
+    beyond = machine.memory if machine.l3 is None else machine.l3
+    fma = machine.fma_rate(target.vector_bits)
+    loads = min(machine.loads_per_cycle, machine.l1.load_bytes_per_cycle / vector_bytes)
+    stores = min(machine.stores_per_cycle, machine.l1.store_bytes_per_cycle / vector_bytes)
+    lanes = vector_bytes // 4
+    line_rate = _LINE * _LINES_IN_FLIGHT / beyond.latency_cycles
+    return MachineModel(
+        machine, vector_bytes, target.l1_bytes, target.l2_bytes, target.l3_bytes,
+        frequency=machine.frequency, fma_per_cycle=fma, fma_latency=machine.fma_latency,
+        loads_per_cycle=loads, stores_per_cycle=stores,
+        l1_bandwidth=loads * vector_bytes,
+        l2_stream_bandwidth=machine.l2.load_bytes_per_cycle * _L2_STREAM,
+        l2_bandwidth=machine.l2.load_bytes_per_cycle * _L2_MIXED,
+        beyond_l2_stream_bandwidth=beyond.load_bytes_per_cycle * _BEYOND_STREAM,
+        beyond_l2_load_store_bandwidth=beyond.load_bytes_per_cycle * _BEYOND_MIXED,
+        beyond_l2_line_bandwidth=min(line_rate, beyond.load_bytes_per_cycle),
+        memory_bandwidth=machine.memory.load_bytes_per_cycle,
+        beyond_l2_run_cycles=beyond.latency_cycles * _RUN_START,
+        vector_load_cycles=0.2 / loads, broadcast_l2_cycles=0.05 / loads,
+        broadcast_beyond_l2_cycles=0.14 / loads,
+        tile_start_cycles=_TILE_START_LATENCIES * machine.fma_latency,
+        key_block_cycles=_KEY_BLOCK_LATENCIES * machine.fma_latency,
+        exp_vector_cycles=_EXP_INSTRUCTIONS / fma,
+        transpose_cycles=_TRANSPOSE_CYCLES / lanes, pack_cycles=_PACK_LOADS / loads / lanes,
+        fma_shared_load_cycles=1.1 / fma, fma_unaligned_load_cycles=2.3 / loads,
+        fma_strided_load_cycles=4.8 / loads, fma_gather_cycles=2 * lanes / loads,
+        winograd_f2=WinogradTransforms(80 / fma, 50 / fma),
+        winograd_f4=WinogradTransforms(260 / fma, 160 / fma),
+        fork_join_seconds=machine.fork_join_seconds,
+        parallel_threshold=_one_digit(
+            machine.fork_join_seconds * machine.frequency * _FORK_JOIN_OPERATIONS * lanes),
+        prefetch_distance_bytes=machine.prefetch_distance_bytes,
+        page_bytes=machine.page_bytes, huge_page_bytes=machine.huge_page_bytes)
+
+
+def parallel_threshold(target: CpuTarget) -> int:
+    """Scalar operations below which a fork and join costs more than a second core saves."""
+    return machine_model(target).parallel_threshold
 
 
 def has_masks(target: CpuTarget) -> bool:
@@ -194,3 +251,8 @@ def imbalance(tasks: int) -> float:
     """
     counts = (1, 2, 4, 8)
     return sum(-(-tasks // n) * n / tasks for n in counts) / len(counts)
+
+
+def _one_digit(value: float) -> int:
+    """``value`` rounded to one significant decimal digit."""
+    return int(round(value, -math.floor(math.log10(value))))

@@ -34,5 +34,5 @@ def schedule_padding(ctx: CpuContext) -> None:
     stage = ctx.schedule[pad.output(0)]
     *outer, inner = pad.axis
     loops = [*outer, *vectorize_innermost(stage, inner, ctx.target.lanes(pad.output(0).dtype))]
-    if pays_in_parallel([pad]):
+    if pays_in_parallel([pad], ctx.target):
         parallelize(stage, loops)

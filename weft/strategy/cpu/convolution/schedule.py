@@ -22,7 +22,7 @@ from weft.strategy.cpu.common.microkernel import (
 )
 from weft.strategy.cpu.common.padding import schedule_padding
 from weft.strategy.cpu.common.register_tile import RegisterTile
-from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
+from weft.strategy.cpu.machine_model import parallel_threshold
 from weft.strategy.implementation import attrs_of, compute_of
 from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
@@ -50,7 +50,7 @@ def schedule_blocked(ctx: CpuContext, *, tile: RegisterTile, row_block: int) -> 
     stage.unroll(column)
     stage.vectorize(axes.lane)
     task = stage.fuse(axes.n, *outer, row_blocks, blocks)
-    if work_of(compute_of(ctx.anchor)) >= PARALLEL_THRESHOLD:
+    if work_of(compute_of(ctx.anchor)) >= parallel_threshold(ctx.target):
         stage.parallel(task)
     # The operators that are fused behind read a tile of sums from registers.
     s[acc].compute_at(stage, inner[-1])

@@ -14,7 +14,7 @@ from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.microkernel import accumulators, register_blocking, tile_of_axis
 from weft.strategy.cpu.common.padding import schedule_padding
 from weft.strategy.cpu.common.register_tile import RegisterTile
-from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
+from weft.strategy.cpu.machine_model import parallel_threshold
 from weft.strategy.implementation import attrs_of
 
 
@@ -44,7 +44,7 @@ def schedule_unblocked(ctx: CpuContext, *, tile: RegisterTile, row_block: int) -
         stage.unroll(axis)
     stage.vectorize(lane)
     task = stage.fuse(n, *outer, row_blocks, group, slices)
-    if work_of(sums) >= PARALLEL_THRESHOLD:
+    if work_of(sums) >= parallel_threshold(ctx.target):
         stage.parallel(task)
     s[acc].compute_at(stage, inner[-1])
     acc_stage = s[acc]

@@ -20,7 +20,7 @@ from weft.strategy.cpu.common.microkernel import (
     tile_of_axis,
 )
 from weft.strategy.cpu.common.padding import padding_of, schedule_padding
-from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
+from weft.strategy.cpu.machine_model import parallel_threshold
 from weft.tir.expr import int_value
 
 ROW_TILES = (14, 8, 7, 6, 5, 4)  # positions of a tile; 7 and 14 divide the usual image sizes
@@ -51,7 +51,7 @@ def schedule_blocked_depthwise(ctx: CpuContext) -> None:
     stage.vectorize(lane)
     task = stage.fuse(n, oc, *outer)
     # ``work * width`` leaves out the lanes of a block and the taps: the threshold is lower.
-    if work * size_of(ow.extent) >= PARALLEL_THRESHOLD // 64:
+    if work * size_of(ow.extent) >= parallel_threshold(ctx.target) // 64:
         stage.parallel(task)
     s[acc].compute_at(stage, columns)
     acc_stage = s[acc]

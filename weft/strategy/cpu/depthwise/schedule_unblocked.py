@@ -16,7 +16,7 @@ from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.microkernel import accumulators
 from weft.strategy.cpu.common.padding import padding_of
 from weft.strategy.cpu.elementwise.schedule import parallelize
-from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
+from weft.strategy.cpu.machine_model import parallel_threshold
 from weft.support.dataclass import dataclass
 from weft.tir.transform.masked_tail import MASKED_TAIL
 
@@ -50,7 +50,7 @@ def schedule_unblocked_depthwise(ctx: CpuContext) -> None:
     outer, inside = _tiles(stage, stage.axis, tile, lanes)
     stage.reorder(*outer, *inside)
     work = math.prod(size_of(axis.extent) for axis in (*stage.axis, *s[acc].reduce_axis))
-    if work >= PARALLEL_THRESHOLD:
+    if work >= parallel_threshold(ctx.target):
         # The loop over the tiles of a row stays: the accumulators are attached to it.
         outer = [*parallelize(stage, outer[:-1]), outer[-1]]
     sums = s[acc]

@@ -9,7 +9,8 @@ from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.dot_product.instruction import DotInstruction
 from weft.strategy.cpu.dot_product.schedule import schedule_sums
 from weft.strategy.cpu.elementwise.schedule import parallelize, vectorize_innermost
-from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
+from weft.strategy.cpu.machine_model import parallel_threshold
+from weft.target import CpuTarget
 
 
 def schedule_dot_product_conv(
@@ -35,18 +36,17 @@ def schedule_dot_product_conv(
     task = stage.fuse(*outer, columns)
     for op in computes_below(ctx.outputs):
         inner = s[op.output(0)]
-        lanes = ctx.target.lanes(op.output(0).dtype)
         if op.role is te.StageRole.DOT_PRODUCT:
             inner.compute_at(stage, tall)
             _block_registers(inner, plan)
-            if work_of(op) >= PARALLEL_THRESHOLD * plan.k_group:
+            if work_of(op) >= parallel_threshold(ctx.target) * plan.k_group:
                 stage.parallel(task)
         elif op.role is te.StageRole.CHANNEL_GROUPS:
             *outer, within, group = inner.axis
-            _schedule_copy(inner, op, outer, inner.fuse(within, group), lanes)
+            _schedule_copy(inner, op, outer, inner.fuse(within, group), ctx.target)
         elif op.role is te.StageRole.PADDING:
             *outer, last = inner.axis
-            _schedule_copy(inner, op, outer, last, lanes)
+            _schedule_copy(inner, op, outer, last, ctx.target)
         elif op.role is te.StageRole.OPERAND_SUMS:
             schedule_sums(inner, plan)
         elif op is not ctx.output.op and op.role is not te.StageRole.ONES:
@@ -54,10 +54,12 @@ def schedule_dot_product_conv(
 
 
 def _schedule_copy(
-    stage: te.Stage, op: te.ComputeOp, outer: list[te.IterVar], inner: te.IterVar, lanes: int
+    stage: te.Stage, op: te.ComputeOp, outer: list[te.IterVar], inner: te.IterVar,
+    target: CpuTarget,
 ) -> None:
+    lanes = target.lanes(op.output(0).dtype)
     loops = [*outer, *vectorize_innermost(stage, inner, lanes)]
-    if elements(op) >= PARALLEL_THRESHOLD:
+    if elements(op) >= parallel_threshold(target):
         parallelize(stage, loops)
 
 

@@ -9,7 +9,8 @@ from weft.strategy.cpu.dot_product.cost import DotProductPlan
 from weft.strategy.cpu.dot_product.instruction import DotInstruction
 from weft.strategy.cpu.elementwise.schedule import vectorize_innermost
 from weft.strategy.cpu.gemm.schedule import parallelize_packing
-from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
+from weft.strategy.cpu.machine_model import parallel_threshold
+from weft.target import CpuTarget
 from weft.tir.expr import int_value
 from weft.tir.transform.exact_tail import EXACT_TAIL
 
@@ -32,19 +33,20 @@ def schedule_dot_product(
         elif op.role is te.StageRole.OPERAND_SUMS:
             schedule_sums(stage, plan.dot)
         elif op.role in te.PACKED_OPERANDS:
-            _schedule_packing(stage, op, ctx.target.lanes(op.output(0).dtype))
+            _schedule_packing(stage, op, ctx.target)
         elif op is not ctx.output.op and op.role is not te.StageRole.ONES:
             stage.compute_inline()
 
 
-def _schedule_packing(stage: te.Stage, op: te.ComputeOp, lanes: int) -> None:
+def _schedule_packing(stage: te.Stage, op: te.ComputeOp, target: CpuTarget) -> None:
     *outer, inner = op.axis
     if op.role is te.StageRole.INTERLEAVED_B:
         # The k of a group come from different rows of B: these are read as vectors along N, and
         # shuffled together in registers.
         inner = stage.fuse(outer.pop(), inner)
+    lanes = target.lanes(op.output(0).dtype)
     loops = [*outer, *vectorize_innermost(stage, inner, lanes)]
-    parallelize_packing(stage, op, loops, panel_axes=3)
+    parallelize_packing(stage, op, loops, target, panel_axes=3)
 
 
 def schedule_sums(stage: te.Stage, dot: DotInstruction) -> None:
@@ -99,5 +101,5 @@ def _schedule_tiles(
     acc.unroll(vectors)
     acc.tensorize(lanes, dot.instruction)
     # ``work_of`` counts multiply-adds, of which an instruction does a group per lane.
-    if work_of(reduction) >= PARALLEL_THRESHOLD * dot.k_group:
+    if work_of(reduction) >= parallel_threshold(ctx.target) * dot.k_group:
         stage.parallel(task)

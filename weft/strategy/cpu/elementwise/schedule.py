@@ -75,7 +75,7 @@ def schedule_loops(
         is_row = around and outer and not all(is_fixed(loop.extent) for loop in loops)
         shared = [*outer, *around[:-1]] if is_row and size_of(inner.extent) <= CHUNK else [
             *outer, *around]
-    if pays_in_parallel([compute_of(tensor)] * max(1, len(body)), reduced=False):
+    if pays_in_parallel([compute_of(tensor)] * max(1, len(body)), target, reduced=False):
         parallelize(stage, shared)
 
 

@@ -26,10 +26,10 @@ from weft.strategy.cpu.common.register_tile import (
 from weft.strategy.cpu.elementwise.schedule import MIN_PARALLEL_EXTENT
 from weft.strategy.cpu.gemm.cost import GemmShape, gemm_step_cycles
 from weft.strategy.cpu.machine_model import (
-    PARALLEL_THRESHOLD,
     has_masks,
     imbalance,
     machine_model,
+    parallel_threshold,
 )
 from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
@@ -270,7 +270,7 @@ def _loads_with_masks(target: CpuTarget) -> bool:
 
 
 def loops_of(
-    shape: GemmShape, blocking: GemmBlocking, *, matrices: int, packs: bool
+    shape: GemmShape, blocking: GemmBlocking, target: CpuTarget, *, matrices: int, packs: bool
 ) -> tuple[GemmLoops, bool]:
     """What a task is, and whether tasks run in parallel.
 
@@ -281,11 +281,11 @@ def loops_of(
     work = matrices * shape.m * shape.n * shape.k
     is_deep = shape.k >= SPLIT_K_WAYS * MIN_SPLIT_K_DEPTH and not shape.symbolic
     if (matrices * tiles * panels < MIN_PARALLEL_EXTENT and is_deep
-            and work >= SPLIT_K_WAYS * PARALLEL_THRESHOLD):
+            and work >= SPLIT_K_WAYS * parallel_threshold(target)):
         return GemmLoops.SPLIT_K, True
     if blocking.kc is not None:
         return GemmLoops.K_BLOCKS, True
-    is_parallel = work >= PARALLEL_THRESHOLD
+    is_parallel = work >= parallel_threshold(target)
     keeps_threads_busy = not is_parallel or imbalance(matrices * panels) < ACCEPTABLE_IMBALANCE
     # A single block of rows: with several, each of them would pack every panel again.
     fits_l3 = blocking.mc is None or tiles * blocking.mr <= blocking.mc

@@ -163,7 +163,7 @@ def _prepacked_gemm(problem: MatmulProblem, target: CpuTarget) -> _Offer:
     shape = problem.shape(accumulator_dtype(problem.c.dtype))
     panel = 0 if problem.panels is None else problem.panels.nr
     blocking = block_gemm(shape, target, panel=panel)
-    plan = prepacked_plan(problem, blocking)
+    plan = prepacked_plan(problem, blocking, target)
     return _candidate(algorithm, plan, _gemm_seconds(plan, shape, problem, target))
 
 
@@ -213,13 +213,15 @@ def _candidate(
 # Plans
 
 
-def prepacked_plan(problem: MatmulProblem, blocking: GemmBlocking) -> GemmPlan:
+def prepacked_plan(
+    problem: MatmulProblem, blocking: GemmBlocking, target: CpuTarget
+) -> GemmPlan:
     """A GEMM over a packed weight: in its panels, or in new ones as wide as the microkernel."""
     panels = problem.panels or WeightPanels(blocking.nr)
     shape = problem.shape(accumulator_dtype(problem.c.dtype))
     columns = -(-shape.n // panels.nr) * panels.nr
     loops, is_parallel = loops_of(
-        dataclasses.replace(shape, n=columns), blocking, matrices=1,
+        dataclasses.replace(shape, n=columns), blocking, target, matrices=1,
         packs=_converts_a(problem, shape))
     # A weight that streams from memory is as slow as memory where one tile of rows covers A: then
     # hints only cost time. Several tiles hide the transfer of a panel behind their arithmetic.
@@ -236,7 +238,7 @@ def run_time_plan(problem: MatmulProblem, blocking: GemmBlocking, target: CpuTar
     packs_b = problem.transpose_b or worth_packing_b(shape, blocking, target)
     columns = -(-shape.n // blocking.lanes) * blocking.lanes
     loops, is_parallel = loops_of(
-        dataclasses.replace(shape, n=columns), blocking, matrices=problem.matrices,
+        dataclasses.replace(shape, n=columns), blocking, target, matrices=problem.matrices,
         packs=packs_a or packs_b or _converts_a(problem, shape))
     return GemmPlan(blocking, loops, is_parallel, None, packs_a, packs_b,
                     assumes=shape.assumptions)
@@ -255,7 +257,7 @@ def plan_variants(
         make = functools.partial(run_time_plan, problem, target=target)
     else:
         shape, panel = problem.shape(accumulator_dtype(problem.c.dtype)), plan.panels.nr
-        make = functools.partial(prepacked_plan, problem)
+        make = functools.partial(prepacked_plan, problem, target=target)
     for blocking in other_blockings(shape, target, panel=panel):
         yield make(blocking)
 

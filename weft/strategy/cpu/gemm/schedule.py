@@ -15,7 +15,7 @@ from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.elementwise.schedule import parallelize, vectorize_innermost
 from weft.strategy.cpu.elementwise.transpose import find_transposed_access, tile_transpose
 from weft.strategy.cpu.gemm.blocking import SPLIT_K_WAYS, GemmBlocking, GemmLoops, GemmPlan
-from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, machine_model
+from weft.strategy.cpu.machine_model import machine_model, parallel_threshold
 from weft.target import CpuTarget
 from weft.te.walk import input_tensors
 from weft.tir.expr import int_value
@@ -179,7 +179,7 @@ def _schedule_split_k(ctx: CpuContext, reduction: te.ComputeOp, blocking: GemmBl
 
 def _chains(tile: RegisterTile, target: CpuTarget) -> int:
     """Chunks of K to run side by side, so that an accumulator is ready when its next term is."""
-    return max(1, machine_model(target).fma_latency // tile.accumulators)
+    return max(1, int(machine_model(target).fma_latency) // tile.accumulators)
 
 
 def _schedule_k_blocks(
@@ -260,11 +260,12 @@ def _schedule_packing(
         stage.compute_at(*attach)
     # Inside a task the packing runs on the thread of the task.
     else:
-        parallelize_packing(stage, op, loops, panel_axes=panel_axes)
+        parallelize_packing(stage, op, loops, ctx.target, panel_axes=panel_axes)
 
 
 def parallelize_packing(
-    stage: te.Stage, op: te.ComputeOp, loops: list[te.IterVar], *, panel_axes: int
+    stage: te.Stage, op: te.ComputeOp, loops: list[te.IterVar], target: CpuTarget, *,
+    panel_axes: int,
 ) -> None:
     """Threads share the panels, which are the innermost ``panel_axes`` axes of ``op``.
 
@@ -273,5 +274,5 @@ def parallelize_packing(
     if any(int_value(axis.extent) is None for axis in op.axis):
         outer = loops[:len(op.axis) - panel_axes]
         stage.parallel(stage.fuse(*outer) if len(outer) > 1 else outer[0])
-    elif elements(op) >= PARALLEL_THRESHOLD:
+    elif elements(op) >= parallel_threshold(target):
         parallelize(stage, loops)

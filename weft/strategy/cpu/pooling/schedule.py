@@ -38,7 +38,7 @@ def schedule_columns(ctx: CpuContext) -> None:
     around = [*inside[:-1], *vectorize_innermost(stage, inside[-1], lanes, masks=masks)]
     outer.append(block)
     task = stage.fuse(*outer)
-    if pays_in_parallel([compute_of(columns)]):
+    if pays_in_parallel([compute_of(columns)], ctx.target):
         stage.parallel(task)
     # Columns belong to one row of results, so that tasks do not recompute each other's.
     s[columns].compute_at(stage, task)
@@ -105,7 +105,7 @@ def schedule_window(ctx: CpuContext) -> None:
     loops = [*outer, *vectorize_innermost(stage, inner, ctx.target.lanes(acc.dtype),
                                           masks=has_masks(ctx.target))]
     around = loops
-    if pays_in_parallel([s[acc].require_compute("pays_in_parallel")]):
+    if pays_in_parallel([s[acc].require_compute("pays_in_parallel")], ctx.target):
         around = parallelize(stage, loops)
     s[acc].compute_at(stage, around[-1])
     _in_registers(ctx, acc)
@@ -126,5 +126,5 @@ def _schedule_pad(ctx: CpuContext, pad: te.ComputeOp) -> None:
     *outer, inner = pad.axis
     stage, lanes = ctx.schedule[tensor], ctx.target.lanes(tensor.dtype)
     loops = [*outer, *vectorize_innermost(stage, inner, lanes)]
-    if pays_in_parallel([pad]):
+    if pays_in_parallel([pad], ctx.target):
         parallelize(stage, loops)

@@ -136,7 +136,7 @@ def schedule_by_column_blocks(ctx: CpuContext, kept: KeptStages, blocks: ColumnB
     for op in kept.ops[:-1]:
         _schedule_inside(s[op.output(0)], lanes)
         s[op.output(0)].compute_at(stage, task)
-    if pays_in_parallel(kept.ops) and size_of(task.extent) > 1:
+    if pays_in_parallel(kept.ops, ctx.target) and size_of(task.extent) > 1:
         stage.parallel(task)
 
 

@@ -101,7 +101,7 @@ def _schedule_column_blocks(ctx: CpuContext, op: te.ComputeOp, contiguous: te.It
     stage.unroll(vector)
     stage.vectorize(lane)
     loops = [*others, block]
-    if pays_in_parallel([op]):
+    if pays_in_parallel([op], ctx.target):
         loops = parallelize(stage, loops)
     s[acc].compute_at(stage, loops[-1])
     _accumulate(s[acc], position, lanes)

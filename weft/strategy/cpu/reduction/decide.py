@@ -14,7 +14,7 @@ from weft.ir.expr import Call
 from weft.strategy.analysis import elements, work_of
 from weft.strategy.call_tensors import tensors_of_call
 from weft.strategy.cpu.elementwise.schedule import MIN_PARALLEL_EXTENT
-from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, machine_model
+from weft.strategy.cpu.machine_model import machine_model, parallel_threshold
 from weft.strategy.cpu.reduction.column_blocks import ColumnBlocks
 from weft.strategy.cpu.reduction.columns import PARTIALS
 from weft.strategy.cpu.reduction.cost import fused_cycles, separate_cycles
@@ -58,7 +58,7 @@ def decide_reduction(outputs: Sequence[te.Tensor], target: CpuTarget) -> Decisio
     candidates, rejected = list[Candidate[ReductionPlan]](), list[Rejected]()
     for algorithm, objection in (
         (ReductionAlgorithm.COLUMN_BLOCKS, _why_not_column_blocks(plan)),
-        (ReductionAlgorithm.ROWS, _why_not_rows(plan)),
+        (ReductionAlgorithm.ROWS, _why_not_rows(plan, target)),
     ):
         if objection is None:
             candidates.append(Candidate(algorithm, fused, plan))
@@ -76,19 +76,20 @@ def _why_not_column_blocks(plan: ReductionPlan) -> str | None:
     return None
 
 
-def _why_not_rows(plan: ReductionPlan) -> str | None:
+def _why_not_rows(plan: ReductionPlan, target: CpuTarget) -> str | None:
     if not plan.rows.count:
         return "the stages share no leading axis that is not contiguous"
-    if len(plan.stages.ops) == 1 and has_few_results(plan.stages.output):
+    if len(plan.stages.ops) == 1 and has_few_results(plan.stages.output, target):
         return "too few results for threads: the reduction itself is split"
     if _why_not_column_blocks(plan) is None:
         return "blocks of columns share more axes"
     return None
 
 
-def has_few_results(op: te.ComputeOp) -> bool:
+def has_few_results(op: te.ComputeOp, target: CpuTarget) -> bool:
     """Whether a large reduction has too few results to share among threads."""
-    return elements(op) < MIN_PARALLEL_EXTENT and work_of(op) >= PARTIALS * PARALLEL_THRESHOLD
+    is_large = work_of(op) >= PARTIALS * parallel_threshold(target)
+    return elements(op) < MIN_PARALLEL_EXTENT and is_large
 
 
 def decide_reduction_call(call: Call, target: CpuTarget) -> Decision[ReductionPlan]:

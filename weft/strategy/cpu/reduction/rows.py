@@ -60,7 +60,7 @@ class RowBlocks:
             return single
         count, extent = max(1, math.prod(map(size_of, extents))), size_of(extents[axis_index])
         longest = max(work_of(op) // count * op.output(0).dtype.itemsize for op in kept.ops)
-        is_parallel = pays_in_parallel(kept.ops)
+        is_parallel = pays_in_parallel(kept.ops, target)
         room = target.l1_bytes // (2 if len(kept.ops) > 1 else 4)
         for height in HEIGHTS:
             fits = height * longest <= room
@@ -119,7 +119,7 @@ def schedule_by_rows(ctx: CpuContext, kept: KeptStages, rows: SharedRows) -> Non
                 _prefetch_next_row(kept, op, stage, stage.leaf_iter_vars[-2], ctx.target)
         if inside is not None:  # so that the chains of interleaved rows overlap
             stage.unroll(inside)
-    if pays_in_parallel(kept.ops) and size_of(task.extent) > 1:
+    if pays_in_parallel(kept.ops, ctx.target) and size_of(task.extent) > 1:
         out_stage.parallel(task)
 
 

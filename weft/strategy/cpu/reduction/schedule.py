@@ -57,7 +57,7 @@ def schedule_reductions(ctx: CpuContext) -> None:
 def _schedule_alone(ctx: CpuContext, kept: KeptStages, op: te.ComputeOp) -> None:
     """One reduction in a separate loop nest, vectorized along its contiguous axis."""
     # Too few results to share among threads: the reduced axis is shared instead.
-    if has_few_results(op):
+    if has_few_results(op, ctx.target):
         op = _split_among_threads(ctx, kept, op) or op
     stage = ctx.schedule[op.output(0)]
     load, contiguous = kept.contiguous_load(op) or (None, None)
@@ -68,7 +68,7 @@ def _schedule_alone(ctx: CpuContext, kept: KeptStages, op: te.ComputeOp) -> None
     lanes = ctx.target.lanes(op.output(0).dtype)
     if contiguous in loops:
         loops = vectorize_data(stage, op, loops, contiguous, lanes)
-    if pays_in_parallel([op]):
+    if pays_in_parallel([op], ctx.target):
         loops = parallelize(stage, loops)
     if contiguous not in op.reduce_axis:
         return

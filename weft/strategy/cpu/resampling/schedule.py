@@ -49,5 +49,5 @@ def _schedule_sum(ctx: CpuContext, op: te.ComputeOp) -> None:
     lanes = [axis for axis in stage.leaf_iter_vars if axis in stage.kinds]
     loops = [*outer, *around]
     stage.reorder(*loops, *op.reduce_axis, *lanes)
-    if pays_in_parallel([op]):
+    if pays_in_parallel([op], ctx.target):
         parallelize(stage, loops)

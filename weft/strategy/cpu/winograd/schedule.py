@@ -20,7 +20,7 @@ from weft.strategy.cpu.common.microkernel import (
     tile_of_axis,
 )
 from weft.strategy.cpu.common.padding import schedule_padding
-from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
+from weft.strategy.cpu.machine_model import parallel_threshold
 from weft.strategy.cpu.winograd.cost import WinogradPlan
 from weft.strategy.implementation import attrs_of, compute_of
 from weft.support.dataclass import dataclass
@@ -65,7 +65,7 @@ def schedule_winograd(ctx: CpuContext, *, plan: WinogradPlan) -> None:
         stage.unroll(axis)
     stage.vectorize(lane)
     task = stage.fuse(n, row_block, split)
-    if work_of(compute_of(stages.gemm)) >= PARALLEL_THRESHOLD:
+    if work_of(compute_of(stages.gemm)) >= parallel_threshold(ctx.target):
         stage.parallel(task)
     # Fused operators read the output transform from registers.
     if ctx.anchor is not ctx.output:
