@@ -79,6 +79,7 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.runtime import CompiledModule
     from weft.runtime.artifact import load
     from weft.runtime.devices.cuda.array import DeviceArray
+    from weft.runtime.devices.sim.description import SimDevice
     from weft.support.insertion import insert
     from weft.target import CpuTarget, Target
     from weft.tir.transform.registered import register_tir_pass
@@ -171,6 +172,7 @@ _LAZY = {
     "CompiledModule": "weft.runtime",
     "load": "weft.runtime.artifact",
     "DeviceArray": "weft.runtime.devices.cuda.array",
+    "SimDevice": "weft.runtime.devices.sim.description",
     "parse": "weft.compiler.api",
     # Differentiation: docs/autodiff.md.
     "stop_gradient": "weft.compiler.transformations.gradients",
@@ -295,6 +297,7 @@ __all__ = [
     "IRModule",
     "ModelLike",
     "OpPattern",
+    "SimDevice",
     "Target",
     "TensorType",
     "WeftError",

@@ -108,6 +108,14 @@ class Backend(abc.ABC, Generic[T]):
         """
         return None
 
+    def build_segments(self, segments: Mapping[str, LaunchProgram], target: T) -> bytes:
+        """Object code of a function for each segment of a program for several devices.
+
+        The keys are their symbols; the signature is that of ``MAIN_SYMBOL``, with the constants and
+        the arena of the device that runs the segment.
+        """
+        raise self._unsupported("programs for simulated devices", target)
+
     def support_objects(self, target: T) -> tuple[bytes, ...]:
         """Object code that every loaded program contains beside its kernels."""
         return ()

@@ -13,6 +13,7 @@ from weft.compiler.request import CompileRequest
 from weft.compiler.warm_start.open import open_warm
 
 if TYPE_CHECKING:
+    from weft.compiler.device_options import DevicesLike, PlacementLike
     from weft.compiler.executable import Executable
     from weft.compiler.extensions import PassesLike, RulesLike, TirPassesLike
     from weft.compiler.options import SpecializeLike, TargetLike
@@ -46,6 +47,9 @@ def compile(
     specialize: SpecializeLike = None,
     state: Mapping[str, str] | None = None,
     outputs: Sequence[str] | None = None,
+    devices: DevicesLike = None,
+    placement: PlacementLike = None,
+    soft_placement: bool = False,
     **knobs: Any,
 ) -> Executable:
     """Compile ``model`` for ``target``.
@@ -58,10 +62,9 @@ def compile(
     a GPU (``"cuda -arch=sm_90a"``), what it cannot run is compiled for this machine's CPU, or for
     the one that ``{"gpu": "cuda", "host": "llvm -mcpu=haswell"}`` names.
     ``inputs`` overrides shapes by input name; a name as a size makes it symbolic:
-    ``{"x": ("batch", 3, 224, 224)}``. One program then runs at all sizes (``DynamicModel``,
-    docs/dynamic_shapes.md); ``specialize`` asks for faster kernels at some sizes:
-    ``{"batch": [1, 8, (2, 4)]}``, or ``[{"batch": 1, "seq": (1, 16)}]`` for several at once.
-    ``opt_level`` is 0 (no optimisation) to 3.
+    ``{"x": ("batch", 3, 224, 224)}``. One program then runs at all sizes (docs/dynamic_shapes.md);
+    ``specialize`` asks for faster kernels at some sizes: ``{"batch": [1, 8, (2, 4)]}``, or
+    ``[{"batch": 1, "seq": (1, 16)}]`` for several at once. ``opt_level`` is 0 (none) to 3.
 
     ``outputs`` are the tensors to compute instead of the outputs of the model, by the names of the
     model: ONNX values, nodes and module paths of torch, variables and operators of a program
@@ -71,6 +74,9 @@ def compile(
     ``state`` maps an output to the input that it is the next value of: ``{"present": "past"}``. The
     module keeps that tensor itself, zeros at first, and updates it in place; calls neither take
     nor return it (``CompiledModule.state``).
+
+    ``devices``, ``placement`` and ``soft_placement`` spread the program over several devices, such
+    as ``[weft.SimDevice(0), "sim:1", "cpu"]`` (docs/graphs.md, "Several devices").
 
     ``passes`` are users' passes over the IR, ``rules`` rewrite rules that ``simplify_expr`` applies
     before its own, ``tir_passes`` functions over the loop program of each kernel; ``weft.insert``
@@ -84,8 +90,12 @@ def compile(
     Raises ``InvalidModelError``, ``UnsupportedModelError``, ``TypeInferenceError``,
     ``OptionError``, ``PassError`` and ``TargetError``, all of them ``WeftError``.
     """
-    request = CompileRequest(model, target, inputs, example_inputs, opt_level, passes, rules,
-                             tir_passes, codegens, specialize, state, outputs, knobs)
+    return _compiled(CompileRequest(model, target, inputs, example_inputs, opt_level, passes, rules,
+                                    tir_passes, codegens, specialize, state, outputs, devices,
+                                    placement, soft_placement, knobs))
+
+
+def _compiled(request: CompileRequest) -> Executable:
     found = open_warm(request)
     if found is not None:
         return found

@@ -125,7 +125,7 @@ def part_of(stages: Stages, fetches: Sequence[str] | None, feeds: Sequence[str],
         wanted = output_names(whole) if fetches is None else fetches
         part = extract_subgraph(whole, wanted, {n: None for n in feeds if n not in known})
         options = replace(stages.options, inputs=(), outputs=None, specialize=())
-        has_own = has_own_memory(backend_of(options.target))
+        has_own = has_own_memory(backend_of(options.target)) or options.devices
         if has_own or has_dynamic_inputs(part) or options.state:
             return _executable(_compile(part, options).code, part, options, {})
         return open_code(_fixed_code(part, options, memory), Stages(part, options))
@@ -136,7 +136,8 @@ def _prepared(request: CompileRequest) -> tuple[Source, CompileOptions]:
     extensions = Extensions.make(request.passes, request.rules, request.tir_passes)
     options = CompileOptions.make(request.target, request.opt_level, request.inputs,
                                   request.codegens, extensions, request.specialize, request.state,
-                                  request.outputs)
+                                  request.outputs, request.devices, request.placement,
+                                  soft_placement=request.soft_placement)
     # Reports unknown positions of passes before any work.
     phases_of(options)
     with_insertions(backend_of(options.target).tir_passes, extensions.tir_passes)
@@ -315,6 +316,10 @@ def _fixed_code(mod: IRModule, options: CompileOptions, memory: ConstantMemory |
         program = _lowered(mod, options) if options.state else try_lower_program(mod)
     if program is not None:
         return _program_code(program, mod, options, memory=memory)
+    if options.devices:
+        raise UnsupportedModelError(
+            "the program needs the virtual machine, which runs on one device",
+            got=f"devices {', '.join(map(str, options.devices))}", help="compile without devices")
     if has_own_memory(backend_of(options.target)):
         debug(Level.CHOICES, "placement", "the program needs the virtual machine, on the host")
         on_host = replace(options, target=options.host_target, host=None)

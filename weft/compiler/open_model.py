@@ -20,7 +20,9 @@ from weft.runtime import CompiledModule, Manifest
 from weft.runtime.arena import AlignedBlock
 from weft.runtime.artifact import check_machine, module_class
 from weft.runtime.devices.cuda.module import DeviceModule
-from weft.runtime.library import Library
+from weft.runtime.devices.sim.library import SimLibrary
+from weft.runtime.devices.sim.module import LaneModule
+from weft.runtime.library import Library, native
 from weft.runtime.profile import Profile
 from weft.runtime.sized_module import SizedModule
 from weft.runtime.step_module import StepModule
@@ -53,6 +55,10 @@ class StepModel(CompiledModel, StepModule):
 
 class DeviceModel(CompiledModel, DeviceModule):
     """A compiled model that runs on a GPU, with parts on the host."""
+
+
+class LaneModel(CompiledModel, LaneModule):
+    """A compiled model that runs on simulated devices."""
 
 
 class _CallsPython(CompiledModule):
@@ -96,6 +102,10 @@ class PythonCallingDeviceModel(_CallsPython, DeviceModel):
     """A ``DeviceModel`` that calls Python functions."""
 
 
+class PythonCallingLaneModel(_CallsPython, LaneModel):
+    """A ``LaneModel`` that calls Python functions."""
+
+
 @dataclass(frozen=True, slots=True)
 class MadePerShape:
     """A compilation that gives code only once the shapes of the inputs are known."""
@@ -115,6 +125,7 @@ _MODELS: dict[type[CompiledModule | SizedModule],
     CompiledModule: (CompiledModel, PythonCallingModel),
     StepModule: (StepModel, PythonCallingStepModel),
     DeviceModule: (DeviceModel, PythonCallingDeviceModel),
+    LaneModule: (LaneModel, PythonCallingLaneModel),
     VmModule: (VmModel, PythonCallingVmModel),
 }
 
@@ -144,7 +155,11 @@ def open_for_all_sizes(code: ModelCode, stages: Stages, compile_at: CompileAt
 def load_code(code: ModelCode, stages: Stages) -> Library:
     """The objects of a model, ready to run."""
     target = stages.options.target_of(code.manifest)
-    return backend_of(target).load(code.objects, target)
+    backend = backend_of(target)
+    if code.manifest.launched_by != "lanes":
+        return backend.load(code.objects, target)
+    return SimLibrary(code.manifest.devices,
+                      lambda: native(backend.load(code.objects, target)))
 
 
 def unpickled(payload: bytes, options: CompileOptions) -> CompiledModel | ForeignModel:

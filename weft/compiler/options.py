@@ -10,6 +10,14 @@ from pathlib import Path
 from typing import TypeAlias
 
 from weft.codegen import backend_of
+from weft.compiler.device_options import (
+    DevicesLike,
+    DeviceSpec,
+    PlacementLike,
+    PlacementSpec,
+    devices_of,
+    placement_of,
+)
 from weft.compiler.extensions import Extensions
 from weft.ir.symbol import SizeRange
 from weft.runtime.device import HOST
@@ -43,7 +51,10 @@ class CompileOptions:
     symbols, or products of them (``"batch*seq"``), with their ranges. ``state`` are outputs and the
     inputs that they are the next values of, by name. ``host`` is the target of the parts of a
     program that run on the host beside a device; ``None``: this machine's CPU. ``outputs`` are the
-    tensors to compute, by the names of the model; ``None``: its outputs.
+    tensors to compute, by the names of the model; ``None``: its outputs. ``devices`` are those that
+    the program is spread over (none: the target's alone), ``placement`` says how (``None``: by the
+    annotations of the program). With ``soft_placement``, what names another device runs on the
+    first one.
     """
 
     target: Target
@@ -60,6 +71,9 @@ class CompileOptions:
     data_sizes: bool = True
     host: Target | None = None
     outputs: tuple[str, ...] | None = None
+    devices: tuple[DeviceSpec, ...] = ()
+    placement: PlacementSpec = None
+    soft_placement: bool = False
 
     @staticmethod
     def make(
@@ -71,6 +85,10 @@ class CompileOptions:
         specialize: SpecializeLike = None,
         state: Mapping[str, str] | None = None,
         outputs: Sequence[str] | None = None,
+        devices: DevicesLike = None,
+        placement: PlacementLike = None,
+        *,
+        soft_placement: bool = False,
     ) -> CompileOptions:
         """Checked options; raises ``OptionError`` and ``TargetError``.
 
@@ -81,12 +99,20 @@ class CompileOptions:
             raise OptionError("opt_level cannot be used", expected=f"0 to {MAX_OPT_LEVEL}",
                               got=repr(opt_level))
         chosen, host = targets_of(config.target if target is None else target)
+        on_devices = devices_of(devices, chosen)
+        if placement is not None and not on_devices and backend_of(chosen).device == HOST:
+            raise OptionError("placement is for programs on several devices",
+                              expected='devices=["sim:0", "sim:1"], for example')
+        if on_devices and codegens:
+            raise OptionError("external code generators take programs for one device",
+                              got=", ".join(map(str, on_devices)))
         return CompileOptions(chosen, opt_level, _shapes(inputs), config.winograd,
                               _names(codegens), active_records().digest, config.records,
                               Extensions.make() if extensions is None else extensions,
                               config.symbolic_sizes, _variants(specialize), _state(state),
-                              data_sizes=_takes_data_sizes(chosen, codegens), host=host,
-                              outputs=_outputs(outputs))
+                              data_sizes=not on_devices and _takes_data_sizes(chosen, codegens),
+                              host=host, outputs=_outputs(outputs), devices=on_devices,
+                              placement=placement_of(placement), soft_placement=soft_placement)
 
     def target_of(self, manifest: Manifest) -> Target:
         """The target of a program: the host's for one that a device cannot run at all."""
@@ -118,7 +144,12 @@ class CompileOptions:
         """Equal for options that give the same code; extensions are not part of it."""
         return (f"{self.target}|O{self.opt_level}|{self.inputs!r}|{self.winograd}|{self.records}|"
                 f"{self.symbolic_sizes}|{self.specialize}|{self.state}|"
-                f"{self.data_sizes}|{self.outputs}{self._host_key()}")
+                f"{self.data_sizes}|{self.outputs}{self._host_key()}{self._devices_key()}")
+
+    def _devices_key(self) -> str:
+        if not self.devices and self.placement is None:
+            return ""
+        return f"|{self.devices!r}|{self.placement!r}|{self.soft_placement}"
 
     def _host_key(self) -> str:
         has_host = self.host is not None or backend_of(self.target).device != HOST

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weft.support.dataclass import dataclass
 
 if TYPE_CHECKING:
+    from weft.compiler.device_options import DevicesLike, PlacementLike
     from weft.compiler.extensions import PassesLike, RulesLike, TirPassesLike
     from weft.compiler.options import SpecializeLike, TargetLike
     from weft.compiler.sources import ModelLike
@@ -30,4 +31,7 @@ class CompileRequest:
     specialize: SpecializeLike = None
     state: Mapping[str, str] | None = None
     outputs: Sequence[str] | None = None
+    devices: DevicesLike = None
+    placement: PlacementLike = None
+    soft_placement: bool = False
     knobs: Mapping[str, Any] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from weft.runtime.artifact_format import (
     manifest_digest,
 )
 from weft.runtime.cpu import host_features, machine, system
-from weft.runtime.library import LOADERS
+from weft.runtime.library import LOADERS, Library, native
 from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TargetSpec
 from weft.runtime.module import CompiledModule
 from weft.runtime.sized_module import SizedModule
@@ -84,9 +84,18 @@ def _load(path: Path, *, map_constants: bool, threads: int | None
                             expected=f"{manifest.constants_bytes} bytes")
     if threads is not None:
         manifest = replace(manifest, threads=threads)
-    library = LOADERS.get(manifest.target.kind)(members[LIBRARY])
+    library = _library(manifest, members[LIBRARY])
     constants = _constants(members[CONSTANTS], copy=not map_constants)
     return module_class(manifest)(manifest, library, constants)
+
+
+def _library(manifest: Manifest, code: memoryview) -> Library:
+    load = LOADERS.get(manifest.target.kind)
+    if manifest.launched_by != "lanes":
+        return load(code)
+    from weft.runtime.devices.sim.library import SimLibrary
+
+    return SimLibrary(manifest.devices, lambda: native(load(code)))
 
 
 def module_class(manifest: Manifest) -> type[CompiledModule | SizedModule]:
@@ -102,6 +111,10 @@ def module_class(manifest: Manifest) -> type[CompiledModule | SizedModule]:
         from weft.runtime.devices.cuda.module import DeviceModule
 
         return DeviceModule
+    if manifest.launched_by == "lanes":
+        from weft.runtime.devices.sim.module import LaneModule
+
+        return LaneModule
     return CompiledModule if manifest.launched_by == MAIN_SYMBOL else StepModule
 
 

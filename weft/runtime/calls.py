@@ -67,6 +67,9 @@ class KernelCall:
 
     A call of ``DEVICE_COPY`` has no kernel: it copies ``bytes_moved`` bytes from its first
     argument, in memory of ``source``, to its second, in memory of ``device``.
+
+    Where devices run at the same time, the call starts after those of its own device before it, and
+    after the calls ``waits`` of other devices and links.
     """
 
     symbol: str
@@ -81,6 +84,7 @@ class KernelCall:
     variants: tuple[VariantSpec, ...] = ()
     seconds: float = 0.0
     source: Device = HOST
+    waits: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,6 +138,14 @@ class SharedLibrary(NativeLibrary):
         return found
 
 
+def native(library: Library) -> NativeLibrary:
+    """The library; ``ArtifactError`` if it is not machine code of this process."""
+    if not isinstance(library, NativeLibrary):
+        raise ArtifactError("simulated devices need machine code for this CPU",
+                            got=type(library).__name__)
+    return library
+
+
 def function(library: NativeLibrary, symbol: str, result: Any, *arguments: Any
              ) -> Callable[..., Any]:
     """A symbol as a Python callable of these ctypes types; calling it releases Python's lock."""

@@ -28,6 +28,7 @@ from weft.runtime.calls import (
     VariantSpec,
 )
 from weft.runtime.device import HOST, Device
+from weft.runtime.devices.sim.description import SimDevice
 from weft.runtime.dtypes import numpy_dtype
 from weft.runtime.sizes import Size, is_entry_name, names_in, parsed
 from weft.runtime.symbol_spec import SymbolSpec
@@ -35,14 +36,14 @@ from weft.runtime.thread_pool import MAX_THREADS
 from weft.runtime.vm.plain import from_plain, to_plain
 from weft.runtime.vm.program import VmProgram
 from weft.support.dataclass import dataclass
-from weft.support.errors import ArtifactError
+from weft.support.errors import ArtifactError, OptionError
 
 FORMAT_VERSION = 3
 MAIN_SYMBOL = "weft_main"
 
-# Who makes the kernel calls: the generated function ``weft_main``; the runtime, one by one; or the
-# runtime of devices with memory of their own.
-LAUNCHERS = (MAIN_SYMBOL, "steps", "device")
+# Who makes the kernel calls: the generated function ``weft_main``; the runtime, one by one; the
+# runtime of devices with memory of their own; or that of simulated devices, which run at once.
+LAUNCHERS = (MAIN_SYMBOL, "steps", "device", "lanes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,8 @@ class Manifest:
     or are at the offsets ``initial`` in the block of constants. Calls for which one of
     ``nonnegative`` is negative are refused: an input is smaller than a window. ``counts`` are sizes
     that data determines, ordered by call: entries of ``sizes`` and shapes of outputs over them are
-    known after the call. The program writes them to one more output, an int64 tensor.
+    known after the call. The program writes them to one more output, an int64 tensor. ``devices``
+    are the simulated devices that a program was made for.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -171,6 +173,7 @@ class Manifest:
     initial: tuple[int, ...] = ()
     nonnegative: tuple[Size, ...] = ()
     counts: tuple[CountSpec, ...] = ()
+    devices: tuple[SimDevice, ...] = ()
 
     def to_json(self) -> str:
         """Equal manifests give equal text; optional fields are left out at their default."""
@@ -179,11 +182,11 @@ class Manifest:
         _drop_defaults(plain, {"threads": None, "launched_by": MAIN_SYMBOL, "arenas": (),
                                "symbols": (), "sizes": (), "states": (), "initial": (),
                                "nonnegative": (),
-                               "counts": ()})
+                               "counts": (), "devices": ()})
         _drop_defaults(plain["target"], {"kind": "cpu"})
         for step in plain["steps"]:
             _drop_defaults(step, {"device": asdict(HOST), "stream": 0, "variants": (),
-                                  "seconds": 0.0, "source": asdict(HOST)})
+                                  "seconds": 0.0, "source": asdict(HOST), "waits": ()})
         text = json.dumps(plain, indent=1, sort_keys=True)
         if self.vm is None:
             return text
@@ -249,6 +252,7 @@ def check_manifest(manifest: Manifest) -> None:
         inside = all(0 <= value < limits[kind] for (kind, value), _ in jump.guards)
         if not (inside and 0 <= jump.to <= jump.at <= len(manifest.steps)):
             raise ArtifactError("a damaged manifest", where="jumps", got=jump)
+    _check_devices(manifest)
     if manifest.launched_by not in LAUNCHERS:
         raise ArtifactError("a damaged manifest", where="launched_by", got=manifest.launched_by,
                             expected=" or ".join(LAUNCHERS))
@@ -266,6 +270,18 @@ def check_manifest(manifest: Manifest) -> None:
     if manifest.threads is not None and not 1 <= manifest.threads <= MAX_THREADS:
         raise ArtifactError("a damaged manifest", where="threads", got=manifest.threads,
                             expected=f"1 to {MAX_THREADS}")
+
+
+def _check_devices(manifest: Manifest) -> None:
+    """Raise ``ArtifactError`` for calls that wait for later ones, and for unknown devices."""
+    known = {HOST, *(one.device for one in manifest.devices)}
+    for at, step in enumerate(manifest.steps):
+        if any(before >= at for before in step.waits):
+            raise ArtifactError("a damaged manifest", where=f"waits of {step.symbol}",
+                                got=step.waits)
+        if manifest.devices and not {step.device, step.source} <= known:
+            raise ArtifactError("a damaged manifest", where=f"device of {step.symbol}",
+                                got=step.device)
 
 
 def _check_symbols(manifest: Manifest) -> None:
@@ -347,6 +363,7 @@ def _manifest(plain: Mapping[str, Any]) -> Manifest:
         initial=tuple(map(_whole, plain.get("initial", ()))),
         nonnegative=tuple(map(_size, plain.get("nonnegative", ()))),
         counts=tuple(_count(count, spaces) for count in plain.get("counts", ())),
+        devices=tuple(_sim_device(one) for one in plain.get("devices", ())),
     )
 
 
@@ -370,7 +387,8 @@ def _step(plain: Mapping[str, Any], spaces: Sequence[str]) -> KernelCall:
                       _whole(plain.get("stream", 0)),
                       tuple(_variant(v, spaces) for v in plain.get("variants", ())),
                       _seconds(plain.get("seconds", 0.0)),
-                      _device(plain["source"]) if "source" in plain else HOST)
+                      _device(plain["source"]) if "source" in plain else HOST,
+                      tuple(map(_whole, plain.get("waits", ()))))
 
 
 def _variant(plain: Mapping[str, Any], spaces: Sequence[str]) -> VariantSpec:
@@ -390,6 +408,13 @@ def _wholes(plain: Mapping[str, Any], *others: str) -> dict[str, Any]:
     """The fields of a record that are whole numbers, or ``None`` for an end that is open."""
     return {key: None if key == "high" and value is None else _signed(value)
             for key, value in plain.items() if key not in others}
+
+
+def _sim_device(plain: Mapping[str, Any]) -> SimDevice:
+    try:
+        return SimDevice(**plain)
+    except OptionError as error:
+        raise ValueError(str(error)) from None
 
 
 def _device(plain: Mapping[str, Any]) -> Device:

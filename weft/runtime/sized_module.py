@@ -53,6 +53,10 @@ class AtSizes(CompiledModule):
 
 
 def _classes(manifest: Manifest) -> tuple[type[SharedCode], type[AtSizes]]:
+    if manifest.launched_by == "lanes":
+        from weft.runtime.devices.sim.module import AtSizesOnLanes, SharedOnLanes
+
+        return SharedOnLanes, AtSizesOnLanes
     if manifest.launched_by != "device":
         return SharedCode, AtSizes
     # Programs for CPUs do without the runtime of GPUs.

@@ -12,6 +12,7 @@ import weakref
 from dataclasses import field
 
 from weft.runtime.cpu import usable_cpus
+from weft.runtime.device import Device
 from weft.runtime.library import Library, NativeLibrary, function
 from weft.runtime.thread_pool import MAX_THREADS, ThreadPool
 from weft.support.config import config
@@ -26,6 +27,7 @@ class _Process:
     explicit: int | None = None
     default: int | None = None
     pools: list[ThreadPool] = field(default_factory=list)
+    device_pools: dict[Device, ThreadPool] = field(default_factory=dict)
     making: threading.Lock = field(default_factory=threading.Lock)
     libraries: weakref.WeakSet[Threading] = field(default_factory=weakref.WeakSet)
 
@@ -104,6 +106,13 @@ class Threading:
             self._set(None if pool is None else pool.address, count)
             self._count = count
 
+    def apply_own(self, device: Device, count: int) -> None:
+        """Use ``count`` threads that work for ``device`` alone, from the next call on."""
+        if count != self._count:
+            pool = _pool_of(device, self._library, count) if count > 1 else None
+            self._set(None if pool is None else pool.address, count)
+            self._count = count
+
 
 class Unthreaded:
     """Stands for ``Threading`` if the library does not use the thread pool."""
@@ -137,6 +146,16 @@ def _first_pool(library: NativeLibrary, count: int) -> ThreadPool | None:
     return _process.pools[0] if _process.pools else None
 
 
+def _pool_of(device: Device, library: NativeLibrary, count: int) -> ThreadPool:
+    """The pool of a device, with ``count`` threads or more."""
+    with _process.making:
+        pool = _process.device_pools.get(device)
+        if pool is None:
+            pool = _process.device_pools[device] = ThreadPool(library)
+        pool.grow(count)
+        return pool
+
+
 def _after_fork() -> None:
     """Reset the pools in a forked child; its first parallel loop starts new threads.
 
@@ -144,6 +163,7 @@ def _after_fork() -> None:
     not freed: a call that forked, in Python code of the model, may still use one.
     """
     _process.pools = []
+    _process.device_pools = {}
     _process.making = threading.Lock()  # another thread may have held the old one
     for library in _process.libraries:
         library.forget()

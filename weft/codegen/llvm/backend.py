@@ -19,7 +19,7 @@ from weft.codegen.llvm.build import (
 )
 from weft.codegen.llvm.c_entry import WEIGHTS, c_entry_text, c_functions
 from weft.codegen.llvm.jit import JitLibrary
-from weft.codegen.llvm.program_text import callback_text, main_text
+from weft.codegen.llvm.program_text import callback_text, functions_text, main_text
 from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.codegen.llvm.vector.dot_product import DOT_PRODUCTS
 from weft.runtime.elf.loader import ObjectLibrary, loads_objects
@@ -57,10 +57,14 @@ class CpuBackend(Backend[CpuTarget]):
                                expected=symbol, got=", ".join(sorted(defined)) or "no symbols")
 
     def build_main(self, program: LaunchProgram, target: CpuTarget) -> bytes:
-        kernels = frozenset(symbol for launch in program.launches for symbol in (
-            launch.symbol, *(variant.kernel for variant in launch.variants)))
         text = main_text(program, target)
-        return build_text(MAIN_SYMBOL, text, target, externs=kernels).object
+        return build_text(MAIN_SYMBOL, text, target, externs=_kernels(program)).object
+
+    def build_segments(self, segments: Mapping[str, LaunchProgram], target: CpuTarget) -> bytes:
+        kernels = frozenset().union(*map(_kernels, segments.values()))
+        symbol = next(iter(segments), MAIN_SYMBOL)
+        text = functions_text(segments, target)
+        return build_text(symbol, text, target, externs=kernels).object
 
     def support_objects(self, target: CpuTarget) -> tuple[bytes, ...]:
         return (build_runtime_support(target).object,)
@@ -88,6 +92,12 @@ class CpuBackend(Backend[CpuTarget]):
     def text_stages(self) -> Mapping[str, TextStage[CpuTarget]]:
         return {"llvm": TextStage("LLVM IR", "ll", ";", Level.LLVM, emit_llvm),
                 "asm": TextStage("assembly", "s", "#", Level.ASSEMBLY, emit_assembly)}
+
+
+def _kernels(program: LaunchProgram) -> frozenset[str]:
+    """The symbols that the launches of a program call."""
+    return frozenset(symbol for launch in program.launches for symbol in (
+        launch.symbol, *(variant.kernel for variant in launch.variants)))
 
 
 CPU_BACKEND = CpuBackend()

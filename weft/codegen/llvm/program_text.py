@@ -1,4 +1,4 @@
-"""LLVM IR around the kernels: ``weft_main``, and kernels that call Python.
+"""LLVM IR around the kernels: ``weft_main``, its segments, and kernels that call Python.
 
 ``int32 weft_main(ptr inputs, ptr outputs, ptr constants, ptr arena)`` makes the launches of a
 program in order; ``inputs`` and ``outputs`` are arrays of pointers. It is a sequence of calls with
@@ -26,11 +26,22 @@ _BASE = {"const": "constants", "arena": "arena"}
 
 def main_text(program: LaunchProgram, target: CpuTarget) -> str:
     """The LLVM module that defines ``weft_main``."""
+    return functions_text({MAIN_SYMBOL: program}, target)
+
+
+def functions_text(programs: Mapping[str, LaunchProgram], target: CpuTarget) -> str:
+    """The LLVM module that defines a function for each program, by its symbol."""
+    signatures: dict[str, str] = {}
+    functions = [_function(symbol, program, signatures) for symbol, program in programs.items()]
+    declarations = [f"declare void @{symbol}({types})" for symbol, types in signatures.items()]
+    return "\n".join([preamble(target), *declarations, *functions])
+
+
+def _function(symbol: str, program: LaunchProgram, signatures: dict[str, str]) -> str:
     num_outputs = program.num_outputs + bool(program.counts)
     lines = [*_load_ports("inputs", "in", program.num_inputs + program.num_states),
              *_load_ports("outputs", "out", num_outputs)]
     sizes = _SizeTable(lines, program)
-    signatures: dict[str, str] = {}
     writer = _LaunchWriter(lines, signatures, sizes.values, program.num_inputs)
     blocks = _Blocks(lines, writer.address)
     jumps = deque(program.jumps)
@@ -45,13 +56,12 @@ def main_text(program: LaunchProgram, target: CpuTarget) -> str:
     for jump in jumps:
         blocks.jump(jump)
     blocks.enter(())
-    declarations = [f"declare void @{symbol}({types})" for symbol, types in signatures.items()]
     lines.append("ret i32 0")
     if program.counts:
         lines += ["miscounted:", f"ret i32 {MISCOUNTED}"]
     body = "\n".join(line if line.endswith(":") else f"  {line}" for line in lines)
-    head = f"define i32 @{MAIN_SYMBOL}(ptr %inputs, ptr %outputs, ptr %constants, ptr %arena)"
-    return "\n".join([preamble(target), *declarations, "", f"{head} {{", body, "}", ""])
+    head = f"define i32 @{symbol}(ptr %inputs, ptr %outputs, ptr %constants, ptr %arena)"
+    return "\n".join(["", f"{head} {{", body, "}", ""])
 
 
 def callback_text(symbol: str, address: int, num_args: int, target: CpuTarget) -> str:

@@ -16,17 +16,23 @@ from weft.compiler.build.external_kernel import Callback
 from weft.compiler.build.kernel import BuiltKernel, KernelFacts
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.constants import ConstantMemory, OwnBlock, constant_specs
+from weft.compiler.program.devices.segment_code import segment_object
+from weft.compiler.program.devices.waits import lane_waits
 from weft.compiler.program.in_place import updates_not_granted
 from weft.compiler.program.launches import launch_program
 from weft.compiler.program.memory_plan import MemoryPlan, plan_memory
-from weft.compiler.program.placed_kernels import build_placed
+from weft.compiler.program.placed_kernels import PlacedKernels, build_placed
 from weft.compiler.program.program import Port, Program, buffer_bytes
 from weft.compiler.program.sized_launches import sized_launches
 from weft.ir.symbol import size_of_dim
 from weft.runtime.arena import AlignedBlock
+from weft.runtime.call_sizes import fixed_sizes
 from weft.runtime.code_payload import payload_parts, read_payload
 from weft.runtime.device import HOST, HOST_MEMORY, MemorySpace
+from weft.runtime.devices.sim.description import SimDevice
+from weft.runtime.devices.sim.memory import check_memories
 from weft.runtime.manifest import (
+    LAUNCHERS,
     MAIN_SYMBOL,
     ArenaSpec,
     BackJump,
@@ -102,12 +108,11 @@ def build_model(program: Program, options: CompileOptions, memory: ConstantMemor
     if missed:
         raise InPlaceError(missed)
     constants = (memory or OwnBlock()).place(program.constants)
-    layout = _layout(program, facts, constants.offsets, backend)
+    layout = _layout(program, facts, constants.offsets, placed.spaces, backend)
     launches = layout.launches
     with trace.span("main"):
-        main = backend.build_main(launches, target)
+        main = None if placed.on_lanes else backend.build_main(launches, target)
     mains = () if main is None else (main,)
-    objects = (*mains, *placed.objects)
     spec = backend.target_spec(target)
     if placed.host is not None:
         host = backend_of(placed.host).target_spec(placed.host)
@@ -116,16 +121,27 @@ def build_model(program: Program, options: CompileOptions, memory: ConstantMemor
         inputs=_specs(program.inputs), outputs=_specs(program.outputs),
         target=spec, arena_bytes=layout.arena_bytes,
         constants_bytes=constants.nbytes,
-        steps=_calls(program, launches, facts),
+        steps=_calls(program, launches, facts, placed),
         jumps=tuple(BackJump(jump.at, jump.loop.first, _conditions(jump.path))
                     for jump in launches.jumps),
         constants=constant_specs(program.constants, constants.offsets),
         output_is_tuple=program.output_is_tuple, weft_version=weft.__version__,
-        launched_by=MAIN_SYMBOL if mains else backend.launched_by, arenas=layout.arenas,
+        launched_by=_launcher(placed, main, backend), arenas=layout.arenas,
         symbols=layout.symbols, sizes=launches.sizes, states=_specs(program.states),
         nonnegative=layout.nonnegative, counts=launches.counts,
+        devices=tuple(one for one in options.devices if isinstance(one, SimDevice)),
     )
-    return ModelCode(manifest, objects, constants.block, callbacks_of(kernels), constants.kept)
+    if placed.on_lanes:
+        check_memories(manifest, fixed_sizes(manifest))
+        mains = (segment_object(backend, launches, manifest, target),)
+    return ModelCode(manifest, (*mains, *placed.objects), constants.block, callbacks_of(kernels),
+                     constants.kept)
+
+
+def _launcher(placed: PlacedKernels, main: bytes | None, backend: Backend[Any]) -> str:
+    if placed.on_lanes:
+        return LAUNCHERS[3]
+    return backend.launched_by if main is None else MAIN_SYMBOL
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +156,7 @@ class _Layout:
 
 
 def _layout(program: Program, facts: Sequence[KernelFacts], offsets: Sequence[int],
-            backend: Backend[Any]) -> _Layout:
+            spaces: Sequence[MemorySpace], backend: Backend[Any]) -> _Layout:
     if program.is_symbolic:
         if not backend.takes_sizes:
             raise UnsupportedModelError(
@@ -148,10 +164,9 @@ def _layout(program: Program, facts: Sequence[KernelFacts], offsets: Sequence[in
         sized = sized_launches(program, facts, offsets)
         arenas = tuple(ArenaSpec(space.name, sized.arena_bytes.get(space.device, 0), space.device,
                                  space.alignment)
-                       for space in backend.memory_spaces if space != HOST_MEMORY)
+                       for space in spaces if space != HOST_MEMORY)
         return _Layout(sized.launches, sized.arena_bytes[HOST], arenas, sized.symbols,
                        sized.nonnegative)
-    spaces = backend.memory_spaces
     plan = plan_memory(program, {n: evaluate(f.workspace_bytes, {}) for n, f in enumerate(facts)},
                        {n: f.in_place for n, f in enumerate(facts) if f.in_place is not None},
                        spaces)
@@ -164,17 +179,19 @@ def callbacks_of(kernels: Sequence[BuiltKernel]) -> tuple[Callback, ...]:
     return tuple(k.callback for k in kernels if k.callback is not None)
 
 
-def _calls(program: Program, launches: LaunchProgram, facts: Sequence[KernelFacts]
-           ) -> tuple[KernelCall, ...]:
+def _calls(program: Program, launches: LaunchProgram, facts: Sequence[KernelFacts],
+           placed: PlacedKernels) -> tuple[KernelCall, ...]:
     calls = []
-    for step, launch in zip(program.steps, launches.launches, strict=True):
+    waits = lane_waits(program, launches.launches, facts) if placed.on_lanes else None
+    for at, (step, launch) in enumerate(zip(program.steps, launches.launches, strict=True)):
         known = facts[step.kernel]
         moved = known.bytes_moved if step.source is None else \
             size_of_dim(buffer_bytes(program, step.writes[0]))
         calls.append(KernelCall(launch.symbol, launch.args, known.implementation,
                                 program.kernels[step.kernel].text, known.flops, moved,
                                 _conditions(launch.path), launch.device, launch.stream,
-                                launch.variants, known.seconds, step.source or HOST))
+                                launch.variants, known.seconds, step.source or HOST,
+                                () if waits is None else waits[at]))
     return tuple(calls)
 
 

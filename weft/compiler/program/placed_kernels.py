@@ -7,11 +7,12 @@ from weft.codegen.backend import Backend
 from weft.compiler.build.kernel import BuiltKernel, KernelFacts
 from weft.compiler.build.kernels import build_kernels, try_build_kernels
 from weft.compiler.options import CompileOptions
+from weft.compiler.program.devices.build import build_partitioned, memory_spaces, runs_on_lanes
 from weft.compiler.program.overlap import host_steps_late
 from weft.compiler.program.placement import on_device
 from weft.compiler.program.program import Program
 from weft.runtime.calls import DEVICE_COPY
-from weft.runtime.device import HOST, Device
+from weft.runtime.device import HOST, Device, MemorySpace
 from weft.runtime.manifest import LAUNCHERS
 from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError, LoweringError, TargetError
@@ -28,13 +29,16 @@ class PlacedKernels:
     """A program whose steps have devices, and its kernels in order.
 
     ``support`` are objects that they need beside. ``host`` is the target of the kernels on the host
-    if there are any beside those of the device.
+    if there are any beside those of the device. ``spaces`` are the memories of the program; with
+    ``on_lanes`` its devices run at the same time.
     """
 
     program: Program
     kernels: tuple[BuiltKernel, ...]
     support: tuple[bytes, ...]
+    spaces: tuple[MemorySpace, ...]
     host: Target | None = None
+    on_lanes: bool = False
 
     @property
     def objects(self) -> tuple[bytes, ...]:
@@ -50,10 +54,15 @@ def build_placed(program: Program, options: CompileOptions) -> PlacedKernels:
     """
     target, passes = options.target, options.extensions.tir_passes
     backend = backend_of(target)
+    spaces = tuple(backend.memory_spaces)
+    if runs_on_lanes(options):
+        placed, kernels = build_partitioned(program, options, _COPY)
+        return PlacedKernels(placed, kernels, backend.support_objects(target),
+                             memory_spaces(options), on_lanes=True)
     if not has_own_memory(backend):
         placed = program.on(backend.device)
         return PlacedKernels(placed, tuple(build_kernels(placed.kernels, target, passes)),
-                             backend.support_objects(target))
+                             backend.support_objects(target), spaces)
     built: dict[tuple[str, Device], BuiltKernel] = {(DEVICE_COPY, HOST): _COPY}
     refused: set[str] = set()
     while True:
@@ -81,7 +90,8 @@ def _with_host(placed: Program, built: dict[tuple[str, Device], BuiltKernel],
         built |= {(k.digest, k.device): kernel for k, kernel in zip(missing, made, strict=True)}
         support += backend_of(host).support_objects(host)
     kernels = tuple(built[k.digest, k.device] for k in placed.kernels)
-    return PlacedKernels(placed, kernels, support, host if missing else None)
+    spaces = tuple(backend_of(options.target).memory_spaces)
+    return PlacedKernels(placed, kernels, support, spaces, host if missing else None)
 
 
 def has_own_memory(backend: Backend[Target]) -> bool:

@@ -51,7 +51,8 @@ def request_key(request: CompileRequest, path: Path) -> str:
     settings = {name: getattr(config, name) for name in knobs() if name not in _WITHOUT_EFFECT}
     records = None if config.records is None else file_state(config.records)
     parts = (path.absolute(), request.target, _shapes(request), request.opt_level,
-             request.specialize, request.state, request.outputs, settings, records, *_machine(),
+             request.specialize, request.state, request.outputs, request.devices,
+             request.placement, request.soft_placement, settings, records, *_machine(),
              *_compiler())
     digest = hashlib.sha256(b"warm start")
     for part in parts:

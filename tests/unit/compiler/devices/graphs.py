@@ -1,0 +1,29 @@
+"""Random programs without control flow: DAGs of a few operators on square matrices."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+_BINARY = ("add", "multiply", "nn.dense", "maximum")
+_UNARY = ("tanh", "nn.relu", "nn.softmax", "sigmoid", "transpose")
+
+
+@st.composite
+def graph_texts(draw: st.DrawFn, size: int = 8, most: int = 14) -> str:
+    """A program with inputs ``x`` and ``y``, and one to three results."""
+    type_ = f"Tensor[({size}, {size}), float32]"
+    names = ["%x", "%y"]
+    lines = []
+    for number in range(draw(st.integers(1, most))):
+        name = f"%v{number}"
+        if draw(st.booleans()):
+            operator = draw(st.sampled_from(_BINARY))
+            a, b = draw(st.sampled_from(names)), draw(st.sampled_from(names))
+            lines.append(f"let {name} = {operator}({a}, {b});")
+        else:
+            operator = draw(st.sampled_from(_UNARY))
+            lines.append(f"let {name} = {operator}({draw(st.sampled_from(names))});")
+        names.append(name)
+    results = [names[-1], *draw(st.lists(st.sampled_from(names), max_size=2))]
+    body = results[0] if len(results) == 1 else f"({', '.join(results)})"
+    return f"def @main(%x: {type_}, %y: {type_}) {{\n" + "\n".join((*lines, body)) + "\n}"

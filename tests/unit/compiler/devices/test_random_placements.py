@@ -1,0 +1,74 @@
+"""A program gives the same bytes on one device and on several, wherever its steps are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import weft
+from tests.unit.compiler.devices.graphs import graph_texts
+from tests.unit.compiler.devices.placing import compiled_at_random, within
+from tests.unit.compiler.loop_programs import loop_texts
+
+_QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _own_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WEFT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def same(results, expected):
+    for one, other in zip(_flat(results), _flat(expected), strict=True):
+        assert one.dtype == other.dtype
+        assert one.tobytes() == other.tobytes()
+
+
+def _flat(value):
+    if isinstance(value, tuple):
+        return [one for part in value for one in _flat(part)]
+    return [np.asarray(value)]
+
+
+def agrees(model, values, count, seed, **options):
+    expected = weft.compile(model, **options)(*values)
+    mod = compiled_at_random(model, count, seed, **options)
+    for _ in range(3):  # arenas are used again
+        same(within(60, lambda: mod(*values)), expected)
+    return mod
+
+
+@given(graph_texts(), st.integers(1, 4), st.integers(0, 1 << 30), st.sampled_from([0, 3]))
+@pytest.mark.slow
+@settings(max_examples=25, deadline=None, suppress_health_check=_QUIET)
+def test_graphs(text, count, seed, opt_level):
+    rng = np.random.default_rng(seed)
+    values = [rng.standard_normal((8, 8)).astype(np.float32) for _ in range(2)]
+    agrees(weft.parse(text), values, count, seed, opt_level=opt_level)
+
+
+@given(graph_texts(most=6), st.integers(2, 3), st.integers(0, 1 << 30))
+@settings(max_examples=3, deadline=None, suppress_health_check=_QUIET)
+def test_small_graphs(text, count, seed):
+    values = [np.full((8, 8), value, np.float32) for value in (0.5, -0.25)]
+    agrees(weft.parse(text), values, count, seed, opt_level=0)
+
+
+@given(graph_texts(size=96, most=8), st.integers(2, 3), st.integers(0, 1 << 30))
+@settings(max_examples=5, deadline=None, suppress_health_check=_QUIET)
+def test_kernels_that_work_in_place(text, count, seed):
+    rng = np.random.default_rng(seed)
+    values = [rng.standard_normal((96, 96)).astype(np.float32) for _ in range(2)]
+    agrees(weft.parse(text), values, count, seed, opt_level=0)
+
+
+@given(loop_texts(), st.integers(1, 3), st.integers(0, 1 << 30), st.data())
+@pytest.mark.slow
+@settings(max_examples=8, deadline=None, suppress_health_check=_QUIET)
+def test_loops_and_branches(text, count, seed, data):
+    values = [np.int32(data.draw(st.integers(-2, 5))) for _ in range(2)]
+    agrees(weft.parse(text), [*values, np.int32([3, -4])], count, seed)

@@ -1,0 +1,41 @@
+"""Builds the kernels of a program for simulated devices, and places its steps."""
+
+from __future__ import annotations
+
+from weft.codegen import backend_of
+from weft.compiler.build.kernel import BuiltKernel
+from weft.compiler.build.kernels import build_kernels
+from weft.compiler.device_options import BY_PROFILE, device_of
+from weft.compiler.options import CompileOptions
+from weft.compiler.program.devices.measure import measured_seconds
+from weft.compiler.program.devices.partition import partitioned
+from weft.compiler.program.program import Program
+from weft.runtime.calls import DEVICE_COPY
+from weft.runtime.device import HOST, HOST_MEMORY, MemorySpace
+
+
+def build_partitioned(program: Program, options: CompileOptions, copy: BuiltKernel
+                      ) -> tuple[Program, tuple[BuiltKernel, ...]]:
+    """The program on the devices of ``options``, and its kernels; ``copy`` stands for copies.
+
+    A kernel is the same on all devices, and is built once.
+    """
+    target, passes = options.target, options.extensions.tir_passes
+    built = tuple(build_kernels(program.kernels, target, passes))
+    measured = measured_seconds(program, built, target) if options.placement == BY_PROFILE else {}
+    placed = partitioned(program, [one.facts for one in built], options, measured)
+    extra = placed.kernels[len(built):]
+    if any(one.digest != DEVICE_COPY for one in extra):
+        raise AssertionError("placement adds copies alone")
+    return placed, (*built, *[copy] * len(extra))
+
+
+def memory_spaces(options: CompileOptions) -> tuple[MemorySpace, ...]:
+    """The memory of the host, and one for each other device."""
+    others = [device_of(one) for one in options.devices if device_of(one) != HOST]
+    return (HOST_MEMORY, *(MemorySpace(str(device), device) for device in others))
+
+
+def runs_on_lanes(options: CompileOptions) -> bool:
+    """Whether the devices are simulated ones, or the host as one of several lanes."""
+    return bool(options.devices) and backend_of(options.target).device == HOST

@@ -1,0 +1,172 @@
+"""Inserts copies where a step uses a buffer of another memory.
+
+Each buffer lies in one memory. A step that reads a buffer of another memory reads a copy, which
+later steps on that device read too; one that writes it writes to a buffer of its own, which is
+copied.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+
+from weft.compiler.program.program import (
+    BufferKind,
+    BufferRef,
+    CountedSize,
+    Jump,
+    KernelSource,
+    Loop,
+    Path,
+    Program,
+    Step,
+    buffer_bytes,
+)
+from weft.compiler.program.step_writer import copy_function
+from weft.ir.dtype import DType
+from weft.ir.shape import Dim
+from weft.ir.types import TensorType
+from weft.runtime.calls import DEVICE_COPY
+from weft.runtime.device import Device
+from weft.support.dataclass import dataclass
+
+
+def with_copies(program: Program, devices: Sequence[Device],
+                memories: Mapping[BufferRef, Device], *, kernels_of_devices: bool = True
+                ) -> Program:
+    """The program with its steps on ``devices``, and copies between the memories.
+
+    Buffers that are not in ``memories`` are wherever they are needed. Steps that are copies
+    already (``is_copy``) go from the memory of what they read to that of what they write. With
+    ``kernels_of_devices``, a kernel on two devices is two kernels; without, all keep their numbers.
+    """
+    return _Copies(program, devices, memories, kernels_of_devices).run()
+
+
+def is_copy(program: Program, step: Step) -> bool:
+    """Whether the step has no kernel."""
+    return program.kernels[step.kernel].digest == DEVICE_COPY
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """A copy of a buffer, made under ``path``; later steps on that path may read it."""
+
+    ref: BufferRef
+    path: Path
+
+
+@dataclass(slots=True)
+class _Copies:
+    """Writes the steps again."""
+
+    program: Program
+    devices: Sequence[Device]
+    memories: Mapping[BufferRef, Device]
+    kernels_of_devices: bool
+    steps: list[Step] = field(default_factory=list)
+    temporaries: list[Dim] = field(default_factory=list)
+    kernels: list[KernelSource] = field(default_factory=list)
+    numbers: dict[tuple[int, Device], int] = field(default_factory=dict)
+    made: dict[tuple[BufferRef, Device], _Copied] = field(default_factory=dict)
+    starts: list[int] = field(default_factory=list)
+    lasts: list[int] = field(default_factory=list)
+    copy_kernel: int = -1
+
+    def run(self) -> Program:
+        program = self.program
+        self.temporaries = list(program.temporaries)
+        if not self.kernels_of_devices:
+            self.kernels = list(program.kernels)
+        writes: dict[BufferRef, int] = {}
+        for step in program.steps:
+            for ref in step.writes:
+                writes[ref] = writes.get(ref, 0) + 1
+        for step, device in zip(program.steps, self.devices, strict=True):
+            self._place(step, device, writes)
+        self.starts.append(len(self.steps))
+        loops = self._loops()
+        return dataclasses.replace(
+            program, kernels=tuple(self.kernels), temporaries=tuple(self.temporaries),
+            steps=tuple(dataclasses.replace(step, path=_moved(step.path, loops))
+                        for step in self.steps),
+            jumps=tuple(Jump(self.starts[jump.at], loops[jump.loop.number],
+                             _moved(jump.path, loops)) for jump in program.jumps),
+            counts=tuple(self._count(count) for count in program.counts))
+
+    def _place(self, step: Step, device: Device, writes: Mapping[BufferRef, int]) -> None:
+        self.starts.append(len(self.steps))
+        if is_copy(self.program, step):
+            source, target = step.buffers
+            to = self.memories.get(target, device)
+            self._copy(source, target, self.memories.get(source, to), to, step.path)
+            self.lasts.append(len(self.steps) - 1)
+            return
+        local: dict[BufferRef, BufferRef] = {}
+        for ref in dict.fromkeys(step.buffers):
+            if self.memories.get(ref, device) != device:
+                local[ref] = self._copy_in(ref, device, step, writes)
+        buffers = tuple(local.get(ref, ref) for ref in step.buffers)
+        self.steps.append(dataclasses.replace(step, buffers=buffers, device=device,
+                                              kernel=self._kernel(step.kernel, device)))
+        for ref in dict.fromkeys(step.writes):
+            if ref in local:
+                self._copy(local[ref], ref, device, self.memories[ref], step.path)
+                if writes[ref] == 1 and ref not in step.reads:
+                    self.made[(ref, device)] = _Copied(local[ref], step.path)
+        self.lasts.append(len(self.steps) - 1)
+
+    def _copy_in(self, ref: BufferRef, device: Device, step: Step,
+                 writes: Mapping[BufferRef, int]) -> BufferRef:
+        """The buffer on ``device`` that stands for ``ref`` in a step."""
+        if ref not in step.reads:
+            return self._temporary(ref)
+        known = self.made.get((ref, device))
+        if known is not None and step.path[:len(known.path)] == known.path \
+                and ref not in step.writes:
+            return known.ref
+        copied = self._temporary(ref)
+        self._copy(ref, copied, self.memories[ref], device, step.path)
+        # The copy stays right only where nothing writes the buffer again.
+        if writes.get(ref, 0) <= 1 and ref not in step.writes:
+            self.made[(ref, device)] = _Copied(copied, step.path)
+        return copied
+
+    def _temporary(self, ref: BufferRef) -> BufferRef:
+        self.temporaries.append(buffer_bytes(self.program, ref))
+        return BufferRef(BufferKind.TEMPORARY, len(self.temporaries) - 1)
+
+    def _copy(self, source: BufferRef, target: BufferRef, from_: Device, to: Device, path: Path
+              ) -> None:
+        if self.copy_kernel < 0:
+            self.copy_kernel = len(self.kernels)
+            self.kernels.append(COPY_KERNEL)
+        self.steps.append(Step(self.copy_kernel, (source, target), 1, path, to, source=from_))
+
+    def _kernel(self, number: int, device: Device) -> int:
+        if not self.kernels_of_devices:
+            return number
+        key = number, device
+        if key not in self.numbers:
+            self.numbers[key] = len(self.kernels)
+            self.kernels.append(dataclasses.replace(self.program.kernels[number], device=device))
+        return self.numbers[key]
+
+    def _loops(self) -> dict[int, Loop]:
+        """The loops by number, with the new positions of their first steps."""
+        found = {scope for step in self.program.steps for scope in step.path
+                 if isinstance(scope, Loop)} | {jump.loop for jump in self.program.jumps}
+        return {loop.number: Loop(loop.number, self.starts[loop.first]) for loop in found}
+
+    def _count(self, count: CountedSize) -> CountedSize:
+        # Counts of a kernel on the device are known once they are copied.
+        return dataclasses.replace(count, at=self.lasts[count.at])
+
+
+def _moved(path: Path, loops: Mapping[int, Loop]) -> Path:
+    return tuple(loops[scope.number] if isinstance(scope, Loop) else scope for scope in path)
+
+
+COPY_KERNEL = KernelSource(DEVICE_COPY, DEVICE_COPY,
+                           copy_function(TensorType((), DType.of("uint8"))), DEVICE_COPY)
