@@ -19,7 +19,7 @@ from tests.fuzz.random_onnx import (
     outputs_of,
 )
 
-SEEDS = 200
+SEEDS = 120
 PER_TEST = 10
 MOST_NODES = 8
 # Sizes that data decides are refused where a later node needs them at compile time.
