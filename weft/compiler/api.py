@@ -6,11 +6,14 @@ from the cache without them (``weft.compiler.warm_start``).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from weft.compiler.request import CompileRequest
 from weft.compiler.warm_start.open import open_warm
+from weft.support.file_content import FileContent
 
 if TYPE_CHECKING:
     from weft.compiler.device_options import DevicesLike, PlacementLike
@@ -97,8 +100,19 @@ def compile(
 
 def _compiled(request: CompileRequest) -> Executable:
     found = open_warm(request)
-    if found is not None:
-        return found
+    return _compile(request) if found is None else found
+
+
+def _compile(request: CompileRequest) -> Executable:
+    model = request.model
+    if not isinstance(model, (str, os.PathLike)):
+        return _compile_now(request)
+    file = FileContent(model)
+    with file.held():  # read while the compiler is imported
+        return _compile_now(replace(request, model=file))
+
+
+def _compile_now(request: CompileRequest) -> Executable:
     from weft.compiler.compile_model import compile_model
 
     return compile_model(request)

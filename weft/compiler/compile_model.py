@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +23,9 @@ from weft.compiler.dynamic_model import CompileAt, DynamicModel
 from weft.compiler.executable import Executable
 from weft.compiler.extensions import Extensions
 from weft.compiler.foreign_model import ForeignModel
+from weft.compiler.kept_code import KeptCode
 from weft.compiler.memory_budget import budget_of, within
+from weft.compiler.model_key import ModelKey, model_key
 from weft.compiler.open_model import MadePerShape, open_code, open_for_all_sizes
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import count_passes, phases_of, run_pipeline
@@ -36,7 +38,6 @@ from weft.compiler.program.variants import add_variants
 from weft.compiler.request import CompileRequest
 from weft.compiler.sources import (
     Source,
-    cache_key,
     import_model,
     import_whole,
     prepare,
@@ -46,7 +47,7 @@ from weft.compiler.sources import (
 from weft.compiler.stages import Stages
 from weft.compiler.vm.build import build_vm_model
 from weft.compiler.warm_start.record import remember
-from weft.compiler.warm_start.state import file_state, shows_stages
+from weft.compiler.warm_start.state import shows_stages
 from weft.ir.module import IRModule
 from weft.ir.ports import input_names, output_names
 from weft.runtime.manifest import Manifest
@@ -63,6 +64,7 @@ from weft.support.errors import (
     UnsupportedModelError,
     WeftError,
 )
+from weft.support.file_content import FileContent
 from weft.support.log import Level, debug
 from weft.support.plugins import load_plugins
 from weft.tir.transform.registered import with_insertions
@@ -80,11 +82,9 @@ def compile_model(request: CompileRequest) -> Executable:
     """See ``weft.compile``. A compiled file is remembered for ``weft.compiler.warm_start``."""
     with config(**request.knobs):
         source, options = _prepared(request)
-        # Before anything of the file is read: a change from now on must be noticed.
-        before = file_state(source) if isinstance(source, (str, os.PathLike)) else None
         made = _compile(source, options)
-        if before is not None and isinstance(made.code, ModelCode) and made.key is not None:
-            remember(request, before, made.key)
+        if made.key is not None and made.key.files:
+            remember(request, made.key.files, made.key.text)
         return _executable(made.code, source, options, request.knobs)
 
 
@@ -215,30 +215,34 @@ class _Made:
     """
 
     code: ModelCode | _PerShape
-    key: str | None = None
+    key: ModelKey | None = None
 
 
 def _compile(model: Source, options: CompileOptions) -> _Made:
     start = time.perf_counter()
-    made = _compile_cached(model, options)
+    with model.held() if isinstance(model, FileContent) else contextlib.nullcontext():
+        made = _compile_cached(model, options)
     debug(Level.CACHE, "compiler", f"compiled in {time.perf_counter() - start:.2f} s")
     return made
 
 
 def _compile_cached(model: Source, options: CompileOptions) -> _Made:
     cache = None if shows_stages() else open_cache()
-    key = cache_key(model, options) if cache is not None else None
-    found = cache.get(key) if cache is not None and key is not None else None
+    key = model_key(model, options) if cache is not None else None
+    found = cache.get(key.text) if cache is not None and key is not None else None
     if found is not None:
         debug(Level.CACHE, "compiler", "the whole model was in the cache")
         return _Made(ModelCode.from_payload(found), key)
-    code = _code_of_source(model, options)
-    if isinstance(code, _PerShape):
-        return _Made(code)
-    is_current = active_records().digest == options.records  # not if tuning ran meanwhile
-    is_kept = cache is not None and key is not None and is_current \
-        and cache.put(key, *code.to_parts())
-    return _Made(code, key if is_kept else None)
+    kept = KeptCode(model, cache, key)
+    try:
+        code = _code_of_source(model, options, kept)
+        if isinstance(code, _PerShape):
+            return _Made(code)
+        is_current = active_records().digest == options.records  # not if tuning ran meanwhile
+        is_kept = key is not None and is_current and key.is_current and kept.keep(code)
+        return _Made(code, key if is_kept else None)
+    finally:
+        kept.close()
 
 
 def _imported(model: Source, options: CompileOptions) -> IRModule:
@@ -246,7 +250,8 @@ def _imported(model: Source, options: CompileOptions) -> IRModule:
         return import_model(model, options)
 
 
-def _code_of_source(model: Source, options: CompileOptions) -> ModelCode | _PerShape:
+def _code_of_source(model: Source, options: CompileOptions, kept: KeptCode
+                    ) -> ModelCode | _PerShape:
     """The code of a model; of one with dynamic shapes the program for all sizes, if it has one."""
     try:
         mod = _imported(model, options)
@@ -259,16 +264,16 @@ def _code_of_source(model: Source, options: CompileOptions) -> ModelCode | _PerS
         return _signature_after(error, signature, options)
     if options.data_sizes and counts_data(mod):
         try:
-            return _general_code(mod, options)
+            return _general_code(mod, options, kept)
         except OptionError:
             raise
         except WeftError as error:
             debug(Level.CACHE, "compiler", f"sizes that data determines stay unknown: {error}")
             options = replace(options, data_sizes=False)
     if not has_dynamic_inputs(mod):
-        return _fixed_code(mod, options)
+        return _fixed_code(mod, options, kept.block(is_last=not options.codegens))
     try:
-        return _general_code(mod, options)
+        return _general_code(mod, options, kept)
     except WeftError as error:
         return _signature_after(error, manifest_of_module(mod, options), options)
 
@@ -285,7 +290,7 @@ def _signature_after(error: WeftError, signature: Manifest, options: CompileOpti
     return _PerShape(signature, error.what)
 
 
-def _general_code(mod: IRModule, options: CompileOptions) -> ModelCode:
+def _general_code(mod: IRModule, options: CompileOptions, kept: KeptCode) -> ModelCode:
     """The program for all sizes of a module with symbolic inputs.
 
     Raises ``WeftError`` where a size is not determined by the inputs, or an operator needs numbers.
@@ -299,7 +304,7 @@ def _general_code(mod: IRModule, options: CompileOptions) -> ModelCode:
     mod = run_pipeline(mod, options)
     with trace.span("lower program"):
         program = _lowered(mod, options)
-    code = _program_code(program, mod, options)
+    code = _program_code(program, mod, options, memory=kept.block(is_last=False))
     if code.callbacks:
         raise UnsupportedModelError("functions of Python need fixed sizes")
     return code

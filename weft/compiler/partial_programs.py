@@ -80,7 +80,8 @@ class PartialPrograms:
     def _compiled(self, stages: Stages, fetches: tuple[str, ...] | None, feeds: tuple[str, ...]
                   ) -> Executable:
         from weft.compiler.compile_model import part_of
-        from weft.compiler.program.constants import BesideBlock, OwnBlock
+        from weft.compiler.program.constants import BesideBlock
+        from weft.compiler.program.own_block import OwnBlock
 
         memory = OwnBlock() if self._constants is None else BesideBlock(self._manifest,
                                                                         self._constants)

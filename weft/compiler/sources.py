@@ -1,4 +1,4 @@
-"""Models that ``weft.compile`` takes, importing them, and the cache key of their content."""
+"""Models that ``weft.compile`` takes, and importing them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
-from weft.compiler.build.fingerprint import key_of
-from weft.compiler.extensions import is_self_contained, may_use_extensions
 from weft.compiler.options import CompileOptions
-from weft.frontend.onnx import from_onnx, onnx_foreign_converters
+from weft.frontend.onnx import from_onnx
 from weft.frontend.torch import (
     from_torch,
     is_module_source,
@@ -20,11 +18,11 @@ from weft.frontend.torch import (
     source_of_module,
     torch_program,
 )
-from weft.ir import Function, IRModule, infer_type, parse, structural_hash
+from weft.ir import Function, IRModule, infer_type, parse
 from weft.ir.ports import input_names, output_names
 from weft.ir.python.from_python import PythonFunction
 from weft.support.errors import InvalidModelError, OptionError
-from weft.target import Target
+from weft.support.file_content import FileContent
 from weft.transform.passes.extract_subgraph import extract_subgraph, tensors_of
 from weft.transform.passes.input_shapes import with_input_shapes
 
@@ -51,7 +49,8 @@ class GraphLike(Protocol):
         """The typed program for ``outputs``, with shapes of ``inputs`` and cuts at them."""
 
 
-# A model after ``prepare``: torch models are traced, ``@weft.function`` is a module.
+# A model after ``prepare``: torch models are traced, ``@weft.function`` is a module, paths are
+# ``FileContent``.
 Source: TypeAlias = "ModelLike | TorchProgram | ModuleSource"
 
 TEXT_SUFFIXES = (".ir", ".weft-ir", ".txt")
@@ -87,7 +86,7 @@ def import_whole(model: Source, options: CompileOptions) -> IRModule:
     if isinstance(model, (str, os.PathLike)):
         path = Path(model)
         if path.suffix in TEXT_SUFFIXES:
-            return _shaped(infer_type(parse(_read_text(path))), options)
+            return _shaped(infer_type(parse(_read_text(model))), options)
         if path.suffix == ARTIFACT_SUFFIX:
             raise InvalidModelError(f"{path} is a compiled artifact", expected="a model",
                                     help=f"run it with weft.load({str(path)!r})")
@@ -133,6 +132,8 @@ def prepare(model: ModelLike, example_inputs: Sequence[Any] | Mapping[str, Any] 
     if example_inputs is not None:
         raise OptionError("example_inputs are for torch modules", got=type(model).__name__,
                           help='give shapes with inputs={"x": (1, 3, 224, 224)}')
+    if isinstance(model, (str, os.PathLike)):
+        return model if isinstance(model, FileContent) else FileContent(model)
     return model.module if isinstance(model, PythonFunction) else model
 
 
@@ -169,57 +170,9 @@ def _state_of(path: Path) -> tuple[int, int] | None:
     return status.st_mtime_ns, status.st_size
 
 
-def _read_text(path: Path) -> str:
+def _read_text(path: str | os.PathLike[str]) -> str:
+    file = path if isinstance(path, FileContent) else FileContent(path)
     try:
-        return path.read_text(encoding="utf-8")
+        return str(file.content().data, "utf-8").replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidModelError(f"{path} cannot be read", got=str(error)) from None
-
-
-def cache_key(model: Source, options: CompileOptions) -> str | None:
-    """The key under which a compiled model is kept; ``None`` for one that is not kept.
-
-    A path or bytes are neither imported nor parsed for it. Not kept are models that may refer to
-    other files (ONNX external data always contains the word ``location``), and models whose code a
-    user's operator, hook, strategy, pass, rule, ONNX converter or code generator may decide,
-    because no digest covers the sources of those.
-    """
-    if options.codegens or options.extensions or (is_onnx(model) and onnx_foreign_converters()):
-        return None
-    content = _content(model, options.target)
-    if content is None or b"location" in content or may_use_extensions(content, options.target):
-        return None
-    # The same bytes are a program under one name and a damaged ONNX file under another.
-    is_text = isinstance(model, (str, os.PathLike)) and Path(model).suffix in TEXT_SUFFIXES
-    return key_of("program" if is_text else "model", content, options.key_text())
-
-
-def _content(model: Source, target: Target) -> bytes | None:
-    if is_module_source(model):
-        digest = model.digest()
-        return None if digest is None else f"torch {digest}".encode()
-    if isinstance(model, (bytes, bytearray, memoryview)):
-        return bytes(model)
-    if isinstance(model, (str, os.PathLike)):
-        try:
-            return Path(model).read_bytes()
-        except (OSError, ValueError):
-            return None  # the front end reports the error
-    if hasattr(model, "SerializeToString") and hasattr(model, "graph"):
-        try:
-            return bytes(model.SerializeToString(deterministic=True))
-        except Exception:  # noqa: BLE001 - over protobuf's size limit, or not a message after all
-            return None
-    if isinstance(model, Function):
-        model = IRModule.from_expr(model)
-    return _module_content(model, target) if isinstance(model, IRModule) else None
-
-
-def _module_content(mod: IRModule, target: Target) -> bytes | None:
-    if not all(is_self_contained(fn, target) for fn in mod.functions.values()):
-        return None
-    # The hash says nothing of names, and those of main's parameters are the names of inputs.
-    names = [param.name for param in mod["main"].params] if "main" in mod else []
-    return f"{structural_hash(mod)} {names!r} {sorted(mod.attrs.items())!r}".encode()
-
-

@@ -185,15 +185,22 @@ class GlobalVar(Expr):
     name: str
 
 
+# Constants of at most this size are copied rather than kept as views.
+_SMALL_BYTES = 4096
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Constant(Expr):
-    """A tensor value; the array is read-only and C-contiguous."""
+    """A tensor value; the array is read-only. Small arrays are C-contiguous.
+
+    Large ones may be views, so that passes that transpose or pack weights do not copy them.
+    """
 
     data: np.ndarray
 
     def __post_init__(self) -> None:
         data = np.asarray(self.data)
-        if not data.flags.c_contiguous:
+        if not data.flags.c_contiguous and data.nbytes <= _SMALL_BYTES:
             data = data.copy(order="C")
         if data.flags.writeable:
             data = data.view()

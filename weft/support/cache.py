@@ -10,22 +10,19 @@ exceeds its size limit, the least recently used entries are evicted.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import mmap
 import os
-import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import TypeAlias
 
+from weft.support.cache_entry import HEADER_BYTES, EntryWriter, checked_payload
 from weft.support.config import config
 from weft.support.dataclass import dataclass
 from weft.support.fork_locks import renew_in_child
 from weft.support.log import Level, debug, logger
 
-_MAGIC = b"weftcch1"
-_HEADER = 64  # magic, payload length, checksum; keeps a mapped payload 64-byte aligned
 _STALE_TEMPORARY = 3600.0  # seconds after which a temporary file is abandoned
 _CHECK_EVERY = 64 << 20  # bytes written between checks of the folder's size
 
@@ -88,7 +85,7 @@ class DiskCache:
             view, written = _map(path)
         except (OSError, ValueError):
             return None
-        payload = _payload(view)
+        payload = checked_payload(view, min(os.cpu_count() or 1, 4))
         if payload is None:
             logger("cache").info("removed a corrupt entry: %s", path)
             with contextlib.suppress(OSError):
@@ -108,7 +105,7 @@ class DiskCache:
             return None
         with contextlib.suppress(OSError):
             os.utime(self.path(key), ns=(time.time_ns(), written))
-        return view[_HEADER:]
+        return view[HEADER_BYTES:]
 
     def state(self, key: str) -> EntryState | None:
         """What changes if another file takes the place of an entry; ``None`` without an entry."""
@@ -120,15 +117,25 @@ class DiskCache:
 
     def put(self, key: str, *parts: bytes | memoryview) -> bool:
         """Store the concatenation of ``parts``; ``False`` if it could not be written."""
-        size = sum(len(part) for part in parts)
-        if size + _HEADER > self.max_bytes:
+        writer = self.writer(key, sum(len(part) for part in parts))
+        if writer is None:
             return False
-        try:
-            self._write(self.path(key), size, parts)
-        except OSError as error:
-            self._warn(error)
+        for part in parts:
+            writer.append(part)
+        return self.keep(writer)
+
+    def writer(self, key: str, size: int) -> EntryWriter | None:
+        """A new entry of at least ``size`` bytes; ``None`` if it would be larger than the cache."""
+        return None if size + HEADER_BYTES > self.max_bytes else \
+            EntryWriter(self.path(key), self._warn)
+
+    def keep(self, writer: EntryWriter) -> bool:
+        """Finish an entry; ``False`` if it could not be written."""
+        if writer.size + HEADER_BYTES > self.max_bytes:
+            writer.abandon()
+        if not writer.finish():
             return False
-        self._account(size)
+        self._account(writer.size)
         return True
 
     def clear(self, keep: int = 0) -> tuple[int, int]:
@@ -149,23 +156,6 @@ class DiskCache:
             sum(entry.size for entry in entries if now - entry.written < 7 * _DAY),
             sum(entry.size for entry in entries if now - entry.used > 30 * _DAY),
         )
-
-    def _write(self, path: Path, size: int, parts: tuple[bytes | memoryview, ...]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        digest = hashlib.sha256()
-        for part in parts:
-            digest.update(part)
-        header = _MAGIC + size.to_bytes(8, "little") + digest.digest()
-        handle, name = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(header.ljust(_HEADER, b"\0"))
-                file.writelines(parts)
-            Path(name).replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(name).unlink()
-            raise
 
     def _warn(self, error: OSError) -> None:
         with self._lock:
@@ -234,16 +224,6 @@ def _map(path: Path) -> tuple[memoryview, int]:
     with path.open("rb") as file:
         view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         return view, os.fstat(file.fileno()).st_mtime_ns
-
-
-def _payload(view: memoryview) -> memoryview | None:
-    """The payload after the header; ``None`` if length or checksum do not match."""
-    if len(view) < _HEADER or view[:8] != _MAGIC:
-        return None
-    payload = view[_HEADER:]
-    if len(payload) != int.from_bytes(view[8:16], "little"):
-        return None
-    return payload if hashlib.sha256(payload).digest() == view[16:48] else None
 
 
 _caches: dict[tuple[Path, int], DiskCache] = {}

@@ -13,11 +13,11 @@ from onnx import TensorProto, helper
 import weft
 from weft.compiler import compile_model as api
 from weft.compiler.build import kernels as build
+from weft.compiler.model_key import cache_key
 from weft.compiler.program import model_code
 from weft.compiler.program.lowering import lower_program
 from weft.compiler.program.model_code import ModelCode
 from weft.compiler.report.page import html_report
-from weft.compiler.sources import cache_key
 from weft.compiler.stages import stages_of
 from weft.support.errors import ArtifactError, InvalidModelError, OptionError, TargetError
 from weft.transform import evaluate

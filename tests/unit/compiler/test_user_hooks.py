@@ -8,8 +8,8 @@ import pytest
 import weft
 from weft import ir, op
 from weft.compiler.extensions import is_self_contained
+from weft.compiler.model_key import cache_key
 from weft.compiler.options import CompileOptions
-from weft.compiler.sources import cache_key
 from weft.strategy.decision import DECISIONS, decides
 from weft.strategy.registry import (
     DEFAULT_SCHEDULES,

@@ -13,9 +13,9 @@ import weft
 from weft import ir, op
 from weft.compiler import compile_model as api
 from weft.compiler.extensions import Extensions
+from weft.compiler.model_key import cache_key
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import phases_of
-from weft.compiler.sources import cache_key
 from weft.ir.passes import INSERTED_PASSES, PASSES
 from weft.ir.rewrite.driver import rule
 from weft.ir.rewrite.pattern import any_

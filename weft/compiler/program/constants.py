@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -31,18 +31,13 @@ class PlacedConstants:
 class ConstantMemory(Protocol):
     """Memory for constants."""
 
+    def begin(self, constants: Sequence[np.ndarray]) -> None:
+        """Start to copy constants there, before it is known whether they are needed."""
+        ...
+
     def place(self, constants: Sequence[np.ndarray]) -> PlacedConstants:
         """Copy constants there, or find them."""
         ...
-
-
-class OwnBlock:
-    """One block for the constants of a program, aligned to 64 bytes and read-only."""
-
-    def place(self, constants: Sequence[np.ndarray]) -> PlacedConstants:
-        """See ``ConstantMemory``."""
-        offsets, total = constant_layout(constants)
-        return PlacedConstants(tuple(offsets), pack_constants(constants, offsets, total), total)
 
 
 class BesideBlock:
@@ -57,16 +52,20 @@ class BesideBlock:
         for spec in manifest.constants:
             self._known.setdefault(spec.nbytes, []).append(spec.offset)
 
+    def begin(self, constants: Sequence[np.ndarray]) -> None:
+        """See ``ConstantMemory``; most of them are there."""
+
     def place(self, constants: Sequence[np.ndarray]) -> PlacedConstants:
         """See ``ConstantMemory``."""
         found = [self._find(array) for array in constants]
         new = [array for array, offset in zip(constants, found, strict=True) if offset is None]
-        own = OwnBlock().place(new)
-        distance = address_of(own.block) - address_of(self._block)
-        rest = iter(own.offsets)
+        offsets_of_new, total = constant_layout(new)
+        own = pack_constants(new, offsets_of_new, total)
+        distance = address_of(own) - address_of(self._block)
+        rest = iter(offsets_of_new)
         offsets = [next(rest) + distance if offset is None else offset for offset in found]
         return PlacedConstants(tuple(offsets), self._block, self._block.nbytes,
-                               (own.block,) if new else ())
+                               (own,) if new else ())
 
     def _find(self, array: np.ndarray) -> int | None:
         raw = _bytes_of(array)
@@ -90,15 +89,24 @@ def pack_constants(
 ) -> np.ndarray:
     """The constants at their offsets in one block, aligned to 64 bytes and read-only."""
     blob = AlignedBlock(total).array
+    for _ in pack_into(blob, constants, offsets):
+        pass
+    blob.flags.writeable = False
+    return blob
+
+
+def pack_into(blob: np.ndarray, constants: Sequence[np.ndarray], offsets: Sequence[int]
+              ) -> Iterator[int]:
+    """Copy each constant to its offset; yields how many bytes from the start are there."""
     at = 0
     for array, offset in zip(constants, offsets, strict=True):
         blob[at:offset] = 0  # padding is part of artifacts, and equal models give equal artifacts
-        raw = _bytes_of(array)
-        at = offset + raw.size
-        blob[offset:at] = raw
+        at = offset + array.nbytes
+        place = blob[offset:at].view(array.dtype).reshape(array.shape)
+        np.copyto(place, array)  # packs and transposes
+        yield at
     blob[at:] = 0
-    blob.flags.writeable = False
-    return blob
+    yield blob.size
 
 
 def constant_specs(constants: Sequence[np.ndarray], offsets: Sequence[int]

@@ -15,12 +15,13 @@ from weft.codegen.launch import LaunchGuard, LaunchPath, LaunchProgram
 from weft.compiler.build.external_kernel import Callback
 from weft.compiler.build.kernel import BuiltKernel, KernelFacts
 from weft.compiler.options import CompileOptions
-from weft.compiler.program.constants import ConstantMemory, OwnBlock, constant_specs
+from weft.compiler.program.constants import ConstantMemory, constant_specs
 from weft.compiler.program.devices.segment_code import segment_object
 from weft.compiler.program.devices.waits import lane_waits
 from weft.compiler.program.in_place import updates_not_granted
 from weft.compiler.program.launches import launch_program
 from weft.compiler.program.memory_plan import MemoryPlan, plan_memory
+from weft.compiler.program.own_block import OwnBlock
 from weft.compiler.program.placed_kernels import PlacedKernels, build_placed
 from weft.compiler.program.program import Port, Program, buffer_bytes
 from weft.compiler.program.sized_launches import sized_launches
@@ -101,13 +102,15 @@ def build_model(program: Program, options: CompileOptions, memory: ConstantMemor
     """
     target = options.target
     backend = backend_of(target)
+    memory = memory or OwnBlock()
+    memory.begin(program.constants)
     placed = build_placed(program, options)
     program, kernels = placed.program, placed.kernels
     facts = [kernel.facts for kernel in kernels]
     missed = updates_not_granted(program, [fact.in_place for fact in facts])
     if missed:
         raise InPlaceError(missed)
-    constants = (memory or OwnBlock()).place(program.constants)
+    constants = memory.place(program.constants)
     layout = _layout(program, facts, constants.offsets, placed.spaces, backend)
     launches = layout.launches
     with trace.span("main"):

@@ -19,6 +19,8 @@ from weft.support.log import Level, enabled
 
 # Device, inode, size, and times of modification and change in nanoseconds.
 FileState: TypeAlias = "tuple[int, int, int, int, int]"
+# Paths with the states before the files were read; ``None`` if one had changed just before.
+FileStates: TypeAlias = "tuple[tuple[str, FileState | None], ...]"
 
 # A file that changes twice within the resolution of its times has the same state afterwards.
 RACY_NS = 2_000_000_000
@@ -41,7 +43,12 @@ def file_state(path: str | os.PathLike[str]) -> FileState | None:
         found = os.stat(path)  # noqa: PTH116 - also takes what Path refuses
     except (OSError, ValueError):
         return None
-    if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) < RACY_NS:
+    return state_at(found, time.time_ns())
+
+
+def state_at(found: os.stat_result, now: int) -> FileState | None:
+    """The state that a file had at a time in nanoseconds; ``None`` if it had just changed."""
+    if now - max(found.st_mtime_ns, found.st_ctime_ns) < RACY_NS:
         return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 

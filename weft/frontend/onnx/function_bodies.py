@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import onnx
@@ -34,7 +35,7 @@ def expand_function_bodies(loaded: LoadedModel, opsets: Mapping[str, int]) -> Lo
         if expanded is None:
             break
         proto = expanded
-    return loaded if proto is loaded.proto else LoadedModel(proto, loaded.source, loaded.folder)
+    return loaded if proto is loaded.proto else replace(loaded, proto=proto)
 
 
 def _expanded_once(proto: ModelProto, opsets: Mapping[str, int]) -> ModelProto | None:

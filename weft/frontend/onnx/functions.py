@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import onnx.inliner
 from onnx import FunctionProto, NodeProto
@@ -38,7 +39,7 @@ def inline_functions(loaded: LoadedModel) -> LoadedModel:
         raise InvalidModelError(
             "the model-local functions cannot be inlined", where=loaded.source, got=str(error)
         ) from None
-    return LoadedModel(inlined, loaded.source, loaded.folder)
+    return replace(loaded, proto=inlined)
 
 
 def _function_sizes(functions: Iterable[FunctionProto]) -> dict[Key, int]:

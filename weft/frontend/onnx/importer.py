@@ -93,6 +93,7 @@ class GraphImporter:
     ) -> None:
         self.source = loaded.source
         self.folder: Path | None = loaded.folder
+        self.weights = loaded.weights
         self.graph: GraphProto = loaded.proto.graph
         check = node_checker(loaded.proto, opsets)
         self.keys = RandomKeys(_free_name("key", self.graph))
@@ -107,7 +108,7 @@ class GraphImporter:
         self.inputs = GraphInputs(self.source, self.dimensions)
 
     def run(self, order: GraphOrder) -> IRModule:
-        self.scope.read_initializers(self.graph)
+        self.scope.read_initializers(self.graph, self.weights)
         self._import_inputs()
         try:
             self.scope.convert_nodes(order)

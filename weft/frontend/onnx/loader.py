@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,11 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from onnx import ModelProto
 
+from weft.frontend.onnx.wire import split_model
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError
+from weft.support.file_content import MAX_BYTES, FileContent
 
-# Size limit of a protobuf message: its lengths are signed 32-bit numbers.
-MAX_FILE_BYTES = 2**31 - 1
 _LFS_POINTER = b"version https://git-lfs"
 
 
@@ -23,12 +25,14 @@ class LoadedModel:
     """A parsed model.
 
     ``source`` names the model in messages; ``folder`` contains its external data and is ``None``
-    for a model in memory.
+    for a model in memory. ``weights`` are the data of initializers of the main graph that ``proto``
+    lacks, by name.
     """
 
     proto: ModelProto
     source: str
     folder: Path | None
+    weights: Mapping[str, memoryview] = field(default_factory=dict)
 
 
 def load_model(model: str | os.PathLike[str] | bytes | Any) -> LoadedModel:
@@ -36,10 +40,10 @@ def load_model(model: str | os.PathLike[str] | bytes | Any) -> LoadedModel:
     if isinstance(model, ModelProto):
         loaded = LoadedModel(model, "<ModelProto>", None)
     elif isinstance(model, (bytes, bytearray, memoryview)):
-        loaded = LoadedModel(_parse(bytes(model), "<bytes>"), "<bytes>", None)
+        loaded = _parse(memoryview(bytes(model)), "<bytes>", None)
     elif isinstance(model, (str, os.PathLike)):
         path = Path(model)
-        loaded = LoadedModel(_parse(_read(path), str(path)), str(path), path.resolve().parent)
+        loaded = _parse(_read(model, path), str(path), path.resolve().parent)
     else:
         raise InvalidModelError(
             "this object is not an ONNX model",
@@ -51,18 +55,19 @@ def load_model(model: str | os.PathLike[str] | bytes | Any) -> LoadedModel:
     return loaded
 
 
-def _read(path: Path) -> bytes:
+def _read(model: str | os.PathLike[str], path: Path) -> memoryview:
     try:
         size = path.stat().st_size
-        if size > MAX_FILE_BYTES:
+        if size > MAX_BYTES:
             raise InvalidModelError(
                 "the model file is larger than a protobuf message can be",
                 where=path,
-                expected=f"at most {MAX_FILE_BYTES} bytes",
+                expected=f"at most {MAX_BYTES} bytes",
                 got=f"{size} bytes",
                 help="save it with external data: onnx.save(..., save_as_external_data=True)",
             )
-        return path.read_bytes()
+        file = model if isinstance(model, FileContent) else FileContent(path)
+        return file.content().data
     except FileNotFoundError:
         raise InvalidModelError("model file not found", where=path) from None
     except IsADirectoryError:
@@ -73,27 +78,28 @@ def _read(path: Path) -> bytes:
         raise InvalidModelError(f"the model file cannot be read: {error}", where=path) from None
 
 
-def _parse(data: bytes, source: str) -> ModelProto:
+def _parse(data: memoryview, source: str, folder: Path | None) -> LoadedModel:
     if not data:
         raise InvalidModelError("the model file is empty", where=source, got="0 bytes")
-    if data.startswith(_LFS_POINTER):
+    if data[: len(_LFS_POINTER)] == _LFS_POINTER:
         raise InvalidModelError(
             "the model file is a Git LFS pointer, not the model",
             where=source,
             help="fetch the file itself: git lfs pull",
         )
+    split = split_model(data)
     proto = ModelProto()
     try:
-        proto.ParseFromString(data)
+        proto.ParseFromString(bytes(data) if split is None else split.message)
     except DecodeError:
         raise InvalidModelError(
             "the model file is not an ONNX model, or it is truncated or corrupted",
             where=source,
             expected="a serialized onnx.ModelProto",
-            got=f"{len(data)} bytes that do not parse, starting with {data[:8]!r}",
+            got=f"{len(data)} bytes that do not parse, starting with {bytes(data[:8])!r}",
             help="download or export the model again",
         ) from None
-    return proto
+    return LoadedModel(proto, source, folder, {} if split is None else split.weights)
 
 
 def _check_has_graph(loaded: LoadedModel) -> None:
@@ -112,12 +118,13 @@ def _check_text(loaded: LoadedModel) -> None:
     """Reject strings that are not UTF-8: protobuf returns these as bytes."""
     pending: list[Message] = [loaded.proto]
     while pending:
-        for field, value in pending.pop().ListFields():
-            if field.type == FieldDescriptor.TYPE_MESSAGE:
+        for descriptor, value in pending.pop().ListFields():
+            if descriptor.type == FieldDescriptor.TYPE_MESSAGE:
                 pending.extend([value] if isinstance(value, Message) else value)
-            elif field.type == FieldDescriptor.TYPE_STRING:
+            elif descriptor.type == FieldDescriptor.TYPE_STRING:
                 texts = [value] if isinstance(value, (str, bytes)) else value
-                _refuse_bytes([t for t in texts if isinstance(t, bytes)], field.name, loaded)
+                _refuse_bytes([t for t in texts if isinstance(t, bytes)],
+                              descriptor.name, loaded)
 
 
 def _refuse_bytes(texts: list[bytes], field: str, loaded: LoadedModel) -> None:

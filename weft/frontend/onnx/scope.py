@@ -34,6 +34,8 @@ from weft.support.errors import (
     WeftError,
 )
 
+NO_WEIGHTS: Mapping[str, memoryview] = {}
+
 
 @dataclass(frozen=True)
 class Surroundings:
@@ -56,9 +58,12 @@ class Scope:
     values: dict[str, Value]
     is_body: bool = False
 
-    def read_initializers(self, graph: GraphProto) -> None:
+    def read_initializers(self, graph: GraphProto, weights: Mapping[str, memoryview] = NO_WEIGHTS
+                          ) -> None:
+        """Add the initializers of a graph; ``weights`` are data that its message lacks."""
         for tensor in graph.initializer:
-            data = tensor_to_numpy(tensor, self.model.folder, self.model.source)
+            data = tensor_to_numpy(tensor, self.model.folder, self.model.source,
+                                   weights.get(tensor.name))
             span = Span(self.model.source, node=tensor.name)
             self.values[tensor.name] = Constant(data, span=span)
 

@@ -26,8 +26,11 @@ _TYPED_FIELD = {
 _STORED_AS_BITS = {"float16": np.dtype(np.uint16), "bfloat16": np.dtype(np.uint16)}
 
 
-def tensor_to_numpy(tensor: TensorProto, folder: Path | None, where: str) -> np.ndarray:
+def tensor_to_numpy(tensor: TensorProto, folder: Path | None, where: str,
+                    raw: memoryview | None = None) -> np.ndarray:
     """Return the value of ``tensor`` as an array, which may be read-only.
+
+    ``raw`` are its data if they are not in ``tensor`` (``wire.split_model``).
 
     Raises ``InvalidModelError`` if the data does not match the shape, and
     ``UnsupportedModelError`` for unsupported element types.
@@ -38,13 +41,16 @@ def tensor_to_numpy(tensor: TensorProto, folder: Path | None, where: str) -> np.
     if tensor.HasField("segment"):
         raise UnsupportedModelError(f"{label} is stored in segments", where=where)
     count = math.prod(shape)
-    if tensor.data_location == TensorProto.EXTERNAL:
+    if raw is not None:
+        _check_length(label, shape, "bytes", _stored_bytes(count, dtype), len(raw), where)
+        flat = _from_bytes(np.frombuffer(raw, np.uint8), dtype, count)
+    elif tensor.data_location == TensorProto.EXTERNAL:
         stored = read_external(tensor, _stored_bytes(count, dtype), folder, where)
         flat = _from_bytes(stored, dtype, count)
     elif tensor.HasField("raw_data"):
-        raw = tensor.raw_data  # every access copies the data
-        _check_length(label, shape, "bytes", _stored_bytes(count, dtype), len(raw), where)
-        flat = _from_bytes(np.frombuffer(raw, np.uint8), dtype, count)
+        data = tensor.raw_data  # every access copies the data
+        _check_length(label, shape, "bytes", _stored_bytes(count, dtype), len(data), where)
+        flat = _from_bytes(np.frombuffer(data, np.uint8), dtype, count)
     else:
         flat = _from_typed_field(tensor, dtype, shape, label, where)
     return flat.reshape(shape)

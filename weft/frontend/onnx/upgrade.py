@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from onnx import ModelProto
 
 from weft.frontend.onnx.checks import MIN_OPSET
@@ -20,4 +22,4 @@ def upgrade_opset(loaded: LoadedModel) -> LoadedModel:
         return loaded
     # None: onnx cannot convert an operator, or rejects the graph.
     converted = convert_version(proto, MIN_OPSET)
-    return loaded if converted is None else LoadedModel(converted, loaded.source, loaded.folder)
+    return loaded if converted is None else replace(loaded, proto=converted)

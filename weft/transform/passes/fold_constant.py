@@ -15,6 +15,7 @@ from weft.ir.types import TensorType, TupleType, Type, is_static
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import is_constant, known_type, rewrite_function
 from weft.transform.analysis.reference import evaluate_call
+from weft.transform.passes.constant_views import constant_view
 
 
 @register_pass
@@ -69,6 +70,10 @@ class FoldConstant(FunctionPass):
 
 def evaluate_constant(call: Call, type_: Type | None = None) -> Expr:
     """The constant (or tuple of constants) that a call on constants evaluates to."""
+    if len(call.args) == 1 and isinstance(call.args[0], Constant):
+        view = constant_view(call, call.args[0].data)
+        if view is not None:
+            return _constant(view, type_, call)
     values = evaluate_call(call, [_value_of(a) for a in call.args])
     if isinstance(values, tuple):
         types: Sequence[Type | None] = (

@@ -1,0 +1,140 @@
+"""The key of a model in the disk cache, from its content."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from weft.compiler.build.fingerprint import key_of
+from weft.compiler.extensions import is_self_contained, may_use_extensions
+from weft.compiler.options import CompileOptions
+from weft.compiler.sources import TEXT_SUFFIXES, Source, is_onnx
+from weft.compiler.warm_start.state import FileState, FileStates, file_state, state_at
+from weft.frontend.onnx import onnx_foreign_converters
+from weft.frontend.onnx.wire import external_files, split_model
+from weft.frontend.torch import is_module_source
+from weft.ir import Function, IRModule, structural_hash
+from weft.support.dataclass import dataclass
+from weft.support.file_content import FileContent, file_digest
+from weft.support.part_digest import digest_of
+from weft.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class ModelKey:
+    """``text`` is the key in the cache; ``files`` are all files that it covers."""
+
+    text: str
+    files: FileStates = ()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the files of weights beside the model have the states that they had."""
+        return all(file_state(path) == state for path, state in self.files[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What decides about a model: a digest, the text that may name operators, its files."""
+
+    digest: str
+    text: bytes
+    files: FileStates = ()
+
+
+def model_key(model: Source, options: CompileOptions) -> ModelKey | None:
+    """The key under which a compiled model is kept; ``None`` for one that is not kept.
+
+    A path or bytes are neither imported nor parsed for it. Not kept are models whose code a user's
+    operator, hook, strategy, pass, rule, ONNX converter or code generator may decide, because no
+    digest covers the sources of those, and ONNX models whose external data are not in files below
+    their folder.
+    """
+    if options.codegens or options.extensions or (is_onnx(model) and onnx_foreign_converters()):
+        return None
+    content = _content(model, options.target)
+    if content is None or may_use_extensions(content.text, options.target):
+        return None
+    # The same bytes are a program under one name and a damaged ONNX file under another.
+    kind = "program" if _is_text(model) else "model"
+    return ModelKey(key_of(kind, content.digest, options.key_text()), content.files)
+
+
+def cache_key(model: Source, options: CompileOptions) -> str | None:
+    """The text of ``model_key``."""
+    found = model_key(model, options)
+    return None if found is None else found.text
+
+
+def _is_text(model: Source) -> bool:
+    return isinstance(model, (str, os.PathLike)) and Path(model).suffix in TEXT_SUFFIXES
+
+
+def _content(model: Source, target: Target) -> _Content | None:
+    if is_module_source(model):
+        digest = model.digest()
+        return None if digest is None else _Content(f"torch {digest}", b"")
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return _content_of_bytes(memoryview(model))
+    if isinstance(model, (str, os.PathLike)):
+        return _content_of_file(model if isinstance(model, FileContent) else FileContent(model))
+    if hasattr(model, "SerializeToString") and hasattr(model, "graph"):
+        try:
+            return _content_of_bytes(memoryview(model.SerializeToString(deterministic=True)))
+        except Exception:  # noqa: BLE001 - over protobuf's size limit, or not a message after all
+            return None
+    if isinstance(model, Function):
+        model = IRModule.from_expr(model)
+    return _content_of_module(model, target) if isinstance(model, IRModule) else None
+
+
+def _content_of_bytes(data: memoryview) -> _Content | None:
+    text = _text_of_onnx(data)
+    # External data cannot be found without a folder: the front end reports it.
+    return None if external_files(text) != () else _Content(digest_of(data).hex(), text)
+
+
+def _content_of_file(file: FileContent) -> _Content | None:
+    try:
+        found = file.content()
+    except (OSError, ValueError, MemoryError):
+        return None  # the front end reports the error
+    files: FileStates = ((str(Path(file).absolute()), state_at(found.status, found.began)),)
+    if _is_text(file):
+        return _Content(found.digest, bytes(found.data), files)
+    text = _text_of_onnx(found.data)
+    names = external_files(text)
+    if names is None:
+        return None
+    try:
+        further = tuple(_external(Path(file).resolve().parent, names))
+    except (OSError, ValueError):
+        return None
+    digests = (found.digest, *(digest for _, _, digest in further))
+    return _Content(" ".join(digests), text,
+                    (*files, *((path, state) for path, state, _ in further)))
+
+
+def _external(folder: Path, names: tuple[str, ...]) -> Iterator[tuple[str, FileState | None, str]]:
+    """The path, state and digest of each file of external data; raises ``ValueError``."""
+    for name in names:
+        path = (folder / name).resolve()
+        if not path.is_relative_to(folder):
+            raise ValueError(name)
+        state = file_state(path)
+        yield str(path), state, file_digest(path)
+
+
+def _text_of_onnx(data: memoryview) -> bytes:
+    """The part of a serialized model that names its operators and files."""
+    split = split_model(data)
+    return bytes(data) if split is None else split.message
+
+
+def _content_of_module(mod: IRModule, target: Target) -> _Content | None:
+    if not all(is_self_contained(fn, target) for fn in mod.functions.values()):
+        return None
+    # The hash says nothing of names, and those of main's parameters are the names of inputs.
+    names = [param.name for param in mod["main"].params] if "main" in mod else []
+    return _Content(f"{structural_hash(mod)} {names!r} {sorted(mod.attrs.items())!r}", b"")

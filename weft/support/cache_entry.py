@@ -1,0 +1,103 @@
+"""The file of one entry of the disk cache: a header, then the payload."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from weft.support.part_digest import PART_BYTES, PartDigest, as_bytes, digest_of
+
+_MAGIC = b"weftcch2"
+# Magic, payload length, checksum; keeps a mapped payload 64-byte aligned.
+HEADER_BYTES = 64
+
+
+class EntryWriter:
+    """An entry that is written in pieces, under a temporary name until ``finish``.
+
+    ``on_error`` is called with the error that ends the writing, such as a full disk; nothing else
+    raises ``OSError``. An entry that is not finished is removed.
+    """
+
+    def __init__(self, path: Path, on_error: Callable[[OSError], None]) -> None:
+        self._path = path
+        self._on_error = on_error
+        self._digest = PartDigest()
+        self._handle = -1
+        self._name = ""
+        self.size = 0
+        with self._errors_reported():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._handle, self._name = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
+            os.lseek(self._handle, HEADER_BYTES, os.SEEK_SET)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more can be written."""
+        return self._handle >= 0
+
+    def append(self, data: bytes | memoryview) -> None:
+        """Write more of the payload."""
+        view = as_bytes(data)
+        self.size += len(view)
+        with self._errors_reported():
+            while len(view) and self.is_open:
+                piece, view = view[:PART_BYTES], view[PART_BYTES:]
+                self._digest.update(piece)
+                _write_all(self._handle, piece)  # while it is in a cache
+
+    def finish(self) -> bool:
+        """Give the entry its name; ``False`` if it was not written."""
+        with self._errors_reported():
+            if self.is_open:
+                header = _MAGIC + self.size.to_bytes(8, "little") + self._digest.digest()
+                os.lseek(self._handle, 0, os.SEEK_SET)
+                _write_all(self._handle, memoryview(header.ljust(HEADER_BYTES, b"\0")))
+                handle, self._handle = self._handle, -1
+                os.close(handle)
+                Path(self._name).replace(self._path)
+                self._name = ""
+                return True
+        return False
+
+    def abandon(self) -> None:
+        """Remove what was written of an entry that is not finished."""
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
+        name, self._name = self._name, ""
+        if name:
+            with contextlib.suppress(OSError):
+                Path(name).unlink()
+
+    @contextlib.contextmanager
+    def _errors_reported(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.abandon()
+            self._on_error(error)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def __del__(self) -> None:
+        self.abandon()
+
+
+def _write_all(handle: int, data: memoryview) -> None:
+    while len(data):
+        data = data[os.write(handle, data) :]
+
+
+def checked_payload(view: memoryview, threads: int = 1) -> memoryview | None:
+    """The payload after the header; ``None`` if length or checksum do not match."""
+    if len(view) < HEADER_BYTES or view[:8] != _MAGIC:
+        return None
+    payload = view[HEADER_BYTES:]
+    if len(payload) != int.from_bytes(view[8:16], "little"):
+        return None
+    return payload if digest_of(payload, threads) == view[16:48] else None

@@ -1,0 +1,183 @@
+"""Files that are read once and hashed on the way, while the program does something else."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from weft.support.dataclass import dataclass
+from weft.support.part_digest import PART_BYTES, PartDigest, digest_of
+
+# Larger files are no models, whose lengths are signed 32-bit numbers (protobuf).
+MAX_BYTES = 2**31 - 1
+
+
+class ReleasableMemory(mmap.mmap):
+    """Private memory, whose pages ``FileContent.drop`` gives back while views of it exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The bytes of a file, as read, and their digest.
+
+    ``status`` is that of the file when reading began, at ``began`` nanoseconds since the epoch.
+    """
+
+    data: memoryview
+    digest: str
+    status: os.stat_result
+    began: int
+
+
+class FileContent(os.PathLike[str]):
+    """The path of a file, and its content between ``hold`` and ``release``.
+
+    The content is read by a thread, which leaves the interpreter to others. It is read to memory
+    instead of mapped: a file that somebody truncates would end the process, and one that somebody
+    writes to would have another digest than what is compiled.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        self._reader: _Reader | None = None
+
+    def __fspath__(self) -> str:
+        return os.fspath(self._path)
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def __repr__(self) -> str:
+        return repr(self._path)
+
+    def hold(self) -> None:
+        """Begin to read the file, unless its content is held already."""
+        if self._reader is None:
+            self._reader = _Reader(Path(self._path))
+
+    def release(self) -> None:
+        """Drop the content; views of it stay valid."""
+        self._reader = None
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the content in a block; an outer block goes on holding it."""
+        outer = self._reader
+        self.hold()
+        try:
+            yield
+        finally:
+            self._reader = outer
+
+    def content(self) -> Content:
+        """The content that is held, or else that of the file now.
+
+        Raises ``OSError`` and ``ValueError`` as ``open`` does, and ``MemoryError``.
+        """
+        reader = self._reader
+        if reader is None or reader.is_spent:
+            reader = _Reader(Path(self._path))
+        return reader.result()
+
+    def drop(self, start: int, end: int) -> None:
+        """Give back the pages between two offsets of the content that is held.
+
+        Whoever still has a view of them reads zeros; ``content`` will read the file again.
+        """
+        if self._reader is not None:
+            self._reader.drop(start, end)
+
+
+class _Reader:
+    """A thread that reads a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.is_spent = False
+        self._path = path
+        self._found: Content | None = None
+        self._error: Exception | None = None
+        # A daemon: the program may end before the file is read.
+        self._thread = threading.Thread(target=self._read, daemon=True, name="weft read")
+        self._thread.start()
+
+    def result(self) -> Content:
+        self._thread.join()
+        if self._found is None and self._error is None:
+            self._read()  # in a child that was forked meanwhile
+        if self._error is not None:
+            raise self._error
+        if self._found is None:
+            raise OSError(f"{self._path} was not read")
+        return self._found
+
+    def drop(self, start: int, end: int) -> None:
+        self.is_spent = True
+        memory = None if self._found is None else self._found.data.obj
+        first, last = -(-start // mmap.PAGESIZE), end // mmap.PAGESIZE
+        if isinstance(memory, ReleasableMemory) and first < last:
+            memory.madvise(mmap.MADV_DONTNEED, first * mmap.PAGESIZE,
+                           (last - first) * mmap.PAGESIZE)
+
+    def _read(self) -> None:
+        try:
+            self._found = read_content(self._path)
+        except Exception as error:  # noqa: BLE001 - raised by result()
+            self._error = error
+
+
+def read_content(path: str | os.PathLike[str]) -> Content:
+    """The content of a file of at most ``MAX_BYTES``.
+
+    Raises ``OSError`` and ``ValueError`` as ``open`` does, and ``MemoryError``.
+    """
+    began = time.time_ns()
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - also takes what Path refuses
+        found = os.fstat(file.fileno())
+        if found.st_size > MAX_BYTES:
+            raise OSError(f"{path} has {found.st_size} bytes, more than {MAX_BYTES}")
+        if not stat.S_ISREG(found.st_mode) or found.st_size == 0:
+            data = file.read()
+            return Content(memoryview(data), digest_of(data).hex(), found, began)
+        try:
+            memory = ReleasableMemory(-1, found.st_size)
+        except OSError:
+            raise MemoryError(f"cannot allocate {found.st_size} bytes for {path}") from None
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            with contextlib.suppress(OSError):  # a kernel without huge pages
+                memory.madvise(mmap.MADV_HUGEPAGE)
+        view = memoryview(memory)
+        digest, at = PartDigest(), 0
+        while at < found.st_size:
+            count = _fill(file.readinto, view[at : at + PART_BYTES])
+            if not count:
+                break  # somebody truncates the file
+            digest.update(view[at : at + count])  # while it is in a cache
+            at += count
+        return Content(view[:at].toreadonly(), digest.digest().hex(), found, began)
+
+
+def _fill(read: object, part: memoryview) -> int:
+    """Read to all of ``part``, or to its start at the end of a file; the bytes read."""
+    at = 0
+    while at < len(part):
+        count = read(part[at:])  # type: ignore[operator] - readinto
+        if not count:
+            break
+        at += count
+    return at
+
+
+def file_digest(path: str | os.PathLike[str]) -> str:
+    """The digest of a file of any size; raises ``OSError`` as ``open`` does."""
+    digest = PartDigest()
+    part = memoryview(bytearray(PART_BYTES))
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - see read_content
+        while count := _fill(file.readinto, part):
+            digest.update(part[:count])
+    return digest.digest().hex()
