@@ -70,6 +70,7 @@ from weft.support.plugins import load_plugins
 from weft.tir.transform.registered import with_insertions
 from weft.transform import counts_data
 from weft.transform.passes.extract_subgraph import extract_subgraph
+from weft.transform.placement.annotate import with_placement
 
 
 def parse_program(text: str) -> IRModule:
@@ -120,11 +121,14 @@ def part_of(stages: Stages, fetches: Sequence[str] | None, feeds: Sequence[str],
         raise OptionError("an unpickled model has no inner tensors",
                           help="run parts in the process that compiled the model")
     with stages.options.settings():
-        whole = import_whole(stages.model, stages.options)
+        whole = with_placement(import_whole(stages.model, stages.options),
+                               stages.options.placement_names)
         known = input_names(whole)
         wanted = output_names(whole) if fetches is None else fetches
         part = extract_subgraph(whole, wanted, {n: None for n in feeds if n not in known})
         options = replace(stages.options, inputs=(), outputs=None, specialize=())
+        if options.placement_names:
+            options = replace(options, placement=None)  # the annotations are there
         has_own = has_own_memory(backend_of(options.target)) or options.devices
         if has_own or has_dynamic_inputs(part) or options.state:
             return _executable(_compile(part, options).code, part, options, {})

@@ -133,6 +133,19 @@ class CompileOptions:
         """These options with the shapes of ``inputs`` overridden."""
         return dataclasses.replace(self, inputs=_shapes({**dict(self.inputs), **inputs}))
 
+    @property
+    def placement_names(self) -> dict[str, str]:
+        """The devices that ``placement`` gives by the names of tensors."""
+        return dict(self.placement) if isinstance(self.placement, tuple) else {}
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """The devices that annotations may name, the default first; none: all, to no effect."""
+        if self.devices:
+            return tuple(map(str, self.devices))
+        own = backend_of(self.target).device
+        return () if own == HOST else (str(own), str(HOST))
+
     def settings(self) -> AbstractContextManager[Config]:
         """The settings that decide about code, as they were when the options were made.
 

@@ -58,6 +58,7 @@ from weft.transform import (
     Inline,
     Legalize,
     PartitionGraph,
+    PlanDevices,
     QnnCanonicalize,
     RemoveUnusedFunctions,
     SimplifyExpr,
@@ -69,6 +70,7 @@ from weft.transform.rules import SIMPLIFICATIONS
 PIPELINE: tuple[Phase, ...] = (
     Phase("import", ()),
     Phase("canonical", (
+        PlanDevices(),              # borders of regions, ahead of passes that change the program
         ToGraphNormalForm(),        # shared nodes instead of lets: rules match through them
         BindDataSizes(),            # symbols for sizes that data determines
         FakeQuantizationToInteger(closing=False),  # 8-bit GEMMs and convolutions
@@ -148,6 +150,11 @@ def phases_of(options: CompileOptions) -> tuple[Phase, ...]:
         phases = tuple(Phase(phase.name, tuple(
             pass_ for pass_ in phase.passes if not isinstance(pass_, BindDataSizes)))
             for phase in phases)
+    if options.device_names:
+        planned = PlanDevices(devices=options.device_names, soft=options.soft_placement)
+        phases = tuple(Phase(phase.name, tuple(
+            planned if isinstance(pass_, PlanDevices) else pass_ for pass_ in phase.passes))
+            for phase in phases)
     return with_passes(phases, options.extensions.passes)
 
 
@@ -184,7 +191,8 @@ def make_context(options: CompileOptions, *further: Instrument) -> PassContext:
     passes = {*PASSES, *(i.item.name for i in options.extensions.passes)}
     _check_names("WEFT_PRINT_BEFORE", config.print_before, "pass", passes)
     _check_names("WEFT_PRINT_AFTER", config.print_after, "pass", passes)
-    _check_names("WEFT_EXPLAIN", config.explain, "rule or operator", (*KNOWN_RULES, *OPS))
+    _check_names("WEFT_EXPLAIN", config.explain, "rule or operator",
+                 ("placement", *KNOWN_RULES, *OPS))
     after = ("all",) if enabled(Level.PASSES) else config.print_after
     if after or config.print_before:
         instruments.append(PrintInstrument(before=config.print_before, after=after))

@@ -25,6 +25,7 @@ from weft.support.errors import InvalidModelError, OptionError
 from weft.support.file_content import FileContent
 from weft.transform.passes.extract_subgraph import extract_subgraph, tensors_of
 from weft.transform.passes.input_shapes import with_input_shapes
+from weft.transform.placement.annotate import with_placement
 
 if TYPE_CHECKING:
     import onnx
@@ -62,7 +63,7 @@ def import_model(model: Source, options: CompileOptions) -> IRModule:
 
     Raises what the front end raises; ``InvalidModelError`` for a value that is not a model.
     """
-    mod = import_whole(model, options)
+    mod = with_placement(import_whole(model, options), options.placement_names)
     shapes = options.input_shapes or {}
     fed = {name: shape for name, shape in shapes.items() if name not in input_names(mod)}
     if options.outputs is not None or fed:

@@ -8,6 +8,7 @@ from weft.compiler.build.kernel import BuiltKernel, KernelFacts
 from weft.compiler.build.kernels import build_kernels, try_build_kernels
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.devices.build import build_partitioned, memory_spaces, runs_on_lanes
+from weft.compiler.program.devices.regions import dissolve
 from weft.compiler.program.overlap import host_steps_late
 from weft.compiler.program.placement import on_device
 from weft.compiler.program.program import Program
@@ -60,13 +61,15 @@ def build_placed(program: Program, options: CompileOptions) -> PlacedKernels:
         return PlacedKernels(placed, kernels, backend.support_objects(target),
                              memory_spaces(options), on_lanes=True)
     if not has_own_memory(backend):
+        program = dissolve(program, keep_kernels=True).program
         placed = program.on(backend.device)
         return PlacedKernels(placed, tuple(build_kernels(placed.kernels, target, passes)),
                              backend.support_objects(target), spaces)
     built: dict[tuple[str, Device], BuiltKernel] = {(DEVICE_COPY, HOST): _COPY}
     refused: set[str] = set()
     while True:
-        placed = host_steps_late(on_device(program, backend.device, refused))
+        placed = host_steps_late(on_device(program, backend.device, refused,
+                                            soft=options.soft_placement))
         missing = [k for k in placed.kernels if k.device != HOST
                    and (k.digest, k.device) not in built]
         made, errors = try_build_kernels(missing, target, passes, _REFUSALS)

@@ -32,12 +32,10 @@ def placed_by(choose: Callable[[int, Sequence[Device]], Device], seed: int = 0) 
         picked = tuple(choose(at, devices) for at in range(len(made.step_tasks)))
         order = _random_order(made.tasks, rng)
         step_of = {task: at for at, task in enumerate(made.step_tasks)}
-        return partition.Chosen(picked, tuple(step_of[t] for t in order if t in step_of),
-                                ("chosen by the test",) * len(picked))
+        return partition.Chosen(picked, tuple(step_of[t] for t in order if t in step_of))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partition, "_chosen", chosen)
-        patch.setenv("WEFT_NO_CACHE", "0")
         yield
 
 
@@ -64,8 +62,7 @@ def compiled_at_random(model: Any, count: int, seed: int, **options: Any) -> Any
     rng = random.Random(seed)
     with placed_by(lambda _at, devices: rng.choice(devices), seed):
         # The whole program must not come from the cache, where another placement may be.
-        return weft.compile(model, devices=sims(count), placement={f"seed {seed}": "sim:0"},
-                            **options)
+        return weft.compile(model, devices=sims(count, memory=(1 << 40) + seed), **options)
 
 
 def within(seconds: float, run: Callable[[], Any]) -> Any:

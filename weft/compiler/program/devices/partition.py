@@ -15,6 +15,7 @@ from weft.compiler.program.program import BufferKind, BufferRef, Program
 from weft.runtime.device import HOST, Device
 from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
+from weft.transform.placement.explain import explain_placement, task_lines
 from weft.transform.placement.place_tasks import place_tasks
 from weft.transform.placement.simulate import simulate
 from weft.transform.placement.task_graph import Task, Topology
@@ -22,11 +23,10 @@ from weft.transform.placement.task_graph import Task, Topology
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The devices of the steps of a program, their order, and why each is where it is."""
+    """The devices of the steps of a program, and their order."""
 
     devices: tuple[Device, ...]
     order: tuple[int, ...]
-    reasons: tuple[str, ...]
 
 
 def partitioned(program: Program, facts: Sequence[KernelFacts], options: CompileOptions,
@@ -59,17 +59,23 @@ def spread(program: Program, devices: Sequence[Device], order: Sequence[int] | N
 def _chosen(made: StepTasks, topology: Topology, options: CompileOptions) -> Chosen:
     if options.placement in (BY_COST, BY_PROFILE):
         placement = place_tasks(made.tasks, topology)
-        devices, order, reasons = placement.devices, placement.order, placement.reasons
+        devices, order = placement.devices, placement.order
+        explain_placement(task_lines(made.tasks, placement))
     else:
         first = device_of(options.devices[0])
         devices = tuple(_default(task, first, topology) for task in made.tasks)
         order = simulate(made.tasks, topology, devices).order
-        reasons = tuple("the first device" if task.pinned is None else f"pinned to {task.pinned}"
-                        for task in made.tasks)
+        explain_placement(f"{task.name}: {device}, {_reason(task)}"
+                          for task, device in zip(made.tasks, devices, strict=True))
     step_of = {task: at for at, task in enumerate(made.step_tasks)}
     return Chosen(tuple(devices[task] for task in made.step_tasks),
-                  tuple(step_of[task] for task in order if task in step_of),
-                  tuple(reasons[task] for task in made.step_tasks))
+                  tuple(step_of[task] for task in order if task in step_of))
+
+
+def _reason(task: Task) -> str:
+    if task.pinned is not None:
+        return f"pinned to {task.pinned}"
+    return "the only one" if len(task.seconds) == 1 else "the first device"
 
 
 def _default(task: Task, first: Device, topology: Topology) -> Device:

@@ -31,6 +31,7 @@ from weft.op.device import DeviceCopyAttrs
 from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
 from weft.transform.analysis.graph import op_name
+from weft.transform.external.generate_external import external_code_of
 
 _INSULATING = (BufferKind.INPUT, BufferKind.CONSTANT)
 
@@ -51,11 +52,12 @@ class Dissolved:
     regions: tuple[Region | None, ...]
 
 
-def dissolve(program: Program) -> Dissolved:
+def dissolve(program: Program, *, keep_kernels: bool = False) -> Dissolved:
     """Take the copies out of a program.
 
-    A copy stays, as a step without a kernel, where its result and what it reads cannot be one
-    buffer. Raises ``TargetError`` where copies contradict each other.
+    A copy stays where its result and what it reads cannot be one buffer: as a step without a
+    kernel, or as it is with ``keep_kernels``, for programs on one device. Raises ``TargetError``
+    where copies contradict each other.
     """
     ends = [_ends(program.kernels[step.kernel]) for step in program.steps]
     if not any(ends):
@@ -63,7 +65,8 @@ def dissolve(program: Program) -> Dissolved:
     regions = _regions(program, ends)
     refs, kept = _joined(program, [end is not None for end in ends])
     removed = {at for at, end in enumerate(ends) if end is not None and at not in kept}
-    return Dissolved(_without(program, removed, kept, refs),
+    changed = set() if keep_kernels else kept
+    return Dissolved(_without(program, removed, changed, refs),
                      tuple(region for at, region in enumerate(regions) if at not in removed))
 
 
@@ -225,3 +228,8 @@ def conditions_of(program: Program) -> set[BufferRef]:
     paths = [*(step.path for step in program.steps), *(jump.path for jump in program.jumps)]
     found = {scope.condition for path in paths for scope in path if isinstance(scope, Guard)}
     return found | {count.counts for count in program.counts}
+
+
+def must_run_on_host(source: KernelSource) -> bool:
+    """Whether no device runs the kernel: code of other generators, as Python functions."""
+    return external_code_of(source.function) is not None

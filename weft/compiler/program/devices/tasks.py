@@ -12,9 +12,8 @@ from dataclasses import field
 from weft.compiler.build.kernel import KernelFacts
 from weft.compiler.device_options import DeviceSpec, device_of
 from weft.compiler.program.devices.copies import is_copy
-from weft.compiler.program.devices.regions import Region
+from weft.compiler.program.devices.regions import Region, must_run_on_host
 from weft.compiler.program.in_place import IN_PLACE
-from weft.compiler.program.placement import must_run_on_host
 from weft.compiler.program.program import (
     BufferKind,
     BufferRef,

@@ -1,0 +1,52 @@
+"""Annotations of tensors that are given by name: the option ``placement`` of a compilation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from weft.ir.expr import Call, Expr, Var
+from weft.ir.module import IRModule
+from weft.ir.op import get_op
+from weft.ir.types import TensorType
+from weft.ir.typing.infer import infer_type
+from weft.ir.visitor import children, post_order, rebuild
+from weft.op.annotation import OnDeviceAttrs
+from weft.support.errors import TargetError
+from weft.transform.passes.extract_subgraph import tensors_and_body, unknown_tensor
+
+
+def with_placement(mod: IRModule, placement: Mapping[str, str]) -> IRModule:
+    """The module with ``annotation.on_device`` around the tensors in ``placement``.
+
+    Names are those of ``tensors_of``, which the result keeps. What reads an input is on its device.
+    Raises ``InvalidInputError`` for an unknown name, ``TargetError`` for a value that is no tensor
+    and for two devices of one tensor.
+    """
+    if not placement:
+        return mod
+    known, body = tensors_and_body(mod)
+    wanted: dict[Expr, str] = {}
+    for name, device in placement.items():
+        if name not in known:
+            raise unknown_tensor(name, known, mod)
+        found = known[name]
+        if not isinstance(found.checked_type, TensorType):
+            raise TargetError(f"{name!r} is not a tensor and has no device", got=found.checked_type)
+        if wanted.setdefault(found, device) != device:
+            raise TargetError(f"placement gives {name!r} two devices",
+                              got=f"{wanted[found]} and {device}")
+    memo: dict[Expr, Expr] = {}
+    for node in post_order(body):
+        made = rebuild(node, [memo[child] for child in children(node)])
+        memo[node] = _annotated(made, wanted[node]) if node in wanted else made
+    main = dataclasses.replace(mod["main"], body=memo[body], checked_type=None)
+    named = {name: memo[one] for name, one in known.items() if one in memo}
+    made_mod = mod.with_function("main", main)
+    return infer_type(dataclasses.replace(made_mod, settled={}, named=named))
+
+
+def _annotated(value: Expr, device: str) -> Call:
+    is_input = isinstance(value, Var)
+    attrs = OnDeviceAttrs(device=device, constrain_body=not is_input, constrain_result=is_input)
+    return Call(get_op("annotation.on_device"), (value,), attrs, span=value.span)
