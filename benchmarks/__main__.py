@@ -8,13 +8,13 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.harness import Contestant, Failures
-from benchmarks.limits import Rates, measured_rates
+from benchmarks.harness import Failures
 from benchmarks.peers import PEERS, ZOO_PEERS
 from benchmarks.suite import SUITE, Model
 from weft.runtime.cpu import model_name
@@ -27,10 +27,14 @@ CAPTION = ("limit: the sum over kernels of the larger of arithmetic at the FMA p
 
 @dataclass(frozen=True)
 class Row:
-    """The result of a model: its cells, and weft's time over that of the best peer."""
+    """The result of a model: its cells, and weft's time over that of the best peer.
+
+    ``machine`` is what the machine reached at that time.
+    """
 
     cells: Sequence[str]
     ratio: float | None
+    machine: str
 
 
 @click.command()
@@ -66,18 +70,17 @@ def main(models: str, peers: str, threads: str, batch: str, rounds: int, seconds
 def latency_table(models: Sequence[Model], peers: Sequence[str], threads: int, batch: int,
                   rounds: int, seconds: float, failures: Failures) -> Table:
     """A row per model, and the geometric mean of weft's time over that of the best peer."""
-    rates = measured_rates(threads)
     columns = ("model", *(f"{peer}, ms" for peer in peers), "/ best peer", "limit, ms", "reached",
                "kernels")
-    table = Table(title=f"batch {batch}, fp32, {threads} thread(s), {_cpu()}; {rates}",
+    table = Table(title=f"batch {batch}, fp32, {threads} thread(s), {_cpu()}",
                   caption=CAPTION)
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left")
     ratios = []
     for model in models:
-        row = measure(model, peers, threads, batch, rounds, seconds, failures, rates)
+        row = measure(model, peers, threads, batch, rounds, seconds, failures)
         table.add_row(*row.cells)
-        click.echo("  ".join(row.cells), err=True)  # progress
+        click.echo("  ".join((*row.cells, row.machine)), err=True)  # progress
         if row.ratio is not None:
             ratios.append(row.ratio)
     if ratios:
@@ -87,19 +90,20 @@ def latency_table(models: Sequence[Model], peers: Sequence[str], threads: int, b
 
 
 def measure(model: Model, peers: Sequence[str], threads: int, batch: int, rounds: int,
-            seconds: float, failures: Failures, rates: Rates) -> Row:
+            seconds: float, failures: Failures) -> Row:
     """Time one model."""
     with tempfile.TemporaryDirectory() as folder:
         path, feeds = model.write(Path(folder), batch)
         results = failures.measured(path, feeds, peers, threads, rounds=rounds,
-                                    seconds_per_round=seconds, rates=rates)
+                                    seconds_per_round=seconds, limit=True)
     medians = {c.peer: c.median for c in results}
     others = [median for peer, median in medians.items() if peer != "weft"]
     ratio = medians["weft"] / min(others) if "weft" in medians and others else None
+    told = next((c.limit for c in results if c.limit is not None), None)
     name = f"{model.name}*" if model.is_new else model.name
     cells = [name, *(f"{medians[p] * 1e3:.3f}" if p in medians else "-" for p in peers),
-             "-" if ratio is None else f"{ratio:.2f}", *_limit_cells(results)]
-    return Row(cells, ratio)
+             "-" if ratio is None else f"{ratio:.2f}", *_limit_cells(told)]
+    return Row(cells, ratio, "" if told is None else told["machine"])
 
 
 def _cpu() -> str:
@@ -109,12 +113,11 @@ def _cpu() -> str:
         ("model name", "cpu family", "CPU part"))), key=str.islower))
 
 
-def _limit_cells(results: Sequence[Contestant]) -> list[str]:
-    told = next((c.limit for c in results if c.limit is not None), None)
+def _limit_cells(told: dict[str, Any] | None) -> list[str]:
     if told is None:
         return ["-", "-", "-"]
     kind = "dense" if told["arithmetic"] > told["traffic"] else "memory"
-    return [f"{told['seconds'] * 1e3:.3f}", f"{told['seconds'] / told['call']:.0%} {kind}",
+    return [f"{told['limit'] * 1e3:.3f}", f"{told['limit'] / told['call']:.0%} {kind}",
             f"{told['kernels'] / told['call']:.0%}"]
 
 

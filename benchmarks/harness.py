@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ import click
 import numpy as np
 
 from benchmarks.agreement import DisagreementError, check_agreement, reference_outputs
-from benchmarks.limits import Rates
 
 SETTLE_SECONDS = 0.05  # until the last peer's spinning threads have gone to sleep
 
@@ -32,7 +31,7 @@ class Contestant:
     ready_seconds: float
     times: list[float] = field(default_factory=list)
     implementations: tuple[str, ...] = ()  # of weft: how each kernel is computed
-    limit: dict[str, float] | None = None  # of weft: what ``benchmarks.worker.limit`` tells
+    limit: dict[str, Any] | None = None  # of weft: what ``benchmarks.worker.limit`` tells
 
     @property
     def median(self) -> float:
@@ -81,12 +80,12 @@ def start(peer: str, model: Path, threads: int, inputs: Path) -> Contestant | No
 
 def measure(
     model: Path, feeds: dict[str, np.ndarray], peers: Sequence[str], threads: int,
-    *, rounds: int, seconds_per_round: float, rates: Rates | None = None,
+    *, rounds: int, seconds_per_round: float, limit: bool = False,
 ) -> list[Contestant]:
     """Time every peer that runs ``model``: compare outputs, then time interleaved rounds.
 
-    With the ``rates`` of the machine, weft tells the limit of its kernels. Raises
-    ``DisagreementError`` if outputs differ.
+    With ``limit``, weft tells the limit of its kernels. Raises ``DisagreementError`` if outputs
+    differ.
     """
     inputs = model.with_suffix(".npz")
     np.savez(inputs, **feeds)
@@ -104,8 +103,8 @@ def measure(
                 time.sleep(SETTLE_SECONDS)
                 contestant.time_round(2, calls[id(contestant)])
         for contestant in contestants:
-            if contestant.peer == "weft" and rates is not None:
-                contestant.limit = contestant.ask(rates=asdict(rates))
+            if contestant.peer == "weft" and limit:
+                contestant.limit = contestant.ask(limit=True)
     finally:
         for contestant in contestants:
             contestant.stop()
@@ -120,13 +119,13 @@ class Failures:
 
     def measured(
         self, model: Path, feeds: dict[str, np.ndarray], peers: Sequence[str], threads: int,
-        *, rounds: int, seconds_per_round: float, rates: Rates | None = None,
+        *, rounds: int, seconds_per_round: float, limit: bool = False,
     ) -> list[Contestant]:
         """Like ``measure``; empty if outputs disagree. A model that weft cannot run is a failure.
         """
         try:
             found = measure(model, feeds, peers, threads, rounds=rounds,
-                            seconds_per_round=seconds_per_round, rates=rates)
+                            seconds_per_round=seconds_per_round, limit=limit)
         except DisagreementError as error:
             self.texts.append(str(error))
             return []

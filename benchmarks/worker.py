@@ -10,7 +10,6 @@ import json
 import os
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,23 +33,23 @@ def main() -> None:
     print(json.dumps(told), file=channel, flush=True)
     for line in sys.stdin:
         command = json.loads(line)
-        if "rates" in command:
-            told = limit(run, feeds, command["rates"])
+        if "limit" in command:
+            told = limit(run, feeds)
         else:
             told = {"times": time_calls(run, feeds, command["warmup"], command["calls"])}
         print(json.dumps(told), file=channel, flush=True)
 
 
-def limit(run: object, feeds: dict[str, np.ndarray], rates: dict[str, Any]) -> dict[str, float]:
+def limit(run: object, feeds: dict[str, np.ndarray]) -> dict[str, Any]:
     """Seconds of a call of weft's module, of its kernels within it, and what limits them."""
-    from benchmarks.limits import Rates, limit_of
-
     module = run.module  # type: ignore[attr-defined]
     repeat = max(10, min(300, int(0.5 / module.profile(**feeds, repeat=1).module_seconds)))
     profile = module.profile(**feeds, repeat=repeat)
-    found = limit_of(module.manifest, profile.steps, Rates(**rates))
-    return {**asdict(found), "call": profile.module_seconds,
-            "kernels": sum(step.seconds for step in profile.steps)}
+    return {"call": profile.module_seconds, "limit": profile.limit_seconds,
+            "kernels": sum(step.seconds for step in profile.steps),
+            "arithmetic": sum(limit.arithmetic for limit in profile.limits),
+            "traffic": sum(limit.traffic for limit in profile.limits),
+            "machine": str(profile.roofline)}
 
 
 def time_calls(run: object, feeds: dict[str, np.ndarray], warmup: int, calls: int) -> list[float]:

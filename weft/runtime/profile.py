@@ -22,12 +22,14 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 
 from weft.runtime.arena import Pool
+from weft.runtime.bandwidth import measure_bandwidths
 from weft.runtime.call_sizes import SizeSolver, steps_at
 from weft.runtime.device import HOST
 from weft.runtime.frame import Frame
 from weft.runtime.library import Library, NativeLibrary
 from weft.runtime.manifest import Condition, KernelCall, Manifest
 from weft.runtime.peak import measure_fma_peak
+from weft.runtime.roofline import Limit, Roofline, limits_of
 from weft.runtime.sizes import evaluate
 from weft.runtime.table import render_table
 from weft.runtime.timed_steps import TimedSteps
@@ -61,7 +63,10 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True)
 class KernelProfile:
-    """All calls of one kernel within a run of the module."""
+    """All calls of one kernel within a run of the module.
+
+    ``limit`` is the time in seconds that they take at least (``roofline.py``); nan if unknown.
+    """
 
     symbol: str
     op: str
@@ -70,6 +75,7 @@ class KernelProfile:
     seconds: float
     flops: int
     bytes_moved: int
+    limit: float = math.nan
 
     @property
     def gflops(self) -> float:
@@ -85,21 +91,34 @@ class KernelProfile:
 class Profile:
     """``steps`` in order of execution; ``peak_gflops`` is the peak of ``num_threads`` together.
 
-    ``module_seconds`` is the best time of a whole call from Python.
+    ``module_seconds`` is the best time of a whole call from Python. ``roofline`` is what the
+    machine reached at that time, and ``limits`` the seconds that it allows for each step; ``None``
+    and empty where nothing can measure them.
     """
 
     steps: tuple[StepTime, ...]
     module_seconds: float
     peak_gflops: float
     num_threads: int
+    roofline: Roofline | None = None
+    limits: tuple[Limit, ...] = ()
+
+    @property
+    def limit_seconds(self) -> float:
+        """The time that the kernels of a call take at least; nan if unknown."""
+        return sum(limit.seconds for limit in self.limits) if self.limits else math.nan
 
     @property
     def kernels(self) -> tuple[KernelProfile, ...]:
         """The distinct kernels, slowest first."""
         groups: dict[str, list[StepTime]] = {}
-        for step in self.steps:
-            groups.setdefault(step.call.symbol, []).append(step)
-        found = [_joined(group) for group in groups.values()]
+        seconds: dict[str, float] = {}
+        for number, step in enumerate(self.steps):
+            symbol = step.call.symbol
+            groups.setdefault(symbol, []).append(step)
+            limit = self.limits[number].seconds if self.limits else math.nan
+            seconds[symbol] = seconds.get(symbol, 0.0) + limit
+        found = [_joined(group, seconds[symbol]) for symbol, group in groups.items()]
         return tuple(sorted(found, key=lambda k: (-k.seconds, k.symbol)))
 
     def table(self, limit: int | None = None) -> str:
@@ -107,7 +126,7 @@ class Profile:
         kernels = self.kernels
         total = sum(k.seconds for k in kernels) or 1e-12
         columns = ("time [ms]", "share", "calls", "MFLOP", "GFLOP/s", "of peak", "GB/s",
-                   "operators", "implementation")
+                   "of limit", "operators", "implementation")
         rows = [self._row(kernel, total) for kernel in kernels[:limit]]
         text = render_table(columns, rows, left=("operators", "implementation"))
         flops = sum(k.flops for k in kernels)
@@ -121,7 +140,10 @@ class Profile:
         if math.isnan(self.peak_gflops):
             return ""
         threads = f"{self.num_threads} thread{'s' if self.num_threads > 1 else ''}"
-        return f"; FMA peak {self.peak_gflops:.1f} GFLOP/s on {threads}"
+        limit = "" if not self.limits else (
+            f"; limit {self.limit_seconds * 1e3:.3f} ms, of which the call reaches "
+            f"{self.limit_seconds / self.module_seconds:.0%}")
+        return f"; FMA peak {self.peak_gflops:.1f} GFLOP/s on {threads}{limit}"
 
     def chrome_trace(self, path: str | os.PathLike[str]) -> None:
         """Write the calls in sequence as a trace for chrome://tracing or Perfetto.
@@ -147,6 +169,7 @@ class Profile:
         return (f"{kernel.seconds * 1e3:.3f}", f"{kernel.seconds / total:.1%}",
                 str(kernel.calls), f"{kernel.flops * 1e-6:.1f}", f"{kernel.gflops:.1f}",
                 "" if math.isnan(share) else f"{share:.0%}", f"{kernel.gbytes:.1f}",
+                "" if math.isnan(kernel.limit) else f"{kernel.limit / kernel.seconds:.0%}",
                 kernel.op or kernel.symbol,
                 kernel.implementation)
 
@@ -292,7 +315,12 @@ def profile_module(stepper: Stepper, call: Callable[[], Any], repeat: int,
     steps = tuple(replace(s, start=start) for s, start in zip(best, starts, strict=True))
     module = min(_seconds(call) for _ in range(repeat))
     peak = max(early_peak, measure_fma_peak(stepper.library, num_threads))
-    return Profile(steps, module, peak, num_threads)
+    library = stepper.library
+    if not isinstance(library, NativeLibrary) or not steps:
+        return Profile(steps, module, peak, num_threads)
+    roofline = Roofline(peak, measure_bandwidths(library, num_threads))
+    limits = limits_of(stepper.manifest, [step.call for step in steps], roofline)
+    return Profile(steps, module, peak, num_threads, roofline, tuple(limits))
 
 
 def report_kernels(steps: Sequence[StepTime]) -> None:
@@ -332,8 +360,8 @@ def _seconds(call: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def _joined(group: Sequence[StepTime]) -> KernelProfile:
+def _joined(group: Sequence[StepTime], limit: float) -> KernelProfile:
     first = group[0].call
     return KernelProfile(first.symbol, first.op, first.implementation, len(group),
                          sum(s.seconds for s in group), sum(s.flops for s in group),
-                         sum(s.bytes_moved for s in group))
+                         sum(s.bytes_moved for s in group), limit)

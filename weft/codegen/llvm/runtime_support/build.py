@@ -1,4 +1,4 @@
-"""Builds the runtime support object: thread pool, calls from Python, FMA peak meter.
+"""Builds the runtime support object: thread pool, calls from Python, meters of the machine.
 
 A library links against no other library. System functions that it needs are passed to it as
 pointers when it is loaded.
@@ -13,6 +13,7 @@ from weft.codegen.llvm.emit.func import function_attributes
 from weft.codegen.llvm.runtime_support import python_call, step_runner
 from weft.codegen.llvm.runtime_support.thread_pool import thread_pool_text
 from weft.codegen.llvm.target_machine import data_layout
+from weft.runtime.bandwidth import READ
 from weft.target import CpuTarget
 
 # Independent FMA chains: enough to saturate two FMA units with a latency of 4 or 5 cycles.
@@ -66,10 +67,50 @@ define i64 @weft_fma_peak_flops() nounwind {{
 """
 
 
+def _read(target: CpuTarget) -> str:
+    """``weft_read(data, units, rounds)``: vector loads of ``units`` x 4096 bytes, in order."""
+    lanes = target.lanes("float32")
+    kind, loads = f"<{lanes} x float>", 8
+    phis = "\n".join(f"  %s{i} = phi {kind} [ zeroinitializer, %entry ], [ %t{i}, %step ]"
+                     for i in range(loads))
+    steps = "\n".join(
+        f"  %p{i} = getelementptr {kind}, ptr %here, i64 {i}\n"
+        f"  %v{i} = load {kind}, ptr %p{i}\n  %t{i} = fadd {kind} %s{i}, %v{i}"
+        for i in range(loads))
+    sums = "\n".join(f"  %u{i} = fadd {kind} %{'t0' if i == 1 else f'u{i - 1}'}, %t{i}"
+                     for i in range(1, loads))
+    step_bytes = loads * lanes * 4
+    return f"""
+define float @{READ}(ptr %data, i64 %units, i64 %rounds) {function_attributes(target)} {{
+entry:
+  %bytes = mul i64 %units, 4096
+  br label %step
+step:
+  %round = phi i64 [ 0, %entry ], [ %round.next, %step ]
+  %at = phi i64 [ 0, %entry ], [ %at.next, %step ]
+{phis}
+  %here = getelementptr i8, ptr %data, i64 %at
+{steps}
+  %behind = add i64 %at, {step_bytes}
+  %is.end = icmp sge i64 %behind, %bytes
+  %at.next = select i1 %is.end, i64 0, i64 %behind
+  %add = zext i1 %is.end to i64
+  %round.next = add i64 %round, %add
+  %more = icmp slt i64 %round.next, %rounds
+  br i1 %more, label %step, label %exit
+exit:
+{sums}
+  %result = extractelement {kind} %u{loads - 1}, i64 0
+  ret float %result
+}}
+"""
+
+
 def runtime_support_text(target: CpuTarget) -> str:
     """LLVM IR of the runtime support, with the vector width of ``target``."""
     head = f'target datalayout = "{data_layout(target)}"\ntarget triple = "{target.triple}"\n'
-    return head + thread_pool_text(target) + python_call.TEXT + step_runner.TEXT + _peak(target)
+    meters = _peak(target) + _read(target)
+    return head + thread_pool_text(target) + python_call.TEXT + step_runner.TEXT + meters
 
 
 @functools.lru_cache(maxsize=8)
