@@ -99,10 +99,11 @@ def may_use_extensions(content: bytes, target: Target) -> bool:
     decision, legalization or layout hook, if an operator of weft has a user's hook, such as a
     decomposition, and if the back end of the target is a user's.
     """
-    foreign = [name for name in OPS if not _is_defined_by_weft(OPS.get(name))]
-    own = [OPS.get(name) for name in OPS if name not in foreign]
+    loaded = [OPS.get(name) for name in OPS.loaded()]  # no user has touched the others
+    foreign = [op.name for op in loaded if not _is_defined_by_weft(op)]
+    own = [op for op in loaded if op.name not in foreign]
     makers = [backend_of(target), *layout_hooks(target).values(), *legalizations(target).values(),
-              *(maker for op in own for maker in _deciders(op.name, target))]
+              *(maker for name in OPS if name not in foreign for maker in _deciders(name, target))]
     return (not all(map(_is_own, makers)) or not all(map(_has_own_hooks, own))
             or any(name.encode() in content for name in foreign))
 

@@ -1,228 +1,244 @@
-"""The operator catalogue. Importing it registers every built-in operator.
+"""The operator catalogue. Importing it makes every built-in operator known by name.
+
+The module that defines an operator is imported when the operator is first used; ``index.py`` says
+which it is.
 
 ``op.add``, ``op.nn.conv2d`` and so on are the operator records; call one to build a call:
 ``op.nn.relu(op.add(x, y))``.
 """
 
-from weft.op import annotation, dyn, image, linalg, nn, qnn, random, special, vision
-from weft.op.bitwise import (
-    bitwise_and,
-    bitwise_not,
-    bitwise_or,
-    bitwise_xor,
-    left_shift,
-    logical_xor,
-    right_shift,
-)
-from weft.op.broadcast import (
-    BroadcastToAttrs,
-    add,
-    broadcast_to,
-    divide,
-    equal,
-    floor_divide,
-    floor_mod,
-    greater,
-    greater_equal,
-    less,
-    less_equal,
-    logical_and,
-    logical_or,
-    maximum,
-    minimum,
-    mod,
-    multiply,
-    not_equal,
-    power,
-    subtract,
-    trunc_divide,
-    trunc_mod,
-    where,
-)
-from weft.op.composites import logsumexp, mean_std, mean_variance, segment_sum, std
-from weft.op.device import DeviceCopyAttrs, device_copy
-from weft.op.einsum import EinsumAttrs, einsum
-from weft.op.elementwise import (
-    CastAttrs,
-    ClipAttrs,
-    LeakyReluAttrs,
-    abs,
-    cast,
-    ceil,
-    clip,
-    copy,
-    cos,
-    erf,
-    exp,
-    floor,
-    log,
-    log2,
-    log10,
-    logical_not,
-    negative,
-    round,
-    rsqrt,
-    sigmoid,
-    sign,
-    sin,
-    sqrt,
-    tanh,
-)
-from weft.op.fast_math import fast_erf, fast_exp, fast_tanh
-from weft.op.fixed_point import (
-    FixedPointMultiplyAttrs,
-    FixedPointMultiplyPerAxisAttrs,
-    ReinterpretAttrs,
-    fixed_point_multiply,
-    fixed_point_multiply_per_axis,
-    reinterpret,
-)
-from weft.op.gcd import gcd
-from weft.op.inverse_math import (
-    acos,
-    acosh,
-    asin,
-    asinh,
-    atan,
-    atanh,
-    cosh,
-    expm1,
-    isfinite,
-    isinf,
-    isnan,
-    log1p,
-    sinh,
-    tan,
-    trunc,
-)
-from weft.op.reduce import (
-    ArgReduceAttrs,
-    ReduceAttrs,
-    VarianceAttrs,
-    all,
-    any,
-    argmax,
-    argmin,
-    max,
-    mean,
-    min,
-    prod,
-    sum,
-    variance,
-)
-from weft.op.transform.arange import ArangeAttrs, MeshgridAttrs, arange, meshgrid
-from weft.op.transform.create import (
-    CreateAttrs,
-    FullAttrs,
-    ShapeOfAttrs,
-    full,
-    ones,
-    shape_of,
-    zeros,
-)
-from weft.op.transform.gather import (
-    GatherAttrs,
-    GatherNDAttrs,
-    gather,
-    gather_nd,
-)
-from weft.op.transform.index import TakeAttrs, take
-from weft.op.transform.join import (
-    ConcatenateAttrs,
-    SplitAttrs,
-    concatenate,
-    split,
-)
-from weft.op.transform.layout import LayoutTransformAttrs, layout_transform
-from weft.op.transform.like import (
-    CollapseSumToAttrs,
-    NdarraySizeAttrs,
-    ReshapeLikeAttrs,
-    SliceLikeAttrs,
-    broadcast_to_like,
-    cast_like,
-    collapse_sum_like,
-    collapse_sum_to,
-    full_like,
-    ndarray_size,
-    ones_like,
-    reshape_like,
-    slice_like,
-    zeros_like,
-)
-from weft.op.transform.locate import (
-    SearchSortedAttrs,
-    adv_index,
-    invert_permutation,
-    searchsorted,
-    strided_set,
-    unravel_index,
-)
-from weft.op.transform.mask import (
-    MatrixSetDiagAttrs,
-    OneHotAttrs,
-    SequenceMaskAttrs,
-    TriluAttrs,
-    matrix_set_diag,
-    one_hot,
-    sequence_mask,
-    trilu,
-)
-from weft.op.transform.order import (
-    ArgsortAttrs,
-    ScanAttrs,
-    SortAttrs,
-    TopkAttrs,
-    argsort,
-    cumprod,
-    cumsum,
-    sort,
-    topk,
-)
-from weft.op.transform.repeat import (
-    ReverseAttrs,
-    ReverseSequenceAttrs,
-    TileAttrs,
-    reverse,
-    reverse_sequence,
-    tile,
-)
-from weft.op.transform.reverse_reshape import ReverseReshapeAttrs, reverse_reshape
-from weft.op.transform.running import RunningAttrs, cummax, cummin, logcumsumexp
-from weft.op.transform.scatter import (
-    ScatterElementsAttrs,
-    ScatterNDAttrs,
-    scatter_elements,
-    scatter_nd,
-)
-from weft.op.transform.search import UniqueAttrs, argwhere, unique
-from weft.op.transform.shape import (
-    ExpandDimsAttrs,
-    ReshapeAttrs,
-    SqueezeAttrs,
-    TransposeAttrs,
-    expand_dims,
-    reshape,
-    squeeze,
-    transpose,
-)
-from weft.op.transform.slice import StridedSliceAttrs, strided_slice
-from weft.op.transform.sparse import (
-    FillEmptyRowsAttrs,
-    SparseToDenseAttrs,
-    sparse_fill_empty_rows,
-    sparse_reshape,
-    sparse_to_dense,
-)
-from weft.op.transform.spectrum import DFTAttrs, STFTAttrs, dft, stft
-from weft.op.transform.stack import (
-    RepeatAttrs,
-    SlidingWindowAttrs,
-    StackAttrs,
-    repeat,
-    sliding_window,
-    stack,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.ir.op import OPS
+from weft.op.index import NAMES, OPERATORS
+from weft.support.lazy_package import load_names_lazily
+
+if TYPE_CHECKING:
+    from weft.op import annotation, dyn, image, linalg, nn, qnn, random, special, vision
+    from weft.op.bitwise import (
+        bitwise_and,
+        bitwise_not,
+        bitwise_or,
+        bitwise_xor,
+        left_shift,
+        logical_xor,
+        right_shift,
+    )
+    from weft.op.broadcast import (
+        BroadcastToAttrs,
+        add,
+        broadcast_to,
+        divide,
+        equal,
+        floor_divide,
+        floor_mod,
+        greater,
+        greater_equal,
+        less,
+        less_equal,
+        logical_and,
+        logical_or,
+        maximum,
+        minimum,
+        mod,
+        multiply,
+        not_equal,
+        power,
+        subtract,
+        trunc_divide,
+        trunc_mod,
+        where,
+    )
+    from weft.op.composites import logsumexp, mean_std, mean_variance, segment_sum, std
+    from weft.op.device import DeviceCopyAttrs, device_copy
+    from weft.op.einsum import EinsumAttrs, einsum
+    from weft.op.elementwise import (
+        CastAttrs,
+        ClipAttrs,
+        LeakyReluAttrs,
+        abs,
+        cast,
+        ceil,
+        clip,
+        copy,
+        cos,
+        erf,
+        exp,
+        floor,
+        log,
+        log2,
+        log10,
+        logical_not,
+        negative,
+        round,
+        rsqrt,
+        sigmoid,
+        sign,
+        sin,
+        sqrt,
+        tanh,
+    )
+    from weft.op.fast_math import fast_erf, fast_exp, fast_tanh
+    from weft.op.fixed_point import (
+        FixedPointMultiplyAttrs,
+        FixedPointMultiplyPerAxisAttrs,
+        ReinterpretAttrs,
+        fixed_point_multiply,
+        fixed_point_multiply_per_axis,
+        reinterpret,
+    )
+    from weft.op.gcd import gcd
+    from weft.op.inverse_math import (
+        acos,
+        acosh,
+        asin,
+        asinh,
+        atan,
+        atanh,
+        cosh,
+        expm1,
+        isfinite,
+        isinf,
+        isnan,
+        log1p,
+        sinh,
+        tan,
+        trunc,
+    )
+    from weft.op.reduce import (
+        ArgReduceAttrs,
+        ReduceAttrs,
+        VarianceAttrs,
+        all,
+        any,
+        argmax,
+        argmin,
+        max,
+        mean,
+        min,
+        prod,
+        sum,
+        variance,
+    )
+    from weft.op.transform.arange import ArangeAttrs, MeshgridAttrs, arange, meshgrid
+    from weft.op.transform.create import (
+        CreateAttrs,
+        FullAttrs,
+        ShapeOfAttrs,
+        full,
+        ones,
+        shape_of,
+        zeros,
+    )
+    from weft.op.transform.gather import (
+        GatherAttrs,
+        GatherNDAttrs,
+        gather,
+        gather_nd,
+    )
+    from weft.op.transform.index import TakeAttrs, take
+    from weft.op.transform.join import (
+        ConcatenateAttrs,
+        SplitAttrs,
+        concatenate,
+        split,
+    )
+    from weft.op.transform.layout import LayoutTransformAttrs, layout_transform
+    from weft.op.transform.like import (
+        CollapseSumToAttrs,
+        NdarraySizeAttrs,
+        ReshapeLikeAttrs,
+        SliceLikeAttrs,
+        broadcast_to_like,
+        cast_like,
+        collapse_sum_like,
+        collapse_sum_to,
+        full_like,
+        ndarray_size,
+        ones_like,
+        reshape_like,
+        slice_like,
+        zeros_like,
+    )
+    from weft.op.transform.locate import (
+        SearchSortedAttrs,
+        adv_index,
+        invert_permutation,
+        searchsorted,
+        strided_set,
+        unravel_index,
+    )
+    from weft.op.transform.mask import (
+        MatrixSetDiagAttrs,
+        OneHotAttrs,
+        SequenceMaskAttrs,
+        TriluAttrs,
+        matrix_set_diag,
+        one_hot,
+        sequence_mask,
+        trilu,
+    )
+    from weft.op.transform.order import (
+        ArgsortAttrs,
+        ScanAttrs,
+        SortAttrs,
+        TopkAttrs,
+        argsort,
+        cumprod,
+        cumsum,
+        sort,
+        topk,
+    )
+    from weft.op.transform.repeat import (
+        ReverseAttrs,
+        ReverseSequenceAttrs,
+        TileAttrs,
+        reverse,
+        reverse_sequence,
+        tile,
+    )
+    from weft.op.transform.reverse_reshape import ReverseReshapeAttrs, reverse_reshape
+    from weft.op.transform.running import RunningAttrs, cummax, cummin, logcumsumexp
+    from weft.op.transform.scatter import (
+        ScatterElementsAttrs,
+        ScatterNDAttrs,
+        scatter_elements,
+        scatter_nd,
+    )
+    from weft.op.transform.search import UniqueAttrs, argwhere, unique
+    from weft.op.transform.shape import (
+        ExpandDimsAttrs,
+        ReshapeAttrs,
+        SqueezeAttrs,
+        TransposeAttrs,
+        expand_dims,
+        reshape,
+        squeeze,
+        transpose,
+    )
+    from weft.op.transform.slice import StridedSliceAttrs, strided_slice
+    from weft.op.transform.sparse import (
+        FillEmptyRowsAttrs,
+        SparseToDenseAttrs,
+        sparse_fill_empty_rows,
+        sparse_reshape,
+        sparse_to_dense,
+    )
+    from weft.op.transform.spectrum import DFTAttrs, STFTAttrs, dft, stft
+    from weft.op.transform.stack import (
+        RepeatAttrs,
+        SlidingWindowAttrs,
+        StackAttrs,
+        repeat,
+        sliding_window,
+        stack,
+    )
+else:
+    load_names_lazily(__name__, NAMES[__name__])
+
+OPS.add_index(OPERATORS)
 
 __all__ = [
     "ArangeAttrs",

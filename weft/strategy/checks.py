@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import weft.op  # noqa: F401 - registers the operators
+import weft.op  # noqa: F401 - makes the operators known
 from weft.ir.op import OPS
 from weft.support.errors import RegistryError
 from weft.target import TARGET_KINDS
@@ -10,7 +10,8 @@ from weft.target import TARGET_KINDS
 
 def check_operator(op_name: str, target: str) -> None:
     """Raise ``RegistryError`` for an unknown operator or target kind."""
-    OPS.get(op_name)
+    if op_name not in OPS:
+        OPS.get(op_name)  # raises the error
     check_kind(target)
 
 

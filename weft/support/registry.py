@@ -8,12 +8,14 @@ those of the earlier import. Registering one name from two definitions is an err
 from __future__ import annotations
 
 import difflib
+import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from weft.support.dataclass import dataclass
 from weft.support.errors import RegistryError
+from weft.support.interrupts import interrupts_held
 
 V = TypeVar("V")
 
@@ -42,16 +44,24 @@ class Origin:
 class Registry(Generic[V]):
     """A table from names to values, iterated in the order of names.
 
-    A duplicate or unknown name raises ``RegistryError``.
+    A duplicate or unknown name raises ``RegistryError``. Entries of an index are known by name; the
+    module that makes one is imported when the entry is looked up.
     """
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._entries: dict[str, V] = {}
         self._origins: dict[str, Origin] = {}
+        self._index: dict[str, str] = {}
+
+    def add_index(self, modules: Mapping[str, str]) -> None:
+        """Module -> the names that it registers, parted by spaces."""
+        self._index |= {n: module for module, names in modules.items() for n in names.split()}
 
     def register(self, name: str, value: V) -> V:
         origin = Origin.of_caller()
+        if self._index.get(name, origin.module) != origin.module:
+            self.find(name)  # of another module, so the name is taken
         if name in self._entries and not origin.repeats(self._origins[name]):
             raise RegistryError(
                 f"{self.kind} {name!r} is registered twice",
@@ -63,26 +73,41 @@ class Registry(Generic[V]):
 
     def remove(self, name: str) -> None:
         self.get(name)
+        self._index.pop(name, None)
         del self._entries[name], self._origins[name]
 
     def get(self, name: str) -> V:
-        try:
-            return self._entries[name]
-        except KeyError:
-            close = difflib.get_close_matches(name, self._entries, n=3)
+        found = self._entries.get(name)
+        if found is None:
+            found = self.find(name)
+        if found is None and name not in self._entries:
+            close = difflib.get_close_matches(name, list(self), n=3)
             raise RegistryError(
                 f"unknown {self.kind} {name!r}",
                 help=f"did you mean {' or '.join(map(repr, close))}?" if close else None,
-            ) from None
+            )
+        return found  # type: ignore[return-value]  # a registry may hold None
 
     def find(self, name: str) -> V | None:
+        if name not in self._entries and name in self._index:
+            with interrupts_held():
+                importlib.import_module(self._index[name])
         return self._entries.get(name)
 
+    def origin_of(self, name: str) -> Origin:
+        """The import that registered ``name``."""
+        self.get(name)
+        return self._origins[name]
+
+    def loaded(self) -> list[str]:
+        """The names whose modules are imported, in order."""
+        return sorted(self._entries)
+
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return name in self._entries or name in self._index
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._entries))
+        return iter(sorted({*self._entries, *self._index}))
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len({*self._entries, *self._index})

@@ -1,0 +1,68 @@
+"""Packages whose public names load the module that defines them when they are first used.
+
+The ``__init__`` of such a package imports its names for type checkers alone. At run time they come
+from a table that ``tools/lazy_index.py`` generates from these imports::
+
+    if TYPE_CHECKING:
+        from weft.op.nn.conv2d import conv2d
+    else:
+        load_names_lazily(__name__, NAMES[__name__])
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from weft.support.interrupts import interrupts_held
+
+
+class LazyPackage(ModuleType):
+    """The class of such packages.
+
+    ``weft_names`` maps a public name to the module that defines it and its name there, or None for
+    a submodule. A name hides a submodule of the same name, such as the operator ``conv2d`` the file
+    ``conv2d.py``, as if the package had imported it: the import system may not bind that submodule.
+    """
+
+    weft_names: dict[str, tuple[str, str | None]]
+
+    def __getattr__(self, name: str) -> Any:
+        found = self.weft_names.get(name)
+        if found is None:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        module, attribute = found
+        with interrupts_held():
+            value: Any = importlib.import_module(module)
+        if attribute is not None:
+            value = getattr(value, attribute)
+        super().__setattr__(name, value)
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, ModuleType) and self.weft_names.get(name, ("", None))[1] is not None:
+            return
+        super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self.weft_names})
+
+
+def load_names_lazily(package: str, modules: Mapping[str, str]) -> None:
+    """Make ``package`` lazy.
+
+    ``modules`` maps a module to the names in it, parted by spaces, each followed by ``=name`` where
+    the package gives it another; the package itself is mapped to its submodules.
+    """
+    names: dict[str, tuple[str, str | None]] = {}
+    for module, defined in modules.items():
+        for word in defined.split():
+            attribute, _, name = word.partition("=")
+            names[name or attribute] = ((f"{package}.{attribute}", None) if module == package
+                                        else (module, attribute))
+    made: Any = sys.modules[package]
+    made.weft_names = names
+    made.__class__ = LazyPackage
