@@ -11,7 +11,7 @@ are computed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from weft.ir.expr import (
@@ -40,6 +40,7 @@ from weft.op.annotation import OnDeviceAttrs, barrier, on_device
 from weft.op.device import DeviceCopyAttrs, device_copy
 from weft.op.gradients import attrs_of
 from weft.runtime.device import HOST
+from weft.support.dataclass import dataclass
 from weft.transform.placement.domains import Domains, Origin
 
 # The domains of a value: of a function those of its parameters and its result, else one.

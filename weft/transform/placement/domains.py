@@ -9,10 +9,11 @@ two annotations.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.ir.span import Span
 from weft.ir.virtual_device import ANYWHERE, VirtualDevice
+from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
 
 

@@ -6,10 +6,11 @@ needed. Metadata (the shape of a tensor, a view of it) goes with its input.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.ir.expr import Call
 from weft.ir.op import Op
+from weft.support.dataclass import dataclass
 from weft.transform.placement.constraints import Constraints
 from weft.transform.placement.domains import Domains, Origin
 from weft.transform.placement.explain import calls_text

@@ -8,7 +8,7 @@ the first device, or where placement by cost puts its kernels (``place_tasks``).
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from weft.ir.expr import Call, Constant, Expr, Function, TupleGetItem
@@ -20,6 +20,7 @@ from weft.ir.virtual_device import ANYWHERE
 from weft.ir.visitor import children, post_order, replace_children
 from weft.op.annotation import on_device
 from weft.op.device import device_copy
+from weft.support.dataclass import dataclass
 from weft.transform.placement.available import AvailableDevices
 from weft.transform.placement.constraints import DEVICE_KINDS, Border, Constraints, constraints_of
 from weft.transform.placement.explain import explain_placement, region_lines
