@@ -57,9 +57,10 @@ def compile(
 ) -> Executable:
     """Compile ``model`` for ``target``.
 
-    ``model`` is a path (ONNX, or text of the functional IR in a ``.ir`` file), the bytes of an
-    ONNX model, an ``onnx.ModelProto``, a ``torch.nn.Module`` (with ``example_inputs``), a
-    ``torch.export.ExportedProgram``, an ``IRModule``, a ``Function`` or a ``@weft.function``.
+    ``model`` is a path (ONNX, a GraphDef as ``.pb`` or ``.pbtxt``, text of the functional IR as
+    ``.ir``), the bytes of an ONNX model, an ``onnx.ModelProto``, a ``torch.nn.Module`` (with
+    ``example_inputs``), ``torch.export.ExportedProgram``, ``weft.graph.Graph``, ``IRModule``,
+    ``Function`` or ``@weft.function``.
 
     ``target`` is a ``Target`` or its text (``"llvm -mcpu=haswell"``); by default this machine. For
     a GPU (``"cuda -arch=sm_90a"``), what it cannot run is compiled for this machine's CPU, or for
@@ -69,10 +70,9 @@ def compile(
     ``specialize`` asks for faster kernels at some sizes: ``{"batch": [1, 8, (2, 4)]}``, or
     ``[{"batch": 1, "seq": (1, 16)}]`` for several at once. ``opt_level`` is 0 (none) to 3.
 
-    ``outputs`` are the tensors to compute instead of the outputs of the model, by the names of the
-    model: ONNX values, nodes and module paths of torch, variables and operators of a program
-    (docs/graphs.md). Such a name in ``inputs`` makes the tensor an input, with the given shape, or
-    with its own for ``None``. What is not needed is left out.
+    ``outputs`` are the tensors to compute instead of the outputs of the model, by its names: ONNX
+    values, torch's nodes and module paths, variables and operators of a program (docs/graphs.md).
+    Such a name in ``inputs`` makes the tensor an input, with the given shape, or its own (``None``).
 
     ``state`` maps an output to the input that it is the next value of: ``{"present": "past"}``. The
     module keeps that tensor itself, zeros at first, and updates it in place; calls neither take

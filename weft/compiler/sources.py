@@ -54,6 +54,7 @@ class GraphLike(Protocol):
 # ``FileContent``.
 Source: TypeAlias = "ModelLike | TorchProgram | ModuleSource"
 
+GRAPHDEF_SUFFIXES = (".pb", ".pbtxt", ".graphdef")
 TEXT_SUFFIXES = (".ir", ".weft-ir", ".txt")
 ARTIFACT_SUFFIX = ".weft"
 
@@ -84,6 +85,9 @@ def import_whole(model: Source, options: CompileOptions) -> IRModule:
     if is_torch_program(model):
         given = {name: shape for name, shape in options.inputs if shape is not None}
         return from_torch(model, inputs=given)
+    graph = _graph_def(model)
+    if graph is not None:
+        return graph.to_module(options.outputs, options.input_shapes)
     if isinstance(model, (str, os.PathLike)):
         path = Path(model)
         if path.suffix in TEXT_SUFFIXES:
@@ -97,14 +101,14 @@ def import_whole(model: Source, options: CompileOptions) -> IRModule:
     raise InvalidModelError(
         "not a model", got=type(model).__name__,
         expected="a path, the bytes of an ONNX model, onnx.ModelProto, a torch module or "
-                 "ExportedProgram, IRModule, Function or a @weft.function",
+                 "ExportedProgram, Graph, GraphDef, IRModule, Function or a @weft.function",
     )
 
 
 def is_onnx(model: object) -> bool:
     """Whether ``import_model`` reads ``model`` as an ONNX model."""
     if isinstance(model, (str, os.PathLike)):
-        return Path(model).suffix not in (*TEXT_SUFFIXES, ARTIFACT_SUFFIX)
+        return Path(model).suffix not in (*TEXT_SUFFIXES, *GRAPHDEF_SUFFIXES, ARTIFACT_SUFFIX)
     return isinstance(model, (bytes, bytearray, memoryview)) \
         or (hasattr(model, "SerializeToString") and hasattr(model, "graph"))
 
@@ -143,10 +147,21 @@ def with_graph(model: ModelLike, options: CompileOptions) -> tuple[ModelLike, Co
 
     Other models and their options are returned as they are.
     """
-    if not isinstance(model, GraphLike):
+    graph = model if isinstance(model, GraphLike) else _graph_def(model)
+    if graph is None:
         return model, options
-    mod = model.to_module(options.outputs, options.input_shapes)
+    mod = graph.to_module(options.outputs, options.input_shapes)
     return mod, dataclasses.replace(options, inputs=(), outputs=None)
+
+
+def _graph_def(model: object) -> GraphLike | None:
+    """The graph of a GraphDef file or of TensorFlow's message; ``None`` for other models."""
+    is_file = isinstance(model, (str, os.PathLike)) and Path(model).suffix in GRAPHDEF_SUFFIXES
+    if not is_file and not (hasattr(model, "SerializeToString") and hasattr(model, "node")):
+        return None
+    from weft.frontend.graphdef import GraphDefModel
+
+    return GraphDefModel.of(model)
 
 
 def unchanged_file(model: Source) -> Callable[[], None]:

@@ -15,7 +15,14 @@ from weft.frontend.graphdef.definitions import (
     ShapeAttr,
     Versions,
 )
-from weft.frontend.graphdef.importer import from_graphdef
+from weft.frontend.graphdef.files import (
+    graph_def_bytes,
+    graph_def_text,
+    parse_graph_def,
+    read_graph_def,
+    write_graph_def,
+)
+from weft.frontend.graphdef.importer import GraphDefModel, from_graphdef
 
 __all__ = [
     "ArgDef",
@@ -25,9 +32,15 @@ __all__ = [
     "FunctionDef",
     "FunctionRef",
     "GraphDef",
+    "GraphDefModel",
     "Library",
     "NodeDef",
     "ShapeAttr",
     "Versions",
     "from_graphdef",
+    "graph_def_bytes",
+    "graph_def_text",
+    "parse_graph_def",
+    "read_graph_def",
+    "write_graph_def",
 ]

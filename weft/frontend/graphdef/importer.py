@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from weft.frontend.graphdef.annotate import Placements
 from weft.frontend.graphdef.coverage import check_coverage
 from weft.frontend.graphdef.definitions import GraphDef, NodeDef
+from weft.frontend.graphdef.files import parse_graph_def, read_graph_def
 from weft.frontend.graphdef.lowering import Body, Environment, by_name
 from weft.frontend.graphdef.names import CONTROL, parse_tensor
 from weft.frontend.graphdef.node_order import execution_order, needed, nodes_by_name
@@ -47,6 +50,25 @@ def from_graphdef(graph: GraphDef, *, outputs: Sequence[str] | None = None,
     for name in execution_order(nodes, whole, fed.complete, source):
         fed.lower(body, nodes[name])
     return _module(env, body, fed, wanted)
+
+
+class GraphDefModel:
+    """A GraphDef as a model for ``weft.compile``."""
+
+    def __init__(self, graph: GraphDef) -> None:
+        self.graph = graph
+
+    @staticmethod
+    def of(model: Any) -> GraphDefModel:
+        """The model in a file or in a message. Raises what ``read_graph_def`` raises."""
+        if isinstance(model, (str, os.PathLike)):
+            return GraphDefModel(read_graph_def(model))
+        return GraphDefModel(parse_graph_def(model.SerializeToString(), "<GraphDef>"))
+
+    def to_module(self, outputs: Sequence[str] | None = None, inputs: InputShapes | None = None
+                  ) -> IRModule:
+        """See ``from_graphdef``."""
+        return from_graphdef(self.graph, outputs=outputs, inputs=inputs)
 
 
 def _check_targets(wanted: Sequence[str], nodes: Mapping[str, NodeDef], fed: FedTensors,
