@@ -24,6 +24,7 @@ import numpy as np
 from weft.runtime.arena import Pool
 from weft.runtime.bandwidth import measure_bandwidths
 from weft.runtime.call_sizes import SizeSolver, steps_at
+from weft.runtime.calls import DEVICE_COPY
 from weft.runtime.device import HOST
 from weft.runtime.frame import Frame
 from weft.runtime.library import Library, NativeLibrary
@@ -175,7 +176,10 @@ class Profile:
 
 
 def lane_of(call: KernelCall) -> str:
-    """Where a call runs, as traces name it: the host, or a stream of a device."""
+    """Where a call runs, as traces name it: the host, a stream of a device, or a link."""
+    if "sim" in (call.device.kind, call.source.kind) or call.waits:
+        is_transfer = call.symbol == DEVICE_COPY and call.source != call.device
+        return f"{call.source} -> {call.device}" if is_transfer else str(call.device)
     return str(call.device) if call.device == HOST else f"{call.device} stream {call.stream}"
 
 

@@ -103,6 +103,12 @@ class FreeList:
         self.end = start + size
         return start
 
+    def extend(self, size: int) -> int:
+        """The offset of a block of ``size`` bytes at the end of the arena, never used before."""
+        start = self.end
+        self.end += size
+        return start
+
     def give_back(self, start: int, size: int) -> None:
         """Return a block."""
         if size == 0:
@@ -130,21 +136,25 @@ class FreeList:
 
 def plan_memory(program: Program, workspace_bytes: Mapping[int, int],
                 in_place: Mapping[int, int] | None = None,
-                spaces: Sequence[MemorySpace] = (HOST_MEMORY,)) -> MemoryPlan:
+                spaces: Sequence[MemorySpace] = (HOST_MEMORY,), *, fresh_copies: bool = False
+                ) -> MemoryPlan:
     """Offsets for a program whose kernel ``k`` needs ``workspace_bytes.get(k, 0)`` of scratch.
 
     A temporary lies in the first of ``spaces`` of the device that writes it. The result of a kernel
     in ``in_place`` gets the memory of the input of that number, which has the same size and whose
-    last use is this step. Raises ``InternalError`` if a device has no memory space, or if a step
-    uses a temporary of another device.
+    last use is this step. With ``fresh_copies``, what a copy between memories writes takes memory
+    that no step before it has used, so that it need not wait for one. Raises ``InternalError`` if a
+    device has no memory space, or if a step uses a temporary of another device.
     """
-    return _Planner(program, spaces).run(workspace_bytes, in_place or {})
+    return _Planner(program, spaces, fresh_copies=fresh_copies).run(workspace_bytes, in_place or {})
 
 
 class _Planner:
-    def __init__(self, program: Program, spaces: Sequence[MemorySpace]) -> None:
+    def __init__(self, program: Program, spaces: Sequence[MemorySpace], *,
+                 fresh_copies: bool = False) -> None:
         self.program = program
         self.spaces = spaces
+        self.fresh_copies = fresh_copies
         self.free = [FreeList() for _ in spaces]
         self.ranges = live_ranges(program.steps, program.jumps)
         self.last_uses: dict[int, list[int]] = {}
@@ -189,7 +199,9 @@ class _Planner:
         for ref in step.writes:
             if ref.kind is BufferKind.TEMPORARY and self.ranges[ref.index].first == at:
                 self.space_of[ref.index] = space
-                self.offsets[ref.index] = self.free[space].take(self._bytes(ref.index))
+                free, nbytes = self.free[space], self._bytes(ref.index)
+                is_fresh = self.fresh_copies and step.source is not None
+                self.offsets[ref.index] = free.extend(nbytes) if is_fresh else free.take(nbytes)
 
     def _check_space(self, step: Step, space: int) -> None:
         for ref in step.buffers if step.source is None else step.writes:

@@ -15,7 +15,11 @@ from weft.codegen.launch import LaunchGuard, LaunchPath, LaunchProgram
 from weft.compiler.build.external_kernel import Callback
 from weft.compiler.build.kernel import BuiltKernel, KernelFacts
 from weft.compiler.options import CompileOptions
-from weft.compiler.program.constants import ConstantMemory, constant_specs
+from weft.compiler.program.constants import (
+    ConstantMemory,
+    PlacedConstants,
+    constant_specs,
+)
 from weft.compiler.program.devices.segment_code import segment_object
 from weft.compiler.program.devices.waits import lane_waits
 from weft.compiler.program.in_place import updates_not_granted
@@ -31,7 +35,7 @@ from weft.runtime.call_sizes import fixed_sizes
 from weft.runtime.code_payload import payload_parts, read_payload
 from weft.runtime.device import HOST, HOST_MEMORY, MemorySpace
 from weft.runtime.devices.sim.description import SimDevice
-from weft.runtime.devices.sim.memory import check_memories
+from weft.runtime.devices.sim.memory import DeviceMemoryError, check_memories
 from weft.runtime.manifest import (
     LAUNCHERS,
     MAIN_SYMBOL,
@@ -100,18 +104,30 @@ def build_model(program: Program, options: CompileOptions, memory: ConstantMemor
 
     Raises ``InPlaceError`` for kernels that cannot work in place.
     """
-    target = options.target
-    backend = backend_of(target)
     memory = memory or OwnBlock()
     memory.begin(program.constants)
     placed = build_placed(program, options)
-    program, kernels = placed.program, placed.kernels
-    facts = [kernel.facts for kernel in kernels]
-    missed = updates_not_granted(program, [fact.in_place for fact in facts])
+    granted = [kernel.facts.in_place for kernel in placed.kernels]
+    missed = updates_not_granted(placed.program, granted)
     if missed:
         raise InPlaceError(missed)
-    constants = memory.place(program.constants)
-    layout = _layout(program, facts, constants.offsets, placed.spaces, backend)
+    constants = memory.place(placed.program.constants)
+    try:
+        return _code_of(placed, constants, options)
+    except DeviceMemoryError:
+        if placed.frugal is None:
+            raise
+        frugal = dataclasses.replace(placed, program=placed.frugal, frugal=None)
+        return _code_of(frugal, constants, options)
+
+
+def _code_of(placed: PlacedKernels, constants: PlacedConstants, options: CompileOptions
+             ) -> ModelCode:
+    target = options.target
+    backend = backend_of(target)
+    program, kernels = placed.program, placed.kernels
+    facts = [kernel.facts for kernel in kernels]
+    layout = _layout(placed, facts, constants.offsets, backend)
     launches = layout.launches
     with trace.span("main"):
         main = None if placed.on_lanes else backend.build_main(launches, target)
@@ -158,8 +174,9 @@ class _Layout:
     nonnegative: tuple[Size, ...] = ()
 
 
-def _layout(program: Program, facts: Sequence[KernelFacts], offsets: Sequence[int],
-            spaces: Sequence[MemorySpace], backend: Backend[Any]) -> _Layout:
+def _layout(placed: PlacedKernels, facts: Sequence[KernelFacts], offsets: Sequence[int],
+            backend: Backend[Any]) -> _Layout:
+    program, spaces = placed.program, placed.spaces
     if program.is_symbolic:
         if not backend.takes_sizes:
             raise UnsupportedModelError(
@@ -172,7 +189,7 @@ def _layout(program: Program, facts: Sequence[KernelFacts], offsets: Sequence[in
                        sized.nonnegative)
     plan = plan_memory(program, {n: evaluate(f.workspace_bytes, {}) for n, f in enumerate(facts)},
                        {n: f.in_place for n, f in enumerate(facts) if f.in_place is not None},
-                       spaces)
+                       spaces, fresh_copies=placed.on_lanes and placed.frugal is not None)
     host, arenas = _arenas(plan, spaces)
     return _Layout(launch_program(program, plan, offsets, facts, spaces), host, arenas)
 

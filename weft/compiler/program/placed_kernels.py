@@ -8,6 +8,7 @@ from weft.compiler.build.kernel import BuiltKernel, KernelFacts
 from weft.compiler.build.kernels import build_kernels, try_build_kernels
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.devices.build import build_partitioned, memory_spaces, runs_on_lanes
+from weft.compiler.program.devices.order import copies_early
 from weft.compiler.program.devices.regions import dissolve
 from weft.compiler.program.overlap import host_steps_late
 from weft.compiler.program.placement import on_device
@@ -31,7 +32,8 @@ class PlacedKernels:
 
     ``support`` are objects that they need beside. ``host`` is the target of the kernels on the host
     if there are any beside those of the device. ``spaces`` are the memories of the program; with
-    ``on_lanes`` its devices run at the same time.
+    ``on_lanes`` its devices run at the same time; ``frugal`` is then the program with copies as
+    late as possible, which needs less memory.
     """
 
     program: Program
@@ -40,6 +42,7 @@ class PlacedKernels:
     spaces: tuple[MemorySpace, ...]
     host: Target | None = None
     on_lanes: bool = False
+    frugal: Program | None = None
 
     @property
     def objects(self) -> tuple[bytes, ...]:
@@ -58,8 +61,8 @@ def build_placed(program: Program, options: CompileOptions) -> PlacedKernels:
     spaces = tuple(backend.memory_spaces)
     if runs_on_lanes(options):
         placed, kernels = build_partitioned(program, options, _COPY)
-        return PlacedKernels(placed, kernels, backend.support_objects(target),
-                             memory_spaces(options), on_lanes=True)
+        return PlacedKernels(copies_early(placed), kernels, backend.support_objects(target),
+                             memory_spaces(options), on_lanes=True, frugal=placed)
     if not has_own_memory(backend):
         program = dissolve(program, keep_kernels=True).program
         placed = program.on(backend.device)

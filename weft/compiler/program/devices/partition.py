@@ -8,7 +8,7 @@ from weft.compiler.build.kernel import KernelFacts
 from weft.compiler.device_options import BY_COST, BY_PROFILE, device_of
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.devices.copies import is_copy, with_copies
-from weft.compiler.program.devices.order import copies_early, is_straight, reordered
+from weft.compiler.program.devices.order import is_straight, reordered
 from weft.compiler.program.devices.regions import conditions_of, dissolve
 from weft.compiler.program.devices.tasks import StepTasks, tasks_of, topology_of
 from weft.compiler.program.program import BufferKind, BufferRef, Program
@@ -53,7 +53,7 @@ def spread(program: Program, devices: Sequence[Device], order: Sequence[int] | N
         program = reordered(program, order)
         devices = [devices[at] for at in order]
     memories = _memories(program, devices)
-    return copies_early(with_copies(program, devices, memories, kernels_of_devices=False))
+    return with_copies(program, devices, memories, kernels_of_devices=False)
 
 
 def _chosen(made: StepTasks, topology: Topology, options: CompileOptions) -> Chosen:

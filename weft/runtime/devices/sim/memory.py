@@ -18,6 +18,10 @@ from weft.runtime.sizes import evaluate
 from weft.support.errors import TargetError
 
 
+class DeviceMemoryError(TargetError):
+    """A program needs more memory than a device has."""
+
+
 class DeviceMemories:
     """What all calls of a program share: arenas, and the constants that each device needs."""
 
@@ -81,7 +85,7 @@ def state_devices(manifest: Manifest) -> dict[int, Device]:
 
 
 def check_memories(manifest: Manifest, sizes: CallSizes) -> None:
-    """Raise ``TargetError`` if a call needs more memory than a device has.
+    """Raise ``DeviceMemoryError`` if a call needs more memory than a device has.
 
     Where symbols determine sizes, the first call with the sizes is checked.
     """
@@ -91,7 +95,7 @@ def check_memories(manifest: Manifest, sizes: CallSizes) -> None:
     peaks = peak_bytes(manifest, sizes)
     for device, limit in limits.items():
         if peaks.get(device, 0) > limit:
-            raise TargetError(
+            raise DeviceMemoryError(
                 f"the program needs more memory than {device} has", expected=f"{limit} bytes",
                 got=f"{peaks[device]} bytes",
                 notes=[f"{one}: {nbytes} bytes for buffers, constants and states"
