@@ -156,7 +156,7 @@ class Config:
                        "print a sorted table of the time each pass took")
     trace = Knob("WEFT_TRACE", None, _optional(_path), "a file name",
                  "write a Chrome trace (chrome://tracing, Perfetto) of the whole process")
-    explain = Knob("WEFT_EXPLAIN", (), _names, "names of rules or operators, or all",
+    explain = Knob("WEFT_EXPLAIN", (), _names, "names of rules or operators, placement, or all",
                    "say why these rewrite rules did not apply, and what else the operators could "
                    "have run on")
     no_cache = Knob("WEFT_NO_CACHE", False, _flag, "0 or 1",

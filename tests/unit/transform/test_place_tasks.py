@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -11,8 +13,9 @@ from hypothesis import strategies as st
 from weft.ir.virtual_device import VirtualDevice
 from weft.runtime.device import Device
 from weft.support.errors import TargetError
-from weft.transform.placement.place_tasks import place_tasks
-from weft.transform.placement.simulate import simulate
+from weft.transform.placement.place_tasks import lower_bound, place_tasks
+from weft.transform.placement.problem_arrays import Arrays, arrays_of
+from weft.transform.placement.simulate import dispatched, in_order, ranks, simulate
 from weft.transform.placement.task_graph import (
     DeviceModel,
     Link,
@@ -20,7 +23,6 @@ from weft.transform.placement.task_graph import (
     TaskInput,
     Timeline,
     Topology,
-    lower_bound,
 )
 
 SIMS = tuple(Device("sim", number) for number in range(4))
@@ -77,8 +79,8 @@ def check_timeline(tasks: list[Task], topo: Topology, devices: tuple[Device, ...
     assert line.makespan == pytest.approx(max(line.finishes))
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 3), st.booleans())
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 16), st.integers(1, 3), st.booleans())
 def test_placements_are_schedules_that_respect_the_constraints(
     seed: int, count: int, lanes: int, pins: bool
 ) -> None:
@@ -93,7 +95,7 @@ def test_placements_are_schedules_that_respect_the_constraints(
     check_timeline(tasks, topo, found.devices, line)
     assert line.starts == found.starts
     assert line.makespan == found.makespan
-    assert found.makespan >= lower_bound(tasks, topo, found.order) - 1e-12
+    assert found.makespan >= lower_bound(tasks, topo) - 1e-12
     groups: dict[int, set[Device]] = {}
     for task, device in zip(tasks, found.devices, strict=True):
         assert device in task.seconds
@@ -145,3 +147,69 @@ def test_errors() -> None:
         simulate(chain, topology(2), (a, b))
     with pytest.raises(TargetError, match="no devices"):
         place_tasks(chain, Topology(()))
+
+
+def all_orders(arrays: Arrays) -> Iterator[list[int]]:
+    """Every order in which tasks come after what they read."""
+    count = len(arrays.seconds)
+    needs = [{arrays.buffers[buffer].producer for buffer in read} for read in arrays.reads]
+    pending: list[list[int]] = [[]]
+    while pending:
+        order = pending.pop()
+        if len(order) == count:
+            yield order
+        pending += [[*order, task] for task in range(count)
+                    if task not in order and needs[task] <= set(order)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_small_graphs_are_near_the_optimum(seed: int) -> None:
+    """All placements in all orders: at most 1.15 of the best, as the aim says; here nearer."""
+    devices = 2 + seed % 2
+    tasks, topo = random_graph(seed, 5, devices), topology(devices)
+    arrays = arrays_of(tasks, topo)
+    orders = list(all_orders(arrays))
+    best = min(in_order(arrays, placed, order).makespan
+               for placed in itertools.product(*(arrays.allowed[c] for c in arrays.class_of))
+               for order in orders)
+    assert best - 1e-12 <= place_tasks(tasks, topo).makespan <= 1.05 * best
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_larger_graphs_are_near_the_best_of_a_random_search(seed: int) -> None:
+    tasks, topo = random_graph(seed + 100, 16, 3), topology(3)
+    arrays = arrays_of(tasks, topo)
+    chance = random.Random(seed)
+    found = place_tasks(tasks, topo).makespan
+    best = found
+    for _ in range(4_000):
+        placed = [chance.choice(arrays.allowed[class_]) for class_ in arrays.class_of]
+        best = min(best, dispatched(arrays, placed, ranks(arrays, placed)).makespan)
+    assert found <= 1.15 * best
+
+
+def test_memory_limits_spread_a_program_or_refuse_it() -> None:
+    a, b = SIMS[:2]
+    both = {a: 1e-3, b: 2e-3}
+    tasks = [Task(f"t{n}", "op", both, memory=100) for n in range(4)]
+    tasks.append(Task("end", "op", both, tuple(TaskInput(n, 10) for n in range(4))))
+    slow = Topology((DeviceModel(a, memory_bytes=250), DeviceModel(b)), default_link=Link(1e3, 1))
+    found = place_tasks(tasks, slow)
+    line = simulate(tasks, slow, found.devices, found.order)
+    assert line.peak_memory[a] <= 250
+    free = Topology((DeviceModel(a), DeviceModel(b)), default_link=Link(1e3, 1))
+    assert set(place_tasks(tasks, free).devices) == {a}
+    with pytest.raises(TargetError, match="does not fit the memory"):
+        place_tasks(tasks, Topology((DeviceModel(a, memory_bytes=250),
+                                     DeviceModel(b, memory_bytes=39))))
+
+
+def test_reasons_say_when_a_task_would_finish_elsewhere() -> None:
+    a, b = SIMS[:2]
+    tasks = [Task("p", "op", {a: 1e-3, b: 1e-3}, pinned=VirtualDevice.of(b)),
+             Task("o", "op", {a: 1e-3}),
+             Task("f", "op", {a: 1e-3, b: 5e-3}, (TaskInput(0, 10**6),))]
+    reasons = place_tasks(tasks, topology(2)).reasons
+    assert reasons[0] == "pinned to sim:1"
+    assert reasons[1] == "only sim:0 can run it"
+    assert reasons[2] == "finishes at 3010.0 us; sim:1 at 6000.0 us"

@@ -9,34 +9,41 @@ the paper, a link sends one buffer at a time, and a buffer that a device has is 
 from __future__ import annotations
 
 import bisect
-from dataclasses import field
 
-from weft.support.dataclass import dataclass
 from weft.transform.placement.problem_arrays import Arrays
 
 
-@dataclass(slots=True)
 class Lane:
-    """The intervals in which a lane is busy, in order of time."""
+    """The intervals in which a lane or link is idle, in order of time; the last has no end.
 
-    starts: list[float] = field(default_factory=list)
-    finishes: list[float] = field(default_factory=list)
+    Intervals shorter than ``shortest`` are dropped: nothing fits into them.
+    """
+
+    __slots__ = ("ends", "shortest", "starts")
+
+    def __init__(self, shortest: float = 0.0) -> None:
+        self.starts = [0.0]
+        self.ends = [float("inf")]
+        self.shortest = shortest
 
     def first_gap(self, ready: float, seconds: float) -> float:
         """The earliest start from ``ready`` on at which the lane is idle for ``seconds``."""
-        position = bisect.bisect_right(self.finishes, ready)
-        start = ready
-        for index in range(position, len(self.starts)):
-            if start + seconds <= self.starts[index]:
+        index = bisect.bisect_right(self.ends, ready)
+        while True:
+            start = max(ready, self.starts[index])
+            if start + seconds <= self.ends[index]:
                 return start
-            start = max(start, self.finishes[index])
-        return start
+            index += 1
 
     def insert(self, start: float, finish: float) -> None:
         """Make the lane busy in an idle interval."""
-        position = bisect.bisect_right(self.starts, start)
-        self.starts.insert(position, start)
-        self.finishes.insert(position, finish)
+        index = bisect.bisect_right(self.starts, start) - 1
+        first, last = self.starts[index], self.ends[index]
+        left = [(first, start)] if start - first > self.shortest else []
+        right = [(finish, last)] if last - finish > self.shortest else []
+        kept = left + right
+        self.starts[index:index + 1] = [one[0] for one in kept]
+        self.ends[index:index + 1] = [one[1] for one in kept]
 
 
 def mean_ranks(arrays: Arrays) -> list[float]:
@@ -56,20 +63,22 @@ def mean_ranks(arrays: Arrays) -> list[float]:
     return found
 
 
-def heft(arrays: Arrays) -> list[int]:
-    """The number of the device of each task."""
-    return _ListSchedule(arrays).run()
+def heft(arrays: Arrays, copy_factor: float = 1.0) -> list[int]:
+    """The number of the device of each task, if copies took ``copy_factor`` of their time."""
+    return _ListSchedule(arrays, copy_factor).run()
 
 
 class _ListSchedule:
     """The schedule so far: devices and finishes of tasks, busy lanes and links, arrivals."""
 
-    def __init__(self, arrays: Arrays) -> None:
+    def __init__(self, arrays: Arrays, copy_factor: float) -> None:
         self.arrays = arrays
+        self.copy_factor = copy_factor
         self.placed = [-1] * len(arrays.seconds)
         self.finishes = [0.0] * len(arrays.seconds)
         self.class_device: dict[int, int] = {}
-        self.lanes = [[Lane() for _ in range(lanes)] for lanes in arrays.lanes]
+        shortest = min((min(of_task) for of_task in arrays.seconds), default=0.0)
+        self.lanes = [[Lane(shortest) for _ in range(lanes)] for lanes in arrays.lanes]
         self.links: dict[tuple[int, int], Lane] = {}
         self.arrivals: dict[tuple[int, int], float] = {}
 
@@ -111,7 +120,7 @@ class _ListSchedule:
         finish = self.finishes[producer]
         if source == device:
             return finish
-        copy = self.arrays.copy_seconds[buffer][source][device]
+        copy = self.copy_factor * self.arrays.copy_seconds[buffer][source][device]
         link = self.links.get((source, device))
         return (finish if link is None else link.first_gap(finish, copy)) + copy
 
@@ -119,6 +128,6 @@ class _ListSchedule:
         source = self.placed[self.arrays.buffers[buffer].producer]
         if source != device and (buffer, device) not in self.arrivals:
             arrived = self._arrival(buffer, device)
-            copy = self.arrays.copy_seconds[buffer][source][device]
+            copy = self.copy_factor * self.arrays.copy_seconds[buffer][source][device]
             self.links.setdefault((source, device), Lane()).insert(arrived - copy, arrived)
             self.arrivals[buffer, device] = arrived

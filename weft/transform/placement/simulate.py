@@ -74,15 +74,16 @@ def in_order(arrays: Arrays, placed: Sequence[int], order: Sequence[int]) -> Run
     arrivals = [0.0] * (len(buffers) * count)
     lanes = [[0.0] * lane for lane in arrays.lanes]
     link_free = [0.0] * (count * count)
+    last_starts = [0.0] * count
     for task in order:
         device = placed[task]
         free = lanes[device]
-        start = free[0]
+        start = max(free[0], last_starts[device])
         for buffer in reads[task]:
             arrival = arrivals[buffer * count + device]
             start = max(start, arrival)
         finish = start + seconds[task][device]
-        starts[task] = start
+        starts[task] = last_starts[device] = start
         finishes[task] = finish
         if len(free) == 1:
             free[0] = finish

@@ -7,7 +7,7 @@ task runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import field
 
 from weft.ir.virtual_device import VirtualDevice
@@ -120,19 +120,3 @@ class Placement:
     starts: tuple[float, ...]
     finishes: tuple[float, ...]
     reasons: tuple[str, ...]
-
-
-def lower_bound(tasks: Sequence[Task], topology: Topology, order: Sequence[int]) -> float:
-    """No placement finishes earlier, in seconds: the critical path, or the work over all lanes.
-
-    Each task counts with its shortest time, and transfers with none. ``order`` is any valid order.
-    """
-    known = {model.device for model in topology.devices}
-    shortest = [min((s for device, s in task.seconds.items() if device in known), default=0.0)
-                for task in tasks]
-    finishes = [0.0] * len(tasks)
-    for number in order:
-        ready = max((finishes[one.producer] for one in tasks[number].inputs), default=0.0)
-        finishes[number] = ready + shortest[number]
-    lanes = sum(model.lanes for model in topology.devices)
-    return max(max(finishes, default=0.0), sum(shortest) / lanes)
