@@ -11,12 +11,12 @@ import pytest
 
 from tests.unit.codegen.conftest import Compiler
 from tests.unit.codegen.programs import ZERO, index_var, loop
-from weft.codegen.elf.symbols import symbols
 from weft.codegen.llvm.build import build_object, build_text, emit_assembly
 from weft.codegen.llvm.jit import JitLibrary
 from weft.codegen.llvm.machine_code import STRENGTH_REDUCED_LINES
 from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.codegen.llvm.target_machine import target_machine
+from weft.runtime.elf.object_file import read_symbols
 from weft.support.errors import CodegenError, TargetError
 from weft.target import CpuTarget
 from weft.tir import expr as x
@@ -33,7 +33,7 @@ def store_one(name: str, kind: ForKind = ForKind.SERIAL) -> PrimFunc:
 
 def test_symbols_of_an_object(compiler: Compiler) -> None:
     obj = build_object(store_one("kernel", ForKind.PARALLEL), compiler.target).object
-    found = {s.name: s for s in symbols(obj)}
+    found = {s.name: s for s in read_symbols(obj)}
     assert found["kernel"].is_defined
     assert found["kernel"].is_global
     assert found["kernel"].size > 0
@@ -53,7 +53,7 @@ def test_damaged_objects_are_refused(compiler: Compiler, damage: str) -> None:
     else:
         obj[40:48] = (1 << 60).to_bytes(8, "little")
     with pytest.raises(CodegenError, match="ELF object"):
-        symbols(bytes(obj))
+        read_symbols(bytes(obj))
 
 
 def test_objects_that_call_one_another(compiler: Compiler) -> None:

@@ -7,11 +7,11 @@ import pytest
 
 from tests.unit.codegen.conftest import Compiled, assert_same_bits
 from tests.unit.codegen.programs import elementwise, index_var, loop, numbers, output_like
-from weft.codegen.elf.symbols import symbols
 from weft.codegen.llvm.build import build_object, emit_assembly
 from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.ir.dtype import DType
 from weft.runtime.cpu import host_features, machine
+from weft.runtime.elf.object_file import read_symbols
 from weft.support.errors import CodegenError
 from weft.target import Target
 from weft.target.cpus import CPU_FEATURES, with_implied
@@ -157,7 +157,7 @@ def test_only_constants_are_looked_up(older: Target) -> None:
 def test_functions_need_no_library_where_sums_of_products_round_twice(name: str) -> None:
     func = elementwise(lambda a: Call(a.dtype, name, (a,)), ["float32"], "float32", 4, 4)
     code = build_object(lower_prim_func(func), Target.of("llvm -mcpu=x86-64"))
-    assert not [s.name for s in symbols(code.object) if s.name.startswith("fma")]
+    assert not [s.name for s in read_symbols(code.object) if s.name.startswith("fma")]
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "int64", "float16", "float64"])
@@ -183,7 +183,7 @@ def test_objects_for_other_machines(text: str) -> None:
     body = loop(i, 4, BufferStore(out, (a.load(lanes) * a.load(lanes)).astype("float16"), (lanes,)),
                 kind=ForKind.PARALLEL)  # fmt: skip
     code = build_object(PrimFunc("kernel", (a, out), body), target)
-    table = {s.name: s.is_defined for s in symbols(code.object)}
+    table = {s.name: s.is_defined for s in read_symbols(code.object)}
     assert table["kernel"]
     assert not table["weft_parallel_launch"]
     assert build_runtime_support(target).object

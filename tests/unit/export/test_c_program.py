@@ -12,10 +12,10 @@ import weft
 from weft import op
 from weft.cli.main import main
 from weft.codegen.elf.linker import find_linkers
-from weft.codegen.elf.symbols import symbols
 from weft.ir import Function, Tuple, const, var
 from weft.ir.python.builder import while_loop
 from weft.runtime.cpu import machine
+from weft.runtime.elf.object_file import read_symbols
 from weft.support.errors import ArtifactError, OptionError
 
 CC = shutil.which("cc")
@@ -118,9 +118,9 @@ def test_the_object_shows_two_names_and_keeps_no_state(tmp_path):
     module = model()
     module.export(tmp_path / "net", kind="c")
     first = (tmp_path / "net" / "net.o").read_bytes()
-    visible = {s.name for s in symbols(first) if s.is_defined and s.is_global}
+    visible = {s.name for s in read_symbols(first) if s.is_defined and s.is_global}
     assert visible == {"net_run", "net_workspace_size"}
-    needed = {s.name for s in symbols(first) if not s.is_defined}
+    needed = {s.name for s in read_symbols(first) if not s.is_defined}
     assert needed <= {"memset", "memcpy", "memmove"}
     assert b".bss" not in first or b"weft.threads" not in first
     module.export(tmp_path / "again" / "net", kind="c")

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import weft
 from tests.unit.export.test_c_program import CC, build, needs_cc, needs_linker
-from weft.codegen.elf.symbols import symbols
 from weft.codegen.llvm.build import build_text
 from weft.codegen.llvm.c_entry import WEIGHTS, c_entry_text
 from weft.export.c_source import header_text
+from weft.runtime.elf.object_file import read_symbols
 from weft.runtime.manifest import MAIN_SYMBOL
 from weft.target import CpuTarget, Target
 
@@ -220,7 +220,7 @@ def test_other_machines(mlp, arch):
     assert isinstance(target, CpuTarget)
     code = build_text("net_run", c_entry_text("net", mlp.model.manifest, target), target,
                       externs=frozenset((MAIN_SYMBOL, WEIGHTS))).object
-    defined = {s.name for s in symbols(code) if s.is_defined and s.name.startswith("net_")}
+    defined = {s.name for s in read_symbols(code) if s.is_defined and s.name.startswith("net_")}
     assert defined == {"net_run", "net_workspace_size", "net_input_bytes", "net_output_bytes"}
 
 

@@ -8,7 +8,6 @@ from typing import ClassVar
 from weft.codegen.backend import Backend, TextStage
 from weft.codegen.elf.linker import link_relocatable, link_shared
 from weft.codegen.elf.relocatable import data_object, localize
-from weft.codegen.elf.symbols import symbols
 from weft.codegen.launch import LaunchProgram
 from weft.codegen.llvm.build import (
     build_object,
@@ -23,6 +22,7 @@ from weft.codegen.llvm.program_text import callback_text, functions_text, main_t
 from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.codegen.llvm.vector.dot_product import DOT_PRODUCTS
 from weft.runtime.elf.loader import ObjectLibrary, loads_objects
+from weft.runtime.elf.object_file import read_symbols
 from weft.runtime.library import NativeLibrary
 from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TargetSpec
 from weft.support.errors import CodegenError
@@ -51,7 +51,7 @@ class CpuBackend(Backend[CpuTarget]):
         return build_text(symbol, callback_text(symbol, address, num_args, target), target).object
 
     def check_object(self, code: bytes, symbol: str, where: str) -> None:
-        defined = {s.name for s in symbols(code) if s.is_defined}
+        defined = {s.name for s in read_symbols(code) if s.is_defined}
         if symbol not in defined:
             raise CodegenError("an object of another code generator lacks its symbol", where=where,
                                expected=symbol, got=", ".join(sorted(defined)) or "no symbols")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from weft.codegen.elf.symbols import symbols
 from weft.codegen.llvm.emit.func import write_module
 from weft.codegen.llvm.machine_code import assembly, object_code, wants_strength_reduction
 from weft.codegen.llvm.module import optimized_module
 from weft.codegen.llvm.python_bodies.link import MATH_SYMBOLS, link_python_functions
 from weft.codegen.llvm.target_machine import data_layout
+from weft.runtime.elf.object_file import read_symbols
 from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError
 from weft.target import CpuTarget
@@ -94,7 +94,8 @@ def _compile(text: str, target: CpuTarget, name: str, externs: frozenset[str], *
     reduce_strength = has_loops_of_others or wants_strength_reduction(text)
     obj = object_code(optimized_module(text, target), target, reduce_strength=reduce_strength)
     allowed = externs | LIBRARY_SYMBOLS | RUNTIME_SYMBOLS
-    missing = sorted({s.name for s in symbols(obj) if not s.is_defined and s.name not in allowed})
+    undefined = {s.name for s in read_symbols(obj) if not s.is_defined}
+    missing = sorted(undefined - allowed)
     if missing:
         raise CodegenError(f"undefined symbol: {', '.join(missing)}", where=name,
                            help="name a function of the C library or of the runtime")

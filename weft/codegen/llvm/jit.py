@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 
 from llvmlite import binding as llvm
 
-from weft.codegen.elf.symbols import Symbol, symbols
 from weft.codegen.llvm.build import LIBRARY_SYMBOLS
 from weft.codegen.llvm.python_bodies.link import MATH_SYMBOLS
 from weft.codegen.llvm.target_machine import initialize_llvm, new_target_machine
+from weft.runtime.elf.object_file import Symbol, read_symbols
 from weft.runtime.elf.perf_map import NamedCode, write_perf_map
 from weft.runtime.library import NativeLibrary
 from weft.support.config import config
@@ -31,7 +31,7 @@ class JitLibrary(NativeLibrary):
 
     def __init__(self, objects: Sequence[bytes], target: CpuTarget | None = None) -> None:
         initialize_llvm()
-        tables = [symbols(obj) for obj in objects]
+        tables = [read_symbols(obj) for obj in objects]
         _check_closed(tables)
         self._names = {s.name for table in tables for s in table if s.is_defined}
         with _lock:
@@ -58,13 +58,13 @@ class JitLibrary(NativeLibrary):
         The loader knows global symbols only; local symbols of the same section follow from them.
         """
         starts = {
-            s.section: self.address(s.name) - s.offset
+            s.section: self.address(s.name) - s.value
             for s in table
             if s.is_defined and s.is_global
         }
         for symbol in table:
             if symbol.size and symbol.section in starts:
-                yield starts[symbol.section] + symbol.offset, symbol
+                yield starts[symbol.section] + symbol.value, symbol
 
 
 def _check_closed(tables: Sequence[Sequence[Symbol]]) -> None:

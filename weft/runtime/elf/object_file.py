@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from typing import TypeVar
 
 from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError
@@ -16,6 +18,7 @@ _RELOCATION = struct.Struct("<QQq")
 _MAX_BYTES = 1 << 31  # code refers to its data by 32 bits
 # Reserved section numbers: an undefined symbol, an absolute value.
 UNDEFINED, ABSOLUTE = 0, 0xFFF1
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,10 @@ class Symbol:
     value: int
     size: int
     is_global: bool
+
+    @property
+    def is_defined(self) -> bool:
+        return self.section != UNDEFINED
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +71,41 @@ class ObjectFile:
 
 def read_object(data: bytes | memoryview) -> ObjectFile:
     """The sections, symbols and relocations of an object; ``CodegenError`` for other bytes."""
+    return _checked(data, _read)
+
+
+def read_symbols(data: bytes | memoryview) -> tuple[Symbol, ...]:
+    """The named symbols of an object of any size; ``CodegenError`` for other bytes."""
+    return _checked(data, _named_symbols)
+
+
+def _checked(data: bytes | memoryview, read: Callable[[memoryview], T]) -> T:
     view = memoryview(data)
     if bytes(view[:6]) != b"\x7fELF\x02\x01":
         raise CodegenError("not a 64-bit little-endian ELF object")
     try:
-        return _read(view)
+        return read(view)
     except (struct.error, IndexError, ValueError, KeyError) as error:
         raise CodegenError("corrupt ELF object", got=error) from error
 
 
+def _headers(view: memoryview) -> list[tuple[int, ...]]:
+    (table,) = struct.unpack_from("<Q", view, 40)
+    entry, count = struct.unpack_from("<HH", view, 58)
+    return [_SECTION.unpack_from(view, table + entry * i) for i in range(count)]
+
+
+def _named_symbols(view: memoryview) -> tuple[Symbol, ...]:
+    headers = _headers(view)
+    return tuple(symbol for header in headers if header[1] == _SYMTAB
+                 for symbol in _symbols(view, header, _strings(view, headers[header[6]]))
+                 if symbol.name)
+
+
 def _read(view: memoryview) -> ObjectFile:
     (machine,) = struct.unpack_from("<H", view, 18)
-    (table,) = struct.unpack_from("<Q", view, 40)
-    entry, count, names = struct.unpack_from("<HHH", view, 58)
-    headers = [_SECTION.unpack_from(view, table + entry * i) for i in range(count)]
+    (names,) = struct.unpack_from("<H", view, 62)
+    headers = _headers(view)
     name_table = _strings(view, headers[names])
     sections = {number: _section(view, header, name_table)
                 for number, header in enumerate(headers) if header[2] & _ALLOC}
