@@ -32,6 +32,9 @@ _OP = ("weft.op", *(f"weft.op.{name}" for name in (
     "image", "linalg", "nn", "qnn", "random", "special", "vision")))
 LAYERS = (
     Layer("weft.op", _OP, {"OPERATORS": "weft.ir.op:OPS"}),
+    Layer("weft.codegen", ("weft.codegen",), {"KINDS": "weft.codegen.backend:BACKENDS"}),
+    Layer("weft.transform", ("weft.transform",), {"PASSES": "weft.ir.passes:PASSES"}),
+    Layer("weft.strategy", ("weft.strategy",), {}),
 )
 
 

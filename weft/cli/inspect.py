@@ -26,7 +26,7 @@ from weft.compiler.report.sizes import (
     typical_sizes,
 )
 from weft.compiler.sources import import_whole
-from weft.compiler.stages import STAGES
+from weft.compiler.stages import all_stages
 from weft.support.errors import InvalidInputError
 from weft.transform.passes.extract_subgraph import tensors_of
 
@@ -35,7 +35,7 @@ from weft.transform.passes.extract_subgraph import tensors_of
 @click.argument("model", type=ModelFile())
 @compile_options
 @specialize_option
-@click.option("--phase", type=click.Choice(STAGES), default=None,
+@click.option("--phase", type=click.Choice(all_stages()), default=None,
               help="print this stage as text (with --html: unfold it on the page)")
 @click.option("--dot", is_flag=True,
               help="print the graph of --phase (default: optimized) in Graphviz's DOT language")

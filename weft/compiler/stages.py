@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from weft.codegen import CPU_BACKEND, CUDA_BACKEND, backend_of
+from weft.codegen import BACKENDS, backend_of
 from weft.compiler.build.kernel import lower_kernel
 from weft.compiler.decisions import (
     Described,
@@ -35,9 +35,12 @@ from weft.target import Target
 from weft.tir.printer import as_text as tir_text
 
 _COMMON_STAGES = (*PHASE_NAMES, "decisions", "vm", "te", "scheduled", "tir")
-# The stages for CPUs and GPUs; those after tir are the texts of the back end.
-STAGES = tuple(dict.fromkeys(
-    (*_COMMON_STAGES, *CPU_BACKEND.text_stages, *CUDA_BACKEND.text_stages)))
+
+
+def all_stages() -> tuple[str, ...]:
+    """The stages for every kind of target; those after tir are the texts of its back end."""
+    texts = [stage for kind in BACKENDS for stage in BACKENDS.get(kind).text_stages]
+    return tuple(dict.fromkeys((*_COMMON_STAGES, *texts)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from weft.ir.expr import Call
 from weft.strategy.checks import check_operator
+from weft.strategy.shipped import StrategyRegistry
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
-from weft.support.registry import Registry
 from weft.target import Target
 
 P = TypeVar("P")
@@ -118,7 +118,7 @@ class RegisteredDecision:
     in_kernel: Decide
 
 
-DECISIONS: Registry[RegisteredDecision] = Registry("decision")
+DECISIONS: StrategyRegistry[RegisteredDecision] = StrategyRegistry("decision")
 F = TypeVar("F", bound=Decide)
 
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from weft.ir.expr import Call
 from weft.strategy.checks import check_kind, check_operator
 from weft.strategy.implementation import Implementation, ScheduleContext
+from weft.strategy.shipped import StrategyRegistry
 from weft.support.dataclass import dataclass
-from weft.support.registry import Registry
 from weft.target import Target
 from weft.transform.layout.layout_choice import AlterLayoutHook
 from weft.transform.passes.legalize import LegalizeHook
 
 # The second argument is a target of the kind that the strategy is registered for.
 Strategy: TypeAlias = Callable[[Call, Any], Iterator[Implementation]]
-Hook = TypeVar("Hook")
 Schedule: TypeAlias = Callable[[ScheduleContext[Any]], None]
 Estimate: TypeAlias = Callable[[Call, Any], float]  # seconds of one call on one core
 
@@ -43,10 +42,10 @@ class DefaultSchedule:
 
 
 # By target kind and operator: weft's own generator, then those of users.
-STRATEGIES: Registry[tuple[RegisteredStrategy, ...]] = Registry("strategy")
-DEFAULT_SCHEDULES: Registry[DefaultSchedule] = Registry("default schedule")  # by target kind
-LAYOUT_HOOKS: Registry[AlterLayoutHook] = Registry("layout hook")
-LEGALIZATIONS: Registry[LegalizeHook] = Registry("legalization")
+STRATEGIES: StrategyRegistry[tuple[RegisteredStrategy, ...]] = StrategyRegistry("strategy")
+DEFAULT_SCHEDULES: StrategyRegistry[DefaultSchedule] = StrategyRegistry("default schedule")
+LAYOUT_HOOKS: StrategyRegistry[AlterLayoutHook] = StrategyRegistry("layout hook")
+LEGALIZATIONS: StrategyRegistry[LegalizeHook] = StrategyRegistry("legalization")
 
 
 def strategy(
@@ -133,15 +132,9 @@ def legalize(op_name: str, *, target: str) -> Callable[[LegalizeHook], LegalizeH
 
 def legalizations(target: Target) -> Mapping[str, LegalizeHook]:
     """The rewrites that ``Legalize`` applies for a target, by operator name."""
-    return _of_target(LEGALIZATIONS, target)
+    return dict(LEGALIZATIONS.of_kind(target.kind))
 
 
 def layout_hooks(target: Target) -> Mapping[str, AlterLayoutHook]:
     """The layout hooks that ``AlterOpLayout`` asks for a target, by operator name."""
-    return _of_target(LAYOUT_HOOKS, target)
-
-
-def _of_target(hooks: Registry[Hook], target: Target) -> dict[str, Hook]:
-    """The hooks registered for the target's kind, by operator name."""
-    prefix = f"{target.kind}:"
-    return {n.removeprefix(prefix): hooks.get(n) for n in hooks if n.startswith(prefix)}
+    return dict(LAYOUT_HOOKS.of_kind(target.kind))

@@ -21,10 +21,10 @@ from weft.ir.shape import Dim, SymDim, bounds_of
 from weft.ir.symbol import SizeRange, range_of
 from weft.strategy.build_tensors import anchor_of
 from weft.strategy.checks import check_operator
+from weft.strategy.shipped import StrategyRegistry
 from weft.strategy.size_vars import symbols_of
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
-from weft.support.registry import Registry
 from weft.target import Target
 
 
@@ -45,7 +45,8 @@ Variant: TypeAlias = "tuple[SizeCondition, ...]"
 # several that take a size runs it. Ranges need not lie inside those of the symbols.
 VariantsHook: TypeAlias = Callable[[Call, Any], Iterable[Variant]]
 
-VARIANTS: Registry[VariantsHook] = Registry("hook for variants")  # by target kind and operator
+# By target kind and operator.
+VARIANTS: StrategyRegistry[VariantsHook] = StrategyRegistry("hook for variants")
 
 
 def variants_for(op_name: str, *, target: str) -> Callable[[VariantsHook], VariantsHook]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from weft.codegen.backend import Backend, TextStage, backend_of
+from weft.codegen.backend import Backend, TextStage, backend_of, register_backend
 from weft.codegen.cuda.assembled import with_cubins
 from weft.codegen.cuda.build import build_kernel_object, emit_llvm, emit_own_llvm, emit_ptx
 from weft.codegen.cuda.host_launcher import launcher_object
@@ -88,3 +88,4 @@ class CudaBackend(Backend[CudaTarget]):
 
 
 CUDA_BACKEND = CudaBackend()
+register_backend(CUDA_BACKEND)

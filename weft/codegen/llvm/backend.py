@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from weft.codegen.backend import Backend, TextStage
+from weft.codegen.backend import Backend, TextStage, register_backend
 from weft.codegen.elf.linker import link_relocatable, link_shared
 from weft.codegen.elf.relocatable import data_object, localize
 from weft.codegen.launch import LaunchProgram
@@ -101,3 +101,4 @@ def _kernels(program: LaunchProgram) -> frozenset[str]:
 
 
 CPU_BACKEND = CpuBackend()
+register_backend(CPU_BACKEND)
