@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from weft import op
 from weft.frontend.graphdef.node import Node, static_shape
 from weft.frontend.graphdef.registry import converts
 from weft.ir.expr import Expr
+from weft.support.dataclass import dataclass
 
 _IMAGE = ("strides", "padding", "data_format", "dilations", "use_cudnn_on_gpu",
           "explicit_paddings")
