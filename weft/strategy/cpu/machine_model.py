@@ -25,16 +25,16 @@ from weft.target.machine_tables import machine_of
 _LINE = 64  # bytes of a cache line
 # Shares of the load rate of a level. Of L2 for packed panels of B, and for loads and stores of
 # other data: rows of an unpacked image, whose vectors straddle two lines.
-_L2_STREAM, _L2_MIXED = 5 / 6, 1 / 2
+_L2_STREAM, _L2_MIXED = 5 / 8, 3 / 8
 # Of the level beyond L2, for panels that a GEMM reads once, and for loads and stores (transform
 # domain of a Winograd convolution, changes of layout).
-_BEYOND_STREAM, _BEYOND_MIXED = 5 / 6, 2 / 3
+_BEYOND_STREAM, _BEYOND_MIXED = 5 / 7, 4 / 7
 # Cache lines that a loop of multiply-adds has in flight where the hardware does not prefetch.
-_LINES_IN_FLIGHT = 6
+_LINES_IN_FLIGHT = 7
 # The share of a latency beyond L2 that starting a sequential run adds to one step of a GEMM.
-_RUN_START = 1 / 48
+_RUN_START = 1 / 56
 # Scalar operations that two cores save together in one cycle of a fork and join, for one lane.
-_FORK_JOIN_OPERATIONS = 2.375
+_FORK_JOIN_OPERATIONS = 2.05
 # Instructions or latencies of one unit of work; the machine's ports and latencies give the cycles.
 _EXP_INSTRUCTIONS = 20
 _PACK_LOADS, _TRANSPOSE_CYCLES = 8.96, 6.4  # of one vector of float32

@@ -1,0 +1,158 @@
+"""``calibrate``: the machine of this process, measured in about a second.
+
+What cannot be measured (who shares a cache, pages) is read from the system. Measurements that
+contradict each other are corrected: a level is no faster than the one before it, and no slower for
+one core than for many.
+"""
+
+from __future__ import annotations
+
+import mmap
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from weft.codegen.calibration.meter import Meter
+from weft.runtime.cpu import usable_cpus
+from weft.support.dataclass import dataclass
+from weft.support.errors import TargetError
+from weft.target import CpuTarget
+from weft.target.host_machine import host_topology
+from weft.target.machine import VECTOR_BITS, Level, Machine
+from weft.target.machine_tables import machine_of
+from weft.target.topology import Topology
+
+MEASURED, SYSTEM, DERIVED, TABLE = "measured", "system", "derived", "table"
+# Prefetching must gain so much over the hardware's, and a shorter distance is preferred to one that
+# is better by less.
+_PREFETCH_GAIN, _PREFETCH_TIE = 1.05, 1.02
+_DISTANCES = (0, 256, 512, 1024, 2048, 4096, 8192)
+_MAX_BUFFER, _MIN_BUFFER = 256 << 20, 32 << 20
+_MOST_THREADS = 16  # more threads tell no more, and take longer to start
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A measured machine, and where each of its values comes from, by ``"l1.latency"``.
+
+    ``measured`` has the values before rounding and ``machine`` after it; ``threads`` ran together.
+    """
+
+    measured: Machine
+    machine: Machine
+    sources: Mapping[str, str]
+    threads: int
+    seconds: float
+
+
+def calibrate(target: CpuTarget | None = None) -> Calibration:
+    """Measure this machine for code of ``target``, the host by default.
+
+    Raises ``TargetError`` for a target whose code this machine cannot run.
+    """
+    cpu = CpuTarget.host() if target is None else target
+    if cpu.arch != CpuTarget.host().arch:
+        raise TargetError("calibration runs code of the target", got=cpu.arch,
+                          expected=CpuTarget.host().arch)
+    start, threads = time.perf_counter(), min(usable_cpus(), _MOST_THREADS)
+    known, topology = machine_of(cpu.machine), host_topology()
+    largest = max(cpu.l2_bytes, cpu.l3_bytes)
+    meter = Meter(cpu, min(_MAX_BUFFER, max(_MIN_BUFFER, 4 * largest)))
+    levels = _consistent(_levels(meter, cpu, topology, known, threads))
+    fork_join = meter.fork_join_seconds(threads) if threads > 1 else None
+    machine = replace(
+        known, **_core(meter),
+        # A single thread forks nothing; another process of the same user may have more.
+        fork_join_seconds=fork_join or known.fork_join_seconds, l1=levels["l1"], l2=levels["l2"],
+        l3=levels.get("l3"), memory=levels["memory"],
+        prefetch_distance_bytes=best_distance(_DISTANCES, meter.prefetch_rates(_DISTANCES)),
+        page_bytes=mmap.PAGESIZE)
+    return Calibration(machine, machine.coarse(),
+                       _sources(topology, levels, threads, has_fork_join=fork_join is not None),
+                       threads, time.perf_counter() - start)
+
+
+def _core(meter: Meter) -> dict[str, Any]:
+    """The fields of ``Machine`` that belong to the core."""
+    fma = [meter.fma_rate(width) if width in meter.widths else 0.0 for width in VECTOR_BITS]
+    narrow, wide, some = meter.widths[0], meter.widths[-1], 4096
+    loads = max(meter.load_rate(some, width) * 8 / width for width in (narrow, wide))
+    stores = max(meter.store_rate(some, width) * 8 / width for width in (narrow, wide))
+    return {"frequency": meter.vector_clock(), "fma_per_cycle": tuple(fma),
+            "fma_latency": meter.fma_latency(), "loads_per_cycle": loads,
+            "stores_per_cycle": stores}
+
+
+def _levels(meter: Meter, cpu: CpuTarget, topology: Topology, known: Machine, threads: int
+            ) -> dict[str, Level]:
+    """Every level that exists. Working sets leave room for what else is in a cache."""
+    l3 = topology.largest(3)
+    shared_by = topology.cores_of(l3) if l3 is not None else known.l3.shared_by if known.l3 else 1
+    found = {"l1": _cache(meter, cpu.l1_bytes, 1, cpu.l1_bytes // 2, threads),
+             "l2": _cache(meter, cpu.l2_bytes, 1, cpu.l2_bytes // 2, threads)}
+    if cpu.l3_bytes:
+        # Other programs use the L3 too: a small part of it is measured.
+        sample = min(cpu.l3_bytes // 2, 4 * cpu.l2_bytes)
+        found["l3"] = _cache(meter, cpu.l3_bytes, shared_by, sample, threads)
+    beyond = max(2 * max(cpu.l3_bytes, cpu.l2_bytes), 16 << 20)
+    found["memory"] = Level(
+        0, len(topology.cores), meter.memory_rate("load"),
+        meter.shared_load_rate(beyond, threads), meter.memory_rate("store"),
+        meter.latency(beyond))
+    return found
+
+
+def _cache(meter: Meter, size: int, shared_by: int, sample: int, threads: int) -> Level:
+    """One level, measured on ``sample`` bytes; all threads together have as much of a shared one.
+    """
+    own = sample // threads if shared_by > 1 else sample
+    return Level(size, shared_by, meter.load_rate(sample), meter.shared_load_rate(own, threads),
+                 meter.store_rate(sample), meter.latency(sample))
+
+
+def _consistent(levels: Mapping[str, Level]) -> dict[str, Level]:
+    """The levels, nearest first, of which none is faster than the one before."""
+    found: dict[str, Level] = {}
+    last: Level | None = None
+    for name, level in levels.items():
+        load, store = level.load_bytes_per_cycle, level.store_bytes_per_cycle
+        shared, latency = level.load_bytes_per_cycle_all, level.latency_cycles
+        if last is not None:
+            load = min(load, last.load_bytes_per_cycle)
+            store = min(store, last.store_bytes_per_cycle)
+            latency = max(latency, last.latency_cycles)
+        last = Level(level.bytes, level.shared_by, load, min(shared, load), min(store, load),
+                     latency)
+        found[name] = last
+    return found
+
+
+def best_distance(distances: tuple[int, ...], rates: list[float]) -> int:
+    """The shortest distance next to the best; 0 where prefetching gains little.
+
+    ``distances`` start with 0, which stands for the hardware alone.
+    """
+    best = max(rates)
+    if best < rates[0] * _PREFETCH_GAIN:
+        return 0
+    return next(d for d, rate in zip(distances, rates, strict=True)
+                if rate * _PREFETCH_TIE >= best)
+
+
+def _sources(topology: Topology, levels: Mapping[str, Level], threads: int, *,
+             has_fork_join: bool) -> dict[str, str]:
+    names = ["frequency", "fma_128", "fma_256", "fma_512", "fma_latency", "loads_per_cycle",
+             "stores_per_cycle", "fork_join_seconds", "prefetch_distance_bytes"]
+    found = {f"core.{name}": MEASURED for name in names}
+    found |= {"core.page_bytes": SYSTEM, "core.huge_page_bytes": TABLE}
+    if not has_fork_join:
+        found["core.fork_join_seconds"] = TABLE
+    for number, name in enumerate(levels, 1):
+        has_size = name != "memory" and topology.largest(number) is not None
+        size = SYSTEM if has_size or name == "memory" else TABLE
+        found |= {f"{name}.bytes": size, f"{name}.shared_by": size}
+        found |= {f"{name}.{value}": MEASURED for value in ("load", "load_all", "store", "latency")}
+        if threads == 1:
+            found[f"{name}.load_all"] = DERIVED
+    return found
