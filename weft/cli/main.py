@@ -18,8 +18,8 @@ from weft.support.errors import WeftError
 # Verb -> its module, which is imported when the verb is used.
 _VERBS = {
     "compile": "compile", "run": "run", "bench": "run", "profile": "run", "tune": "tune",
-    "opt": "opt", "passes": "passes", "inspect": "inspect", "ops": "ops", "targets": "info",
-    "debug": "debug", "cache": "cache", "doctor": "info",
+    "calibrate": "calibrate", "opt": "opt", "passes": "passes", "inspect": "inspect", "ops": "ops",
+    "targets": "info", "debug": "debug", "cache": "cache", "doctor": "info",
 }
 
 
@@ -68,6 +68,7 @@ def cli() -> None:
     weft passes                               the passes of the compiler, in order
     weft ops gelu                             an operator, by any of its names
     weft cache                                the cache of compiled code
+    weft calibrate                            measure this machine, for better decisions
     weft doctor                               the installation, and every setting
 
     \b

@@ -19,6 +19,7 @@ from weft.compiler.device_options import (
     placement_of,
 )
 from weft.compiler.extensions import Extensions
+from weft.compiler.first_calibration import calibrate_if_unknown
 from weft.ir.symbol import SizeRange
 from weft.runtime.device import HOST
 from weft.runtime.manifest import Manifest
@@ -175,6 +176,8 @@ def targets_of(value: TargetLike) -> tuple[Target, Target | None]:
     ``TargetError`` for unknown targets, and for a mapping other than one device and ``host``.
     """
     if not isinstance(value, Mapping):
+        if _is_host(value):
+            calibrate_if_unknown()
         return Target.of(value), None
     others = {name: Target.of(one) for name, one in value.items() if name != "host"}
     if len(others) > 1:
@@ -184,6 +187,14 @@ def targets_of(value: TargetLike) -> tuple[Target, Target | None]:
     if not isinstance(host, CpuTarget):
         raise TargetError("the host is a CPU", got=host, expected='"host": "cpu"')
     return next(iter(others.values()), host), host
+
+
+def _is_host(value: Target | str | None) -> bool:
+    """Whether a target is the CPU of this machine, whatever it is."""
+    if not isinstance(value, str):
+        return value is None
+    kind, *_ = value.split() or [""]
+    return kind in (CpuTarget.kind, *CpuTarget.names) and "-mcpu" not in value
 
 
 def _takes_data_sizes(target: Target, codegens: Sequence[str]) -> bool:

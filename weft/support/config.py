@@ -170,6 +170,9 @@ class Config:
     hash_models = Knob("WEFT_HASH_MODELS", False, _flag, "0 or 1",
                        "read the file of a model each time to see whether it has changed, instead "
                        "of trusting its inode, size and times")
+    calibrate = Knob("WEFT_CALIBRATE", True, _flag, "0 or 1",
+                     "measure the machine when code is first compiled for a CPU that no table "
+                     "knows (0: take the table of the nearest CPU)")
     winograd = Knob("WEFT_WINOGRAD", True, _flag, "0 or 1",
                     "use Winograd for 3x3 convolutions (larger weights and rounding errors, "
                     "relative ones below 1e-4)")

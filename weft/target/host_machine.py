@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from weft.runtime import cpu as host_cpu
 from weft.support.cache import default_directory
@@ -40,12 +41,24 @@ def needs_calibration(cpu: str, arch: str) -> bool:
 def stored_machine() -> str:
     """The measured machine of this host as text; empty if there is none or it cannot be read."""
     try:
-        content = json.loads(stored_path().read_bytes())
-        text = str(content["machine"])
+        text = str(_stored()["machine"])
         machine_of(text)
     except (OSError, ValueError, KeyError, TypeError, TargetError):
         return ""
     return text
+
+
+def stored_report() -> dict[str, Any]:
+    """What was kept with the measured machine; empty if there is none."""
+    try:
+        report = _stored()["report"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return report if isinstance(report, dict) else {}
+
+
+def _stored() -> Any:
+    return json.loads(stored_path().read_bytes())
 
 
 def store_machine(machine: Machine, report: object) -> Path:

@@ -138,7 +138,7 @@ class Machine:
                               help="weft targets --machines lists the shipped ones") from None
 
 
-# Words of the text form for the numbers of a machine.
+# Keys of the text form for the numbers of a machine.
 _NUMBERS = {
     "fma-latency": "fma_latency", "loads": "loads_per_cycle", "stores": "stores_per_cycle",
     "fork-join": "fork_join_seconds", "prefetch": "prefetch_distance_bytes", "page": "page_bytes",

@@ -14,7 +14,7 @@ from weft.target import CpuTarget
 
 LINE = 64  # bytes
 CHAIN_STEPS, SLOW_CHAIN_STEPS, CHASE_STEPS = 64, 48, 16
-PIECE_CHAINS = 80  # of one iteration of a parallel loop
+SHARE_CHAINS = 80  # of one iteration of a parallel loop
 _UNROLLED = 8  # vectors of one iteration of a memory loop
 _FMAS_PER_LINE = 16  # of the loop that consumes a stream as slowly as a GEMM does
 _LATENCY_STEPS = 16
@@ -125,8 +125,8 @@ def _multiply_add(result: str, value: str, factor: str, width: int, target: CpuT
     """``result = value * factor + factor``, as one instruction where there is one."""
     kind = _floats(width)
     if target.has_fma:
-        return [f"{result} = call {kind} @llvm.fma.v{width // 32}f32"
-                f"({kind} {value}, {kind} {factor}, {kind} {factor})"]
+        operands = f"{kind} {value}, {kind} {factor}, {kind} {factor}"
+        return [f"{result} = call {kind} @llvm.fma.v{width // 32}f32({operands})"]
     return [f"{result}.p = fmul {kind} {value}, {factor}",
             f"{result} = fadd {kind} {result}.p, {factor}"]
 
@@ -168,11 +168,11 @@ def _parallel(attributes: str) -> str:
     """``fork_join(n, extent)``: ``n`` parallel loops; an iteration takes a microsecond or two."""
     chain = "\n  ".join(_chain_steps(CHAIN_STEPS))
     return f"""
-define internal void @piece(i64 %begin, i64 %end, ptr %data) {attributes} {{
+define internal void @share(i64 %begin, i64 %end, ptr %data) {attributes} {{
 entry:
   %end.of.chain = alloca i64
   %count = sub i64 %end, %begin
-  %n = mul i64 %count, {PIECE_CHAINS}
+  %n = mul i64 %count, {SHARE_CHAINS}
   %a = load volatile i64, ptr %data
   %b = load volatile i64, ptr %data
   br label %loop
@@ -188,7 +188,7 @@ exit:
   ret void
 }}
 """ + _loop("void @fork_join(i64 %n, i64 %extent)", [],
-            ["call void @weft_parallel_launch(ptr @piece, ptr %data, i64 %extent)"], "ret void",
+            ["call void @weft_parallel_launch(ptr @share, ptr %data, i64 %extent)"], "ret void",
             attributes, ["%data = alloca [4 x i64], align 64"])
 
 

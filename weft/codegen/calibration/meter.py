@@ -7,6 +7,7 @@ scheduler, so that on a busy machine some rounds are undisturbed.
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import statistics
 import threading
@@ -197,10 +198,10 @@ class Meter:
     def _best(self, run: Callable[[int], object]) -> float:
         """Seconds of one iteration, in the best of ``ROUNDS`` rounds."""
         count = 1
-        while (seconds := self._once(lambda: run(count))) < _ROUND_SECONDS / 4:
+        while (seconds := self._once(functools.partial(run, count))) < _ROUND_SECONDS / 4:
             count *= 4
         count = max(1, round(count * _ROUND_SECONDS / seconds))
-        return min(self._once(lambda: run(count)) for _ in range(ROUNDS)) / count
+        return min(self._once(functools.partial(run, count)) for _ in range(ROUNDS)) / count
 
     @staticmethod
     def _once(run: Callable[[], object]) -> float:

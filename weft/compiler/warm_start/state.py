@@ -14,6 +14,7 @@ from typing import TypeAlias
 import weft
 from weft.compiler.request import CompileRequest
 from weft.runtime import cpu
+from weft.support.cache import default_directory
 from weft.support.config import config, knobs
 from weft.support.log import Level, enabled
 
@@ -75,6 +76,9 @@ def _shapes(request: CompileRequest) -> object:
 def _machine() -> Iterator[object]:
     yield cpu.machine(), sorted(cpu.host_features()), cpu.model_name()
     yield [cpu.cache_bytes(level, 0) for level in (1, 2, 3)]
+    # What ``weft calibrate`` stored decides too: its folder changes with each file.
+    measured = default_directory() / "machines"
+    yield measured.stat().st_mtime_ns if measured.is_dir() else 0
 
 
 def _compiler() -> Iterator[object]:
