@@ -11,9 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from weft.compiler.build.worker_process import start_spare, stop_spare
 from weft.compiler.request import CompileRequest
-from weft.compiler.warm_start.open import open_warm
+from weft.compiler.warm_start.open import compiler_is_loaded, open_warm
+from weft.runtime.cpu import usable_cpus
+from weft.support.config import config
 from weft.support.file_content import FileContent
+from weft.support.rare_collections import rare_collections
 
 if TYPE_CHECKING:
     from weft.compiler.device_options import DevicesLike, PlacementLike
@@ -24,6 +28,9 @@ if TYPE_CHECKING:
     from weft.ir.module import IRModule
 
 __all__ = ["compile", "parse"]
+
+# Models of larger files take longer to compile than a process to start.
+_LARGE_BYTES = 4 << 20
 
 
 def parse(text: str) -> IRModule:
@@ -72,7 +79,7 @@ def compile(
 
     ``outputs`` are the tensors to compute instead of the outputs of the model, by its names: ONNX
     values, torch's nodes and module paths, variables and operators of a program (docs/graphs.md).
-    Such a name in ``inputs`` makes the tensor an input, with the given shape, or its own (``None``).
+    Such a name in ``inputs`` makes the tensor an input, of the given shape, or its own (``None``).
 
     ``state`` maps an output to the input that it is the next value of: ``{"present": "past"}``. The
     module keeps that tensor itself, zeros at first, and updates it in place; calls neither take
@@ -109,10 +116,26 @@ def _compile(request: CompileRequest) -> Executable:
         return _compile_now(request)
     file = FileContent(model)
     with file.held():  # read while the compiler is imported
-        return _compile_now(replace(request, model=file))
+        if _is_first_and_large(request):
+            start_spare()
+        try:
+            return _compile_now(replace(request, model=file))
+        finally:
+            stop_spare()
+
+
+def _is_first_and_large(request: CompileRequest) -> bool:
+    """Whether a process that builds kernels will be of use, so that it had better start now."""
+    jobs = request.knobs.get("build_jobs") or config.build_jobs or usable_cpus()
+    try:
+        size = os.stat(request.model).st_size  # type: ignore[arg-type]  # noqa: PTH116
+    except (OSError, ValueError, TypeError):
+        return False  # the front end reports it
+    return size >= _LARGE_BYTES and jobs > 1 and not compiler_is_loaded()
 
 
 def _compile_now(request: CompileRequest) -> Executable:
-    from weft.compiler.compile_model import compile_model
+    with rare_collections():
+        from weft.compiler.compile_model import compile_model
 
-    return compile_model(request)
+        return compile_model(request)

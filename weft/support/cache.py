@@ -85,7 +85,7 @@ class DiskCache:
             view, written = _map(path)
         except (OSError, ValueError):
             return None
-        payload = checked_payload(view, min(os.cpu_count() or 1, 4))
+        payload = checked_payload(view)
         if payload is None:
             logger("cache").info("removed a corrupt entry: %s", path)
             with contextlib.suppress(OSError):

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from weft.support.part_digest import PART_BYTES, PartDigest, as_bytes, digest_of
+from weft.support.part_digest import PART_BYTES, PartChecksum, as_bytes, checksum_of
 
 _MAGIC = b"weftcch2"
 # Magic, payload length, checksum; keeps a mapped payload 64-byte aligned.
@@ -16,7 +16,7 @@ HEADER_BYTES = 64
 
 
 class EntryWriter:
-    """An entry that is written in pieces, under a temporary name until ``finish``.
+    """An entry that is written part by part, under a temporary name until ``finish``.
 
     ``on_error`` is called with the error that ends the writing, such as a full disk; nothing else
     raises ``OSError``. An entry that is not finished is removed.
@@ -25,7 +25,7 @@ class EntryWriter:
     def __init__(self, path: Path, on_error: Callable[[OSError], None]) -> None:
         self._path = path
         self._on_error = on_error
-        self._digest = PartDigest()
+        self._checksum = PartChecksum()
         self._handle = -1
         self._name = ""
         self.size = 0
@@ -45,15 +45,15 @@ class EntryWriter:
         self.size += len(view)
         with self._errors_reported():
             while len(view) and self.is_open:
-                piece, view = view[:PART_BYTES], view[PART_BYTES:]
-                self._digest.update(piece)
-                _write_all(self._handle, piece)  # while it is in a cache
+                part, view = view[:PART_BYTES], view[PART_BYTES:]
+                self._checksum.update(part)
+                _write_all(self._handle, part)  # while it is in a cache
 
     def finish(self) -> bool:
         """Give the entry its name; ``False`` if it was not written."""
         with self._errors_reported():
             if self.is_open:
-                header = _MAGIC + self.size.to_bytes(8, "little") + self._digest.digest()
+                header = _MAGIC + self.size.to_bytes(8, "little") + self._checksum.digest()
                 os.lseek(self._handle, 0, os.SEEK_SET)
                 _write_all(self._handle, memoryview(header.ljust(HEADER_BYTES, b"\0")))
                 handle, self._handle = self._handle, -1
@@ -93,11 +93,11 @@ def _write_all(handle: int, data: memoryview) -> None:
         data = data[os.write(handle, data) :]
 
 
-def checked_payload(view: memoryview, threads: int = 1) -> memoryview | None:
+def checked_payload(view: memoryview) -> memoryview | None:
     """The payload after the header; ``None`` if length or checksum do not match."""
     if len(view) < HEADER_BYTES or view[:8] != _MAGIC:
         return None
     payload = view[HEADER_BYTES:]
     if len(payload) != int.from_bytes(view[8:16], "little"):
         return None
-    return payload if digest_of(payload, threads) == view[16:48] else None
+    return payload if checksum_of(payload) == view[16:48] else None

@@ -1,29 +1,48 @@
-"""Digests of large data: the digest of the digests of parts of 4 MB.
+"""Digests of large data from those of parts of 4 MB, which can be read and hashed in one go.
 
-The parts can be hashed while they are in a cache, by several threads.
+``PartDigest`` identifies data: it is the SHA-256 of the SHA-256 of the parts. ``PartChecksum``
+detects damage: with the CRC-32 of the parts it takes a quarter of the time.
 """
 
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections.abc import Sequence
+import zlib
+from typing import Protocol
 
 PART_BYTES = 4 << 20
-# Below this, starting threads costs more than they save.
-_PARALLEL_BYTES = 16 * PART_BYTES
+
+
+class _Part(Protocol):
+    def update(self, data: memoryview, /) -> object: ...
+
+    def digest(self) -> bytes: ...
+
+
+class _Crc:
+    def __init__(self) -> None:
+        self._value = 0
+
+    def update(self, data: memoryview) -> None:
+        self._value = zlib.crc32(data, self._value)
+
+    def digest(self) -> bytes:
+        return self._value.to_bytes(4, "little")
 
 
 class PartDigest:
-    """The digest of a sequence of bytes that are appended."""
+    """The digest of bytes that are appended; 32 bytes."""
 
     def __init__(self) -> None:
         self._digests = hashlib.sha256()
-        self._part = hashlib.sha256()
+        self._part = self._new_part()
         self._left = PART_BYTES  # bytes that the current part lacks
 
+    def _new_part(self) -> _Part:
+        return hashlib.sha256()
+
     def update(self, data: bytes | memoryview) -> None:
-        """Append bytes; ``data`` of a multiple of ``PART_BYTES`` keep parts whole."""
+        """Append bytes."""
         view = as_bytes(data)
         while len(view):
             self._part.update(view[: self._left])
@@ -32,14 +51,21 @@ class PartDigest:
             self._left -= taken
             if not self._left:
                 self._digests.update(self._part.digest())
-                self._part, self._left = hashlib.sha256(), PART_BYTES
+                self._part, self._left = self._new_part(), PART_BYTES
 
     def digest(self) -> bytes:
-        """The digest of the bytes so far, of 32 bytes."""
+        """The digest of the bytes so far."""
         found = self._digests.copy()
         if self._left < PART_BYTES:
             found.update(self._part.digest())
         return found.digest()
+
+
+class PartChecksum(PartDigest):
+    """A digest that tells damaged data from the original, but not data made to look like it."""
+
+    def _new_part(self) -> _Part:
+        return _Crc()
 
 
 def as_bytes(data: bytes | memoryview) -> memoryview:
@@ -48,23 +74,15 @@ def as_bytes(data: bytes | memoryview) -> memoryview:
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 
-def digest_of(data: bytes | memoryview, threads: int = 1) -> bytes:
-    """The digest of ``data``, which ``threads`` compute."""
-    view = as_bytes(data)
-    starts = range(0, len(view), PART_BYTES)
-    count = threads if len(view) >= _PARALLEL_BYTES else 1
-    found = [b""] * len(starts)
+def digest_of(data: bytes | memoryview) -> bytes:
+    """The ``PartDigest`` of ``data``."""
+    digest = PartDigest()
+    digest.update(data)
+    return digest.digest()
 
-    def hash_parts(numbers: Sequence[int]) -> None:
-        for number in numbers:
-            at = starts[number]
-            found[number] = hashlib.sha256(view[at : at + PART_BYTES]).digest()
 
-    others = [threading.Thread(target=hash_parts, args=(range(n, len(starts), count),), daemon=True)
-              for n in range(1, count)]
-    for thread in others:
-        thread.start()
-    hash_parts(range(0, len(starts), count))
-    for thread in others:
-        thread.join()
-    return hashlib.sha256(b"".join(found)).digest()
+def checksum_of(data: bytes | memoryview) -> bytes:
+    """The ``PartChecksum`` of ``data``."""
+    checksum = PartChecksum()
+    checksum.update(data)
+    return checksum.digest()

@@ -12,7 +12,7 @@ import weft.op
 from weft import te
 from weft.codegen import CPU_BACKEND
 from weft.compiler.build import kernels as build
-from weft.compiler.build import worker_pool
+from weft.compiler.build import worker_pool, worker_process
 from weft.compiler.build.kernel import BuiltKernel
 from weft.compiler.build.kernels import build_kernels
 from weft.compiler.extensions import is_self_contained
@@ -108,7 +108,7 @@ def test_a_cache_entry_is_for_one_target(kernels, tmp_path, monkeypatch):
 
 
 def test_a_worker_that_dies_names_its_kernel(kernels, monkeypatch):
-    monkeypatch.setattr(worker_pool.sys, "executable", "/bin/false")
+    monkeypatch.setattr(worker_process.sys, "executable", "/bin/false")
     worker = worker_pool.Worker()
     with pytest.raises(InternalError, match=kernels[0].name) as caught, worker:
         worker.build(kernels[0], TARGET)
@@ -225,5 +225,5 @@ def test_files_of_the_working_folder_do_not_reach_workers(kernels, tmp_path, mon
 def test_workers_import_from_where_this_process_does(kernels, tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text("")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path), ""])
-    assert str(tmp_path) in worker_pool._import_path()
-    assert "" not in worker_pool._import_path()
+    assert str(tmp_path) in worker_process._import_path()
+    assert "" not in worker_process._import_path()

@@ -8,22 +8,52 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
+import time
 from pathlib import Path
 
 import weft
+from weft.compiler.warm_start.state import RACY_NS, source_states
+from weft.support.cache import open_cache
 from weft.support.versions import library_version
+
+_LIBRARIES = ("llvmlite", "numba", "numpy", "ml_dtypes", "onnx")
 
 
 @functools.lru_cache(maxsize=1)
 def compiler_digest() -> str:
-    """A digest of weft's sources and of the versions of libraries that affect its output."""
+    """A digest of weft's sources and of the versions of libraries that affect its output.
+
+    The sources are read again only if the state of one of them has changed.
+    """
+    cache = open_cache()
+    key = None if cache is None else _sources_key()
+    found = None if cache is None or key is None else cache.get(key)
+    if found is not None:
+        return str(found, "ascii")
+    digest = _digest_of_sources()
+    if cache is not None and key is not None:
+        cache.put(key, digest.encode())
+    return digest
+
+
+def _sources_key() -> str | None:
+    """A digest of the states of the sources; ``None`` if one has changed just now."""
+    states = sorted(source_states(os.path.dirname(weft.__file__)))  # noqa: PTH120
+    if time.time_ns() - max(changed for *_, changed in states) < RACY_NS:
+        return None
+    versions = [library_version(library) for library in _LIBRARIES]
+    return hashlib.sha256(f"sources {states} {versions}".encode()).hexdigest()
+
+
+def _digest_of_sources() -> str:
     digest = hashlib.sha256()
     root = Path(weft.__file__).parent
     # The machines that weft ships decide about code, as its sources do.
     for path in sorted([*root.rglob("*.py"), *root.rglob("*.toml")]):
         digest.update(str(path.relative_to(root)).encode())
         digest.update(path.read_bytes())
-    for library in ("llvmlite", "numba", "numpy", "ml_dtypes", "onnx"):
+    for library in _LIBRARIES:
         digest.update(f"{library} {library_version(library)}".encode())
     return digest.hexdigest()
 

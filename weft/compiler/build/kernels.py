@@ -18,6 +18,7 @@ from weft.compiler.build.external_kernel import check_distinct
 from weft.compiler.build.fingerprint import key_of
 from weft.compiler.build.kernel import BuiltKernel, build_kernel
 from weft.compiler.build.worker_pool import Worker
+from weft.compiler.build.worker_process import has_spare
 from weft.compiler.extensions import is_self_contained
 from weft.compiler.program.program import KernelSource
 from weft.runtime.cpu import usable_cpus
@@ -148,7 +149,8 @@ def _build_missing(
     remote = [] if kernel_dump.is_wanted() or tir_passes else [
         n for n in missing if is_self_contained(kernels[n].function, target)]
     local = [n for n in missing if n not in set(remote)]
-    jobs = job_count() if len(remote) >= MIN_KERNELS_FOR_WORKERS else 1
+    is_worth_it = len(remote) >= MIN_KERNELS_FOR_WORKERS or (len(remote) > 1 and has_spare())
+    jobs = job_count() if is_worth_it else 1
     # The kernels with most operators take longest and come first, which balances the load.
     order = sorted(remote, key=lambda n: (-len(kernels[n].text), n))
     queue = _Queue(deque([*local, *order] if jobs == 1 else order), tolerated, tir_passes)

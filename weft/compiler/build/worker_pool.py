@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextlib
 import pickle
 import subprocess
-import sys
-from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-import weft
 from weft.compiler.build.kernel import BuiltKernel
+from weft.compiler.build.worker_process import start_process
 from weft.compiler.program.program import KernelSource
 from weft.support.config import config
 from weft.support.errors import InternalError, WeftError
-from weft.support.interrupts import interrupts_blocked
 from weft.target import Target
 
 
@@ -87,20 +84,7 @@ class Worker:
         return BuiltKernel.from_bytes(answer)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        # The child has the import path of this process. Without -P its path would start with the
-        # current folder, whose files may be named like modules of the standard library.
-        code = (f"import sys; sys.path[:] = {_import_path()!r}; "
-                "from weft.compiler.build.worker import main; main()")
-        with interrupts_blocked():  # the parent handles Ctrl-C
-            self._process = subprocess.Popen([sys.executable, "-P", "-c", code],
-                                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = start_process()
         if self._killed:
             self._process.kill()
         return self._process
-
-
-def _import_path() -> list[str]:
-    """The import path with absolute folders, including the folder of weft itself."""
-    folders = [str(Path(folder).absolute()) for folder in sys.path]
-    root = str(Path(weft.__file__).resolve().parents[1])
-    return folders if root in folders else [*folders, root]

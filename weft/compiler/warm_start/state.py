@@ -84,7 +84,7 @@ def _machine() -> Iterator[object]:
 def _compiler() -> Iterator[object]:
     """The state of weft's sources, of the libraries that affect its output, and of plug-ins."""
     root = os.path.dirname(weft.__file__)  # noqa: PTH120 - a tenth of the time of Path
-    yield from sorted(_sources(root))
+    yield from sorted(source_states(root))
     for name in _LIBRARIES:
         spec = importlib.util.find_spec(name)
         origin = None if spec is None else spec.origin
@@ -94,11 +94,12 @@ def _compiler() -> Iterator[object]:
             yield folder, os.stat(folder).st_mtime_ns  # noqa: PTH116
 
 
-def _sources(folder: str) -> Iterator[tuple[str, int, int]]:
+def source_states(folder: str) -> Iterator[tuple[str, int, int]]:
+    """The path, size and modification time in nanoseconds of each Python file below a folder."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(".py"):
                 found = entry.stat()
                 yield entry.path, found.st_size, found.st_mtime_ns
             elif entry.is_dir() and entry.name != "__pycache__":
-                yield from _sources(entry.path)
+                yield from source_states(entry.path)

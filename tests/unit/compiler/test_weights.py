@@ -1,0 +1,174 @@
+"""Weights on their way from a file to the memory of a program and the cache."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import weft
+from weft.compiler import compile_model as api
+from weft.compiler.program.constants import constant_layout
+from weft.compiler.program.own_block import OwnBlock, byte_bounds
+from weft.compiler.warm_start import open as warm
+from weft.compiler.warm_start import state
+from weft.support.cache import DiskCache
+from weft.support.file_content import FileContent
+
+RNG = np.random.default_rng(0)
+
+
+def saved(path: Path, *, external: bool = False) -> np.ndarray:
+    """A model with two uses of one large weight, as it is and transposed; returns the weight."""
+    weight = RNG.standard_normal((200, 200)).astype(np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]),
+             helper.make_node("Transpose", ["w"], ["t"]),
+             helper.make_node("MatMul", ["a", "t"], ["b"]),
+             helper.make_node("Gather", ["w", "i"], ["c"]),
+             helper.make_node("Add", ["b", "c"], ["y"])]
+    graph = helper.make_graph(
+        nodes, "tied", [helper.make_tensor_value_info("x", TensorProto.FLOAT, (3, 200))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(weight, "w"),
+         numpy_helper.from_array(np.array([3, 0, 199]), "i")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, path, save_as_external_data=external, location="w.bin")
+    return weight
+
+
+def expected(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    return x @ weight @ weight.T + weight[[3, 0, 199]]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of its own, in which files that have just changed are known."""
+    monkeypatch.setattr(warm, "compiler_is_loaded", lambda: False)
+    monkeypatch.setattr(state, "RACY_NS", 0)
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_a_tied_weight_is_right_cold_and_warm(tmp_path: Path, cache: Path, external: bool) -> None:
+    path = tmp_path / "m.onnx"
+    weight = saved(path, external=external)
+    x = RNG.standard_normal((3, 200)).astype(np.float32)
+    first, second = weft.compile(path), weft.compile(path)
+    assert type(second._compilation).__name__ == "_Again"
+    for mod in (first, second):
+        np.testing.assert_allclose(mod(x), expected(x, weight), rtol=1e-4, atol=1e-3)
+    assert not list(cache.glob("??/.tmp-*"))
+
+
+def test_changed_external_data_are_read(tmp_path: Path, cache: Path) -> None:
+    path = tmp_path / "m.onnx"
+    weight = saved(path, external=True)
+    weft.compile(path)
+    weft.compile(path)
+    data = tmp_path / "w.bin"
+    values = np.fromfile(data, np.float32) * 2
+    values.tofile(data)
+    x = RNG.standard_normal((3, 200)).astype(np.float32)
+    np.testing.assert_allclose(weft.compile(path)(x), expected(x, 2 * weight), rtol=1e-4, atol=1e-2)
+    data.unlink()
+    with pytest.raises(weft.WeftError, match="missing"):
+        weft.compile(path)
+
+
+def test_the_stages_read_the_file_again(tmp_path: Path, cache: Path) -> None:
+    path = tmp_path / "m.onnx"
+    saved(path)
+    mod = weft.compile(path)
+    assert "matmul" in mod.as_text("import") or "dense" in mod.as_text("import")
+    other = weft.compile(path, opt_level=0)
+    x = RNG.standard_normal((3, 200)).astype(np.float32)
+    np.testing.assert_allclose(mod(x), other(x), rtol=1e-4, atol=1e-3)
+
+
+def test_a_model_that_is_not_compiled_leaves_nothing(
+        tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m.onnx"
+    saved(path)
+
+    def fail(*_: object, **__: object) -> None:
+        raise weft.WeftError("stopped")
+
+    monkeypatch.setattr("weft.compiler.program.model_code.build_placed", fail)
+    with pytest.raises(weft.WeftError, match="stopped"):
+        weft.compile(path)
+    assert not list(cache.glob("??/.tmp-*"))
+
+
+def test_the_content_is_dropped_after_the_compilation(
+        tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[FileContent] = []
+    prepared = api._prepared
+
+    def note(request: object) -> object:
+        source, options = prepared(request)  # type: ignore[arg-type]
+        seen.append(source)  # type: ignore[arg-type]
+        return source, options
+
+    monkeypatch.setattr(api, "_prepared", note)
+    path = tmp_path / "m.onnx"
+    saved(path)
+    mod = weft.compile(path)
+    gc.collect()
+    assert [file._reader for file in seen] == [None]
+    assert mod.inputs[0].name == "x"
+
+
+def arrays() -> list[np.ndarray]:
+    base = RNG.standard_normal((300, 500)).astype(np.float32)
+    return [base, base.T, base[::2, 3:], np.arange(7), base[:16, :32].reshape(2, 8, 32)[:, ::-1],
+            np.float32(3), np.zeros((0, 4), np.int8), base.reshape(10, 30, 500).transpose(2, 0, 1)]
+
+
+def test_views_are_packed_in_their_own_order(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path)
+    forgotten: list[int] = []
+    given = [np.asarray(a) for a in arrays()]
+    block = OwnBlock(lambda size: cache.writer("ab" * 32, size),
+                     lambda array: forgotten.append(id(array)))
+    block.begin(given)
+    placed = block.place(given)
+    offsets, total = constant_layout(given)
+    assert (placed.offsets, placed.nbytes) == (tuple(offsets), total)
+    for array, offset in zip(given, offsets, strict=True):
+        found = placed.block[offset : offset + array.nbytes].view(array.dtype)
+        assert np.array_equal(found.reshape(array.shape), array)
+    # Those that share memory with a later one stay.
+    assert forgotten == [id(a) for a in (given[3], *given[5:])]
+    entry = block.entry_of(placed.block)
+    assert entry is not None
+    assert cache.keep(entry)
+    kept = cache.get("ab" * 32)
+    assert kept is not None
+    assert bytes(kept) == placed.block.tobytes()
+
+
+def test_other_constants_come_from_the_copy_of_forgotten_ones() -> None:
+    first = [np.full(1000, n, np.float64) for n in range(3)]
+
+    def forget(array: np.ndarray) -> None:
+        array[:] = -1
+
+    block = OwnBlock(None, forget)
+    block.place(first)
+    assert first[2][0] == -1
+    placed = block.place([first[2], np.ones(3), first[0]])
+    values = [placed.block[at : at + 8].view(np.float64)[0] for at in placed.offsets]
+    assert values == [2, 1, 0]
+
+
+def test_bounds_are_those_of_all_elements() -> None:
+    base = np.zeros((6, 7), np.int32)
+    start = base.__array_interface__["data"][0]
+    assert byte_bounds(base) == (start, start + base.nbytes)
+    assert byte_bounds(base[::-1, ::-1]) == (start, start + base.nbytes)
+    assert byte_bounds(base[1:3, 2]) == (start + 4 * 9, start + 4 * 17)
