@@ -85,6 +85,7 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.tir.transform.registered import register_tir_pass
     from weft.torch_backend import torch_backend  # noqa: F401
     from weft.transform import register_external_codegen
+    from weft.transform.placement.virtual_devices import virtual_devices
     # isort: off
     from weft.eager.anomaly import (  # noqa: F401 - public, by the table below
         detect_anomaly
@@ -204,6 +205,7 @@ _LAZY = {
     "rule": "weft.ir",
     # Users' code generators: docs/codegen.md.
     "register_external_codegen": "weft.transform",
+    "virtual_devices": "weft.transform.placement.virtual_devices",
 }
 
 # Names of tensors and their functions, by module: docs/training.md.
@@ -326,6 +328,7 @@ __all__ = [
     "rule",
     "stop_gradient",
     "tune_model",
+    "virtual_devices",
 ]
 __all__ += [name for names in _EAGER.values() for name in names.split()]
 

@@ -233,6 +233,13 @@ class Op(Expr):
         """
         return self._add_hook("bind_sizes", function)
 
+    def runs_on(self, *kinds: str) -> None:
+        """Say that only devices of these kinds (``"cpu"``, ``"cuda"``, ``"sim"``) run the operator.
+
+        ``plan_devices`` keeps its calls on such a device, or raises ``TargetError``.
+        """
+        self._add_hook("device_kinds", frozenset(kinds))
+
     def spec(self, reference: Callable[..., Any], *cases: Case) -> None:
         """Register the NumPy meaning ``reference(*arrays, **attrs)`` and the generic test cases.
 

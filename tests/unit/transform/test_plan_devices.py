@@ -26,9 +26,9 @@ from weft.ir import (
 )
 from weft.ir.virtual_device import ANYWHERE, VirtualDevice
 from weft.ir.visitor import post_order
-from weft.support.errors import InvalidInputError, TargetError
+from weft.support.errors import TargetError
 from weft.transform import PlanDevices, check_same_values
-from weft.transform.placement.virtual_devices import annotated, virtual_devices
+from weft.transform.placement.virtual_devices import virtual_devices
 
 
 def planned(text: str, **options: object) -> str:
@@ -160,20 +160,6 @@ def test_names_of_devices_to_run_on_are_whole() -> None:
     with pytest.raises(TargetError, match="needs a kind and a number"):
         planned(f'def @main({X}) {{ annotation.on_device(exp(%x), device="sim") }}',
                 devices=("sim",))
-
-
-def test_tensors_are_placed_by_name() -> None:
-    mod = infer_type(weft.parse(f"""def @main({X}) {{
-        let %a = nn.relu(%x);
-        let %b = tanh(%a);
-        (exp(%b), %a) }}"""))
-    result = PlanDevices()(annotated(mod, {"b": "sim:1"}))
-    devices = {node.op.name: device for node, device in virtual_devices(result).items()
-               if isinstance(node, Call) and isinstance(node.op, Op)}
-    del devices["device_copy"]
-    assert devices == {"nn.relu": ANYWHERE, "tanh": VirtualDevice("sim", 1), "exp": ANYWHERE}
-    with pytest.raises(InvalidInputError, match="no tensor 'bb'"):
-        annotated(mod, {"bb": "sim:1"})
 
 
 def test_long_chains() -> None:

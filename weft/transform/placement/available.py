@@ -13,7 +13,7 @@ class AvailableDevices:
     """Devices by name, the default first; none leave specifications as they are.
 
     With ``soft``, as TensorFlow's ``allow_soft_placement``, a specification that no device meets
-    means the default device.
+    means the first device of its kind, or the default device.
     """
 
     def __init__(self, names: Sequence[str], *, soft: bool = False) -> None:
@@ -34,12 +34,17 @@ class AvailableDevices:
         Raises ``TargetError`` where no device meets its pins and runs its operators.
         """
         wanted, kinds = known.device, known.common_kinds
+        if kinds is not None and not kinds:
+            raise self._unsupported(known)
         if not self.devices or (wanted.is_unconstrained and kinds is None):
             return wanted
         for one in self.devices:
             if (kinds is None or one.kind in kinds) and _meets(one, wanted):
                 return one.merged(VirtualDevice(memory_scope=wanted.memory_scope))
+        same_kind = None if wanted.kind is None else frozenset({wanted.kind})
         default = self.first_of(kinds)
+        if same_kind is not None and (kinds is None or same_kind <= kinds):
+            default = self.first_of(same_kind) or default
         if default is None:
             raise self._unsupported(known)
         if wanted.is_unconstrained or self.soft:
@@ -48,7 +53,7 @@ class AvailableDevices:
         raise TargetError(
             f"could not satisfy explicit device specification {str(wanted)!r}", where=origin.span,
             expected=f"one of {self._listed()}", got=str(origin),
-            help="soft_placement=True takes the default device instead")
+            help="soft_placement=True takes another device instead")
 
     def is_soft(self, known: Known) -> bool:
         """Whether a class is on the default device because no device meets its pins."""
@@ -61,7 +66,7 @@ class AvailableDevices:
         return TargetError(
             f"no device of the program runs {first.origin.text}", where=first.origin.span,
             expected=f"a device of kind {', '.join(sorted(known.common_kinds or ())) or 'none'}",
-            got=self._listed())
+            got=self._listed() or None)
 
     def _listed(self) -> str:
         return ", ".join(map(str, self.devices))

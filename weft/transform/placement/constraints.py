@@ -33,7 +33,7 @@ from weft.ir.expr import (
 )
 from weft.ir.module import IRModule
 from weft.ir.op import Op
-from weft.ir.types import FuncType, Type
+from weft.ir.types import FuncType, TensorType, Type
 from weft.ir.virtual_device import VirtualDevice
 from weft.ir.visitor import children, pattern_vars, post_order
 from weft.op.annotation import OnDeviceAttrs, barrier, on_device
@@ -55,12 +55,14 @@ DEVICE_KINDS = "device_kinds"  # the hook of operators that run on some kinds of
 class Border:
     """An operand that may be on another device than its user; ``source`` of an input is None.
 
-    A ``late`` one takes a value of a free region from wherever placement by cost puts it.
+    A ``late`` one takes a value of a free region from wherever placement by cost puts it. That of
+    a result of ``main`` needs a copy only to say where a region is that nothing else says.
     """
 
     source: int | None
     destination: int
     late: bool = False
+    is_result: bool = False
 
 
 @dataclass(slots=True)
@@ -83,8 +85,8 @@ class Constraints:
 
     @property
     def all_borders(self) -> Iterator[Border]:
-        """The borders of operands and of annotations."""
-        yield from self.borders.values()
+        """The borders of operands of calls, and of annotations."""
+        yield from (one for one in self.borders.values() if not one.is_result)
         yield from self.results.values()
 
     def device_of(self, expr: Expr) -> VirtualDevice:
@@ -93,9 +95,12 @@ class Constraints:
         return VirtualDevice() if not parts else self.domains.device(parts[-1])
 
 
-def constraints_of(mod: IRModule) -> Constraints:
-    """The constraints of a typed module. Raises ``TargetError`` where they contradict."""
-    return _Walk(mod).run()
+def constraints_of(mod: IRModule, *, soft: bool = False) -> Constraints:
+    """The constraints of a typed module. Raises ``TargetError`` where they contradict.
+
+    With ``soft``, an operator may be asked to be on a device that does not run it.
+    """
+    return _Walk(mod, soft=soft).run()
 
 
 class _Walk:
@@ -105,9 +110,9 @@ class _Walk:
     annotations. They map to the domain that they are copied from.
     """
 
-    def __init__(self, mod: IRModule) -> None:
+    def __init__(self, mod: IRModule, *, soft: bool) -> None:
         self.mod = mod
-        self.found = Constraints()
+        self.found = Constraints(Domains(soft=soft))
         self.domains = self.found.domains
         self.floating: dict[Expr, int | None] = {}
         self.aliases = self.found.aliases
@@ -229,7 +234,8 @@ class _Walk:
         origin = origin_of(call)
         value = self.resolved(call.args[0])
         source = self.floating.get(value)
-        if value not in self.floating or source not in (_CONSTANT, _INPUT):
+        says = bool(attrs.colocate) or (attrs.constrain_body and not device.is_unconstrained)
+        if value not in self.floating or (says and source not in (_CONSTANT, _INPUT)):
             source = self.domain(call, 0, value)
             if attrs.constrain_body:
                 self.domains.constrain(source, device, origin)
@@ -239,7 +245,9 @@ class _Walk:
             self.floating[call] = source  # each user may be on another device
         else:
             self.domains.constrain(result, device, origin)
-            if source != _CONSTANT:
+            if attrs.constrain_body and source is not None and source != _CONSTANT:
+                self.domains.unify(source, result)
+            elif source != _CONSTANT:
                 self.found.results[call] = Border(source, result)
 
     def _copy(self, call: Call, result: int) -> None:
@@ -256,6 +264,8 @@ class _Walk:
     def tuple_(self, node: Tuple) -> None:
         if node in self.results:
             self.parts(node)
+            for position, value in enumerate(node.fields):
+                self._leave(node, position, value)
             return
         if node.fields and all(self.floating.get(self.resolved(one)) == _CONSTANT
                                for one in node.fields):
@@ -283,9 +293,21 @@ class _Walk:
         return self._fresh(param.checked_type) if param in self.floating else self.parts(param)
 
     def _result(self, user: Expr, position: int, value: Expr) -> Parts:
-        """The domains of a result, which a floating value does not pin."""
-        return self._fresh(value.checked_type) if self.resolved(value) in self.floating \
-            and user is self.mod.functions.get("main") else self.operand(user, position, value)
+        """The domains of the result of a function; those of ``main`` are wherever they are read."""
+        if user is not self.mod.functions.get("main"):
+            return self.operand(user, position, value)
+        self._leave(user, position, value)
+        return self._fresh(value.checked_type)
+
+    def _leave(self, user: Expr, position: int, value: Expr) -> None:
+        """Let ``value`` be a result of ``main``."""
+        value = self.resolved(value)
+        source = self.floating.get(value)
+        if value not in self.floating and isinstance(value.checked_type, TensorType):
+            source = self._joined(self.parts(value))
+        if source not in (_INPUT, _CONSTANT):
+            self.found.borders[user, position] = Border(source, self.domains.fresh(),
+                                                        is_result=True)
 
     def let(self, node: Let) -> None:
         self._alias(node, node.body)

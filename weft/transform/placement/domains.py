@@ -60,9 +60,13 @@ class Known:
 
 
 class Domains:
-    """A union-find over domains, which are numbered from 0."""
+    """A union-find over domains, which are numbered from 0.
 
-    def __init__(self) -> None:
+    With ``soft``, operators that do not run on the device of their class are no error.
+    """
+
+    def __init__(self, *, soft: bool = False) -> None:
+        self.soft = soft
         self._parents: list[int] = []
         self._sizes: list[int] = []
         self._known: dict[int, Known] = {}
@@ -110,20 +114,20 @@ class Domains:
                 _pin(mine, pin)
             mine.groups |= other.groups
             mine.kinds += [one for one in other.kinds if one not in mine.kinds]
-            _check_kinds(mine)
+            _check_kinds(mine, soft=self.soft)
 
     def constrain(self, domain: int, device: VirtualDevice, origin: Origin) -> None:
         """Put a domain on ``device``."""
         if not device.is_unconstrained:
             known = self._known.setdefault(self.root(domain), Known())
             _pin(known, Pin(device, origin))
-            _check_kinds(known)
+            _check_kinds(known, soft=self.soft)
 
     def runs_on(self, domain: int, kinds: Collection[str], origin: Origin) -> None:
         """Put a domain on a device of one of ``kinds``."""
         known = self._known.setdefault(self.root(domain), Known())
         known.kinds.append(Kinds(frozenset(kinds), origin))
-        _check_kinds(known)
+        _check_kinds(known, soft=self.soft)
 
     def colocate(self, domain: int, group: str, origin: Origin) -> None:
         """Put a domain with the others of ``group``."""
@@ -162,12 +166,12 @@ def _agree(first: VirtualDevice, second: VirtualDevice) -> bool:
     return all(a is None or b is None or a == b for a, b in pairs)
 
 
-def _check_kinds(known: Known) -> None:
+def _check_kinds(known: Known, *, soft: bool) -> None:
     """Every operator of a class runs on the kind of its device, and on one that the others do."""
     kinds = known.common_kinds
     if kinds is None:
         return
-    if not kinds:
+    if not kinds and len(known.kinds) > 1:
         first = known.kinds[0]
         other = next(one for one in known.kinds if not one.kinds & first.kinds) \
             if any(not one.kinds & first.kinds for one in known.kinds) else known.kinds[-1]
@@ -175,10 +179,11 @@ def _check_kinds(known: Known) -> None:
             f"cannot colocate {first.origin.text} and {other.origin.text}: no kind of device runs "
             "both", where=other.origin.span,
             notes=[f"{one.origin}: runs on {_listed(one.kinds)}" for one in known.kinds[:8]])
-    if known.device.kind is not None and known.device.kind not in kinds:
+    if not soft and known.device.kind is not None and known.device.kind not in kinds:
         bad = next(one for one in known.kinds if known.device.kind not in one.kinds)
         raise TargetError(
-            f"cannot assign device {known.device} to {bad.origin.text}", where=bad.origin.span,
+            f"could not satisfy explicit device specification {str(known.device)!r} of "
+            f"{bad.origin.text}", where=bad.origin.span,
             expected=f"a device of kind {_listed(bad.kinds)}",
             got=f"{known.device}, by {known.pins[0].origin}")
 

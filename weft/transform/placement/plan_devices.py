@@ -16,7 +16,7 @@ from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.passes import Pass, PassContext, register_pass
 from weft.ir.types import TensorType
-from weft.ir.virtual_device import ANYWHERE
+from weft.ir.virtual_device import ANYWHERE, VirtualDevice
 from weft.ir.visitor import children, post_order, replace_children
 from weft.op.annotation import on_device
 from weft.op.device import device_copy
@@ -38,8 +38,9 @@ class PlanDevices(Pass):
 
     ``devices`` are those that the program may run on, such as ``sim:0``, the default first; a
     specification in part (``sim``) means the first of them that meets it. Without ``devices``
-    specifications stay as they are written. ``soft`` maps what ``devices`` does not have to the
-    default device; otherwise that is a ``TargetError``, as are contradictions.
+    specifications stay as they are written. ``soft`` maps what ``devices`` does not have to a
+    device of the same kind, or to the default; otherwise that is a ``TargetError``, as are
+    contradictions.
 
     def @main(%x: Tensor[(4,), float32]) {
       add(annotation.on_device(nn.relu(%x), device="sim:1"), 1f)
@@ -57,7 +58,7 @@ class PlanDevices(Pass):
     def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:  # noqa: ARG002
         if not _is_annotated(mod):
             return mod
-        found = constraints_of(mod)
+        found = constraints_of(mod, soft=self.soft)
         log = apply_heuristics(found)
         available = AvailableDevices(self.devices, soft=self.soft)
         log += _pin_rest(found, available)
@@ -84,7 +85,13 @@ def _pin_rest(found: Constraints, available: AvailableDevices) -> list[str]:
     domains = found.domains
     for root in dict.fromkeys(domains.root(domain) for domain in domains.constrained()):
         known = domains.known(root)
-        if not known.device.is_unconstrained or not available.devices:
+        if not known.device.is_unconstrained:
+            continue
+        if not available.devices:
+            kinds = known.common_kinds or ()
+            available.resolved(known)
+            if len(kinds) == 1:
+                domains.constrain(root, VirtualDevice(next(iter(kinds))), known.kinds[0].origin)
             continue
         for name, origin in known.groups.items():
             first = available.first_of(known.common_kinds)
@@ -109,6 +116,7 @@ class _Rewrite:
     memo: dict[Expr, Expr] = field(default_factory=dict)
     copies: dict[tuple[Expr, str], Expr] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
+    said: set[int] = field(default_factory=set)  # classes that a copy names
 
     def run(self, mod: IRModule) -> IRModule:
         functions: dict[str, Function] = {}
@@ -142,6 +150,9 @@ class _Rewrite:
         if isinstance(value, Constant) or not isinstance(value.checked_type, TensorType):
             return value
         domains = self.found.domains
+        if border.is_result and border.source is not None \
+                and domains.root(border.source) in self.said:
+            return value
         target = domains.device(border.destination)
         source = ANYWHERE if border.source is None else domains.device(border.source)
         if source == target or (border.late and source.is_unconstrained):
@@ -167,6 +178,7 @@ class _Rewrite:
 
     def _text(self, domain: int) -> str:
         root = self.found.domains.root(domain)
+        self.said.add(root)
         if root not in self.texts:
             device = self.available.resolved(self.found.domains.known(root))
             self.texts[root] = str(device)
