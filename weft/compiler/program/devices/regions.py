@@ -201,9 +201,15 @@ def _without(program: Program, removed: set[int], kept: set[int],
     starts: list[int] = []
     steps: list[Step] = []
     copy = len(program.kernels)
-    for at, step in enumerate(program.steps):
+    after: dict[BufferRef, tuple[BufferRef, ...]] = {}  # what readers of a removed copy wait for
+    for at, original in enumerate(program.steps):
         starts.append(len(steps))
-        if at not in removed:
+        edges = tuple(dict.fromkeys((*original.after, *(
+            edge for ref in original.reads for edge in after.get(ref, ())))))
+        step = dataclasses.replace(original, after=edges) if after else original
+        if at in removed:
+            after.update({ref: edges for ref in step.writes if edges})
+        else:
             steps.append(dataclasses.replace(step, kernel=copy) if at in kept else step)
     starts.append(len(steps))
     kernels = (*program.kernels, COPY_KERNEL) if kept else program.kernels

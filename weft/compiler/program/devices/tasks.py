@@ -111,6 +111,7 @@ class _Tasks:
         inputs = [one for ref in dict.fromkeys(step.reads) for one in self._reads(ref)]
         inputs += [one for scope in step.path if isinstance(scope, Guard)
                    for one in self._reads(scope.condition)]
+        inputs += [TaskInput(number) for ref in step.after for number in self.writers.get(ref, ())]
         before = {number for ref in written
                   for number in (*self.readers.get(ref, ()), *self.writers.get(ref, ()))}
         inputs += [TaskInput(number) for number in sorted(before)]

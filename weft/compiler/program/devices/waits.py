@@ -3,7 +3,7 @@
 Two calls that use the same bytes, one of them writing, run in the order of the program: also where
 a buffer takes the memory of another that is not needed any more. A lane runs its calls in order, so
 a call waits for the last one of a lane only, and for none that it already follows by way of others
-(vector clocks: Fidge 1988, Mattern 1989).
+(vector clocks: Fidge 1988, Mattern 1989). Control edges are waits, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from weft.codegen.launch import Launch
 from weft.compiler.build.kernel import KernelFacts
-from weft.compiler.program.program import Program, Step, buffer_bytes
+from weft.compiler.program.program import BufferRef, Program, Step, buffer_bytes
 from weft.runtime.device import HOST, Device
 from weft.runtime.devices.sim.lanes import LaneKey
 from weft.runtime.manifest import Argument
@@ -44,10 +44,13 @@ def lane_waits(program: Program, launches: Sequence[Launch], facts: Sequence[Ker
     clocks: list[Mapping[LaneKey, int]] = []
     lasts: dict[LaneKey, int] = {}
     found = []
+    writers: dict[BufferRef, int] = {}
     for at, step in enumerate(program.steps):
-        lane = (step.device if step.source is None else step.source), step.device
+        lane = _lane(step)
         before = {other for access in accesses[at] for other in spaces[access.space].note(
             access, at)}
+        before |= {writers[ref] for ref in step.after if ref in writers}
+        writers.update(dict.fromkeys(step.writes, at))
         clock = dict(clocks[lasts[lane]]) if lane in lasts else {}
         waits = []
         for other in sorted(before, reverse=True):
@@ -59,7 +62,7 @@ def lane_waits(program: Program, launches: Sequence[Launch], facts: Sequence[Ker
                     clock[key] = max(last, clock.get(key, -1))
         clock[lane] = lasts[lane] = at
         clocks.append(clock)
-        found.append(tuple(sorted(one for one in waits if _lane(program.steps[one]) != lane)))
+        found.append(tuple(sorted(waits)))
     return found
 
 
