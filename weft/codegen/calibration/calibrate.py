@@ -103,10 +103,10 @@ def _best_core(passes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def best_level(passes: Sequence[Level]) -> Level:
     """The highest rates and the lowest latency of one level."""
-    rates = (max(getattr(one, name) for one in passes) for name in (
-        "load_bytes_per_cycle", "load_bytes_per_cycle_all", "store_bytes_per_cycle"))
-    return Level(passes[0].bytes, passes[0].shared_by, *rates,
-                 min(one.latency_cycles for one in passes))
+    return replace(passes[0], load_bytes_per_cycle=max(one.load_bytes_per_cycle for one in passes),
+                   load_bytes_per_cycle_all=max(one.load_bytes_per_cycle_all for one in passes),
+                   store_bytes_per_cycle=max(one.store_bytes_per_cycle for one in passes),
+                   latency_cycles=min(one.latency_cycles for one in passes))
 
 
 def _levels(meter: Meter, cpu: CpuTarget, topology: Topology, known: Machine, threads: int
