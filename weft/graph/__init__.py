@@ -15,7 +15,16 @@ from weft.frontend.graphdef import (
     Versions,
 )
 from weft.graph.graph import Graph, default_graph
+from weft.graph.import_graph import ImportResults, import_graph
 from weft.graph.node import SINK, SOURCE, Edge, Node, Tensor
+from weft.graph.walks import (
+    dfs,
+    fixup_source_and_sink_edges,
+    get_post_order,
+    get_reverse_post_order,
+    prune_for_reverse_reachability,
+    reverse_dfs,
+)
 
 __all__ = [
     "SINK",
@@ -28,6 +37,7 @@ __all__ = [
     "FunctionRef",
     "Graph",
     "GraphDef",
+    "ImportResults",
     "Library",
     "Node",
     "NodeDef",
@@ -35,4 +45,11 @@ __all__ = [
     "Tensor",
     "Versions",
     "default_graph",
+    "dfs",
+    "fixup_source_and_sink_edges",
+    "get_post_order",
+    "get_reverse_post_order",
+    "import_graph",
+    "prune_for_reverse_reachability",
+    "reverse_dfs",
 ]

@@ -69,7 +69,7 @@ def _checked(op: Op, attrs: Mapping[str, Any], count: int) -> dict[str, Any]:
 def _operands(graph: Graph, op: Op | None, inputs: Sequence[Any]
               ) -> tuple[list[Tensor], tuple[int, ...]]:
     """The tensors of all operands, and the sizes of operands if one is a tuple."""
-    like = next((x for x in inputs if isinstance(x, Tensor)), None)
+    like = None if op is None else next((x for x in inputs if isinstance(x, Tensor)), None)
     found: list[Tensor] = []
     sizes: list[int] = []
     for value in inputs:

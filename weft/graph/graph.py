@@ -12,10 +12,12 @@ from weft.frontend.graphdef.definitions import GraphDef, Library, NodeDef, Versi
 from weft.frontend.graphdef.importer import InputShapes, from_graphdef
 from weft.frontend.graphdef.names import CONTROL, check_node_name, parse_tensor
 from weft.graph import builders, inference
+from weft.graph.dot import to_dot
 from weft.graph.node import Facts, Node, Tensor
 from weft.graph.operators import OperatorNames
 from weft.graph.scopes import DeviceLike, ScopeStack
 from weft.graph.structure import GraphStructure
+from weft.graph.versions import CURRENT
 from weft.ir.dtype import DType
 from weft.ir.module import IRModule
 from weft.ir.span import Span
@@ -23,8 +25,6 @@ from weft.ir.virtual_device import VirtualDevice
 from weft.support.errors import InvalidModelError
 
 _DEFAULT: ContextVar[Graph | None] = ContextVar("default_graph", default=None)
-# What TensorFlow 2 writes; no feature of the format that weft reads depends on it.
-PRODUCER = 1882
 
 
 class Graph(GraphStructure):
@@ -40,7 +40,7 @@ class Graph(GraphStructure):
         super().__init__()
         self.name = name
         self.library = Library() if library is None else library
-        self.versions = Versions(PRODUCER)
+        self.versions = Versions(CURRENT)
         self._scopes = ScopeStack()
 
     # Scopes.
@@ -173,7 +173,7 @@ class Graph(GraphStructure):
             raise InvalidModelError("not a node or tensor of a graph", got=type(value).__name__,
                                     where=Span.of_caller())
         node = value.node if isinstance(value, Tensor) else value
-        self._check_member(node)
+        self.check_member(node)
         return node
 
     # What is known of tensors.
@@ -224,6 +224,10 @@ class Graph(GraphStructure):
         for node, twin in twins.items():
             twin.facts = node.facts
         return made
+
+    def to_dot(self) -> str:
+        """A drawing in Graphviz's DOT language; control edges are dashed."""
+        return to_dot(self)
 
     def __repr__(self) -> str:
         return f"<Graph {self.name!r} with {len(self)} nodes>"

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class GraphStructure:
     """Nodes and edges. ``SOURCE`` (id 0) runs before every node, ``SINK`` (id 1) after every one.
 
-    Ids of nodes and edges count up from 0 and are never used again. ``changes`` counts changes.
+    Their edges are implicit until ``fixup_source_and_sink_edges`` adds them; walks follow them. Ids
+    of nodes and edges count up from 0 and are never used again. ``changes`` counts changes.
     """
 
     def __init__(self) -> None:
@@ -112,10 +113,7 @@ class GraphStructure:
                                     where=proto.span,
                                     got=f"{self._by_name[proto.name].op} and {proto.op}",
                                     help=f"new_name({proto.name!r}) gives a free name")
-        node = self._new_node(proto)
-        self.add_control_edge(self.source, node)
-        self.add_control_edge(node, self.sink)
-        return node
+        return self._new_node(proto)
 
     def add_edge(self, src: Node, src_output: int, dst: Node, dst_input: int) -> Edge:
         """A new edge: output ``src_output`` feeds input ``dst_input``; both -1 for control.
@@ -124,7 +122,7 @@ class GraphStructure:
         is connected already.
         """
         for node in (src, dst):
-            self._check_member(node)
+            self.check_member(node)
         if (src_output == CONTROL) != (dst_input == CONTROL) or min(src_output, dst_input) < -1:
             raise InvalidModelError("invalid indices of an edge",
                                     got=f"{src.name}:{src_output} -> {dst.name}:{dst_input}",
@@ -165,7 +163,7 @@ class GraphStructure:
 
     def remove_node(self, node: Node) -> None:
         """Remove a node and its edges. ``SOURCE`` and ``SINK`` cannot be removed."""
-        self._check_member(node)
+        self.check_member(node)
         if not node.is_op:
             raise InvalidModelError(f"{node.name} cannot be removed")
         for edge in (*node.in_edges.values(), *node.out_edges.values()):
@@ -177,16 +175,17 @@ class GraphStructure:
 
     def update_edge(self, src: Node, src_output: int, dst: Node, dst_input: int) -> Edge:
         """Connect an input that is connected already to another output."""
-        self._check_member(dst)
+        self.check_member(dst)
         old = next((e for e in dst.in_edges.values()
                     if e.dst_input == dst_input and not e.is_control), None)
         if old is None:
             raise InvalidModelError(f"input {dst_input} of {dst.name!r} is not connected")
-        self._check_member(src)
+        self.check_member(src)
         self.remove_edge(old)
         return self.add_edge(src, src_output, dst, dst_input)
 
-    def _check_member(self, node: Node) -> None:
+    def check_member(self, node: Node) -> None:
+        """Raise ``InvalidModelError`` if ``node`` is not one of this graph."""
         if not 0 <= node.id < len(self._nodes) or self._nodes[node.id] is not node:
             raise InvalidModelError(f"node {node.name!r} is not part of this graph",
                                     help="import_graph copies nodes from one graph to another")

@@ -68,6 +68,22 @@ def instantiate(library: Library, ref: FunctionRef, types: Sequence[TensorType],
                         resolved, results, tuple(function.control_returns.values()))
 
 
+def returned_arguments(body: FunctionBody) -> frozenset[int]:
+    """The positions of arguments that are results at the same position, also through Identity."""
+    nodes = {node.name: node for node in body.nodes}
+    found: set[int] = set()
+    for index, (argument, result) in enumerate(zip(body.arguments, body.results, strict=False)):
+        name = result.removesuffix(":0")
+        for _ in nodes:
+            node = nodes.get(name)
+            if node is None or node.op != "Identity" or node.control_inputs:
+                break
+            name = node.inputs[0].removesuffix(":0")
+        if name == argument:
+            found.add(index)
+    return frozenset(found)
+
+
 def _count(arg: ArgDef, values: Mapping[str, Any]) -> int | None:
     """The number of tensors of a list argument; ``None`` for a single tensor."""
     if arg.number_attr:

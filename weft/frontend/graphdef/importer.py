@@ -10,6 +10,7 @@ from weft.frontend.graphdef.annotate import Placements
 from weft.frontend.graphdef.coverage import check_coverage
 from weft.frontend.graphdef.definitions import GraphDef, NodeDef
 from weft.frontend.graphdef.files import parse_graph_def, read_graph_def
+from weft.frontend.graphdef.frames import check_no_frames, functionalize
 from weft.frontend.graphdef.lowering import Body, Environment, by_name
 from weft.frontend.graphdef.names import CONTROL, parse_tensor
 from weft.frontend.graphdef.node_order import execution_order, needed, nodes_by_name
@@ -37,15 +38,16 @@ def from_graphdef(graph: GraphDef, *, outputs: Sequence[str] | None = None,
     that weft lacks, ``TypeInferenceError`` and ``InvalidInputError``.
     """
     source = graph.source
-    nodes = nodes_by_name(graph.nodes, source)
+    nodes, library = functionalize(nodes_by_name(graph.nodes, source), graph.library, source)
     fed = FedTensors(nodes, inputs or {}, source)
     wanted = list(default_outputs(graph.nodes) if outputs is None else outputs)
     _check_targets(wanted, nodes, fed, source)
     targets = [parse_tensor(text).node for text in wanted]
     whole = needed(nodes, targets, fed.complete)
-    check_coverage([nodes[n] for n in nodes if n in whole and n not in fed.complete],
-                   graph.library, source)
-    env = Environment(source, graph.library)
+    lowered = [nodes[n] for n in nodes if n in whole and n not in fed.complete]
+    check_no_frames(lowered, source)
+    check_coverage(lowered, library, source)
+    env = Environment(source, library)
     body = Body(env, Placements(nodes))
     for name in execution_order(nodes, whole, fed.complete, source):
         fed.lower(body, nodes[name])

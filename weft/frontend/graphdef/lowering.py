@@ -13,7 +13,7 @@ from weft.frontend.graphdef import converters as _converters  # noqa: F401 - fil
 from weft.frontend.graphdef.annotate import Placements, ordered_after
 from weft.frontend.graphdef.catalogue import convert_operator
 from weft.frontend.graphdef.definitions import FunctionRef, Library, NodeDef
-from weft.frontend.graphdef.functions import find_function, instantiate
+from weft.frontend.graphdef.functions import find_function, instantiate, returned_arguments
 from weft.frontend.graphdef.names import parse_tensor
 from weft.frontend.graphdef.node import Node
 from weft.frontend.graphdef.node_order import execution_order, needed, nodes_by_name
@@ -105,12 +105,11 @@ def _small_value(result: Expr) -> np.ndarray | None:
 
 def _convert(env: Environment, proto: NodeDef, inputs: Sequence[Expr],
              values: Sequence[np.ndarray | None], *, folds: bool) -> tuple[Expr, ...]:
-    def expand_function(ref: FunctionRef, args: Sequence[Expr]) -> tuple[Expr, ...]:
-        return expand(env, ref, args, env.span_of(proto))  # bodies are lowered like graphs
-
-    node = Node(proto, env.span_of(proto), tuple(inputs), tuple(values), expand_function, folds)
+    span = env.span_of(proto)
+    functions = _Functions(env, span)
+    node = Node(proto, span, tuple(inputs), tuple(values), functions, folds)
     if proto.op in env.library.functions:
-        return expand_function(FunctionRef(proto.op, proto.attrs), inputs)
+        return functions.expand(FunctionRef(proto.op, proto.attrs), inputs)
     converter = find_converter(proto.op)
     if converter is not None:
         _check(node, converter)
@@ -121,6 +120,21 @@ def _convert(env: Environment, proto: NodeDef, inputs: Sequence[Expr],
         raise UnsupportedModelError(f"unknown operator {proto.op!r}", where=node.span,
                                     help="`weft ops` lists the operators of weft")
     return (made,) if isinstance(made, Expr) else tuple(made)
+
+
+@dataclass(frozen=True, slots=True)
+class _Functions:
+    """The functions of the library, as a node at ``where`` calls them."""
+
+    env: Environment
+    where: Span
+
+    def expand(self, ref: FunctionRef, args: Sequence[Expr]) -> tuple[Expr, ...]:
+        return expand(self.env, ref, args, self.where)
+
+    def unchanged(self, ref: FunctionRef, args: Sequence[Expr]) -> frozenset[int]:
+        types = _argument_types(ref, args, self.where)
+        return returned_arguments(instantiate(self.env.library, ref, types, self.where))
 
 
 def _check(node: Node, converter: Converter) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -30,19 +30,28 @@ V = TypeVar("V")
 _REQUIRED: Any = object()
 
 
+class Functions(Protocol):
+    """The functions that a node may call."""
+
+    def expand(self, ref: FunctionRef, args: Sequence[Expr]) -> tuple[Expr, ...]:
+        """The results of a function for ``args``."""
+
+    def unchanged(self, ref: FunctionRef, args: Sequence[Expr]) -> frozenset[int]:
+        """The positions of the arguments that the function returns as they are."""
+
+
 @dataclass(frozen=True)
 class Node:
     """A node to convert. ``inputs`` are typed; ``values`` holds the small operands that are known.
 
-    ``expand`` lowers a function of the library for operands: its results. With ``folds``, calls of
-    constants become constants at once.
+    With ``folds``, calls of constants become constants at once.
     """
 
     proto: NodeDef
     span: Span
     inputs: tuple[Expr, ...]
     values: tuple[np.ndarray | None, ...]
-    expand: Callable[[FunctionRef, Sequence[Expr]], tuple[Expr, ...]]
+    functions: Functions
     folds: bool = False
 
     @property

@@ -14,6 +14,9 @@ from weft.ir.expr import Constant, Expr
 
 @converts("Const", "HostConst", inputs=0, attributes=("value", "dtype"))
 def constant(node: Node) -> Expr:
+    value = node.proto.attrs.get("value")
+    if isinstance(value, np.generic):  # a scalar of NumPy, in a definition written in Python
+        return Constant(np.asarray(value), span=node.span)
     return Constant(node.attr("value", np.ndarray), span=node.span)
 
 
