@@ -56,7 +56,7 @@ class Border:
     """An operand that may be on another device than its user; ``source`` of an input is None.
 
     A ``late`` one takes a value of a free region from wherever placement by cost puts it. That of
-    a result of ``main`` needs a copy only to say where a region is that nothing else says.
+    a result of ``main`` needs a copy only where no other fact says where a region is.
     """
 
     source: int | None
