@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 import weft
 from weft.cli.common import compile_options, print_json, session
+from weft.cli.device_options import device_arguments, device_options
 from weft.cli.models import ModelFile
 from weft.cli.output import check_writable
 from weft.cli.specialize_option import Sizes, all_variants, specialize_option
@@ -23,10 +25,12 @@ from weft.support.errors import ArtifactError
               help="weft: one file for weft.load; c: a folder with object, header and main.c")
 @compile_options
 @specialize_option
+@device_options
 @click.option("--json", "as_json", is_flag=True, help="print the facts as JSON")
 def compile_command(model: str, output: Path | None, target: str | None,
                     shapes: tuple[tuple[str, tuple[object, ...]], ...], opt_level: int,
-                    variants: Sequence[Sequence[Sizes]], *, kind: str, as_json: bool) -> None:
+                    variants: Sequence[Sequence[Sizes]], *, kind: str, as_json: bool,
+                    **devices: Any) -> None:
     """Compile MODEL into an artifact that runs without a compiler.
 
     \b
@@ -47,7 +51,8 @@ def compile_command(model: str, output: Path | None, target: str | None,
         check_writable(path, folder=kind == "c")
     with session():
         module = weft.compile(model, target=target, inputs=dict(shapes) or None,
-                              opt_level=opt_level, specialize=all_variants(variants))
+                              opt_level=opt_level, specialize=all_variants(variants),
+                              **device_arguments(**devices))
         if isinstance(module, weft.DynamicModel) and module.general is None:
             raise _dynamic_shapes(module, path)
         module.export(path, kind=kind)

@@ -10,6 +10,7 @@ import click
 
 import weft
 from weft.cli.common import compile_options, print_table, session
+from weft.cli.device_options import device_arguments, device_options
 from weft.cli.models import ModelFile
 from weft.cli.output import check_writable, write_text
 from weft.cli.specialize_option import Sizes, all_variants, specialize_option
@@ -35,6 +36,7 @@ from weft.transform.passes.extract_subgraph import tensors_of
 @click.argument("model", type=ModelFile())
 @compile_options
 @specialize_option
+@device_options
 @click.option("--phase", type=click.Choice(all_stages()), default=None,
               help="print this stage as text (with --html: unfold it on the page)")
 @click.option("--dot", is_flag=True,
@@ -46,7 +48,7 @@ from weft.transform.passes.extract_subgraph import tensors_of
 def inspect_command(model: str, target: str | None,
                     shapes: tuple[tuple[str, tuple[object, ...]], ...], opt_level: int,
                     variants: Sequence[Sequence[Sizes]], phase: str | None, html: Path | None, *,
-                    dot: bool, tensors: bool) -> None:
+                    dot: bool, tensors: bool, **devices: Any) -> None:
     """Show how MODEL is compiled.
 
     \b
@@ -58,6 +60,8 @@ def inspect_command(model: str, target: str | None,
     weft inspect model.onnx --phase asm | less   machine code
     weft inspect model.onnx --tensors            the names of inner tensors, and their types
     weft inspect model.onnx --dot | dot -Tsvg > model.svg    a drawing of the graph
+    weft inspect model.onnx --devices sim:0,sim:1 --placement cost
+                                                 where each call runs, and when
     weft inspect model.onnx --html model.html    all on one page
     """
     if html is not None:
@@ -65,9 +69,10 @@ def inspect_command(model: str, target: str | None,
     if tensors:
         _print_tensors(model, shapes)
         return
+    spread = device_arguments(**devices)
     with session():
         module = weft.compile(model, target=target, inputs=dict(shapes) or None,
-                              opt_level=opt_level, specialize=all_variants(variants))
+                              opt_level=opt_level, specialize=all_variants(variants), **spread)
         if html is not None:
             _check_timed(module)
             write_text(html, html_report(module, title=Path(model).name, opened=phase))
@@ -109,6 +114,8 @@ def _print_summary(module: Any) -> None:
                ESTIMATE)
     kept = range(6) if manifest.symbols else (0, 1, 3, 4)
     print_table("", [columns[n] for n in kept], [[row[n] for n in kept] for row in rows])
+    if manifest.launched_by == "lanes":
+        click.echo(f"\n{module.as_text('placement')}\n")
     if manifest.launched_by == "device":
         click.echo(placement_text(manifest, sizes))
     click.echo(f"arena {arena_bytes_at(manifest, sizes) / 1e6:.2f} MB{at_sizes(sizes)}")

@@ -60,10 +60,14 @@ class Compiled:
 
     def as_text(self, stage: str = "optimized") -> str:
         """A stage as text: import, canonical, optimized, lowered, vm, te, scheduled, tir, llvm
-        or asm.
+        or asm; or placement, where each call runs, and when by estimates.
 
         The compilation runs again up to that stage. Raises ``OptionError`` for an unknown stage.
         """
+        if stage == "placement":
+            from weft.compiler.report.placement import placement_table
+
+            return placement_table(self._code.manifest)
         return self._stages.as_text(stage)
 
     def as_dot(self, phase: str = "optimized") -> str:

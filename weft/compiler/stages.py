@@ -38,9 +38,12 @@ _COMMON_STAGES = (*PHASE_NAMES, "decisions", "vm", "te", "scheduled", "tir")
 
 
 def all_stages() -> tuple[str, ...]:
-    """The stages for every kind of target; those after tir are the texts of its back end."""
+    """The stages for every kind of target; those after tir are the texts of its back end.
+
+    The placement is a text of the compiled program, not a stage of its compilation.
+    """
     texts = [stage for kind in BACKENDS for stage in BACKENDS.get(kind).text_stages]
-    return tuple(dict.fromkeys((*_COMMON_STAGES, *texts)))
+    return tuple(dict.fromkeys((*_COMMON_STAGES, *texts, "placement")))
 
 
 @dataclass(frozen=True, slots=True)

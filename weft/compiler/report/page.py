@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.compiler.report.placement import lanes_svg, measured_bars
 from weft.compiler.report.sizes import (
     ESTIMATE,
     arena_bytes_at,
@@ -36,6 +37,8 @@ pre { overflow: auto; max-height: 34rem; background: #f6f8fa; padding: .8rem; fo
       line-height: 1.35 }
 summary { cursor: pointer; font-weight: 600; padding: .3rem 0 }
 .drawing { overflow: auto; max-height: 48rem; border: 1px solid #d9dee5 }
+.lanes text { font: 11px ui-monospace, monospace; fill: currentColor }
+.lanes .kernel { fill: #4a7ebb } .lanes .copy { fill: #c98a2b }
 .graph text { font: 11px ui-monospace, monospace; text-anchor: middle; fill: #1c2430 }
 .graph rect { fill: #fff; stroke: #8595a8 } .graph .input rect { fill: #e3edf8 }
 .graph .kernel rect { fill: #e6f3e6 } .graph .control rect { fill: #fbeedb }
@@ -64,7 +67,7 @@ def html_report(module: Any, *, title: str, opened: str | None = None) -> str:
             task.advance(stage)
     decisions = stages.pop("decisions")
     elements = [f"<h1>{html.escape(title)}</h1>", _facts(module), _symbols(module),
-             "<h2>Kernels</h2>", _kernels(module), "<h2>Decisions</h2>", decisions,
+             "<h2>Kernels</h2>", _kernels(module), _lanes(module), "<h2>Decisions</h2>", decisions,
              "<h2>Graph</h2>", _graph(module), "<h2>Stages</h2>", *stages.values()]
     head = (f'<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
             f"<title>{html.escape(title)}</title><style>{_STYLE}</style>")
@@ -111,6 +114,17 @@ def _symbols(module: Any) -> str:
     return (f"<h2>Sizes</h2>{_table(('symbol', 'sizes', 'from'), symbol_rows(manifest))}"
             f"<p>Kernels and their variants, in the order of test; work and times"
             f"{html.escape(at)}, estimates at the typical sizes of each row:</p>{variants}")
+
+
+def _lanes(module: Any) -> str:
+    """The lanes of devices and links in a run; empty for a program on one device."""
+    if module.manifest.launched_by != "lanes":
+        return ""
+    profile = module.profile(*random_inputs(module), repeat=3)
+    table = html.escape(module.as_text("placement"))
+    return (f'<h2>Devices</h2><p>One run, of {profile.module_seconds * 1e6:.0f} us at best; '
+            f'estimates below.</p><div class="drawing">{lanes_svg(measured_bars(profile.steps))}'
+            f"</div><pre>{table}</pre>")
 
 
 def _graph(module: Any) -> str:

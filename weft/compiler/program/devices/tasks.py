@@ -143,13 +143,20 @@ class _Tasks:
         source, facts = self.program.kernels[step.kernel], self.facts[step.kernel]
         if is_copy(self.program, step):
             return {HOST: 0.0, **{device_of(one): 0.0 for one in self.devices}}
-        seconds = self.measured.get(facts.symbol) or facts.seconds or _START_SECONDS + max(
-            self._size(facts.flops) / _FLOPS_PER_SECOND,
-            self._size(facts.bytes_moved) / _BYTES_PER_SECOND)
+        seconds = self.measured.get(facts.symbol) or self._estimate(facts)
         if must_run_on_host(source):
             return {HOST: seconds}
         return {device_of(one): seconds / (one.threads if isinstance(one, SimDevice) else 1)
                 for one in self.devices}
+
+    def _estimate(self, facts: KernelFacts) -> float:
+        arithmetic = self._size(facts.flops) / _FLOPS_PER_SECOND
+        if not facts.seconds:
+            return _START_SECONDS + max(
+                arithmetic, self._size(facts.bytes_moved) / _BYTES_PER_SECOND)
+        # The estimate of the default schedule is that of its memory traffic.
+        is_default = facts.implementation.endswith(".default")
+        return _START_SECONDS + max(facts.seconds, arithmetic if is_default else 0.0)
 
     def _pin(self, at: int) -> VirtualDevice | None:
         region = self.regions[at]

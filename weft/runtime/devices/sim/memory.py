@@ -60,16 +60,31 @@ def arena_bytes(manifest: Manifest, sizes: CallSizes) -> dict[Device, int]:
     return made
 
 
+def bytes_at(manifest: Manifest, device: Device, symbols: Mapping[str, int]) -> int:
+    """The size of the arena of a device where the symbols have these values."""
+    known = dict(symbols)
+    for number, size in enumerate(manifest.sizes):
+        known[f"_{number}"] = evaluate(size, known)
+    arenas = {HOST: manifest.arena_bytes, **{one.device: one.nbytes for one in manifest.arenas}}
+    return evaluate(arenas.get(device, 0), known)
+
+
+def constant_bytes(manifest: Manifest, device: Device) -> int:
+    """The bytes of the constants that a device reads."""
+    sizes = {spec.offset: spec.nbytes for spec in manifest.constants}
+    return sum(sizes.get(offset, 0) for offset in constants_read(manifest, device))
+
+
+def state_bytes(manifest: Manifest, device: Device) -> int:
+    """The bytes of the states that a device keeps."""
+    return sum(manifest.states[number].nbytes
+               for number, where in state_devices(manifest).items() if where == device)
+
+
 def peak_bytes(manifest: Manifest, sizes: CallSizes) -> dict[Device, int]:
     """The memory that a call needs on each device: its buffers, constants and states."""
-    constants = {spec.offset: spec.nbytes for spec in manifest.constants}
-    found = arena_bytes(manifest, sizes)
-    for device in found:
-        read = constants_read(manifest, device)
-        found[device] += sum(constants[offset] for offset in read)
-    for number, device in state_devices(manifest).items():
-        found[device] = found.get(device, 0) + manifest.states[number].nbytes
-    return found
+    return {device: nbytes + constant_bytes(manifest, device) + state_bytes(manifest, device)
+            for device, nbytes in arena_bytes(manifest, sizes).items()}
 
 
 def state_devices(manifest: Manifest) -> dict[int, Device]:
