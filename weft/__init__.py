@@ -80,6 +80,7 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.runtime.artifact import load
     from weft.runtime.devices.cuda.array import DeviceArray
     from weft.runtime.devices.sim.description import SimDevice
+    from weft.runtime.run_control import CancellationToken, RunControl
     from weft.support.insertion import insert
     from weft.target import CpuTarget, Target
     from weft.tir.transform.registered import register_tir_pass
@@ -172,6 +173,8 @@ _LAZY = {
     "DynamicModel": "weft.compiler.dynamic_model",
     "CompiledModule": "weft.runtime",
     "load": "weft.runtime.artifact",
+    "CancellationToken": "weft.runtime.run_control",
+    "RunControl": "weft.runtime.run_control",
     "DeviceArray": "weft.runtime.devices.cuda.array",
     "SimDevice": "weft.runtime.devices.sim.description",
     "parse": "weft.compiler.api",
@@ -288,6 +291,7 @@ _SUBMODULES = ("amp", "autograd", "checkpoints", "codegen", "compiler", "data", 
 
 __all__ = [
     "Attrs",
+    "CancellationToken",
     "CompiledModel",
     "CompiledModule",
     "CpuTarget",
@@ -299,6 +303,7 @@ __all__ = [
     "IRModule",
     "ModelLike",
     "OpPattern",
+    "RunControl",
     "SimDevice",
     "Target",
     "TensorType",

@@ -18,6 +18,8 @@ from weft.compiler.partial_programs import PartialPrograms
 from weft.runtime import CompiledModule, Manifest
 from weft.runtime.arena import AlignedBlock
 from weft.runtime.library import Library
+from weft.runtime.named_call import NamedCall
+from weft.runtime.run_control import RunControl
 from weft.support.errors import ArtifactError, OptionError
 
 if TYPE_CHECKING:
@@ -155,9 +157,22 @@ class CompiledModel(Compiled, CompiledModule):
         shared = None if self.manifest.vm is not None else self._constants
         return PartialPrograms(self.manifest, shared)
 
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
-            ) -> list[np.ndarray]:
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any],
+            control: RunControl | None = None) -> list[np.ndarray]:
         """See ``CompiledModule.run``; names may be those of any tensor of the model."""
         if self._parts.is_whole(output_names, feeds):
-            return super().run(output_names, feeds)
-        return self._parts.run(self._stages, output_names, feeds)
+            return super().run(output_names, feeds, control)
+        return self._parts.run(self._stages, output_names, feeds, control)
+
+    def callable(self, outputs: Sequence[str] | None = None,
+                 inputs: Sequence[str] | None = None) -> NamedCall:
+        """A function of the tensors ``inputs``, by position, that gives the list of ``outputs``.
+
+        Names are those of ``run``; ``None`` are those of the model. What they need is compiled now,
+        so that calls do nothing but run it (TensorFlow's ``make_callable``).
+        """
+        names = tuple(spec.name for spec in self.inputs) if inputs is None else tuple(inputs)
+        whole = self._parts.is_whole(outputs, dict.fromkeys(names))
+        program = self if whole else self._parts.program_for(
+            self._stages, outputs, dict.fromkeys(names))
+        return NamedCall(program, outputs if whole else None, names)

@@ -23,7 +23,9 @@ from weft.compiler.partial_programs import PartialPrograms
 from weft.runtime import CompiledModule, Manifest, TensorSpec
 from weft.runtime.call_sizes import SizeOutOfRangeError
 from weft.runtime.calls_by_shape import CallsByShape
+from weft.runtime.named_call import NamedCall
 from weft.runtime.ndarray import to_numpy
+from weft.runtime.run_control import RunControl
 from weft.runtime.sized_module import SizedModule, shape_of
 from weft.runtime.state import State
 from weft.runtime.vm.module import with_sizes
@@ -119,12 +121,25 @@ class DynamicModel(CallsByShape, Compiled):
         options = dataclasses.replace(self.options, extensions=Extensions(), records_file=None)
         return unpickled_for_all_sizes, (b"".join(map(bytes, self._code.to_parts())), options)
 
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
-            ) -> list[np.ndarray]:
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any],
+            control: RunControl | None = None) -> list[np.ndarray]:
         """See ``CompiledModel.run``."""
         if self._parts.is_whole(output_names, feeds):
-            return super().run(output_names, feeds)
-        return self._parts.run(self._stages, output_names, feeds)
+            return super().run(output_names, feeds, control)
+        return self._parts.run(self._stages, output_names, feeds, control)
+
+    def callable(self, outputs: Sequence[str] | None = None,
+                 inputs: Sequence[str] | None = None) -> NamedCall:
+        """A function of the tensors ``inputs``, by position, that gives the list of ``outputs``.
+
+        Names are those of ``run``; ``None`` are those of the model. What they need is compiled now,
+        so that calls do nothing but run it (TensorFlow's ``make_callable``).
+        """
+        names = tuple(spec.name for spec in self.inputs) if inputs is None else tuple(inputs)
+        whole = self._parts.is_whole(outputs, dict.fromkeys(names))
+        program = self if whole else self._parts.program_for(
+            self._stages, outputs, dict.fromkeys(names))
+        return NamedCall(program, outputs if whole else None, names)
 
     def __repr__(self) -> str:
         kind = "for all sizes" if self.general is not None else (

@@ -11,6 +11,7 @@ import numpy as np
 from weft.runtime.buffers import BoundCall
 from weft.runtime.manifest import Manifest, TensorSpec
 from weft.runtime.profile import Profile
+from weft.runtime.run_control import RunControl
 
 if TYPE_CHECKING:
     from weft.compiler.options import CompileOptions
@@ -59,9 +60,12 @@ class Executable(Protocol):
         """A call without arguments that reads and writes these buffers: ``run = mod.bind(x)``."""
         ...
 
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
-            ) -> list[np.ndarray]:
-        """ONNX Runtime's signature: the named outputs (``None``: all) for inputs by name."""
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any],
+            control: RunControl | None = None) -> list[np.ndarray]:
+        """ONNX Runtime's signature: the named outputs (``None``: all) for inputs by name.
+
+        ``control`` gives the run a time limit, a token that cancels it, or records its steps.
+        """
         ...
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:

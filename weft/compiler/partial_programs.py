@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from weft.runtime.manifest import Manifest
+from weft.runtime.run_control import RunControl
 from weft.support.config import config
 from weft.support.fork_locks import renew_in_child
 
@@ -48,8 +49,8 @@ class PartialPrograms:
             return True
         return not inner and len(feeds) == len(self._inputs) and self._outputs.issuperset(fetches)
 
-    def run(self, stages: Stages, fetches: Sequence[str] | None, feeds: Mapping[str, Any]
-            ) -> list[np.ndarray]:
+    def run(self, stages: Stages, fetches: Sequence[str] | None, feeds: Mapping[str, Any],
+            control: RunControl | None = None) -> list[np.ndarray]:
         """The tensors ``fetches`` (``None``: the outputs) for ``feeds`` by name.
 
         Feeds that they do not need are ignored. Raises ``InvalidInputError`` for inputs that are
@@ -57,7 +58,10 @@ class PartialPrograms:
         """
         program = self.program_for(stages, fetches, feeds)
         names = {spec.name for spec in program.inputs}
-        results = program(**{name: value for name, value in feeds.items() if name in names})
+        given = {name: value for name, value in feeds.items() if name in names}
+        if control is not None:
+            return program.run(None, given, control)
+        results = program(**given)
         return list(results) if isinstance(results, tuple) else [results]
 
     def program_for(self, stages: Stages, fetches: Sequence[str] | None, feeds: Mapping[str, Any]

@@ -11,6 +11,7 @@ import numpy as np
 from weft.runtime.buffers import BoundCall
 from weft.runtime.manifest import Manifest, TensorSpec
 from weft.runtime.profile import Profile
+from weft.runtime.run_control import RunControl
 from weft.runtime.signature import Signature
 from weft.support.errors import InvalidInputError
 
@@ -25,8 +26,8 @@ class ProgramForShapes(Protocol):
         """A call without arguments on these buffers."""
         ...
 
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
-            ) -> list[np.ndarray]:
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any],
+            control: RunControl | None = None) -> list[np.ndarray]:
         """The named outputs for inputs by name."""
         ...
 
@@ -78,13 +79,13 @@ class CallsByShape(ABC):
         values = self._signature.bind(args, kwargs)
         return self.program_for(values).bind(*values, out=out)
 
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
-            ) -> list[np.ndarray]:
-        """ONNX Runtime's signature: the named outputs (``None`` for all) for inputs by name."""
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any],
+            control: RunControl | None = None) -> list[np.ndarray]:
+        """See ``CompiledModule.run``."""
         if type(feeds) is not dict and not isinstance(feeds, Mapping):
             raise InvalidInputError("feeds are not a mapping", got=type(feeds).__name__,
                                     expected=f"arrays by name: {self.manifest.signature()}")
-        return self.program_for(self._signature.bind((), feeds)).run(output_names, feeds)
+        return self.program_for(self._signature.bind((), feeds)).run(output_names, feeds, control)
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:
         """Time every kernel of the program for these inputs."""

@@ -31,6 +31,7 @@ from weft.runtime.ndarray import to_numpy
 from weft.runtime.outputs import output_maker
 from weft.runtime.profile import Profile, Stepper, profile_module, report_kernels
 from weft.runtime.python_call import PythonCall, call_template, is_short
+from weft.runtime.run_control import RunControl
 from weft.runtime.signature import Signature
 from weft.runtime.state import State
 from weft.support import trace
@@ -198,14 +199,20 @@ class CompiledModule:
                         for value, array in zip(given, outputs, strict=True))
         return outputs, results if self._returns_tuple else results[0]
 
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
-            ) -> list[np.ndarray]:
-        """ONNX Runtime's signature: the named outputs (``None`` for all) for inputs by name."""
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any],
+            control: RunControl | None = None) -> list[np.ndarray]:
+        """ONNX Runtime's signature: the named outputs (``None`` for all) for inputs by name.
+
+        With ``control``, the run has a time limit, can be cancelled, or is traced
+        (``weft.RunControl``). Raises ``RunTimeoutError`` and ``RunCancelledError``; the state of
+        the module is then as before.
+        """
         if type(feeds) is not dict and not isinstance(feeds, Mapping):
             raise InvalidInputError("feeds are not a mapping", got=type(feeds).__name__,
                                     expected=f"arrays by name: {self.manifest.signature()}")
         wanted = None if output_names is None else self._signature.output_numbers(output_names)
-        results = self._execute(self._signature.bind((), feeds))
+        values = self._signature.bind((), feeds)
+        results = self._execute(values) if control is None else self._controlled(values, control)
         return results if wanted is None else [results[number] for number in wanted]
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:
@@ -244,6 +251,22 @@ class CompiledModule:
             with self._state.lock:
                 results = self._run(values, outputs)
         return results if self._counted is None else self._counted.cut(results)
+
+    def _controlled(self, values: Sequence[Any], control: RunControl) -> list[np.ndarray]:
+        """The results of a run with limits."""
+        arrays = self._arrays(values)
+        self._apply_threads()
+        with control.holding(self._state):
+            results = self._run_controlled(arrays, control)
+        return results if self._counted is None else self._counted.cut(results)
+
+    def _run_controlled(self, inputs: list[np.ndarray], control: RunControl) -> list[np.ndarray]:
+        outputs = self._made_outputs()
+        with self._stepper(inputs, outputs) as stepper:
+            times = stepper.run(is_timed=control.times is not None, check=control.check)
+        if control.times is not None:
+            control.times += times
+        return outputs
 
     def _run(self, values: Sequence[Any], outputs: Sequence[np.ndarray] | None
              ) -> list[np.ndarray]:

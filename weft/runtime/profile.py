@@ -270,13 +270,15 @@ class Stepper:
             self.library.synchronize()
         return all(_flag(address) is expected for address, expected in flags)
 
-    def run(self, *, is_timed: bool = True) -> list[StepTime]:
+    def run(self, *, is_timed: bool = True, check: Callable[[], None] | None = None
+            ) -> list[StepTime]:
         """Make the calls of one run, following its branches and loops; their times in order.
 
         All kernels are done at the end. Unless ``is_timed``, the host does not wait for each
-        kernel, and times are those of launches.
+        kernel, and times are those of launches. ``check`` is called ahead of each kernel, and may
+        raise.
         """
-        if is_timed and self._timed is not None:
+        if is_timed and check is None and self._timed is not None:
             return self._timed_steps(self._timed.run())
         clock = time.perf_counter
         frame = self._frame
@@ -294,6 +296,8 @@ class Stepper:
                 return made
             call, pointers, flags = self._calls[at]
             if self._hold(flags):
+                if check is not None:
+                    check()
                 call(*pointers)
                 if is_timed:
                     wait()

@@ -26,6 +26,7 @@ class StepModule(CompiledModule):
         self._makers = [output_maker(s.concrete_shape, s.numpy_dtype)
                         for s in self.manifest.outputs]
         self._frames = self._frame_pool()
+        self._counted = None
 
     def _bound(self, arrays: list[np.ndarray], outputs: list[np.ndarray]) -> Callable[[], object]:
         return functools.partial(self._execute, arrays, outputs)

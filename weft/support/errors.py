@@ -186,6 +186,18 @@ class DataError(WeftError):
     code = "E0510"
 
 
+class RunCancelledError(WeftError):
+    """A run that another thread cancelled; the module is as before."""
+
+    code = "E0520"
+
+
+class RunTimeoutError(WeftError):
+    """A run that took longer than its ``timeout``; the module is as before."""
+
+    code = "E0521"
+
+
 class ScheduleError(WeftError):
     """A schedule primitive that is not applicable; raised by the call."""
 

@@ -76,11 +76,21 @@ class Machine:
         self.stack: list[Frame] = []
         self.result: Value = None
 
-    def run(self, function: int, args: Sequence[Value]) -> Value:
-        """The result of a function; ``InvalidInputError`` if no clause of a match matches."""
+    def run(self, function: int, args: Sequence[Value], check: Callable[[], None] | None = None
+            ) -> Value:
+        """The result of a function; ``InvalidInputError`` if no clause of a match matches.
+
+        ``check`` is called ahead of each instruction, and may raise.
+        """
         linked = self.functions[function]
         stack = self.stack
         stack.append(Frame(linked, linked.registers(args), None, 0))
+        while check is not None and stack:
+            check()
+            frame = stack[-1]
+            handler, instruction = frame.code[frame.position]
+            frame.position += 1
+            handler(self, frame, instruction)
         while stack:
             frame = stack[-1]
             handler, instruction = frame.code[frame.position]

@@ -19,6 +19,7 @@ from weft.runtime.module import CompiledModule
 from weft.runtime.ndarray import to_numpy
 from weft.runtime.peak import measure_fma_peak
 from weft.runtime.profile import Profile, StepTime, report_kernels
+from weft.runtime.run_control import RunControl
 from weft.runtime.vm.kernels import KernelTable, Scratch, Specialize
 from weft.runtime.vm.machine import Image, Machine, Reading
 from weft.runtime.vm.program import VmProgram
@@ -108,16 +109,26 @@ class VmModule(CompiledModule):
         copy_all(result, outputs)
         return list(outputs)
 
+    def _controlled(self, values: Sequence[Any], control: RunControl) -> list[np.ndarray]:
+        arrays = self._arrays(values)
+        self._apply_threads()
+        readings: list[Reading] | None = None if control.times is None else []
+        result = self._interpret(arrays, readings, control.check)
+        if control.times is not None:
+            control.times += [_step_time(reading) for reading in readings or ()]
+        return [result] if self.program.returns_value else self._own(result, arrays)
+
     def _apply_threads(self) -> None:
         count = threads.num_threads(self.manifest.threads)
         self._threading.apply(count)
         self._image.kernels.apply_threads(count)
 
-    def _interpret(self, arrays: Sequence[np.ndarray], readings: list[Reading] | None) -> Value:
+    def _interpret(self, arrays: Sequence[np.ndarray], readings: list[Reading] | None,
+                   check: Callable[[], None] | None = None) -> Value:
         scratch = self._scratches.take()
         try:
             machine = Machine(self._image, scratch, readings)
-            return machine.run(self.program.entry, arrays)
+            return machine.run(self.program.entry, arrays, check)
         finally:
             self._scratches.give_back(scratch)
 

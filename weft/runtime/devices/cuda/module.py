@@ -34,6 +34,7 @@ from weft.runtime.manifest import TensorSpec
 from weft.runtime.module import CompiledModule
 from weft.runtime.ndarray import to_numpy
 from weft.runtime.profile import Profile, StepTime, report_kernels
+from weft.runtime.run_control import RunControl
 from weft.runtime.state import State
 from weft.runtime.threads import Unthreaded, num_threads, threading_of
 from weft.support.errors import InternalError, InvalidInputError, OptionError, WeftError
@@ -139,6 +140,14 @@ class DeviceModule(CompiledModule):
             with self._program.state.lock:
                 results = self._run_on_device(values, outputs)
         return results if self._counted is None else self._counted.cut(results)
+
+    def _controlled(self, values: Sequence[Any], control: RunControl) -> list[Any]:
+        """Kernels on a GPU are launched ahead of time: the limits hold for the start alone."""
+        control.check()
+        results = self._execute(values)
+        if control.times is not None:
+            control.times += self._timed_run(self._device_values(values))
+        return results
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:
         """Time every step over ``repeat`` runs: launches by events of the device."""

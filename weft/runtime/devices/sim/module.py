@@ -21,6 +21,7 @@ from weft.runtime.devices.sim.program import LaneProgram, LaneRun
 from weft.runtime.module import CompiledModule
 from weft.runtime.outputs import output_maker
 from weft.runtime.profile import Profile, StepTime, report_kernels
+from weft.runtime.run_control import RunControl
 from weft.runtime.sized_module import AtSizes, SharedCode
 from weft.runtime.threads import num_threads
 from weft.support.errors import InternalError, OptionError
@@ -59,14 +60,18 @@ class LaneModule(CompiledModule):
             report_kernels(sorted(times, key=lambda step: step.start))
         return results
 
+    def _run_controlled(self, inputs: list[np.ndarray], control: RunControl) -> list[np.ndarray]:
+        return self._run_lanes(inputs, None, control.times, control)
+
     def _run_lanes(self, inputs: list[np.ndarray], given: Sequence[np.ndarray] | None,
-                   times: list[StepTime] | None = None) -> list[np.ndarray]:
+                   times: list[StepTime] | None = None, control: RunControl | None = None
+                   ) -> list[np.ndarray]:
         outputs = self._made_outputs() if given is None else list(given)
         self._sim.apply_threads(num_threads(self.manifest.threads))
         memory = CallMemory(self._memories, self._sizes, inputs, outputs, self._extras())
         try:
             memory.acquire(self._arena_bytes)
-            LaneRun(self._program, memory, self._sizes, times).run()
+            LaneRun(self._program, memory, self._sizes, times).run(control)
         finally:
             memory.release()
         return outputs

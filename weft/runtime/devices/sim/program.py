@@ -17,6 +17,7 @@ from weft.runtime.devices.sim.segments import Segment, blocks_of, is_copy
 from weft.runtime.library import function
 from weft.runtime.manifest import Manifest
 from weft.runtime.profile import StepTime
+from weft.runtime.run_control import RunControl
 from weft.support.errors import InternalError
 
 _POINTER = ctypes.c_void_p
@@ -68,9 +69,14 @@ class LaneRun:
         self._calls = steps_at(program.manifest, sizes)
         self._times = times
 
-    def run(self) -> None:
-        """Raises the first error of any lane."""
-        LaneCall(self._program.blocks, self).run()
+    def run(self, control: RunControl | None = None) -> None:
+        """Raises the first error of any lane, and those of the limits in ``control``."""
+        call = LaneCall(self._program.blocks, self)
+        if control is None:
+            call.run()
+            return
+        with control.interrupting(call.cancel):
+            call.run()
 
     def next_block(self, after: int) -> int | None:
         """See ``SegmentRunner``."""
