@@ -1,4 +1,8 @@
-"""Shared by the commands: exit codes, errors, options, inputs and tables."""
+"""Shared by the commands: options, inputs and tables.
+
+Commands import the compiler, the runtime and NumPy where they use them, so that help is printed at
+once.
+"""
 
 from __future__ import annotations
 
@@ -7,40 +11,23 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
-import numpy as np
 
-import weft
-from weft.runtime import TensorSpec
-from weft.runtime.sized_module import SizedModule
 from weft.support.config import config
-from weft.support.errors import (
-    InternalError,
-    InvalidInputError,
-    OptionError,
-    UnsupportedModelError,
-    WeftError,
-)
+from weft.support.errors import InvalidInputError
 from weft.support.progress import report_to, reporter_for
 
-EXIT_USER_ERROR = 1
-EXIT_USAGE = 2
-EXIT_UNSUPPORTED = 3
-EXIT_INTERNAL = 70
+if TYPE_CHECKING:
+    import numpy as np
+
+    import weft
+    from weft.runtime import TensorSpec
+    from weft.runtime.sized_module import SizedModule
 
 F = TypeVar("F", bound=Callable[..., Any])
 Runnable: TypeAlias = "weft.Executable | weft.CompiledModule | SizedModule"
-
-
-def exit_code(error: WeftError) -> int:
-    """The exit code of the process for an error."""
-    if isinstance(error, InternalError):
-        return EXIT_INTERNAL
-    if isinstance(error, UnsupportedModelError):
-        return EXIT_UNSUPPORTED
-    return EXIT_USAGE if isinstance(error, OptionError) else EXIT_USER_ERROR
 
 
 @contextmanager
@@ -104,6 +91,8 @@ def make_inputs(module: Runnable, file: Path | None, fill: str) -> dict[str, np.
 
 def inputs_for(ports: Sequence[TensorSpec], file: Path | None, fill: str) -> dict[str, np.ndarray]:
     """One array for each of ``ports``, as ``make_inputs``."""
+    import numpy as np
+
     given = _read_npz(file) if file is not None else {}
     unknown = sorted(set(given) - {port.name for port in ports})
     if unknown:
@@ -116,6 +105,8 @@ def inputs_for(ports: Sequence[TensorSpec], file: Path | None, fill: str) -> dic
 
 
 def _read_npz(file: Path) -> dict[str, np.ndarray]:
+    import numpy as np
+
     expected = "an .npz file, as numpy.savez writes it"
     try:
         with file.open("rb") as stream:  # NumPy does not close files that it cannot read
@@ -138,6 +129,8 @@ def _named(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _filled(port: TensorSpec, fill: str, generator: np.random.Generator) -> np.ndarray:
+    import numpy as np
+
     if any(isinstance(size, str) for size in port.shape):
         raise InvalidInputError(
             f"input {port.name!r} has a dynamic shape, and no array is given", got=port,

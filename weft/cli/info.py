@@ -11,9 +11,6 @@ import click
 from weft import __version__
 from weft.cli.cache import cache_line
 from weft.cli.common import print_json, print_table
-from weft.cli.gpu_facts import gpu_facts
-from weft.codegen.elf.linker import find_linkers
-from weft.runtime.cpu import machine, usable_cpus
 from weft.support.config import config, knobs, unknown_variables
 from weft.support.errors import OptionError
 from weft.support.plugins import load_plugins
@@ -51,6 +48,8 @@ def doctor_command(*, as_json: bool) -> None:
 
     The exit code is 2 if a setting has an invalid value.
     """
+    from weft.cli.gpu_facts import gpu_facts
+
     settings, wrong = _settings()
     facts = {**_machine(), **gpu_facts(),
              **{name: library_version(name) for name in _LIBRARIES}}
@@ -93,6 +92,9 @@ def _refuse(wrong: Sequence[OptionError]) -> None:
 
 
 def _machine() -> dict[str, str]:
+    from weft.codegen.elf.linker import find_linkers
+    from weft.runtime.cpu import machine, usable_cpus
+
     linkers = [str(linker) for linker in find_linkers(machine())]
     return {
         "weft": __version__, "python": platform.python_version(), "system": platform.platform(),

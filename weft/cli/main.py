@@ -6,20 +6,52 @@ import difflib
 import sys
 import traceback
 from importlib import import_module
+from typing import NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from weft import __version__
-from weft.cli.common import EXIT_INTERNAL, exit_code
+from weft.cli.exit_codes import EXIT_INTERNAL, exit_code
 from weft.cli.wording import for_command_line
 from weft.support.config import report_unknown_variables
 from weft.support.errors import WeftError
 
-# Verb -> its module, which is imported when the verb is used.
+
+class _Verb(NamedTuple):
+    """``module`` defines the command, and is imported when the command is used."""
+
+    module: str
+    summary: str  # the first sentence of its help
+
+
 _VERBS = {
-    "compile": "compile", "run": "run", "bench": "run", "profile": "run", "tune": "tune",
-    "calibrate": "calibrate", "opt": "opt", "passes": "passes", "inspect": "inspect", "ops": "ops",
-    "targets": "info", "debug": "debug", "cache": "cache", "doctor": "info",
+    "compile": _Verb("compile", "Compile MODEL into an artifact that runs without a compiler."),
+    "run": _Verb("run", "Run MODEL once: an artifact, or a model that is compiled first."),
+    "bench": _Verb("run", "Time MODEL: the best, median and worst of many runs."),
+    "profile": _Verb("run", "Time each kernel of MODEL."),
+    "tune": _Verb(
+        "tune",
+        "Time the candidate implementations of each kernel of MODEL and record the "
+        "results."),
+    "calibrate": _Verb(
+        "calibrate",
+        "Measure this machine in about a second: ports, clock, caches, memory, "
+        "threads."),
+    "opt": _Verb("opt", "Run passes on FILE, a program in weft's text form (- is standard input)."),
+    "passes": _Verb("passes", "List the passes of the compiler, or describe the pass NAME."),
+    "inspect": _Verb("inspect", "Show how MODEL is compiled."),
+    "ops": _Verb(
+        "ops",
+        "List the operators, search them for a word, or show the page of operator "
+        "NAME."),
+    "targets": _Verb(
+        "info",
+        "Show this machine's target, the kinds of targets, and the CPUs to compile "
+        "for by name."),
+    "debug": _Verb("debug", "Compare every tensor of MODEL with another evaluation."),
+    "cache": _Verb("cache", "Show the cache of compiled code, or clear it."),
+    "doctor": _Verb("info", "Show the installation of weft, and list every setting."),
 }
 
 
@@ -27,10 +59,24 @@ class _Verbs(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(_VERBS)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The table of verbs; the implementation of ``click`` would import every command."""
+        width = formatter.width - 6 - max(map(len, _VERBS))
+        rows = [(name, click.Command(name, help=verb.summary).get_short_help_str(width))
+                for name, verb in _VERBS.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Verbs and options for ``_WEFT_COMPLETE=bash_source weft``, without importing commands."""
+        verbs = [CompletionItem(name, help=verb.summary) for name, verb in _VERBS.items()
+                 if name.startswith(incomplete)]
+        return verbs + click.Command.shell_complete(self, ctx, incomplete)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _VERBS:
             return None
-        module = import_module(f"weft.cli.{_VERBS[cmd_name]}")
+        module = import_module(f"weft.cli.{_VERBS[cmd_name].module}")
         command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
 

@@ -9,21 +9,7 @@ from typing import BinaryIO
 
 import click
 
-import weft.op
-import weft.transform  # noqa: F401 - command lines refer to passes by name
 from weft.cli.output import check_writable, write_text
-from weft.compiler.options import CompileOptions
-from weft.compiler.pipeline import make_context, pipeline_text
-from weft.ir import (
-    PASSES,
-    PrintInstrument,
-    TimingInstrument,
-    VerifyInstrument,
-    as_text,
-    infer_type,
-    parse,
-    parse_pipeline,
-)
 from weft.support.errors import ParseError
 from weft.support.plugins import load_plugins
 
@@ -49,6 +35,21 @@ def opt_command(file: BinaryIO, passes: str, output: Path | None, target: str | 
     weft opt --list                              the pipeline of weft compile
     weft passes                                  every pass, with a summary
     """
+    import weft.op
+    import weft.transform  # noqa: F401 - makes the passes known by name
+    from weft.compiler.options import CompileOptions
+    from weft.compiler.pipeline import make_context, pipeline_text
+    from weft.ir import (
+        PASSES,
+        PrintInstrument,
+        TimingInstrument,
+        VerifyInstrument,
+        as_text,
+        infer_type,
+        parse,
+        parse_pipeline,
+    )
+
     if list_passes:
         click.echo(pipeline_text())
         return

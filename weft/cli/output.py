@@ -8,9 +8,12 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import numpy as np
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def check_writable(path: Path, *, folder: bool = False) -> None:
@@ -52,6 +55,8 @@ def write_text(path: Path, text: str) -> None:
 def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write arrays to ``path``, whatever their names; ``click.FileError`` on failure."""
     import zipfile
+
+    import numpy as np
 
     # numpy.savez reserves the name "file" and appends a suffix to the path.
     with writing(path), zipfile.ZipFile(path, "w", allowZip64=True) as archive:

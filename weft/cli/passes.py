@@ -2,49 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-
 import click
-
-import weft.op
-import weft.transform  # noqa: F401 - registers the passes
-from weft.cli.common import print_json, print_table
-from weft.codegen import backend_of
-from weft.compiler.options import CompileOptions
-from weft.compiler.phases import Phase
-from weft.compiler.pipeline import phases_of
-from weft.ir import PASSES, Pass
-from weft.ir.passes import option_text
-from weft.ir.rewrite.registered import REGISTERED_RULES
-from weft.support.dataclass import dataclass
-from weft.support.plugins import load_plugins
-from weft.tir.transform.registered import tir_pass_name, with_insertions
-from weft.transform.rules import SIMPLIFICATIONS
-
-
-@dataclass(frozen=True, slots=True)
-class PassFacts:
-    """A pass: its options with their defaults, the phases that run it, and its docstring."""
-
-    name: str
-    options: dict[str, str]
-    phases: tuple[str, ...]
-    doc: str
-
-    @staticmethod
-    def of(kind: type[Pass], phases: Sequence[Phase]) -> PassFacts:
-        fields = {f.name: "required" if f.default is dataclasses.MISSING else option_text(f.default)
-                  for f in dataclasses.fields(kind)}
-        runs = tuple(phase.name for phase in phases for p in phase.passes if type(p) is kind)
-        return PassFacts(kind.name, fields, tuple(dict.fromkeys(runs)), inspect.getdoc(kind) or "")
-
-    @property
-    def summary(self) -> str:
-        """The first sentence of the docstring."""
-        return " ".join(self.doc.partition("\n\n")[0].split()).partition(". ")[0].rstrip(".")
 
 
 @click.command("passes")
@@ -62,44 +20,6 @@ def passes_command(name: str | None, target: str | None, *, as_json: bool) -> No
     weft passes                  phases, passes, tir passes and rewrite rules
     weft passes fold_constant    what a pass does, its options, its phases
     """
-    load_plugins()
-    options = CompileOptions.make(target)
-    phases = phases_of(options)
-    if name is not None:
-        _describe(PassFacts.of(PASSES.get(name), phases), as_json=as_json)
-        return
-    passes = [PassFacts.of(PASSES.get(known), phases) for known in PASSES]
-    rules = [*map(REGISTERED_RULES.get, REGISTERED_RULES), *SIMPLIFICATIONS]
-    tir_passes = with_insertions(backend_of(options.target).tir_passes,
-                                 options.extensions.tir_passes)
-    lists = {"tir_passes": [tir_pass_name(p) for p in tir_passes],
-             "rules": [rule.name for rule in rules]}
-    if as_json:
-        print_json({"phases": {p.name: list(map(str, p.passes)) for p in phases},
-                    "passes": list(map(asdict, passes)), **lists})
-        return
-    click.echo("\n".join(_phase_lines(phases)))
-    print_table("\npasses, by name", ("name", "phases", "summary"),
-                [(p.name, ", ".join(p.phases), p.summary) for p in passes])
-    click.echo("\ntir passes of a kernel, in order\n" + _indented(lists["tir_passes"]))
-    click.echo("\nrewrite rules of simplify_expr, in order\n" + _indented(lists["rules"]))
+    from weft.cli.pass_list import print_passes
 
-
-def _phase_lines(phases: Sequence[Phase]) -> Iterator[str]:
-    yield "phases of weft.compile, in order"
-    for phase in phases:
-        yield f"  {phase.name}"
-        yield from (f"    {pass_}" for pass_ in phase.passes)
-
-
-def _indented(names: Sequence[str]) -> str:
-    return "\n".join(f"  {name}" for name in names)
-
-
-def _describe(facts: PassFacts, *, as_json: bool) -> None:
-    if as_json:
-        print_json(asdict(facts))
-        return
-    options = ", ".join(f"{name}={value}" for name, value in facts.options.items()) or "none"
-    click.echo(f"{facts.name}\n  options: {options}\n  phases: {', '.join(facts.phases) or 'none'}"
-               f"\n\n{facts.doc}")
+    print_passes(name, target, as_json=as_json)

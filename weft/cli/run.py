@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import numpy as np
 
 from weft.cli.common import (
     Runnable,
@@ -19,8 +19,11 @@ from weft.cli.common import (
 )
 from weft.cli.models import ModelFile, open_model
 from weft.cli.output import check_writable, write_npz, writing
-from weft.compiler.options import CompileOptions
-from weft.compiler.report.static_kernels import COLUMNS, static_profile
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from weft.compiler.options import CompileOptions
 
 Shapes = tuple[tuple[str, tuple[object, ...]], ...]
 
@@ -40,6 +43,8 @@ def run_command(model: str, target: str | None, shapes: Shapes, opt_level: int,
     weft run model.weft --inputs x.npz -o y.npz
     weft run model.onnx --fill random
     """
+    import numpy as np
+
     if output is not None:
         check_writable(output)
     with session(threads):
@@ -57,6 +62,8 @@ def run_command(model: str, target: str | None, shapes: Shapes, opt_level: int,
 
 
 def _summary(array: np.ndarray) -> str:
+    import numpy as np
+
     head = f"{array.dtype}{list(array.shape)}"
     if array.size == 0:
         return head
@@ -125,6 +132,8 @@ def profile_command(model: str, target: str | None, shapes: Shapes, opt_level: i
     weft profile model.weft --trace trace.json     (open in ui.perfetto.dev)
     """
     if static:
+        from weft.compiler.options import CompileOptions
+
         _print_static(model, CompileOptions.make(target=target, inputs=dict(shapes) or None,
                                                  opt_level=opt_level))
         return
@@ -142,5 +151,7 @@ def profile_command(model: str, target: str | None, shapes: Shapes, opt_level: i
 
 
 def _print_static(model: str, options: CompileOptions) -> None:
+    from weft.compiler.report.static_kernels import COLUMNS, static_profile
+
     rows = [launch.row() for launch in static_profile(model, options)]
     print_table(f"static profile for {options.target}: estimates, not measurements", COLUMNS, rows)

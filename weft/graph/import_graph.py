@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.frontend.graphdef.annotate import colocated_with
@@ -16,6 +15,7 @@ from weft.graph.inference import BACK_EDGE, Fact, fact_of, infer
 from weft.graph.library import with_functions
 from weft.graph.node import Facts, Node, Tensor
 from weft.graph.versions import check_versions, merged
+from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError, UnsupportedModelError
 
 

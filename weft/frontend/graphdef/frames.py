@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from weft.frontend.graphdef.definitions import (
     ArgDef,
@@ -21,6 +20,7 @@ from weft.frontend.graphdef.definitions import (
     NodeDef,
 )
 from weft.frontend.graphdef.names import CONTROL, TensorRef, parse_tensor
+from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 
 FRAME_OPS = frozenset({"Enter", "Exit", "NextIteration", "LoopCond", "Switch", "Merge"})

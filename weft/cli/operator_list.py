@@ -1,0 +1,95 @@
+"""What ``weft ops`` prints: weft's operators, also by the names of ONNX and torch."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from itertools import chain
+
+import click
+
+import weft.op  # noqa: F401 - fills the registry
+from weft.cli.common import print_json, print_table
+from weft.cli.gradient_table import HEADER, rows_of, totals
+from weft.cli.operator_page import page_of
+from weft.cli.operator_uses import onnx_names, torch_names
+from weft.ir import OPS
+from weft.support.errors import RegistryError
+from weft.support.plugins import load_plugins
+
+# By the package that a format needs: its title, and its operators by weft's; the fastest first.
+_FORMATS = {"onnx": ("ONNX", onnx_names), "torch": ("torch", torch_names)}
+
+
+def print_operators(name: str | None, *, as_json: bool, gradients: bool) -> None:
+    """All operators, those that a word finds, or the page of one."""
+    load_plugins()
+    if gradients:
+        _print_gradients(name or "", as_json=as_json)
+        return
+    if name is not None and name in OPS and not as_json:
+        formats = {"ONNX": onnx_names()} if find_spec("onnx") is not None else {}
+        click.echo(page_of(OPS.get(name), formats))
+        return
+    word = (name or "").lower()
+    found = [o for o in OPS if word in o.lower() or word in OPS.get(o).doc.lower()]
+    spelled = spellings(word) if name is not None and not found else {}
+    rows = [(o, ", ".join(OPS.get(o).inputs), OPS.get(o).doc.splitlines()[0])
+            for o in (found or dict.fromkeys(chain.from_iterable(spelled.values())))]
+    if not rows:
+        raise _unknown(word)
+    if as_json:
+        print_json([{"name": n, "inputs": i, "doc": d} for n, i, d in rows])
+        return
+    for foreign, operators in spelled.items():
+        click.echo(f"{foreign} converts to: {', '.join(operators)}")
+    title = f"{len(rows)} operator{'s' * (len(rows) != 1)}"
+    print_table(title if found else "\n" + title, ("operator", "inputs", "what it computes"), rows)
+
+
+def _print_gradients(word: str, *, as_json: bool) -> None:
+    operators = [OPS.get(o) for o in OPS if word.lower() in o.lower()]
+    if not operators:
+        raise _unknown(word.lower())
+    rows = rows_of(operators)
+    if as_json:
+        print_json([dict(zip(HEADER, row, strict=True)) for row in rows])
+    else:
+        print_table(f"{len(rows)} operators: {totals(operators)}", HEADER, rows)
+
+
+def spellings(word: str) -> dict[str, list[str]]:
+    """Weft's operators for each ONNX or torch operator called ``word``, as ``ONNX Gelu``."""
+    return {f"{title} {foreign}": operators for title, table in _tables()
+            for foreign, operators in table.items()
+            if foreign.lower().rpartition(".")[2].rpartition("::")[2] == word}
+
+
+def _tables() -> list[tuple[str, Mapping[str, list[str]]]]:
+    """For each installed format, weft's operators by the name of the format's operator."""
+    return [(title, _inverted(names())) for package, (title, names) in _FORMATS.items()
+            if find_spec(package) is not None]
+
+
+def _inverted(users: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for operator in sorted(users):
+        for foreign in users[operator]:
+            found.setdefault(foreign, []).append(operator)
+    return found
+
+
+def _unknown(word: str) -> RegistryError:
+    known: dict[str, list[str]] = {}  # weft's own names come first
+    for name in OPS:
+        for spelling in dict.fromkeys((name.lower(), name.rpartition(".")[2].lower())):
+            known.setdefault(spelling, []).append(name)
+    for title, table in _tables():
+        for foreign in table:
+            spelling = foreign.lower().rpartition(".")[2]
+            known.setdefault(spelling, []).append(f"{title} {foreign}")
+    close = list(dict.fromkeys(name for spelling in difflib.get_close_matches(word, known, n=3)
+                               for name in known[spelling]))
+    return RegistryError(f"unknown operator {word!r}",
+                         help=f"did you mean {' or '.join(close[:4])}?" if close else None)
