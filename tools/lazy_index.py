@@ -45,12 +45,9 @@ def names_of(package: str) -> dict[str, str]:
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             for line in node.body:
-                if isinstance(line, ast.ImportFrom) and line.module is not None:
+                if isinstance(line, ast.ImportFrom) and line.module not in (None, package):
                     found.setdefault(line.module, []).extend(
                         f"{a.name}={a.asname}" if a.asname else a.name for a in line.names)
-    hidden = {word.rpartition("=")[2] for words in found.values() for word in words}
-    submodules = [m.name for m in pkgutil.iter_modules([str(path.parent)]) if m.name not in hidden]
-    found[package] = found.get(package, []) + submodules
     return {module: " ".join(sorted(set(words))) for module, words in sorted(found.items())}
 
 

@@ -23,46 +23,56 @@ from weft.support.interrupts import interrupts_held
 class LazyPackage(ModuleType):
     """The class of such packages.
 
-    ``weft_names`` maps a public name to the module that defines it and its name there, or None for
-    a submodule. A name hides a submodule of the same name, such as the operator ``conv2d`` the file
-    ``conv2d.py``, as if the package had imported it: the import system may not bind that submodule.
+    ``weft_names`` maps a public name to the module that defines it and its name there. Other names
+    are submodules. A public name hides a submodule of the same name, such as the operator
+    ``conv2d`` the file ``conv2d.py``, as if the package had imported it: the import system may not
+    bind that submodule.
     """
 
-    weft_names: dict[str, tuple[str, str | None]]
+    weft_names: dict[str, tuple[str, str]]
 
     def __getattr__(self, name: str) -> Any:
         found = self.weft_names.get(name)
         if found is None:
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+            return self._submodule(name)
         module, attribute = found
         with interrupts_held():
-            value: Any = importlib.import_module(module)
-        if attribute is not None:
-            value = getattr(value, attribute)
+            value = getattr(importlib.import_module(module), attribute)
         super().__setattr__(name, value)
         return value
 
+    def _submodule(self, name: str) -> ModuleType:
+        full = f"{self.__name__}.{name}"
+        if not name.startswith("_"):
+            try:
+                with interrupts_held():
+                    return importlib.import_module(full)
+            except ModuleNotFoundError as error:
+                if error.name != full:
+                    raise
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, ModuleType) and self.weft_names.get(name, ("", None))[1] is not None:
+        if name in self.weft_names and isinstance(value, ModuleType):
             return
         super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self.weft_names})
+        public = self.__dict__.get("__all__", ())
+        return sorted({*super().__dir__(), *self.weft_names, *public})
 
 
 def load_names_lazily(package: str, modules: Mapping[str, str]) -> None:
     """Make ``package`` lazy.
 
     ``modules`` maps a module to the names in it, parted by spaces, each followed by ``=name`` where
-    the package gives it another; the package itself is mapped to its submodules.
+    the package gives it another.
     """
-    names: dict[str, tuple[str, str | None]] = {}
+    names: dict[str, tuple[str, str]] = {}
     for module, defined in modules.items():
         for word in defined.split():
             attribute, _, name = word.partition("=")
-            names[name or attribute] = ((f"{package}.{attribute}", None) if module == package
-                                        else (module, attribute))
+            names[name or attribute] = module, attribute
     made: Any = sys.modules[package]
     made.weft_names = names
     made.__class__ = LazyPackage
