@@ -30,6 +30,7 @@ from weft.compiler.open_model import MadePerShape, open_code, open_for_all_sizes
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import count_passes, phases_of, run_pipeline
 from weft.compiler.program.constants import ConstantMemory
+from weft.compiler.program.devices.build import runs_on_lanes
 from weft.compiler.program.lowering import lower_program, try_lower_program
 from weft.compiler.program.model_code import InPlaceError, ModelCode, build_model
 from weft.compiler.program.placed_kernels import has_own_memory
@@ -325,13 +326,14 @@ def _fixed_code(mod: IRModule, options: CompileOptions, memory: ConstantMemory |
         program = _lowered(mod, options) if options.state else try_lower_program(mod)
     if program is not None:
         return _program_code(program, mod, options, memory=memory)
-    if options.devices:
+    if runs_on_lanes(options):
         raise UnsupportedModelError(
             "the program needs the virtual machine, which runs on one device",
             got=f"devices {', '.join(map(str, options.devices))}", help="compile without devices")
     if has_own_memory(backend_of(options.target)):
         debug(Level.CHOICES, "placement", "the program needs the virtual machine, on the host")
-        on_host = replace(options, target=options.host_target, host=None)
+        on_host = replace(options, target=options.host_target, host=None, devices=(),
+                          placement=None)
         return _fixed_code(imported, on_host, memory)
     return build_vm_model(mod, options)
 

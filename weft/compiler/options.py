@@ -111,7 +111,8 @@ class CompileOptions:
                               _names(codegens), active_records().digest, config.records,
                               Extensions.make() if extensions is None else extensions,
                               config.symbolic_sizes, _variants(specialize), _state(state),
-                              data_sizes=not on_devices and _takes_data_sizes(chosen, codegens),
+                              data_sizes=not (on_devices and backend_of(chosen).device == HOST)
+                              and _takes_data_sizes(chosen, codegens),
                               host=host, outputs=_outputs(outputs), devices=on_devices,
                               placement=placement_of(placement), soft_placement=soft_placement)
 

@@ -8,6 +8,7 @@ from weft.compiler.program import placement
 from weft.runtime.calls import DEVICE_COPY
 from weft.runtime.device import HOST, Device
 from weft.runtime.devices.cuda.array import DeviceArray
+from weft.support.errors import TargetError
 from weft.transform import PythonCode, register_external_codegen
 from weft.transform.external.codegen import EXTERNAL_CODEGENS
 
@@ -74,6 +75,43 @@ def test_sizes_that_depend_on_data_are_counted_on_the_device():
     for seed in range(3):
         x = np.random.default_rng(seed).integers(0, 6, 16)
         same(on_gpu(x), on_cpu(x))
+
+
+ANNOTATED = """def @main(%x: Tensor[(4, 8), float32]) {
+  let %a = annotation.on_device(nn.softmax(%x), device="DEVICE");
+  let %b = tanh(add(%a, %x));
+  nn.softmax(%b)
+}"""
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "gpu"])
+def test_annotations_choose_the_gpu_or_the_host(device):
+    text = ANNOTATED.replace("DEVICE", "/device:GPU:0" if device == "gpu" else device)
+    mod = weft.compile(weft.parse(text), target="cuda")
+    first = next(step for step in mod.manifest.steps if step.symbol != DEVICE_COPY)
+    assert first.op == "nn.softmax"
+    assert first.device == (HOST if device == "cpu" else GPU)
+    assert {step.device for step in mod.manifest.steps if step.symbol != DEVICE_COPY} >= {GPU}
+    x = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
+    same(mod(x), weft.compile(weft.parse(text))(x))
+
+
+def test_names_place_tensors_on_the_host():
+    mod = weft.parse(ANNOTATED.replace(', device="DEVICE"', ""))
+    made = weft.compile(mod, target="cuda", placement={"b": "cpu"}, devices=["cuda", "cpu"])
+    assert any(step.op and "tanh" in step.op and step.device == HOST
+               for step in made.manifest.steps)
+
+
+def test_a_pinned_kernel_that_the_device_refuses(monkeypatch):
+    monkeypatch.setenv("WEFT_NO_CACHE", "1")
+    monkeypatch.setattr(placement, "must_run_on_host", lambda source: source.text == "nn.softmax")
+    mod = weft.parse(ANNOTATED.replace("DEVICE", "cuda"))
+    with pytest.raises(TargetError, match="softmax cannot run on cuda"):
+        weft.compile(mod, target="cuda")
+    soft = weft.compile(mod, target="cuda", soft_placement=True)
+    x = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
+    same(soft(x), weft.compile(mod)(x))
 
 
 @pytest.mark.usefixtures("unique_on_host")
