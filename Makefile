@@ -51,7 +51,7 @@ bench: ## latency beside onnxruntime, OpenVINO and torch (installs them)
 bench-kernels: ## single kernels beside the same, and the limits of the machine
 	$(DEV) bench-kernels
 
-bench-compile: ## how long the code of each of these kernels takes
+bench-compile: ## how long the code of each of these kernels, and each model, takes to be ready
 	$(DEV) bench-compile
 
 clean: ## remove the virtual environment and caches of tools

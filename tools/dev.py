@@ -10,7 +10,7 @@
     python3 tools/dev.py lint|types|layers|size
     python3 tools/dev.py bench          latency beside other runtimes (a larger download)
     python3 tools/dev.py bench-kernels  single kernels beside other runtimes and the limits
-    python3 tools/dev.py bench-compile  how long the code of each of these kernels takes
+    python3 tools/dev.py bench-compile  how long kernels and models take to be ready
     python3 tools/dev.py venv           only set up
 
     python3 tools/dev.py --python 3.13 test     the same with another Python (`make test PYTHON=…`)
@@ -56,7 +56,8 @@ COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
     "size": ("dev", [["tools/check_size.py"]]),
     "bench": ("dev,bench", [["-m", "benchmarks"]]),
     "bench-kernels": ("dev,bench", [["-m", "benchmarks.kernels"]]),
-    "bench-compile": ("dev", [["-m", "benchmarks.kernel_compile"]]),
+    "bench-compile": ("dev,bench", [["-m", "benchmarks.kernel_compile"],
+                                    ["-m", "benchmarks.ready"]]),
 }
 
 

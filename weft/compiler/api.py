@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from weft.compiler.build.worker_process import start_spare, stop_spare
 from weft.compiler.request import CompileRequest
 from weft.compiler.warm_start.open import compiler_is_loaded, open_warm
 from weft.runtime.cpu import usable_cpus
@@ -114,6 +113,8 @@ def _compile(request: CompileRequest) -> Executable:
     model = request.model
     if not isinstance(model, (str, os.PathLike)):
         return _compile_now(request)
+    from weft.compiler.build.worker_process import start_spare, stop_spare
+
     file = FileContent(model)
     with file.held():  # read while the compiler is imported
         if _is_first_and_large(request):

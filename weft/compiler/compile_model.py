@@ -25,7 +25,7 @@ from weft.compiler.extensions import Extensions
 from weft.compiler.foreign_model import ForeignModel
 from weft.compiler.kept_code import KeptCode
 from weft.compiler.memory_budget import budget_of, within
-from weft.compiler.model_key import ModelKey, model_key
+from weft.compiler.model_key import model_key
 from weft.compiler.open_model import MadePerShape, open_code, open_for_all_sizes
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import count_passes, phases_of, run_pipeline
@@ -84,10 +84,8 @@ def compile_model(request: CompileRequest) -> Executable:
     """See ``weft.compile``. A compiled file is remembered for ``weft.compiler.warm_start``."""
     with config(**request.knobs):
         source, options = _prepared(request)
-        made = _compile(source, options)
-        if made.key is not None and made.key.files:
-            remember(request, made.key.files, made.key.text)
-        return _executable(made.code, source, options, request.knobs)
+        code = _compile(source, options, request)
+        return _executable(code, source, options, request.knobs)
 
 
 def stages_of(request: CompileRequest, manifest: Manifest) -> Stages:
@@ -99,7 +97,7 @@ def stages_of(request: CompileRequest, manifest: Manifest) -> Stages:
 def code_of(request: CompileRequest) -> ModelCode:
     """The code of a model that has a program, from the cache or compiled again."""
     with config(**request.knobs):
-        code = _compile(*_prepared(request)).code
+        code = _compile(*_prepared(request))
         if not isinstance(code, ModelCode):
             raise InternalError("the model has no program for all sizes any more",
                                 got=code.reason)
@@ -132,7 +130,7 @@ def part_of(stages: Stages, fetches: Sequence[str] | None, feeds: Sequence[str],
             options = replace(options, placement=None)  # the annotations are there
         has_own = has_own_memory(backend_of(options.target)) or options.devices
         if has_own or has_dynamic_inputs(part) or options.state:
-            return _executable(_compile(part, options).code, part, options, {})
+            return _executable(_compile(part, options), part, options, {})
         return open_code(_fixed_code(part, options, memory), Stages(part, options))
 
 
@@ -171,7 +169,7 @@ def _compiler_at(source: Source, knobs: Mapping[str, Any]) -> CompileAt:
     def compile_at(fixed: CompileOptions) -> Executable:
         check_file()
         with config(**knobs), fixed.settings():
-            code = _compile(source, fixed).code
+            code = _compile(source, fixed)
             if not isinstance(code, ModelCode):
                 raise InternalError("a shape is still dynamic after all sizes were given",
                                     got=code.manifest.signature())
@@ -212,40 +210,40 @@ def _stages_of(manifest: Manifest, stages: Stages) -> Stages:
     return replace(stages, options=replace(stages.options, data_sizes=False))
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
+def _compile(model: Source, options: CompileOptions, request: CompileRequest | None = None
+             ) -> ModelCode | _PerShape:
     """The code of a model, or its signature if its inputs have dynamic shapes.
 
-    ``key`` is that of the code in the disk cache; ``None`` if it is not kept.
+    ``request`` is remembered if given.
     """
-
-    code: ModelCode | _PerShape
-    key: ModelKey | None = None
-
-
-def _compile(model: Source, options: CompileOptions) -> _Made:
     start = time.perf_counter()
     with model.held() if isinstance(model, FileContent) else contextlib.nullcontext():
-        made = _compile_cached(model, options)
+        made = _compile_cached(model, options, request)
     debug(Level.CACHE, "compiler", f"compiled in {time.perf_counter() - start:.2f} s")
     return made
 
 
-def _compile_cached(model: Source, options: CompileOptions) -> _Made:
+def _compile_cached(model: Source, options: CompileOptions, request: CompileRequest | None
+                    ) -> ModelCode | _PerShape:
     cache = None if shows_stages() else open_cache()
     key = model_key(model, options) if cache is not None else None
+
+    def then() -> None:
+        if request is not None and key is not None and key.files:
+            remember(request, key.files, key.text)
+
     found = cache.get(key.text) if cache is not None and key is not None else None
     if found is not None:
         debug(Level.CACHE, "compiler", "the whole model was in the cache")
-        return _Made(ModelCode.from_payload(found), key)
+        then()
+        return ModelCode.from_payload(found)
     kept = KeptCode(model, cache, key)
     try:
         code = _code_of_source(model, options, kept)
-        if isinstance(code, _PerShape):
-            return _Made(code)
         is_current = active_records().digest == options.records  # not if tuning ran meanwhile
-        is_kept = key is not None and is_current and key.is_current and kept.keep(code)
-        return _Made(code, key if is_kept else None)
+        if isinstance(code, ModelCode) and is_current and key is not None and key.is_current:
+            kept.keep(code, then)
+        return code
     finally:
         kept.close()
 

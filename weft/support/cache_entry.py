@@ -26,6 +26,7 @@ class EntryWriter:
         self._path = path
         self._on_error = on_error
         self._checksum = PartChecksum()
+        self._process = os.getpid()
         self._handle = -1
         self._name = ""
         self.size = 0
@@ -69,7 +70,7 @@ class EntryWriter:
         if handle >= 0:
             os.close(handle)
         name, self._name = self._name, ""
-        if name:
+        if name and self._process == os.getpid():  # else the parent goes on writing it
             with contextlib.suppress(OSError):
                 Path(name).unlink()
 

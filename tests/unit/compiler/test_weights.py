@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 import weft
 from weft.compiler import compile_model as api
 from weft.compiler.program.constants import constant_layout
-from weft.compiler.program.own_block import OwnBlock, byte_bounds
+from weft.compiler.program.own_block import OwnBlock
+from weft.compiler.program.packing import byte_bounds
 from weft.compiler.warm_start import open as warm
 from weft.compiler.warm_start import state
 from weft.support.cache import DiskCache
@@ -126,27 +128,44 @@ def test_the_content_is_dropped_after_the_compilation(
 def arrays() -> list[np.ndarray]:
     base = RNG.standard_normal((300, 500)).astype(np.float32)
     return [base, base.T, base[::2, 3:], np.arange(7), base[:16, :32].reshape(2, 8, 32)[:, ::-1],
-            np.float32(3), np.zeros((0, 4), np.int8), base.reshape(10, 30, 500).transpose(2, 0, 1)]
+            np.float32(3), np.zeros((0, 4), np.int8), base.reshape(10, 30, 500).transpose(2, 0, 1),
+            RNG.standard_normal((4100, 2100)).astype(np.float32).T]
+
+
+class Overwritten:
+    """Memory that is overwritten when it is forgotten."""
+
+    def __init__(self) -> None:
+        self.kept: set[int] = set()
+        self.forgotten: set[int] = set()
+
+    def keep_only(self, arrays: Sequence[np.ndarray]) -> None:
+        self.kept = {*map(id, arrays)}
+
+    def forget(self, array: np.ndarray) -> None:
+        self.forgotten.add(id(array))
+        array[...] = -1
 
 
 def test_views_are_packed_in_their_own_order(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path)
-    forgotten: list[int] = []
     given = [np.asarray(a) for a in arrays()]
-    block = OwnBlock(lambda size: cache.writer("ab" * 32, size),
-                     lambda array: forgotten.append(id(array)))
+    memory = Overwritten()
+    block = OwnBlock(lambda size: cache.writer("ab" * 32, size), memory)
+    expected = [a.copy() for a in given]
     block.begin(given)
     placed = block.place(given)
     offsets, total = constant_layout(given)
     assert (placed.offsets, placed.nbytes) == (tuple(offsets), total)
-    for array, offset in zip(given, offsets, strict=True):
+    for array, offset in zip(expected, offsets, strict=True):
         found = placed.block[offset : offset + array.nbytes].view(array.dtype)
         assert np.array_equal(found.reshape(array.shape), array)
-    # Those that share memory with a later one stay.
-    assert forgotten == [id(a) for a in (given[3], *given[5:])]
-    entry = block.entry_of(placed.block)
-    assert entry is not None
-    assert cache.keep(entry)
+    assert memory.kept == memory.forgotten == {*map(id, given)}
+    packing = block.packing_of(placed.block)
+    assert packing is not None
+    assert packing.entry is not None
+    packing.finish_writing()
+    assert cache.keep(packing.entry)
     kept = cache.get("ab" * 32)
     assert kept is not None
     assert bytes(kept) == placed.block.tobytes()
@@ -155,10 +174,7 @@ def test_views_are_packed_in_their_own_order(tmp_path: Path) -> None:
 def test_other_constants_come_from_the_copy_of_forgotten_ones() -> None:
     first = [np.full(1000, n, np.float64) for n in range(3)]
 
-    def forget(array: np.ndarray) -> None:
-        array[:] = -1
-
-    block = OwnBlock(None, forget)
+    block = OwnBlock(None, Overwritten())
     block.place(first)
     assert first[2][0] == -1
     placed = block.place([first[2], np.ones(3), first[0]])
