@@ -20,9 +20,18 @@ _LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "numba", "onnx", "onnxruntime", 
 
 
 @click.command("targets")
+@click.option("--machines", is_flag=True, help="list the machines whose tables weft ships")
+@click.option("--machine", metavar="NAME", default="",
+              help="show what is decided on a machine, for a few layers")
 @click.option("--json", "as_json", is_flag=True, help="print as JSON")
-def targets_command(*, as_json: bool) -> None:
+def targets_command(*, machines: bool, machine: str, as_json: bool) -> None:
     """Show this machine's target, the kinds of targets, and the CPUs to compile for by name."""
+    if machine:
+        _show_machine(machine, as_json=as_json)
+        return
+    if machines:
+        _list_machines(as_json=as_json)
+        return
     from weft.target import CpuTarget
     from weft.target.cpus import named_cpus
     from weft.target.cuda_target import ARCHS
@@ -39,6 +48,37 @@ def targets_command(*, as_json: bool) -> None:
     click.echo("  " + " ".join(ARCHS) + "\n")
     click.echo('CPUs by name (weft compile --target "llvm -mcpu=NAME"):')
     click.echo("  " + " ".join(named_cpus(host.arch)))
+
+
+def _show_machine(name: str, *, as_json: bool) -> None:
+    """What weft decides for a few layers on a shipped machine."""
+    # The strategies are imported here: the other tables do without them.
+    from weft.cli.machine_decisions import decisions, target_of_machine
+    from weft.target.machine_tables import machine_table
+
+    target = target_of_machine(name)
+    found = list(decisions(target))
+    if as_json:
+        print_json({"machine": name, "target": str(target), "decisions": dict(found)})
+        return
+    caches = (target.l1_bytes, target.l2_bytes, target.l3_bytes)
+    sizes = ", ".join(f"L{number} {size >> 10} KiB" for number, size in enumerate(caches, 1))
+    print_table(f"{name}: {machine_table(name).title}; {sizes}", ("layer", "decision"), found)
+
+
+def _list_machines(*, as_json: bool) -> None:
+    """The shipped machines."""
+    from weft.target.cpus import MACHINES_OF_CPUS
+    from weft.target.machine_tables import machine_names, machine_table
+
+    tables = [machine_table(name) for name in machine_names()]
+    rows = [(t.name, t.arch, t.title, " ".join(cpu for (arch, cpu), name in MACHINES_OF_CPUS.items()
+                                               if (arch, name) == (t.arch, t.name)))
+            for t in tables]
+    if as_json:
+        print_json([dict(zip(("name", "arch", "title", "cpus"), row, strict=True)) for row in rows])
+        return
+    print_table("", ("machine", "architecture", "title", "CPUs"), rows)
 
 
 @click.command("doctor")

@@ -25,8 +25,9 @@ from weft.target.machine_tables import (
 from weft.target.target import Target, register_target_kind
 from weft.target.topology import useful_l3
 
-# The cores of a machine that is only named: so many share its L3.
-USUAL_CORES = 8
+# The cores of a machine that is only named. Code for it may run in a small virtual machine, which
+# counts on the shares of its own cores of L3.
+USUAL_CORES = 2
 # Supported architectures: 64-bit, little-endian, with ELF objects.
 ARCHITECTURES = ("aarch64", "riscv64", "x86_64")
 # Operating systems, as triples name them, whose object format is not ELF.

@@ -30,8 +30,7 @@ def _operands(query=QUERY, key=KEY, value=VALUE, dtype="float32"):
 @pytest.fixture
 def small_blocks(monkeypatch) -> None:
     """Several blocks of keys, and a last one with fewer, for sequences that tests can afford."""
-    monkeypatch.setattr(attention_plan, "BLOCKS", (8,))
-    monkeypatch.setattr(attention_plan, "SINGLE_BLOCK", 8)
+    monkeypatch.setattr(attention_plan, "smallest_block", lambda _: 8)
 
 
 @pytest.mark.parametrize(("attrs", "target"), [

@@ -19,16 +19,19 @@ import math
 
 from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
-from weft.target.machine import Machine
+from weft.target.machine import Level, Machine, coarse
 from weft.target.machine_tables import machine_of
 
 _LINE = 64  # bytes of a cache line
 # Shares of the load rate of a level. Of L2 for packed panels of B, and for loads and stores of
 # other data: rows of an unpacked image, whose vectors straddle two lines.
 _L2_STREAM, _L2_MIXED = 5 / 8, 3 / 8
-# Of the level beyond L2, for panels that a GEMM reads once, and for loads and stores (transform
-# domain of a Winograd convolution, changes of layout).
-_BEYOND_STREAM, _BEYOND_MIXED = 5 / 7, 4 / 7
+# Beyond L2 each page costs latencies besides its bytes, because hardware prefetchers stop at its
+# end: one for panels that a GEMM reads once, two for loads and stores (transform domain of a
+# Winograd convolution, changes of layout).
+_STREAM_LATENCIES, _MIXED_LATENCIES = 1, 2
+# One layer's share of L3: between two calls the data of the others pass through it.
+_L3_SHARES = 8
 # Cache lines that a loop of multiply-adds has in flight where the hardware does not prefetch.
 _LINES_IN_FLIGHT = 7
 # The share of a latency beyond L2 that starting a sequential run adds to one step of a GEMM.
@@ -182,6 +185,27 @@ class MachineModel:
             return moved_bytes / self.beyond_l2_load_store_bandwidth
         return moved_bytes / self.memory_bandwidth
 
+    @property
+    def stream_prefetch_bytes(self) -> int:
+        """How far ahead to fetch what streams from memory at its full rate: a power of two.
+
+        By Little's law, the bytes that arrive within a latency; twice as many cover its variance.
+        """
+        memory = self.machine.memory
+        ahead = 2 * memory.latency_cycles * memory.load_bytes_per_cycle
+        return 1 << max(6, math.ceil(math.log2(ahead)))
+
+    def weight_cycles(self, nbytes: float) -> float:
+        """Cycles to read weights that exceed L2, once in a call, in runs of a few pages.
+
+        They come from L3 if they fill a small share of it. Those that fill more of it were evicted
+        since the last call, by the data of other layers.
+        """
+        rate = self.beyond_l2_line_bandwidth
+        if nbytes > self.l3_bytes // _L3_SHARES:
+            rate = min(rate, self.memory_bandwidth)
+        return nbytes / rate
+
     def roofline_cycles(
         self, operations: float, itemsize: int, moved_bytes: float, *, vectorized: bool = True
     ) -> float:
@@ -212,8 +236,8 @@ def machine_model(target: CpuTarget) -> MachineModel:
         l1_bandwidth=loads * vector_bytes,
         l2_stream_bandwidth=machine.l2.load_bytes_per_cycle * _L2_STREAM,
         l2_bandwidth=machine.l2.load_bytes_per_cycle * _L2_MIXED,
-        beyond_l2_stream_bandwidth=beyond.load_bytes_per_cycle * _BEYOND_STREAM,
-        beyond_l2_load_store_bandwidth=beyond.load_bytes_per_cycle * _BEYOND_MIXED,
+        beyond_l2_stream_bandwidth=_paged_rate(machine, beyond, _STREAM_LATENCIES),
+        beyond_l2_load_store_bandwidth=_paged_rate(machine, beyond, _MIXED_LATENCIES),
         beyond_l2_line_bandwidth=min(line_rate, beyond.load_bytes_per_cycle),
         memory_bandwidth=machine.memory.load_bytes_per_cycle,
         beyond_l2_run_cycles=beyond.latency_cycles * _RUN_START,
@@ -232,6 +256,12 @@ def machine_model(target: CpuTarget) -> MachineModel:
             machine.fork_join_seconds * machine.frequency * _FORK_JOIN_OPERATIONS * lanes),
         prefetch_distance_bytes=machine.prefetch_distance_bytes,
         page_bytes=machine.page_bytes, huge_page_bytes=machine.huge_page_bytes)
+
+
+def _paged_rate(machine: Machine, level: Level, latencies: int) -> float:
+    """Bytes per cycle of a run through a level that waits ``latencies`` times in every page."""
+    cycles = machine.page_bytes / level.load_bytes_per_cycle + latencies * level.latency_cycles
+    return coarse(machine.page_bytes / cycles)
 
 
 def parallel_threshold(target: CpuTarget) -> int:

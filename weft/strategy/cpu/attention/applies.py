@@ -14,7 +14,7 @@ from weft.strategy.implementation import attrs_of
 from weft.support.errors import InternalError
 from weft.target import CpuTarget
 
-MAX_SCORE_BYTES = 4 << 20  # decode attention keeps the scores of all keys of one head
+SCORES_IN_L2 = 4  # decode attention keeps the scores of all keys of one head: so many times L2
 MAX_DECODE_ROWS = 8  # queries that share keys; more of them fill the lanes of a tile
 
 
@@ -99,13 +99,14 @@ def underfills_lanes(shape: AttentionShape, target: CpuTarget) -> bool:
             and shape.group * shape.queries > MAX_DECODE_ROWS)
 
 
-def why_not_decode(shape: AttentionShape) -> str | None:
+def why_not_decode(shape: AttentionShape, target: CpuTarget) -> str | None:
     """Why decode attention does not apply; ``None`` if it does."""
     rows = shape.group * shape.queries
     if rows > MAX_DECODE_ROWS:
         return f"{rows} queries share keys: more than {MAX_DECODE_ROWS} fill tiles"
-    if 4 * rows * shape.keys > MAX_SCORE_BYTES:
-        return f"the scores of one head exceed {MAX_SCORE_BYTES >> 20} MiB"
+    most = SCORES_IN_L2 * target.l2_bytes
+    if 4 * rows * shape.keys > most:
+        return f"the scores of one head exceed {most >> 10} KiB"
     return None
 
 

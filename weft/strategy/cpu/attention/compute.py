@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from weft import te
 from weft.ir.dtype import float32
@@ -15,7 +15,8 @@ from weft.strategy.cpu.attention.decode_loops import DecodeLoops
 from weft.strategy.cpu.attention.dense_keys import DenseKeys
 from weft.strategy.cpu.attention.fused_loops import FusedLoops
 from weft.strategy.cpu.attention.small_gemm import SmallGemm
-from weft.strategy.cpu.attention.streamed_loops import StreamedLoops
+from weft.strategy.cpu.attention.streamed_loops import KeySource, StreamedLoops
+from weft.target import CpuTarget
 from weft.te.tensor import ExternBody
 from weft.tir.buffer import Buffer
 from weft.tir.expr import const, select
@@ -43,9 +44,16 @@ def decode_attention(
     return _extern((q, k, v, *masks), DecodeLoops(shape, attrs, lanes, hides), shape)
 
 
+def streamed_loops(
+    target: CpuTarget, source: Callable[[tuple[Buffer, ...], Buffer], KeySource]
+) -> StreamedLoops:
+    """The loops for a target: the values of a block fill two thirds of L1."""
+    return StreamedLoops(target.lanes("float32"), target.l1_bytes * 2 // 3, source)
+
+
 def streamed_attention(
     q: te.Tensor, k: te.Tensor, v: te.Tensor, *rest: te.Tensor | AttentionAttrs,
-    offset: int | None, lanes: int,
+    offset: int | None, target: CpuTarget,
 ) -> te.Tensor:
     """Tiles of rows over blocks of keys, of sizes that may be known only at run time.
 
@@ -58,12 +66,12 @@ def streamed_attention(
         query, keys, values, *rest = inputs
         return DenseKeys(attrs, offset, query, keys, values, rest[0] if rest else None, out)
 
-    return _streamed((q, k, v, *masks), StreamedLoops(lanes, source))
+    return _streamed((q, k, v, *masks), streamed_loops(target, source))
 
 
 def streamed_cached_attention(
     q: te.Tensor, k: te.Tensor, v: te.Tensor, lengths: te.Tensor,
-    extras: tuple[te.Tensor, ...], attrs: CachedAttentionAttrs, *, lanes: int,
+    extras: tuple[te.Tensor, ...], attrs: CachedAttentionAttrs, *, target: CpuTarget,
 ) -> te.Tensor:
     """``streamed_attention`` over the valid positions of caches."""
 
@@ -72,7 +80,7 @@ def streamed_cached_attention(
         named = dict(zip(attrs.extras, rest, strict=True))
         return CachedKeys(attrs.how, query, keys, values, valid, named, out)
 
-    return _streamed((q, k, v, lengths, *extras), StreamedLoops(lanes, source))
+    return _streamed((q, k, v, lengths, *extras), streamed_loops(target, source))
 
 
 def blocked_backward(

@@ -14,9 +14,9 @@ from weft.strategy.cpu.machine_model import machine_model
 from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 
-# Keys per block. Smaller blocks rescale and store the sums too often; with larger ones the scores
-# leave L1 (measured 64 to 256). Up to ``SINGLE_BLOCK`` keys, one block holds all of them.
-BLOCKS, SINGLE_BLOCK = (64, 128), 256
+# Bytes of L1 for each key of the smallest blocks. Smaller blocks rescale and store the sums too
+# often; with larger ones the scores leave L1 (measured 64 to 256 keys with an L1 of 48 KiB).
+L1_BYTES_PER_KEY = 768
 MAX_VECTORS = 4  # vectors of queries per tile
 SCORE_PASSES = 2  # passes of softmax over scores in memory, in addition to packing them
 GENERIC_STAGES = 5  # scores, maximum, exponentials, sum and result
@@ -96,8 +96,9 @@ class TilePlan:
 def plan_tiles(shape: AttentionShape, target: CpuTarget) -> TilePlan:
     """The fastest plan by the estimates, weighed by the copies of code that it needs."""
     lanes = target.lanes("float32")
-    blocks = {min(block, shape.keys) for block in BLOCKS}
-    if shape.keys <= SINGLE_BLOCK:
+    small = smallest_block(target)
+    blocks = {min(block, shape.keys) for block in (small, 2 * small)}
+    if shape.keys <= 4 * small:  # one block holds all of them
         blocks.add(shape.keys)
     plans = [
         _plan(shape, lanes, vectors, block, target)
@@ -108,6 +109,11 @@ def plan_tiles(shape: AttentionShape, target: CpuTarget) -> TilePlan:
             and _scratch_bytes(shape, vectors * lanes, block) <= target.l2_bytes // 2)
     ]
     return min(plans, key=lambda plan: plan.cycles * MIN_COPY_SPEEDUP ** plan.copies)
+
+
+def smallest_block(target: CpuTarget) -> int:
+    """Keys of the smallest blocks that are tried: a power of two."""
+    return 1 << max(1, target.l1_bytes // L1_BYTES_PER_KEY).bit_length() - 1
 
 
 def _scratch_bytes(shape: AttentionShape, tile: int, block: int) -> int:

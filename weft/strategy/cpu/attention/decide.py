@@ -130,7 +130,7 @@ def _candidates(
     fused = seconds(tiles.cycles)
     candidates = [Candidate(AttentionAlgorithm.FUSED, fused, AttentionPlan(shape, tiles))]
     rejected = [Rejected(AttentionAlgorithm.STREAMED, "the sizes are fixed")]
-    objection = why_not_decode(shape)
+    objection = why_not_decode(shape, target)
     if objection is None:
         decode = seconds(decode_cycles(shape, target))
         candidates.append(Candidate(AttentionAlgorithm.DECODE, decode, AttentionPlan(shape)))

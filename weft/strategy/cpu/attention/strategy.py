@@ -50,7 +50,7 @@ def cached_attention(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     if candidate.algorithm == AttentionAlgorithm.GENERIC:
         yield Implementation(name, schedule_default, seconds=candidate.seconds)
     else:
-        compute = functools.partial(streamed_cached_attention, lanes=target.lanes("float32"))
+        compute = functools.partial(streamed_cached_attention, target=target)
         yield Implementation(name, schedule_attention, compute, candidate.seconds)
 
 
@@ -62,8 +62,7 @@ def _implementation(
         return Implementation(name, schedule_default, seconds=candidate.seconds)
     compute: functools.partial[te.Tensor]
     if candidate.algorithm == AttentionAlgorithm.STREAMED:
-        compute = functools.partial(streamed_attention, offset=causal_offset(call),
-                                    lanes=target.lanes("float32"))
+        compute = functools.partial(streamed_attention, offset=causal_offset(call), target=target)
         return Implementation(name, schedule_attention, compute, candidate.seconds)
     if plan.tiles is not None:
         compute = functools.partial(fused_attention, plan=plan.tiles)

@@ -48,7 +48,7 @@ from weft.tir.stmt import Allocate, BufferStore, Evaluate, ForKind, IfThenElse, 
 
 LINE_BYTES = 64  # of a cache line
 MAX_ROWS = 32  # rows of a tile: the keys of a block are read from L1 for all of them
-MAX_BLOCK, BLOCK_BYTES = 128, 32 << 10  # keys of a block, whose values stay in L1
+MAX_BLOCK = 128  # keys of a block
 ACCUMULATORS, VECTORS, ROWS = 16, 8, 4  # of a register tile of weighted sums
 
 
@@ -118,6 +118,7 @@ class StreamedLoops:
     """Builds the statement over the buffers from which ``source_of`` makes a ``KeySource``."""
 
     lanes: int
+    block_bytes: int  # of the values of a block, which stay in L1
     source_of: Callable[[tuple[Buffer, ...], Buffer], KeySource]
 
     def __call__(self, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
@@ -131,7 +132,7 @@ class StreamedLoops:
             at = tuple(unravel(index // tiles, source.leads))
             first = index % tiles * height
             count = minimum(rows - first, const(height))
-            return _Task(self.lanes, source, at, first, count, height,
+            return _Task(self.lanes, self.block_bytes, source, at, first, count, height,
                          Var("high", int64)).build()
 
         return loop("task", row_count(source.leads) * tiles, task, ForKind.PARALLEL)
@@ -159,6 +160,7 @@ class _Task:
     """
 
     lanes: int
+    block_bytes: int
     source: KeySource
     at: At
     first: PrimExpr
@@ -187,7 +189,7 @@ class _Task:
     @property
     def block(self) -> int:
         """Keys of a block: whole vectors."""
-        fitting = BLOCK_BYTES // (4 * self.source.sizes[1]) // self.lanes * self.lanes
+        fitting = self.block_bytes // (4 * self.source.sizes[1]) // self.lanes * self.lanes
         return min(max(fitting, self.lanes), MAX_BLOCK)
 
     def _scratch(self) -> _Scratch:

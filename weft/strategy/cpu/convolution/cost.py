@@ -129,7 +129,7 @@ def direct_roofline_cycles(shape: ConvShape, target: CpuTarget) -> float:
     cycles = shape.elements * shape.depth / (model.fma_per_cycle * target.lanes(shape.dtype))
     weights = shape.itemsize * shape.outputs * shape.depth
     if weights > target.l2_bytes // 2:
-        cycles += weights / model.beyond_l2_load_store_bandwidth
+        cycles += weights / model.beyond_l2_stream_bandwidth
     return cycles
 
 

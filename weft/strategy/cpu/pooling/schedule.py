@@ -17,9 +17,10 @@ from weft.strategy.cpu.machine_model import has_masks
 from weft.strategy.cpu.pooling.applies import UNROLLED_TAPS
 from weft.strategy.extents import is_fixed, size_of
 from weft.strategy.implementation import attrs_of, compute_of
+from weft.target import CpuTarget
 from weft.topi.layout import Layout
 
-BLOCK_BYTES = 16 << 10  # of columns: a third of L1, so that they stay there
+L1_SHARES = 3  # columns that fill one of so many shares of L1 stay there
 MAX_BLOCK_ROWS = 8
 
 
@@ -34,7 +35,8 @@ def schedule_columns(ctx: CpuContext) -> None:
     _schedule_tables(ctx)
     *outer, row = stage.axis[:width]
     inside = stage.axis[width:]
-    block, row = stage.split(row, factor=_rows_per_block(columns, len(inside), size_of(row.extent)))
+    rows = _rows_per_block(columns, len(inside), size_of(row.extent), ctx.target)
+    block, row = stage.split(row, factor=rows)
     around = [*inside[:-1], *vectorize_innermost(stage, inside[-1], lanes, masks=masks)]
     outer.append(block)
     task = stage.fuse(*outer)
@@ -54,7 +56,7 @@ def schedule_columns(ctx: CpuContext) -> None:
         s[pad.output(0)].compute_inline()
 
 
-def _rows_per_block(columns: te.Tensor, inside: int, rows: int) -> int:
+def _rows_per_block(columns: te.Tensor, inside: int, rows: int, target: CpuTarget) -> int:
     """Result rows whose columns are computed together; the columns stay in L1.
 
     If W is vectorized (``inside`` is 1), windows read columns at other offsets than vectors of
@@ -64,7 +66,8 @@ def _rows_per_block(columns: te.Tensor, inside: int, rows: int) -> int:
     if inside > 1:
         return 1
     row_bytes = size_of(columns.shape[-1]) * columns.dtype.itemsize
-    blocks = max(1, -(-rows // max(1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // max(1, row_bytes)))))
+    fitting = target.l1_bytes // L1_SHARES // max(1, row_bytes)
+    blocks = max(1, -(-rows // max(1, min(MAX_BLOCK_ROWS, fitting))))
     return -(-rows // blocks)
 
 

@@ -24,9 +24,7 @@ from weft.tir.expr import ProducerLoad
 
 # Partial reductions for threads to share: a fixed number, enough for an even distribution.
 PARTIALS = 16
-# Streamed rows: unrolled vectors, and the prefetch distance.
-STREAM_VECTORS = 8
-PREFETCH_BYTES = 16 * 1024
+STREAM_VECTORS = 8  # unrolled, of streamed rows
 
 
 def schedule_columns(
@@ -76,7 +74,8 @@ def _stream_rows(
     stage.unroll(vector)
     # The prefetch distance in iterations of ``group``, each of which prefetches once.
     step = STREAM_VECTORS * lanes * load.producer.dtype.itemsize
-    stage.prefetch(load.producer, group, offset=PREFETCH_BYTES // step)
+    ahead = machine_model(ctx.target).stream_prefetch_bytes
+    stage.prefetch(load.producer, group, offset=max(1, ahead // step))
     stage.parallel(stage.axis[0])
     _schedule_column_blocks(ctx, op, contiguous)
 

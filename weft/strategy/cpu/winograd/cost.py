@@ -55,6 +55,11 @@ class WinogradShape:
         return self.blocks * self.block
 
     @property
+    def weight_bytes(self) -> int:
+        """Bytes of the transformed weights."""
+        return self.dtype.itemsize * self.points * self.channels * self.outputs
+
+    @property
     def multiply_adds(self) -> int:
         """Those of all GEMMs in the transform domain."""
         tiles = self.batch * self.tile_rows * self.tile_columns
@@ -69,7 +74,8 @@ class WinogradPlan:
     of output channels. With ``fuses_output`` the output transform of so many channel blocks follows
     their GEMMs at once, while these results are resident in L2; otherwise all GEMMs of a task come
     first, and the weights of each point are read once per task. ``total_cycles`` estimates all
-    tasks on one core, ``balanced_cycles`` adds the load imbalance of several.
+    tasks on one core, ``balanced_cycles`` adds the load imbalance of several. With
+    ``rereads_weights`` every row block reads all weights beyond L2.
     """
 
     row_block: int
@@ -80,6 +86,7 @@ class WinogradPlan:
     fuses_output: bool
     total_cycles: float
     balanced_cycles: float
+    rereads_weights: bool = False
 
 
 @functools.lru_cache(maxsize=256)
@@ -94,6 +101,20 @@ def plan_winograd(shape: WinogradShape, target: CpuTarget) -> WinogradPlan:
         ),
         key=lambda plan: (plan.balanced_cycles, -plan.row_block, plan.channel_splits),
     )
+
+
+def cold_cycles(shape: WinogradShape, plan: WinogradPlan, target: CpuTarget) -> float:
+    """The cycles of ``plan`` in a model, where L2 does not keep weights until the next call.
+
+    They are read at the rate of single cache lines; what a plan reads again for another
+    row block comes at that of a stream.
+    """
+    model = machine_model(target)
+    if shape.weight_bytes <= target.l2_bytes // 2:
+        return plan.total_cycles
+    counted = shape.weight_bytes if plan.rereads_weights else 0
+    counted_cycles = counted / model.beyond_l2_load_store_bandwidth
+    return plan.total_cycles + max(0.0, model.weight_cycles(shape.weight_bytes) - counted_cycles)
 
 
 def _row_blocks(shape: WinogradShape) -> list[int]:
@@ -121,27 +142,27 @@ def _plans(
     transforms = tiles * (splits * shape.channels * transform.input_cycles
                           + shape.outputs * transform.output_cycles) / lanes
     for fuses_output in (True, False):
-        moved = _bytes_beyond_l2(shape, row_block, splits, tile.blocks, target,
-                                 fuses_output=fuses_output)
+        moved, reads = _beyond_l2(shape, row_block, splits, tile.blocks, target,
+                                  fuses_output=fuses_output)
+        moved += reads * shape.weight_bytes
         transfer = shape.batch * row_blocks * moved / model.beyond_l2_load_store_bandwidth
         cycles = gemm * rate + transforms + transfer
         balanced = cycles * imbalance(shape.batch * row_blocks * splits)
         yield WinogradPlan(row_block, splits, tile.rows, tile.columns, tile.blocks, fuses_output,
-                           cycles, balanced)
+                           cycles, balanced, rereads_weights=reads > 0)
 
 
-def _bytes_beyond_l2(
+def _beyond_l2(
     shape: WinogradShape, row_block: int, splits: int, register_blocks: int, target: CpuTarget, *,
     fuses_output: bool,
-) -> float:
-    """Bytes that one row block moves from and to beyond L2.
+) -> tuple[float, int]:
+    """Bytes of data that one row block moves from and to beyond L2, and its reads of all weights.
 
     The transformed input and the results of the GEMMs stay in L2 if they fill at most three
     quarters of it; the weights too, from row block to row block, if all fit together.
     """
     resident_limit = target.l2_bytes * 3 // 4
     positions = shape.dtype.itemsize * shape.points * row_block * shape.tile_columns
-    weights = shape.dtype.itemsize * shape.points * shape.channels * shape.outputs
     inputs, results = positions * shape.channels, positions * shape.outputs // splits
     if fuses_output:
         slices = -(-shape.blocks // (splits * register_blocks))
@@ -153,7 +174,7 @@ def _bytes_beyond_l2(
         # Stored once, and loaded once by the stage that follows.
         moved = 2 * (inputs + results)
     beyond = splits * moved if resident > resident_limit else 0.0
-    return beyond + (weights if resident + weights // splits > target.l2_bytes else 0.0)
+    return beyond, int(resident + shape.weight_bytes // splits > target.l2_bytes)
 
 
 @dataclass(frozen=True, slots=True)

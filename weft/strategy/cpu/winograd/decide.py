@@ -15,7 +15,12 @@ from weft.strategy.cpu.convolution.plan import ConvPlan, Offer, candidate
 from weft.strategy.cpu.convolution.problem import ConvProblem
 from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.cpu.winograd.applies import channels_to_add, why_not_winograd
-from weft.strategy.cpu.winograd.cost import WinogradPlan, WinogradShape, plan_winograd
+from weft.strategy.cpu.winograd.cost import (
+    WinogradPlan,
+    WinogradShape,
+    cold_cycles,
+    plan_winograd,
+)
 from weft.strategy.decision import Candidate, Decision, Rejected, choose, decides
 from weft.strategy.implementation import attrs_of
 from weft.target import CpuTarget
@@ -47,11 +52,10 @@ def _offer_tile(problem: ConvProblem, tile: int, target: CpuTarget) -> Offer:
     shape = shape.with_outputs(shape.outputs + added)
     block = block_for(shape.outputs, target)
     rows, columns = shape.extents
-    cycles = plan_winograd(
-        WinogradShape(tile, shape.batch, -(-rows // tile), -(-columns // tile), shape.inputs,
-                      shape.outputs // block, block, shape.dtype, shape.has_open_row,
-                      shape.has_open_height),
-        target).total_cycles
+    blocked = WinogradShape(tile, shape.batch, -(-rows // tile), -(-columns // tile), shape.inputs,
+                            shape.outputs // block, block, shape.dtype, shape.has_open_row,
+                            shape.has_open_height)
+    cycles = cold_cycles(blocked, plan_winograd(blocked, target), target)
     # The bound, not an estimate: Winograd must be faster than any direct convolution.
     direct = direct_roofline_cycles(shape, target)
     if cycles * MINIMUM_SPEEDUP >= direct:

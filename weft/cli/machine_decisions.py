@@ -1,0 +1,86 @@
+"""What weft decides for a few layers on a machine: the table of ``weft targets --machine``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from weft import op
+from weft.ir.expr import Call, Expr, const, var
+from weft.ir.typing.infer import infer_expr
+from weft.strategy.cpu.attention.decide import AttentionPlan
+from weft.strategy.cpu.convolution.plan import ConvPlan
+from weft.strategy.cpu.gemm.blocking import GemmPlan
+from weft.strategy.cpu.machine_model import machine_model
+from weft.strategy.decision import decision_of
+from weft.support.errors import TargetError
+from weft.target import CpuTarget
+from weft.target.cpus import MACHINES_OF_CPUS
+from weft.target.machine_tables import machine_names, machine_table
+
+# Convolutions: name, channels, outputs, image, kernel, stride.
+_CONVOLUTIONS = (
+    ("convolution 3x3, 64 channels, 56x56", 64, 64, 56, 3, 1),
+    ("convolution 3x3, 128 channels, 28x28", 128, 128, 28, 3, 1),
+    ("convolution 3x3, 256 channels, 14x14", 256, 256, 14, 3, 1),
+    ("convolution 3x3, 512 channels, 7x7", 512, 512, 7, 3, 1),
+    ("convolution 1x1, 256 to 64, 56x56", 256, 64, 56, 1, 1),
+)
+_GEMMS = ((128, 3072, 768), (128, 768, 3072), (1024, 1024, 1024), (512, 512, 8192))
+_ATTENTIONS = ((12, 128, 64), (12, 512, 64))
+
+
+def target_of_machine(name: str) -> CpuTarget:
+    """The first CPU that a shipped machine describes; ``TargetError`` for an unknown machine."""
+    table = machine_table(name)
+    cpus = [cpu for (arch, cpu), machine in MACHINES_OF_CPUS.items()
+            if machine == name and arch == table.arch]
+    cpu = cpus[0] if cpus else "x86-64" if table.arch == "x86_64" else "generic"
+    target = CpuTarget.of(f"llvm -mtriple={table.arch}-unknown-linux-gnu -mcpu={cpu}")
+    if target.machine != name:
+        raise TargetError(f"no CPU has the machine {name!r}", expected=", ".join(machine_names()))
+    return target
+
+
+def sample_layers() -> Iterator[tuple[str, Call]]:
+    """Names and typed calls of the layers, with constant weights."""
+    for name, channels, outputs, size, taps, stride in _CONVOLUTIONS:
+        weight = const(np.zeros((outputs, channels, taps, taps), np.float32))
+        yield name, _typed(op.nn.conv2d(var("x", (1, channels, size, size)), weight,
+                                        strides=(stride,) * 2, padding=(taps // 2,) * 4))
+    for m, n, k in _GEMMS:
+        weight = const(np.zeros((n, k), np.float32))
+        yield f"dense M={m}, N={n}, K={k}", _typed(op.nn.dense(var("x", (m, k)), weight))
+    for heads, length, depth in _ATTENTIONS:
+        q, k, v = (var(name, (heads, length, depth)) for name in "qkv")
+        yield f"attention {heads} heads, {length} x {depth}", _typed(op.nn.attention(q, k, v))
+
+
+def decisions(target: CpuTarget) -> Iterator[tuple[str, str]]:
+    """Each layer with the chosen algorithm and its plan in one line."""
+    for name, call in sample_layers():
+        found = decision_of(call, target)
+        if found is not None:
+            yield name, f"{found.algorithm}{_plan_text(found.chosen.plan)}"
+    yield "threads from", f"{machine_model(target).parallel_threshold:,} scalar operations"
+
+
+def _plan_text(plan: object) -> str:
+    if isinstance(plan, GemmPlan):
+        return f" ({plan})"
+    if isinstance(plan, ConvPlan) and plan.winograd_tile:
+        return ""
+    if isinstance(plan, ConvPlan):
+        tile = "" if plan.tile is None else f", tile {plan.tile.mr} x {plan.tile.nr_vectors}"
+        return f" ({plan.data_layout}{tile}, {plan.row_block} rows a task)"
+    if isinstance(plan, AttentionPlan) and plan.tiles is not None:
+        return f" (tiles of {plan.tiles.tile} queries, blocks of {plan.tiles.block} keys)"
+    return ""
+
+
+def _typed(expr: Expr) -> Call:
+    call = infer_expr(expr)
+    if not isinstance(call, Call):
+        raise TypeError(f"not a call: {call}")
+    return call
