@@ -39,6 +39,7 @@ from weft.compiler.program.variants import add_variants
 from weft.compiler.request import CompileRequest
 from weft.compiler.sources import (
     Source,
+    first_values,
     import_model,
     import_whole,
     prepare,
@@ -52,6 +53,7 @@ from weft.compiler.warm_start.state import shows_stages
 from weft.ir.module import IRModule
 from weft.ir.ports import input_names, output_names
 from weft.runtime.manifest import Manifest
+from weft.runtime.module import CompiledModule
 from weft.runtime.sizes import evaluate
 from weft.strategy.records import active_records
 from weft.support import progress, trace
@@ -85,7 +87,12 @@ def compile_model(request: CompileRequest) -> Executable:
     with config(**request.knobs):
         source, options = _prepared(request)
         code = _compile(source, options, request)
-        return _executable(code, source, options, request.knobs)
+        executable = _executable(code, source, options, request.knobs)
+        if options.state and isinstance(executable, CompiledModule):
+            for name, value in first_values(request.model).items():
+                if name in executable.state:
+                    executable.state[name][...] = value
+        return executable
 
 
 def stages_of(request: CompileRequest, manifest: Manifest) -> Stages:

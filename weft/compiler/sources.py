@@ -28,6 +28,7 @@ from weft.transform.passes.input_shapes import with_input_shapes
 from weft.transform.placement.annotate import with_placement
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
     import torch
 
@@ -47,7 +48,13 @@ class GraphLike(Protocol):
 
     def to_module(self, outputs: Sequence[str] | None = None,
                   inputs: Mapping[str, Sequence[object] | None] | None = None) -> IRModule:
-        """The typed program for ``outputs``, with shapes of ``inputs`` and cuts at them."""
+        """The typed program for ``outputs``, with shapes of ``inputs`` and cuts at them.
+
+        ``attrs["state"]`` maps outputs to the variables that they are the next values of.
+        """
+
+    def initial_values(self) -> Mapping[str, np.ndarray]:
+        """The first values of variables, by name."""
 
 
 # A model after ``prepare``: torch models are traced, ``@weft.function`` is a module, paths are
@@ -151,7 +158,14 @@ def with_graph(model: ModelLike, options: CompileOptions) -> tuple[ModelLike, Co
     if graph is None:
         return model, options
     mod = graph.to_module(options.outputs, options.input_shapes)
-    return mod, dataclasses.replace(options, inputs=(), outputs=None)
+    state = (*options.state, *mod.attrs.get("state", {}).items())
+    return mod, dataclasses.replace(options, inputs=(), outputs=None, state=state)
+
+
+def first_values(model: ModelLike) -> Mapping[str, np.ndarray]:
+    """The first values of the variables of a graph; empty for other models."""
+    graph = model if isinstance(model, GraphLike) else _graph_def(model)
+    return {} if graph is None else graph.initial_values()
 
 
 def _graph_def(model: object) -> GraphLike | None:

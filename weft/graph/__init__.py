@@ -14,8 +14,10 @@ from weft.frontend.graphdef import (
     ShapeAttr,
     Versions,
 )
+from weft.graph.from_module import from_module
 from weft.graph.graph import Graph, default_graph
 from weft.graph.import_graph import ImportResults, import_graph
+from weft.graph.inline import expand_inline_functions
 from weft.graph.node import SINK, SOURCE, Edge, Node, Tensor
 from weft.graph.walks import (
     dfs,
@@ -46,7 +48,9 @@ __all__ = [
     "Versions",
     "default_graph",
     "dfs",
+    "expand_inline_functions",
     "fixup_source_and_sink_edges",
+    "from_module",
     "get_post_order",
     "get_reverse_post_order",
     "import_graph",

@@ -9,6 +9,7 @@ import numpy as np
 
 from weft.frontend.graphdef.catalogue import OPERANDS, TENSOR
 from weft.frontend.graphdef.definitions import ShapeAttr
+from weft.frontend.graphdef.state import ASSIGNMENTS, INITIAL_VALUE, VARIABLES
 from weft.graph.node import Tensor
 from weft.ir.dtype import DType
 from weft.ir.expr import const
@@ -33,6 +34,26 @@ def constant(graph: Graph, value: Any, dtype: DType | str | None, name: str) -> 
     data = const(value, dtype).data
     attrs = {"dtype": DType.of(data.dtype), "value": data}
     return Tensor(graph.create("Const", name=name, attrs=attrs), 0)
+
+
+def variable(graph: Graph, initial: Any, dtype: DType | str | None, name: str) -> Tensor:
+    """See ``Graph.variable``."""
+    data = const(initial, dtype).data
+    attrs = {"dtype": DType.of(data.dtype), "shape": ShapeAttr(tuple(data.shape)),
+             INITIAL_VALUE: data}
+    return Tensor(graph.create("VariableV2", name=name, attrs=attrs), 0)
+
+
+def assign(graph: Graph, op: str, target: Tensor, value: Any, name: str) -> Tensor:
+    """See ``Graph.assign``."""
+    node = target.node
+    while node.op in ASSIGNMENTS:  # their results are references to the variable
+        node = node.inputs[0].node
+    if node.op not in VARIABLES:
+        raise InvalidModelError("only variables can be assigned", where=Span.of_caller(),
+                                got=str(target))
+    new = value if isinstance(value, Tensor) else constant(graph, value, target.dtype, "Const")
+    return Tensor(graph.create(op, [target, new], name=name), 0)
 
 
 def call(graph: Graph, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any],

@@ -8,11 +8,14 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from weft.frontend.graphdef.definitions import GraphDef, Library, NodeDef, Versions
-from weft.frontend.graphdef.importer import InputShapes, from_graphdef
+import numpy as np
+
+from weft.frontend.graphdef.definitions import FunctionRef, GraphDef, Library, NodeDef, Versions
+from weft.frontend.graphdef.importer import InputShapes, from_graphdef, initial_values
 from weft.frontend.graphdef.names import CONTROL, check_node_name, parse_tensor
 from weft.graph import builders, inference
 from weft.graph.dot import to_dot
+from weft.graph.library import function_of, with_functions
 from weft.graph.node import Facts, Node, Tensor
 from weft.graph.operators import OperatorNames
 from weft.graph.scopes import DeviceLike, ScopeStack
@@ -109,6 +112,27 @@ class Graph(GraphStructure):
         """A constant; Python floats become float32 and ints int32 unless ``dtype`` is given."""
         return builders.constant(self, value, dtype, name)
 
+    def variable(self, initial: Any, dtype: DType | str | None = None, name: str = "Variable"
+                 ) -> Tensor:
+        """A tensor that a compiled graph keeps between calls, ``initial`` at first.
+
+        Nodes that read it see the assignments before them, in the order of control edges and of
+        construction.
+        """
+        return builders.variable(self, initial, dtype, name)
+
+    def assign(self, variable: Tensor, value: Any, name: str = "Assign") -> Tensor:
+        """Set a variable when the result, or a node that depends on it, is an output."""
+        return builders.assign(self, "Assign", variable, value, name)
+
+    def assign_add(self, variable: Tensor, value: Any, name: str = "AssignAdd") -> Tensor:
+        """Add to a variable; see ``assign``."""
+        return builders.assign(self, "AssignAdd", variable, value, name)
+
+    def assign_sub(self, variable: Tensor, value: Any, name: str = "AssignSub") -> Tensor:
+        """Subtract from a variable; see ``assign``."""
+        return builders.assign(self, "AssignSub", variable, value, name)
+
     def call(self, op: str, *inputs: Any, name: str | None = None, **attrs: Any
              ) -> Tensor | tuple[Tensor, ...]:
         """A node of an operator of weft or TensorFlow, or of a function: its results.
@@ -123,14 +147,18 @@ class Graph(GraphStructure):
                attrs: Mapping[str, Any] | None = None) -> Node:
         """A node in the current scopes with checked types. Raises what ``call`` raises."""
         proto = NodeDef("", op, (), "", dict(attrs or {}), Span.of_caller())
-        return self._create(proto, inputs, name or op.rpartition(".")[2])
+        return self.create_as(proto, inputs, name or op.rpartition(".")[2])
 
     def group(self, *inputs: Node | Tensor, name: str = "group") -> Node:
         """A node without results that runs after ``inputs``."""
         with self.control_dependencies(inputs):
             return self.create("NoOp", name=name)
 
-    def _create(self, proto: NodeDef, inputs: Sequence[Tensor], name: str) -> Node:
+    def create_as(self, proto: NodeDef, inputs: Sequence[Tensor], name: str) -> Node:
+        """A node of the operator and attributes of ``proto`` with a name like ``name``.
+
+        Raises what ``call`` raises.
+        """
         for tensor in inputs:
             self._own(tensor)
         marks = self._scopes.marks()
@@ -167,6 +195,26 @@ class Graph(GraphStructure):
             attrs["_class"] = tuple(dict.fromkeys(groups))
             device = device or next((n.device for n in scope.colocated if n.device), "")
         return dataclasses.replace(proto, device=device, attrs=attrs)
+
+    # Functions.
+
+    def define_function(self, name: str, body: Graph, inputs: Sequence[Tensor],
+                        outputs: Sequence[Tensor], *, noinline: bool = False,
+                        gradient: str | None = None) -> FunctionRef:
+        """Add a function to the library: ``outputs`` of ``body`` for its placeholders ``inputs``.
+
+        ``gradient`` names a function ``(x, .., dy, ..) -> (dx, ..)`` of the library, by which
+        ``weft.grad`` differentiates calls. Nodes call the function by its name. Raises
+        ``InvalidModelError`` for other inputs, and for a name that is taken or unknown.
+        """
+        made = function_of(body, name, inputs, outputs, noinline=noinline)
+        library = with_functions(self.library, body.library, self.name)
+        gradients = {} if gradient is None else {name: gradient}
+        if gradient is not None and gradient not in library.functions:
+            raise InvalidModelError(f"the library has no function {gradient!r}",
+                                    expected=", ".join(library.functions) or "no functions")
+        self.library = with_functions(library, Library({name: made}, gradients), self.name)
+        return FunctionRef(name)
 
     def _own(self, value: Node | Tensor) -> Node:
         if not isinstance(value, (Node, Tensor)):
@@ -211,6 +259,10 @@ class Graph(GraphStructure):
         fed = dict.fromkeys(inputs) if inputs is not None and not isinstance(inputs, Mapping) \
             else inputs
         return from_graphdef(self.as_graph_def(), outputs=wanted, inputs=fed)
+
+    def initial_values(self) -> dict[str, np.ndarray]:
+        """The first values of the variables, by name."""
+        return initial_values(self.as_graph_def().nodes)
 
     def copy(self) -> Graph:
         """A graph with the same nodes and names, numbered densely."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.frontend.graphdef.annotate import colocated_with
-from weft.frontend.graphdef.definitions import GraphDef, NodeDef
+from weft.frontend.graphdef.definitions import GraphDef, NodeDef, ShapeAttr
 from weft.frontend.graphdef.names import CONTROL, TensorRef, check_node_name, parse_tensor
 from weft.frontend.graphdef.node_order import execution_order, nodes_by_name
 from weft.graph.graph import Graph
@@ -133,6 +133,7 @@ def _names(into: Graph, nodes: Mapping[str, NodeDef], skipped: set[str], prefix:
     names: dict[str, str] = {}
     taken = {node.name for node in into.nodes}
     for name in nodes:
+        check_node_name(name, where)
         if name in skipped:
             continue
         found = prefix + name
@@ -156,6 +157,21 @@ def _unique_prefix(into: Graph, prefix: str) -> str:
         number += 1
         prefix = f"{stem}_{number}/"
     return prefix
+
+
+def _check_declared(proto: NodeDef, facts: Facts | None) -> None:
+    """Raise ``InvalidModelError`` if ``_output_shapes`` of a node contradicts inference."""
+    declared = proto.attrs.get("_output_shapes", ())
+    for index, (shape, type_) in enumerate(zip(declared, facts.types if facts else (),
+                                               strict=False)):
+        dims = shape.dims if isinstance(shape, ShapeAttr) else None
+        fits = dims is None or (len(dims) == type_.ndim and all(
+            a is None or not isinstance(b, int) or a == b
+            for a, b in zip(dims, type_.shape, strict=True)))
+        if not fits:
+            raise InvalidModelError(
+                f"node {proto.name!r} has an _output_shapes attribute that contradicts output "
+                f"{index}", where=proto.span, expected=str(type_), got=str(shape))
 
 
 class _Importer:
@@ -212,6 +228,7 @@ class _Importer:
             try:
                 self._facts[name] = infer(target, proto, known[:1] if proto.op == "Merge"
                                           else known)
+                _check_declared(proto, self._facts[name])
             except UnsupportedModelError as error:
                 if error.what.startswith("unknown operator"):
                     raise

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.frontend.graphdef.definitions import FunctionDef, Library
+from weft.frontend.graphdef.definitions import ArgDef, FunctionDef, Library
+from weft.graph.node import Node, Tensor
+from weft.graph.walks import reverse_dfs
 from weft.support.errors import InvalidModelError
+
+if TYPE_CHECKING:
+    from weft.graph.graph import Graph
 
 
 def with_functions(library: Library, added: Library, where: object) -> Library:
@@ -27,6 +33,37 @@ def with_functions(library: Library, added: Library, where: object) -> Library:
                                     expected=library.gradients[name], got=gradient)
     return Library({**library.functions, **added.functions},
                    {**library.gradients, **added.gradients})
+
+
+def function_of(graph: Graph, name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *,
+                noinline: bool = False) -> FunctionDef:
+    """The function that computes ``outputs`` of a graph from ``inputs``, which are placeholders.
+
+    Raises ``InvalidModelError`` for an input that is no placeholder, and for a placeholder that
+    the outputs need and that is not an input.
+    """
+    args: dict[Node, str] = {}
+    for tensor in inputs:
+        if tensor.node.op != "Placeholder" or tensor.graph is not graph:
+            raise InvalidModelError(f"an argument of function {name!r} must be a placeholder",
+                                    got=str(tensor))
+        args[tensor.node] = tensor.node.name.replace("/", "_")
+    needed: set[Node] = set()
+    reverse_dfs(graph, enter=needed.add, start=[t.node for t in outputs])
+    free = [n.name for n in graph.op_nodes
+            if n in needed and n.op == "Placeholder" and n not in args]
+    if free:
+        raise InvalidModelError(f"function {name!r} reads placeholders that are not its arguments",
+                                got=", ".join(free))
+    nodes = [n.definition() for n in graph.op_nodes if n in needed and n not in args]
+    renamed = {node.name: arg for node, arg in args.items()}
+    body = tuple(dataclasses.replace(n, inputs=tuple(
+        renamed.get(text, text) for text in n.inputs)) for n in nodes)
+    results = {f"result{i}": args.get(t.node, t.name) for i, t in enumerate(outputs)}
+    return FunctionDef(
+        name, tuple(ArgDef(arg, node.output_types[0].dtype) for node, arg in args.items()),
+        tuple(ArgDef(f"result{i}", t.dtype) for i, t in enumerate(outputs)), body, results,
+        attrs={"_noinline": True} if noinline else {})
 
 
 def same_function(a: FunctionDef, b: FunctionDef) -> bool:

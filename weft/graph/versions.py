@@ -21,10 +21,6 @@ def check_versions(versions: Versions, where: object) -> None:
         raise InvalidModelError("the graph comes from an unknown producer", where=where,
                                 expected=f"producer from {OLDEST_PRODUCER}",
                                 got=str(versions.producer))
-    if versions.producer < versions.min_consumer:
-        raise InvalidModelError("the graph is newer than its producer", where=where,
-                                expected=f"min_consumer up to {versions.producer}",
-                                got=str(versions.min_consumer))
     if CURRENT in versions.bad_consumers:
         raise InvalidModelError(f"the graph refuses readers of version {CURRENT}", where=where,
                                 help="write the graph again with its producer")

@@ -10,8 +10,9 @@ from weft.frontend.graphdef.ops import math as ops_math
 from weft.frontend.graphdef.ops import nn as ops_nn
 from weft.frontend.graphdef.ops import reduce as ops_reduce
 from weft.frontend.graphdef.ops import slicing as ops_slicing
+from weft.frontend.graphdef.ops import state as ops_state
 from weft.frontend.graphdef.ops import structure as ops_structure
 from weft.frontend.graphdef.ops import windows as ops_windows
 
 __all__ = ["ops_array", "ops_control_flow", "ops_frames", "ops_image", "ops_math", "ops_nn",
-           "ops_reduce", "ops_slicing", "ops_structure", "ops_windows"]
+           "ops_reduce", "ops_slicing", "ops_state", "ops_structure", "ops_windows"]

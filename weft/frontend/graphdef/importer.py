@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from weft.frontend.graphdef.annotate import Placements
 from weft.frontend.graphdef.coverage import check_coverage
@@ -15,10 +17,12 @@ from weft.frontend.graphdef.lowering import Body, Environment, by_name
 from weft.frontend.graphdef.names import CONTROL, parse_tensor
 from weft.frontend.graphdef.node_order import execution_order, needed, nodes_by_name
 from weft.frontend.graphdef.ports import FedTensors, default_outputs, unknown_tensor
+from weft.frontend.graphdef.state import INITIAL_VALUE, VARIABLES, next_value_name
 from weft.ir.expr import Expr, Function, Tuple
 from weft.ir.module import IRModule
 from weft.ir.span import Span
 from weft.ir.typing.infer import infer_type
+from weft.ir.visitor import post_order
 from weft.support.errors import InvalidInputError
 
 InputShapes = Mapping[str, Sequence[object] | None]
@@ -48,7 +52,7 @@ def from_graphdef(graph: GraphDef, *, outputs: Sequence[str] | None = None,
     check_no_frames(lowered, source)
     check_coverage(lowered, library, source)
     env = Environment(source, library)
-    body = Body(env, Placements(nodes))
+    body = Body(env, Placements(nodes), {n: nodes[n] for n in nodes if n in whole})
     for name in execution_order(nodes, whole, fed.complete, source):
         fed.lower(body, nodes[name])
     return _module(env, body, fed, wanted)
@@ -73,6 +77,17 @@ class GraphDefModel:
         return from_graphdef(self.graph, outputs=outputs, inputs=inputs)
 
 
+    def initial_values(self) -> dict[str, np.ndarray]:
+        """The first values of variables, by name."""
+        return initial_values(self.graph.nodes)
+
+
+def initial_values(nodes: Iterable[NodeDef]) -> dict[str, np.ndarray]:
+    """The first values of the variables among ``nodes``, by name."""
+    return {node.name: node.attrs[INITIAL_VALUE] for node in nodes
+            if node.op in VARIABLES and isinstance(node.attrs.get(INITIAL_VALUE), np.ndarray)}
+
+
 def _check_targets(wanted: Sequence[str], nodes: Mapping[str, NodeDef], fed: FedTensors,
                    source: str) -> None:
     if not wanted:
@@ -93,13 +108,21 @@ def _module(env: Environment, body: Body, fed: FedTensors, wanted: Sequence[str]
     span = Span(env.source)
     tensors = [text for text in wanted if parse_tensor(text).index != CONTROL]
     results: list[Expr] = [body.output(text, span) for text in tensors]
-    if not results:
+    updated = {next_value_name(n): value for n, value in body.variables.updated().items()}
+    if not results and not updated:
         raise InvalidInputError("nothing to fetch", where=env.source, got=", ".join(wanted),
-                                expected="a tensor beside the nodes to run")
+                                expected="a tensor, or an assignment to a variable")
+    results.extend(updated.values())
     main_body = results[0] if len(results) == 1 else Tuple(tuple(results), span=span)
-    params = fed.parameters(main_body)
+    used = set(post_order(main_body))
+    params = fed.parameters(used)
+    params |= {n: var for n, var in body.variables.inputs().items()
+               if var in used or next_value_name(n) in updated}
     named = fed.without_unused(by_name(body.tensors), params.values())
     main = Function(tuple(params.values()), main_body, span=span)
-    attrs = {"input_names": tuple(params), "output_names": tuple(tensors)}
+    attrs: dict[str, Any] = {"input_names": tuple(params),
+                             "output_names": (*tensors, *updated)}
+    if updated:
+        attrs["state"] = {output: output.removesuffix("/next") for output in updated}
     functions = {**env.functions, "main": main}
     return infer_type(IRModule(functions, attrs=attrs, named=named))

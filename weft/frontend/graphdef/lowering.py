@@ -18,6 +18,14 @@ from weft.frontend.graphdef.names import parse_tensor
 from weft.frontend.graphdef.node import Node
 from weft.frontend.graphdef.node_order import execution_order, needed, nodes_by_name
 from weft.frontend.graphdef.registry import Converter, attribute_text, find_converter
+from weft.frontend.graphdef.state import (
+    ASSIGNMENTS,
+    STATE_OPS,
+    VARIABLES,
+    Variables,
+    assigned_variables,
+    target_of,
+)
 from weft.frontend.typed import FOLD_LIMIT_ELEMENTS
 from weft.ir.expr import (
     Call,
@@ -34,6 +42,7 @@ from weft.ir.span import Span
 from weft.ir.types import FuncType, TensorType, TupleType
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError, UnsupportedModelError
+from weft.transform.autodiff.adjoint import is_differentiable
 
 # Bodies are inlined by recursion; models nest a few levels.
 _MAX_NESTING = 64
@@ -153,9 +162,13 @@ class Body:
     be computed before a node counts as run.
     """
 
-    def __init__(self, env: Environment, placements: Placements) -> None:
+    def __init__(self, env: Environment, placements: Placements,
+                 nodes: Mapping[str, NodeDef]) -> None:
         self.env = env
         self.placements = placements
+        self.variables = Variables()
+        self._nodes = nodes
+        self._assigned = assigned_variables(nodes)
         self.tensors: dict[str, tuple[Expr, ...]] = {}
         self.values: dict[str, tuple[np.ndarray | None, ...]] = {}
         self.tokens: dict[str, tuple[Expr, ...]] = {}
@@ -169,6 +182,8 @@ class Body:
     def tensor(self, text: str, where: object = None) -> Expr:
         """The tensor ``node:index``; ``InvalidModelError`` if the node has fewer results."""
         ref = parse_tensor(text, where)
+        if ref.node in self.variables.first and ref.index == 0:
+            return self.variables.value(ref.node)
         results = self.tensors[ref.node]
         if ref.index >= len(results):
             raise InvalidModelError(
@@ -187,7 +202,7 @@ class Body:
         inputs = [self.placements.read(self.tensor(str(ref), span), ref.node, proto.name, span)
                   for ref in refs]
         values = [self.values[ref.node][ref.index] for ref in refs]
-        after = self._after(proto)
+        after = tuple(t for t in self._after(proto) if all(t is not x for x in inputs))
         waits = next((i for i, x in enumerate(inputs)
                       if not isinstance(x, Constant) and isinstance(x.checked_type, TensorType)),
                      None)
@@ -195,12 +210,39 @@ class Body:
             inputs[waits] = ordered_after(inputs[waits], after, span)
         made = lower_node(self.env, proto, inputs, values)
         results = made.results
-        if after and waits is None:
+        if proto.op in STATE_OPS:
+            results = self._with_state(proto, inputs, results, span)
+        elif after and waits is None:
             results = tuple(ordered_after(x, after, span) for x in results)
         self.tensors[proto.name] = results
         self.values[proto.name] = made.values
-        computed = tuple(x for x in results if not isinstance(x, (Constant, Var)))
+        done = results or tuple(self._assignment(proto))
+        computed = tuple(x for x in done if not isinstance(x, (Constant, Var)))
         self.tokens[proto.name] = computed or after
+
+    def _with_state(self, proto: NodeDef, inputs: Sequence[Expr], results: tuple[Expr, ...],
+                    span: Span) -> tuple[Expr, ...]:
+        """The results of a variable or an assignment, which takes effect here."""
+        if self.env.active:
+            raise UnsupportedModelError("variables of functions are not supported", where=span,
+                                        help="use them outside of functions")
+        if proto.op in VARIABLES:
+            (var,) = results
+            if isinstance(var, Var):
+                self.variables.declare(proto, var, is_assigned=proto.name in self._assigned)
+            return (self.variables.value(proto.name),)
+        target = target_of(proto, self._nodes)
+        if target not in self.variables.first:
+            raise InvalidModelError(f"{proto.op}: the target is not a variable", where=span,
+                                    got=target)
+        value = self.variables.assign(target, proto.op, inputs[1], span)
+        return (value,) if results else ()
+
+    def _assignment(self, proto: NodeDef) -> list[Expr]:
+        """The value that an assignment without results has just made."""
+        if proto.op not in ASSIGNMENTS:
+            return []
+        return [self.variables.value(target_of(proto, self._nodes))]
 
     def _after(self, proto: NodeDef) -> tuple[Expr, ...]:
         """The tensors that control edges order before a node."""
@@ -219,22 +261,64 @@ def expand(env: Environment, ref: FunctionRef, args: Sequence[Expr], where: Span
     ``UnsupportedModelError`` for a function that calls itself.
     """
     function = find_function(env.library, ref.name, where)
-    if not function.noinline:
+    if not function.noinline and ref.name not in env.library.gradients:
         return _body_results(env, ref, args, where)
-    types = _argument_types(ref, args, where)
-    key = ref.name, repr(sorted(ref.attrs.items(), key=lambda item: item[0])), types
-    name = env.instances.get(key)
-    if name is None:
-        params = tuple(parameter(f"arg{i}", t, where) for i, t in enumerate(types))
-        results = _body_results(env, ref, params, where)
-        body: Expr = results[0]
-        if len(results) != 1:
-            body = Tuple(results, span=where, checked_type=TupleType(
-                tuple(r.checked_type for r in results)))  # type: ignore[arg-type]
-        name = _free_name(ref.name, env.functions)
-        env.functions[name] = Function(params, body, span=where, attrs={"noinline": True})
-        env.instances[key] = name
+    name = _instance(env, ref, _argument_types(ref, args, where), where)
     return _called(env.functions[name], name, args, where)
+
+
+def _instance(env: Environment, ref: FunctionRef, types: tuple[TensorType, ...], where: Span
+              ) -> str:
+    """The function of the module for arguments of ``types``, with its gradient if it has one."""
+    key = ref.name, repr(sorted(ref.attrs.items(), key=lambda item: item[0])), types
+    if key in env.instances:
+        return env.instances[key]
+    params = tuple(parameter(f"arg{i}", t, where) for i, t in enumerate(types))
+    results = _body_results(env, ref, params, where)
+    name = _free_name(ref.name, env.functions)
+    attrs: dict[str, object] = {"noinline": True}
+    gradient = env.library.gradients.get(ref.name)
+    if gradient is not None:
+        attrs["custom_vjp"] = _gradient(env, FunctionRef(gradient, ref.attrs), params, results,
+                                        where)
+    env.functions[name] = Function(params, _one(results, where), span=where, attrs=attrs)
+    env.instances[key] = name
+    return name
+
+
+def _gradient(env: Environment, ref: FunctionRef, params: Sequence[Var], results: Sequence[Expr],
+              where: Span) -> str:
+    """The function ``(x, .., dy) -> (dx, ..)`` of a registered gradient.
+
+    Like TensorFlow's, the registered one takes a ``dy`` for each result and gives a ``dx`` for each
+    argument; those of integers are dropped.
+    """
+    inputs = [parameter(p.name, t, where) for p, t in
+              zip(params, _argument_types(ref, params, where), strict=True)]
+    types = _argument_types(ref, results, where)
+    if len(types) == 1:
+        dy: Var = parameter("dy", types[0], where)
+        dys: tuple[Expr, ...] = (dy,)
+    else:
+        dy = Var("dy", TupleType(types), span=where, checked_type=TupleType(types))
+        dys = tuple(TupleGetItem(dy, i, span=where, checked_type=t) for i, t in enumerate(types))
+    grads = _body_results(env, ref, (*inputs, *dys), where)
+    if len(grads) != len(inputs):
+        raise InvalidModelError(f"gradient {ref.name!r} must return one tensor for each argument",
+                                where=where, expected=str(len(inputs)), got=str(len(grads)))
+    kept = tuple(g for g, x in zip(grads, inputs, strict=True)
+                 if x.checked_type is not None and is_differentiable(x.checked_type))
+    name = _free_name(ref.name, env.functions)
+    env.functions[name] = Function((*inputs, dy), _one(kept, where), span=where)
+    return name
+
+
+def _one(results: Sequence[Expr], where: Span) -> Expr:
+    """The only result, or the tuple of all."""
+    if len(results) == 1:
+        return results[0]
+    types = tuple(r.checked_type for r in results)
+    return Tuple(tuple(results), span=where, checked_type=TupleType(types))  # type: ignore[arg-type]
 
 
 def _called(function: Function, name: str, args: Sequence[Expr], span: Span) -> tuple[Expr, ...]:
@@ -265,7 +349,7 @@ def _body_results(env: Environment, ref: FunctionRef, args: Sequence[Expr], wher
         source = f"function {ref.name!r} of {env.source}"
         given = {name: NodeDef(name, "_Arg") for name in found.arguments}
         nodes = nodes_by_name((*given.values(), *found.nodes), source)
-        body = Body(env, Placements(nodes))
+        body = Body(env, Placements(nodes), nodes)
         for name, arg in zip(found.arguments, args, strict=True):
             body.give(name, (arg,))
         targets = [parse_tensor(text, source).node for text in found.results]

@@ -106,12 +106,11 @@ class FedTensors:
         self._params[ref] = name, var
         return var
 
-    def parameters(self, body: Expr) -> dict[str, Var]:
-        """The parameters by name, in the order of the graph: those that ``body`` reads, and feeds.
+    def parameters(self, used: Collection[Expr]) -> dict[str, Var]:
+        """The parameters by name, in the order of the graph: those that are used, and feeds.
 
         The type of a fed tensor may have needed placeholders without other readers.
         """
-        used = set(post_order(body))
         order = sorted(self._params, key=lambda ref: (self._position[ref.node], ref.index))
         return dict(self._params[ref] for ref in order
                     if ref in self.inner or self._params[ref][1] in used)

@@ -11,6 +11,7 @@ from weft import op
 from weft.frontend.graphdef.node import Node
 from weft.frontend.graphdef.registry import converts
 from weft.frontend.typed import tensor_type
+from weft.ir.dtype import DType
 from weft.ir.expr import Expr
 from weft.ir.op import Op
 
@@ -38,8 +39,18 @@ BINARY = {
 }
 
 
+def _check_operands(node: Node) -> None:
+    """Raise ``InvalidModelError`` for operands of another type than attribute ``T`` says."""
+    declared = node.proto.attrs.get("T")
+    for index in range(len(node.inputs)):
+        if isinstance(declared, DType) and node.type(index).dtype is not declared:
+            raise node.fail(f"operand {index} does not have the type that attribute 'T' says",
+                            expected=str(declared), got=str(node.type(index)))
+
+
 def _unary(operator: Op) -> Callable[[Node], Expr]:
     def convert(node: Node) -> Expr:
+        _check_operands(node)
         return node.call(operator, node.input(0))
 
     return convert
@@ -47,6 +58,7 @@ def _unary(operator: Op) -> Callable[[Node], Expr]:
 
 def _binary(operator: Op) -> Callable[[Node], Expr]:
     def convert(node: Node) -> Expr:
+        _check_operands(node)
         return node.call(operator, node.input(0), node.input(1))
 
     return convert
