@@ -53,6 +53,11 @@ class GraphLike(Protocol):
         ``attrs["state"]`` maps outputs to the variables that they are the next values of.
         """
 
+
+@runtime_checkable
+class WithVariables(Protocol):
+    """A graph that knows the first values of its variables."""
+
     def initial_values(self) -> Mapping[str, np.ndarray]:
         """The first values of variables, by name."""
 
@@ -165,7 +170,7 @@ def with_graph(model: ModelLike, options: CompileOptions) -> tuple[ModelLike, Co
 def first_values(model: ModelLike) -> Mapping[str, np.ndarray]:
     """The first values of the variables of a graph; empty for other models."""
     graph = model if isinstance(model, GraphLike) else _graph_def(model)
-    return {} if graph is None else graph.initial_values()
+    return graph.initial_values() if isinstance(graph, WithVariables) else {}
 
 
 def _graph_def(model: object) -> GraphLike | None:
