@@ -17,7 +17,8 @@ from weft.compiler.options import CompileOptions
 from weft.compiler.phases import Phase
 from weft.compiler.pipeline import phases_of
 from weft.ir import PASSES, Pass
-from weft.ir.passes import option_text
+from weft.ir.facts import FACTS
+from weft.ir.passes import option_text, providers_of
 from weft.ir.rewrite.registered import REGISTERED_RULES
 from weft.support.dataclass import dataclass
 from weft.support.plugins import load_plugins
@@ -32,6 +33,8 @@ class PassFacts:
     name: str
     options: dict[str, str]
     phases: tuple[str, ...]
+    depends: tuple[str, ...]
+    provides: tuple[str, ...]
     doc: str
 
     @staticmethod
@@ -39,7 +42,8 @@ class PassFacts:
         fields = {f.name: "required" if f.default is dataclasses.MISSING else option_text(f.default)
                   for f in dataclasses.fields(kind)}
         runs = tuple(phase.name for phase in phases for p in phase.passes if type(p) is kind)
-        return PassFacts(kind.name, fields, tuple(dict.fromkeys(runs)), inspect.getdoc(kind) or "")
+        return PassFacts(kind.name, fields, tuple(dict.fromkeys(runs)), kind.depends,
+                         kind.provides, inspect.getdoc(kind) or "")
 
     @property
     def summary(self) -> str:
@@ -88,5 +92,12 @@ def _describe(facts: PassFacts, *, as_json: bool) -> None:
         print_json(asdict(facts))
         return
     options = ", ".join(f"{name}={value}" for name, value in facts.options.items()) or "none"
-    click.echo(f"{facts.name}\n  options: {options}\n  phases: {', '.join(facts.phases) or 'none'}"
-               f"\n\n{facts.doc}")
+    lines = [facts.name, f"  options: {options}", f"  phases: {', '.join(facts.phases) or 'none'}"]
+    lines += [f"  needs: a program {_fact(name)} ({', '.join(providers_of(name)) or 'no pass'})"
+              for name in facts.depends]
+    lines += [f"  provides: a program {_fact(name)}" for name in facts.provides]
+    click.echo("\n".join(lines) + f"\n\n{facts.doc}")
+
+
+def _fact(name: str) -> str:
+    return FACTS.get(name).doc if name in FACTS else f"with the attribute {name!r}"

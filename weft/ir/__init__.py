@@ -39,6 +39,7 @@ from weft.ir.expr import (
     install_printer,
     var,
 )
+from weft.ir.facts import FACTS, Fact, register_fact
 from weft.ir.instruments import (
     DumpInstrument,
     ExplainInstrument,
@@ -93,6 +94,7 @@ builder.install_operators()
 
 __all__ = [
     "ANY",
+    "FACTS",
     "NO_ATTRS",
     "OPS",
     "PASSES",
@@ -108,6 +110,7 @@ __all__ = [
     "DumpInstrument",
     "ExplainInstrument",
     "Expr",
+    "Fact",
     "FuncType",
     "Function",
     "FunctionPass",
@@ -173,6 +176,7 @@ __all__ = [
     "parse_pipeline",
     "parse_type",
     "prelude",
+    "register_fact",
     "register_pass",
     "rule",
     "run_pass",

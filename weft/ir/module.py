@@ -8,6 +8,7 @@ from dataclasses import field
 from typing import Any
 
 from weft.ir.expr import Expr, Function, GlobalVar, TypeData, text_of
+from weft.ir.facts import NO_FACTS, KnownFacts
 from weft.ir.types import Type
 from weft.support.dataclass import dataclass
 from weft.support.errors import RegistryError
@@ -28,8 +29,8 @@ class IRModule:
 
     ``settled`` caches what inference knows about unchanged functions. ``named`` are the tensors of
     an imported model by the names that the model gives them (ONNX values, nodes and modules of
-    torch), also those that no result depends on. Both are not part of the program; passes that
-    change ``main`` leave ``named`` behind.
+    torch), also those that no result depends on. ``facts`` are what passes have established.
+    These three are not part of the program; passes that change ``main`` leave ``named`` behind.
     """
 
     functions: Mapping[str, Function] = field(default_factory=dict)
@@ -37,6 +38,12 @@ class IRModule:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     settled: Mapping[str, Settled] = field(default_factory=dict)
     named: Mapping[str, Expr] = field(default_factory=dict)
+    facts: KnownFacts = NO_FACTS
+
+    @property
+    def known_facts(self) -> frozenset[str]:
+        """The facts that passes have established of the functions as they are (``ir.facts``)."""
+        return self.facts.names if self.facts.functions is self.functions else frozenset()
 
     @staticmethod
     def from_expr(expr: Expr) -> IRModule:

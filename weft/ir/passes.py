@@ -14,6 +14,7 @@ from dataclasses import field
 from typing import Any, ClassVar, Protocol, TypeVar, overload
 
 from weft.ir.expr import Function
+from weft.ir.facts import FACTS, KnownFacts, check_needs
 from weft.ir.module import IRModule
 from weft.ir.typing.infer import infer_type
 from weft.support.dataclass import dataclass
@@ -55,6 +56,15 @@ class Pass:
 
     name: ClassVar[str]
     opt_level: ClassVar[int] = 0
+    # Facts (``ir.facts``) or attributes of the module: those that must be there before the pass,
+    # those that are there after it, and those that it leaves as they are.
+    depends: ClassVar[tuple[str, ...]] = ()
+    provides: ClassVar[tuple[str, ...]] = ()
+    preserves: ClassVar[tuple[str, ...]] = ()
+
+    def needs(self, mod: IRModule) -> tuple[str, ...]:  # noqa: ARG002
+        """What the pass depends on to transform ``mod``: by default ``depends``."""
+        return self.depends
 
     def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:  # noqa: ARG002
         """The transformed module; ``mod`` is typed."""
@@ -166,19 +176,41 @@ class Sequential(Pass):
 def run_pass(pass_: Pass, mod: IRModule, ctx: PassContext) -> IRModule:
     """Run one pass with the instruments of ``ctx``; the result is typed.
 
-    Raises ``PassError`` if a user's pass fails with another error than a ``WeftError`` or leaves
-    an ill-typed program, ``InternalError`` if one of weft's does.
+    Raises ``PassError`` if ``mod`` lacks what the pass needs, and if a user's pass fails with
+    another error than a ``WeftError`` or leaves an ill-typed program; ``InternalError`` if one of
+    weft's does.
     """
     if isinstance(pass_, Sequential):
         return pass_.run_module(mod, ctx)
+    check_needs(pass_.name, pass_.needs(mod), mod, providers_of)
     for instrument in ctx.instruments:
         instrument.before_pass(pass_, mod)
     start = time.perf_counter()
-    after = _transform(pass_, mod, ctx)
+    after = _with_facts(pass_, mod, _transform(pass_, mod, ctx))
     seconds = time.perf_counter() - start
     for instrument in reversed(ctx.instruments):
         instrument.after_pass(pass_, mod, after, seconds)
     return after
+
+
+def providers_of(name: str) -> list[str]:
+    """The registered passes that provide a fact or an attribute."""
+    return [known for known in PASSES if name in PASSES.get(known).provides]
+
+
+def _with_facts(pass_: Pass, before: IRModule, after: IRModule) -> IRModule:
+    """``after`` with the facts that are known of it; attributes must be there."""
+    for name in pass_.provides:
+        if name not in FACTS and name not in after.attrs:
+            raise pass_failure(pass_, f"did not provide the attribute {name!r}")
+    kept = before.known_facts if after is before \
+        else before.known_facts.intersection(pass_.preserves)
+    # The identity of an unchanged module says more than a fact that can be looked up.
+    names = kept.union(n for n in pass_.provides if n in FACTS
+                       and (after is not before or FACTS.get(n).holds is None))
+    if names == after.known_facts:
+        return after
+    return dataclasses.replace(after, facts=KnownFacts(after.functions, names))
 
 
 def _transform(pass_: Pass, mod: IRModule, ctx: PassContext) -> IRModule:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft.ir.facts import FACTS
 from weft.ir.passes import PASSES
 from weft.support.lazy_package import load_names_lazily
 from weft.transform.index import NAMES
@@ -93,6 +94,9 @@ else:
     load_names_lazily(__name__, NAMES[__name__])
 
 PASSES.add_index(PASS_MODULES)
+FACTS.add_index({"weft.transform.analysis.program_facts":
+                 "a_normal_form basic_block_normal_form first_order graph_normal_form kernels "
+                 "monomorphic no_references"})
 
 __all__ = [
     "AlterLayoutHook",

@@ -46,6 +46,7 @@ class FuseOps(FunctionPass):
 
     name: ClassVar[str] = "fuse_ops"
     opt_level: ClassVar[int] = 0
+    provides: ClassVar[tuple[str, ...]] = ("kernels",)
     max_depth: int = 64
     reduce_epilogue: bool = False
 

@@ -64,6 +64,8 @@ class Defunctionalization(Pass):
 
     name: ClassVar[str] = "defunctionalization"
     opt_level: ClassVar[int] = 0
+    depends: ClassVar[tuple[str, ...]] = ("monomorphic",)
+    provides: ClassVar[tuple[str, ...]] = ("first_order",)
 
     def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         lifted = infer_type(LambdaLift().run_module(mod, ctx))

@@ -40,6 +40,7 @@ class Monomorphize(Pass):
 
     name: ClassVar[str] = "monomorphize"
     opt_level: ClassVar[int] = 0
+    provides: ClassVar[tuple[str, ...]] = ("monomorphic",)
     entry: str = "main"
 
     def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:  # noqa: ARG002

@@ -36,6 +36,7 @@ from weft.ir.types import RefType, TupleType, Type, rewrite_type
 from weft.ir.visitor import children, pattern_vars, post_order, rebuild
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
+from weft.transform.analysis.effects import touches_references
 from weft.transform.analysis.graph import (
     enters,
     known_type,
@@ -68,7 +69,11 @@ class StorePassing(Pass):
 
     name: ClassVar[str] = "store_passing"
     opt_level: ClassVar[int] = 0
+    provides: ClassVar[tuple[str, ...]] = ("no_references",)
     entry: str = "main"
+
+    def needs(self, mod: IRModule) -> tuple[str, ...]:
+        return ("first_order",) if touches_references(mod) else ()
 
     def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:  # noqa: ARG002
         touching = functions_that_touch(mod)

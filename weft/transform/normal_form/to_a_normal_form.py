@@ -34,6 +34,7 @@ class ToANormalForm(FunctionPass):
 
     name: ClassVar[str] = "to_a_normal_form"
     opt_level: ClassVar[int] = 0
+    provides: ClassVar[tuple[str, ...]] = ("a_normal_form",)
 
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
         body = Normalizer(fn.body).run()

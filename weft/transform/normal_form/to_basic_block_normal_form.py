@@ -37,6 +37,7 @@ class ToBasicBlockNormalForm(FunctionPass):
 
     name: ClassVar[str] = "to_basic_block_normal_form"
     opt_level: ClassVar[int] = 0
+    provides: ClassVar[tuple[str, ...]] = ("basic_block_normal_form",)
 
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
         named = _named_nodes(fn.body)

@@ -27,6 +27,7 @@ class ToGraphNormalForm(FunctionPass):
 
     name: ClassVar[str] = "to_graph_normal_form"
     opt_level: ClassVar[int] = 0
+    provides: ClassVar[tuple[str, ...]] = ("graph_normal_form",)
 
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
         order = list(post_order(fn, enter=enters))

@@ -1,0 +1,49 @@
+"""The facts that weft's passes provide and need, with the predicates that look them up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.ir.analysis import CallGraph
+from weft.ir.expr import Call, Function
+from weft.ir.facts import register_fact
+from weft.ir.module import IRModule
+from weft.ir.op import Op
+from weft.ir.visitor import post_order
+from weft.transform.analysis.effects import touches_references
+from weft.transform.analysis.graph import enters, is_primitive, traits_of
+from weft.transform.analysis.higher_order import is_higher_order
+from weft.transform.normal_form.normal_forms import (
+    is_a_normal_form,
+    is_basic_block_normal_form,
+    is_graph_normal_form,
+)
+
+
+def _each(holds: Callable[[Function], bool]) -> Callable[[IRModule], bool]:
+    """Whether every function that is not a kernel has a property."""
+    return lambda mod: all(holds(fn) for fn in mod.functions.values() if not is_primitive(fn))
+
+
+def _is_first_order(mod: IRModule) -> bool:
+    names = mod.functions if "main" not in mod else CallGraph(mod).reachable("main")
+    return not any(is_higher_order(mod[name]) for name in names if name in mod)
+
+
+def _in_kernels(fn: Function) -> bool:
+    """Whether operators are called in primitive functions alone, but for annotations."""
+    return not any(isinstance(node, Call) and isinstance(node.op, Op)
+                   and not traits_of(node).is_annotation
+                   for node in post_order(fn, enter=enters))
+
+
+register_fact("graph_normal_form", "whose let bindings are effects and functions alone",
+              _each(is_graph_normal_form))
+register_fact("a_normal_form", "where let binds every computed value", _each(is_a_normal_form))
+register_fact("basic_block_normal_form", "where let binds what inner scopes use",
+              _each(is_basic_block_normal_form))
+register_fact("monomorphic", "without generic functions",
+              _each(lambda fn: not fn.type_params))
+register_fact("first_order", "without functions as values", _is_first_order)
+register_fact("no_references", "without references", lambda mod: not touches_references(mod))
+register_fact("kernels", "whose operators are in primitive functions", _each(_in_kernels))
