@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.frontend.graphdef.catalogue import OPERANDS, operand_sizes
@@ -36,6 +35,7 @@ from weft.ir.ports import input_names, output_names
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import children, free_vars
+from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 from weft.transform.normal_form.to_graph_normal_form import ToGraphNormalForm
 
