@@ -63,6 +63,7 @@ from weft.support.dataclass import dataclass
 from weft.support.errors import (
     InternalError,
     OptionError,
+    TargetError,
     TypeInferenceError,
     UnsupportedModelError,
     WeftError,
@@ -294,7 +295,9 @@ def _signature_after(error: WeftError, signature: Manifest, options: CompileOpti
     Raises ``error`` where programs for one size each are no replacement.
     """
     # A program for each set of shapes would have a state for each.
-    if isinstance(error, OptionError) or options.state or options.outputs is not None:
+    is_misplaced = bool(options.devices) and isinstance(error, TargetError)
+    if isinstance(error, OptionError) or is_misplaced or options.state \
+            or options.outputs is not None:
         raise error
     debug(Level.CACHE, "compiler", f"not compiled for all sizes: {error}")
     return _PerShape(signature, error.what)

@@ -20,7 +20,7 @@ from weft.runtime.arena import AlignedBlock
 from weft.runtime.library import Library
 from weft.runtime.named_call import NamedCall
 from weft.runtime.run_control import RunControl
-from weft.support.errors import ArtifactError, OptionError
+from weft.support.errors import ArtifactError, OptionError, TargetError
 
 if TYPE_CHECKING:
     from weft.compiler.options import CompileOptions
@@ -114,6 +114,10 @@ class Compiled:
         code, target = self._code, self.options.target_of(self._code.manifest)
         backend = backend_of(target)
         if kind == "c":
+            if code.manifest.launched_by == "lanes":
+                raise TargetError("a C program runs on one device", got=", ".join(
+                    map(str, self.options.devices)), help='export kind="weft", or compile without '
+                    "devices")
             # The last objects are the runtime support of weft.load, not of C programs.
             own = code.objects[: len(code.objects) - len(backend.support_objects(target))]
             export_c(path, code.manifest, own, code.constants, target)

@@ -59,7 +59,8 @@ def _opened(payload: CodePayload, request: CompileRequest, threads: int | None
             ) -> CompiledModel | DynamicModel | None:
     manifest = replace(payload.manifest, threads=threads)
     kind = module_class(manifest)
-    if manifest.target.kind != "cpu" or kind not in (CompiledModule, SizedModule):
+    if manifest.target.kind != "cpu" or kind not in (CompiledModule, SizedModule) \
+            or manifest.launched_by == "lanes":
         return None
     try:
         check_machine(manifest.target)

@@ -38,9 +38,12 @@ def with_placement(mod: IRModule, placement: Mapping[str, str]) -> IRModule:
                               got=f"{wanted[found]} and {device}")
     memo: dict[Expr, Expr] = {}
     for node in post_order(body):
-        made = rebuild(node, [memo[child] for child in children(node)])
+        parts = [memo[child] for child in children(node)]
+        changed = any(part is not child for part, child in zip(parts, children(node), strict=True))
+        # Annotations are identities, so types stay, and named nodes are those of the program.
+        made = rebuild(node, parts, checked_type=node.checked_type) if changed else node
         memo[node] = _annotated(made, wanted[node]) if node in wanted else made
-    main = dataclasses.replace(mod["main"], body=memo[body], checked_type=None)
+    main = dataclasses.replace(mod["main"], body=memo[body])
     named = {name: memo[one] for name, one in known.items() if one in memo}
     made_mod = mod.with_function("main", main)
     return infer_type(dataclasses.replace(made_mod, settled={}, named=named))
@@ -49,4 +52,5 @@ def with_placement(mod: IRModule, placement: Mapping[str, str]) -> IRModule:
 def _annotated(value: Expr, device: str) -> Call:
     is_input = isinstance(value, Var)
     attrs = OnDeviceAttrs(device=device, constrain_body=not is_input, constrain_result=is_input)
-    return Call(get_op("annotation.on_device"), (value,), attrs, span=value.span)
+    return Call(get_op("annotation.on_device"), (value,), attrs, span=value.span,
+                checked_type=value.checked_type)

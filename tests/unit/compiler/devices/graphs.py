@@ -9,8 +9,11 @@ _UNARY = ("tanh", "nn.relu", "nn.softmax", "sigmoid", "transpose")
 
 
 @st.composite
-def graph_texts(draw: st.DrawFn, size: int = 8, most: int = 14) -> str:
-    """A program with inputs ``x`` and ``y``, and one to three results."""
+def graph_texts(draw: st.DrawFn, size: int = 8, most: int = 14, annotations: int = 0) -> str:
+    """A program with inputs ``x`` and ``y``, and one to three results.
+
+    ``annotations`` is the number of devices that tensors may be annotated with.
+    """
     type_ = f"Tensor[({size}, {size}), float32]"
     names = ["%x", "%y"]
     lines = []
@@ -23,6 +26,10 @@ def graph_texts(draw: st.DrawFn, size: int = 8, most: int = 14) -> str:
         else:
             operator = draw(st.sampled_from(_UNARY))
             lines.append(f"let {name} = {operator}({draw(st.sampled_from(names))});")
+        if annotations and draw(st.booleans()):
+            device = f"sim:{draw(st.integers(0, annotations - 1))}"
+            lines.append(f'let {name}d = annotation.on_device({name}, device="{device}");')
+            name += "d"
         names.append(name)
     results = [names[-1], *draw(st.lists(st.sampled_from(names), max_size=2))]
     body = results[0] if len(results) == 1 else f"({', '.join(results)})"

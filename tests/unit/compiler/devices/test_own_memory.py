@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import weft
 from tests.unit.compiler.devices.placing import sims
@@ -23,12 +24,14 @@ def run(tmp_path, *arguments):
                           capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_memory_of_other_devices_is_never_touched(tmp_path):
     done = run(tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "done"
 
 
+@pytest.mark.slow
 def test_the_guard_notices_a_kernel_in_the_wrong_memory(tmp_path):
     assert run(tmp_path, "wrong").returncode == -signal.SIGSEGV
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 import weft
 from tests.unit.compiler.devices.graphs import graph_texts
-from tests.unit.compiler.devices.placing import compiled_at_random, within
+from tests.unit.compiler.devices.placing import compiled_at_random, sims, within
 from tests.unit.compiler.loop_programs import loop_texts
+from weft.support.errors import TargetError
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
 
@@ -56,6 +57,23 @@ def test_graphs(text, count, seed, opt_level):
 def test_small_graphs(text, count, seed):
     values = [np.full((8, 8), value, np.float32) for value in (0.5, -0.25)]
     agrees(weft.parse(text), values, count, seed, opt_level=0)
+
+
+@given(graph_texts(annotations=3), st.sampled_from([0, 3]))
+@settings(max_examples=12, deadline=None, suppress_health_check=_QUIET)
+def test_annotations(text, opt_level):
+    """The same bytes as with all devices mapped to one, which has the same borders."""
+    model = weft.parse(text)
+    try:
+        mod = weft.compile(model, devices=sims(3), opt_level=opt_level)
+    except TargetError:  # annotations may contradict each other
+        return
+    one = weft.compile(model, devices=["sim:0"], soft_placement=True, opt_level=opt_level)
+    plain = weft.compile(model, opt_level=opt_level)
+    values = [np.full((8, 8), value, np.float32) for value in (0.5, -0.25)]
+    expected = one(*values)
+    same(within(60, lambda: mod(*values)), expected)
+    same(plain(*values), expected)
 
 
 @given(graph_texts(size=96, most=8), st.integers(2, 3), st.integers(0, 1 << 30))

@@ -7,6 +7,8 @@ import json
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -219,6 +221,21 @@ def test_state_stays_on_a_device(seed):
         assert several.state["past"].tobytes() == one.state["past"].tobytes()
 
 
+def test_a_wrong_placement_of_symbolic_sizes_is_an_error():
+    text = TOWERS.replace("(32, 32)", "(n, n)")
+    with pytest.raises(TargetError, match="sim:7"):
+        weft.compile(weft.parse(text), devices=sims(2), placement={"a": "sim:7"})
+
+
+def test_memory_is_checked_at_the_sizes_of_a_call():
+    text = TOWERS.replace("(32, 32)", "(n, n)")
+    mod = weft.compile(weft.parse(text), devices=sims(2, memory=1 << 20), placement=SPLIT)
+    small, large = np.ones((16, 16), np.float32), np.ones((600, 600), np.float32)
+    mod(small, small)
+    with pytest.raises(TargetError, match="more memory than sim:0"):
+        mod(large, large)
+
+
 def test_too_little_memory_is_an_error_with_the_peaks():
     with pytest.raises(TargetError, match="sim:1") as caught:
         weft.compile(TOWERS_MODULE, devices=[weft.SimDevice(0), weft.SimDevice(1, memory=9000)],
@@ -282,3 +299,48 @@ def test_measured_times_place_steps(values):
     mod = weft.compile(TOWERS_MODULE, devices=sims(2), placement="profile")
     reference = weft.compile(TOWERS_MODULE, devices=["sim:0"])
     assert mod(*values).tobytes() == reference(*values).tobytes()
+
+
+def test_parts_of_a_program_run_on_their_devices(values):
+    mod = towers()
+    reference = weft.compile(TOWERS_MODULE, devices=["sim:0"], placement=SPLIT,
+                             soft_placement=True)
+    for fetches, feeds in ((["b"], {"x": values[0], "y": values[1]}),
+                           (["output"], {"a": values[0], "b": values[1]})):
+        found, wanted = mod.run(fetches, feeds), reference.run(fetches, feeds)
+        assert found[0].tobytes() == wanted[0].tobytes()
+
+
+@pytest.mark.slow
+def test_files_are_compiled_again_in_a_new_process(tmp_path, values, expected):
+    """A program of symbolic sizes must not start from the cache as one for one device."""
+    path = tmp_path / "towers.ir"
+    path.write_text(TOWERS.replace("(32, 32)", "(n, n)"), encoding="utf-8")
+    os.utime(path, (1e9, 1e9))
+    script = (f"import numpy as np, weft; mod = weft.compile({str(path)!r}, devices=['sim:0', "
+              f"'sim:1'], placement={SPLIT!r}); x = np.ones((4, 4), np.float32); "
+              "print(type(mod(x, x)).__name__, len(mod.manifest.devices))")
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                              check=False, timeout=100)
+        assert done.stdout.split() == ["ndarray", "2"], done.stderr
+
+
+def test_c_programs_are_refused(tmp_path):
+    with pytest.raises(TargetError, match="C program"):
+        towers().export(tmp_path / "net", kind="c")
+
+
+def test_a_forked_child_has_lanes_of_its_own(values, expected):
+    mod = towers()
+    mod(*values)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        good = mod(*values).tobytes() == expected.tobytes()
+        os.write(write, b"y" if good else b"n")
+        os._exit(0)
+    assert os.read(read, 1) == b"y"
+    os.waitpid(child, 0)
+    os.close(read)
+    os.close(write)
