@@ -19,6 +19,7 @@ from weft.graph.graph import Graph, default_graph
 from weft.graph.import_graph import ImportResults, import_graph
 from weft.graph.inline import expand_inline_functions
 from weft.graph.node import SINK, SOURCE, Edge, Node, Tensor
+from weft.graph.session import Session
 from weft.graph.walks import (
     dfs,
     fixup_source_and_sink_edges,
@@ -43,6 +44,7 @@ __all__ = [
     "Library",
     "Node",
     "NodeDef",
+    "Session",
     "ShapeAttr",
     "Tensor",
     "Versions",

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from weft.runtime.state import State
-from weft.runtime.step_trace import StepTrace
 from weft.support.errors import OptionError, RunCancelledError, RunTimeoutError, WeftError
 
 if TYPE_CHECKING:
     from weft.runtime.profile import StepTime
+    from weft.runtime.step_trace import StepTrace
 
 
 class CancellationToken:
@@ -123,7 +123,7 @@ class RunControl:
         if not state:
             yield
             return
-        self._acquire(state.lock)
+        self.acquire(state.lock)
         try:
             kept = {name: array.copy() for name, array in state.items()}
             try:
@@ -135,12 +135,14 @@ class RunControl:
         finally:
             state.lock.release()
 
-    def _acquire(self, lock: threading.Lock) -> None:
+    def acquire(self, lock: threading.Lock) -> None:
         while not lock.acquire(timeout=_POLL_SECONDS):
             self.check()
 
     def step_trace(self) -> StepTrace:
         """The steps that ran, with times from the start of the run."""
+        from weft.runtime.step_trace import StepTrace  # most runs are not traced
+
         return StepTrace.of(self.times or (), self._start)
 
     def _cancelled(self) -> RunCancelledError:
