@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+import weft
 from tests.unit.ir.programs import arrays, modules
 from tests.unit.ir.test_deep import call_chain, let_chain
 from tests.unit.ir.test_text import EVERYTHING
+from weft import op
 from weft.ir import (
     Constant,
     Function,
@@ -21,10 +24,12 @@ from weft.ir import (
     parse,
     prelude,
     structural_hash,
+    var,
 )
 from weft.ir.json import format as json_format
 from weft.ir.json.format import load_json, save_json
 from weft.ir.span import Span
+from weft.ir.typing.infer import infer_expr
 from weft.ir.visitor import post_order
 from weft.support.errors import ParseError
 
@@ -100,12 +105,36 @@ def test_upgrades_run_one_version_at_a_time(monkeypatch):
         document["functions"] = {f"{name}_2": i for name, i in document["functions"].items()}
         return document
 
-    text = save_json(parse("def @main(%x: float32) { %x }"))
+    text = save_json(parse("def @main(%x: float32) { %x }")).replace('"version": 2', '"version": 1')
     monkeypatch.setattr(json_format, "VERSION", 3)
     with pytest.raises(ParseError, match="cannot be upgraded"):
         load_json(text)
     monkeypatch.setattr(json_format, "UPGRADES", {1: from_1, 2: from_2})
     assert list(load_json(text).functions) == ["main_2_3"]
+
+
+def test_files_of_both_versions_are_kept():
+    versions = {json.loads(path.read_text(encoding="utf-8"))["version"]: path
+                for path in OLD.glob("*.json")}
+    assert set(versions) == {1, json_format.VERSION}
+    assert load_json(versions[1].read_text(encoding="utf-8")).named == {}
+    assert list(load_json(versions[2].read_text(encoding="utf-8")).named) == ["layer/out"]
+
+
+def test_names_of_tensors_are_kept():
+    mod = infer_type(parse("def @main(%x: Tensor[(2,), float32]) { %0 = exp(%x); tanh(%0) }"))
+    body = mod["main"].body
+    aside = infer_expr(op.negative(body.args[0]), trust=True)
+    elsewhere = op.exp(var("z", (2,)))  # of a function that a pass has replaced
+    mod = dataclasses.replace(mod, named={"layer/out": body.args[0], "aside": aside,
+                                          "lost": elsewhere})
+    again = load_json(save_json(mod))
+    assert list(again.named) == ["layer/out", "aside"]
+    assert again.named["layer/out"] is again["main"].body.args[0]
+    assert again.named["aside"].args[0] is again.named["layer/out"]
+    value = np.float32([1, 2])
+    model = weft.compile(again, outputs=["layer/out", "aside"])
+    np.testing.assert_allclose(model(value), [np.exp(value), -np.exp(value)], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Modules as JSON: one record per node, operands by number, like NNVM's graphs.
 
 The format is versioned. The functions in ``UPGRADES`` convert a document of an earlier version,
-one version at a time, before it is read.
+one version at a time, before it is read. Version 2 added ``named``, the names of tensors.
 """
 
 from __future__ import annotations
@@ -44,18 +44,29 @@ from weft.ir.module import IRModule
 from weft.ir.op import Op, get_op
 from weft.ir.span import Span
 from weft.ir.types import GlobalTypeVar
-from weft.ir.visitor import post_order
+from weft.ir.visitor import children, post_order
 from weft.support.errors import ParseError, WeftError
 
 FORMAT = "weft-module"
-VERSION = 1
-# UPGRADES[n] converts a document of version n to version n + 1.
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+VERSION = 2
 Record = dict[str, Any]
 
 
+def _from_1(document: Record) -> Record:
+    """Version 1 to 2: no tensor has a name of its own."""
+    return {**document, "named": {}, "version": 2}
+
+
+# UPGRADES[n] converts a document of version n to version n + 1.
+UPGRADES: dict[int, Callable[[Record], Record]] = {1: _from_1}
+
+
 def save_json(mod: IRModule) -> str:
-    """``mod`` as JSON text, with spans and without inferred types."""
+    """``mod`` as JSON text, with spans and without inferred types.
+
+    Of the tensors with names (``IRModule.named``) those are saved that the parameters of ``main``
+    determine; passes that change ``main`` leave others behind.
+    """
     writer = _Writer()
     document = {
         "format": FORMAT,
@@ -63,10 +74,25 @@ def save_json(mod: IRModule) -> str:
         "attrs": save_value(dict(mod.attrs)),
         "type_definitions": [writer.definition(d) for d in mod.type_definitions.values()],
         "functions": {name: writer.write(fn) for name, fn in mod.functions.items()},
+        "named": {name: writer.write(expr) for name, expr in _named_of(mod).items()},
     }
     # The nodes that functions and definitions refer to, in post-order.
     document |= {"types": writer.types.records, "nodes": writer.nodes}
     return json.dumps(document)
+
+
+def _named_of(mod: IRModule) -> dict[str, Expr]:
+    """The named tensors over the parameters of ``main``."""
+    if not mod.named:
+        return {}
+    params = set(mod["main"].params)
+    whole = Tuple(tuple(mod.named.values()))
+    foreign: set[Expr] = set()
+    for node in post_order(whole):
+        is_other = isinstance(node, Var) and node not in params
+        if is_other or any(part in foreign for part in children(node)):
+            foreign.add(node)
+    return {name: expr for name, expr in mod.named.items() if expr not in foreign}
 
 
 def load_json(text: str, *, source: str = "<json>") -> IRModule:
@@ -237,7 +263,9 @@ class _Reader:
             placed = span is None or isinstance(node, Op)
             self.nodes.append(node if placed else node.replace(span=Span(*span)))
         functions = {name: self._function(i) for name, i in self.document["functions"].items()}
-        return IRModule(functions, self.definitions, load_value(self.document["attrs"]))
+        named = {name: self.nodes[i] for name, i in self.document["named"].items()}
+        return IRModule(functions, self.definitions, load_value(self.document["attrs"]),
+                        named=named)
 
     def _function(self, index: int) -> Function:
         found = self.nodes[index]
