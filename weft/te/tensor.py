@@ -207,6 +207,8 @@ class ComputeOp(Operation):
     reduce_axis: tuple[IterVar, ...]
     body: tuple[PrimExpr, ...]
     role: StageRole | None = None
+    # The tensors that ``body`` reads, once ``walk.input_tensors`` has found them.
+    inputs: tuple[Tensor, ...] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         shape = tuple(a.extent for a in self.axis)

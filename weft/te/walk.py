@@ -31,7 +31,9 @@ def input_tensors(op: Operation) -> list[Tensor]:
     if isinstance(op, ScanOp):
         return [*op.init, *op.update]
     if isinstance(op, ComputeOp):
-        return list(dict.fromkeys(e.producer for e in loads_of(op.body)))
+        if op.inputs is None:  # asked several times for each stage of a schedule
+            op.inputs = tuple(dict.fromkeys(e.producer for e in loads_of(op.body)))
+        return list(op.inputs)
     return []
 
 

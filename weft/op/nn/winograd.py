@@ -85,6 +85,10 @@ def winograd_weight(weight: te.Tensor, attrs: WinogradWeightAttrs) -> te.Tensor:
     return topi_winograd.winograd_weight(weight, attrs.tile)
 
 
+# Kernels that are transformed at once: all of a layer would take 75 MB in float64.
+_FLOAT64_KERNELS = 16384
+
+
 def _matrix(rows: Any) -> np.ndarray:
     return np.array(rows, dtype=np.float64)
 
@@ -92,10 +96,16 @@ def _matrix(rows: Any) -> np.ndarray:
 def _weight_reference(weight: np.ndarray, *, tile: int = 4) -> np.ndarray:
     matrix = _matrix(transforms(tile).filter)
     # One GEMM for both dimensions: the taps of a kernel are contiguous.
+    both = np.kron(matrix, matrix)
     outputs, inputs = weight.shape[:2]
-    taps = weight.reshape(outputs * inputs, TAPS * TAPS).astype(np.float64)
-    points = np.kron(matrix, matrix) @ taps.T
-    return points.astype(weight.dtype).reshape(len(matrix), len(matrix), outputs, inputs)
+    points = np.empty((len(both), outputs, inputs), weight.dtype)
+    step = max(1, _FLOAT64_KERNELS // max(inputs, 1))
+    for first in range(0, outputs, step):
+        some = weight[first : first + step]
+        taps = some.reshape(-1, TAPS * TAPS).astype(np.float64)
+        points[:, first : first + step] = (both @ taps.T).reshape(len(both), len(some), inputs)
+    return points.reshape(len(matrix), len(matrix), outputs, inputs)
+
 
 winograd_weight.spec(
     _weight_reference,
