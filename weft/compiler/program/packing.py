@@ -36,12 +36,11 @@ class SourceMemory(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """Rows of a constant, by number, that are copied at once; ``start`` to ``end`` in the block.
+    """Rows of a constant that are copied at once; ``start`` to ``end`` in the block.
 
     The last part of a constant has the zeros up to the next one.
     """
 
-    number: int
     source: np.ndarray
     place: np.ndarray
     start: int
@@ -64,7 +63,10 @@ class Packing:
         self.entry = entry
         self._parts = [*_parts(self.block, sources, self.offsets)]
         self._ends = [part.end for part in self._parts]
-        self._forgetting = None if memory is None else _Forgetting(sources, self._parts, memory)
+        self._forgetting = None
+        if memory is not None:
+            memory.keep_only(sources)
+            self._forgetting = _Forgetting(self._parts, memory)
         self._taken = 0
         self._done = [False] * len(self._parts)
         self._changed = threading.Condition()
@@ -130,7 +132,7 @@ class Packing:
                     self._done[number] = True
                     self._changed.notify_all()
                 if self._forgetting is not None:
-                    self._forgetting.copied(part.number)
+                    self._forgetting.copied(number)
         except BaseException as error:  # noqa: BLE001 - raised by finish()
             with self._changed:
                 self._error = error
@@ -156,23 +158,19 @@ class Packing:
 
 
 class _Forgetting:
-    """Which constants have been copied, to forget those that share no memory with others left."""
+    """Which parts have been copied, to forget those that share no memory with others left."""
 
-    def __init__(self, sources: Sequence[np.ndarray], parts: Sequence[_Part],
-                 memory: SourceMemory) -> None:
-        self._sources = tuple(sources)
+    def __init__(self, parts: Sequence[_Part], memory: SourceMemory) -> None:
+        self._sources = [part.source for part in parts]
         self._memory = memory
-        memory.keep_only(self._sources)
         self._sharing = _sharing(self._sources)
-        self._left = [0] * len(self._sources)
-        for part in parts:
-            self._left[part.number] += 1
+        self._left = [True] * len(self._sources)
         self._lock = threading.Lock()
 
     def copied(self, number: int) -> None:
-        """Note that a part of a constant has been copied."""
+        """Note that a part has been copied."""
         with self._lock:
-            self._left[number] -= 1
+            self._left[number] = False
             if not any(self._left[n] for n in self._sharing[number]):
                 for n in self._sharing[number]:
                     self._memory.forget(self._sources[n])
@@ -190,7 +188,7 @@ def _parts(block: np.ndarray, sources: Sequence[np.ndarray], offsets: Sequence[i
         for first, last in itertools.pairwise(cuts):
             source, to = (array[first:last], place[first:last]) if count > 1 else (array, place)
             stop = start + to.nbytes if last < rows else end
-            yield _Part(number, source, to, start, stop)
+            yield _Part(source, to, start, stop)
             start = stop
 
 
