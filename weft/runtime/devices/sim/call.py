@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from weft.runtime.devices.sim.lanes import LANES, lane_name
+from weft.runtime.devices.sim.lanes import LANES, LaneKey, lane_name
 from weft.runtime.devices.sim.segments import Block, Segment
 from weft.support.errors import WeftError
 
@@ -33,13 +33,17 @@ class SegmentRunner(Protocol):
 
 
 class LaneCall:
-    """The blocks of one call, run by ``runner``. The first error ends it."""
+    """The blocks of one call, run by ``runner`` in ``lanes``. The first error ends it."""
 
-    __slots__ = ("_at", "_begun", "_blocks", "_done", "_error", "_left", "_lock", "_runner",
-                 "_stop", "_waiting")
+    __slots__ = ("_at", "_begun", "_blocks", "_done", "_error", "_lanes", "_left", "_lock",
+                 "_runner", "_stop", "_waiting")
 
-    def __init__(self, blocks: Sequence[Block], runner: SegmentRunner) -> None:
+    def __init__(self, blocks: Sequence[Block], runner: SegmentRunner,
+                 lanes: Iterable[LaneKey] | None = None) -> None:
         self._blocks = blocks
+        keys = lanes_of(blocks) if lanes is None else lanes
+        # All threads are there before the first segment runs: none fails to start half way.
+        self._lanes = {key: LANES.lane(key) for key in keys}
         self._runner = runner
         self._lock = threading.Lock()
         self._done = threading.Event()
@@ -82,7 +86,7 @@ class LaneCall:
         if first is None:
             self._done.set()
         else:
-            LANES.lane(first).submit(self._start)
+            self._lanes[first].submit(self._start)
 
     def _drain(self) -> None:
         while not self._done.is_set():
@@ -115,7 +119,7 @@ class LaneCall:
                 self._submit(segment)
 
     def _submit(self, segment: Segment) -> None:
-        LANES.lane(segment.lane).submit(lambda: self._execute(segment))
+        self._lanes[segment.lane].submit(lambda: self._execute(segment))
 
     def _execute(self, segment: Segment) -> None:
         if self._error is None:
@@ -137,6 +141,12 @@ class LaneCall:
             self._submit(segments[after])
         if is_last:
             self._advance()
+
+
+def lanes_of(blocks: Sequence[Block]) -> tuple[LaneKey, ...]:
+    """The lanes of the segments, each once."""
+    return tuple(dict.fromkeys(
+        segment.lane for block in blocks for segment in block.segments))
 
 
 def _located(error: BaseException, segment: Segment) -> BaseException:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from weft.runtime.call_sizes import CallSizes, steps_at
 from weft.runtime.calls import Condition, KernelCall
 from weft.runtime.device import HOST
-from weft.runtime.devices.sim.call import LaneCall
+from weft.runtime.devices.sim.call import LaneCall, lanes_of
 from weft.runtime.devices.sim.description import Links
 from weft.runtime.devices.sim.library import SimLibrary
 from weft.runtime.devices.sim.memory import CallMemory
@@ -31,6 +31,7 @@ class LaneProgram:
         self.library = library
         self.links = Links(manifest.devices)
         self.blocks = blocks_of(manifest.steps, manifest.jumps)
+        self.lanes = lanes_of(self.blocks)
         self._jumps: dict[int, list[tuple[int, tuple[Condition, ...]]]] = {}
         numbers = {block.start: number for number, block in enumerate(self.blocks)}
         numbers[len(manifest.steps)] = len(self.blocks)
@@ -71,7 +72,7 @@ class LaneRun:
 
     def run(self, control: RunControl | None = None) -> None:
         """Raises the first error of any lane, and those of the limits in ``control``."""
-        call = LaneCall(self._program.blocks, self)
+        call = LaneCall(self._program.blocks, self, self._program.lanes)
         if control is None:
             call.run()
             return
