@@ -76,6 +76,10 @@ class GraphStructure:
     def __len__(self) -> int:
         return len(self.op_nodes)
 
+    def __bool__(self) -> bool:
+        """A graph without nodes is a graph."""
+        return True
+
     def __iter__(self) -> Iterator[Node]:
         return iter(self.op_nodes)
 
