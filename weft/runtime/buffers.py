@@ -95,20 +95,22 @@ def output_buffer(value: Any, spec: TensorSpec) -> np.ndarray:
     Accepts arrays with DLPack or ``__array_interface__``. ``InvalidInputError`` for a wrong dtype
     or shape, and for memory that is not C-contiguous or read-only.
     """
-    array = _viewed(value, f"output {spec.name!r}", spec)
-    for what, good in (
-        (f"output {spec.name!r} has the wrong dtype", array.dtype == spec.numpy_dtype),
-        (f"output {spec.name!r} has the wrong shape", array.shape == spec.concrete_shape),
-        (f"output {spec.name!r} is read-only", array.flags.writeable),
-        (f"output {spec.name!r} is not contiguous in memory",
-         array.flags.c_contiguous and array.flags.aligned),
-    ):
-        if not good:
-            raise InvalidInputError(what, expected=spec,
-                                    got=f"Tensor[{array.shape}, {array.dtype}]",
-                                    help="out takes writable, C-contiguous arrays, with dtype and "
-                                         "shape of the output")
-    return array
+    array = value if isinstance(value, np.ndarray) else _viewed(value, f"output {spec.name!r}",
+                                                                 spec)
+    flags = array.flags
+    if array.dtype != spec.numpy_dtype:
+        wrong = "has the wrong dtype"
+    elif array.shape != spec.concrete_shape:
+        wrong = "has the wrong shape"
+    elif not flags.writeable:
+        wrong = "is read-only"
+    elif not (flags.c_contiguous and flags.aligned):
+        wrong = "is not contiguous in memory"
+    else:
+        return array
+    raise InvalidInputError(
+        f"output {spec.name!r} {wrong}", expected=spec, got=f"Tensor[{array.shape}, {array.dtype}]",
+        help="out takes writable, C-contiguous arrays, with dtype and shape of the output")
 
 
 def _viewed(value: Any, name: str, spec: TensorSpec) -> np.ndarray:
@@ -138,14 +140,16 @@ def check_apart(manifest: Manifest, inputs: Sequence[np.ndarray], outputs: Seque
 def check_extents(manifest: Manifest, inputs: Sequence[tuple[int, int]],
                   outputs: Sequence[tuple[int, int]]) -> None:
     """As ``check_apart``, for the first address and the end of each array."""
-    named = [(f"input {spec.name!r}", extent)
-             for spec, extent in zip(manifest.inputs, inputs, strict=True)]
-    for spec, (first, last) in zip(manifest.outputs, outputs, strict=True):
-        for other, (start, stop) in named:
+    others = [*inputs, *outputs]
+    for number, (first, last) in enumerate(outputs):
+        for other in range(len(inputs) + number):
+            start, stop = others[other]
             if first < stop and start < last:
-                raise InvalidInputError(f"output {spec.name!r} shares memory with {other}",
-                                        help="pass an array that does not overlap others")
-        named.append((f"output {spec.name!r}", (first, last)))
+                names = [*(f"input {spec.name!r}" for spec in manifest.inputs),
+                         *(f"output {spec.name!r}" for spec in manifest.outputs)]
+                raise InvalidInputError(
+                    f"{names[len(inputs) + number]} shares memory with {names[other]}",
+                    help="pass an array that does not overlap others")
 
 
 def check_in_place(manifest: Manifest, values: Sequence[Any], arrays: Sequence[np.ndarray]) -> None:

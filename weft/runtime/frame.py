@@ -50,7 +50,7 @@ class Frame:
         self._pool.give_back(self.arena)
         self.arena = 0
 
-    def point_at(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> None:
+    def point_at(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """Set the pointers to these arrays, which the caller keeps alive during the call."""
         for number, array in enumerate(inputs):
             self.inputs[number] = address_of(array)

@@ -190,10 +190,11 @@ class CompiledModule:
 
     def _into(self, out: Any, arrays: list[np.ndarray]) -> tuple[list[np.ndarray], Any]:
         """The buffers of the outputs, and the result of the call: entries of ``out`` if given."""
-        given = [None] * len(self.outputs) if out is None else given_outputs(self.manifest, out)
+        specs = self.outputs
+        given = [None] * len(specs) if out is None else given_outputs(self.manifest, out)
         outputs = [np.empty(spec.concrete_shape, spec.numpy_dtype) if value is None
                    else output_buffer(value, spec)
-                   for value, spec in zip(given, self.outputs, strict=True)]
+                   for value, spec in zip(given, specs, strict=True)]
         check_apart(self.manifest, arrays, outputs)
         results = tuple(array if value is None else value
                         for value, array in zip(given, outputs, strict=True))
@@ -244,7 +245,7 @@ class CompiledModule:
 
     def _execute(self, values: Sequence[Any], outputs: Sequence[np.ndarray] | None = None
                  ) -> list[np.ndarray]:
-        """The results, in ``outputs`` if given."""
+        """The results, in ``outputs`` if given; ``values`` are then arrays that fit."""
         if not self._state:
             results = self._run(values, outputs)
         else:
@@ -274,7 +275,7 @@ class CompiledModule:
         if self._watched:
             return self._run_stepwise(self._arrays(values), outputs)
         if outputs is not None:
-            return self._run_main(self._arrays(values), outputs)
+            return self._run_main(values, outputs)
         results = self._quick(*values)
         if type(results) is list:  # the usual case; the general path follows
             return results
@@ -285,7 +286,7 @@ class CompiledModule:
         return [to_numpy(value, spec)
                 for value, spec in zip(values, self._sizes.inputs, strict=True)]
 
-    def _run_main(self, inputs: list[np.ndarray], given: Sequence[np.ndarray] | None = None
+    def _run_main(self, inputs: Sequence[np.ndarray], given: Sequence[np.ndarray] | None = None
                   ) -> list[np.ndarray]:
         """Call ``weft_main`` through ctypes: into given memory, or without ``PythonCall``."""
         outputs = self._made_outputs() if given is None else list(given)

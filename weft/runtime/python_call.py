@@ -99,13 +99,15 @@ class PythonCall:
 
         ``InternalError`` if the program returns a nonzero status.
         """
-        # Replace array subclasses, and dtype objects that are equal but not identical.
-        plain = [np.asarray(array).view(dtype)
-                 for array, dtype in zip(arrays, self._dtypes, strict=True)]
-        results = self.quick(*plain)
+        results = self.quick(*arrays)
+        if results is None:
+            # Replace array subclasses, and dtype objects that are equal but not identical.
+            arrays = [np.asarray(array).view(dtype)
+                      for array, dtype in zip(arrays, self._dtypes, strict=True)]
+            results = self.quick(*arrays)
         while results == NO_ARENA:
             self._arenas.add(self._nbytes)
-            results = self.quick(*plain)
+            results = self.quick(*arrays)
         if isinstance(results, list):
             return results
         raise InternalError("the compiled program failed", got=f"status {results}")
