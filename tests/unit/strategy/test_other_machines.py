@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.transform.helpers import parse_program
 from weft.cli.machine_decisions import decisions, sample_layers, target_of_machine
 from weft.ir.dtype import float32
+from weft.ir.passes import PassContext
 from weft.strategy.cpu.attention.cost import AttentionShape, plan_tiles
 from weft.strategy.cpu.common.register_tile import fits_registers
 from weft.strategy.cpu.convolution.decide import decide_convolution
@@ -21,6 +23,7 @@ from weft.strategy.decision import decision_of
 from weft.target import CpuTarget
 from weft.target.machine import LEVELS, Machine, coarse
 from weft.target.machine_tables import machine_names, machine_of, machine_table
+from weft.transform.fusion.fuse_ops import FuseOps
 
 LAYERS = dict(sample_layers())
 CONVOLUTION = "convolution 3x3, {} channels, {}x{}"
@@ -156,3 +159,18 @@ def test_coarse_values_are_near_and_fixed(value: float) -> None:
 @given(st.floats(-0.05, 0.05))
 def test_noise_seldom_moves_a_value_in_the_middle_of_its_step(noise: float) -> None:
     assert coarse(48 * (1 + noise)) == 48
+
+
+def test_rows_that_reductions_share_fit_a_private_cache() -> None:
+    """Reductions along a row that L2 keeps are one kernel; along a longer one they are several."""
+    module = parse_program("""def @main(%x: Tensor[(4, 40000), float32]) {
+      %m = max(%x, axis=[1], keepdims=True);
+      %e = exp(subtract(%x, %m));
+      divide(%e, sum(%e, axis=[1], keepdims=True))
+    }""")
+    counts = {}
+    for name in ("haswell", "zen5"):
+        context = PassContext(target=target_of_machine(name))
+        counts[name] = str(FuseOps()(module, context)).count("primitive=True")
+    assert counts["zen5"] == 1
+    assert counts["haswell"] > 1

@@ -22,6 +22,7 @@ from weft.transform.analysis.graph import (
     type_of,
 )
 from weft.transform.fusion.fusion_groups import FusionGroups
+from weft.transform.fusion.row_groups import longest_row
 
 
 @register_pass
@@ -56,7 +57,8 @@ class FuseOps(FunctionPass):
         graph = DataflowGraph(fn, is_barrier=regrouping | _relayouts_at_concatenations(calls))
         # Without optimization every call becomes a separate kernel.
         limit = self.max_depth if ctx.opt_level >= 1 else 1
-        groups = FusionGroups(graph, max_depth=limit, reduce_epilogue=self.reduce_epilogue)
+        groups = FusionGroups(graph, max_depth=limit, reduce_epilogue=self.reduce_epilogue,
+                              longest_row=longest_row(ctx.target))
         kernels: dict[Expr, list[Call]] = {}
         for indices in groups.members():
             for members in _peel([graph.nodes[i].call for i in indices]):

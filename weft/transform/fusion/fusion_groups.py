@@ -12,7 +12,7 @@ from collections.abc import Callable
 from weft.ir.op import OpPattern
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.dataflow_graph import DataflowGraph, Dominator
-from weft.transform.fusion.row_groups import rows_of_group
+from weft.transform.fusion.row_groups import LONGEST_ROW, rows_of_group
 
 ELEMWISE = OpPattern.ELEMWISE
 BROADCAST = OpPattern.BROADCAST
@@ -51,11 +51,14 @@ class FusionGroups:
     """Partitions a graph; ``members()`` lists the nodes of each group, its result last.
 
     ``reduce_epilogue`` lets elementwise calls of equal shape join the reduction before them.
+    Reductions along rows of up to ``longest_row`` elements join each other.
     """
 
-    def __init__(self, graph: DataflowGraph, *, max_depth: int, reduce_epilogue: bool) -> None:
+    def __init__(self, graph: DataflowGraph, *, max_depth: int, reduce_epilogue: bool,
+                 longest_row: int = LONGEST_ROW) -> None:
         self.graph = graph
         self.max_depth = max_depth
+        self.longest_row = longest_row
         self.anchors = (OUT_FUSABLE, COMM_REDUCE) if reduce_epilogue else (OUT_FUSABLE,)
         self.tree = graph.post_dominators()
         self.cells = [_Group(n.index, n.pattern) for n in graph.nodes]
@@ -101,7 +104,8 @@ class FusionGroups:
             joined = [i for root in roots for i in by_root[root]]
             if len(joined) > self.max_depth or not self._has_one_result(joined):
                 continue
-            if rows_of_group(self.graph.nodes[i] for i in sorted(joined)) is None:
+            nodes = (self.graph.nodes[i] for i in sorted(joined))
+            if rows_of_group(nodes, self.longest_row) is None:
                 continue
             target = self._find(sink)
             for root in roots:

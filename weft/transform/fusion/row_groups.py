@@ -17,11 +17,21 @@ from weft.ir.symbol import typical_size
 from weft.ir.types import TensorType, has_any
 from weft.op.reduce import ReduceAttrs, reduced_axes
 from weft.support.dataclass import dataclass
+from weft.target import CpuTarget
 from weft.transform.analysis.dataflow_graph import DataflowNode
 from weft.transform.analysis.graph import is_reshape, known_type
 
-# Longer rows fit in no private cache, and are worth their own threads.
+# Elements of rows on other targets, and a CPU's bytes of L2 for each: longer rows do not stay in a
+# private cache, and are worth their own threads.
 LONGEST_ROW = 1 << 16
+L2_BYTES_PER_ELEMENT = 16
+
+
+def longest_row(target: object) -> int:
+    """Elements of the longest rows that a group of reductions keeps in a private cache."""
+    if isinstance(target, CpuTarget):
+        return target.l2_bytes // L2_BYTES_PER_ELEMENT
+    return LONGEST_ROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +70,16 @@ def reduced_rows(call: Call) -> Rows | None:
     return Rows(source.shape, count)
 
 
-def rows_of_group(nodes: Iterable[DataflowNode]) -> Rows | None:
+def rows_of_group(nodes: Iterable[DataflowNode], longest: int = LONGEST_ROW) -> Rows | None:
     """The rows that all calls of a group share; ``None`` if nothing is gained row by row.
 
-    A row must be read again after a reduction: by the result, or by another reduction.
+    A row must be read again after a reduction: by the result, or by another reduction. It has at
+    most ``longest`` elements.
     """
     members = list(nodes)
     found = [reduced_rows(n.call) for n in members if n.pattern is OpPattern.COMM_REDUCE]
     rows = found[0] if found else None
-    if rows is None or any(other != rows for other in found) or rows.length > LONGEST_ROW:
+    if rows is None or any(other != rows for other in found) or rows.length > longest:
         return None
     is_reread = len(found) > 1 or _is_whole(members[-1], rows)
     return rows if is_reread and all(_runs_by_rows(n, rows) for n in members) else None
