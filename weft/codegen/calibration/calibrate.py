@@ -29,7 +29,7 @@ MEASURED, SYSTEM, DERIVED, TABLE = "measured", "system", "derived", "table"
 _PREFETCH_GAIN, _PREFETCH_TIE = 1.05, 1.02
 _DISTANCES = (0, 256, 512, 1024, 2048, 4096, 8192)
 _MAX_BUFFER, _MIN_BUFFER = 256 << 20, 32 << 20
-_TRIES = 4
+_TRIES = 6
 # Passes are repeated while so many seconds have not passed: the last one ends within two.
 _PASSES, _SECONDS = 3, 0.8
 _MOST_THREADS = 16  # more threads tell no more, and take longer to start
@@ -117,8 +117,9 @@ def _levels(meter: Meter, cpu: CpuTarget, topology: Topology, known: Machine, th
     found = {"l1": _cache(meter, cpu.l1_bytes, 1, cpu.l1_bytes // 2, threads),
              "l2": _cache(meter, cpu.l2_bytes, 1, cpu.l2_bytes // 2, threads)}
     if cpu.l3_bytes:
-        # Other programs use the L3 too: a small part of it is measured.
-        sample = min(cpu.l3_bytes // 2, 4 * cpu.l2_bytes)
+        # Other programs use the L3 too. The less of it is measured, the less of it they evict in
+        # the time between two loads of a line.
+        sample = min(cpu.l3_bytes // 2, 2 * cpu.l2_bytes)
         found["l3"] = _cache(meter, cpu.l3_bytes, shared_by, sample, threads)
     beyond = max(2 * max(cpu.l3_bytes, cpu.l2_bytes), 16 << 20)
     rates = meter.memory_rate("load"), meter.memory_rate("store")

@@ -14,7 +14,7 @@ from weft.target import CpuTarget
 
 LINE = 64  # bytes
 CHAIN_STEPS, SLOW_CHAIN_STEPS, CHASE_STEPS = 64, 48, 16
-SHARE_CHAINS = 80  # of one iteration of a parallel loop
+SHARE_CHAINS = 200  # of one iteration of a parallel loop
 _UNROLLED = 8  # vectors of one iteration of a memory loop
 _FMAS_PER_LINE = 16  # of the loop that consumes a stream as slowly as a GEMM does
 _LATENCY_STEPS = 16
@@ -165,7 +165,7 @@ def _chase(attributes: str) -> str:
 
 
 def _parallel(attributes: str) -> str:
-    """``fork_join(n, extent)``: ``n`` parallel loops; an iteration takes a microsecond or two."""
+    """``fork_join(n, extent)``: ``n`` parallel loops; an iteration takes a few microseconds."""
     chain = "\n  ".join(_chain_steps(CHAIN_STEPS))
     return f"""
 define internal void @share(i64 %begin, i64 %end, ptr %data) {attributes} {{

@@ -35,7 +35,7 @@ from weft.target.machine import VECTOR_BITS
 
 ROUNDS = 15
 _ROUND_SECONDS = 0.0004
-_FORK_JOINS, _FORK_JOIN_ROUNDS = 10, 400
+_FORK_JOINS, _FORK_JOIN_ROUNDS = 4, 600
 _WINDOW = 4 << 20  # bytes of a sweep over memory
 _STREAMED = 1 << 20  # bytes of a sweep with arithmetic
 _CHASES, _CHASE_LOADS = 1 << 16, 1 << 11  # loads of a measurement, and of one round of it
@@ -187,7 +187,7 @@ class Meter:
         finally:
             pool.forget()
         share, parallel = times
-        return parallel - share if 0 < parallel - share < share / 2 else None
+        return parallel - share if 0 < parallel - share < share / 4 else None
 
     def _sweep(self, name: str, *types: type) -> Callable[..., object]:
         return self._function(name, ctypes.c_void_p, ctypes.c_int64, *types)
