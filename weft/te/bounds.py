@@ -98,7 +98,8 @@ class _Inference:
         at = AttachAt(stage, ahead.axis)
         enclosing = self._enclosing_vars(at)
         if ahead.readers is not None:
-            enclosing -= {self.plans[stage].loop_vars[ahead.axis]}
+            inside = stage.leaf_iter_vars[stage.leaf_index(ahead.readers.within):]
+            enclosing -= {self.plans[stage].loop_vars[axis] for axis in inside}
         of_loops = SpanOf(self.analyzer, {v: s for v, s in self.loops.items()
                                           if v not in enclosing})
         of_axes = SpanOf(self.analyzer, self._axis_spans(stage, at, of_loops, enclosing))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from weft.te.plan import PrefetchPlan, StagePlan
-from weft.te.state import ceil_div
+from weft.te.state import Readers, ceil_div
 from weft.te.tensor import IterVar
 from weft.tir import expr as tir
 from weft.tir.buffer import Buffer
@@ -15,6 +16,8 @@ from weft.tir.stmt import Evaluate, For, ForKind, Stmt
 from weft.tir.visitor import substitute
 
 CACHE_LINE = 64  # bytes that one prefetch hint fetches
+# Values with the extents of their ranges, from 0 on.
+Counters: TypeAlias = "list[tuple[PrimExpr, PrimExpr]]"
 
 
 def lines_of_box(
@@ -55,11 +58,8 @@ def share_of_next_block(
     ahead, readers = plan.ahead, plan.ahead.readers
     assert readers is not None
     block = _contiguous_size(plan, stage)
-    iterations = stage.extents[ahead.axis]
-    share = ceil_div(block, readers.count * iterations)
-    run = floormod(floordiv(_value_around(stage, ahead.axis, readers.axis), const(readers.step)),
-                   readers.count)
-    iteration = run * iterations + stage.loop_vars[ahead.axis]
+    iteration, iterations = _numbered(_runs(stage, readers), _loops(stage, readers, ahead.axis))
+    share = ceil_div(block, iterations)
     *outer, last = (a - b for a, b in zip(plan.low, low, strict=True))
     start = last + block + iteration * share
     line = _elements_of_line(buffer)
@@ -85,6 +85,27 @@ def _contiguous_size(plan: PrefetchPlan, stage: StagePlan) -> PrimExpr:
 
 def _same_size(a: PrimExpr, b: PrimExpr) -> bool:
     return a is b or (int_value(a) is not None and int_value(a) == int_value(b))
+
+
+def _runs(stage: StagePlan, readers: Readers) -> Counters:
+    """The number of the current run along each axis, and how many there are."""
+    return [(floormod(floordiv(_value_around(stage, readers.within, axis), const(step)), count),
+             count) for axis, step, count in readers.runs]
+
+
+def _loops(stage: StagePlan, readers: Readers, axis: IterVar) -> Counters:
+    """The loops of a run down to ``axis``, with their extents."""
+    leaves, leaf_index = stage.stage.leaf_iter_vars, stage.stage.leaf_index
+    return [(stage.loop_vars[leaf], stage.extents[leaf])
+            for leaf in leaves[leaf_index(readers.within):leaf_index(axis) + 1]]
+
+
+def _numbered(*counters: Counters) -> tuple[PrimExpr, PrimExpr]:
+    """The number of an iteration of nested counters, outermost first, and how many there are."""
+    number, total = const(0), const(1)
+    for value, extent in (counter for group in counters for counter in group):
+        number, total = number * extent + value, total * extent
+    return number, total
 
 
 def _value_around(stage: StagePlan, loop: IterVar, axis: IterVar) -> PrimExpr:

@@ -77,11 +77,13 @@ class AttachAt:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Readers:
-    """``count`` runs of a loop that read one block: those of ``step`` elements along ``axis``."""
+    """The runs of loop ``within`` that read one block: ``runs`` are axes, steps and counts.
 
-    axis: IterVar
-    step: int
-    count: PrimExpr
+    There is a run for each ``step`` elements along each axis, ``count`` of them in turn.
+    """
+
+    within: IterVar
+    runs: tuple[tuple[IterVar, int, PrimExpr], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +91,7 @@ class Prefetch:
     """In loop ``axis``, prefetch what iteration ``current + offset`` reads of ``tensor``.
 
     With ``readers``, all iterations of the loop in all these runs together prefetch the block of
-    ``tensor`` that follows in memory the one that a run reads, an equal share each.
+    ``tensor`` that follows in memory the one that each run reads, an equal share each.
     """
 
     tensor: Tensor

@@ -146,6 +146,25 @@ def test_the_plan_has_the_register_tile_and_the_row_block() -> None:
     assert 56 % plan.row_block == 0
 
 
+@pytest.mark.parametrize(("conv", "prefetches"), [
+    ({"inputs": 512, "outputs": 1024, "size": 7, "taps": 1}, True),
+    ({"inputs": 256, "outputs": 256, "size": 14, "padding": (1, 1)}, True),
+    # So many positions use a weight that its transfer is hidden anyway.
+    ({"size": 56, "taps": 1}, False),
+    # A single tile of positions: nothing to hide the transfer behind.
+    ({"inputs": 512, "outputs": 512, "size": 1, "taps": 1}, False),
+])
+def test_weights_that_few_positions_use_are_prefetched(conv, prefetches) -> None:
+    decision = decide(winograd=False, **conv)
+    assert decision.plan.algorithm is ConvAlgorithm.DIRECT_BLOCKED
+    assert decision.plan.prefetches is prefetches
+
+
+def test_rows_that_no_tap_reads_do_not_count_as_traffic() -> None:
+    plan = decide(inputs=1024, outputs=2048, size=14, taps=1, strides=(2, 2)).plan
+    assert plan.row_block == 7
+
+
 def test_the_layout_pass_records_what_it_took_and_the_strategy_reads_it() -> None:
     x = var("x", (1, 64, 28, 28))
     weight = Constant(np.ones((64, 64, 3, 3), np.float32))

@@ -32,7 +32,7 @@ def gemm(height: int, count: int | None = None):
     row, i_in = sch[c].split(i, factor=height)
     panel, j_in = sch[c].split(j, factor=WIDTH)
     sch[c].reorder(panel, row, k, i_in, j_in)
-    sch[c].prefetch_next_block(b, k, i, height, count)
+    sch[c].prefetch_next_block(b, k, [(i, height, count)])
     return sch, [a, b, c]
 
 
@@ -68,6 +68,36 @@ def test_the_hints_of_a_panel_cover_the_next_one(run, height, count):
     np.testing.assert_array_equal(run(sch, tensors, data)[0], want)
 
 
+def test_runs_of_several_loops_and_along_two_axes_share_a_block(run):
+    """A pointwise convolution: rows and tiles of columns use one slice of the weights."""
+    x, w = te.placeholder((4, 6, 10), name="x"), te.placeholder((2, 2, 5, 16), name="w")
+    i, j = te.reduce_axis(2, "i"), te.reduce_axis(5, "j")
+    y = te.compute((4, 6, 32), lambda r, c, o: te.sum(
+        x[r, c, i * 5 + j] * w[o // 16, i, j, o % 16], axis=[i, j]), name="y")
+    sch = te.create_schedule(y)
+    r, c, o = y.op.axis
+    tile, c_in = sch[y].split(c, factor=4)
+    slices, o_in = sch[y].split(o, factor=16)
+    sch[y].reorder(slices, r, tile, i, j, c_in, o_in)
+    sch[y].prefetch_next_block(w, j, [(r, 1, None), (c, 4, None)], within=i)
+    func = te.lower(sch, [x, w, y])
+    (hint,) = [n.value.args[0] for n in post_order_stmts(func.body)
+               if isinstance(n, Evaluate) and isinstance(n.value, Call)]
+    share = -(-160 // (4 * 2 * 10))
+    at = [dict(zip(("r", "c.outer", "i", "j"), each, strict=True))
+          for each in itertools.product(range(4), range(2), range(2), range(5))]
+    found = []
+    for values in at:
+        index = [int(evaluate_expr(e, {v: {"o.outer": 0, **values}[v.name] for v in vars_of(e)}))
+                 for e in hint.indices]
+        found.append(((index[0] * 2 + index[1]) * 5 + index[2]) * 16 + index[3])
+    assert found == [160 + share * number for number in range(len(at))]
+    rng = np.random.default_rng(0)
+    data = [rng.integers(-3, 4, t.static_shape).astype(np.float32) for t in (x, w)]
+    want = np.einsum("rck,pko->rcpo", data[0], data[1].reshape(2, 10, 16)).reshape(4, 6, 32)
+    np.testing.assert_array_equal(run(sch, [x, w, y], data)[0], want)
+
+
 @pytest.mark.parametrize(("target", "instruction"), [
     ("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=haswell", "prefetcht1"),
     ("llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=generic", "prfm\tpldl2keep"),
@@ -81,16 +111,18 @@ def test_illegal_blocks():
     sch, (a, b, c) = gemm(2)
     (i, j), (k,) = c.op.axis, c.op.reduce_axis
     for call, message in (
-        (lambda: sch[c].prefetch_next_block(c, k, i, 1), "c, which it does not read"),
-        (lambda: sch[c].prefetch_next_block(b, k, k, 1), "not a data axis"),
-        (lambda: sch[c].prefetch_next_block(b, k, j, 0), "step 0: it must be a positive integer"),
-        (lambda: sch[c].prefetch_next_block(b, k, i, 1, 0), "count 0: it must be a positive"),
+        (lambda: sch[c].prefetch_next_block(c, k, [(i, 1, None)]), "c, which it does not read"),
+        (lambda: sch[c].prefetch_next_block(b, k, [(k, 1, None)]), "not a data axis"),
+        (lambda: sch[c].prefetch_next_block(b, k, [(j, 0, None)]), "step 0: it must be a positive"),
+        (lambda: sch[c].prefetch_next_block(b, k, [(i, 1, 0)]), "count 0: it must be a positive"),
     ):
         with pytest.raises(ScheduleError, match=message):
             call()
     k = te.reduce_axis(DEPTH // 2, "k")
     rows = te.compute((PANELS, 4), lambda i, j: te.sum(a[i * 2, k] + a[i * 2 + 1, k], k), name="r")
     sch = te.create_schedule(rows)
-    sch[rows].prefetch_next_block(a, k, rows.op.axis[1], 1)
+    sch[rows].prefetch_next_block(a, k, [(rows.op.axis[1], 1, None)])
+    with pytest.raises(ScheduleError, match="within k, which is inside"):
+        sch[rows].prefetch_next_block(a, rows.op.axis[1], [], within=k)
     with pytest.raises(ScheduleError, match="whose block is not contiguous"):
         te.lower(sch, [a, rows])

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weft.te.primitives.prefetch import require_prefetchable
 from weft.te.state import Prefetch, Readers, StageState, ceil_div
-from weft.te.tensor import IterVar, Tensor
+from weft.te.tensor import ComputeOp, IterVar, Tensor
 from weft.tir.expr import PrimExpr, const
 
 
 def prefetch_next_block(
-    self: StageState, tensor: Tensor, axis: IterVar, along: IterVar, step: int,
-    count: int | None = None,
+    self: StageState, tensor: Tensor, axis: IterVar,
+    runs: Sequence[tuple[IterVar, int, int | None]], within: IterVar | None = None,
 ) -> None:
-    """While loop ``axis`` reads a block of ``tensor``, prefetch the block that follows in memory.
+    """While a run of loop ``within`` reads a block of ``tensor``, prefetch the next one in memory.
 
-    ``count`` consecutive runs of the loop read the same block, those of ``step`` elements each
-    along data axis ``along`` (all of that axis by default). Each iteration of each of these runs
-    prefetches an equal share into L2: the block has arrived when its first run starts, and no burst
-    of hints fills the queue of misses. The block must be contiguous, as a panel of a packed operand
-    of a GEMM is, which several tiles of rows read while the next panel arrives.
+    Several runs in turn read the same block: ``runs`` names data axes, outermost first, with the
+    elements of a run along each and how many there are (``None``: as many as the axis has). Each
+    iteration of loop ``axis``, which is ``within`` itself (the default) or inside of it, prefetches
+    an equal share into L2: the block has arrived when its first run starts, and no burst of hints
+    fills the queue of misses. The block must be contiguous, as a panel of a packed operand of a
+    GEMM is, which several tiles of rows read while the next panel arrives.
 
     >>> k = te.reduce_axis(25, "k")
     >>> B = te.compute((4, 6), lambda i, j: te.sum(A[i * 25 + k] * (j + 1).astype("float32"), k),
@@ -29,7 +32,7 @@ def prefetch_next_block(
       i in 4
       j in 6
       k in 25: reduce
-    >>> s[B].prefetch_next_block(A, k, B.op.axis[1], 1)
+    >>> s[B].prefetch_next_block(A, k, [(B.op.axis[1], 1, None)])
     >>> print(s)
     B(4, 6): root
       i in 4
@@ -37,13 +40,23 @@ def prefetch_next_block(
       k in 25: reduce, prefetch A block ahead
     """
     op = require_prefetchable(self, tensor, axis)
-    if along not in op.axis:
-        raise self.error(f"prefetch_next_block along {along.name}, which is not a data axis of it")
-    for name, value in (("step", step), ("count", 1 if count is None else count)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise self.error(f"prefetch_next_block with {name} {value!r}: it must be a positive "
-                             "integer")
-    runs: PrimExpr = ceil_div(along.extent, const(step)) if count is None else const(count)
-    ahead = Prefetch(tensor, axis, 1, Readers(along, step, runs))
+    within = axis if within is None else within
+    if self.leaf_index(within) > self.leaf_index(axis):
+        raise self.error(f"prefetch_next_block within {within.name}, which is inside {axis.name}")
+    readers = Readers(within, tuple(_checked(self, op, *run) for run in runs))
+    ahead = Prefetch(tensor, axis, 1, readers)
     self.require_ahead(ahead)
     self.prefetches.append(ahead)
+
+
+def _checked(
+    stage: StageState, op: ComputeOp, along: IterVar, step: int, count: int | None
+) -> tuple[IterVar, int, PrimExpr]:
+    """An entry of ``runs`` with the number of runs."""
+    if along not in op.axis:
+        raise stage.error(f"prefetch_next_block along {along.name}, which is not a data axis of it")
+    for name, value in (("step", step), ("count", 1 if count is None else count)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise stage.error(f"prefetch_next_block with {name} {value!r}: it must be a positive "
+                              "integer")
+    return along, step, ceil_div(along.extent, const(step)) if count is None else const(count)

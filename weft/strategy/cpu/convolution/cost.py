@@ -26,6 +26,8 @@ from weft.target import CpuTarget
 
 # Positions of a register tile along a row of symbolic width: the tail has as many versions.
 MAX_OPEN_ROWS = 8
+# Below this share of the arithmetic, the transfer of the weights is not worth the hints.
+MIN_TRANSFER_SHARE = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,22 @@ def estimate_blocked(shape: ConvShape, block: int, target: CpuTarget) -> Estimat
         transfer = tiles * slice_bytes / model.beyond_l2_line_bandwidth
         cycles += transfer * model.unhidden_fraction
     return Estimate(cycles, tile)
+
+
+def worth_prefetching(
+    shape: ConvShape, estimate: Estimate, row_block: int, target: CpuTarget
+) -> bool:
+    """Whether a task over ``row_block`` rows hides how the weights of the next one arrive.
+
+    In a model the weights of a layer come from beyond L2, whatever their size: other layers ran in
+    between. Without several tiles of positions no arithmetic could hide that.
+    """
+    if shape.has_open_row or shape.has_open_height:
+        return False
+    tiles = row_block * -(-shape.extents[-1] // estimate.tile.mr)
+    weights = shape.itemsize * shape.outputs * shape.depth
+    transfer = weights / machine_model(target).beyond_l2_line_bandwidth
+    return tiles > 1 and transfer > MIN_TRANSFER_SHARE * estimate.cycles
 
 
 def estimate_dot_product(shape: ConvShape, group: int, lanes: int, target: CpuTarget) -> Estimate:

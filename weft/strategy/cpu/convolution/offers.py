@@ -24,6 +24,7 @@ from weft.strategy.cpu.convolution.cost import (
     estimate_dot_product,
     estimate_unblocked,
     generic_cycles,
+    worth_prefetching,
 )
 from weft.strategy.cpu.convolution.plan import ConvPlan, Offer, candidate
 from weft.strategy.cpu.convolution.problem import ConvProblem
@@ -235,8 +236,9 @@ def _blocked_candidate(
     shape = shape.with_outputs(shape.outputs + plan.added_outputs)
     estimate = estimate_blocked(shape, block, target)
     row_block = blocked_row_block(shape, block, estimate.tile, target)
-    return candidate(replace(plan, tile=estimate.tile, row_block=row_block), estimate.cycles,
-                     target)
+    prefetches = worth_prefetching(shape, estimate, row_block, target)
+    return candidate(replace(plan, tile=estimate.tile, row_block=row_block, prefetches=prefetches),
+                     estimate.cycles, target)
 
 
 def blocked_kernel(spatial: str, in_block: int, block: int) -> str:

@@ -23,7 +23,7 @@ class ConvPlan:
     added outputs are sliced off the result. With ``upcasts`` both operands are converted to float32
     ahead of the convolution. ``tile`` counts positions by channel blocks if channels are the
     vectors, and channels by vectors of positions otherwise; ``row_block`` is how many rows of the
-    image a task computes.
+    image a task computes. With ``prefetches`` a task loads the weights of the next one into L2.
     """
 
     algorithm: ConvAlgorithm
@@ -32,6 +32,7 @@ class ConvPlan:
     out_layout: str
     tile: RegisterTile | None = None
     row_block: int = 1
+    prefetches: bool = False
     added_inputs: int = 0
     added_outputs: int = 0
     upcasts: bool = False

@@ -83,8 +83,10 @@ def blocked_row_block(
     if not rows:
         rows, width = [-(-width // tile.mr)], tile.mr
     slices = -(-(shape.outputs // block) // tile.nr_vectors)
-    return _row_block(shape, rows, width, slices, math.prod(shape.strides), target,
-                      is_open=is_open)
+    # Rows between those that the taps read stay out of the caches; pixels between may share lines.
+    *heights, _ = zip(shape.strides, shape.taps, strict=True)
+    step = math.prod(min(stride, taps) for stride, taps in heights) * shape.strides[-1]
+    return _row_block(shape, rows, width, slices, step, target, is_open=is_open)
 
 
 def unblocked_row_block(shape: ConvShape, tile: RegisterTile, target: CpuTarget) -> int:

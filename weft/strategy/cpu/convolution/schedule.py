@@ -25,14 +25,19 @@ from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.machine_model import parallel_threshold
 from weft.strategy.implementation import attrs_of, compute_of
 from weft.support.dataclass import dataclass
+from weft.te.walk import loads_of
+from weft.tir.visitor import mentions
 from weft.topi.layout import Layout
 
 
-def schedule_blocked(ctx: CpuContext, *, tile: RegisterTile, row_block: int) -> None:
+def schedule_blocked(
+    ctx: CpuContext, *, tile: RegisterTile, row_block: int, prefetches: bool = False
+) -> None:
     """Register tiles of positions by channel blocks; parallel over row blocks and channels.
 
     A task is one slice of the weights over one block of rows (of tiles, if there is one row). Row
-    blocks come first, so that a thread reads the rows that it wrote in the layer before.
+    blocks come first, so that a thread reads the rows that it wrote in the layer before. With
+    ``prefetches`` a task loads the next slice into L2.
     """
     s = ctx.schedule
     schedule_padding(ctx)
@@ -54,7 +59,10 @@ def schedule_blocked(ctx: CpuContext, *, tile: RegisterTile, row_block: int) -> 
         stage.parallel(task)
     # The operators that are fused behind read a tile of sums from registers.
     s[acc].compute_at(stage, inner[-1])
-    _order_reduction(ctx, s[acc], tile)
+    axes = _axes(ctx, s[acc])
+    _order_reduction(s[acc], axes, tile)
+    if prefetches:
+        _prefetch_next_slice(ctx, s[acc], axes, tile, row_block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +95,38 @@ def _axes(ctx: CpuContext, stage: te.Stage) -> _Axes:
     return _Axes(n, oc, rows, ow, lane, blocks, block)
 
 
-def _order_reduction(ctx: CpuContext, stage: te.Stage, tile: RegisterTile) -> None:
+def _order_reduction(stage: te.Stage, axes: _Axes, tile: RegisterTile) -> None:
     """Kernel rows are outside of the input channels.
 
     A kernel row that is skipped then skips one long run of weights, and the others remain long
     runs, which the hardware prefetches.
     """
-    axes = _axes(ctx, stage)
     channels, *taps = stage.reduce_axis
     above = len(axes.rows)
     reduction = [*taps[:above], channels, *taps[above:]]
     tiles, column = tile_of_axis(stage, axes.ow, tile.mr)
     register_blocking(stage, reduction, [column], [axes.oc], axes.lane,
                       [axes.n, *axes.rows, *tiles])
+
+
+def _prefetch_next_slice(
+    ctx: CpuContext, acc: te.Stage, axes: _Axes, tile: RegisterTile, row_block: int
+) -> None:
+    """While the tiles of positions use a slice of the weights, load the next slice."""
+    channels, *taps = acc.reduce_axis
+    kernel = _kernel_in_blocks(ctx, acc, axes)
+    if kernel is None:
+        return
+    runs = ([(axes.rows[-1], 1, row_block), (axes.ow, tile.mr, None)] if axes.rows
+            else [(axes.ow, tile.mr, row_block)])
+    acc.prefetch_next_block(kernel, channels, runs, within=taps[0] if axes.rows else channels)
+
+
+def _kernel_in_blocks(ctx: CpuContext, acc: te.Stage, axes: _Axes) -> te.Tensor | None:
+    """The kernel, if it lies in memory slice after slice and is not computed by the program."""
+    if not attrs_of(ctx.call, ConvAttrs).kernel_layout.startswith("O"):
+        return None
+    n = axes.n.var
+    found = [load.producer for load in loads_of(acc.require_compute("prefetch").body)
+             if not any(mentions(index, n) for index in load.indices)]
+    return found[0] if found and ctx.schedule[found[0]].is_placeholder else None

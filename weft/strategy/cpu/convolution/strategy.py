@@ -56,7 +56,8 @@ def _implementation(
     plan, name = offer.plan, f"{problem.op_name}.cpu.{offer.plan.algorithm}"
     match plan.algorithm:
         case ConvAlgorithm.DIRECT_BLOCKED:
-            return Implementation(name, _tiled(schedule_blocked, plan),
+            schedule = partial(schedule_blocked, prefetches=plan.prefetches)
+            return Implementation(name, _tiled(schedule, plan),
                                   partial(conv_compute, skipped=_skipped_axes(problem.attrs)),
                                   seconds=offer.seconds)
         case ConvAlgorithm.DIRECT_UNBLOCKED:

@@ -133,7 +133,7 @@ def _prefetch_next_panel(acc: te.Stage, blocking: GemmBlocking) -> None:
     tiles = None  # all of them, where a symbolic M makes a single block
     if blocking.mc is not None:
         tiles = min(blocking.mc // blocking.mr, -(-size_of(row.extent) // blocking.mr))
-    acc.prefetch_next_block(weight, k, row, blocking.mr, tiles)
+    acc.prefetch_next_block(weight, k, [(row, blocking.mr, tiles)])
 
 
 def _row_blocks(
