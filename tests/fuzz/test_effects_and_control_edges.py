@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+import weft
 from benchmarks.deep_programs import EVERY_PASS, deep_codegen, every_pass
 from tests.unit.transform.effect_operators import Effects, programs_with_effects, recording
 from weft import op
@@ -18,9 +19,18 @@ from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
 from weft.compiler.program.lowering import try_lower_program
 from weft.ir import IRModule, infer_type, parse_pipeline, verify_module
-from weft.ir.expr import Call, Function, var
+from weft.ir.expr import Call, Function, Let, var
 from weft.ir.visitor import post_order
 from weft.support.errors import PassError
+from weft.transform import (
+    AutoControlDependencies,
+    PythonCode,
+    Region,
+    evaluate,
+    register_external_codegen,
+)
+from weft.transform.analysis.equivalence import arrays_of
+from weft.transform.external.codegen import EXTERNAL_CODEGENS
 
 PASSES = [text for text in every_pass() if text != "print_ir"]
 # Programs without lets have no position for an effect that no result or control edge needs, and a
@@ -82,6 +92,46 @@ def test_compiled_programs_keep_effects_and_their_order(effects, mod):
             for node in post_order(program.kernels[step.kernel].function)
             if isinstance(node, Call) and node.op is effects.record]
     assert tags == expected
+
+
+@examples(20)
+@given(mod=programs_with_effects(references=False))
+def test_control_edges_take_the_place_of_lets(effects, mod):
+    """Programs become graphs, which can be differentiated, with the same effects."""
+    expected = effects.of(mod, INPUTS)
+    graph = AutoControlDependencies()(mod)
+    verify_module(graph)
+    assert effects.of(graph, INPUTS) == expected
+    assert not expected or not any(isinstance(n, Let) for n in post_order(graph["main"]))
+    for name, inputs in (("gradient", INPUTS), ("forward_mode", [*INPUTS, *INPUTS]),
+                         ("graph_optimizer", INPUTS)):
+        assert effects.of(parse_pipeline(name)(graph, EVERY_PASS), inputs) == expected, name
+
+
+def _recorded(region: Region) -> PythonCode:
+    """Python code that does what the region says, its effects included."""
+
+    def call(*arrays: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
+        results = tuple(arrays_of(evaluate(region.function, list(arrays))))
+        return results[0] if len(results) == 1 else results
+
+    return PythonCode(call)
+
+
+@examples(6)
+@given(mod=programs_with_effects(references=False, choices=False))
+def test_effects_happen_in_order_when_a_compiled_program_runs(effects, mod):
+    expected = effects.of(mod, INPUTS)
+    register_external_codegen("recorded", supports=["test.record"], generate=_recorded)
+    try:
+        model = weft.compile(AutoControlDependencies()(mod), codegens=["recorded"])
+        effects.log.clear()
+        model(*INPUTS)
+        assert effects.log == expected
+        model(*INPUTS)
+        assert effects.log == expected + expected
+    finally:
+        EXTERNAL_CODEGENS.remove("recorded")
 
 
 def test_control_edges_alone_keep_an_effect_alive(effects):

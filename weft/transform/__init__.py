@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from weft.transform.normal_form.to_cps import ToCPS
     from weft.transform.normal_form.to_graph_normal_form import ToGraphNormalForm
     from weft.transform.normal_form.un_cps import UnCPS
+    from weft.transform.optimizer.auto_control_dependencies import AutoControlDependencies
     from weft.transform.optimizer.graph_optimizer import GraphOptimizer
     from weft.transform.optimizer.prune_control_edges import PruneControlEdges
     from weft.transform.passes.annotate_spans import AnnotateSpans
@@ -102,6 +103,7 @@ __all__ = [
     "AlterLayoutHook",
     "AlterOpLayout",
     "AnnotateSpans",
+    "AutoControlDependencies",
     "BackwardFoldScaleAxis",
     "BindDataSizes",
     "CanonicalizeCast",

@@ -40,7 +40,8 @@ def _check_effects(values: Iterable[Expr], order: Sequence[Expr]) -> None:
         if value in effects:
             raise PassError("let orders the side effect of an operator in a program that becomes "
                             "a graph", where=value.span,
-                            help="order it by a control edge: annotation.barrier(x, after)")
+                            help="run auto_control_dependencies before, or order it by a control "
+                                 "edge: annotation.barrier(x, after)")
 
 
 def _resolved(node: Expr, memo: dict[Expr, Expr], value_of: dict[Var, Expr]) -> Expr:

@@ -10,13 +10,15 @@ from weft.ir.module import IRModule
 from weft.ir.op import Op, OpPattern
 from weft.ir.passes import Pass, PassContext, register_pass
 from weft.ir.structural import structural_hash
+from weft.ir.traits import OpTraits
 from weft.ir.types import FuncType, Type, is_static
 from weft.ir.typing.infer import infer_type
 from weft.ir.typing.relation import Relation, RelationContext
 from weft.ir.verify import verify_module
+from weft.ir.visitor import post_order
 from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError, OptionError
-from weft.transform.analysis.graph import type_of
+from weft.transform.analysis.graph import traits_of, type_of
 from weft.transform.analysis.reference import evaluate
 from weft.transform.external.codegen import (
     EXTERNAL_CODEGENS,
@@ -132,10 +134,12 @@ def _operator(code: ObjectCode | TensorCode | PythonCode, region: Region) -> Op:
     if not isinstance(code, TensorCode):
         hooks[EXTERNAL_CODE] = code
     compute = _compute(code) if isinstance(code, TensorCode) else None
+    has_effect = any(traits_of(node).has_effect for node in post_order(fn.body))
     return Op(
         region.name, tuple(p.name for p in fn.params),
         relation=_fixed_relation([type_of(p) for p in fn.params], type_of(fn.body)),
         pattern=OpPattern.OPAQUE, compute=compute, hooks=hooks,
+        traits=OpTraits(has_effect=has_effect),
         doc="A region compiled by an external code generator.",
     )
 
