@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -18,6 +22,7 @@ from weft.compiler.program.own_block import OwnBlock
 from weft.compiler.program.packing import byte_bounds
 from weft.compiler.warm_start import open as warm
 from weft.compiler.warm_start import state
+from weft.support import cache_entry
 from weft.support.cache import DiskCache
 from weft.support.file_content import FileContent
 
@@ -187,3 +192,66 @@ def test_bounds_are_those_of_all_elements() -> None:
     assert byte_bounds(base) == (start, start + base.nbytes)
     assert byte_bounds(base[::-1, ::-1]) == (start, start + base.nbytes)
     assert byte_bounds(base[1:3, 2]) == (start + 4 * 9, start + 4 * 17)
+
+
+def test_a_full_disk_costs_the_entry_alone(
+        tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, left = cache_entry._write_all, [100_000]
+
+    def fill(handle: int, data: memoryview) -> None:
+        left[0] -= len(data)
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        write(handle, data)
+
+    monkeypatch.setattr(cache_entry, "_write_all", fill)
+    path = tmp_path / "m.onnx"
+    weight = saved(path)
+    x = RNG.standard_normal((3, 200)).astype(np.float32)
+    np.testing.assert_allclose(weft.compile(path)(x), expected(x, weight), rtol=1e-4, atol=1e-3)
+    assert not list(cache.glob("??/.tmp-*"))
+
+
+def test_a_file_that_changes_meanwhile_is_compiled_as_it_was(
+        tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m.onnx"
+    weight = saved(path)
+    run_pipeline = api.run_pipeline
+
+    def truncate(*args: Any, **kwargs: Any) -> Any:
+        path.write_bytes(b"")
+        return run_pipeline(*args, **kwargs)
+
+    monkeypatch.setattr(api, "run_pipeline", truncate)
+    x = RNG.standard_normal((3, 200)).astype(np.float32)
+    np.testing.assert_allclose(weft.compile(path)(x), expected(x, weight), rtol=1e-4, atol=1e-3)
+    with pytest.raises(weft.WeftError, match="empty"):
+        weft.compile(path)
+
+
+LARGE = """
+import sys
+import weft
+from weft.compiler import api, kept_code
+kept_code._SLOW_BYTES = 0  # finish the entry in a thread
+api._LARGE_BYTES = 0       # and start a process for kernels
+from weft.compiler.build import worker_process
+started = []
+start = worker_process._started
+worker_process._started = lambda: started.append(start()) or started[-1]
+mod = weft.compile(sys.argv[1], build_jobs=2)
+assert not worker_process._spare
+assert [process.poll() is not None for process in started] == [True], started
+"""
+
+
+@pytest.mark.slow
+def test_large_entries_are_whole_when_the_process_ends(tmp_path: Path, cache: Path) -> None:
+    path = tmp_path / "m.onnx"
+    weight = saved(path)
+    command = [sys.executable, "-c", LARGE, str(path)]
+    subprocess.run(command, check=True, timeout=120)
+    assert not list(cache.glob("??/.tmp-*"))
+    x = RNG.standard_normal((3, 200)).astype(np.float32)
+    mod = weft.compile(path)
+    np.testing.assert_allclose(mod(x), expected(x, weight), rtol=1e-4, atol=1e-3)
