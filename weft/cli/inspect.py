@@ -16,8 +16,8 @@ from weft.cli.specialize_option import Sizes, all_variants, specialize_option
 
 # ``weft.compiler.stages.all_stages()``, without an import of the compiler.
 STAGES = (
-    "import", "canonical", "optimized", "lowered", "decisions", "vm", "te", "scheduled",
-    "tir", "llvm", "asm", "ptx", "placement",
+    "import", "canonical", "optimized", "lowered", "devices", "decisions", "vm", "te",
+    "scheduled", "tir", "llvm", "asm", "ptx", "placement",
 )
 
 

@@ -28,13 +28,16 @@ from weft.compiler.vm.lower_module import lower_module
 from weft.ir.instruments import readable
 from weft.ir.module import IRModule
 from weft.ir.passes import Instrument
+from weft.ir.text.printer import as_text
 from weft.strategy import schedule_function
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 from weft.target import Target
 from weft.tir.printer import as_text as tir_text
+from weft.transform import PlanDevices
+from weft.transform.placement.virtual_devices import virtual_devices
 
-_COMMON_STAGES = (*PHASE_NAMES, "decisions", "vm", "te", "scheduled", "tir")
+_COMMON_STAGES = (*PHASE_NAMES, "devices", "decisions", "vm", "te", "scheduled", "tir")
 
 
 def all_stages() -> tuple[str, ...]:
@@ -80,6 +83,8 @@ class Stages:
         stages = stages_of(self.options.target)
         if stage not in stages:
             raise OptionError(f"unknown stage {stage!r}", expected=", ".join(stages))
+        if stage == "devices":
+            return self._devices_text()
         if stage == "decisions":
             return decisions_text(*self.decisions())
         mod = self.module_at(stage if stage in PHASE_NAMES else "lowered")
@@ -89,6 +94,12 @@ class Stages:
             return program_text(lower_module(mod))
         with self.options.settings():
             return "\n".join(kernel_texts(kernels_of(mod), self.options, stage))
+
+
+    def _devices_text(self) -> str:
+        """The imported program after ``plan_devices``, with the device of each expression."""
+        mod = PlanDevices()(self.module_at("import"))
+        return as_text(mod, metadata=False, devices=virtual_devices(mod))
 
 
 def stages_of(target: Target) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from weft.ir import (
     Tuple,
     TupleGetItem,
     Var,
+    as_text,
     infer_type,
     var,
 )
@@ -224,3 +225,15 @@ def test_random_programs_are_consistent_after_planning(seed: int) -> None:
             if not isinstance(arg, (Constant, Tuple)) and not (isinstance(arg, Var)
                                                                and device == ANYWHERE):
                 assert devices[arg] == device, (str(node), str(device), str(devices[arg]))
+
+
+def test_devices_are_printed_on_request() -> None:
+    mod = PlanDevices()(infer_type(weft.parse(
+        f'def @main({X}) {{ tanh(annotation.on_device(exp(%x), device="sim:1")) }}')))
+    text = as_text(mod, devices=weft.virtual_devices(mod))
+    assert "exp(%0); /* on sim:1 */" in text
+    assert "tanh(%2) /* on" not in text
+    assert str(weft.parse(text)) == str(mod)
+    compiled = weft.compile(weft.parse(f"def @main({X}) {{ tanh(nn.relu(%x)) }}"),
+                            devices=["sim:0", "sim:1"], placement={"nn.relu": "sim:1"})
+    assert "/* on sim:1 */" in compiled.as_text("devices")

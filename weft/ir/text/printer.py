@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from weft.ir.blocks import Block, BlockPlan
@@ -39,6 +39,7 @@ from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.text.values import Names, TypeText, constant_text, value_text
 from weft.ir.types import TypeVar, type_text
+from weft.ir.virtual_device import VirtualDevice
 from weft.ir.visitor import children, evaluated, free_vars
 
 VERSION = "1"
@@ -54,15 +55,16 @@ _ATOMS = (Var, GlobalVar, Constant, Constructor, Op)
 
 
 def as_text(
-    node: Expr | IRModule, *, metadata: bool = True, types: bool = False, spans: bool = False
+    node: Expr | IRModule, *, metadata: bool = True, types: bool = False, spans: bool = False,
+    devices: Mapping[Expr, VirtualDevice] | None = None,
 ) -> str:
     """The text form of a module or an expression.
 
     ``metadata=False`` omits the bytes of large constants (such text does not parse back);
     ``types`` adds inferred types as comments; ``spans`` adds source locations to calls, which the
-    parser reads back.
+    parser reads back; ``devices`` adds the devices of expressions (``weft.virtual_devices``).
     """
-    printer = _Printer(types=types, spans=spans)
+    printer = _Printer(types=types, spans=spans, devices=devices or {})
     if isinstance(node, IRModule):
         text = printer.module(node)
     elif isinstance(node, Op):
@@ -75,8 +77,10 @@ def as_text(
 class _Printer:
     """The state of one printing: assigned names and collected constants."""
 
-    def __init__(self, *, types: bool, spans: bool) -> None:
+    def __init__(self, *, types: bool, spans: bool, devices: Mapping[Expr, VirtualDevice]
+                 ) -> None:
         self.types = types
+        self.devices = devices
         self.spans = spans
         self.names = Names()
         self.type_text = TypeText()
@@ -180,6 +184,11 @@ class _Printer:
         return "_"
 
     def comment(self, node: Expr) -> str:
+        device = self.devices.get(node)
+        where = f" /* on {device} */" if device is not None and str(device) else ""
+        return self._type_comment(node) + where
+
+    def _type_comment(self, node: Expr) -> str:
         if not self.types or node.checked_type is None:
             return ""
         text = type_text(node.checked_type, limit=_LONGEST_COMMENT)
