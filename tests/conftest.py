@@ -14,6 +14,9 @@ from tests.round_trip import Sampler, watching
 # Of a long table of cases the fast tests run so many, spread over it.
 SAMPLE = 8
 
+# On a CPU that no table describes the tests decide by the nearest table, not by a measurement.
+os.environ.setdefault("WEFT_CALIBRATE", "0")
+
 # The same examples in each run: a failure is then that of a change. ``WEFT_FUZZ_EXAMPLES`` asks for
 # new ones.
 settings.register_profile("repeatable", derandomize="WEFT_FUZZ_EXAMPLES" not in os.environ)

@@ -12,7 +12,7 @@ PROGRAM = "def @main(%x: Tensor[(4,), float32]) { nn.relu(nn.relu(%x)) }"
 
 
 @pytest.mark.parametrize("verb", ["compile", "run", "bench", "profile", "opt", "passes", "inspect",
-                                  "ops", "targets", "doctor"])
+                                  "ops", "targets", "doctor", "calibrate"])
 def test_every_verb_teaches_by_help(verb, capsys):
     code, out, _ = run([verb, "--help"], capsys)
     assert code == 0
@@ -179,3 +179,31 @@ def test_passes_as_json(capsys):
     assert {"name": "fuse_attention", "phases": ["optimized"]}.items() <= next(
         p for p in listed["passes"] if p["name"] == "fuse_attention").items()
     assert listed["tir_passes"][0] == "simplify"
+
+
+def test_calibrate_shows_where_each_value_is_from(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
+    code, out, _ = run(["calibrate", "--show", "--json"], capsys)
+    assert code == 0
+    shown = json.loads(out)
+    assert {"name", "value", "used", "unit", "source"} == set(shown["values"][0])
+    assert all(row["source"] for row in shown["values"])
+    code, out, _ = run(["calibrate"], capsys)
+    assert code == 0
+    assert "measured" in out
+    assert list(tmp_path.rglob("*.json"))
+    code, out, _ = run(["calibrate", "--json"], capsys)
+    assert {row["source"] for row in json.loads(out)["values"]} <= {
+        "measured", "system", "derived", "table"}
+
+
+def test_targets_shows_shipped_machines_and_their_decisions(capsys):
+    code, out, _ = run(["targets", "--machines", "--json"], capsys)
+    assert code == 0
+    assert {"zen5", "neoverse-v1", "cortex-a72"} <= {row["name"] for row in json.loads(out)}
+    code, out, _ = run(["targets", "--machine", "emeraldrapids"], capsys)
+    assert code == 0
+    assert "winograd_f4" in out
+    code, _, err = run(["targets", "--machine", "zen9"], capsys)
+    assert code == 1
+    assert "unknown machine 'zen9'" in err

@@ -135,7 +135,7 @@ def test_an_unknown_cpu_is_measured_once(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(host_machine_module, "knows_cpu", lambda *_: False)
     monkeypatch.setattr(first_calibration, "calibrate_and_store", calls.append)
     first_calibration._once.cache_clear()
-    with config(cache_dir=tmp_path):
+    with config(cache_dir=tmp_path, calibrate=True):
         assert needs_calibration("x", "x86_64")
         with config(calibrate=False):
             first_calibration.calibrate_if_unknown()

@@ -11,6 +11,7 @@ import mmap
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from weft.codegen.calibration.meter import Meter
@@ -32,6 +33,7 @@ _MAX_BUFFER, _MIN_BUFFER = 256 << 20, 32 << 20
 _TRIES = 6
 # Passes are repeated while so many seconds have not passed: the last one ends within two.
 _PASSES, _SECONDS = 3, 0.8
+_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
 _MOST_THREADS = 16  # more threads tell no more, and take longer to start
 
 
@@ -76,10 +78,18 @@ def calibrate(target: CpuTarget | None = None) -> Calibration:
         fork_join_seconds=fork_join or known.fork_join_seconds, l1=levels["l1"], l2=levels["l2"],
         l3=levels.get("l3"), memory=levels["memory"],
         prefetch_distance_bytes=best_distance(_DISTANCES, meter.prefetch_rates(_DISTANCES)),
-        page_bytes=mmap.PAGESIZE)
+        page_bytes=mmap.PAGESIZE, huge_page_bytes=_huge_page_bytes() or known.huge_page_bytes)
     return Calibration(machine, machine.coarse(),
                        _sources(topology, levels, threads, has_fork_join=fork_join is not None),
                        threads, time.perf_counter() - start)
+
+
+def _huge_page_bytes() -> int:
+    """The size of transparent huge pages; 0 if the system does not say."""
+    try:
+        return int(_HUGE_PAGES.read_text())
+    except (OSError, ValueError):
+        return 0
 
 
 def _core(meter: Meter) -> dict[str, Any]:
@@ -175,7 +185,8 @@ def _sources(topology: Topology, levels: Mapping[str, Level], threads: int, *,
     names = ["frequency", "fma_128", "fma_256", "fma_512", "fma_latency", "loads_per_cycle",
              "stores_per_cycle", "fork_join_seconds", "prefetch_distance_bytes"]
     found = {f"core.{name}": MEASURED for name in names}
-    found |= {"core.page_bytes": SYSTEM, "core.huge_page_bytes": TABLE}
+    found["core.page_bytes"] = SYSTEM
+    found["core.huge_page_bytes"] = SYSTEM if _huge_page_bytes() else TABLE
     if not has_fork_join:
         found["core.fork_join_seconds"] = TABLE
     for number, name in enumerate(levels, 1):
