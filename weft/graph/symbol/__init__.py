@@ -4,6 +4,7 @@
 ``apply`` runs NNVM's passes. ``set_attr`` and ``get_attr`` are the slots of operators.
 """
 
+import weft.graph.symbol.nnvm_array_ops
 import weft.graph.symbol.nnvm_layers
 import weft.graph.symbol.nnvm_ops
 import weft.graph.symbol.nnvm_slots
@@ -11,6 +12,7 @@ import weft.graph.symbol.passes.facts
 import weft.graph.symbol.passes.place_device
 import weft.graph.symbol.passes.plan_memory
 import weft.graph.symbol.passes.programs  # noqa: F401 - registers operators, slots, passes
+from weft.graph.symbol.gradients import gradients
 from weft.graph.symbol.graph import (
     GRAPH_PASSES,
     Graph,
@@ -45,6 +47,7 @@ __all__ = [
     "apply_passes",
     "from_module",
     "get_attr",
+    "gradients",
     "graph_pass",
     "has_attr",
     "load_json",

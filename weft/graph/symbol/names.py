@@ -23,7 +23,7 @@ class OperatorNames:
         own = full.removeprefix(OWN)
         known = full in NNVM_OPS or own in OPS or full == OWN.rstrip(".") \
             or any(n.startswith(f"{own}.") for n in OPS)
-        if name.startswith("__") or not known:
+        if not known:
             close = difflib.get_close_matches(full, [*NNVM_OPS, *OPS], n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise AttributeError(f"unknown operator {full!r}{hint}")

@@ -20,7 +20,8 @@ for _name in (
     "elemwise_pow", "elemwise_sum", "_assign", "__add_symbol__", "__sub_symbol__",
     "__mul_symbol__", "__div_symbol__", "__pow_symbol__", "__add_scalar__", "__sub_scalar__",
     "__mul_scalar__", "__div_scalar__", "__pow_scalar__", "__rsub_scalar__", "__rdiv_scalar__",
-    "__rpow_scalar__", "nn.relu", "nn.softmax", "nn.log_softmax", "nn.leaky_relu", "cast",
+    "__rpow_scalar__", "lrn", "l2_normalize", "nn.relu", "nn.softmax", "nn.log_softmax",
+    "nn.leaky_relu", "cast",
     "annotation.barrier", "annotation.stop_gradient",
 ):
     set_attr(_name, "FInferShape", same_shapes)
@@ -79,7 +80,7 @@ def _bias_add(attrs: Any, ins: Shapes, outs: Shapes) -> tuple[Shapes, Shapes]:
 _RULES: dict[str, ShapeRule] = {
     "dense": _dense, "nn.dense": _dense, "conv2d": _conv2d, "nn.conv2d": _conv2d,
     "batch_norm": _batch_norm, "nn.batch_norm": _batch_norm, "nn.bias_add": _bias_add,
-    "nn.prelu": _bias_add,
+    "nn.prelu": _bias_add, "prelu": _bias_add,
 }
 for _name, _rule in _RULES.items():
     set_attr(_name, "FInferShape", _rule)
