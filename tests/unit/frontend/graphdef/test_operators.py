@@ -411,3 +411,10 @@ def test_every_operator_is_checked():
     named = set(re.findall(r'"(\w+)"', " ".join(texts)))
     named |= {f"TensorScatter{op}" for op in ("Update", "Add", "Max", "Min")}
     assert set(supported_operators()) - named - elsewhere == set()
+
+
+def test_the_page_lists_the_operators():
+    page = (Path(__file__).parents[4] / "docs" / "graphs.md").read_text(encoding="utf-8")
+    listed = re.search(r"weft reads these operators:\n\n(.*?)\n\n", page, re.DOTALL)
+    assert listed is not None
+    assert re.findall(r"`(\w+)`", listed[1]) == supported_operators()
