@@ -19,9 +19,6 @@ from weft.compiler.vm.specialize import Specializer
 from weft.runtime import CompiledModule, Manifest
 from weft.runtime.arena import AlignedBlock
 from weft.runtime.artifact import check_machine, module_class
-from weft.runtime.devices.cuda.module import DeviceModule
-from weft.runtime.devices.sim.library import SimLibrary
-from weft.runtime.devices.sim.module import LaneModule
 from weft.runtime.library import Library, native
 from weft.runtime.profile import Profile
 from weft.runtime.sized_module import SizedModule
@@ -53,15 +50,7 @@ class StepModel(CompiledModel, StepModule):
     """A compiled model whose kernels the runtime launches."""
 
 
-class DeviceModel(CompiledModel, DeviceModule):
-    """A compiled model that runs on a GPU, with parts on the host."""
-
-
-class LaneModel(CompiledModel, LaneModule):
-    """A compiled model that runs on simulated devices."""
-
-
-class _CallsPython(CompiledModule):
+class CallsPython(CompiledModule):
     """Raises the exceptions of a model's Python functions after compiled code has returned."""
 
     _compilation: Compilation
@@ -86,24 +75,16 @@ class _CallsPython(CompiledModule):
             return super().profile(*args, repeat=repeat, **kwargs)
 
 
-class PythonCallingModel(_CallsPython, CompiledModel):
+class PythonCallingModel(CallsPython, CompiledModel):
     """A compiled model that calls Python functions."""
 
 
-class PythonCallingVmModel(_CallsPython, VmModel):
+class PythonCallingVmModel(CallsPython, VmModel):
     """A compiled model with control flow or data-dependent shapes that calls Python functions."""
 
 
-class PythonCallingStepModel(_CallsPython, StepModel):
+class PythonCallingStepModel(CallsPython, StepModel):
     """A ``StepModel`` that calls Python functions."""
-
-
-class PythonCallingDeviceModel(_CallsPython, DeviceModel):
-    """A ``DeviceModel`` that calls Python functions."""
-
-
-class PythonCallingLaneModel(_CallsPython, LaneModel):
-    """A ``LaneModel`` that calls Python functions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +105,18 @@ _MODELS: dict[type[CompiledModule | SizedModule],
               tuple[type[CompiledModel], type[CompiledModel]]] = {
     CompiledModule: (CompiledModel, PythonCallingModel),
     StepModule: (StepModel, PythonCallingStepModel),
-    DeviceModule: (DeviceModel, PythonCallingDeviceModel),
-    LaneModule: (LaneModel, PythonCallingLaneModel),
     VmModule: (VmModel, PythonCallingVmModel),
 }
+
+
+def _models_of(manifest: Manifest) -> tuple[type[CompiledModel], type[CompiledModel]]:
+    kind = module_class(manifest)
+    if kind in _MODELS:
+        return _MODELS[kind]
+    # Programs for CPUs do without the runtime of other devices.
+    from weft.compiler.device_models import DEVICE_MODELS
+
+    return DEVICE_MODELS[kind]
 
 
 def open_code(code: ModelCode, stages: Stages) -> CompiledModel | ForeignModel:
@@ -136,7 +125,7 @@ def open_code(code: ModelCode, stages: Stages) -> CompiledModel | ForeignModel:
         check_machine(code.manifest.target)
     except ArtifactError as reason:
         return ForeignModel(Made(code, stages), reason)
-    plain, python_calling = _MODELS[module_class(code.manifest)]
+    plain, python_calling = _models_of(code.manifest)
     kind = python_calling if code.callbacks else plain
     return kind(code.manifest, load_code(code, stages), code.constants, Made(code, stages))
 
@@ -158,6 +147,8 @@ def load_code(code: ModelCode, stages: Stages) -> Library:
     backend = backend_of(target)
     if code.manifest.launched_by != "lanes":
         return backend.load(code.objects, target)
+    from weft.runtime.devices.sim.library import SimLibrary
+
     return SimLibrary(code.manifest.devices,
                       lambda: native(backend.load(code.objects, target)))
 

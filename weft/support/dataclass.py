@@ -173,7 +173,7 @@ def _is_class_variable(hint: Any) -> bool:
 def _is_regular(cls: type, own: Mapping[str, Field[Any]], options: _Options) -> bool:
     """Whether the standard decorator would accept ``cls``."""
     names = cls.__dict__
-    if any(isinstance(value, Field) and name not in own for name, value in names.items()):
+    if [name for name, value in names.items() if type(value) is Field and name not in own]:
         return False  # a field without an annotation
     if options.frozen and ("__setattr__" in names or "__delattr__" in names):
         return False
