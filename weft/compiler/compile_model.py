@@ -42,6 +42,7 @@ from weft.compiler.sources import (
     first_values,
     import_model,
     import_whole,
+    is_onnx,
     prepare,
     unchanged_file,
     with_graph,
@@ -50,6 +51,7 @@ from weft.compiler.stages import Stages
 from weft.compiler.vm.build import build_vm_model
 from weft.compiler.warm_start.record import remember
 from weft.compiler.warm_start.state import shows_stages
+from weft.frontend.onnx import load_onnx_importer
 from weft.ir.module import IRModule
 from weft.ir.ports import input_names, output_names
 from weft.runtime.manifest import Manifest
@@ -234,6 +236,8 @@ def _compile(model: Source, options: CompileOptions, request: CompileRequest | N
 def _compile_cached(model: Source, options: CompileOptions, request: CompileRequest | None
                     ) -> ModelCode | _PerShape:
     cache = None if shows_stages() else open_cache()
+    if isinstance(model, FileContent) and is_onnx(model) and model.is_being_read:
+        load_onnx_importer()  # meanwhile
     key = model_key(model, options) if cache is not None else None
 
     def then() -> None:

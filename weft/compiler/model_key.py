@@ -15,6 +15,7 @@ from weft.frontend.onnx import onnx_foreign_converters
 from weft.frontend.onnx.wire import external_files, split_model
 from weft.frontend.torch import is_module_source
 from weft.ir import Function, IRModule, structural_hash
+from weft.support.config import config
 from weft.support.dataclass import dataclass
 from weft.support.file_content import FileContent, file_digest
 from weft.support.part_digest import digest_of
@@ -117,11 +118,15 @@ def _content_of_file(file: FileContent) -> _Content | None:
 
 
 def _external(folder: Path, names: tuple[str, ...]) -> Iterator[tuple[str, FileState | None, str]]:
-    """The path, state and digest of each file of external data; raises ``ValueError``."""
-    for name in names:
-        path = (folder / name).resolve()
-        if not path.is_relative_to(folder):
-            raise ValueError(name)
+    """The path, state and digest of each file of external data.
+
+    Raises ``ValueError`` for a file elsewhere, and for more data than the cache can hold.
+    """
+    paths = [(folder / name).resolve() for name in names]
+    if not all(path.is_relative_to(folder) for path in paths) \
+            or sum(path.stat().st_size for path in paths) > config.cache_size:
+        raise ValueError(names)
+    for path in paths:
         state = file_state(path)
         yield str(path), state, file_digest(path)
 

@@ -75,6 +75,11 @@ class FileContent(os.PathLike[str]):
         finally:
             self._reader = outer
 
+    @property
+    def is_being_read(self) -> bool:
+        """Whether ``content`` would have to wait."""
+        return self._reader is not None and self._reader.is_alive
+
     def content(self) -> Content:
         """The content that is held, or else that of the file now.
 
@@ -105,6 +110,10 @@ class _Reader:
         # A daemon: the program may end before the file is read.
         self._thread = threading.Thread(target=self._read, daemon=True, name="weft read")
         self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
 
     def result(self) -> Content:
         self._thread.join()

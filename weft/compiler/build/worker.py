@@ -6,7 +6,6 @@ built kernel or the error. It exits at the end of its input.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 
@@ -19,7 +18,6 @@ from weft.support.errors import InternalError, WeftError
 
 def main() -> None:
     """Answer requests until the pipe is closed."""
-    gc.disable()  # little of what a kernel needs is in cycles, and the process ends soon
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # printed text must not mix with the answers
     requests = sys.stdin.buffer

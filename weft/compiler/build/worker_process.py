@@ -49,8 +49,9 @@ def stop_spare() -> None:
 
 def _started() -> subprocess.Popen[bytes]:
     # The child has the import path of this process. Without -P its path would start with the
-    # current folder, whose files may be named like modules of the standard library.
-    code = (f"import sys; sys.path[:] = {_import_path()!r}; "
+    # current folder, whose files may be named like modules of the standard library. Little of what
+    # it makes is in cycles, and it ends soon, so it does not collect garbage.
+    code = (f"import gc, sys; gc.disable(); sys.path[:] = {_import_path()!r}; "
             "from weft.compiler.build.worker import main; main()")
     with interrupts_blocked():  # the parent handles Ctrl-C
         return subprocess.Popen([sys.executable, "-P", "-c", code],

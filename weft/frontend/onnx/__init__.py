@@ -5,6 +5,7 @@ The optional ``onnx`` package takes 0.25 s to import, so it is imported on the f
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -18,7 +19,7 @@ from weft.support.interrupts import interrupts_held
 if TYPE_CHECKING:
     from weft.frontend.onnx.signature import Declared
 
-__all__ = ["from_onnx", "onnx_foreign_converters", "onnx_signature"]
+__all__ = ["from_onnx", "load_onnx_importer", "onnx_foreign_converters", "onnx_signature"]
 
 
 def from_onnx(
@@ -52,6 +53,12 @@ def onnx_signature(
     No node is converted, so this also works for models that need fixed sizes to be converted.
     """
     return _load("signature").declared_signature(model, inputs or {})
+
+
+def load_onnx_importer() -> None:
+    """Import what ``from_onnx`` needs, if it is there; ``from_onnx`` reports what is missing."""
+    with contextlib.suppress(OptionError):
+        _load("importer")
 
 
 def onnx_foreign_converters() -> tuple[str, ...]:
