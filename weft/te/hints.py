@@ -50,7 +50,7 @@ def lines_of_box(
 def share_of_next_block(
     plan: PrefetchPlan, stage: StagePlan, buffer: Buffer, low: Sequence[PrimExpr]
 ) -> list[Stmt]:
-    """The hints of one iteration for its share of the block that follows ``plan``'s in memory.
+    """The hints of one iteration for its share of the block that is read after that of ``plan``.
 
     The shares are whole elements. A share that is no whole number of lines makes consecutive
     iterations name the same line, which costs a load that hits.
@@ -61,7 +61,8 @@ def share_of_next_block(
     iteration, iterations = _numbered(_runs(stage, readers), _loops(stage, readers, ahead.axis))
     share = ceil_div(block, iterations)
     *outer, last = (a - b for a, b in zip(plan.low, low, strict=True))
-    start = last + block + iteration * share
+    distance = block if readers.distance is None else const(readers.distance)
+    start = last + distance + iteration * share
     line = _elements_of_line(buffer)
     # A symbolic share counts as one line: of a larger one, the hardware finds the rest.
     lines = math.ceil((int_value(share) or line) / line)

@@ -79,11 +79,13 @@ class AttachAt:
 class Readers:
     """The runs of loop ``within`` that read one block: ``runs`` are axes, steps and counts.
 
-    There is a run for each ``step`` elements along each axis, ``count`` of them in turn.
+    There is a run for each ``step`` elements along each axis, ``count`` of them in turn. The next
+    block is ``distance`` elements further in memory, ``None`` if it follows at once.
     """
 
     within: IterVar
     runs: tuple[tuple[IterVar, int, PrimExpr], ...]
+    distance: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,7 +21,7 @@ ROWS, DEPTH, WIDTH, PANELS = 6, 8, 16, 3
 LINE = 16  # elements
 
 
-def gemm(height: int, count: int | None = None):
+def gemm(height: int, count: int | None = None, distance: int | None = None):
     """Panels of 16 columns outside tiles of ``height`` rows, which prefetch the next panel."""
     a, b = te.placeholder((ROWS, DEPTH), name="a"), te.placeholder((PANELS, DEPTH, WIDTH), name="b")
     k = te.reduce_axis(DEPTH, "k")
@@ -32,7 +32,7 @@ def gemm(height: int, count: int | None = None):
     row, i_in = sch[c].split(i, factor=height)
     panel, j_in = sch[c].split(j, factor=WIDTH)
     sch[c].reorder(panel, row, k, i_in, j_in)
-    sch[c].prefetch_next_block(b, k, [(i, height, count)])
+    sch[c].prefetch_next_block(b, k, [(i, height, count)], distance=distance)
     return sch, [a, b, c]
 
 
@@ -66,6 +66,11 @@ def test_the_hints_of_a_panel_cover_the_next_one(run, height, count):
     data = [rng.integers(-3, 4, t.static_shape).astype(np.float32) for t in tensors[:2]]
     want = np.einsum("ik,pkj->ipj", *data).reshape(ROWS, -1)
     np.testing.assert_array_equal(run(sch, tensors, data)[0], want)
+
+
+def test_the_next_block_may_be_elsewhere():
+    near, far = (hinted_lines(te.lower(*gemm(2, None, distance)), 0, 3) for distance in (None, 256))
+    assert np.subtract(far, near).tolist() == [256 - DEPTH * WIDTH] * len(near)
 
 
 def test_runs_of_several_loops_and_along_two_axes_share_a_block(run):
@@ -115,6 +120,7 @@ def test_illegal_blocks():
         (lambda: sch[c].prefetch_next_block(b, k, [(k, 1, None)]), "not a data axis"),
         (lambda: sch[c].prefetch_next_block(b, k, [(j, 0, None)]), "step 0: it must be a positive"),
         (lambda: sch[c].prefetch_next_block(b, k, [(i, 1, 0)]), "count 0: it must be a positive"),
+        (lambda: sch[c].prefetch_next_block(b, k, [(i, 1, None)], distance=0), "distance 0: it mu"),
     ):
         with pytest.raises(ScheduleError, match=message):
             call()

@@ -13,6 +13,7 @@ from weft.tir.expr import PrimExpr, const
 def prefetch_next_block(
     self: StageState, tensor: Tensor, axis: IterVar,
     runs: Sequence[tuple[IterVar, int, int | None]], within: IterVar | None = None,
+    distance: int | None = None,
 ) -> None:
     """While a run of loop ``within`` reads a block of ``tensor``, prefetch the next one in memory.
 
@@ -21,7 +22,8 @@ def prefetch_next_block(
     iteration of loop ``axis``, which is ``within`` itself (the default) or inside of it, prefetches
     an equal share into L2: the block has arrived when its first run starts, and no burst of hints
     fills the queue of misses. The block must be contiguous, as a panel of a packed operand of a
-    GEMM is, which several tiles of rows read while the next panel arrives.
+    GEMM is, which several tiles of rows read while the next panel arrives. The next block starts
+    ``distance`` elements after the current one, if that is given.
 
     >>> k = te.reduce_axis(25, "k")
     >>> B = te.compute((4, 6), lambda i, j: te.sum(A[i * 25 + k] * (j + 1).astype("float32"), k),
@@ -43,7 +45,10 @@ def prefetch_next_block(
     within = axis if within is None else within
     if self.leaf_index(within) > self.leaf_index(axis):
         raise self.error(f"prefetch_next_block within {within.name}, which is inside {axis.name}")
-    readers = Readers(within, tuple(_checked(self, op, *run) for run in runs))
+    if distance is not None and (not isinstance(distance, int) or distance < 1):
+        raise self.error(f"prefetch_next_block with distance {distance!r}: it must be a positive "
+                         "integer")
+    readers = Readers(within, tuple(_checked(self, op, *run) for run in runs), distance)
     ahead = Prefetch(tensor, axis, 1, readers)
     self.require_ahead(ahead)
     self.prefetches.append(ahead)

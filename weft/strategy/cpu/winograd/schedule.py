@@ -8,10 +8,11 @@ writes the rows, with the fused operators after it.
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from weft import te
 from weft.op.nn.winograd import WinogradConv2DAttrs
-from weft.strategy.analysis import computes_below, work_of
+from weft.strategy.analysis import computes_below, size_of, work_of
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.microkernel import (
     one_tensor,
@@ -24,6 +25,9 @@ from weft.strategy.cpu.machine_model import parallel_threshold
 from weft.strategy.cpu.winograd.cost import WinogradPlan
 from weft.strategy.implementation import attrs_of, compute_of
 from weft.support.dataclass import dataclass
+from weft.te.walk import loads_of
+from weft.tir.expr import int_value
+from weft.tir.visitor import mentions
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,30 @@ def _schedule_gemm(
     tall, row = tile_of_axis(inner, row, plan.register_rows)
     register_blocking(inner, list(inner.reduce_axis), [row, column], [oc], lane,
                       [n, *tall, e, f, *tiles])
+    if not plan.fuses_output:
+        _prefetch_next_weights(s, inner, plan)
+
+
+def _prefetch_next_weights(s: te.Schedule, sums: te.Stage, plan: WinogradPlan) -> None:
+    """While the tiles use the weights of some channel blocks at one point, load the next blocks.
+
+    The transformed weights are larger than L2. Blocks and then points follow in memory; a task with
+    a share of the channels reads the same blocks of the next point. A fused output transform visits
+    them in another order.
+    """
+    _, row, _, _, _, column, _ = sums.axis
+    heights, widths = -(-plan.row_block // plan.register_rows), int_value(column.extent)
+    if widths is None or heights * -(-widths // plan.register_columns) < 2:
+        return
+    n = sums.axis[0].var
+    weight = next(load.producer for load in loads_of(sums.require_compute("prefetch").body)
+                  if not any(mentions(index, n) for index in load.indices))
+    point = math.prod(map(size_of, weight.shape[2:])) if plan.channel_splits > 1 else None
+    if s[weight].is_placeholder:
+        sums.prefetch_next_block(
+            weight, sums.reduce_axis[1],
+            [(row, plan.register_rows, heights), (column, plan.register_columns, None)],
+            within=sums.reduce_axis[0], distance=point)
 
 
 def _schedule_input(ctx: CpuContext, stages: _Stages, task: te.IterVar) -> None:
