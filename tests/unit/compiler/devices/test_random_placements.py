@@ -76,6 +76,33 @@ def test_annotations(text, opt_level):
     same(plain(*values), expected)
 
 
+@given(graph_texts(most=10), st.integers(2, 4))
+@settings(max_examples=4, deadline=None, suppress_health_check=_QUIET)
+def test_placement_by_cost(text, count):
+    model = weft.parse(text)
+    values = [np.full((8, 8), value, np.float32) for value in (0.5, -0.25)]
+    expected = weft.compile(model)(*values)
+    mod = weft.compile(model, devices=[*sims(count), "cpu"], placement="cost")
+    same(within(60, lambda: mod(*values)), expected)
+
+
+def test_a_loop_is_on_one_device():
+    """Its condition is read by the host; placement by cost keeps what it repeats together."""
+    model = weft.parse("""
+    def @main(%n: int32, %x: Tensor[(8, 8), float32], %w: Tensor[(8, 8), float32]) {
+      let %loop = fn (%i: int32, %s: Tensor[(8, 8), float32]) -> Tensor[(8, 8), float32] {
+        if (less(%i, %n)) { %loop(add(%i, 1), tanh(nn.dense(nn.softmax(%s), %w))) } else { %s }
+      };
+      (%loop(0, %x), nn.softmax(nn.dense(%w, %x)))
+    }""")
+    mod = weft.compile(model, devices=sims(2), placement="cost")
+    repeated = mod.manifest.steps[mod.manifest.jumps[0].to:mod.manifest.jumps[0].at]
+    assert len({call.device for call in repeated if call.symbol != "device_copy"}) == 1
+    x, w = np.random.default_rng(0).standard_normal((2, 8, 8)).astype(np.float32)
+    for n in (0, 3):
+        same(mod(np.int32(n), x, w), weft.compile(model)(np.int32(n), x, w))
+
+
 @given(graph_texts(size=96, most=8), st.integers(2, 3), st.integers(0, 1 << 30))
 @settings(max_examples=5, deadline=None, suppress_health_check=_QUIET)
 def test_kernels_that_work_in_place(text, count, seed):

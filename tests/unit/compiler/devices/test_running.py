@@ -344,3 +344,12 @@ def test_a_forked_child_has_lanes_of_its_own(values, expected):
     os.waitpid(child, 0)
     os.close(read)
     os.close(write)
+
+
+def test_kernels_are_logged_with_their_times(values, expected, capsys):
+    with weft.config(debug=2):
+        mod = towers()
+        assert mod(*values).tobytes() == expected.tobytes()
+    lines = [line for line in capsys.readouterr().err.splitlines() if "kernel" in line]
+    assert sum("nn.softmax" in line for line in lines) == 1
+    assert sum("device_copy" in line for line in lines) == len(copies_of(mod))
