@@ -98,7 +98,8 @@ class Stages:
 
     def _devices_text(self) -> str:
         """The imported program after ``plan_devices``, with the device of each expression."""
-        mod = PlanDevices()(self.module_at("import"))
+        plan = PlanDevices(devices=self.options.device_names, soft=self.options.soft_placement)
+        mod = plan(self.module_at("import"))
         return as_text(mod, metadata=False, devices=virtual_devices(mod))
 
 
