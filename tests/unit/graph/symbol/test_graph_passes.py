@@ -327,6 +327,7 @@ def test_the_printed_graph_joins_attributes():
         "%1 shape=(2, 3) = exp(%0) // e\nreturn %1\n")
 
 
+@pytest.mark.slow
 def test_a_network_goes_through_the_compiler_s_passes():
     graph = Graph(convnet(1)).apply("InferShape", "InferType", dtype_inputs={"data": "float32"})
     index = graph.index()
@@ -350,6 +351,26 @@ def test_a_network_goes_through_the_compiler_s_passes():
         mod = to_module(other.outputs, params=other.attrs["params"])
         assert op_calls(mod) != op_calls(to_module(folded.outputs, params=folded.attrs["params"]))
         np.testing.assert_allclose(evaluate(mod, [x]), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_scales_move_into_the_parameters_of_a_symbol():
+    """The same passes without compiling."""
+    x = Variable("x", shape=(2, 3))
+    net = op.relu(op.batch_norm(op.dense(x, units=4, use_bias=False, name="fc"), name="bn"))
+    graph = Graph(net).apply("InferShape", "InferType", dtype_inputs={"x": "float32"})
+    index = graph.index()
+    params = {index.nodes[i].name: RNG.uniform(
+        0.5, 1, graph.attrs["shape"][index.node_row_ptr[i]]).astype(np.float32)
+        for i in index.input_nodes if index.nodes[i].name != "x"}
+    value = RNG.normal(size=(2, 3)).astype(np.float32)
+    expected = evaluate(to_module(graph.outputs, params=params), [value])
+    folded = graph.with_attrs(params=params).apply("SimplifyInference", "InferShape", "InferType",
+                                                   "FoldScaleAxis")
+    assert "multiply" not in folded.symbol.debug_str()
+    after = folded.apply("InferShape", "InferType", "GraphFusePartition")
+    got = evaluate(to_module(folded.outputs, params=folded.attrs["params"]), [value])
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+    np.testing.assert_allclose(evaluate(after.attrs["fused"], [value]), expected, rtol=1e-5)
 
 
 def test_what_parameters_determine_is_computed_before():
