@@ -13,7 +13,8 @@ from weft.codegen.llvm.target_machine import new_target_machine
 from weft.runtime.cpu import machine
 from weft.support.errors import TargetError
 from weft.target import CpuTarget, Target
-from weft.target.cpus import CPU_FEATURES, with_implied, without
+from weft.target.cpus import CPU_FEATURES, named_cpus, with_implied, without
+from weft.target.machine_tables import machine_table
 
 ZEN = "llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=znver4"
 
@@ -162,3 +163,27 @@ def test_generic_risc_v_is_what_linux_requires() -> None:
     code = new_target_machine(target).emit_object(module)
     assert code[48:52] == b"\x05\0\0\0"  # compressed code, floats of 64 bits in registers
     assert b"__muldf3" not in code
+
+
+@pytest.mark.parametrize("arch", ["x86_64", "aarch64", "riscv64"])
+def test_llvm_knows_every_named_cpu(arch: str) -> None:
+    for cpu in named_cpus(arch):
+        target = CpuTarget.of(f"llvm -mtriple={arch}-unknown-linux-gnu -mcpu={cpu}")
+        assert new_target_machine(target).emit_object(assembled(target)).startswith(b"\x7fELF")
+        assert CpuTarget.of(str(target)) == target
+        assert machine_table(target.machine).arch == arch
+
+
+def test_a_target_has_the_caches_of_its_machine() -> None:
+    small = CpuTarget.of("llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=cortex-a72")
+    assert (small.l1_bytes, small.l2_bytes, small.l3_bytes) == (32 << 10, 256 << 10, 0)
+    narrow = CpuTarget.of("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=haswell")
+    assert (narrow.machine, narrow.l2_bytes) == ("haswell", 256 << 10)
+    other = CpuTarget.of("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=haswell -machine=zen3")
+    assert (other.machine, other.l2_bytes) == ("zen3", 512 << 10)
+
+
+def test_texts_without_a_machine_are_those_of_the_cpu() -> None:
+    """Texts of earlier versions name no machine."""
+    old = f"{ZEN} -l1=32768 -l2=1048576 -l3=33554432"
+    assert CpuTarget.of(old) == CpuTarget.of(f"{old} -machine=zen4")
