@@ -20,6 +20,7 @@ from weft.graph.import_graph import ImportResults, import_graph
 from weft.graph.inline import expand_inline_functions
 from weft.graph.node import SINK, SOURCE, Edge, Node, Tensor
 from weft.graph.session import Session
+from weft.graph.to_tensorflow import to_tensorflow
 from weft.graph.walks import (
     dfs,
     fixup_source_and_sink_edges,
@@ -58,4 +59,5 @@ __all__ = [
     "import_graph",
     "prune_for_reverse_reachability",
     "reverse_dfs",
+    "to_tensorflow",
 ]

@@ -154,6 +154,16 @@ class Graph(GraphStructure):
         with self.control_dependencies(inputs):
             return self.create("NoOp", name=name)
 
+    def create_exactly(self, proto: NodeDef, inputs: Sequence[Tensor]) -> Node:
+        """A node with the name, device and attributes of ``proto`` outside of all scopes.
+
+        Control dependencies hold. Raises what ``call`` and ``add_node`` raise.
+        """
+        for tensor in inputs:
+            self._own(tensor)
+        facts = inference.infer(self, proto, [inference.fact_of(t) for t in inputs])
+        return self._connected(self.add_node(proto), inputs, facts)
+
     def create_as(self, proto: NodeDef, inputs: Sequence[Tensor], name: str) -> Node:
         """A node of the operator and attributes of ``proto`` with a name like ``name``.
 
@@ -170,6 +180,10 @@ class Graph(GraphStructure):
         except Exception:
             self._scopes.restore(marks)
             raise
+        return self._connected(node, inputs, facts)
+
+    def _connected(self, node: Node, inputs: Sequence[Tensor], facts: Facts) -> Node:
+        """``node`` with its inputs, and the control edges of the current scope."""
         for index, tensor in enumerate(inputs):
             self.add_edge(tensor.node, tensor.index, node, index)
         read = {tensor.node for tensor in inputs}

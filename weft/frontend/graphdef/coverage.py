@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from weft.frontend.graphdef.definitions import FunctionRef, Library, NodeDef
 from weft.frontend.graphdef.registry import find_converter, supported_operators
@@ -24,12 +24,17 @@ def check_coverage(nodes: Sequence[NodeDef], library: Library, source: str) -> N
                 and node.op not in library.functions:
             missing.setdefault(node.op, []).append(node.name)
     if missing:
-        ordered = sorted(missing, key=lambda op: (-len(missing[op]), op))
         count = len(missing)
-        raise UnsupportedModelError(
-            f"the graph uses {count} operator{'s' if count != 1 else ''} that weft does not "
-            "support", where=source, notes=[_note(op, missing[op]) for op in ordered],
-            help=_suggestion(ordered))
+        raise gaps_error(f"{count} operator{'s' if count != 1 else ''} that weft does not support",
+                         missing, source, _suggestion(sorted(missing)))
+
+
+def gaps_error(what: str, missing: Mapping[str, Sequence[str]], source: str,
+               help: str | None = None) -> UnsupportedModelError:
+    """The error that lists operators, those of most nodes first, with names of nodes."""
+    ordered = sorted(missing, key=lambda op: (-len(missing[op]), op))
+    return UnsupportedModelError(f"the graph uses {what}", where=source, help=help,
+                                 notes=[_note(op, missing[op]) for op in ordered])
 
 
 def _bodies(nodes: Sequence[NodeDef], library: Library) -> Iterable[NodeDef]:
