@@ -16,6 +16,7 @@ SQUARES = (256, 384, 512, 768, 1024, 1536, 2048)
 # (output features, input features) of the layers; BERT-base and GPT-2 have the same widths.
 BERT = ((768, 768), (3072, 768), (768, 3072))
 GPT2 = ((2304, 768), (768, 768), (3072, 768), (768, 3072), (50257, 768))
+VIT = GPT2[:4]  # ViT-B/16, whose images are 197 rows
 # Input channels, output channels, kernel, stride, size.
 RESNET50 = (
     (3, 64, 7, 2, 224),
@@ -138,7 +139,9 @@ CONTRACTIONS: list[Kernel] = [
     *(_gemm(n, n, n) for n in SQUARES),
     *(_layer("bert", 128, n, k) for n, k in BERT),
     *(_layer("gpt2", 1, n, k) for n, k in GPT2),
+    *(_layer("gpt2", 64, n, k) for n, k in GPT2[:4]),
     *(_layer("gpt2", 128, n, k) for n, k in GPT2[:1]),
+    *(_layer("vit", 197, n, k) for n, k in VIT),
     *(_convolution("resnet50", shape) for shape in RESNET50),
     *(_convolution("mobilenet", shape) for shape in MOBILENET_V2),
     *(_convolution("vgg16", shape) for shape in VGG16),
