@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from hypothesis import strategies as st
 
 _BINARY = ("add", "multiply", "nn.dense", "maximum")
@@ -34,3 +36,17 @@ def graph_texts(draw: st.DrawFn, size: int = 8, most: int = 14, annotations: int
     results = [names[-1], *draw(st.lists(st.sampled_from(names), max_size=2))]
     body = results[0] if len(results) == 1 else f"({', '.join(results)})"
     return f"def @main(%x: {type_}, %y: {type_}) {{\n" + "\n".join((*lines, body)) + "\n}"
+
+
+def large_graph(seed: int, size: int, nodes: int) -> str:
+    """A program of ``nodes`` operators, each on recent values, so that memory is used again."""
+    rng = random.Random(seed)
+    type_ = f"Tensor[({size}, {size}), float32]"
+    names, lines = ["%x", "%y"], []
+    for number in range(nodes):
+        a, b = rng.choice(names[-5:]), rng.choice(names[-5:])
+        call = rng.choice([f"{rng.choice(_BINARY)}({a}, {b})", f"{rng.choice(_UNARY)}({a})"])
+        lines.append(f"let %v{number} = {call};")
+        names.append(f"%v{number}")
+    lines.append(f"add({names[-1]}, {names[-2]})")
+    return f"def @main(%x: {type_}, %y: {type_}) {{\n" + "\n".join(lines) + "\n}"
