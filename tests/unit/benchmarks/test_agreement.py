@@ -20,6 +20,8 @@ from benchmarks import harness, kernels
 from benchmarks.agreement import DisagreementError, check_agreement, reference_outputs
 from benchmarks.harness import Contestant, by_winograd
 from benchmarks.kernel_models import KERNELS
+from benchmarks.models import MODELS, conv_layer, random_inputs, save
+from benchmarks.suite import FURTHER, KNOWN, SUITE
 
 Y = np.float32([[1, -2], [3, 4]])
 INDICES = np.array([3, 999, 0])
@@ -99,6 +101,10 @@ class FakeContestant(Contestant):
     def time_round(self, warmup: int, calls: int) -> None:
         self.times.extend([1e-3] * calls)
 
+    def ask(self, **_: object) -> dict[str, Any]:
+        return {"limit": 5e-4, "call": 1e-3, "kernels": 9e-4, "arithmetic": 5e-4, "traffic": 1e-4,
+                "machine": "fast"}
+
     def stop(self) -> None:
         pass
 
@@ -115,8 +121,8 @@ def starting(results: dict[str, Any]) -> Callable[..., Contestant | None]:
 
 @pytest.mark.parametrize(("results", "status", "words"), [
     ({"weft": [Y], "torch": [Y]}, 0, "1.00"),
-    ({"torch": [Y]}, 1, "mlp: weft failed"),
-    ({}, 1, "mlp: weft failed"),
+    ({"torch": [Y]}, 1, "mlp-1: weft failed"),
+    ({}, 1, "mlp-1: weft failed"),
     ({"weft": [Y + 1], "torch": [Y]}, 1, "weft and torch disagree"),
     ({"weft": [Y * np.nan], "torch": [Y * np.nan]}, 1, "not finite"),
 ])
@@ -124,24 +130,15 @@ def test_the_status_of_the_model_benchmark(monkeypatch, results, status, words) 
     monkeypatch.setattr(harness, "start", starting(results))
     monkeypatch.setattr(harness, "reference_outputs", lambda *_: [Y])
     monkeypatch.setattr(harness, "SETTLE_SECONDS", 0)
-    arguments = ["--models", "mlp", "--peers", "weft,torch", "--threads", "1", "--no-kernels",
+    arguments = ["--models", "mlp", "--peers", "weft,torch", "--threads", "1",
                  "--rounds", "1", "--seconds", "0.001"]
     done = CliRunner().invoke(models_command.main, arguments)
     assert done.exit_code == status, done.output
     assert words in done.output
+    assert ("50% dense" in done.output) == (status == 0)
 
 
-def test_kernels_by_winograd_say_so(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(harness, "start", starting({"weft": [Y], "torch": [Y]}))
-    monkeypatch.setattr(harness, "SETTLE_SECONDS", 0)
-    monkeypatch.setattr(models_command, "KERNELS", models_command.KERNELS[3:4])
-    monkeypatch.setattr(models_command, "fma_peak", lambda _: 100.0)
-    failures = harness.Failures()
-    table = models_command.kernel_table(tmp_path, ["weft", "torch"], 1, 1, 0.001, failures)
-    (share,) = table.columns[3].cells
-    assert str(share).startswith("W ")
-    assert "Winograd" in str(table.caption)
-    assert failures.texts == []
+def test_kernels_by_winograd_say_so() -> None:
     assert by_winograd(["nn.dense.cpu.prepacked_gemm", "nn.winograd_conv2d.cpu.blocked"])
     assert not by_winograd(["nn.conv2d.cpu.direct_blocked"])
 
@@ -181,10 +178,10 @@ def test_failures_of_the_kernel_benchmark(monkeypatch, tmp_path, mine, theirs, f
 
 def test_a_worker_names_implementations(tmp_path: Path) -> None:
     """Through the real process: weft says how it computes a convolution that is worth Winograd."""
-    model = models_command.conv_layer(64, 64, 3, 1, 56)
-    path = models_command.save(model, tmp_path, "conv")
+    model = conv_layer(64, 64, 3, 1, 56)
+    path = save(model, tmp_path, "conv")
     inputs = path.with_suffix(".npz")
-    np.savez(inputs, **models_command.random_inputs(model))
+    np.savez(inputs, **random_inputs(model))
     contestant = harness.start("weft", path, 1, inputs)
     assert contestant is not None
     try:
@@ -195,13 +192,20 @@ def test_a_worker_names_implementations(tmp_path: Path) -> None:
     assert isinstance(contestant.process, subprocess.Popen)
 
 
+def test_every_model_of_the_suite_is_built_by_someone() -> None:
+    zoo = pytest.importorskip("benchmarks.torch_further")
+    assert set(SUITE) == {*MODELS, *KNOWN, *FURTHER}
+    assert {*KNOWN, *FURTHER} <= set(zoo.BENCHMARKED)
+    assert {name for name, model in SUITE.items() if model.is_new} == set(FURTHER)
+
+
 @pytest.mark.torch
 def test_eager_torch_takes_its_inputs_as_they_are(monkeypatch, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from benchmarks import torch_eager
 
-    model = models_command.conv_layer(3, 4, 3, 1, 8)
-    path, feeds = models_command.save(model, tmp_path, "m"), models_command.random_inputs(model)
+    model = conv_layer(3, 4, 3, 1, 8)
+    path, feeds = save(model, tmp_path, "m"), random_inputs(model)
     run = torch_eager.load(path, torch.get_num_threads())
     (first,) = run(feeds)
     made: list[object] = []
