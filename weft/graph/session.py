@@ -13,12 +13,15 @@ import numpy as np
 
 from weft.compiler.api import compile as compile_model
 from weft.frontend.graphdef.definitions import GraphDef
+from weft.frontend.graphdef.importer import initial_values
 from weft.frontend.graphdef.names import CONTROL, parse_tensor
+from weft.frontend.graphdef.state import VARIABLES
 from weft.graph.fetches import FetchTree, tensor_text
 from weft.graph.graph import Graph
 from weft.graph.import_graph import import_graph
 from weft.graph.node import Node, Tensor
 from weft.graph.partial_run import PartialRun
+from weft.runtime.module import CompiledModule
 from weft.runtime.run_control import CancellationToken, RunControl
 from weft.support.config import config
 from weft.support.errors import InvalidInputError
@@ -36,8 +39,9 @@ class Session:
 
     ``variables`` are placeholders that the session feeds itself, with their first values;
     ``assign`` maps a tensor to the variable that gets its value when a run that fetches it has
-    succeeded: ``Session(g, variables={"w": w0}, assign={"w_next": "w"})``. ``devices`` and
-    ``options`` are those of ``weft.compile``. Several threads may run; runs that assign variables
+    succeeded: ``Session(g, variables={"w": w0}, assign={"w_next": "w"})``. The variables of the
+    graph itself (``Graph.variable``) have one value in all runs. ``options``, such as ``devices``,
+    are those of ``weft.compile``. Several threads may run; runs that assign variables
     follow one another. A session is a context manager that closes it.
     """
 
@@ -53,6 +57,7 @@ class Session:
             if variable not in self._variables:
                 raise InvalidInputError(f"{name!r} is assigned to an unknown variable",
                                         got=variable, expected=", ".join(self._variables) or None)
+        self._states: dict[str, np.ndarray] = {}  # those of the graph, which its programs share
         self._programs: OrderedDict[_Signature, Executable] = OrderedDict()
         self._lock = threading.Lock()
         self._assigning = threading.Lock()
@@ -62,15 +67,20 @@ class Session:
     def variables(self) -> dict[str, np.ndarray]:
         """Copies of the values of the variables."""
         with self._lock:
-            return {name: value.copy() for name, value in self._variables.items()}
+            return {name: value.copy()
+                    for name, value in (*self._states.items(), *self._variables.items())}
 
     def set_variable(self, name: str, value: Any) -> None:
         """Replace the value of a variable. Raises ``InvalidInputError`` for an unknown one."""
-        if name not in self._variables:
+        known = (*self._variables, *self._states)
+        if name not in known:
             raise InvalidInputError(f"the session has no variable {name!r}", got=name,
-                                    expected=", ".join(self._variables) or "no variables")
+                                    expected=", ".join(known) or "no variables")
         with self._assigning, self._lock:
-            self._variables[name] = np.array(value)
+            if name in self._states:
+                self._states[name][...] = value
+            else:
+                self._variables[name] = np.array(value)
 
     def run(self, fetches: Any, feeds: Feeds | None = None, *, timeout: float | None = None,
             cancel: CancellationToken | None = None) -> Any:
@@ -168,10 +178,12 @@ class Session:
             raise InvalidInputError(f"{clash!r} is both fed and fetched")
         program = self.program(texts, feeds)
         assigned = [text for text in texts if text in self._assign]
-        with self._held(control) if assigned else nullcontext():
+        read = any(spec.name in self._states for spec in program.inputs)
+        alone = assigned or program.manifest.states or read
+        with self._held(control) if alone else nullcontext():
             with self._lock:
-                given = {spec.name: feeds.get(spec.name, self._variables.get(spec.name))
-                         for spec in program.inputs}
+                known = {**self._states, **self._variables, **feeds}
+                given = {spec.name: known.get(spec.name) for spec in program.inputs}
             missing = [name for name, value in given.items() if value is None]
             if missing:
                 raise InvalidInputError(f"{missing[0]!r} is not fed", got=", ".join(feeds) or None,
@@ -192,14 +204,47 @@ class Session:
             if found is not None:
                 self._programs.move_to_end(signature)
                 return found
-        inner: dict[str, Any] = {name: None for name in signature[1]
-                                 if not self._is_placeholder(name)}
-        made = compile_model(self.graph, outputs=list(texts), inputs=inner, **self._options)
+        made = self._compiled(signature)
         with self._lock:
+            self._share(made)
             self._programs[signature] = made
             while len(self._programs) > config.dynamic_programs:
                 self._programs.popitem(last=False)
         return made
+
+    def _compiled(self, signature: _Signature) -> Executable:
+        texts, fed = signature
+        inner: dict[str, Any] = {name: None for name in fed if not self._is_placeholder(name)}
+        made = compile_model(self.graph, outputs=list(texts), inputs=inner, **self._options)
+        read = self._variables_below(texts) - {spec.name for spec in made.manifest.states}
+        read -= inner.keys()
+        if not read:
+            return made
+        # Variables that the program does not assign are constants of it; here they are inputs.
+        first = initial_values(node.definition() for node in self.graph.op_nodes)
+        with self._lock:
+            for name in read:
+                self._states.setdefault(name, np.array(first[name]))
+        inner.update(dict.fromkeys(read))
+        return compile_model(self.graph, outputs=list(texts), inputs=inner, **self._options)
+
+    def _variables_below(self, texts: Sequence[str]) -> set[str]:
+        """The variables of the graph that tensors may depend on."""
+        pending = [self.graph.find_node(parse_tensor(text).node) for text in texts]
+        seen: set[Node] = set()
+        while pending:
+            node = pending.pop()
+            if node is not None and node not in seen:
+                seen.add(node)
+                pending += [edge.src for edge in node.in_edges.values() if edge.src.is_op]
+        return {node.name for node in seen if node.op in VARIABLES}
+
+    def _share(self, program: Executable) -> None:
+        """Let the program keep the variables of the graph where those of the session do."""
+        if isinstance(program, CompiledModule) and program.state:
+            known = {name: self._states.setdefault(name, array)
+                     for name, array in program.state.items()}
+            program.share_state(known)
 
     def is_variable(self, name: str) -> bool:
         """Whether the session feeds this tensor itself."""

@@ -88,6 +88,32 @@ def test_variables_are_assigned_by_runs_that_fetch_them() -> None:
         Session(graph(), assign={"w_next": "w"})
 
 
+def test_programs_share_the_variables_of_the_graph() -> None:
+    g = Graph()
+    x = g.placeholder((), name="x")
+    total = g.variable(100.0, name="total")
+    with g.control_dependencies([g.assign_add(total, x)]):
+        g.op.add(total, 0.0, name="balance")
+    g.op.multiply(total, 2.0, name="twice")
+    s = Session(g)
+    assert float(s.run("twice", {"total": np.float32(7)})) == 14
+    assert float(s.run("balance", {"x": np.float32(5)})) == 105
+    assert float(s.run("twice")) == 210
+    token = CancellationToken()
+    token.cancel()
+    with pytest.raises(RunCancelledError):
+        s.run("balance", {"x": np.float32(5)}, cancel=token)
+    assert float(s.run(["twice"], timeout=60)[0]) == 210
+    s.set_variable("total", 1)
+    workers = [threading.Thread(target=s.run, args=(fetch, {"x": np.float32(1)}))
+               for fetch in ("balance", ["balance", "twice"], "balance")]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert float(s.variables["total"]) == 4
+
+
 def test_partial_runs_keep_what_is_known() -> None:
     s = session()
     run = s.partial_run_setup(["a", "b", "c"], ["x", "y"])

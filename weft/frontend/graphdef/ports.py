@@ -95,6 +95,8 @@ class FedTensors:
                 if shape is not None:
                     type_ = TensorType(as_shape(shape), type_.dtype)
                 results[ref.index] = self._parameter(ref, type_, span)
+                if node.name in body.variables.first and ref.index == 0:
+                    body.variables.feed(node.name, results[0])
             body.give(node.name, results)
 
     def _given(self, ref: TensorRef) -> Sequence[object] | None:

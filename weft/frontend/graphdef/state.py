@@ -47,6 +47,10 @@ class Variables:
         """The value at this point of the execution."""
         return self._current[name]
 
+    def feed(self, name: str, value: Expr) -> None:
+        """Let reads and assignments of a variable see ``value``, which the caller gives."""
+        self._current[name] = value
+
     def assign(self, name: str, change: str, value: Expr, span: Span) -> Expr:
         """The value after an assignment (``AssignAdd``, ...) of ``value``."""
         operator = _CHANGES[change]
