@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,6 +16,7 @@ from weft.graph.graph import Graph
 from weft.graph.node import Node, Tensor
 from weft.ir.dtype import DType
 from weft.ir.op import get_op
+from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 
 Rule: TypeAlias = "Callable[[_Step], Sequence[Tensor]]"

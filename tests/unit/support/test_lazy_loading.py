@@ -53,6 +53,7 @@ print(op.nn.conv2d.name, conv2d is op.nn.conv2d, op.einsum.name, op.dyn.__name__
     assert run(code) == ["nn.conv2d", "True", "einsum", "weft.op.dyn"]
 
 
+@pytest.mark.slow
 def test_every_module_of_operators_can_be_the_first():
     """In a process each, forked from one that has imported the layers below."""
     code = """
