@@ -18,6 +18,7 @@ from weft.frontend.graphdef.names import parse_tensor
 from weft.frontend.graphdef.node import Node
 from weft.frontend.graphdef.node_order import execution_order, needed, nodes_by_name
 from weft.frontend.graphdef.registry import Converter, attribute_text, find_converter
+from weft.frontend.graphdef.size_values import is_symbolic, size_values
 from weft.frontend.graphdef.state import (
     ASSIGNMENTS,
     STATE_OPS,
@@ -99,7 +100,12 @@ def lower_node(env: Environment, proto: NodeDef, inputs: Sequence[Expr],
     """
     results = _convert(env, proto, inputs, values, folds=False)
     known = tuple(_small_value(result) for result in results)
-    if inputs and any(v is None for v in known) and all(v is not None for v in values):
+    if known and all(v is None for v in known):
+        sizes = size_values(proto, inputs, values)
+        if sizes is not None:
+            return Lowered(results, tuple(sizes))
+    is_known = all(v is not None and not is_symbolic(v) for v in values)
+    if inputs and any(v is None for v in known) and is_known:
         constants = [Constant(v, span=env.span_of(proto)) for v in values if v is not None]
         folded = _convert(env, proto, constants, values, folds=True)
         known = tuple(_small_value(result) for result in folded)
@@ -370,7 +376,8 @@ def _free_name(name: str, taken: Mapping[str, object]) -> str:
 def stand_ins(types: Sequence[TensorType], values: Sequence[np.ndarray | None], span: Span
               ) -> list[Expr]:
     """Operands for inference alone: constants where values are known, else variables."""
-    return [Var("x", type_, span=span) if value is None else Constant(value, span=span)
+    return [Var("x", type_, span=span) if value is None or is_symbolic(value)
+            else Constant(value, span=span)
             for type_, value in zip(types, values, strict=True)]
 
 

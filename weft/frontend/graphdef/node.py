@@ -20,7 +20,7 @@ from weft.frontend.typed import inferred, tensor_type, typed
 from weft.ir.dtype import DType
 from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem
 from weft.ir.op import Op
-from weft.ir.shape import Dim, Shape
+from weft.ir.shape import Dim, KnownDim, Shape, SymDim
 from weft.ir.span import Span
 from weft.ir.types import TensorType
 from weft.support.dataclass import dataclass
@@ -84,7 +84,7 @@ class Node:
         """The value of an operand; ``UnsupportedModelError`` if only run time determines it."""
         self.input(index)
         value = self.values[index]
-        if value is None:
+        if value is None or value.dtype == object:
             raise self.unsupported(f"{what} (operand {index}) must be known at compile time",
                                    got=f"a computed {self.type(index)}",
                                    help="feed a constant, or fix the sizes of the inputs")
@@ -96,6 +96,13 @@ class Node:
         if value.dtype.kind not in "iu":
             raise self.fail(f"{what} (operand {index}) must be integers", got=str(value.dtype))
         return tuple(int(v) for v in value.reshape(-1))
+
+    def dims(self, index: int, what: str) -> tuple[KnownDim, ...]:
+        """The value of an operand as sizes, which may be symbolic."""
+        value = self.values[index] if index < len(self.values) else None
+        if value is None or value.dtype != object:
+            return self.integers(index, what)
+        return tuple(v if isinstance(v, SymDim) else int(v) for v in value.reshape(-1))
 
     def integer(self, index: int, what: str) -> int:
         found = self.integers(index, what)

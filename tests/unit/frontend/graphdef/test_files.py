@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,7 @@ from weft.frontend.graphdef import (
     FunctionDef,
     FunctionRef,
     GraphDef,
+    GraphDefModel,
     Library,
     NodeDef,
     ShapeAttr,
@@ -29,6 +32,7 @@ from weft.frontend.graphdef import (
 )
 from weft.ir.dtype import DType
 from weft.support.errors import InvalidModelError, OptionError, UnsupportedModelError
+from weft.transform.analysis.reference import evaluate
 
 F32 = DType.of("float32")
 RNG = np.random.default_rng(1)
@@ -128,6 +132,38 @@ def test_files_compile_and_run_in_part(tmp_path):
     np.testing.assert_allclose(part(results[0][1]), results[0][0], rtol=1e-5)
     with pytest.raises(OptionError, match="unknown suffix"):
         write_graph_def(network(), tmp_path / "net.txt")
+
+
+def test_shapes_that_are_computed_from_symbolic_sizes():
+    """The batch is open: shape, slice and pack make the shape of the reshape."""
+    graph = network()
+    image = NodeDef("image", "Placeholder", attrs={
+        "dtype": F32, "shape": ShapeAttr((None, 8, 8, 3))})
+    open_batch = dataclasses.replace(graph, nodes=(image, *graph.nodes[1:]))
+    mod = weft.compile(GraphDefModel(open_batch))
+    x = RNG.normal(size=(3, 8, 8, 3)).astype(np.float32)
+    assert mod.inputs[0].shape[0] == "image_0"
+    alone = weft.compile(GraphDefModel(graph))
+    np.testing.assert_allclose(mod(x), np.concatenate([alone(x[i:i + 1]) for i in range(3)]),
+                               rtol=1e-4, atol=1e-6)
+
+
+def test_arithmetic_of_symbolic_sizes():
+    x = NodeDef("x", "Placeholder", attrs={"dtype": F32, "shape": ShapeAttr((None, 4, None))})
+    sized = (x, NodeDef("s", "Shape", ("x",)), const("two", np.int32([0, 2])),
+             const("zero", np.int32(0)), const("four", np.int32(4)), const("axis", np.int32([0])),
+             NodeDef("ends", "GatherV2", ("s", "two", "zero")),
+             NodeDef("count", "Prod", ("ends", "axis")), NodeDef("all", "Mul", ("count", "four")),
+             NodeDef("shape", "Pack", ("all",)), NodeDef("y", "Reshape", ("x", "shape")),
+             NodeDef("one", "Const", attrs=const("", np.float32(1)).attrs),
+             NodeDef("ones", "Fill", ("ends", "one")))
+    mod = from_graphdef(GraphDef(sized), outputs=["y", "ones"])
+    value = RNG.normal(size=(2, 4, 3)).astype(np.float32)
+    y, ones = evaluate(mod, [value])
+    np.testing.assert_array_equal(y, value.reshape(-1))
+    assert ones.shape == (2, 3)
+    with pytest.raises(UnsupportedModelError, match="must be known at compile time"):
+        from_graphdef(GraphDef((*sized, NodeDef("t", "Tile", ("x", "s")))), outputs=["t"])
 
 
 def test_commands_take_files(tmp_path, capsys):

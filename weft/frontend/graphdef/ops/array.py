@@ -48,7 +48,7 @@ def rank(node: Node) -> Expr:
 
 @converts("Reshape", inputs=2)
 def reshape(node: Node) -> Expr:
-    return node.call(op.reshape, node.input(0), newshape=node.integers(1, "the shape"),
+    return node.call(op.reshape, node.input(0), newshape=node.dims(1, "the shape"),
                      allowzero=True)
 
 
@@ -132,12 +132,12 @@ def tile(node: Node) -> Expr:
 
 @converts("Fill", inputs=2, attributes=("index_type",))
 def fill(node: Node) -> Expr:
-    return node.call(op.full, node.input(1), shape=node.integers(0, "the shape"))
+    return node.call(op.full, node.input(1), shape=node.dims(0, "the shape"))
 
 
 @converts("BroadcastTo", inputs=2)
 def broadcast_to(node: Node) -> Expr:
-    return node.call(op.broadcast_to, node.input(0), shape=node.integers(1, "the shape"))
+    return node.call(op.broadcast_to, node.input(0), shape=node.dims(1, "the shape"))
 
 
 def _padding(node: Node) -> tuple[tuple[int, int], ...]:
