@@ -32,8 +32,10 @@ def opt_command(file: BinaryIO, passes: str, output: Path | None, target: str | 
     \b
     weft opt net.ir -p fold_constant,dead_code_elimination
     weft opt net.ir -p 'fuse_ops{max_depth=8}' --print-between-passes
+    weft opt net.ir -p 'graph_optimizer{remapping=false}'   simplify in rounds
     weft opt --list                              the pipeline of weft compile
     weft passes                                  every pass, with a summary
+    weft passes store_passing                    its options, and what it needs and provides
     """
     import weft.op
     import weft.transform  # noqa: F401 - makes the passes known by name
