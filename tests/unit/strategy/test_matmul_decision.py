@@ -207,3 +207,16 @@ def test_several_tiles_of_rows_prefetch_the_next_panel_of_a_weight(m, prefetches
     assert plan.prefetches is prefetches
     assert plan.prefetches == (plan.blocking.mr < m)
     assert ("prefetches the next panel" in str(plan)) is prefetches
+
+
+def test_a_block_of_k_prefetches_the_next_one() -> None:
+    target = CpuTarget.parse(f"{SMALL_CPU} -l2=262144")
+    x = var("x", (64, 3072))
+    weight = np.random.default_rng(0).uniform(-1, 1, (48, 3072)).astype(np.float32)
+    mod = weft.compile(Function((x,), op.nn.dense(x, const(weight))), target=target)
+    plan = decide_matmul(dense(64, 48, 3072), target).plan
+    assert isinstance(plan, GemmPlan)
+    assert plan.loops is GemmLoops.K_BLOCKS
+    text = mod.as_text("tir")
+    assert text.count("prefetch_l2(p1[") == 1
+    assert f"+ {plan.blocking.kc * plan.blocking.nr}])" in text

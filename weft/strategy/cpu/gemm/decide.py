@@ -225,7 +225,7 @@ def prepacked_plan(
         packs=_converts_a(problem, shape))
     # A weight that streams from memory is as slow as memory where one tile of rows covers A: then
     # hints only cost time. Several tiles hide the transfer of a panel behind their arithmetic.
-    prefetches = shape.m > blocking.mr and loops in (GemmLoops.TILES, GemmLoops.B_PANELS)
+    prefetches = shape.m > blocking.mr and loops is not GemmLoops.SPLIT_K
     return GemmPlan(blocking, loops, is_parallel, panels, prefetches=prefetches,
                     assumes=shape.assumptions)
 

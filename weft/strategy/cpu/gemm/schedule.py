@@ -38,7 +38,7 @@ def schedule_gemm(ctx: CpuContext, *, plan: GemmPlan, flat_rows: bool = False) -
     if plan.loops is GemmLoops.SPLIT_K:
         _schedule_split_k(ctx, reduction, plan.blocking)
     elif plan.loops is GemmLoops.K_BLOCKS:
-        _schedule_k_blocks(ctx, reduction, plan.blocking, flat_rows)
+        _schedule_k_blocks(ctx, reduction, plan, flat_rows)
     else:
         attach = _schedule_tiles(ctx, reduction, plan, flat_rows)
     # Only B is packed inside the loop over panels: its tiles then find the panel in L2. Every panel
@@ -75,7 +75,7 @@ def _schedule_tiles(
     by_panels = plan.loops is GemmLoops.B_PANELS
     task = _tile(stage, s[acc], _result_axes(stage, flat_rows), plan.blocking, by_panels=by_panels)
     if plan.prefetches:
-        _prefetch_next_panel(s[acc], plan.blocking)
+        _prefetch_next_panel(s[acc], s[acc].axis[0], plan.blocking)
     if plan.is_parallel:
         stage.parallel(task)
     return (stage, task) if by_panels else None
@@ -121,13 +121,13 @@ def _tile(
     return task
 
 
-def _prefetch_next_panel(acc: te.Stage, blocking: GemmBlocking) -> None:
+def _prefetch_next_panel(acc: te.Stage, row: te.IterVar, blocking: GemmBlocking) -> None:
     """While the tiles of rows use a panel of the weight, load the next panel.
 
     Weights stream from L3 or from memory: hardware prefetchers stop at the end of a page, and would
     begin only as the first tile of rows reads the panel, which then waits for memory.
     """
-    (k,), row = acc.reduce_axis, acc.axis[0]
+    (k,) = acc.reduce_axis
     # A has two axes here, whatever its rank in the program.
     weight = next(t for t in input_tensors(acc.op) if t.ndim == 3)
     tiles = None  # all of them, where a symbolic M makes a single block
@@ -183,7 +183,7 @@ def _chains(tile: RegisterTile, target: CpuTarget) -> int:
 
 
 def _schedule_k_blocks(
-    ctx: CpuContext, reduction: te.ComputeOp, blocking: GemmBlocking, flat_rows: bool
+    ctx: CpuContext, reduction: te.ComputeOp, plan: GemmPlan, flat_rows: bool
 ) -> None:
     """The kc loop: each block of K adds to sums in memory, of a block of rows and one B panel.
 
@@ -191,7 +191,7 @@ def _schedule_k_blocks(
     registers tile by tile. The block of K is outside the tiles, so that its share of the B panel
     stays in L2 for all of them.
     """
-    s = ctx.schedule
+    s, blocking = ctx.schedule, plan.blocking
     mr, lanes = blocking.mr, blocking.lanes
     # The sums of mc rows exceed the registers; mc keeps them to about a quarter of L2.
     acc = accumulators(ctx, reduction.output(0), scope="global")
@@ -216,6 +216,8 @@ def _schedule_k_blocks(
     register_blocking(sums, [], [sums_row_in], [vector], sums_lane,
                       [*sums_batch, *sums.reduce_axis, tile_row])
     _schedule_partial_sums(s[partial], sums, tile_row, lanes)
+    if plan.prefetches:  # the next block of K follows in the panel
+        _prefetch_next_panel(s[partial], s[partial].axis[-2], blocking)
 
 
 def _schedule_partial_sums(
