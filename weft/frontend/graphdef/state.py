@@ -35,6 +35,7 @@ class Variables:
     def __init__(self) -> None:
         self.first: dict[str, Expr] = {}
         self._current: dict[str, Expr] = {}
+        self._fed: set[str] = set()
 
     def declare(self, node: NodeDef, var: Var, *, is_assigned: bool) -> None:
         """Add a variable; one that is never assigned is its first value, if that is known."""
@@ -48,8 +49,9 @@ class Variables:
         return self._current[name]
 
     def feed(self, name: str, value: Expr) -> None:
-        """Let reads and assignments of a variable see ``value``, which the caller gives."""
+        """Let reads and assignments see ``value``, which the caller gives: it is no state then."""
         self._current[name] = value
+        self._fed.add(name)
 
     def assign(self, name: str, change: str, value: Expr, span: Span) -> Expr:
         """The value after an assignment (``AssignAdd``, ...) of ``value``."""
@@ -61,12 +63,13 @@ class Variables:
 
     def inputs(self) -> dict[str, Var]:
         """The variables that are parameters of the module."""
-        return {name: value for name, value in self.first.items() if isinstance(value, Var)}
+        return {name: value for name, value in self.first.items()
+                if isinstance(value, Var) and name not in self._fed}
 
     def updated(self) -> dict[str, Expr]:
         """The next values of the variables that were assigned."""
         return {name: value for name, value in self._current.items()
-                if value is not self.first[name]}
+                if value is not self.first[name] and name not in self._fed}
 
 
 def next_value_name(variable: str) -> str:
