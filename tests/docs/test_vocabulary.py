@@ -32,7 +32,7 @@ OLD_TERMS = {
     r"layout_prices|\bprices?\b": "layout cost",
     r"attention_rows": "decode attention",
     r"\bsum_type\b|\b_?widened\b": "accumulator dtype; upcast",
-    r"\bbands?\b|\bstaged\b|axis_parts": "row block; resampling stages; axis split",
+    r"\bbands?\b(?!\")|\bstaged\b|axis_parts": "row block; resampling stages; axis split",
     r"layout_(as|is) written": "original layout",
     r"[Tt]his is no \w+|\bhas no name\b": "name the problem",
     r"\bstanding (variables|loops)\b": "enclosing loop variables",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from weft.codegen import backend_of
 from weft.compiler.device_options import (
@@ -209,13 +209,17 @@ def _names(codegens: Sequence[str]) -> tuple[str, ...]:
     return tuple(codegens)
 
 
-def _outputs(outputs: Sequence[str] | None) -> tuple[str, ...] | None:
+def _outputs(outputs: Sequence[Any] | None) -> tuple[str, ...] | None:
     if outputs is None:
         return None
-    if isinstance(outputs, str) or not all(isinstance(name, str) for name in outputs):
+    # Tensors of a graph (``weft.graph``) are known by their names.
+    given = () if isinstance(outputs, str) else tuple(
+        one if isinstance(one, str) else getattr(one, "name", None) for one in outputs)
+    names = tuple(name for name in given if isinstance(name, str))
+    if isinstance(outputs, str) or len(names) < len(given):
         raise OptionError("outputs cannot be used", got=repr(outputs),
                           expected='names of tensors: ["layer3/relu"]')
-    return tuple(outputs)
+    return names
 
 
 def _state(state: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:

@@ -84,12 +84,16 @@ class DType:
 
     @staticmethod
     def of(value: DType | str | np.dtype | type) -> DType:
-        """The dtype given by a name, a NumPy dtype or a DType."""
+        """The dtype given by a name, a NumPy dtype or a DType; ``OptionError`` for anything else."""
         if isinstance(value, DType):
             return value
         if isinstance(value, str):
             return DType.parse(value)
-        return DType.parse(np.dtype(value).name)
+        try:
+            return DType.parse(np.dtype(value).name)
+        except TypeError:
+            raise OptionError("not a dtype", got=repr(value),
+                              expected='a name such as "float32", or a NumPy dtype') from None
 
     @property
     def name(self) -> str:
