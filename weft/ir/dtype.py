@@ -84,7 +84,7 @@ class DType:
 
     @staticmethod
     def of(value: DType | str | np.dtype | type) -> DType:
-        """The dtype given by a name, a NumPy dtype or a DType; ``OptionError`` for anything else."""
+        """The dtype of a name, a NumPy dtype or a DType; ``OptionError`` for anything else."""
         if isinstance(value, DType):
             return value
         if isinstance(value, str):
