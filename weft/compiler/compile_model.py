@@ -91,7 +91,7 @@ def compile_model(request: CompileRequest) -> Executable:
         source, options = _prepared(request)
         code = _compile(source, options, request)
         executable = _executable(code, source, options, request.knobs)
-        if options.state and isinstance(executable, CompiledModule):
+        if options.state and isinstance(executable, (CompiledModule, DynamicModel)):
             for name, value in first_values(request.model).items():
                 if name in executable.state:
                     executable.state[name][...] = value

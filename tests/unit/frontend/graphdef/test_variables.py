@@ -43,6 +43,17 @@ def test_reads_see_the_assignments_before_them():
     assert g.to_module([after]).attrs["state"] == {"v/next": "v"}
 
 
+@pytest.mark.parametrize(("size", "options"), [("n", {}), (2, {"devices": ["sim:0", "sim:1"]})])
+def test_first_values_of_every_kind_of_program(size, options):
+    g = Graph()
+    x = g.placeholder((size,), name="x")
+    v = g.variable(np.float32(10), name="v")
+    with g.control_dependencies([g.assign_add(v, g.op.sum(x))]):
+        g.op.add(x, v, name="y")
+    mod = weft.compile(g, outputs=["y"], **options)
+    assert [mod(ONE).tolist(), mod(ONE).tolist()] == [[13, 13], [15, 15]]
+
+
 def test_misuse_of_variables():
     g = Graph()
     x = g.placeholder((2,), name="x")
