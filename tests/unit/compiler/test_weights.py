@@ -57,6 +57,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(warm, "compiler_is_loaded", lambda: False)
     monkeypatch.setattr(state, "RACY_NS", 0)
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("WEFT_VERIFY", "0")  # verifying compiles again
     return tmp_path / "cache"
 
 

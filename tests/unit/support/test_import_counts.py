@@ -74,7 +74,7 @@ def test_a_warm_start(tmp_path):
     # The times of a file that was just written are trusted.
     statement = ("import weft.compiler.warm_start.state as s; s.RACY_NS = 0\n"
                  f"weft.compile({str(path)!r})(numpy.ones(3, 'float32'))")
-    kept = {"WEFT_CACHE_DIR": str(tmp_path / "cache")}
+    kept = {"WEFT_CACHE_DIR": str(tmp_path / "cache"), "WEFT_VERIFY": "0"}
     own, _, _ = counts(statement, **kept)
     assert own <= 950  # the front end too
     own, built, modules = counts(statement, **kept)
