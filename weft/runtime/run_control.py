@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class CancellationToken:
-    """Cancels the runs whose ``RunControl`` has it: ``RunControl(cancel=token)``; ``token.cancel()``.
+    """Cancels the runs whose ``RunControl`` has it, by ``token.cancel()``.
 
     Any thread may cancel. A token stays cancelled; ``child`` makes one that is cancelled with it.
     """
