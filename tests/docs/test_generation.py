@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import doctest
-import re
 from pathlib import Path
 
 import pytest
 
-from tests.docs.coverage_page import ROOT
+from tests.docs.page_programs import run_page
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
-PAGE = ROOT / "docs" / "generation.md"
 
 
 def test_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
-    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"),
-                        re.MULTILINE | re.DOTALL)
-    test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, PAGE.name, str(PAGE), 0)
-    assert len(test.examples) > 30
-    failures: list[str] = []
-    doctest.DocTestRunner().run(test, out=failures.append)
-    assert not failures, "".join(failures)
+    assert run_page("generation", flags=0) > 30

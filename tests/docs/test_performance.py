@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import doctest
-import re
 from pathlib import Path
 
 import pytest
 
-from tests.docs.coverage_page import ROOT
-
-PAGE = ROOT / "docs" / "performance.md"
+from tests.docs.page_programs import run_page
 
 
 @pytest.mark.slow
 def test_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
-    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"),
-                        re.MULTILINE | re.DOTALL)
-    test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, PAGE.name, str(PAGE), 0)
-    failures: list[str] = []
-    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    doctest.DocTestRunner(optionflags=flags).run(test, out=failures.append)
-    assert not failures, "".join(failures)
-    assert len(test.examples) > 10
+    assert run_page("performance", flags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE) > 10

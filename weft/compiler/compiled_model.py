@@ -175,8 +175,4 @@ class CompiledModel(Compiled, CompiledModule):
         Names are those of ``run``; ``None`` are those of the model. What they need is compiled now,
         so that calls do nothing but run it (TensorFlow's ``make_callable``).
         """
-        names = tuple(spec.name for spec in self.inputs) if inputs is None else tuple(inputs)
-        whole = self._parts.is_whole(outputs, dict.fromkeys(names))
-        program = self if whole else self._parts.program_for(
-            self._stages, outputs, dict.fromkeys(names))
-        return NamedCall(program, outputs if whole else None, names)
+        return self._parts.callable_of(self, self._stages, outputs, inputs)

@@ -130,16 +130,8 @@ class DynamicModel(CallsByShape, Compiled):
 
     def callable(self, outputs: Sequence[str] | None = None,
                  inputs: Sequence[str] | None = None) -> NamedCall:
-        """A function of the tensors ``inputs``, by position, that gives the list of ``outputs``.
-
-        Names are those of ``run``; ``None`` are those of the model. What they need is compiled now,
-        so that calls do nothing but run it (TensorFlow's ``make_callable``).
-        """
-        names = tuple(spec.name for spec in self.inputs) if inputs is None else tuple(inputs)
-        whole = self._parts.is_whole(outputs, dict.fromkeys(names))
-        program = self if whole else self._parts.program_for(
-            self._stages, outputs, dict.fromkeys(names))
-        return NamedCall(program, outputs if whole else None, names)
+        """See ``CompiledModel.callable``."""
+        return self._parts.callable_of(self, self._stages, outputs, inputs)
 
     def __repr__(self) -> str:
         kind = "for all sizes" if self.general is not None else (

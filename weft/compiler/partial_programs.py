@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from weft.runtime.manifest import Manifest
+from weft.runtime.named_call import NamedCall
 from weft.runtime.run_control import RunControl
 from weft.support.config import config
 from weft.support.fork_locks import renew_in_child
@@ -63,6 +64,17 @@ class PartialPrograms:
             return program.run(None, given, control)
         results = program(**given)
         return list(results) if isinstance(results, tuple) else [results]
+
+    def callable_of(self, model: Executable, stages: Stages, fetches: Sequence[str] | None,
+                    feeds: Sequence[str] | None) -> NamedCall:
+        """A function of the tensors ``feeds``, by position, that gives the list of ``fetches``.
+
+        ``model`` itself makes the calls if it computes this.
+        """
+        names = tuple(spec.name for spec in model.inputs) if feeds is None else tuple(feeds)
+        if self.is_whole(fetches, dict.fromkeys(names)):
+            return NamedCall(model, fetches, names)
+        return NamedCall(self.program_for(stages, fetches, dict.fromkeys(names)), None, names)
 
     def program_for(self, stages: Stages, fetches: Sequence[str] | None, feeds: Mapping[str, Any]
                     ) -> Executable:
