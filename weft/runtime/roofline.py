@@ -51,7 +51,10 @@ def limits_of(manifest: Manifest, calls: Sequence[KernelCall], roofline: Rooflin
     """The limit of each of the ``calls`` of one run, whose work is known."""
     sizes = {one.offset: one.nbytes for one in manifest.constants}
     constants = [_constant_bytes(call, sizes) for call in calls]
-    held = sum(constants) + sum(evaluate(call.bytes_moved, {}) for call in calls) / len(calls)
+    # A kernel in a loop reads its constants at each turn, from where they are after the first.
+    once = dict(zip((call.args for call in calls), constants, strict=True))
+    data = sum(evaluate(call.bytes_moved, {}) for call in calls) / len(calls)
+    held = sum(once.values()) + data
     return [_limit(call, read, held, roofline)
             for call, read in zip(calls, constants, strict=True)]
 
