@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 import statistics
 import tempfile
 from collections.abc import Sequence
@@ -114,7 +115,7 @@ def _cpu() -> str:
 
 
 def _limit_cells(told: dict[str, Any] | None) -> list[str]:
-    if told is None:
+    if told is None or math.isnan(told["limit"]):
         return ["-", "-", "-"]
     kind = "dense" if told["arithmetic"] > told["traffic"] else "memory"
     return [f"{told['limit'] * 1e3:.3f}", f"{told['limit'] / told['call']:.0%} {kind}",

@@ -94,7 +94,7 @@ class Profile:
 
     ``module_seconds`` is the best time of a whole call from Python. ``roofline`` is what the
     machine reached at that time, and ``limits`` the seconds that it allows for each step; ``None``
-    and empty where nothing can measure them.
+    and empty where nothing can measure them, and for programs with loops.
     """
 
     steps: tuple[StepTime, ...]
@@ -324,7 +324,8 @@ def profile_module(stepper: Stepper, call: Callable[[], Any], repeat: int,
     module = min(_seconds(call) for _ in range(repeat))
     peak = max(early_peak, measure_fma_peak(stepper.library, num_threads))
     library = stepper.library
-    if not isinstance(library, NativeLibrary) or not steps:
+    # A turn of a loop moves parts of its operands, which the work of its kernels does not tell.
+    if not isinstance(library, NativeLibrary) or not steps or stepper.manifest.jumps:
         return Profile(steps, module, peak, num_threads)
     roofline = Roofline(peak, measure_bandwidths(library, num_threads))
     limits = limits_of(stepper.manifest, [step.call for step in steps], roofline)

@@ -37,3 +37,18 @@ def test_a_profile_has_limits() -> None:
     assert "of limit" in profile.table()
     assert "limit" in profile.table().splitlines()[-1]
     assert len(measure_bandwidths(mod.library, 2)) == 4
+
+
+def test_a_program_with_a_loop_has_none() -> None:
+    loop = weft.parse("""
+    def @main(%n: Tensor[(), int32], %x: Tensor[(8), float32]) {
+      let %loop = fn (%i: Tensor[(), int32], %y: Tensor[(8), float32]) -> Tensor[(8), float32] {
+        if (less(%i, %n)) { %loop(add(%i, 1), tanh(%y)) } else { %y }
+      };
+      %loop(0, %x)
+    }""")
+    mod = weft.compile(loop)
+    profile = mod.profile(np.array(3, np.int32), np.ones(8, np.float32), repeat=1)
+    assert profile.limits == ()
+    assert math.isnan(profile.limit_seconds)
+    assert profile.table()
