@@ -10,7 +10,8 @@ import functools
 
 from weft.codegen.llvm.build import ObjectCode, build_text
 from weft.codegen.llvm.emit.func import function_attributes
-from weft.codegen.llvm.runtime_support import python_call, step_runner
+from weft.codegen.llvm.runtime_support import python_call
+from weft.codegen.llvm.runtime_support.step_runner import step_runner_text
 from weft.codegen.llvm.runtime_support.thread_pool import thread_pool_text
 from weft.codegen.llvm.target_machine import data_layout
 from weft.runtime.bandwidth import READ
@@ -110,7 +111,8 @@ def runtime_support_text(target: CpuTarget) -> str:
     """LLVM IR of the runtime support, with the vector width of ``target``."""
     head = f'target datalayout = "{data_layout(target)}"\ntarget triple = "{target.triple}"\n'
     meters = _peak(target) + _read(target)
-    return head + thread_pool_text(target) + python_call.TEXT + step_runner.TEXT + meters
+    calls = python_call.TEXT + step_runner_text(target)
+    return head + thread_pool_text(target) + calls + meters
 
 
 @functools.lru_cache(maxsize=8)

@@ -9,6 +9,7 @@ given more than it takes.
 from __future__ import annotations
 
 from weft.runtime.timed_steps import FORMS, RUN_STEPS
+from weft.target import CpuTarget
 
 
 def _form(count: int) -> str:
@@ -30,15 +31,39 @@ def _choices() -> str:
     return "\n".join(lines)
 
 
-TEXT = f"""
+def _tick(target: CpuTarget) -> tuple[str, str]:
+    """Declarations, and the code that reads ``%tick``.
+
+    The time stamp counter of x86 takes some cycles, where the clock may take a microsecond in a
+    virtual machine. Other machines may forbid programs to read their counters.
+    """
+    if target.arch == "x86_64":
+        return ("declare i64 @llvm.readcyclecounter()",
+                "  %tick = call i64 @llvm.readcyclecounter()")
+    return "", """  %status = call i32 %clock(i32 1, ptr %now)
+  %seconds = load i64, ptr %now
+  %part.at = getelementptr i64, ptr %now, i64 1
+  %part = load i64, ptr %part.at
+  %whole = mul i64 %seconds, 1000000000
+  %tick = add i64 %whole, %part"""
+
+
+def step_runner_text(target: CpuTarget) -> str:
+    """LLVM IR of ``weft_run_steps``; ``times`` are ticks of a constant length."""
+    declarations, tick = _tick(target)
+    return f"""
+{declarations}
+
 define void @{RUN_STEPS}(ptr %steps, i64 %number, ptr %clock, ptr %times) nounwind {{
 entry:
+  %now = alloca [2 x i64]
   br label %step
 step:
   %i = phi i64 [ 0, %entry ], [ %i.next, %next ]
   %record = phi ptr [ %steps, %entry ], [ %record.next, %next ]
-  %time.at = getelementptr [2 x i64], ptr %times, i64 %i
-  %status = call i32 %clock(i32 1, ptr %time.at)
+{tick}
+  %time.at = getelementptr i64, ptr %times, i64 %i
+  store i64 %tick, ptr %time.at
   %more = icmp slt i64 %i, %number
   br i1 %more, label %load, label %done
 load:
