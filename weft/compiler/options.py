@@ -191,7 +191,7 @@ def targets_of(value: TargetLike) -> tuple[Target, Target | None]:
 
 
 def _is_host(value: Target | str | None) -> bool:
-    """Whether a target is the CPU of this machine, whatever it is."""
+    """Whether a target, in any of its forms, is the CPU of this machine."""
     if not isinstance(value, str):
         return value is None
     kind, *_ = value.split() or [""]

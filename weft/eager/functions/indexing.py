@@ -193,9 +193,7 @@ def _known_key(key: Any) -> Any:
 
 
 def _of_array(node: Node, key: Any) -> Tensor:
-    """A part of a known array. So a batch taken from data is an input of programs, whatever its
-    position.
-    """
+    """A part of a known array, so that programs take a batch of any position as an input."""
     try:
         part = node.value[key if key is not None else np.newaxis]
     except IndexError as error:

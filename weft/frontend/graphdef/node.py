@@ -111,7 +111,7 @@ class Node:
         return found[0]
 
     def axis(self, axis: int, rank: int | None = None) -> int:
-        """``axis`` counted from the start; ``InvalidModelError`` if there is no such axis."""
+        """``axis`` counted from the start; ``InvalidModelError`` if it is out of range."""
         rank = self.rank() if rank is None else rank
         if not -rank <= axis < rank:
             raise self.fail("axis out of range", got=str(axis), expected=f"[{-rank}, {rank})")

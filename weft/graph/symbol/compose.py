@@ -1,4 +1,4 @@
-"""Composition: symbols in the place of variables, and versions of mutated variables (NNVM)."""
+"""Composition: variables are replaced by symbols; versions of mutated variables (NNVM)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _variable_for(node: Node, key: str) -> NodeEntry:
 
 def _replace_variables(heads: Sequence[NodeEntry], args: Sequence[NodeEntry],
                        kwargs: Mapping[str, NodeEntry]) -> None:
-    """Put entries in the place of variables, by their order or by their names."""
+    """Replace variables by entries, by their order or by their names."""
     variables = [node for node in walk(heads) if node.is_variable]
     if len(args) > len(variables):
         raise OptionError(f"the graph has {len(variables)} variables", got=len(args))

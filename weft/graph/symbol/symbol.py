@@ -154,7 +154,7 @@ class Symbol:
         return Symbol(copied(self.entries))
 
     def compose(self, *args: Symbol, name: str = "", **kwargs: Symbol) -> None:
-        """Put symbols in place of variables; changes the nodes.
+        """Replace variables by symbols; changes the nodes.
 
         An operator without inputs takes them by position or name, and makes variables for the
         others; a graph takes them by the names of its variables. Raises ``OptionError`` for groups

@@ -1,4 +1,4 @@
-"""Control edges in the place of ``let`` (TensorFlow's ``AutomaticControlDependencies``)."""
+"""Replaces ``let`` by control edges (TensorFlow's ``AutomaticControlDependencies``)."""
 
 from __future__ import annotations
 

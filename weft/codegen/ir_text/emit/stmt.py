@@ -39,7 +39,7 @@ def emit_stmt(state: FunctionState, node: Stmt) -> None:
 
 
 def emit_serial_for(state: FunctionState, node: s.For) -> None:
-    """A loop whose iterations run sequentially, whatever its kind."""
+    """A loop of any kind whose iterations run sequentially."""
     extent = int_value(node.extent)
     if extent is not None and extent <= 0:
         return
