@@ -32,7 +32,7 @@ def cache_command(context: click.Context, *, as_json: bool) -> None:
     from, so that the next compilation is fast. WEFT_CACHE_SIZE limits its size: the entries least
     recently used are removed first. WEFT_CACHE_DIR sets its folder; WEFT_NO_CACHE=1 disables it.
 
-    \\b
+    \b
     weft cache                    folder, size and growth
     weft cache clear              remove all entries
     weft cache clear --keep 1G    remove the entries least recently used, down to 1 GiB

@@ -70,6 +70,19 @@ def compile_options(function: F) -> F:
     return function
 
 
+def records_option(function: F) -> F:
+    """``--records``, which sets ``WEFT_RECORDS`` while the command runs."""
+    return click.option(
+        "--records", type=click.Path(path_type=Path, dir_okay=False, exists=True), default=None,
+        expose_value=False, callback=_use_records,
+        help="choose implementations by these times, which weft tune measured")(function)
+
+
+def _use_records(context: click.Context, _: click.Parameter, value: Path | None) -> None:
+    if value is not None:
+        context.with_resource(config(records=value))
+
+
 def run_options(function: F) -> F:
     """The options of every command that runs a module."""
     for decorate in reversed((
@@ -153,13 +166,16 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
     """Print a table: numbers right-aligned, words left-aligned."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    # Texts, since strings would lose what looks like markup: weft[cuda], Tensor[(n,), float32].
+    table = Table(title=Text(title) if title else None, title_justify="left", box=None,
+                  pad_edge=False)
     for number, column in enumerate(columns):
         numeric = bool(rows) and isinstance(rows[0][number], (int, float))
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(value) for value in row))
+        table.add_row(*(Text(_cell(value)) for value in row))
     width = None if sys.stdout.isatty() else 160
     Console(width=width, highlight=False).print(table)
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import weft
-from weft.cli.common import compile_options, print_json, session
+from weft.cli.common import compile_options, print_json, records_option, session
 from weft.cli.device_options import device_arguments, device_options
 from weft.cli.models import ModelFile
 from weft.cli.output import check_writable
@@ -24,6 +24,7 @@ from weft.support.errors import ArtifactError
 @click.option("--kind", type=click.Choice(["weft", "c"]), default="weft", show_default=True,
               help="weft: one file for weft.load; c: a folder with object, header and main.c")
 @compile_options
+@records_option
 @specialize_option
 @device_options
 @click.option("--json", "as_json", is_flag=True, help="print the facts as JSON")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from weft.cli.common import compile_options, session
+from weft.cli.common import compile_options, records_option, session
 from weft.cli.device_options import device_arguments, device_options
 from weft.cli.models import ModelFile
 from weft.cli.output import check_writable, write_text
@@ -24,6 +24,7 @@ STAGES = (
 @click.command("inspect")
 @click.argument("model", type=ModelFile())
 @compile_options
+@records_option
 @specialize_option
 @device_options
 @click.option("--phase", type=click.Choice(STAGES), default=None,

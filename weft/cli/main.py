@@ -118,8 +118,8 @@ def cli() -> None:
     weft doctor                               the installation, and every setting
 
     \b
-    A model with dynamic shapes compiles once for each new set of input shapes.
-    To fix them, give the shape of each input:
+    A model with dynamic shapes compiles to one program for all sizes, where it can
+    (weft inspect says if not). To fix them, give the shape of each input:
     weft bench model.onnx --input-shape data:1x3x224x224
 
     Exit codes: 0 success, 1 an error in the model or its inputs, 2 an error in the command line,

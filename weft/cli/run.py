@@ -14,6 +14,7 @@ from weft.cli.common import (
     make_inputs,
     print_json,
     print_table,
+    records_option,
     run_options,
     session,
 )
@@ -31,6 +32,7 @@ Shapes = tuple[tuple[str, tuple[object, ...]], ...]
 @click.command("run")
 @click.argument("model", type=ModelFile())
 @compile_options
+@records_option
 @run_options
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None,
               help="write the outputs to this .npz file")
@@ -74,6 +76,7 @@ def _summary(array: np.ndarray) -> str:
 @click.command("bench")
 @click.argument("model", type=ModelFile())
 @compile_options
+@records_option
 @run_options
 @click.option("--repeat", type=click.IntRange(1), default=50, show_default=True,
               help="number of runs")
@@ -114,6 +117,7 @@ def _measure(module: Runnable, feeds: list[np.ndarray], repeat: int) -> list[flo
 @click.command("profile")
 @click.argument("model", type=ModelFile())
 @compile_options
+@records_option
 @run_options
 @click.option("--repeat", type=click.IntRange(1), default=20, show_default=True,
               help="number of runs of each kernel")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weft.compiler.request import CompileRequest
 from weft.compiler.warm_start.open import compiler_is_loaded, open_warm
 from weft.runtime.cpu import usable_cpus
+from weft.support import progress
 from weft.support.config import config
 from weft.support.file_content import FileContent
 from weft.support.rare_collections import rare_collections
@@ -136,7 +137,7 @@ def _is_first_and_large(request: CompileRequest) -> bool:
 
 
 def _compile_now(request: CompileRequest) -> Executable:
-    with rare_collections():
+    with rare_collections(), progress.work():
         from weft.compiler.compile_model import compile_model
 
         return compile_model(request)

@@ -50,10 +50,14 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[P_co]):
-    """The chosen candidate and the rejected algorithms."""
+    """The chosen candidate and the rejected algorithms.
+
+    ``sizes`` are those of the symbols that the estimates assume, such as ``batch=1``.
+    """
 
     chosen: Candidate[P_co]
     rejected: tuple[Rejected, ...] = ()
+    sizes: str = ""
 
     @property
     def algorithm(self) -> str:
@@ -69,7 +73,8 @@ class Decision(Generic[P_co]):
 
     def __str__(self) -> str:
         plan = f" ({self.chosen.summary})" if self.chosen.summary else ""
-        lines = [f"{self.algorithm}{plan}, estimated {time_text(self.seconds)}",
+        at = f" at {self.sizes}" if self.sizes else ""
+        lines = [f"{self.algorithm}{plan}, estimated {time_text(self.seconds)}{at}",
                  *(f"  {each}" for each in self.rejected)]
         return "\n".join(lines)
 

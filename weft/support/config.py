@@ -203,6 +203,9 @@ class Config:
     symbolic_sizes = Knob("WEFT_SYMBOLIC_SIZES", True, _flag, "0 or 1",
                           "compile a model with dynamic shapes once for all sizes; 0 compiles it "
                           "for each set of input shapes")
+    progress = Knob("WEFT_PROGRESS", True, _flag, "0 or 1",
+                    "show the progress of compilations longer than a second on terminals and in "
+                    "notebooks")
     perf_map = Knob("WEFT_PERF_MAP", False, _flag, "0 or 1",
                     "write /tmp/perf-PID.map, so that `perf` names compiled kernels")
 

@@ -1,16 +1,20 @@
-"""Progress reports: a bar on a terminal, lines in a pipe, nothing by default.
+"""Progress reports: a bar on a terminal, lines in a pipe.
 
 The compiler reports to the active reporter of the current context. The command line activates one
-with ``with report_to(reporter_for(sys.stderr)):``.
+with ``with report_to(reporter_for(sys.stderr)):``. Without one, work of more than a second shows
+bars where somebody sees them (``late_bars.py``); ``WEFT_PROGRESS=0`` turns these off.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol, TextIO
+
+from weft.support.config import config
 
 
 class Task(Protocol):
@@ -38,7 +42,7 @@ UNWATCHED: Task = _SilentTask()
 
 
 class SilentReporter:
-    """The default reporter, which prints nothing."""
+    """A reporter that prints nothing."""
 
     @contextmanager
     def task(self, title: str, total: int | None = None) -> Iterator[Task]:  # noqa: ARG002
@@ -87,6 +91,27 @@ class _BarTask:
         self._bar.update(self._id, advance=1, detail=detail)
 
 
+def new_bars(stream: TextIO | None, *, transient: bool = False) -> Any:
+    """The bars of rich on ``stream``; ``None`` is the output of the notebook.
+
+    With ``transient`` they vanish when they stop.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+    from rich.text import Text
+
+    class Count(ProgressColumn):
+        def render(self, task: Any) -> Text:
+            return Text(f"{task.completed:.0f}/{task.total:.0f}" if task.total else "")
+
+    rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # truncate details, not numbers
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(bar_width=28), Count(), TimeElapsedColumn(),
+        TextColumn("[dim]{task.fields[detail]}", table_column=rest),
+        console=Console(file=stream), expand=True, transient=transient)
+
+
 class BarReporter:
     """Shows a bar per task, by rich; tasks may nest."""
 
@@ -94,27 +119,11 @@ class BarReporter:
         self._stream = stream
         self._bars: Any = None
 
-    def _new_bars(self) -> Any:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
-        from rich.table import Column
-        from rich.text import Text
-
-        class Count(ProgressColumn):
-            def render(self, task: Any) -> Text:
-                return Text(f"{task.completed:.0f}/{task.total:.0f}" if task.total else "")
-
-        rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # truncate details, not numbers
-        return Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=28), Count(), TimeElapsedColumn(),
-            TextColumn("[dim]{task.fields[detail]}", table_column=rest),
-            console=Console(file=self._stream), expand=True)
-
     @contextmanager
     def task(self, title: str, total: int | None = None) -> Iterator[Task]:
         outermost = self._bars is None
         if outermost:
-            self._bars = self._new_bars()
+            self._bars = new_bars(self._stream)
             self._bars.start()
         bars = self._bars
         task_id = bars.add_task(title, total=total, detail="")
@@ -152,8 +161,37 @@ def report_to(reporter: Reporter) -> Iterator[None]:
         _active.reset(token)
 
 
+# When the work of the current context began, for the reporter that shows long work.
+_start: ContextVar[float | None] = ContextVar("weft_work_start", default=None)
+
+
+@contextmanager
+def work() -> Iterator[None]:
+    """One piece of work of several tasks, whose time counts as a whole."""
+    token = None if _start.get() is not None else _start.set(time.monotonic())
+    try:
+        yield
+    finally:
+        if token is not None:
+            _start.reset(token)
+
+
 @contextmanager
 def task(title: str, total: int | None = None) -> Iterator[Task]:
-    """A task of the active reporter."""
-    with (_active.get() or SilentReporter()).task(title, total) as current:
+    """A task of the active reporter, and within it that reporter for tasks of this one."""
+    reporter = _active.get()
+    if reporter is not None:
+        with reporter.task(title, total) as current:
+            yield current
+        return
+    with report_to(_default_reporter()), task(title, total) as current:
         yield current
+
+
+def _default_reporter() -> Reporter:
+    from weft.support.late_bars import LateReporter, is_watched
+
+    if not config.progress or not is_watched(sys.stderr):
+        return SilentReporter()
+    start = _start.get()
+    return LateReporter(sys.stderr, time.monotonic() if start is None else start)

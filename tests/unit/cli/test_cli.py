@@ -12,11 +12,13 @@ PROGRAM = "def @main(%x: Tensor[(4,), float32]) { nn.relu(nn.relu(%x)) }"
 
 
 @pytest.mark.parametrize("verb", ["compile", "run", "bench", "profile", "opt", "passes", "inspect",
-                                  "ops", "targets", "doctor", "calibrate"])
+                                  "ops", "targets", "doctor", "calibrate", "tune", "debug",
+                                  "cache"])
 def test_every_verb_teaches_by_help(verb, capsys):
     code, out, _ = run([verb, "--help"], capsys)
     assert code == 0
     assert out.startswith(f"Usage: weft {verb}")
+    assert "\\b" not in out  # click's mark for lines that stay as they are
 
 
 def test_the_help_lists_verbs_and_exit_codes(capsys):
@@ -59,6 +61,13 @@ def test_the_doctor_shows_all_that_is_wrong(capsys, monkeypatch):
     assert found["settings"]["WEFT_THREADS"] == "invalid: 'many'"
     assert found["weft"]
     assert all(name in err for name in ("3 settings", "WEFT_DEBUG", "WEFT_THREADS", "WEFT_SEED"))
+
+
+def test_brackets_in_tables_are_no_markup(capsys, monkeypatch):
+    monkeypatch.setattr("weft.cli.gpu_facts.find_file", lambda _: None)
+    monkeypatch.setattr("weft.cli.gpu_facts.find_program", lambda _: None)
+    _, out, _ = run(["doctor"], capsys)
+    assert "pip install weft[cuda]" in out
 
 
 def test_ops_are_listed_and_described(capsys):

@@ -100,6 +100,24 @@ def test_inspect_lists_kernels_and_prints_stages(model, capsys):
     assert "define" in out
 
 
+def test_records_choose_the_implementation(tmp_path, capsys):
+    """The times of `weft tune` are taken by every command that compiles."""
+    path, records = tmp_path / "m.ir", tmp_path / "r.jsonl"
+    path.write_text("def @main(%x: Tensor[(64, 64), float32], %w: Tensor[(64, 64), float32]) "
+                    "{ nn.dense(%x, %w) }")
+    assert run(["tune", path, "--records", records, "--seconds", 0.001], capsys)[0] == 0
+    lines = [json.loads(line) for line in records.read_text().splitlines()]
+    slowest = max(lines, key=lambda line: line["seconds"])
+    records.write_text(json.dumps({**slowest, "seconds": 1e-9}) + "\n")
+    code, out, _ = run(["inspect", path, "--records", records], capsys)
+    assert code == 0
+    assert slowest["implementation"] in out
+    assert run(["compile", path, "--records", records], capsys)[0] == 0
+    code, _, err = run(["compile", path, "--records", tmp_path / "missing"], capsys)
+    assert code == 2
+    assert "does not exist" in err
+
+
 def test_inspect_draws_the_graph(model, capsys):
     code, out, _ = run(["inspect", model, *SHAPE, "--dot", "--phase", "lowered"], capsys)
     assert code == 0

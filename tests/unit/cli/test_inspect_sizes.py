@@ -11,6 +11,7 @@ from tests.unit.cli.commands import run
 from weft.compiler.report.page import html_report
 from weft.compiler.report.sizes import kernel_rows, range_words
 
+TARGET = "llvm -mcpu=haswell"
 TEXT = """
 def @main(%x: Tensor[(n{1..512}, 16), float32], %w: Tensor[(32, 16), float32]) {
   nn.softmax(nn.dense(%x, %w))
@@ -35,6 +36,21 @@ def test_symbols_and_work_at_typical_sizes(path, capsys):
     assert re.search(r"^peak memory of a call \d+\.\d\d MB: arena \d+\.\d\d, constants", out,
                      re.MULTILINE)
     assert "symbolic" not in out.partition("decisions")[0]
+
+
+def test_estimates_of_convolutions_are_for_the_sizes_that_the_table_names(tmp_path):
+    """Algorithms are compared for one image of the usual size, whatever sizes are typical."""
+    text = """def @main(%x: Tensor[(SIZES), float32], %w: Tensor[(16, 3, 3, 3), float32]) {
+      nn.conv2d(%x, %w, padding=(1, 1)) }"""
+    seconds = {}
+    for sizes in ("n, 3, 32, 32", "64, 3, 32, 32", "1, 3, h, h", "1, 3, 64, 64"):
+        model = weft.compile(weft.parse(text.replace("SIZES", sizes)), target=TARGET)
+        seconds[sizes] = sum(step.seconds for step in model.manifest.steps)
+        if "n" in sizes:
+            assert re.search(r"estimated \d+\.\d us at n=1$", model.as_text("decisions"),
+                             re.MULTILINE)
+    assert 0.5 < seconds["n, 3, 32, 32"] / seconds["64, 3, 32, 32"] < 2
+    assert 0.5 < seconds["1, 3, h, h"] / seconds["1, 3, 64, 64"] < 2
 
 
 def test_reasons_of_programs_for_one_set_of_shapes(path, capsys, monkeypatch):

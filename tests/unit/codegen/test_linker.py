@@ -56,6 +56,19 @@ def test_no_linker_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None
     assert "pip install ziglang" in (caught.value.help or "")
 
 
+def test_for_a_foreign_architecture_help_names_linkers_that_link_for_it(monkeypatch) -> None:
+    """The ones of this machine may be installed, and do not help."""
+    monkeypatch.setattr(shutil, "which", only("ld"))
+    hide_packages(monkeypatch)
+    foreign = "riscv64" if machine() != "riscv64" else "aarch64"
+    with pytest.raises(LinkerError, match=f"no linker for {foreign}") as caught:
+        link_shared(objects(), foreign)
+    assert f"apt install binutils-{foreign}-linux-gnu" in (caught.value.help or "")
+    assert "binutils`" not in (caught.value.help or "")
+    assert "ld.lld" in (caught.value.expected or "")
+    assert "ld.bfd" not in (caught.value.expected or "")
+
+
 def test_what_every_linker_said_is_told() -> None:
     with pytest.raises(LinkerError, match="could not be linked") as caught:
         link_shared([b"this is no object"])

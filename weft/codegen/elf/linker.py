@@ -26,8 +26,8 @@ _RELOCATABLE = ("-r", "--build-id=none", "--strip-debug")
 _EMULATION = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux", "riscv64": "elf64lriscv"}
 _LINKERS = ("ld", "ld.lld", "ld.bfd", "ld.gold", "mold")
 _COMPILERS = ("cc", "gcc", "clang")
-_HELP = ("install one: `apt install binutils` (or any C compiler), or `pip install ziglang` "
-         "(as in weft[linker])")
+# Of these only linkers for several architectures link for a foreign one.
+_CROSS_LINKERS = ("ld.lld", "mold")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,29 @@ def _link(objects: Sequence[bytes], arch: str, options: tuple[str, ...]) -> byte
                 return output.read_bytes()
             complaints.append(f"{linker}: {complaint[:500]}")
     if not complaints:
-        raise LinkerError(f"no linker for {arch} was found", help=_HELP,
-                          expected="one of " + ", ".join((*_LINKERS, *_COMPILERS, "ziglang")))
-    raise LinkerError("the objects could not be linked", notes=complaints, help=_HELP)
+        names = (*_linkers_for(arch), *_compilers_for(arch), "ziglang")
+        raise LinkerError(f"no linker for {arch} was found", help=_how_to_install(arch),
+                          expected="one of " + ", ".join(names))
+    raise LinkerError("the objects could not be linked", notes=complaints,
+                      help=_how_to_install(arch))
+
+
+def _how_to_install(arch: str) -> str:
+    """What to type for a linker; the ones of this machine do not link for a foreign one."""
+    if arch == machine():
+        packages = "`apt install binutils` (or any C compiler)"
+    else:
+        cross = f"binutils-{arch.replace('_', '-')}-linux-gnu"
+        packages = f"`apt install lld` or `apt install {cross}`"
+    return f"install one: {packages}, or `pip install ziglang` (as in weft[linker])"
+
+
+def _linkers_for(arch: str) -> tuple[str, ...]:
+    return (*(_LINKERS if arch == machine() else _CROSS_LINKERS), f"{arch}-linux-gnu-ld")
+
+
+def _compilers_for(arch: str) -> tuple[str, ...]:
+    return _COMPILERS if arch == machine() else (f"{arch}-linux-gnu-gcc",)
 
 
 def find_linkers(arch: str) -> tuple[Linker, ...]:
@@ -93,13 +113,12 @@ def find_linkers(arch: str) -> tuple[Linker, ...]:
 
 
 def _search(arch: str, options: tuple[str, ...]) -> Iterator[Linker]:
-    native = arch == machine()
     emulation = ("-m", _EMULATION[arch]) if arch in _EMULATION else ()
-    for name in (*(_LINKERS if native else ("ld.lld",)), f"{arch}-linux-gnu-ld"):
+    for name in _linkers_for(arch):
         found = shutil.which(name)
         if found:
             yield Linker((found,), (*emulation, *options))
-    for name in _COMPILERS if native else (f"{arch}-linux-gnu-gcc",):
+    for name in _compilers_for(arch):
         found = shutil.which(name)
         if found:
             yield Linker((found,), _compiler_options(options))

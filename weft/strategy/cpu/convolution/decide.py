@@ -52,7 +52,7 @@ def decide_convolution(
     if problem is None:
         return None
     offers = conv_offers(problem, target, winograd=winograd, keep_layouts=keep_layouts)
-    return choose(offers.candidates, offers.rejected)
+    return replace(choose(offers.candidates, offers.rejected), sizes=problem.assumed_sizes)
 
 
 @functools.lru_cache(maxsize=1024)

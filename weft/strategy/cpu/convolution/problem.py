@@ -11,6 +11,7 @@ import numpy as np
 from weft.ir.dtype import DType, float32
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.shape import ANY
+from weft.ir.symbol import typical_size
 from weft.ir.types import TensorType, Type, is_static
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy.implementation import attrs_of
@@ -135,6 +136,27 @@ class ConvProblem:
     @property
     def shape(self) -> ConvShape:
         return ConvShape.of(self.attrs, self.data, self.kernel)
+
+    @property
+    def assumed_share(self) -> float:
+        """The typical number of elements of the data over that which ``shape`` assumes.
+
+        Algorithms are compared for one image of the usual size; reports name the typical sizes of
+        the program's symbols, and need the time for these.
+        """
+        assumed = math.prod(self._assumed_data)
+        return math.prod(map(typical_size, self.data.shape)) / assumed if assumed else 1.0
+
+    @property
+    def assumed_sizes(self) -> str:
+        """The symbolic dimensions of the data with the sizes that ``shape`` assumes, as text."""
+        return ", ".join(f"{dim}={size}" for dim, size in zip(
+            self.data.shape, self._assumed_data, strict=True) if not isinstance(dim, int))
+
+    @property
+    def _assumed_data(self) -> tuple[int, ...]:
+        return typical_image_shape(self.data.shape,
+                                   Layout.parse(self.attrs.data_layout).index_of("N"))
 
     @property
     def has_fixed_channels(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 from weft import te
@@ -33,13 +34,15 @@ from weft.target import CpuTarget
 def convolution(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     """What ``decide`` offers in the layouts of the call, the fastest and those it was chosen from.
 
+    Their estimates are for the typical sizes of symbols, in the order of those for a single image.
     Raises ``LoweringError`` for sizes that only run time determines.
     """
     problem = ConvProblem.of(call)
     if problem is None:
         raise unknown_size(call)
     for offer in conv_offers(problem, target, keep_layouts=True).candidates:
-        yield _implementation(problem, offer, target)
+        scaled = replace(offer, seconds=offer.seconds * problem.assumed_share)
+        yield _implementation(problem, scaled, target)
 
 
 def unknown_size(call: Call) -> LoweringError:
