@@ -70,7 +70,7 @@ def test_a_pipe_gets_no_bars(monkeypatch):
 
 def test_time_counts_over_the_tasks_of_one_piece_of_work(monkeypatch):
     """Three stages of half a second are long work, though none of them is."""
-    terminal = terminal_of(monkeypatch)
+    terminal_of(monkeypatch)
     timers = []
     make = late_bars.threading.Timer
     monkeypatch.setattr(late_bars.threading, "Timer",
