@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
@@ -22,6 +23,7 @@ from weft.ir.traits import Homogeneity, MixedPrecision, NarrowFloatCompute, OpTr
 from weft.ir.typing.relation import Relation
 from weft.support.dataclass import dataclass
 from weft.support.errors import AttrsError, InternalError, RegistryError
+from weft.support.interrupts import interrupts_held
 from weft.support.registry import Origin, Registry
 
 
@@ -80,6 +82,18 @@ def case(
     return Case(inputs, attrs, names, low, high, rtol, atol)
 
 
+@dataclass(frozen=True, slots=True)
+class HookPlace:
+    """Where a hook is defined whose module is imported when the hook is first asked for."""
+
+    module: str
+    name: str
+
+    def load(self) -> Any:
+        with interrupts_held():
+            return getattr(importlib.import_module(self.module), self.name)
+
+
 class Operand:
     """An argument of operators other than an expression: a pattern, or a traced tensor.
 
@@ -130,7 +144,19 @@ class Op(Expr):
 
     def hook(self, table: str) -> Any:
         """The hook of this operator in ``table`` ("gradient", "layout", …), or ``None``."""
-        return self.hooks.get(table)
+        found = self.hooks.get(table)
+        if isinstance(found, HookPlace):
+            found = self.hooks[table] = found.load()
+        return found
+
+    def refer(self, **places: str) -> None:
+        """Name hooks that another module defines: ``refer(gradient="package.module:function")``.
+
+        The module is imported when the hook is first asked for. This is how a hook stands outside
+        of the module of an operator that loads lazily, whose other modules nothing imports.
+        """
+        for table, place in places.items():
+            self._add_hook(table, HookPlace(*place.split(":", 1)))
 
     @property
     def gradient_rule(self) -> GradientRule | None:
@@ -140,12 +166,23 @@ class Op(Expr):
 
     def _add_hook(self, table: str, function: Any) -> Any:
         origin = Origin.of_caller()
+        self._check_place(table, origin.module)
         before = self.origins.get(table)
         if table in self.hooks and (before is None or not origin.repeats(before)):
             raise RegistryError(f"{table} of operator {self.name!r} is registered twice")
         self.origins[table] = origin
         self.hooks[table] = function
         return function
+
+    def _check_place(self, table: str, module: str) -> None:
+        """Raise ``RegistryError`` for a hook that a process with this operator alone would miss."""
+        home = OPS.indexed_module(self.name)
+        if home is None or module == home or module.partition(".")[0] != home.partition(".")[0]:
+            return  # users import the modules of their own hooks
+        raise RegistryError(
+            f"{table} of operator {self.name!r} is registered outside of its module",
+            expected=home, got=module,
+            help=f'name it in the module of the operator: refer({table}="{module}:FUNCTION")')
 
     def gradient(self, function: GradientRule) -> GradientRule:
         """Register ``(call, y, dy) -> one gradient per argument``."""
@@ -250,11 +287,11 @@ class Op(Expr):
 
     @property
     def reference(self) -> Callable[..., Any] | None:
-        return self.hooks.get("reference")
+        return self.hook("reference")  # type: ignore[no-any-return]
 
     @property
     def cases(self) -> tuple[Case, ...]:
-        return self.hooks.get("cases", ())
+        return self.hook("cases") or ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return get_op, (self.name,)

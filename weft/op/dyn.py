@@ -82,7 +82,7 @@ def _dynamic(
 
     def reference(*args: Any, **attributes: Any) -> Any:
         kept = [a for n, a in enumerate(args) if n not in operands]
-        return static.hooks["reference"](*kept, **attributes, **values_of(args))
+        return static.hook("reference")(*kept, **attributes, **values_of(args))
 
     def make(call: Call, values: Sequence[np.ndarray]) -> Expr:
         kept = [a for n, a in enumerate(call.args) if n not in operands]

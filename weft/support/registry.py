@@ -58,6 +58,10 @@ class Registry(Generic[V]):
         """Module -> the names that it registers, parted by spaces."""
         self._index |= {n: module for module, names in modules.items() for n in names.split()}
 
+    def indexed_module(self, name: str) -> str | None:
+        """The module that registers ``name`` according to the index, or ``None``."""
+        return self._index.get(name)
+
     def register(self, name: str, value: V) -> V:
         origin = Origin.of_caller()
         if self._index.get(name, origin.module) != origin.module:

@@ -339,6 +339,9 @@ masked_attention.spec(
 )
 
 
+_BACKWARD = "weft.op.nn.attention_backward"
+for _record in (attention, masked_attention):
+    _record.refer(gradient=f"{_BACKWARD}:attention_gradient", jvp=f"{_BACKWARD}:attention_tangent")
 attention.batching(leading)
 
 

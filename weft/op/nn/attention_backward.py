@@ -21,9 +21,7 @@ from weft.op.gradients import attrs_of, sum_to, tensor_type
 from weft.op.nn.attention import (
     AttentionAttrs,
     ScoreParts,
-    attention,
     check_operands,
-    masked_attention,
     reference_weights,
     repeated_heads,
     score_parts,
@@ -83,9 +81,7 @@ def _compute(
         undefined=attrs.undefined)
 
 
-@attention.gradient
-@masked_attention.gradient
-def _attention_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
+def attention_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
     """One kernel for queries, keys and values; the scores are stored only for that of a mask."""
     attrs, dtype = attrs_of(call, AttentionAttrs), tensor_type(call).dtype
     wide = dtype if dtype.bits > 16 else float32
@@ -226,9 +222,7 @@ masked_attention_backward.spec(
 )
 
 
-@attention.jvp
-@masked_attention.jvp
-def _attention_tangent(call: Call, y: Expr, tangents: Sequence[Expr | None]) -> Expr | None:
+def attention_tangent(call: Call, y: Expr, tangents: Sequence[Expr | None]) -> Expr | None:
     """The tangents of the scores pass through the derivative of a softmax."""
     del y
     parts = _parts(call, call.args)
