@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
+import subprocess
 import tomllib
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import weft
 from tests.docs.coverage_page import ROOT
 from weft.cli.main import main
 from weft.compiler.stages import all_stages
@@ -57,10 +61,24 @@ def convolved() -> np.ndarray:
     return np.maximum(np.broadcast_to(np.float32(sums), (1, 2, 2, 2)), 0)
 
 
+def block(words: str, kind: str = "python") -> str:
+    """The only block that contains ``words``."""
+    (found,) = (text for text in blocks(kind) if words in text)
+    return found
+
+
+def run(words: str, **names: object) -> dict:
+    """The names after the block that contains ``words`` has run with these."""
+    exec(compile(block(words), "README.md", "exec"), names)
+    return names
+
+
+def tanh_program() -> dict:
+    return run("weft.parse", x=VECTOR, weft=weft)
+
+
 def test_the_way_from_a_model_to_an_artifact(tmp_path, capsys):
-    program, _ = blocks("python")
-    names: dict = {"x": IMAGE}
-    exec(compile(program, "README.md", "exec"), names)
+    names = run("import weft", x=IMAGE)
     (first,) = names["ys"]
     np.testing.assert_allclose(names["y"], convolved(), rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(names["y"], first)
@@ -71,13 +89,110 @@ def test_the_way_from_a_model_to_an_artifact(tmp_path, capsys):
     assert "nn.conv2d" in shown
 
 
-def test_a_program_as_text():
-    start, program = blocks("python")
-    names: dict = {"x": VECTOR}
-    exec(start.split("\n")[0], names)
-    *before, call = program.strip().split("\n")
-    exec("\n".join(before), names)
+@pytest.mark.torch
+def test_a_module_of_torch_and_the_back_end_of_torch():
+    import torch
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = torch.nn.Conv2d(3, 2, 3)
+
+        def forward(self, x):
+            return torch.relu(self.conv(x))
+
+    module = Net().eval()
+    x = torch.randn(2, 3, 224, 224)
+    names = run("torch.compile", weft=weft, torch=torch, module=module, x=x)
+    one = x[:1]
+    np.testing.assert_allclose(names["mod"](one), module(one).detach(), rtol=1e-4, atol=1e-5)
+    with torch.no_grad():
+        torch.testing.assert_close(names["fast"](x), module(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_sizes_in_c(tmp_path):
+    """The lines of the page, with arrays around them: they run at a size of the program."""
+    f = weft.parse("def @main(%x: Tensor[(batch{1..16}, 4), float32]) { nn.relu(%x) }")
+    weft.compile(f).export(tmp_path / "net", kind="c")
+    (tmp_path / "use.c").write_text("""
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include "net.h"
+        int main(int argc, char **argv) {
+            long batch = atol(argv[argc - 1]);
+            static float x[16 * 4], y[16 * 4];
+            x[0] = -1, x[5] = 2;
+            const void *inputs[] = {x};
+            void *outputs[] = {y};
+            """ + block("net_run", "c") + """
+            printf("%g %g\\n", y[0], y[5]);
+            free(workspace);
+            return code == NET_WRONG_SIZE ? 3 : code;
+        }""")
+    folder = tmp_path / "net"
+    subprocess.run(["cc", "-std=c11", "-Wall", "-Werror", "-I", folder, tmp_path / "use.c",
+                    folder / "net.o", "-lm", "-o", tmp_path / "use"], check=True)
+    done = subprocess.run([tmp_path / "use", "2"], capture_output=True, text=True, check=True)
+    assert done.stdout == "0 2\n"
+    assert subprocess.run([tmp_path / "use", "17"], capture_output=True, check=False).returncode == 3
+
+
+def test_a_program_as_text_and_its_gradient():
+    names = tanh_program()
+    *_, call = block("weft.parse").strip().split("\n")
     np.testing.assert_allclose(eval(call, names), np.tanh(VECTOR), rtol=1e-6)
+    slopes = run("weft.grad", weft=weft, f=names["f"], x=VECTOR)["slopes"]
+    np.testing.assert_allclose(slopes, 1 - np.tanh(VECTOR) ** 2, rtol=1e-4, atol=1e-6)
+
+
+def test_a_training_step():
+    model = weft.nn.Linear(4, 3)
+    optimizer = weft.optim.SGD(model.parameters(), lr=0.5)
+    step = run("weft.train_step", weft=weft, model=model, optimizer=optimizer)["step"]
+    x, y = weft.randn(8, 4), weft.tensor([0, 1, 2, 0, 1, 2, 0, 1])
+    losses = [step(x, y).item() for _ in range(5)]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < losses[0]
+
+
+def test_parts_of_models_and_devices():
+    steps = [("Relu", "x", "layer1/out"), ("Tanh", "layer1/out", "t"), ("Relu", "t", "layer3/relu"),
+             ("Neg", "layer3/relu", "y")]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [10]) for n in "xy"]
+    graph = helper.make_graph([helper.make_node(op, [a], [b]) for op, a, b in steps], "g",
+                              ports[:1], ports[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+    asked: list = []
+
+    class Watched:
+        def __init__(self, module):
+            self.module = module
+
+        def run(self, *arguments):
+            asked.append(self.module.run(*arguments))
+
+    names = run("layer3/relu", weft=weft, model=model, x=VECTOR, mod=Watched(weft.compile(model)))
+    expected = np.maximum(np.tanh(VECTOR), 0)
+    np.testing.assert_allclose(asked[0][0], expected, rtol=1e-6)
+    np.testing.assert_allclose(names["two"](VECTOR), -np.maximum(np.tanh(np.maximum(VECTOR, 0)), 0),
+                               rtol=1e-6)
+
+
+def test_a_program_for_a_gpu(monkeypatch, capsys):
+    monkeypatch.setenv("WEFT_CUDA", "emulate")
+    names = run("gpu.as_text", weft=weft, f=tanh_program()["f"], x=VECTOR)
+    assert ".target sm_80" in capsys.readouterr().out
+    np.testing.assert_allclose(names["y"], np.tanh(VECTOR), rtol=1e-6)
+
+
+def test_every_block_of_the_page_runs_in_a_test():
+    """A block of another kind, or one that no test names, would rot."""
+    here = Path(__file__).read_text(encoding="utf-8")
+    named = re.findall(r'\b(?:run|block)\("([^"]+)"', here)
+    for kind, text in BLOCKS:
+        assert kind in ("sh", "python", "c"), kind
+        assert kind == "sh" or any(words in text for words in named), text
 
 
 def test_the_command_lines(tmp_path, capsys):
@@ -96,7 +211,7 @@ def test_the_command_lines(tmp_path, capsys):
 
 
 def test_stages_exist():
-    (named,) = re.findall(r"as_text\(.*?\)\) +# (.+)", blocks("python")[0])
+    (named,) = re.findall(r"as_text\(.*?\)\) +# (.+)", block("import weft"))
     assert set(named.split()) <= set(all_stages())
 
 
