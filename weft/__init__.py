@@ -81,6 +81,7 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.runtime.devices.cuda.array import DeviceArray
     from weft.runtime.devices.sim.description import SimDevice
     from weft.runtime.run_control import CancellationToken, RunControl
+    from weft.support.fallback import FallbackWarning
     from weft.support.insertion import insert
     from weft.target import CpuTarget, Target
     from weft.tir.transform.registered import register_tir_pass
@@ -201,6 +202,7 @@ _LAZY = {
     "check_operator": "weft.compiler.check_operator",
     "define_op": "weft.ir",
     # Users' passes and rules: add_pass.md, add_rule.md and add_tir_pass.md there.
+    "FallbackWarning": "weft.support.fallback",
     "insert": "weft.support.insertion",
     "register_pass": "weft.ir",
     "register_rule": "weft.ir.rewrite.registered",
@@ -298,6 +300,7 @@ __all__ = [
     "DeviceArray",
     "DynamicModel",
     "Executable",
+    "FallbackWarning",
     "ForeignModel",
     "Function",
     "IRModule",

@@ -222,6 +222,12 @@ class TargetError(WeftError):
     code = "E0710"
 
 
+class StrictError(WeftError):
+    """A change of plan that ``strict=True`` refuses (``weft.support.fallback``)."""
+
+    code = "E0720"
+
+
 class ArtifactError(WeftError):
     """An artifact that is corrupt, has an unknown format, or was built for another CPU."""
 
