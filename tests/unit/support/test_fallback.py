@@ -32,9 +32,9 @@ def test_the_warning_is_public_and_has_all_four_fields():
 
 
 def test_a_log_warns_once_per_cause_and_keeps_the_order():
-    with pytest.warns(FallbackWarning) as caught, recording() as log:
-        report_all([TWO, ONE, TWO])
-        report(TWO)
+    log = FallbackLog()
+    with pytest.warns(FallbackWarning) as caught, recording(log):
+        report_all([TWO, ONE, TWO, TWO])
     assert [w.message.fallback for w in caught] == [TWO, ONE]
     assert log.found == (TWO, ONE)
 
@@ -46,13 +46,17 @@ def test_another_log_warns_again():
 
 
 def test_a_log_is_part_of_the_one_around_it():
-    with pytest.warns(FallbackWarning) as caught, recording() as outer:
-        for _ in range(2):
-            with recording() as inner:
-                report(ONE)
-            assert inner.found == (ONE,)
+    outer = FallbackLog()
+    with pytest.warns(FallbackWarning) as caught, recording(outer):
+        inner = [_reported_inside() for _ in range(2)]
     assert len(caught) == 1
-    assert outer.found == (ONE,)
+    assert [outer.found, *inner] == [(ONE,)] * 3
+
+
+def _reported_inside():
+    with recording() as log:
+        report(ONE)
+    return log.found
 
 
 def test_what_was_asked_for_is_listed_alone():
