@@ -143,7 +143,10 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
         no_grad, enable_grad, set_grad_enabled, is_grad_enabled, inference_mode
     )
     from weft.eager.tracing.jit import (  # noqa: F401 - public, by the table below
-        jit, module_of
+        jit
+    )
+    from weft.eager.tracing.traced_module import (  # noqa: F401 - public, by the table below
+        module_of
     )
     from weft.eager.program_cache import (  # noqa: F401 - public, by the table below
         cache_info
@@ -267,7 +270,10 @@ _EAGER = {
         "no_grad enable_grad set_grad_enabled is_grad_enabled inference_mode"
     ),
     "weft.eager.tracing.jit": (
-        "jit module_of"
+        "jit"
+    ),
+    "weft.eager.tracing.traced_module": (
+        "module_of"
     ),
     "weft.eager.program_cache": (
         "cache_info"

@@ -109,6 +109,28 @@ class TensorOp(abc.ABC):
         return linked(result, args, backward, type(self).__name__)
 
 
+class OwnBackward:
+    """The gradients of the operands of a call from those of its ``results``, by the user's rule."""
+
+    def __init__(self, backward: Backward, results: Sequence[Node],
+                 inputs: Sequence[tuple[int, Node]], name: str) -> None:
+        self._backward = backward
+        self.results = results
+        self._inputs = inputs  # by position among the arguments
+        self._name = name
+
+    def __call__(self, given: Sequence[Any], *, create_graph: bool) -> list[Node | None]:
+        grads = [zeros(v.sig.out.shape, dtype=v.sig.out.dtype) if g is None else wrap(g)
+                 for g, v in zip(given, self.results, strict=True)]
+        before = MODE.grad
+        try:
+            set_grad_enabled(create_graph)
+            found = self._backward(grads)
+        finally:
+            MODE.grad = before
+        return [_fitting(found[i], node, self._name) for i, node in self._inputs]
+
+
 def linked(results: Any, args: Sequence[Any], backward: Backward, name: str,
            without: set[int] = frozenset()) -> Any:  # type: ignore[assignment]
     """``results`` with ``backward`` as the way of their gradients to the tensors of ``args``."""
@@ -122,21 +144,7 @@ def linked(results: Any, args: Sequence[Any], backward: Backward, name: str,
     sig.name = name
     hub = Node(sig, tuple(node for _, node in inputs), None, None)
     hub.grad = RECORDED
-    positions = [i for i, _ in inputs]
-
-    def run(given: Sequence[Any], *, create_graph: bool) -> list[Node | None]:
-        grads = [zeros(v.sig.out.shape, dtype=v.sig.out.dtype) if g is None else wrap(g)
-                 for g, v in zip(given, values, strict=True)]
-        before = MODE.grad
-        try:
-            set_grad_enabled(create_graph)
-            found = backward(grads)
-        finally:
-            MODE.grad = before
-        return [_fitting(found[i], node, name) for i, (_, node) in zip(positions, inputs,
-                                                                       strict=True)]
-
-    hub.extra = run
+    hub.extra = OwnBackward(backward, values, inputs, name)
     made = []
     for i, (value, result) in enumerate(zip(values, (results,) if single else results,
                                             strict=True)):

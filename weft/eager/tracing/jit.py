@@ -11,13 +11,14 @@ import numpy as np
 from weft.compiler.api import compile as compile_module
 from weft.eager.cell import MODE, Cell, bind, node_of
 from weft.eager.evaluate import value_of
-from weft.eager.node import NUMBER, Node, Spec, value_node
+from weft.eager.node import NUMBER, Node, value_node
 from weft.eager.record import made, wrap
 from weft.eager.tracing.calls import Arguments, Signature
 from weft.eager.tracing.graph import graph_module, order_of
 from weft.eager.tracing.memory import array_of
 from weft.eager.tracing.pytree import unflatten
 from weft.eager.tracing.trace import Traced, trace
+from weft.eager.tracing.traced_module import module_for
 from weft.ir.module import IRModule
 from weft.support.errors import InvalidInputError
 
@@ -167,29 +168,3 @@ def argument_array(node: Node) -> np.ndarray:
     if node.sig.kind == NUMBER:
         return np.asarray(node.value, node.sig.out.dtype.numpy)
     return value_of(node)
-
-
-def module_for(function: Callable[..., Any], signature: Signature, args: tuple[Any, ...],
-               kwargs: dict[str, Any]) -> IRModule:
-    """The program of a function; tensors that it reads from outside are constants of it."""
-    bound = signature.bind(args, kwargs)
-    traced = traced_call(function, bound)
-    changed = [one for one in traced.captured if one.after is not one.placeholder]
-    if changed:
-        raise InvalidInputError("the function changes a tensor from outside",
-                                help="return the new value, or use weft.train_step")
-    for one in traced.captured:
-        one.placeholder.value = value_of(node_of(one.cell))
-    results = [r for r in traced.results if isinstance(r, Node)]
-    names = [n for n, leaf in zip(signature.names_of(args, kwargs), bound.leaves, strict=True)
-             if isinstance(leaf, Spec)]
-    outputs = [f"output{i}" for i in range(len(results))]
-    return graph_module(traced.parameters, names, results, outputs, one=len(results) == 1)
-
-
-def module_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> IRModule:
-    """The program of the IR that a function of tensors is for arguments like these.
-
-    ``weft.compile``, ``weft.grad``, ``weft.vmap`` and other functions on programs take it.
-    """
-    return module_for(function, Signature(function, (), ()), args, kwargs)

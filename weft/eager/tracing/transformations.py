@@ -22,7 +22,8 @@ from weft.eager.dtypes import as_dtype
 from weft.eager.node import value_node
 from weft.eager.record import wrap
 from weft.eager.tracing.calls import Signature
-from weft.eager.tracing.jit import Jitted, argument_array, module_for
+from weft.eager.tracing.jit import Jitted, argument_array
+from weft.eager.tracing.traced_module import module_for
 from weft.ir.module import IRModule
 from weft.ir.types import FuncType, TupleType, Type
 from weft.support.errors import OptionError

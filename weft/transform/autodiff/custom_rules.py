@@ -141,7 +141,8 @@ def checked_jvp(mod: IRModule, name: str) -> GlobalVar:
     fn = mod[name]
     if JVP not in fn.attrs:
         raise PassError(f"forward mode through @{name}, which has a rule for reverse mode alone",
-                        where=fn.span, help="give it custom_jvp, which serves both modes")
+                        where=fn.span, help="give it custom_jvp, which serves both modes, or take "
+                        'reverse mode alone: jacobian(grad(f), mode="reverse")')
     rule = _rule(mod, name, fn.attrs[JVP])
     y = type_of(fn.body)
     wanted = FuncType((*_types(fn.params), *_wanted(fn)), TupleType((y, y)))

@@ -1,0 +1,159 @@
+"""Traced functions as programs of the IR that say where gradients stop.
+
+``detach``, ``.data`` and ``no_grad`` leave nodes without a gradient; where such a node depends on
+a parameter, the program has ``annotation.stop_gradient``. A call of a ``Function`` of the user
+becomes a call of a function with ``custom_vjp`` (``own_gradients``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+
+from weft.eager.cell import MODE, Cell, node_of
+from weft.eager.evaluate import value_of
+from weft.eager.grad_mode import enable_grad
+from weft.eager.node import CUSTOM, FREED, RECORDED, Node, Spec, call_ir, is_value
+from weft.eager.tracing.calls import Signature
+from weft.eager.tracing.own_gradients import OwnGradient, operands, own_gradients, steps_to
+from weft.eager.tracing.pytree import unflatten
+from weft.eager.tracing.trace import Trace, Traced, trace
+from weft.ir.expr import Call, Constant, Expr, Function, GlobalVar, Tuple, TupleGetItem, Var
+from weft.ir.module import IRModule
+from weft.ir.op import get_op
+from weft.ir.types import TupleType
+from weft.support.dataclass import dataclass
+from weft.support.errors import InvalidInputError
+from weft.transform.autodiff.custom_rules import VJP
+
+
+def module_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> IRModule:
+    """The program of the IR that a function of tensors is for arguments like these.
+
+    ``weft.compile``, ``weft.grad``, ``weft.vmap`` and other functions on programs take it.
+    """
+    return module_for(function, Signature(function, (), ()), args, kwargs)
+
+
+def module_for(function: Callable[..., Any], signature: Signature, args: tuple[Any, ...],
+               kwargs: dict[str, Any]) -> IRModule:
+    """The program of a function; tensors that it reads from outside are constants of it."""
+    bound = signature.bind(args, kwargs)
+    given, named = unflatten(bound.structure, bound.leaves)
+    own: dict[Node, OwnGradient] = {}
+
+    def run(*values: Any, **options: Any) -> Any:
+        found = function(*values, **options)
+        own.update(own_gradients(found, _arriving))
+        return found
+
+    with enable_grad():
+        traced = trace(run, given, named, Cell.made, differentiable=True)
+    if any(one.after is not one.placeholder for one in traced.captured):
+        raise InvalidInputError("the function changes a tensor from outside",
+                                help="return the new value, or use weft.train_step")
+    for one in traced.captured:
+        one.placeholder.value = value_of(node_of(one.cell))
+    names = [n for n, leaf in zip(signature.names_of(args, kwargs), bound.leaves, strict=True)
+             if isinstance(leaf, Spec)]
+    return _module(traced, names, own)
+
+
+def _module(traced: Traced, names: Sequence[str], own: Mapping[Node, OwnGradient]) -> IRModule:
+    results = [r for r in traced.results if isinstance(r, Node)]
+    variables = {node: Var(name, node.sig.out.type)
+                 for node, name in zip(traced.parameters, names, strict=True)}
+    made = _Program(own)
+    values = made.expressions(results, variables, set(variables))
+    body = values[0] if len(values) == 1 else Tuple(tuple(values))
+    functions = {"main": Function(tuple(variables.values()), body), **made.functions}
+    return IRModule(functions).with_attrs(
+        output_names=tuple([f"output{i}" for i in range(len(results))]))
+
+
+@dataclass(eq=False, slots=True)
+class _Program:
+    """The expressions of nodes, and the functions with gradients of the user's that they call."""
+
+    own: Mapping[Node, OwnGradient]
+    functions: dict[str, Function] = field(default_factory=dict)
+    names: dict[Node, str] = field(default_factory=dict)
+
+    def expressions(self, results: Sequence[Node], given: Mapping[Node, Expr], flowing: set[Node]
+                    ) -> list[Expr]:
+        """The expressions of ``results`` from those ``given``; ``flowing`` have a gradient."""
+        made, calls = dict(given), dict[Node, Expr]()
+        for node in steps_to(results, set(given), self.own):
+            args = [_expr(a, made) for a in operands(node, self.own)]
+            if node.extra is not None and node.sig.kind != CUSTOM:
+                raise InvalidInputError(
+                    "a hook of a gradient inside a function that is traced", where=node.span,
+                    help="use backward(), or a Function with a backward of its own")
+            if node.link is not None:
+                hub, number = node.link
+                if hub not in calls:
+                    calls[hub] = self._call(hub, args)
+                made[node] = TupleGetItem(calls[hub], number)
+            else:
+                made[node] = call_ir(node, tuple(args))
+            if not flowing.isdisjoint(operands(node, self.own)):
+                made[node] = _stopped(node, made[node], flowing)
+        return [_expr(node, made) for node in results]
+
+    def _call(self, hub: Node, args: Sequence[Expr]) -> Expr:
+        if hub not in self.names:
+            self.names[hub] = f"{hub.sig.name}_{len(self.names)}"
+            self._define(self.own[hub], self.names[hub])
+        return Call(GlobalVar(self.names[hub]), tuple(args), span=hub.span)
+
+    def _define(self, own: OwnGradient, name: str) -> None:
+        """The function ``name`` of the results, and its rule ``(x, .., dy) -> (dx, ..)``."""
+        params, given = _variables(own.inputs)
+        body = Tuple(tuple(self.expressions(own.results, given, set())))
+        rule = f"{name}_gradient"
+        self.functions[name] = Function(params, body, attrs={VJP: rule})
+        params, given = _variables(own.inputs)
+        dy = Var("dy", TupleType(tuple(node.sig.out.type for node in own.arriving)))
+        given |= {node: TupleGetItem(dy, i) for i, node in enumerate(own.arriving)}
+        grads = iter(self.expressions([g for g in own.gradients if g is not None], given,
+                                      set(given)))
+        wanted = [_zeros(node) if gradient is None else next(grads) for node, gradient in zip(
+            own.inputs, own.gradients, strict=True) if node.sig.out.dtype.is_floating_point]
+        self.functions[rule] = Function((*params, dy), Tuple(tuple(wanted)))
+
+
+def _variables(nodes: Sequence[Node]) -> tuple[tuple[Var, ...], dict[Node, Expr]]:
+    """A parameter for each node; the same node may be there twice."""
+    params = tuple(Var(f"x{i}", node.sig.out.type) for i, node in enumerate(nodes))
+    return params, dict(zip(nodes, params, strict=True))
+
+
+def _arriving(spec: Spec) -> Node:
+    """A placeholder of the present trace for the gradient of a result."""
+    assert isinstance(MODE.trace, Trace)
+    return MODE.trace.parameter(spec, differentiable=True)
+
+
+def _stopped(node: Node, expr: Expr, flowing: set[Node]) -> Expr:
+    """``expr`` of a node with an operand that has a gradient, which goes on or stops here."""
+    if node.grad is RECORDED or node.grad is FREED or node.sig.out.fields is not None:
+        flowing.add(node)  # of a tuple, its fields stop
+    elif node.sig.out.dtype.is_floating_point:
+        return get_op("annotation.stop_gradient")(expr, span=node.span)  # type: ignore[no-any-return]
+    return expr
+
+
+def _zeros(node: Node) -> Expr:
+    return get_op("zeros")(  # type: ignore[no-any-return]
+        shape=node.sig.out.shape, dtype=node.sig.out.dtype.ir)
+
+
+def _expr(node: Node, made: dict[Node, Expr]) -> Expr:
+    found = made.get(node)
+    if found is None:
+        assert is_value(node)
+        found = made[node] = Constant(np.asarray(node.value, node.sig.out.dtype.numpy))
+    return found
