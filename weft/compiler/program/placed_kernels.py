@@ -64,7 +64,7 @@ def build_placed(program: Program, options: CompileOptions) -> PlacedKernels:
         return PlacedKernels(copies_early(placed), kernels, backend.support_objects(target),
                              memory_spaces(options), on_lanes=True, frugal=placed)
     if not has_own_memory(backend):
-        program = dissolve(program, keep_kernels=True).program
+        program = dissolve(program).program
         placed = program.on(backend.device)
         return PlacedKernels(placed, tuple(build_kernels(placed.kernels, target, passes)),
                              backend.support_objects(target), spaces)

@@ -25,11 +25,14 @@ from weft.compiler.program.program import (
 )
 from weft.compiler.program.step_writer import copy_function
 from weft.ir.dtype import DType
+from weft.ir.expr import Call
 from weft.ir.shape import Dim
 from weft.ir.types import TensorType
+from weft.op.device import DeviceCopyAttrs
 from weft.runtime.calls import DEVICE_COPY
 from weft.runtime.device import Device
 from weft.support.dataclass import dataclass
+from weft.transform.analysis.graph import op_name
 
 
 def with_copies(program: Program, devices: Sequence[Device],
@@ -37,16 +40,24 @@ def with_copies(program: Program, devices: Sequence[Device],
                 ) -> Program:
     """The program with its steps on ``devices``, and copies between the memories.
 
-    Buffers that are not in ``memories`` are wherever they are needed. Steps that are copies
-    already (``is_copy``) go from the memory of what they read to that of what they write. With
-    ``kernels_of_devices``, a kernel on two devices is two kernels; without, all keep their numbers.
+    Buffers that are not in ``memories`` are wherever they are needed. A step that is a copy
+    already (``is_copy``) goes from the memory of what it reads to that of what it writes; within
+    one memory it is a kernel as any other. With ``kernels_of_devices``, a kernel on two devices is
+    two kernels; without, all keep their numbers.
     """
     return _Copies(program, devices, memories, kernels_of_devices).run()
 
 
 def is_copy(program: Program, step: Step) -> bool:
-    """Whether the step has no kernel."""
-    return program.kernels[step.kernel].digest == DEVICE_COPY
+    """Whether the kernel of the step is the operator ``device_copy`` alone."""
+    return copy_attrs(program.kernels[step.kernel]) is not None
+
+
+def copy_attrs(kernel: KernelSource) -> DeviceCopyAttrs | None:
+    """The ends of the copy that a kernel is; ``None`` for other kernels."""
+    body = kernel.function.body
+    attrs = body.attrs if isinstance(body, Call) and op_name(body) == "device_copy" else None
+    return attrs if isinstance(attrs, DeviceCopyAttrs) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +111,11 @@ class _Copies:
         if is_copy(self.program, step):
             source, target = step.buffers
             to = self.memories.get(target, device)
-            self._copy(source, target, self.memories.get(source, to), to, step.path)
-            self.lasts.append(len(self.steps) - 1)
-            return
+            from_ = self.memories.get(source, to)
+            if from_ != to:
+                self._copy(source, target, from_, to, step.path, step.after)
+                self.lasts.append(len(self.steps) - 1)
+                return
         local: dict[BufferRef, BufferRef] = {}
         for ref in dict.fromkeys(step.buffers):
             if self.memories.get(ref, device) != device:
@@ -137,12 +150,13 @@ class _Copies:
         self.temporaries.append(buffer_bytes(self.program, ref))
         return BufferRef(BufferKind.TEMPORARY, len(self.temporaries) - 1)
 
-    def _copy(self, source: BufferRef, target: BufferRef, from_: Device, to: Device, path: Path
-              ) -> None:
+    def _copy(self, source: BufferRef, target: BufferRef, from_: Device, to: Device, path: Path,
+              after: tuple[BufferRef, ...] = ()) -> None:
         if self.copy_kernel < 0:
             self.copy_kernel = len(self.kernels)
             self.kernels.append(COPY_KERNEL)
-        self.steps.append(Step(self.copy_kernel, (source, target), 1, path, to, source=from_))
+        self.steps.append(Step(self.copy_kernel, (source, target), 1, path, to, source=from_,
+                               after=after))
 
     def _kernel(self, number: int, device: Device) -> int:
         if not self.kernels_of_devices:

@@ -38,9 +38,7 @@ def partitioned(program: Program, facts: Sequence[KernelFacts], options: Compile
     """
     dissolved = dissolve(program)
     program = dissolved.program
-    # A copy that stays has no kernel, and so no facts of its own.
-    known = [*facts, *[_NOTHING] * (len(program.kernels) - len(facts))]
-    made = tasks_of(program, known, dissolved.regions, options.devices,
+    made = tasks_of(program, facts, dissolved.regions, options.devices,
                     soft=options.soft_placement, measured=measured)
     chosen = _chosen(made, topology_of(options.devices), options)
     return spread(program, chosen.devices, chosen.order)
@@ -99,10 +97,10 @@ def _memories(program: Program, devices: Sequence[Device]) -> dict[BufferRef, De
     """
     writers: dict[BufferRef, set[Device]] = {}
     readers: dict[BufferRef, Device] = {}
-    copied: list[tuple[BufferRef, BufferRef]] = []
+    copied: list[BufferRef] = []
     for step, device in zip(program.steps, devices, strict=True):
         if is_copy(program, step):
-            copied.append((step.buffers[0], step.buffers[1]))
+            copied += step.buffers
             continue
         for ref in step.writes:
             writers.setdefault(ref, set()).add(device)
@@ -113,12 +111,9 @@ def _memories(program: Program, devices: Sequence[Device]) -> dict[BufferRef, De
         found[ref] = next(iter(written)) if len(written) == 1 else HOST
     for ref, device in readers.items():
         found.setdefault(ref, device)  # states that are read alone, and results of copies
-    for _, target in copied:
-        found.setdefault(target, HOST)
+    for ref in copied:
+        found.setdefault(ref, HOST)
     on_host = conditions_of(program)
     return {ref: HOST if ref in on_host or ref.kind in (BufferKind.INPUT, BufferKind.OUTPUT)
             else device for ref, device in found.items()
             if ref.kind is not BufferKind.CONSTANT}
-
-
-_NOTHING = KernelFacts("", "", 0, 0, 0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from weft.compiler.program.devices.copies import COPY_KERNEL
+from weft.compiler.program.devices.copies import copy_attrs
 from weft.compiler.program.in_place import IN_PLACE
 from weft.compiler.program.program import (
     BufferKind,
@@ -25,12 +25,9 @@ from weft.compiler.program.program import (
     Step,
     moved_path,
 )
-from weft.ir.expr import Call
 from weft.ir.virtual_device import ANYWHERE, VirtualDevice
-from weft.op.device import DeviceCopyAttrs
 from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
-from weft.transform.analysis.graph import op_name
 from weft.transform.external.generate_external import external_code_of
 
 _INSULATING = (BufferKind.INPUT, BufferKind.CONSTANT)
@@ -52,11 +49,10 @@ class Dissolved:
     regions: tuple[Region | None, ...]
 
 
-def dissolve(program: Program, *, keep_kernels: bool = False) -> Dissolved:
+def dissolve(program: Program) -> Dissolved:
     """Take the copies out of a program.
 
-    A copy stays where its result and what it reads cannot be one buffer: as a step without a
-    kernel, or as it is with ``keep_kernels``, for programs on one device. Raises ``TargetError``
+    A copy stays where its result and what it reads cannot be one buffer. Raises ``TargetError``
     where copies contradict each other.
     """
     ends = [_ends(program.kernels[step.kernel]) for step in program.steps]
@@ -65,18 +61,16 @@ def dissolve(program: Program, *, keep_kernels: bool = False) -> Dissolved:
     regions = _regions(program, ends)
     refs, kept = _joined(program, [end is not None for end in ends])
     removed = {at for at, end in enumerate(ends) if end is not None and at not in kept}
-    changed = set() if keep_kernels else kept
-    return Dissolved(_without(program, removed, changed, refs),
+    return Dissolved(_without(program, removed, refs),
                      tuple(region for at, region in enumerate(regions) if at not in removed))
 
 
 def _ends(kernel: KernelSource) -> tuple[VirtualDevice, VirtualDevice] | None:
     """Source and destination of a copy; ``None`` for a kernel."""
-    body = kernel.function.body
-    if not isinstance(body, Call) or op_name(body) != "device_copy" \
-            or not isinstance(body.attrs, DeviceCopyAttrs):
+    attrs = copy_attrs(kernel)
+    if attrs is None:
         return None
-    return VirtualDevice.parse(body.attrs.source), VirtualDevice.parse(body.attrs.destination)
+    return VirtualDevice.parse(attrs.source), VirtualDevice.parse(attrs.destination)
 
 
 class _Classes:
@@ -195,12 +189,10 @@ class _Accesses:
         return target if is_free else None
 
 
-def _without(program: Program, removed: set[int], kept: set[int],
-             refs: Mapping[BufferRef, BufferRef]) -> Program:
-    """The program without some steps, on other buffers; ``kept`` copies have no kernel."""
+def _without(program: Program, removed: set[int], refs: Mapping[BufferRef, BufferRef]) -> Program:
+    """The program without some steps, on other buffers."""
     starts: list[int] = []
     steps: list[Step] = []
-    copy = len(program.kernels)
     after: dict[BufferRef, tuple[BufferRef, ...]] = {}  # what readers of a removed copy wait for
     for at, original in enumerate(program.steps):
         starts.append(len(steps))
@@ -210,16 +202,15 @@ def _without(program: Program, removed: set[int], kept: set[int],
         if at in removed:
             after.update({ref: edges for ref in step.writes if edges})
         else:
-            steps.append(dataclasses.replace(step, kernel=copy) if at in kept else step)
+            steps.append(step)
     starts.append(len(steps))
-    kernels = (*program.kernels, COPY_KERNEL) if kept else program.kernels
 
     def path_of(path: Path) -> Path:
         return tuple(Loop(scope.number, starts[scope.first]) if isinstance(scope, Loop) else scope
                      for scope in moved_path(path, refs))
 
     return dataclasses.replace(
-        program, kernels=kernels,
+        program,
         steps=tuple(dataclasses.replace(step.moved(refs), path=path_of(step.path))
                     for step in steps),
         jumps=tuple(Jump(starts[jump.at], Loop(jump.loop.number, starts[jump.loop.first]),
