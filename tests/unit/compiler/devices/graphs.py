@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 _BINARY = ("add", "multiply", "nn.dense", "maximum")
 _UNARY = ("tanh", "nn.relu", "nn.softmax", "sigmoid", "transpose")
+# Aliases of their operand: a result, or a copy from one device to another, may be of one alone.
+_ALIASES = ("copy({})", "expand_dims({}, axis=0)", "reshape({}, newshape=[-1])")
 
 
 @st.composite
@@ -34,6 +36,13 @@ def graph_texts(draw: st.DrawFn, size: int = 8, most: int = 14, annotations: int
             name += "d"
         names.append(name)
     results = [names[-1], *draw(st.lists(st.sampled_from(names), max_size=2))]
+    for number, alias in enumerate(draw(st.lists(st.sampled_from(_ALIASES), max_size=2))):
+        device = draw(st.integers(0, annotations - 1)) if annotations else None
+        call = alias.format(draw(st.sampled_from(names)))
+        if device is not None:
+            call = f'annotation.on_device({call}, device="sim:{device}")'
+        lines.append(f"let %r{number} = {call};")
+        results.append(f"%r{number}")
     body = results[0] if len(results) == 1 else f"({', '.join(results)})"
     return f"def @main(%x: {type_}, %y: {type_}) {{\n" + "\n".join((*lines, body)) + "\n}"
 

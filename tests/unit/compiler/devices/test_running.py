@@ -74,6 +74,24 @@ def test_one_copy_per_buffer_and_destination():
     assert len(found) == len(set(found))
 
 
+@pytest.mark.parametrize("alias", ["reshape(%x, newshape=[4, 1, 2])", "copy(%x)", "%x",
+                                   "annotation.on_device(%x, device=\"sim:0\")"])
+def test_results_that_alias_an_input_stay_beside_kernels(alias):
+    """What stays of ``device_copy`` within a memory is a kernel, and no transfer of the lane."""
+    model = weft.parse(f"""
+    def @main(%x: Tensor[(4, 2), float32], %y: Tensor[(64, 66), float32]) {{
+      let %u = {alias};
+      let %b = maximum(%y, 0.5f);
+      (%u, %b, tanh(%b))
+    }}""")
+    x, y = np.ones((4, 2), np.float32), np.full((64, 66), 0.75, np.float32)
+    for devices in (["cpu", "sim:0"], ["sim:0", "cpu"]):
+        mod = weft.compile(model, devices=devices, placement={"u": "sim:0"})
+        assert all(call.source != call.device for call in copies_of(mod))
+        for one, other in zip(mod(x, y), weft.compile(model)(x, y), strict=True):
+            assert one.tobytes() == other.tobytes()
+
+
 def test_copies_take_the_time_of_their_link(values):
     mod = towers(latency=3e-3, bandwidth=1e6)
     for step in mod.profile(*values, repeat=1).steps:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft.codegen.ir_text.floats.narrow_float import narrow, round_to_odd, widen
 from weft.codegen.ir_text.types import is_narrow, splat, value_type, vector_of, zero_of
+from weft.codegen.ir_text.vector.legal_width import split_to_legal_width
 from weft.codegen.ir_text.writer import FunctionWriter
 from weft.ir.dtype import DType, float32
 from weft.support.errors import CodegenError
@@ -48,7 +49,17 @@ def emit_cast(out: FunctionWriter, value: str, source: DType, target: DType) -> 
 
 
 def _convert(out: FunctionWriter, op: str, value: str, source: DType, target: DType) -> str:
-    return out.emit(f"{op} {value_type(source)} {value} to {value_type(target)}")
+    """A conversion by the instruction ``op``, on whole vectors.
+
+    LLVM splits vectors whose lanes are no power of two, and some back ends abort on the pieces
+    (``trunc <3 x i64>`` to bytes on AArch64), so such vectors get surplus lanes for the conversion.
+    """
+    whole = 1 << (source.lanes - 1).bit_length()
+    before, after = (value_type(one.vector(whole)) for one in (source, target))
+    return split_to_legal_width(
+        out, [(value, value_type(source.element))], value_type(target.element), source.lanes, whole,
+        lambda values: out.emit(f"{op} {before} {values[0]} to {after}"),
+    )  # fmt: skip
 
 
 def _to_bool(out: FunctionWriter, value: str, source: DType) -> str:

@@ -3,6 +3,10 @@
 float16 uses the CPU's conversion instructions if there are any. The instruction to bfloat16 flushes
 denormals, so it is used only for vectors without denormals. All other conversions are integer
 arithmetic; LLVM would call compiler-rt functions, which are not linked.
+
+No value has LLVM's type ``bfloat`` but those between such an instruction and the bitcast behind it,
+one register each. x86 has no scalar of the type: where LLVM folds a conversion of constants (lanes
+that a mask leaves out are zero) after it has legalised the types, it aborts the process.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 from weft.codegen.ir_text.floats.i32_vector import I32Vector
 from weft.codegen.ir_text.floats.small_float import narrow_small, widen_small
 from weft.codegen.ir_text.types import splat, vector_of
+from weft.codegen.ir_text.vector.legal_width import split_to_legal_width
 from weft.codegen.ir_text.writer import FunctionWriter
 from weft.ir.dtype import DType
 from weft.support.errors import CodegenError
@@ -84,9 +89,9 @@ class _HalfConversions(I32Vector):
     def narrow_by_instruction(self, value: str) -> str:
         """By ``vcvtneps2bf16``; in integer arithmetic if a lane is denormal, which it flushes."""
         out, label = self.out, self.out.fresh("denormal")
-        kind = vector_of("bfloat", self.lanes)
-        rounded = out.emit(f"fptrunc {self.float} {value} to {kind}")
-        short = out.emit(f"bitcast {kind} {rounded} to {self.short}")
+        width = 8 if self.lanes < 16 and out.module.target.has("avx512vl") else 16
+        short = split_to_legal_width(out, [(value, "float")], "i16", self.lanes, width,
+                                     lambda registers: self._narrowed(registers[0], width))
         flags = out.emit(f"bitcast {self.flag} {self._are_denormal(value)} to i{self.lanes}")
         found = out.emit(f"icmp ne i{self.lanes} {flags}, 0")
         before = out.block
@@ -97,6 +102,15 @@ class _HalfConversions(I32Vector):
         out.branch(f"{label}.done")
         out.start_block(f"{label}.done")
         return out.emit(f"phi {self.short} [ {short}, %{before} ], [ {exact}, %{last} ]")
+
+    def _narrowed(self, value: str, lanes: int) -> str:
+        """The bits of one register of float32 values, narrowed by an intrinsic of the CPU."""
+        out = self.out
+        real, kind = vector_of("float", lanes), vector_of("bfloat", lanes)
+        callee = out.module.declare(f"llvm.x86.avx512bf16.cvtneps2bf16.{32 * lanes}",
+                                    f"{kind} @({real})")
+        rounded = out.emit(f"call {kind} {callee}({real} {value})")
+        return out.emit(f"bitcast {kind} {rounded} to {vector_of('i16', lanes)}")
 
     def _are_denormal(self, value: str) -> str:
         """Denormal: without the sign, the bits lie in [1, 2**23)."""
