@@ -75,7 +75,7 @@ def test_one_copy_per_buffer_and_destination():
 
 
 @pytest.mark.parametrize("alias", ["reshape(%x, newshape=[4, 1, 2])", "copy(%x)", "%x",
-                                   "annotation.on_device(%x, device=\"sim:0\")"])
+                                   'annotation.on_device(%x, device="sim:0")'])
 def test_results_that_alias_an_input_stay_beside_kernels(alias):
     """What stays of ``device_copy`` within a memory is a kernel, and no transfer of the lane."""
     model = weft.parse(f"""
