@@ -30,7 +30,7 @@ from weft.runtime.manifest import MAIN_SYMBOL, KernelCall, Manifest, TensorSpec
 from weft.runtime.ndarray import to_numpy
 from weft.runtime.outputs import output_maker
 from weft.runtime.profile import Profile, Stepper, profile_module, report_kernels
-from weft.runtime.python_call import PythonCall, call_template, is_short
+from weft.runtime.python_call import NO_ARENA, Builtin, PythonCall, call_template, is_short
 from weft.runtime.run_control import RunControl
 from weft.runtime.signature import Signature
 from weft.runtime.state import State
@@ -40,6 +40,10 @@ from weft.support.log import Level, enabled
 
 _POINTER = ctypes.c_void_p
 _NO_LOCK: contextlib.nullcontext[None] = contextlib.nullcontext()
+
+
+def _declines(*_: Any) -> None:
+    """Stands for the call in machine code on interpreters that it does not support."""
 
 
 class CompiledModule:
@@ -52,6 +56,8 @@ class CompiledModule:
     ``constants`` are the bytes that the manifest's constant offsets point into; memory aligned to
     64 bytes is used directly, other memory is copied.
     """
+
+    _quick: Builtin = staticmethod(_declines)
 
     def __init__(self, manifest: Manifest, library: Library,
                  constants: bytes | memoryview | np.ndarray | AlignedBlock) -> None:
@@ -94,7 +100,8 @@ class CompiledModule:
         self._call = None if self._template is None else PythonCall(
             self._template, sizes, self._makers, self._arenas, extras=self._extras(),
             releases=not is_short(self.manifest, sizes))
-        self._quick = _declines if self._call is None else self._call.quick
+        if self._call is not None:
+            self._quick = self._call.quick
         self._counted = (CountedOutputs(self.manifest, sizes.symbols) if self.manifest.counts
                          else None)
 
@@ -180,13 +187,33 @@ class CompiledModule:
         if self._signature.takes("out"):
             results = self._execute(self._signature.bind(args, _with_out(out, kwargs)))
             return tuple(results) if self._returns_tuple else results[0]
-        arrays = self._arrays(self._signature.bind(args, kwargs))
+        values = self._signature.bind(args, kwargs)
+        given = _entries(out) if self._returns_tuple else (out,)
+        if given and self._runs_into(values, given):
+            return given if self._returns_tuple else out
+        arrays = self._arrays(values)
         if self._counted is not None:
             returned = copy_into(self.manifest, out, arrays, self._execute(arrays))
             return returned if self._returns_tuple else returned[0]
         outputs, results = self._into(out, arrays)
         self._execute(arrays, outputs)
         return results
+
+    def _runs_into(self, values: Sequence[Any], given: Sequence[Any]) -> bool:
+        """Run in machine code on arrays that fit exactly; ``False`` without running for others."""
+        if self._watched or self._counted is not None:
+            return False
+        self._threading.apply(threads.num_threads(self.manifest.threads))
+        if not self._state:
+            status = self._quick(*values, *given)
+        else:
+            with self._state.lock:
+                status = self._quick(*values, *given)
+        if status == 0:
+            return True
+        if status is None or status == NO_ARENA:
+            return False
+        raise InternalError("the compiled program failed", got=f"status {status}")
 
     def _into(self, out: Any, arrays: list[np.ndarray]) -> tuple[list[np.ndarray], Any]:
         """The buffers of the outputs, and the result of the call: entries of ``out`` if given."""
@@ -353,6 +380,11 @@ class CompiledModule:
         self._threading.apply(threads.num_threads(self.manifest.threads))
 
 
+def _entries(out: Any) -> tuple[Any, ...]:
+    """The arrays of a sequence ``out``, one for each output; none of anything else."""
+    return tuple(out) if isinstance(out, (tuple, list)) else ()
+
+
 def _check_status(status: int) -> None:
     if status != 0:
         raise InternalError("the compiled program failed", got=f"status {status}")
@@ -361,7 +393,3 @@ def _check_status(status: int) -> None:
 def _with_out(value: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     """The keywords of a call of a module with an input called ``out``."""
     return kwargs if value is None else {**kwargs, "out": value}
-
-
-def _declines(*_: Any) -> None:
-    """Stands for the call in machine code on interpreters that it does not support."""

@@ -21,8 +21,9 @@ DIMENSIONS = 32
 DTYPE = 56
 FLAGS = 64  # int32
 
-# NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED of ``ndarraytypes.h``.
+# NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED of ``ndarraytypes.h``, and with NPY_ARRAY_WRITEABLE.
 CARRAY = 0x0001 | 0x0100
+WRITABLE_CARRAY = CARRAY | 0x0400
 
 
 @functools.lru_cache(maxsize=1)
@@ -33,6 +34,8 @@ def known_layout() -> bool:
     if ctypes.sizeof(ctypes.c_void_p) != 8 or object.__basicsize__ != DATA:
         return False
     sample = np.zeros((3, 5), np.float32)
+    locked = sample.copy()
+    locked.flags.writeable = False
     dimensions = _word(_word(id(sample) + DIMENSIONS)), _word(_word(id(sample) + DIMENSIONS) + 8)
     flags = _half(id(sample) + FLAGS), _half(id(sample.T) + FLAGS)
     return (
@@ -42,6 +45,8 @@ def known_layout() -> bool:
         and dimensions == sample.shape
         and _word(id(sample) + DTYPE) == id(sample.dtype)
         and [flag & CARRAY == CARRAY for flag in flags] == [True, False]
+        and flags[0] & WRITABLE_CARRAY == WRITABLE_CARRAY
+        and _half(id(locked) + FLAGS) & WRITABLE_CARRAY == CARRAY
     )
 
 

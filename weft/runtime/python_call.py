@@ -1,10 +1,11 @@
 """``weft_main`` as a builtin function of CPython, for calls with minimal overhead.
 
-The library contains ``weft_python_call``, machine code with the ``METH_FASTCALL`` signature. Its
+The library contains ``PYTHON_CALL``, machine code with the ``METH_FASTCALL`` signature. Its
 ``self`` is the plan, an array of words in the order of ``PLAN_FIELDS`` with all pointers that a
-call needs. The builtin takes one array per input and returns
+call needs. The builtin takes one array per input, or also one per output behind these, and returns
 
 - a list of new output arrays, if all arguments match the module's signature exactly;
+- 0, if outputs are given, too, are writable, and share no memory with other arguments;
 - ``None``, without running, if an argument does not;
 - ``NO_ARENA``, without running, if other threads use all arenas, or the next one is too small;
 - otherwise the nonzero status of ``weft_main``.
@@ -24,12 +25,13 @@ from weft.runtime.arena import address_of
 from weft.runtime.arena_pool import ArenaPool
 from weft.runtime.call_sizes import CallSizes
 from weft.runtime.library import NativeLibrary
-from weft.runtime.manifest import MAIN_SYMBOL, Manifest
+from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TensorSpec
 from weft.runtime.numpy_layout import known_layout
 from weft.runtime.sizes import evaluate
 from weft.support.errors import InternalError, WeftError
 
-PYTHON_CALL = "weft_python_call"
+# The name changes with the plan: artifacts with the code for another one take a slower path.
+PYTHON_CALL = "weft_python_call_2"
 NO_ARENA = -1
 
 # Functions of CPython's stable ABI, by field of the plan.
@@ -40,9 +42,10 @@ _FUNCTIONS = {
 }
 # ``arenas`` is the address of the head of the list of free arenas (``ArenaPool``), ``extras`` are
 # the pointers behind those to the inputs (``behind_inputs``), ``makers`` are callables that
-# allocate the output arrays, ``method`` is a ``PyMethodDef``.
+# allocate the output arrays, ``method`` is a ``PyMethodDef``. ``inputs`` and ``outputs`` are words
+# of each array: its dtype object, its bytes, its rank and its sizes.
 PLAN_FIELDS = ("main", "constants", "arenas", "arena_bytes", "extras", "num_extras", "inputs",
-               "num_inputs",
+               "num_inputs", "outputs",
                "makers", "num_outputs", "releases", "array_type", "none", *_FUNCTIONS, "method")
 _NUMBER = {field: number for number, field in enumerate(PLAN_FIELDS)}
 _METHOD_WORDS = 4
@@ -137,9 +140,8 @@ class _Words(ctypes.Array):
 def _plan(template: CallTemplate, sizes: CallSizes, dtypes: Sequence[np.dtype],
           makers: Sequence[Callable[[], np.ndarray]], arenas: ArenaPool, extras: Sequence[int], *,
           releases: bool) -> _Words:
-    words = [word for spec, dtype in zip(sizes.inputs, dtypes, strict=True)
-             for word in (id(dtype), len(spec.shape), *spec.concrete_shape)]
-    inputs = (ctypes.c_uint64 * max(1, len(words)))(*words)
+    made_dtypes = [spec.numpy_dtype for spec in sizes.outputs]
+    inputs, outputs = _forms(sizes.inputs, dtypes), _forms(sizes.outputs, made_dtypes)
     behind = (ctypes.c_uint64 * max(1, len(extras)))(*extras)
     made = (ctypes.c_uint64 * max(1, len(makers)))(*map(id, makers))
     plan = _Words(*template.words)
@@ -147,12 +149,19 @@ def _plan(template: CallTemplate, sizes: CallSizes, dtypes: Sequence[np.dtype],
         ("arenas", arenas.head), ("arena_bytes", sizes.arena_bytes),
         ("extras", ctypes.addressof(behind)), ("num_extras", len(extras)),
         ("inputs", ctypes.addressof(inputs)), ("num_inputs", len(sizes.inputs)),
-        ("makers", ctypes.addressof(made)), ("num_outputs", len(makers)),
+        ("outputs", ctypes.addressof(outputs)), ("makers", ctypes.addressof(made)), ("num_outputs", len(makers)),
         ("releases", int(releases)),
     ):
         plan[_NUMBER[field]] = value
-    setattr(plan, "alive", (template, inputs, behind, list(makers), made, arenas, sizes))  # noqa: B010
+    kept = (template, inputs, outputs, made_dtypes, behind, list(makers), made, arenas, sizes)
+    setattr(plan, "alive", kept)  # noqa: B010
     return plan
+
+
+def _forms(specs: Sequence[TensorSpec], dtypes: Sequence[np.dtype]) -> ctypes.Array[Any]:
+    words = [word for spec, dtype in zip(specs, dtypes, strict=True)
+             for word in (id(dtype), spec.nbytes, len(spec.shape), *spec.concrete_shape)]
+    return (ctypes.c_uint64 * max(1, len(words)))(*words)
 
 
 def is_short(manifest: Manifest, sizes: CallSizes) -> bool:

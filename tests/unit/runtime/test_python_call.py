@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import pickle
+import random
 import sys
 import threading
 import weakref
@@ -19,8 +20,9 @@ from tests.unit.runtime.programs import SIZE, expected, manifest, module, sample
 from weft.runtime import module as module_file
 from weft.runtime import numpy_layout
 from weft.runtime.arena_pool import ArenaPool
+from weft.runtime.buffers import check_apart
 from weft.runtime.call_sizes import fixed_sizes
-from weft.runtime.manifest import BackJump, Manifest
+from weft.runtime.manifest import BackJump, Manifest, TensorSpec
 from weft.runtime.module import CompiledModule
 from weft.runtime.python_call import NO_ARENA, PythonCall, is_short
 from weft.support.errors import InternalError, InvalidInputError
@@ -53,7 +55,7 @@ def test_it_takes_exactly_what_is_declared(mod: CompiledModule) -> None:
 @pytest.mark.parametrize(
     "args",
     [
-        (), (sample(), sample()), (None,), (1.0,), (sample().tolist(),),
+        (), (sample(), sample(), sample()), (None,), (1.0,), (sample().tolist(),),
         (sample().astype(np.float64),), (sample().view(np.int32),), (sample()[:-1],),
         (sample().reshape(1, SIZE),), (np.float32(1),), (np.zeros(2 * SIZE, np.float32)[::2],),
         (np.frombuffer(b"\0" * (4 * SIZE + 1), np.uint8)[1:].view(np.float32),),
@@ -62,6 +64,55 @@ def test_it_takes_exactly_what_is_declared(mod: CompiledModule) -> None:
 )  # fmt: skip
 def test_it_declines_what_needs_another_look(mod: CompiledModule, args: tuple) -> None:
     assert quick(mod, *args) is None
+
+
+@pytest.mark.parametrize("releases", [False, True])
+def test_it_writes_to_given_outputs(mod: CompiledModule, releases: bool) -> None:
+    call = PythonCall(mod._template, fixed_sizes(mod.manifest), mod._makers, ArenaPool(),
+                      releases=releases)
+    x, y = sample(), np.zeros(SIZE, np.float32)
+    before = sys.getrefcount(y)
+    assert [call.quick(x, y) for _ in range(50)] == [0] * 50
+    np.testing.assert_array_equal(y, expected(x))
+    assert sys.getrefcount(y) == before
+
+
+def _locked() -> np.ndarray:
+    y = sample()
+    y.flags.writeable = False
+    return y
+
+
+@pytest.mark.parametrize("out", [
+    None, [1.0], _locked(), sample().astype(np.float64), sample().view(np.int32), sample()[:-1],
+    sample().reshape(1, SIZE), np.zeros(2 * SIZE, np.float32)[::2], sample().view(Derived),
+])  # fmt: skip
+def test_it_declines_outputs_that_need_another_look(mod: CompiledModule, out: object) -> None:
+    assert quick(mod, sample(), out) is None
+
+
+def test_it_declines_what_shares_memory(mod: CompiledModule) -> None:
+    """As the check in Python, for every distance of two inputs and two outputs in one block."""
+    spec = TensorSpec("t", "float32", (4,))
+    sizes = replace(fixed_sizes(mod.manifest), inputs=(spec, spec), outputs=(spec, spec))
+    makers = [functools.partial(np.empty, 4, np.float32)] * 2
+    arenas = ArenaPool()
+    call = PythonCall(mod._template, sizes, makers, arenas, releases=False)
+    arenas.take(sizes.arena_bytes)  # so that no call runs
+    two = replace(mod.manifest, inputs=(spec, spec), outputs=(spec, spec))
+    block, rng = np.zeros(24, np.float32), random.Random(0)
+    seen = set()
+    for _ in range(400):
+        a, b, c, d = (block[at:at + 4] for at in rng.choices(range(21), k=4))
+        try:
+            check_apart(two, (a, b), (c, d))
+        except InvalidInputError:
+            assert call.quick(a, b, c, d) is None
+            seen.add(False)
+        else:
+            assert call.quick(a, b, c, d) == NO_ARENA  # it would run
+            seen.add(True)
+    assert seen == {False, True}
 
 
 def test_it_takes_no_keywords(mod: CompiledModule) -> None:
