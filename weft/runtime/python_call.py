@@ -149,8 +149,8 @@ def _plan(template: CallTemplate, sizes: CallSizes, dtypes: Sequence[np.dtype],
         ("arenas", arenas.head), ("arena_bytes", sizes.arena_bytes),
         ("extras", ctypes.addressof(behind)), ("num_extras", len(extras)),
         ("inputs", ctypes.addressof(inputs)), ("num_inputs", len(sizes.inputs)),
-        ("outputs", ctypes.addressof(outputs)), ("makers", ctypes.addressof(made)), ("num_outputs", len(makers)),
-        ("releases", int(releases)),
+        ("outputs", ctypes.addressof(outputs)), ("makers", ctypes.addressof(made)),
+        ("num_outputs", len(makers)), ("releases", int(releases)),
     ):
         plan[_NUMBER[field]] = value
     kept = (template, inputs, outputs, made_dtypes, behind, list(makers), made, arenas, sizes)
