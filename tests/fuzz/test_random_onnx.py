@@ -24,16 +24,21 @@ PER_TEST = 10
 MOST_NODES = 8
 # Sizes that data decides are refused where a later node needs them at compile time.
 ALLOWED = (*QUIET, "refused")
+# Of the graphs of a test, so many agree with a peer: the others are refused, or peers differ.
+MIN_SHARE = 0.7
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PER_TEST))
 def test_random_graphs_agree(first: int) -> None:
+    agreed = 0
     for seed in range(first, first + PER_TEST):
         graph = draw_graph(seed, MOST_NODES)
         # Programs of level 0 have more kernels, so a third of the graphs is enough.
         finding = check_graph(graph, LEVELS if seed % 3 == 0 else LEVELS[-1:])
         if finding is not None and finding.kind not in ALLOWED:
             pytest.fail(f"seed {seed}: {finding.text}\n{described(graph, outputs_of(graph))}")
+        agreed += finding is None
+    assert agreed >= MIN_SHARE * PER_TEST
 
 
 def test_a_seed_is_one_graph() -> None:
