@@ -8,7 +8,6 @@ import pytest
 from tests.unit.codegen.cuda.emulated import compiled, run_emulated
 from tests.unit.tir.gpu.gpu_programs import row_sums, tiled_matmul
 from weft import te
-from weft.codegen.cuda.fatbin import fat_binary
 from weft.codegen.cuda.ptxas import assemble, parse_resources
 from weft.codegen.cuda.static_report import instruction_mix, kernel_facts
 from weft.codegen.cuda.toolkit import find_file, find_program
@@ -87,15 +86,6 @@ def test_rejected_ptx_names_the_line():
         assemble(ptx, "sm_80")
     assert caught.value.where.startswith("matmul, PTX line")
     assert "bar.sink" in str(caught.value.got)
-
-
-@needs_ptxas
-def test_a_fat_binary_holds_several_architectures():
-    cubins = {arch: assemble(compiled(tiled_matmul(), CudaTarget(arch)).ptx, arch).cubin
-              for arch in ("sm_80", "sm_90a")}
-    data = fat_binary(cubins, {"sm_80": compiled(tiled_matmul()).ptx})
-    assert data[:4] == b"\x50\xed\x55\xba"  # the magic number of fat binaries
-    assert len(data) > sum(map(len, cubins.values())) // 2
 
 
 def test_the_report_of_the_assembler():
