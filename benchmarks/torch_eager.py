@@ -62,12 +62,7 @@ def load(path: Path, threads: int) -> Callable[[dict[str, np.ndarray]], list[np.
         for n in graph.node
     ]
     outputs = [o.name for o in graph.output]
-    held: list[tuple[dict[str, np.ndarray], dict[str, torch.Tensor]]] = []
-
-    def tensors(feeds: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
-        if not held or held[0][0] is not feeds:
-            held[:] = [(feeds, {name: _tensor(array) for name, array in feeds.items()})]
-        return held[0][1]
+    tensors = held_tensors()
 
     def run(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         values = {**weights, **tensors(feeds)}
@@ -79,6 +74,19 @@ def load(path: Path, threads: int) -> Callable[[dict[str, np.ndarray]], list[np.
     return run
 
 
+def held_tensors() -> Callable[[dict[str, np.ndarray]], dict[str, torch.Tensor]]:
+    """A function from arrays by name to tensors, which are kept while the same arrays come."""
+    held: list[tuple[dict[str, np.ndarray], dict[str, torch.Tensor]]] = []
+
+    def tensors(feeds: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
+        if not held or held[0][0] is not feeds:
+            held[:] = [(feeds, {name: _tensor(array) for name, array in feeds.items()})]
+        return held[0][1]
+
+    return tensors
+
+
 def _tensor(array: np.ndarray) -> torch.Tensor:
-    tensor = torch.from_numpy(np.array(array))
-    return tensor.to(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor
+    """A copy of an array; of an image in channels-last."""
+    made = torch.from_numpy(np.array(array))
+    return made.to(memory_format=torch.channels_last) if made.ndim == 4 else made

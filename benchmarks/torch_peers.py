@@ -1,4 +1,7 @@
-"""torch as a peer: modules of the zoo, selected by the file name, ``<name>-<batch>.onnx``."""
+"""torch as a peer: modules of the zoo, selected by the file name, ``<name>-<batch>.onnx``.
+
+Images and the weights of convolutions are in channels-last, torch's fastest layout on CPUs.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import numpy as np
 import torch
 
 from benchmarks.models import MODELS
+from benchmarks.torch_eager import held_tensors
 from benchmarks.torch_further import BENCHMARKED
 
 Feeds = dict[str, np.ndarray]
@@ -37,13 +41,15 @@ def _module(path: Path) -> torch.nn.Module:
     name = path.stem.rpartition("-")[0]
     if name in MODELS or name not in BENCHMARKED:
         raise SystemExit(f"{name} is no torch module")
-    return BENCHMARKED[name].module(full=True)
+    return BENCHMARKED[name].module(full=True).to(memory_format=torch.channels_last)
 
 
 def _runner(module: Any) -> Any:
+    tensors = held_tensors()
+
     def run(feeds: Feeds) -> list[np.ndarray]:
         with torch.no_grad():
-            results = module(*map(torch.from_numpy, feeds.values()))
+            results = module(*tensors(feeds).values())
         results = results if isinstance(results, (tuple, list)) else (results,)
         return [r.numpy() for r in results]
 
