@@ -4,10 +4,10 @@ PYTHON ?= python3
 DEV = $(PYTHON) tools/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast test-onnx test-cuda test-layers test-torch lint types layers size bench bench-kernels bench-compile clean
+.PHONY: help venv venv-torch demo examples test test-fast test-all test-onnx test-cuda test-layers test-torch test-wheel test-other-python fuzz gate lint types layers size bench bench-kernels bench-compile clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: ## set up the virtual environment in .venv, once
 	$(DEV) venv
@@ -15,11 +15,23 @@ venv: ## set up the virtual environment in .venv, once
 demo: ## compile ResNet-50, check it, profile it, export it, run the artifact
 	$(DEV) demo
 
-test: ## the tests; test-onnx and test-torch run two more suites
+venv-torch: ## the same with torch and what its tests need
+	$(DEV) venv-torch
+
+examples: ## run the other examples briefly
+	$(DEV) examples
+
+gate: ## all of .ci/run, with the time of each part
+	$(PYTHON) tools/gate.py
+
+test: ## the tests, of long tables a sample; test-onnx and test-torch run two more suites
 	$(DEV) test
 
 test-fast: ## the tests that take seconds
 	$(DEV) test-fast
+
+test-all: ## every test of all suites, long tables whole (hours)
+	$(DEV) test-all
 
 test-onnx: ## the backend suite of the onnx package, with counts
 	$(DEV) test-onnx
@@ -32,6 +44,15 @@ test-layers: ## all layers of weft.nn beside torch's (a larger download)
 
 test-torch: ## PyTorch models and torch.compile (a larger download)
 	$(DEV) test-torch
+
+test-wheel: ## install the built wheel into an empty environment and use it
+	$(DEV) test-wheel
+
+test-other-python: ## a hundred tests with the newest other Python that is found
+	$(DEV) test-other-python
+
+fuzz: ## a minute of random programs, with a new seed
+	$(DEV) fuzz
 
 lint: ## ruff over everything
 	$(DEV) lint

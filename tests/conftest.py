@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests import sampling
 from tests.round_trip import Sampler, watching
 
 # Of a long table of cases the fast tests run so many, spread over it.
 SAMPLE = 8
+# Of all tests, modules of so many go through files, and so many compile with a verifier after
+# every pass.
+ROUND_TRIPS = VERIFIED = 0.1
+
+_OF_TORCH = re.compile(r"^pytestmark = (?:\[[^\]]*|.*)\bmark\.torch\b", re.MULTILINE)
+_OWN_CACHE = pytest.StashKey[str]()
 
 # On a CPU that no table describes the tests decide by the nearest table, not by a measurement.
 os.environ.setdefault("WEFT_CALIBRATE", "0")
@@ -21,6 +32,47 @@ os.environ.setdefault("WEFT_CALIBRATE", "0")
 # new ones.
 settings.register_profile("repeatable", derandomize="WEFT_FUZZ_EXAMPLES" not in os.environ)
 settings.load_profile("repeatable")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before worker processes start, which inherit what is set here."""
+    if names_tests(config):
+        os.environ.setdefault(sampling.SHARE, "1")
+    sampling.seed()
+    if "WEFT_CACHE_DIR" not in os.environ:
+        # One store for the run and all of its processes; no earlier run has filled it.
+        config.stash[_OWN_CACHE] = tempfile.mkdtemp(prefix="weft-tests-")
+        os.environ["WEFT_CACHE_DIR"] = config.stash[_OWN_CACHE]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _OWN_CACHE in config.stash:
+        shutil.rmtree(config.stash[_OWN_CACHE], ignore_errors=True)
+        os.environ.pop("WEFT_CACHE_DIR", None)
+
+
+def names_tests(config: pytest.Config) -> bool:
+    """Whether the command line names files or tests, and not only folders."""
+    named = any(".py" in argument for argument in config.invocation_params.args)
+    return named or any(config.getoption(name, default=None) for name in ("keyword", "lf", "ff"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not sampling.is_whole():
+        terminalreporter.write_line(
+            f"a sample of long tables: {sampling.SEED}={sampling.seed()} draws it again, "
+            f"{sampling.SHARE}=1 takes everything")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave files aside, without importing them, that have no test of the marks asked for."""
+    marks = config.option.markexpr
+    if collection_path.suffix != ".py" or "torch" not in marks:
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    if "not torch" in marks:
+        return True if _OF_TORCH.search(text) else None
+    return None if "mark.torch" in text else True
 
 
 @pytest.hookimpl(tryfirst=True)  # before cases are selected by their marks
@@ -36,15 +88,40 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.slow)
 
 
+@pytest.hookimpl(specname="pytest_collection_modifyitems", trylast=True)
+def draw_a_number(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep so many tests as ``WEFT_TEST_COUNT`` says, after the others have selected."""
+    count = os.environ.get("WEFT_TEST_COUNT")
+    if count is not None:
+        drawn = sampling.drawn("number", items, int(count))
+        kept = set(map(id, drawn))
+        config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
+        items[:] = drawn
+
+
 @pytest.fixture
-def round_trip_sampler() -> Sampler:
-    """Which modules are checked; the tests of the language itself check more."""
-    return Sampler()
+def round_trip_sampler(request: pytest.FixtureRequest) -> Sampler | None:
+    """Which modules are checked, if any are; the tests of the language itself check more."""
+    return Sampler() if sampling.is_drawn(f"files/{request.node.nodeid}", ROUND_TRIPS) else None
 
 
 @pytest.fixture(autouse=True)
-def round_trip(round_trip_sampler: Sampler) -> Iterator[None]:
+def round_trip(round_trip_sampler: Sampler | None) -> Iterator[None]:
+    if round_trip_sampler is None:
+        yield
+        return
     with watching(round_trip_sampler):
         yield
     if round_trip_sampler.failures:
         raise round_trip_sampler.failures[0]
+
+
+@pytest.fixture(autouse=True)
+def verified(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Verify programs after every pass in a share of the tests, where nothing else is asked for."""
+    if "WEFT_VERIFY" in os.environ or not sampling.is_drawn(request.node.nodeid, VERIFIED):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WEFT_VERIFY", "2")
+        yield

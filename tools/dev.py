@@ -3,10 +3,15 @@
     python3 tools/dev.py demo           compile and run a real model
     python3 tools/dev.py test           the tests; test-onnx and test-torch run two more suites
     python3 tools/dev.py test-fast      the tests that take seconds
+    python3 tools/dev.py test-all       every test of all suites, long tables whole
     python3 tools/dev.py test-onnx      the suite of the onnx package, with counts
     python3 tools/dev.py test-cuda      every operator case on an emulated GPU, by both compilers
     python3 tools/dev.py test-layers    all layers of weft.nn beside torch's
     python3 tools/dev.py test-torch     PyTorch models and torch.compile (a larger download)
+    python3 tools/dev.py test-wheel     the wheel, installed into an empty environment
+    python3 tools/dev.py test-other-python  a hundred tests with the newest other Python found
+    python3 tools/dev.py fuzz           a minute of random programs with a new seed
+    python3 tools/dev.py examples       the examples, briefly
     python3 tools/dev.py lint|types|layers|size
     python3 tools/dev.py bench          latency beside other runtimes (a larger download)
     python3 tools/dev.py bench-kernels  single kernels beside other runtimes and the limits
@@ -39,17 +44,25 @@ PYTHON = "{python}"  # stands for the interpreter of the environment
 
 COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
     "venv": ("dev", []),
+    "venv-torch": ("dev,torch-test", []),
     "demo": ("dev", [["examples/demo.py"]]),
-    "test": ("dev", [["-m", "pytest", "-q", "-n", "auto", "-m", "not torch"]]),
+    "test": ("dev", [["-m", "pytest", "-q", "-n", "auto", "--durations=10", "-m", "not torch"]]),
     "test-fast": ("dev", [["-m", "pytest", "-q", "-n", "auto", "-m", "not slow and not torch"]]),
-    "test-torch": ("dev,torch-test", [["-c", "import torch, transformers, onnxscript"],
-                                      ["-m", "pytest", "-q", "-n", "auto", "-m", "torch"]]),
+    "test-torch": ("dev,torch-test", [
+        ["-c", "import torch, transformers, onnxscript"],
+        ["-m", "pytest", "-q", "-n", "auto", "--durations=10", "-m", "torch"]]),
     "test-onnx": ("dev", [["-m", "tests.onnx.count"]]),
     "test-cuda": ("dev", [["-m", "tests.unit.ops.cuda_cases"],
                           ["-m", "tests.unit.ops.cuda_cases", "--nvvm"],
                           ["-m", "tests.unit.ops.cuda_assembly"],
                           ["-m", "tests.models.cuda_models"]]),
     "test-layers": ("dev,torch-test", [["-m", "tests.unit.nn.all_twins"]]),
+    "test-wheel": ("dev", [["-m", "tools.check_wheel"]]),
+    "test-other-python": ("dev", [["tools/other_python.py", "test-hundred"]]),
+    "test-hundred": ("test", [["-c", "import sys, weft; print(sys.version, weft.__version__)"],
+                              ["-m", "pytest", "-q", "-m", "not slow and not torch"]]),
+    "fuzz": ("dev", [["-m", "tests.fuzz.minute"]]),
+    "examples": ("dev,torch-test", [["-m", "tools.run_examples"]]),
     "lint": ("dev", [["-m", "ruff", "check", "."]]),
     "types": ("dev", [["-m", "pyrefly", "check", "--python-interpreter-path", PYTHON]]),
     "layers": ("dev", [["-c", "from importlinter.cli import lint_imports_command as c; c()"]]),
@@ -59,6 +72,11 @@ COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
     "bench-compile": ("dev,bench", [["-m", "benchmarks.kernel_compile"],
                                     ["-m", "benchmarks.ready"]]),
 }
+COMMANDS["test-all"] = ("dev,torch-test", [
+    line for name in ("test", "test-torch", "test-onnx", "test-cuda", "test-layers")
+    for line in COMMANDS[name][1]])
+# Settings of single commands; ``tests/sampling.py`` explains them.
+SETTINGS = {"test-all": {"WEFT_TEST_SHARE": "1"}, "test-hundred": {"WEFT_TEST_COUNT": "100"}}
 
 
 def fail(message: str) -> None:
@@ -158,12 +176,13 @@ def set_up(extras: str) -> Path:
     return interpreter()
 
 
-def environment() -> dict[str, str]:
-    """The environment of a command, in which Python keeps bytecode beside its own environment.
+def environment(command: str) -> dict[str, str]:
+    """The environment of ``command``, in which Python keeps bytecode beside its own environment.
 
     Tests start many interpreters, and each would compile weft for a second.
     """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    kept.update(SETTINGS.get(command, {}))
     if "WEFT_PYTHON" not in os.environ:
         kept.setdefault("PYTHONPYCACHEPREFIX", str(venv() / "pycache"))
     return kept
@@ -187,7 +206,7 @@ def main(arguments: list[str]) -> int:
     for line in lines:
         words = [str(python) if word == PYTHON else word for word in line]
         done = subprocess.run([str(python), *words, *arguments[1:]], cwd=ROOT, check=False,
-                              env=environment())
+                              env=environment(arguments[0]))
         if done.returncode:
             return done.returncode
     return 0

@@ -249,7 +249,8 @@ def knobs() -> dict[str, Knob[Any]]:
 
 
 # Variables of the development tools.
-_OF_TOOLS = frozenset({"WEFT_FUZZ_EXAMPLES", "WEFT_PYTHON", "WEFT_VENV"})
+_OF_TOOLS = frozenset({"WEFT_FUZZ_EXAMPLES", "WEFT_PYTHON", "WEFT_TEST_COUNT", "WEFT_TEST_SEED",
+                       "WEFT_TEST_SHARE", "WEFT_VENV"})
 
 
 def unknown_variables() -> dict[str, str | None]:

@@ -2,19 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 
 from weft import te
 from weft.ir.dtype import DType
 from weft.ir.dynamic import Bounds, bounds_of, needs_values, static_form_of
 from weft.ir.expr import Call, Expr, Function, Tuple, Var, var
-from weft.ir.op import Case, Op
+from weft.ir.op import OPS, Case, Op
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.infer import infer_expr
 
+# The name of an operator, and the number of one of its cases.
+CaseId = tuple[str, int]
+
 TOLERANCE = {"float16": 2e-2, "float32": 2e-5, "float64": 1e-10}
+
+
+def all_cases() -> list[CaseId]:
+    """Every case of every operator."""
+    return [(name, number) for name in OPS for number in range(len(OPS.get(name).cases))]
+
+
+def case_of(id_: CaseId) -> Case:
+    name, number = id_
+    return OPS.get(name).cases[number]
+
+
+def table_of(ids: Sequence[CaseId]) -> list[Any]:
+    """Values of ``name`` and ``one`` for a test with a parameter for each case."""
+    return [pytest.param(id_[0], case_of(id_), id=f"{id_[0]}-{id_[1]}") for id_ in ids]
+
+
+def name_of(id_: CaseId) -> str:
+    return id_[0]
+
+
+@contextmanager
+def each_named(name: str, number: int) -> Iterator[None]:
+    """For a test of many cases: an error says which of them it is about."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"in the case {name}-{number}")
+        raise
 
 
 def make_inputs(op: Op, one: Case, seed: int = 0) -> list[Any]:

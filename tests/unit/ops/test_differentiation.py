@@ -1,26 +1,30 @@
-"""The derivatives of all operators, over all their cases, are the slopes of what they compute."""
+"""The derivatives of all operators, over all their cases, are the slopes of what they compute.
+
+A run draws one case of each operator.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from tests.sampling import one_of_each
 from tests.unit.ops.differentiation import NothingToProveError, prove
 from tests.unit.ops.differentiation_exceptions import CONSTANT, reason_for
+from tests.unit.ops.harness import CaseId, all_cases, case_of, name_of
 from weft import op as catalogue
-from weft.ir.op import OPS, Case
+from weft.ir.op import OPS
 from weft.support.errors import WeftError
 
 assert catalogue.__all__, "the import registers the operators"
 
-CASES = [pytest.param(name, number, one, id=f"{name}-{number}")
-         for name in OPS for number, one in enumerate(OPS.get(name).cases)]
 
-
-@pytest.mark.parametrize(("name", "number", "one"), CASES)
-def test_gradients_are_slopes(name: str, number: int, one: Case) -> None:
+@pytest.mark.parametrize("case", one_of_each("differentiation", all_cases(), name_of),
+                         ids=lambda case: f"{case[0]}-{case[1]}")
+def test_gradients_are_slopes(case: CaseId) -> None:
     """Of the first and the second order, in both modes, on the reference interpreter."""
-    operator = OPS.get(name)
+    name, number = case
+    operator, one = OPS.get(name), case_of(case)
     reason = reason_for(f"{name}-{number}") or operator.no_gradient_reason
     try:
         prove(operator, one, constant=CONSTANT.get(name, ()))

@@ -1,14 +1,21 @@
-"""Operators keep to the dtype of their arguments, and to sizes that are known only later."""
+"""Operators keep to the dtype of their arguments, and to sizes that are known only later.
+
+A run draws one case and type of each operator.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import operator as operators
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.sampling import one_of_each
 from tests.unit.ops.harness import (
+    all_cases,
+    case_of,
     cut_results,
     flatten,
     make_call,
@@ -23,27 +30,28 @@ from weft.ir.attrs import Attrs
 from weft.ir.dtype import DType
 from weft.ir.dynamic import needs_values
 from weft.ir.expr import Call, const
-from weft.ir.op import OPS, Case
+from weft.ir.op import OPS
 from weft.te.lower import lower
 from weft.tir.eval import evaluate
 
 FLOAT_CASES = [
-    pytest.param(name, one, id=f"{name}-{i}")
-    for name in OPS
-    for i, one in enumerate(OPS.get(name).cases)
-    if one.dtypes == ("float32",) and i < 2 and one.inputs
+    (name, number, dtype)
+    for name, number in all_cases()
+    for one in [case_of((name, number))]
+    for dtype in ("float64", "float16")
+    if one.dtypes == ("float32",) and number < 2 and one.inputs
     and not any(isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind == "f"
                 for x in one.inputs)
     and not needs_values(OPS.get(name))
 ]
 
 
-@pytest.mark.parametrize(("name", "one"), FLOAT_CASES)
-@pytest.mark.parametrize("dtype", ["float64", "float16"])
-def test_other_float_types(name: str, one: Case, dtype: str) -> None:
+@pytest.mark.parametrize(("name", "number", "dtype"),
+                         one_of_each("float types", FLOAT_CASES, operators.itemgetter(0)))
+def test_other_float_types(name: str, number: int, dtype: str) -> None:
     """Types are inferred alike; in float64 the compute agrees to float64's precision."""
     operator = OPS.get(name)
-    other = dataclasses.replace(one, dtypes=(dtype,))
+    other = dataclasses.replace(case_of((name, number)), dtypes=(dtype,))
     arrays = make_inputs(operator, other)
     call = make_call(operator, other, arrays)
     expected = reference_outputs(call, arrays)

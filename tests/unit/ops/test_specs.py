@@ -1,24 +1,32 @@
-"""Every operator against its own cases: types, values, and what the record promises."""
+"""Every operator against its own cases: types, values, and what the record promises.
+
+A run draws one case of each operator for the values.
+"""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.sampling import one_of_each
 from tests.unit.ops.harness import (
+    all_cases,
     assert_close,
     cut_results,
+    each_named,
     flatten,
     make_call,
     make_compute,
     make_inputs,
     make_results,
+    name_of,
     output_types,
     reference_outputs,
+    table_of,
 )
 from weft import op as catalogue
 from weft import te
 from weft.ir.dynamic import needs_values
-from weft.ir.op import OPS, Case
+from weft.ir.op import OPS, Case, Op
 from weft.ir.shape import dims_equal
 from weft.te.lower import lower
 from weft.tir.eval import evaluate
@@ -30,15 +38,8 @@ def test_the_package_names_its_operators() -> None:
     assert set(catalogue.__all__) <= set(dir(catalogue))
 
 
-ALL_CASES = [
-    pytest.param(name, one, id=f"{name}-{i}")
-    for name in OPS
-    for i, one in enumerate(OPS.get(name).cases)
-]
-
-
 # Operators with operands for attributes have the computes of others.
-WITH_COMPUTE = [p for p in ALL_CASES if not needs_values(OPS.get(p.values[0]))]
+WITH_COMPUTE = [id_ for id_ in all_cases() if not needs_values(OPS.get(name_of(id_)))]
 
 
 @pytest.mark.parametrize("name", list(OPS))
@@ -51,9 +52,14 @@ def test_operator_is_complete(name: str) -> None:
     assert op.doc
 
 
-@pytest.mark.parametrize(("name", "one"), ALL_CASES)
-def test_inferred_type_is_that_of_the_reference(name: str, one: Case) -> None:
-    op = OPS.get(name)
+@pytest.mark.parametrize("name", list(OPS))
+def test_inferred_type_is_that_of_the_reference(name: str) -> None:
+    for number, one in enumerate(OPS.get(name).cases):
+        with each_named(name, number):
+            check_types(OPS.get(name), one)
+
+
+def check_types(op: Op, one: Case) -> None:
     arrays = make_inputs(op, one)
     call = make_call(op, one, arrays)
     outputs = reference_outputs(call, arrays)
@@ -66,7 +72,7 @@ def test_inferred_type_is_that_of_the_reference(name: str, one: Case) -> None:
     assert all(o.flags.c_contiguous for o in outputs)
 
 
-@pytest.mark.parametrize(("name", "one"), WITH_COMPUTE)
+@pytest.mark.parametrize(("name", "one"), table_of(one_of_each("specs", WITH_COMPUTE, name_of)))
 def test_compute_agrees_with_the_reference(name: str, one: Case) -> None:
     op = OPS.get(name)
     arrays = make_inputs(op, one)

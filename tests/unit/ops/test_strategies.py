@@ -1,24 +1,34 @@
-"""Every case of every operator, scheduled for a CPU and through all passes of the loop program."""
+"""Every case of every operator, scheduled for a CPU and through all passes of the loop program.
+
+A run draws one case and target of each operator.
+"""
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 import pytest
 
+from tests.sampling import one_of_each
 from tests.unit.ops.harness import (
+    CaseId,
+    all_cases,
     assert_close,
+    case_of,
     cut_results,
     flatten,
     make_call,
     make_inputs,
     make_results,
+    name_of,
     parameters_of,
     reference_outputs,
     static_call,
 )
 from weft import op as catalogue
 from weft.ir.expr import Call, Expr, Function
-from weft.ir.op import OPS, Case, Op
+from weft.ir.op import OPS, Op
 from weft.ir.typing.infer import infer_expr
 from weft.strategy import Implementation, implementations, lower_function
 from weft.target import Target
@@ -27,16 +37,15 @@ from weft.tir.eval import evaluate
 assert catalogue.__all__, "the import registers the operators"
 
 # Eight lanes and sixteen registers, or sixteen and thirty-two: other tiles, other tails.
-TARGETS = ["llvm -mcpu=haswell", "llvm -mcpu=znver4"]
+TARGETS = ("llvm -mcpu=haswell", "llvm -mcpu=znver4")
+TABLE = one_of_each("strategies", list(itertools.product(all_cases(), TARGETS)),
+                    lambda pair: name_of(pair[0]))
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize(
-    ("name", "one"),
-    [pytest.param(n, c, id=f"{n}-{i}") for n in OPS for i, c in enumerate(OPS.get(n).cases)],
-)
-def test_scheduled_kernel_agrees_with_the_reference(name: str, one: Case, target: str) -> None:
-    operator = OPS.get(name)
+@pytest.mark.parametrize(("case", "target"), [
+    pytest.param(case, target, id=f"{target}-{case[0]}-{case[1]}") for case, target in TABLE])
+def test_scheduled_kernel_agrees_with_the_reference(case: CaseId, target: str) -> None:
+    operator, one = OPS.get(name_of(case)), case_of(case)
     arrays = make_inputs(operator, one)
     dynamic = make_call(operator, one, arrays)
     call = static_call(dynamic, arrays)

@@ -1,5 +1,7 @@
 """Every case of every operator with symbols for its sizes, compiled once, run at several sizes.
 
+A run draws one case of each operator.
+
 What does not work is in ``symbolic_exceptions.py``, with reasons; a listed case that works fails
 here, so that the list only shrinks.
 """
@@ -15,7 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.ops.harness import assert_close
+from tests.sampling import one_of_each
+from tests.unit.ops.harness import all_cases, assert_close, name_of, table_of
 from tests.unit.ops.symbolic_exceptions import REFUSED, WRONG, fixed_inputs, reason_for
 from tests.unit.ops.symbolic_form import SymbolicForm, SymbolicKernel, expected_at, symbolic_form
 from weft import op as catalogue
@@ -31,9 +34,10 @@ _SIZES = (0, 1, 2, 3, 5, 7, 16, 17, 33)
 _MAX_ELEMENTS = 3000  # of an input; the references of convolutions are loops in Python
 
 
-@pytest.mark.parametrize(("name", "one"), [
-    pytest.param(name, one, id=f"{name}-{i}") for name in OPS if not needs_values(OPS.get(name))
-    for i, one in enumerate(OPS.get(name).cases)])
+CASES = [id_ for id_ in all_cases() if not needs_values(OPS.get(name_of(id_)))]
+
+
+@pytest.mark.parametrize(("name", "one"), table_of(one_of_each("symbolic", CASES, name_of)))
 def test_a_kernel_for_all_sizes(name: str, one: Case, request: pytest.FixtureRequest) -> None:
     case = request.node.callspec.id
     refused, wrong = reason_for(REFUSED, case), reason_for(WRONG, case)

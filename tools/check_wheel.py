@@ -1,0 +1,79 @@
+"""Build the wheel, install it into an empty environment, and use it there as a user would.
+
+Nothing of the tree is on the path of that environment: what the wheel lacks is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tools.dev import has_linker
+
+ROOT = Path(__file__).resolve().parents[1]
+
+COMPILE = """
+import pathlib, sys
+import numpy as np
+import weft
+
+assert pathlib.Path(weft.__file__).is_relative_to(sys.prefix), weft.__file__
+mod = weft.compile(weft.parse(
+    "def @main(%x: Tensor[(4, 6), float32], %w: Tensor[(8, 6), float32])"
+    " { nn.softmax(nn.relu(nn.dense(%x, %w))) }"))
+x, w = (np.random.default_rng(0).standard_normal(s, np.float32) for s in ((4, 6), (8, 6)))
+raised = np.exp(np.maximum(x @ w.T, 0))
+np.testing.assert_allclose(mod(x, w), raised / raised.sum(1, keepdims=True), rtol=1e-5)
+mod.export("net.weft")
+np.savez("io.npz", x=x, w=w, y=mod(x, w))
+"""
+LOAD = """
+import numpy as np
+import weft
+
+stored = np.load("io.npz")
+np.testing.assert_array_equal(weft.load("net.weft")(stored["x"], stored["w"]), stored["y"])
+print("weft", weft.__version__, "compiles, exports and loads a model")
+"""
+
+
+def build(folder: Path) -> Path:
+    """The wheel of the tree."""
+    subprocess.run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps",
+                    "--disable-pip-version-check", "--wheel-dir", str(folder), str(ROOT)],
+                   check=True)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def install(wheel: Path, folder: Path) -> Path:
+    """The programs of an environment that holds the wheel and what it depends on."""
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    extras = "" if has_linker() else "[linker]"
+    subprocess.run([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet",
+                    "--disable-pip-version-check", f"{wheel}{extras}"], check=True)
+    return folder / "bin"
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        programs = install(build(folder), folder / "env")
+        environment = {key: value for key, value in os.environ.items()
+                       if not key.startswith(("PYTHON", "WEFT_"))}
+        environment["WEFT_CACHE_DIR"] = str(folder / "cache")
+        for command in (["python", "-c", COMPILE], ["python", "-c", LOAD], ["weft", "--help"],
+                        ["weft", "doctor"]):
+            done = subprocess.run([str(programs / command[0]), *command[1:]], cwd=folder,
+                                  env=environment, check=False)
+            if done.returncode:
+                print(f"{' '.join(command)} ended with {done.returncode}")
+                return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
