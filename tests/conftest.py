@@ -18,6 +18,8 @@ from tests.round_trip import Sampler, watching
 
 # Of a long table of cases the fast tests run so many, spread over it.
 SAMPLE = 8
+# Of a table marked ``sample`` a run takes so many cases at least.
+FEWEST = 3
 # Of all tests, modules of so many go through files, and so many compile with a verifier after
 # every pass.
 ROUND_TRIPS = VERIFIED = 0.1
@@ -76,7 +78,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.hookimpl(tryfirst=True)  # before cases are selected by their marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark most cases of long tables ``slow``, so that ``make test-fast`` takes a sample."""
     tables: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
@@ -86,6 +88,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for number, item in enumerate(cases):
             if number % step:
                 item.add_marker(pytest.mark.slow)
+    draw_tables(config, tables, items)
+
+
+def draw_tables(config: pytest.Config, tables: dict[str, list[pytest.Item]],
+                items: list[pytest.Item]) -> None:
+    """Keep of each table marked ``sample(share)`` that share, and at least ``FEWEST`` cases."""
+    left: set[int] = set()
+    for name, cases in tables.items():
+        mark = cases[0].get_closest_marker("sample")
+        if mark is not None:
+            kept = set(map(id, sampling.sampled(name, cases, *mark.args, least=FEWEST)))
+            left |= {id(case) for case in cases} - kept
+    config.hook.pytest_deselected(items=[item for item in items if id(item) in left])
+    items[:] = [item for item in items if id(item) not in left]
 
 
 @pytest.hookimpl(specname="pytest_collection_modifyitems", trylast=True)

@@ -69,7 +69,7 @@ def run(part: Part, show: Callable[[str], None]) -> Outcome:
     process = subprocess.Popen([sys.executable, str(DEV), part.name], cwd=ROOT, env=environment,
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True, errors="replace")
-    assert process.stdout is not None  # noqa: S101 - it is a pipe
+    assert process.stdout is not None
     for line in process.stdout:
         if closing:
             show(closing)

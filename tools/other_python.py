@@ -1,4 +1,4 @@
-"""Runs a command of ``tools/dev.py`` with the newest supported Python beside the one that runs this.
+"""Runs a command of ``tools/dev.py`` with the newest supported Python other than this one.
 
     python tools/other_python.py test-hundred
 

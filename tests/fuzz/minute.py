@@ -8,6 +8,7 @@ failure the graph or program; ``--seed`` repeats a run, ``--seconds`` sets its l
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import subprocess
 import sys
@@ -47,11 +48,10 @@ def fuzz_graphs(first: int, seconds: float) -> bool:
 def fuzz_passes(seed: int, seconds: float) -> bool:
     """Run the properties of passes over other programs than those of the suite."""
     examples = max(1, round(seconds * PROGRAMS_A_SECOND))
-    command = [sys.executable, "-c",
-               f"import os, sys; os.environ['WEFT_FUZZ_EXAMPLES'] = '{examples}'\n"
-               "import pytest; sys.exit(pytest.main(sys.argv[1:]))",
-               "-q", "-p", "no:xdist", f"--hypothesis-seed={seed}", PROPERTIES]
-    return subprocess.run(command, check=False).returncode == 0
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist",
+               f"--hypothesis-seed={seed}", PROPERTIES]
+    environment = {**os.environ, "WEFT_FUZZ_EXAMPLES": str(examples)}
+    return subprocess.run(command, check=False, env=environment).returncode == 0
 
 
 def main() -> int:

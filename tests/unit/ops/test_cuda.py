@@ -1,7 +1,7 @@
 """The cases of operators, compiled for a GPU and run by the emulator.
 
-The suite runs the first case of a fifth of the operators with LLVM's PTX. ``make test-cuda`` runs all cases with the
-PTX of LLVM and of libnvvm.
+The suite runs the first case of a fifth of the operators with LLVM's PTX. ``make test-cuda`` runs
+all cases with the PTX of LLVM and of libnvvm.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from weft.support.errors import WeftError
 
 
 @pytest.mark.parametrize(("name", "number"), [
-    pytest.param(*case, id=f"{case[0]}-{case[1]}") for case in sampled("cuda", case_ids(first=True), 0.2)])
+    pytest.param(*case, id=f"{case[0]}-{case[1]}")
+    for case in sampled("cuda", case_ids(first=True), 0.2)])
 def test_a_case_of_each_operator(name: str, number: int) -> None:
     case = f"{name}-{number}"
     if reason_for(FAILING["nvptx"], case) is not None:

@@ -32,6 +32,7 @@ def blocked_conv(c_in, c_out, size, kernel, stride, *, blocks=(8, 8), padding=No
     return primitive([x, w, b], op.nn.relu(op.add(y, b)))
 
 
+@pytest.mark.sample(0.3)
 @TARGETS
 @pytest.mark.parametrize(
     ("c_in", "c_out", "size", "kernel", "stride", "blocks"),
@@ -155,6 +156,7 @@ def test_matmul(target, m, n, k):
     check(primitive([a, b], op.nn.matmul(a, b)), target)
 
 
+@pytest.mark.sample(0.3)
 @TARGETS
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int32", "int64"])
 @pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])

@@ -159,6 +159,7 @@ def test_a_fused_result_is_in_registers_when_it_is_read():
     Compiler().compile(kernel.func)
 
 
+@pytest.mark.sample(0.3)
 @pytest.mark.parametrize(("left", "right"), PAIRS[:5])
 @pytest.mark.parametrize(("size", "kernel", "stride", "dilation", "outputs"), [
     ((5, 18), 3, 1, 1, 6), ((4, 7), 1, 1, 1, 5), ((7, 9), 3, 2, 1, 4), ((7, 20), 2, 1, 2, 3),
@@ -209,6 +210,7 @@ def test_threads_change_no_bit(left, right):
     assert all(np.array_equal(found[0], y) for y in found[1:])
 
 
+@pytest.mark.sample(0.3)
 @pytest.mark.parametrize("seed", range(24))
 def test_random_convolutions(seed):
     """Random sizes, strides, dilations and paddings: sums of bytes are exact."""

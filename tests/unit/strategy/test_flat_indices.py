@@ -13,6 +13,7 @@ SHAPES = [(1, 4, 12, 12), (20, 12, 100), (5, 17, 16, 33), (3, 16, 12), (5, 1, 16
           (12, 9, 32, 24), (10, 9, 28, 2), (7, 8, 14), (3, 5, 7, 16)]
 
 
+@pytest.mark.sample(0.3)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
 def test_no_division_is_left(target, shape) -> None:

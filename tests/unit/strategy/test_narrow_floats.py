@@ -88,6 +88,7 @@ CONVOLUTIONS = {
 }
 
 
+@pytest.mark.sample(0.3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize("name", CONVOLUTIONS)
@@ -104,6 +105,7 @@ def test_convolution(name, dtype, target) -> None:
     assert_rounded_once(got, exact, dtype, float(size.max()))
 
 
+@pytest.mark.sample(0.3)
 @pytest.mark.parametrize("target", [WIDE_CPU, SMALL_CPU], ids=["avx512", "avx2"])
 @pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize("name", [n for n in CONVOLUTIONS if n != "hwio"])

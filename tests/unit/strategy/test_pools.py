@@ -34,6 +34,7 @@ WINDOWS = pytest.mark.parametrize(("shape", "attrs"), [
 ])
 
 
+@pytest.mark.sample(0.3)
 @TARGETS
 @WINDOWS
 def test_maxima(target, shape, attrs):
@@ -41,6 +42,7 @@ def test_maxima(target, shape, attrs):
     check(primitive([x], op.nn.max_pool2d(x, **attrs)), target)
 
 
+@pytest.mark.sample(0.3)
 @TARGETS
 @WINDOWS
 @pytest.mark.parametrize("count_include_pad", [False, True])

@@ -103,6 +103,7 @@ def test_one_kernel_runs_images_of_all_sizes(
         convolution.check(*sizes)
 
 
+@pytest.mark.sample(0.3)
 @pytest.mark.slow
 @pytest.mark.parametrize("strides", [(1, 1), (2, 2), (3, 1)])
 @pytest.mark.parametrize("weight", [(8, 3, 5, 5), (24, 1, 3, 3), (16, 2, 3, 3)])

@@ -106,6 +106,7 @@ def run(name: str, arrays: list[np.ndarray], sizes: dict[str, int]) -> np.ndarra
     return result
 
 
+@pytest.mark.sample(0.3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GROUPS)
 @settings(max_examples=10, deadline=None)
