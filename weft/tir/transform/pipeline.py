@@ -11,6 +11,7 @@ from typing import Protocol
 
 from weft.support.recursion import deep_recursion
 from weft.tir.func import PrimFunc
+from weft.tir.transform.block_sums import block_sums
 from weft.tir.transform.check_local import check_local
 from weft.tir.transform.flatten_buffer import flatten_buffer
 from weft.tir.transform.horizontal_reduce import horizontal_reduce
@@ -46,6 +47,7 @@ TIR_PIPELINE: tuple[TirPass, ...] = (
     vectorize_loop,    # before unrolling, which then copies vectors instead of lanes
     unroll_loop,       # makes register indices constant
     separate_registers,  # copies of a loop, made above, share no register
+    block_sums,        # needs constant register indices, and each loop with registers of its own
     lower_intrinsics,  # polynomials over the vectors made above
     check_local,       # decides which local buffers are registers and which memory
     plan_workspace,    # needs to know which locals became memory
