@@ -32,6 +32,7 @@ from weft.compiler.program.program import BufferKind, BufferRef, Port, Program
 from weft.compiler.program.state import bind_state
 from weft.compiler.program.step_order import in_frugal_order
 from weft.compiler.program.step_writer import LoopFrame, Mark, StepWriter
+from weft.compiler.program.verify import verify_program
 from weft.ir import trampoline
 from weft.ir.dtype import int64
 from weft.ir.dynamic import bounds_of, depends_on_data
@@ -92,7 +93,9 @@ def lower_program(mod: IRModule, state: Mapping[str, str] | None = None,
     program = join_copies(_Lowering(mod, refused).run())
     check_counts(program)
     program = in_frugal_order(bind_state(program, state or {}, refused))
-    return ask_for_reuse(program if limit is None else limit(program))
+    program = ask_for_reuse(program if limit is None else limit(program))
+    verify_program(program, "lowering")
+    return program
 
 
 def try_lower_program(mod: IRModule, refused: frozenset[str] = frozenset()) -> Program | None:

@@ -21,6 +21,7 @@ from weft.compiler.program.constants import (
     constant_specs,
 )
 from weft.compiler.program.devices.segment_code import segment_object
+from weft.compiler.program.devices.verify_lanes import verify_lanes
 from weft.compiler.program.devices.waits import lane_waits
 from weft.compiler.program.in_place import updates_not_granted
 from weft.compiler.program.launches import launch_program
@@ -29,6 +30,8 @@ from weft.compiler.program.own_block import OwnBlock
 from weft.compiler.program.placed_kernels import PlacedKernels, build_placed
 from weft.compiler.program.program import Port, Program, buffer_bytes
 from weft.compiler.program.sized_launches import sized_launches
+from weft.compiler.program.verify import verify_program
+from weft.compiler.program.verify_memory import verify_memory
 from weft.ir.symbol import size_of_dim
 from weft.runtime.arena import AlignedBlock
 from weft.runtime.call_sizes import fixed_sizes
@@ -127,8 +130,10 @@ def _code_of(placed: PlacedKernels, constants: PlacedConstants, options: Compile
     backend = backend_of(target)
     program, kernels = placed.program, placed.kernels
     facts = [kernel.facts for kernel in kernels]
+    verify_program(program, "placement")
     layout = _layout(placed, facts, constants.offsets, backend)
     launches = layout.launches
+    verify_memory(program, launches, facts)
     with trace.span("main"):
         main = None if placed.on_lanes else backend.build_main(launches, target)
     mains = () if main is None else (main,)
@@ -151,6 +156,7 @@ def _code_of(placed: PlacedKernels, constants: PlacedConstants, options: Compile
         devices=tuple(one for one in options.devices if isinstance(one, SimDevice)),
     )
     if placed.on_lanes:
+        verify_lanes(program, launches, facts, manifest)
         check_memories(manifest, fixed_sizes(manifest))
         mains = (segment_object(backend, launches, manifest, target),)
     return ModelCode(manifest, (*mains, *placed.objects), constants.block, callbacks_of(kernels),

@@ -38,9 +38,9 @@ class _Access:
 def lane_waits(program: Program, launches: Sequence[Launch], facts: Sequence[KernelFacts]
                ) -> list[tuple[int, ...]]:
     """For each step, the numbers of the steps of other lanes that it waits for, in order."""
-    accesses = [list(_accesses(program, step, launch, facts[step.kernel]))
+    accesses = [list(accesses_of(program, step, launch, facts[step.kernel]))
                 for step, launch in zip(program.steps, launches, strict=True)]
-    spaces = _spaces(accesses)
+    spaces = spaces_of(accesses)
     clocks: list[Mapping[LaneKey, int]] = []
     lasts: dict[LaneKey, int] = {}
     found = []
@@ -70,8 +70,9 @@ def _lane(step: Step) -> LaneKey:
     return (step.device if step.source is None else step.source), step.device
 
 
-def _accesses(program: Program, step: Step, launch: Launch, facts: KernelFacts
-              ) -> Iterator[_Access]:
+def accesses_of(program: Program, step: Step, launch: Launch, facts: KernelFacts
+                ) -> Iterator[_Access]:
+    """The bytes that a launch reads and writes."""
     places = [step.device] * len(launch.args)
     if step.source is not None:
         places[0] = step.source
@@ -121,7 +122,8 @@ class _SpaceUses:
         return found
 
 
-def _spaces(accesses: Sequence[Sequence[_Access]]) -> dict[_Space, _SpaceUses]:
+def spaces_of(accesses: Sequence[Sequence[_Access]]) -> dict[_Space, _SpaceUses]:
+    """The spaces of all accesses, with no access noted."""
     edges: dict[_Space, set[int]] = {}
     for several in accesses:
         for access in several:
