@@ -19,8 +19,9 @@ from weft.compiler.integrations.torch.fallback import (  # noqa: E402
     FallbackWarning,
     left_to_torch,
 )
+from weft.support.errors import InternalError, UnsupportedModelError  # noqa: E402
 
-quiet = pytest.mark.filterwarnings("ignore::weft.compiler.integrations.torch.FallbackWarning")
+quiet = pytest.mark.filterwarnings("ignore::weft.FallbackWarning")
 
 
 @pytest.fixture(autouse=True)
@@ -114,20 +115,35 @@ def inputs_of(make: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("when", ["compiling", "running"])
-def test_a_region_that_fails_runs_in_torch(when, monkeypatch):
+def test_a_region_that_weft_refuses_runs_in_torch(when, monkeypatch):
     def fail(*_: Any, **__: Any) -> Any:
-        raise ZeroDivisionError("of weft's own")
+        raise UnsupportedModelError("not this one", help="write another")
 
     made = fail if when == "compiling" else lambda *_: fail
     monkeypatch.setattr(region, "specialize", made)
     compiled = torch.compile(torch.sin, backend=weft.torch_backend)
-    with pytest.warns(FallbackWarning, match="of weft's own") as caught:
+    with left_to_torch() as reports, \
+            pytest.warns(FallbackWarning, match="not this one") as caught:
         got = compiled(torch.ones(3)), compiled(torch.ones(3))
     torch.testing.assert_close(got, (torch.ones(3).sin(), torch.ones(3).sin()))
     assert len(caught) == 1
+    (listed,) = reports[0].log.found
+    assert listed.cure == "write another"
     strict = torch.compile(torch.cos, backend=weft.torch_backend(strict=True))
-    with pytest.raises(ZeroDivisionError, match="of weft's own"):
+    with pytest.raises(UnsupportedModelError, match="not this one"):
         strict(torch.ones(3))
+
+
+@pytest.mark.parametrize("error", [InternalError, ZeroDivisionError])
+@pytest.mark.parametrize("when", ["compiling", "running"])
+def test_a_defect_of_weft_is_no_reason_to_run_in_torch(when, error, monkeypatch):
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error("of weft's own")
+
+    made = fail if when == "compiling" else lambda *_: fail
+    monkeypatch.setattr(region, "specialize", made)
+    with pytest.raises(error, match="of weft's own"):
+        torch.compile(torch.sin, backend=weft.torch_backend)(torch.ones(3))
 
 
 @quiet

@@ -60,6 +60,7 @@ def compile(
     devices: DevicesLike = None,
     placement: PlacementLike = None,
     soft_placement: bool = False,
+    strict: bool = False,
     **knobs: Any,
 ) -> Executable:
     """Compile ``model`` for ``target``.
@@ -93,16 +94,22 @@ def compile(
     gives a pass its position (docs/tutorials). ``codegens`` name external code generators
     (docs/codegen.md).
 
+    Where weft cannot do what was asked for in the way that was asked for, it warns
+    (``weft.FallbackWarning``) with cause, cost and cure, and ``explain()`` of the result lists all
+    of it (docs/performance.md, "What weft does instead"). ``strict`` raises ``StrictError``
+    instead, also in calls of the result.
+
     ``knobs`` are settings of ``weft.config`` for this compilation: ``weft.compile(model,
     debug=5)``. ``threads=n`` is also kept in the executable and its artifacts, whose calls use
     ``n`` threads unless ``with weft.config(threads=m)`` around a call overrides it.
 
     Raises ``InvalidModelError``, ``UnsupportedModelError``, ``TypeInferenceError``,
-    ``OptionError``, ``PassError`` and ``TargetError``, all of them ``WeftError``.
+    ``OptionError``, ``PassError``, ``TargetError``, ``MissingToolError`` and ``StrictError``, all
+    of them ``WeftError``.
     """
     return _compiled(CompileRequest(model, target, inputs, example_inputs, opt_level, passes, rules,
                                     tir_passes, codegens, specialize, state, outputs, devices,
-                                    placement, soft_placement, knobs))
+                                    placement, soft_placement, strict, knobs))
 
 
 def _compiled(request: CompileRequest) -> Executable:

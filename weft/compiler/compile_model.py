@@ -22,6 +22,15 @@ from weft.compiler.dynamic_inputs import (
 from weft.compiler.dynamic_model import CompileAt, DynamicModel
 from weft.compiler.executable import Executable
 from weft.compiler.extensions import Extensions
+from weft.compiler.fallbacks import (
+    copied_in_place,
+    kernels_compiled_at_calls,
+    on_virtual_machine,
+    permits_another_plan,
+    program_on_host,
+    program_per_shapes,
+    sizes_of_data_unknown,
+)
 from weft.compiler.foreign_model import ForeignModel
 from weft.compiler.kept_code import KeptCode
 from weft.compiler.memory_budget import budget_of, within
@@ -31,7 +40,7 @@ from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import count_passes, phases_of, run_pipeline
 from weft.compiler.program.constants import ConstantMemory
 from weft.compiler.program.devices.build import runs_on_lanes
-from weft.compiler.program.lowering import lower_program, try_lower_program
+from weft.compiler.program.lowering import lower_program
 from weft.compiler.program.model_code import InPlaceError, ModelCode, build_model
 from weft.compiler.program.placed_kernels import has_own_memory
 from weft.compiler.program.program import Program
@@ -70,6 +79,7 @@ from weft.support.errors import (
     UnsupportedModelError,
     WeftError,
 )
+from weft.support.fallback import FallbackLog, recording, report, report_all
 from weft.support.file_content import FileContent
 from weft.support.log import Level, debug
 from weft.support.plugins import load_plugins
@@ -87,7 +97,7 @@ def parse_program(text: str) -> IRModule:
 
 def compile_model(request: CompileRequest) -> Executable:
     """See ``weft.compile``. A compiled file is remembered for ``weft.compiler.warm_start``."""
-    with config(**request.knobs):
+    with config(**request.knobs), recording(strict=request.strict):
         source, options = _prepared(request)
         code = _compile(source, options, request)
         executable = _executable(code, source, options, request.knobs)
@@ -224,17 +234,18 @@ def _compile(model: Source, options: CompileOptions, request: CompileRequest | N
              ) -> ModelCode | _PerShape:
     """The code of a model, or its signature if its inputs have dynamic shapes.
 
-    ``request`` is remembered if given.
+    ``request`` is remembered if given. The manifest lists the changes of plan.
     """
     start = time.perf_counter()
-    with model.held() if isinstance(model, FileContent) else contextlib.nullcontext():
-        made = _compile_cached(model, options, request)
+    with model.held() if isinstance(model, FileContent) else contextlib.nullcontext(), \
+            recording() as log:
+        made = _compile_cached(model, options, request, log)
     debug(Level.CACHE, "compiler", f"compiled in {time.perf_counter() - start:.2f} s")
     return made
 
 
-def _compile_cached(model: Source, options: CompileOptions, request: CompileRequest | None
-                    ) -> ModelCode | _PerShape:
+def _compile_cached(model: Source, options: CompileOptions, request: CompileRequest | None,
+                    log: FallbackLog) -> ModelCode | _PerShape:
     cache = None if shows_stages() else open_cache()
     if isinstance(model, FileContent) and is_onnx(model) and model.is_being_read:
         load_onnx_importer()  # meanwhile
@@ -248,10 +259,13 @@ def _compile_cached(model: Source, options: CompileOptions, request: CompileRequ
     if found is not None:
         debug(Level.CACHE, "compiler", "the whole model was in the cache")
         then()
-        return ModelCode.from_payload(found)
+        code = ModelCode.from_payload(found)
+        report_all(code.manifest.fallbacks)
+        return code
     kept = KeptCode(model, cache, key)
     try:
-        code = _code_of_source(model, options, kept)
+        made = _code_of_source(model, options, kept)
+        code = replace(made, manifest=replace(made.manifest, fallbacks=log.found))
         is_current = active_records().digest == options.records  # not if tuning ran meanwhile
         if isinstance(code, ModelCode) and is_current and key is not None and key.is_current:
             kept.keep(code, then)
@@ -276,34 +290,34 @@ def _code_of_source(model: Source, options: CompileOptions, kept: KeptCode
         lists_features = isinstance(error, UnsupportedModelError) and error.notes
         if signature is None or lists_features:
             raise
-        return _signature_after(error, signature, options)
+        return _per_shape(error, signature, options)
     if options.data_sizes and counts_data(mod):
         try:
             return _general_code(mod, options, kept)
-        except OptionError:
-            raise
         except WeftError as error:
-            debug(Level.CACHE, "compiler", f"sizes that data determines stay unknown: {error}")
+            if not permits_another_plan(error):
+                raise
+            report(sizes_of_data_unknown(error))
             options = replace(options, data_sizes=False)
     if not has_dynamic_inputs(mod):
         return _fixed_code(mod, options, kept.block(is_last=not options.codegens))
     try:
         return _general_code(mod, options, kept)
     except WeftError as error:
-        return _signature_after(error, manifest_of_module(mod, options), options)
+        return _per_shape(error, manifest_of_module(mod, options), options)
 
 
-def _signature_after(error: WeftError, signature: Manifest, options: CompileOptions) -> _PerShape:
+def _per_shape(error: WeftError, signature: Manifest, options: CompileOptions) -> _PerShape:
     """The signature of a model that has no program for all sizes because of ``error``.
 
     Raises ``error`` where programs for one size each are no replacement.
     """
     # A program for each set of shapes would have a state for each.
     is_misplaced = bool(options.devices) and isinstance(error, TargetError)
-    if isinstance(error, OptionError) or is_misplaced or options.state \
+    if not permits_another_plan(error) or is_misplaced or options.state \
             or options.outputs is not None:
         raise error
-    debug(Level.CACHE, "compiler", f"not compiled for all sizes: {error}")
+    report(program_per_shapes(signature, error, asked=not options.symbolic_sizes))
     return _PerShape(signature, error.what)
 
 
@@ -334,20 +348,36 @@ def _fixed_code(mod: IRModule, options: CompileOptions, memory: ConstantMemory |
         mod = run_pipeline(mod, options, task=task)
     if budget is not None:
         return _code_within(budget, mod, options)
-    with trace.span("lower program"):
-        program = _lowered(mod, options) if options.state else try_lower_program(mod)
-    if program is not None:
-        return _program_code(program, mod, options, memory=memory)
+    try:
+        with trace.span("lower program"):
+            program = _lowered(mod, options)
+    except UnsupportedModelError as error:
+        if options.state:
+            raise
+        return _vm_code(mod, imported, options, memory, error)
+    return _program_code(program, mod, options, memory=memory)
+
+
+def _vm_code(mod: IRModule, imported: IRModule, options: CompileOptions,
+             memory: ConstantMemory | None, reason: UnsupportedModelError) -> ModelCode:
+    """The code of a lowered module that is not first-order for ``reason``."""
     if runs_on_lanes(options):
         raise UnsupportedModelError(
             "the program needs the virtual machine, which runs on one device",
-            got=f"devices {', '.join(map(str, options.devices))}", help="compile without devices")
-    if has_own_memory(backend_of(options.target)):
-        debug(Level.CHOICES, "placement", "the program needs the virtual machine, on the host")
+            where=reason.where, got=f"devices {', '.join(map(str, options.devices))}",
+            notes=[f"because: {reason.what}"], help="compile without devices")
+    backend = backend_of(options.target)
+    if has_own_memory(backend):
+        report(program_on_host(str(backend.device), reason))
         on_host = replace(options, target=options.host_target, host=None, devices=(),
                           placement=None)
         return _fixed_code(imported, on_host, memory)
-    return build_vm_model(mod, options)
+    report(on_virtual_machine(reason))
+    code = build_vm_model(mod, options)
+    if code.manifest.vm is not None and code.manifest.vm.has_dynamic_kernels:
+        report(kernels_compiled_at_calls(code.manifest, reason,
+                                         asked=not options.symbolic_sizes))
+    return code
 
 
 def _code_within(budget: int, mod: IRModule, options: CompileOptions) -> ModelCode:
@@ -385,4 +415,6 @@ def _program_code(program: Program, mod: IRModule, options: CompileOptions,
             return build_model(made, options, memory)
         except InPlaceError as error:
             refused |= error.kernels
+            texts = [k.text for k in made.kernels if k.digest in error.kernels]
+            report(copied_in_place(texts, of_state=bool(options.state)))
             program = _lowered(mod, options, refused, limit)

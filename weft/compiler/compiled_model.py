@@ -21,6 +21,7 @@ from weft.runtime.library import Library
 from weft.runtime.named_call import NamedCall
 from weft.runtime.run_control import RunControl
 from weft.support.errors import ArtifactError, OptionError, TargetError
+from weft.support.fallback import FallbackLog, recording
 
 if TYPE_CHECKING:
     from weft.compiler.options import CompileOptions
@@ -46,6 +47,7 @@ class Compiled:
     """What all executables share: export, and text and graphs of every stage."""
 
     _compilation: Compilation
+    _fallbacks: FallbackLog
 
     @property
     def _code(self) -> ModelCode:
@@ -122,8 +124,11 @@ class Compiled:
             own = code.objects[: len(code.objects) - len(backend.support_objects(target))]
             export_c(path, code.manifest, own, code.constants, target)
         else:
-            linked = backend.link(code.objects, target)
-            export_artifact(path, code.manifest, linked, code.constants)
+            with recording(self._fallbacks), recording() as log:
+                linked = backend.link(code.objects, target)
+            listed = tuple(dict.fromkeys((*code.manifest.fallbacks, *log.found)))
+            manifest = dataclasses.replace(code.manifest, fallbacks=listed)
+            export_artifact(path, manifest, linked, code.constants)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle code and weights, without the model: the copy cannot show its stages.

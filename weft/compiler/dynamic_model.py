@@ -19,10 +19,12 @@ import numpy as np
 
 from weft.compiler.compiled_model import Compilation, Compiled
 from weft.compiler.executable import Executable
+from weft.compiler.fallbacks import program_for_shapes
 from weft.compiler.partial_programs import PartialPrograms
 from weft.runtime import CompiledModule, Manifest, TensorSpec
 from weft.runtime.call_sizes import SizeOutOfRangeError
 from weft.runtime.calls_by_shape import CallsByShape
+from weft.runtime.explain import explanation
 from weft.runtime.named_call import NamedCall
 from weft.runtime.ndarray import to_numpy
 from weft.runtime.run_control import RunControl
@@ -31,6 +33,7 @@ from weft.runtime.state import State
 from weft.runtime.vm.module import with_sizes
 from weft.support.config import config
 from weft.support.errors import ArtifactError, InvalidInputError
+from weft.support.fallback import recording, report
 from weft.support.fork_locks import renew_in_child
 
 if TYPE_CHECKING:
@@ -53,11 +56,14 @@ class DynamicModel(CallsByShape, Compiled):
         super().__init__(manifest)
         self.reason = reason
         self.general = general
+        if general is not None:
+            self._fallbacks = general._fallbacks  # noqa: SLF001 - its calls are those of this
         self._compilation = compilation
         self._compile_at = compile_at
         self._parts = PartialPrograms(manifest)
         self._programs: OrderedDict[Sizes, Executable] = OrderedDict()
         self._limit = config.dynamic_programs
+        self._compiled = 0
         self._table_lock = threading.Lock()
         renew_in_child(self, "_table_lock")
         self._compile_lock = threading.Lock()
@@ -133,6 +139,13 @@ class DynamicModel(CallsByShape, Compiled):
         """See ``CompiledModel.callable``."""
         return self._parts.callable_of(self, self._stages, outputs, inputs)
 
+    def explain(self) -> str:
+        """See ``CompiledModule.explain``; says how many programs were compiled in calls."""
+        made = (f"compiled for sets of input shapes: {self._compiled}, of which "
+                f"{len(self._programs)} are kept (at most {self._limit}, WEFT_DYNAMIC_PROGRAMS)")
+        return explanation(self.manifest.signature(), self._start, self._fallbacks,
+                           [made] if self._compiled else [])
+
     def __repr__(self) -> str:
         kind = "for all sizes" if self.general is not None else (
             f"programs for {len(self._programs)} sizes")
@@ -192,7 +205,11 @@ class DynamicModel(CallsByShape, Compiled):
             if found is not None:
                 return found
             by_name = {spec.name: s for spec, s in zip(self.inputs, shapes, strict=True)}
-            made = self._compile_at(self._stages.options.at(by_name))
+            with recording(self._fallbacks):
+                if self.general is not None:
+                    report(program_for_shapes(shapes))
+                made = self._compile_at(self._stages.options.at(by_name))
+                self._compiled += 1
             with self._table_lock:
                 self._programs[shapes] = made
                 while len(self._programs) > self._limit:

@@ -72,6 +72,10 @@ class Executable(Protocol):
         """Time every kernel over ``repeat`` runs on these inputs."""
         ...
 
+    def explain(self) -> str:
+        """What weft does instead of what was asked for, and whether the start was warm, as text."""
+        ...
+
     def as_text(self, stage: str = "optimized") -> str:
         """A stage of the compilation as text; ``OptionError`` for an unknown stage."""
         ...

@@ -6,7 +6,9 @@ from typing import Any, NoReturn
 
 from weft.compiler.compiled_model import Compilation, Compiled
 from weft.runtime import Manifest, TensorSpec
+from weft.runtime.explain import explanation
 from weft.support.errors import ArtifactError, TargetError
+from weft.support.fallback import module_log
 
 
 class ForeignModel(Compiled):
@@ -15,10 +17,17 @@ class ForeignModel(Compiled):
     Calling it raises ``TargetError``; running the code would kill the process.
     """
 
+    _start = "compiled for another machine"
+
     def __init__(self, compilation: Compilation, reason: ArtifactError) -> None:
         self._compilation = compilation
         self._reason = reason
         self.manifest: Manifest = compilation.code.manifest
+        self._fallbacks = module_log(self.manifest.fallbacks)
+
+    def explain(self) -> str:
+        """See ``CompiledModule.explain``."""
+        return explanation(self.manifest.signature(), self._start, self._fallbacks)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

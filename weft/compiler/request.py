@@ -34,4 +34,5 @@ class CompileRequest:
     devices: DevicesLike = None
     placement: PlacementLike = None
     soft_placement: bool = False
+    strict: bool = False
     knobs: Mapping[str, Any] = field(default_factory=dict)

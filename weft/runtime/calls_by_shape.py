@@ -9,11 +9,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from weft.runtime.buffers import BoundCall
+from weft.runtime.explain import explanation
 from weft.runtime.manifest import Manifest, TensorSpec
 from weft.runtime.profile import Profile
 from weft.runtime.run_control import RunControl
 from weft.runtime.signature import Signature
 from weft.support.errors import InvalidInputError
+from weft.support.fallback import module_log
 
 
 class ProgramForShapes(Protocol):
@@ -39,9 +41,12 @@ class ProgramForShapes(Protocol):
 class CallsByShape(ABC):
     """Finds the program for the shapes of the arguments (``program_for``), and calls it."""
 
+    _start: str = "from compiled code, as an artifact holds it"
+
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
         self._signature = Signature(manifest)
+        self._fallbacks = module_log(manifest.fallbacks)
 
     @abstractmethod
     def program_for(self, values: Sequence[Any]) -> ProgramForShapes:
@@ -50,6 +55,10 @@ class CallsByShape(ABC):
         Raises ``InvalidInputError`` for shapes that do not fit the signature.
         """
         ...
+
+    def explain(self) -> str:
+        """See ``CompiledModule.explain``; lists what the programs for all shapes have met."""
+        return explanation(self.manifest.signature(), self._start, self._fallbacks)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

@@ -37,6 +37,7 @@ from weft.runtime.vm.plain import from_plain, to_plain
 from weft.runtime.vm.program import VmProgram
 from weft.support.dataclass import dataclass
 from weft.support.errors import ArtifactError, OptionError
+from weft.support.fallback import Fallback
 
 FORMAT_VERSION = 3
 MAIN_SYMBOL = "weft_main"
@@ -148,7 +149,8 @@ class Manifest:
     ``nonnegative`` is negative are refused: an input is smaller than a window. ``counts`` are sizes
     that data determines, ordered by call: entries of ``sizes`` and shapes of outputs over them are
     known after the call. The program writes them to one more output, an int64 tensor. ``devices``
-    are the simulated devices that a program was made for.
+    are the simulated devices that a program was made for, ``fallbacks`` the changes of plan of its
+    compilation.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -174,6 +176,7 @@ class Manifest:
     nonnegative: tuple[Size, ...] = ()
     counts: tuple[CountSpec, ...] = ()
     devices: tuple[SimDevice, ...] = ()
+    fallbacks: tuple[Fallback, ...] = ()
 
     def to_json(self) -> str:
         """Equal manifests give equal text; optional fields are left out at their default."""
@@ -182,7 +185,7 @@ class Manifest:
         _drop_defaults(plain, {"threads": None, "launched_by": MAIN_SYMBOL, "arenas": (),
                                "symbols": (), "sizes": (), "states": (), "initial": (),
                                "nonnegative": (),
-                               "counts": (), "devices": ()})
+                               "counts": (), "devices": (), "fallbacks": ()})
         _drop_defaults(plain["target"], {"kind": "cpu"})
         for step in plain["steps"]:
             _drop_defaults(step, {"device": asdict(HOST), "stream": 0, "variants": (),
@@ -364,7 +367,13 @@ def _manifest(plain: Mapping[str, Any]) -> Manifest:
         nonnegative=tuple(map(_size, plain.get("nonnegative", ()))),
         counts=tuple(_count(count, spaces) for count in plain.get("counts", ())),
         devices=tuple(_sim_device(one) for one in plain.get("devices", ())),
+        fallbacks=tuple(map(_fallback, plain.get("fallbacks", ()))),
     )
+
+
+def _fallback(plain: Mapping[str, Any]) -> Fallback:
+    return Fallback(_text(plain["what"]), _text(plain["cause"]), _text(plain["cost"]),
+                    _text(plain["cure"]), listed_only=bool(plain["listed_only"]))
 
 
 def _tensor(plain: Mapping[str, Any]) -> TensorSpec:

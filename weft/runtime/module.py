@@ -24,6 +24,7 @@ from weft.runtime.buffers import (
 from weft.runtime.call_sizes import fixed_sizes, steps_at
 from weft.runtime.counted_outputs import CountedOutputs
 from weft.runtime.device import Device
+from weft.runtime.explain import explanation
 from weft.runtime.frame import Frame
 from weft.runtime.library import Kernel, Library, NativeLibrary, function
 from weft.runtime.manifest import MAIN_SYMBOL, KernelCall, Manifest, TensorSpec
@@ -36,6 +37,7 @@ from weft.runtime.signature import Signature
 from weft.runtime.state import State
 from weft.support import trace
 from weft.support.errors import ArtifactError, InternalError, InvalidInputError
+from weft.support.fallback import module_log
 from weft.support.log import Level, enabled
 
 _POINTER = ctypes.c_void_p
@@ -53,11 +55,14 @@ class CompiledModule:
     is released while compiled code runs. Arguments are arrays of exactly the declared shapes and
     dtypes (see ``weft.runtime.ndarray.to_numpy``), results are new NumPy arrays.
 
+    ``_start`` says how the model started, for ``explain``.
+
     ``constants`` are the bytes that the manifest's constant offsets point into; memory aligned to
     64 bytes is used directly, other memory is copied.
     """
 
     _quick: Builtin = staticmethod(_declines)
+    _start: str = "from compiled code, as an artifact holds it"
 
     def __init__(self, manifest: Manifest, library: Library,
                  constants: bytes | memoryview | np.ndarray | AlignedBlock) -> None:
@@ -65,6 +70,7 @@ class CompiledModule:
         self._arenas = ArenaPool()
         self._state = State(manifest.states)
         self.manifest = manifest
+        self._fallbacks = module_log(manifest.fallbacks)
         self.library = library
         self._constants = aligned_bytes(constants)
         if self._constants.nbytes < manifest.constants_bytes:
@@ -128,6 +134,14 @@ class CompiledModule:
         self._state.share(arrays)
         self._bind_sizes()
 
+    def explain(self) -> str:
+        """What weft does instead of what was asked for, with cause, cost and cure, as text.
+
+        Lists the changes of plan of the compilation and those that calls have met so far, and says
+        whether the model came from the disk cache and if not, why.
+        """
+        return explanation(self.manifest.signature(), self._start, self._fallbacks)
+
     @property
     def threads(self) -> int | None:
         """The number of threads of this module's calls; ``None``: that of the process.
@@ -160,7 +174,7 @@ class CompiledModule:
             kwargs, out = _with_out(out, kwargs), None
         self._check_fixed_outputs()
         values = self._signature.bind(args, kwargs)
-        arrays = self._arrays(values)
+        arrays = self._arrays(values, is_bound=True)
         check_in_place(self.manifest, values, arrays)
         outputs, results = self._into(out, arrays)
         return BoundCall(self._bound(arrays, outputs), arrays, results)
@@ -309,8 +323,9 @@ class CompiledModule:
         arrays = self._arrays(values)
         return self._run_main(arrays) if self._call is None else self._call.run(arrays)
 
-    def _arrays(self, values: Sequence[Any]) -> list[np.ndarray]:
-        return [to_numpy(value, spec)
+    def _arrays(self, values: Sequence[Any], *, is_bound: bool = False) -> list[np.ndarray]:
+        log = None if is_bound else self._fallbacks  # bound calls refuse copies
+        return [to_numpy(value, spec, log)
                 for value, spec in zip(values, self._sizes.inputs, strict=True)]
 
     def _run_main(self, inputs: Sequence[np.ndarray], given: Sequence[np.ndarray] | None = None

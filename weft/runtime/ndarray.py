@@ -10,29 +10,43 @@ import numpy as np
 from weft.runtime.dlpack import CPU, from_dlpack
 from weft.runtime.manifest import TensorSpec
 from weft.support.errors import InvalidInputError
+from weft.support.fallback import Fallback, FallbackLog, report
 
 _KINDS = "buif"  # bool < unsigned < signed < float: implicit conversions of Python numbers
 
 
-def to_numpy(value: Any, spec: TensorSpec) -> np.ndarray:
+def to_numpy(value: Any, spec: TensorSpec, log: FallbackLog | None = None) -> np.ndarray:
     """``value`` as a C-contiguous array of exactly the shape and dtype of ``spec``.
 
     Accepts arrays with DLPack, ``__array_interface__``, ``__array__`` or the buffer protocol;
     contiguous ones are not copied. Python numbers and lists are converted to the expected dtype,
-    arrays must already have it. ``InvalidInputError`` for other values.
+    arrays must already have it. A copy of an array is reported to ``log`` if given.
+    ``InvalidInputError`` for other values.
     """
     found = value if isinstance(value, np.ndarray) else _as_array(value, spec)
     expected = spec.numpy_dtype
     if found.dtype != expected:
         if found.dtype != expected.newbyteorder():
             raise mismatch(spec, "dtype", found)
-        found = found.astype(expected)  # byte-swapped
+        _report_copy(found, spec, "its bytes are in foreign order", log)
+        found = found.astype(expected)
     if found.shape != spec.shape:
         raise mismatch(spec, "shape", found)
     if not (found.flags.c_contiguous and found.flags.aligned):
+        _report_copy(found, spec, "it is not C-contiguous" if found.flags.aligned
+                     else "its memory is not aligned to its dtype", log)
         # ascontiguousarray would not copy contiguous but unaligned memory.
         found = np.array(found, order="C", copy=True)
     return found
+
+
+def _report_copy(found: np.ndarray, spec: TensorSpec, why: str, log: FallbackLog | None) -> None:
+    if log is not None and found.nbytes:
+        report(Fallback(
+            f"input {spec.name!r} is copied before the call", why,
+            "one pass over its memory in each such call, about 0.2 ms per MB",
+            f"copy it once and pass the copy: np.array({spec.name}, {spec.dtype!r}, order='C')"),
+            log)
 
 
 def mismatch(spec: TensorSpec, part: str, found: np.ndarray) -> InvalidInputError:

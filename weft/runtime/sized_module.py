@@ -19,6 +19,7 @@ from weft.runtime.module import CompiledModule
 from weft.runtime.ndarray import to_numpy
 from weft.runtime.state import State
 from weft.support.errors import ArtifactError, InvalidInputError
+from weft.support.fallback import recording
 from weft.support.fork_locks import renew_in_child
 
 Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
@@ -77,7 +78,8 @@ class SizedModule(CallsByShape):
         super().__init__(manifest)
         self.library = library
         shared, self._at_sizes = _classes(manifest)
-        self._shared = shared(manifest, library, constants)
+        with recording(self._fallbacks):  # what calls meet is listed here
+            self._shared = shared(manifest, library, constants)
         self._solver = SizeSolver(manifest)
         self._ready: OrderedDict[Shapes, CompiledModule] = OrderedDict()
         self._lock = threading.Lock()

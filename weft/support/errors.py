@@ -222,6 +222,15 @@ class TargetError(WeftError):
     code = "E0710"
 
 
+class MissingToolError(WeftError):
+    """A program or library that the chosen target needs is not installed; says how to install it.
+
+    Never a reason for another plan.
+    """
+
+    code = "E0715"
+
+
 class StrictError(WeftError):
     """A change of plan that ``strict=True`` refuses (``weft.support.fallback``)."""
 

@@ -41,15 +41,16 @@ class Fallback:
 
     ``what`` is what weft does instead, and names the operator and the dimension or tensor;
     ``cause`` is why; ``cost`` is what it costs, with a figure where one is known; ``cure`` is what
-    the user can type to get the plan that was asked for. One that is ``asked`` for, by a setting or
-    by the language of the program, is listed, and neither warned of nor refused.
+    the user can type to get the plan that was asked for. One that is ``listed_only`` is neither
+    warned of nor refused: a setting or the language of the program asks for it, or it costs nothing
+    beside another record.
     """
 
     what: str
     cause: str
     cost: str
     cure: str
-    asked: bool = False
+    listed_only: bool = False
 
     def text(self) -> str:
         """The record as shown to the user, one field per line."""
@@ -59,14 +60,17 @@ class Fallback:
 class FallbackLog:
     """The changes of plan of one compilation or one module, in order, each once.
 
-    ``add`` also adds to ``parent``, the log of what this one is part of. With ``strict`` a change
-    that was not asked for raises ``StrictError``. Several threads may use it.
+    ``add`` also adds to ``parent``, the log of what this one is part of. ``known`` are changes that
+    were reported before. With ``strict``, ``report`` refuses changes; with ``is_trial`` it does not
+    warn: the plan is an attempt. Several threads may use it.
     """
 
-    def __init__(self, *, strict: bool = False, parent: FallbackLog | None = None) -> None:
+    def __init__(self, known: Sequence[Fallback] = (), *, strict: bool = False,
+                 parent: FallbackLog | None = None, is_trial: bool = False) -> None:
         self.strict = strict or (parent is not None and parent.strict)
+        self.is_trial = is_trial or (parent is not None and parent.is_trial)
         self._parent = parent
-        self._found: dict[Fallback, None] = {}
+        self._found = dict.fromkeys(known, 1)
         self._lock = threading.Lock()
         renew_in_child(self, "_lock")
 
@@ -76,11 +80,17 @@ class FallbackLog:
         with self._lock:
             return tuple(self._found)
 
+    @property
+    def counts(self) -> dict[Fallback, int]:
+        """How often each change was reported."""
+        with self._lock:
+            return dict(self._found)
+
     def add(self, fallback: Fallback) -> bool:
         """Add a change of plan; whether it is new to this log and to those it is part of."""
         with self._lock:
             is_new = fallback not in self._found
-            self._found[fallback] = None
+            self._found[fallback] = self._found.get(fallback, 0) + 1
         return self._parent.add(fallback) and is_new if self._parent is not None else is_new
 
 
@@ -101,16 +111,24 @@ def recording(log: FallbackLog | None = None, *, strict: bool = False) -> Iterat
         _log.reset(token)
 
 
+def module_log(known: Sequence[Fallback]) -> FallbackLog:
+    """The log of the calls of a module whose compilation reported ``known``.
+
+    It is part of the log of the context, as strict as that one.
+    """
+    return FallbackLog(known, parent=_log.get())
+
+
 def report(fallback: Fallback, log: FallbackLog | None = None) -> None:
     """Add a change of plan to ``log``, or to the log of the context, and warn if it is new there.
 
     Raises ``StrictError`` instead if the log is strict.
     """
     log = log if log is not None else _log.get()
-    if log is not None and log.strict and not fallback.asked:
+    if log is not None and log.strict and not fallback.listed_only:
         raise refusal(fallback)
-    is_new = log is None or log.add(fallback)
-    if is_new and not fallback.asked:
+    is_new = log is None or (log.add(fallback) and not log.is_trial)
+    if is_new and not fallback.listed_only:
         warnings.warn(FallbackWarning(fallback.text(), fallback), stacklevel=_depth())
 
 

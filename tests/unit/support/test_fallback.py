@@ -19,8 +19,8 @@ from weft.support.fallback import (
 
 ONE = Fallback("tanh runs on the CPU", "no code for float16", "two copies per call", "use float32")
 TWO = Fallback("softmax runs on the CPU", "no code", "a copy", "use float32")
-ASKED = Fallback("the virtual machine runs main", "it is recursive", "0.1 ms per call",
-                 "write a loop", asked=True)
+LISTED = Fallback("the virtual machine runs main", "it is recursive", "0.1 ms per call",
+                 "write a loop", listed_only=True)
 
 
 def test_the_warning_is_public_and_has_all_four_fields():
@@ -59,10 +59,10 @@ def _reported_inside():
     return log.found
 
 
-def test_what_was_asked_for_is_listed_alone():
+def test_what_is_listed_only_is_neither_warned_of_nor_refused():
     with recording(strict=True) as log:
-        report(ASKED)
-    assert log.found == (ASKED,)
+        report(LISTED)
+    assert log.found == (LISTED,)
 
 
 def test_strict_refuses_with_the_same_fields():
@@ -84,6 +84,10 @@ def test_a_log_of_a_module_is_bound_again_at_its_calls():
         report(ONE)
     with recording(log):
         report(ONE)  # not new, so without a warning
+    assert log.counts == {ONE: 2}
+    with recording(FallbackLog([TWO])) as known:
+        report(TWO)
+    assert known.found == (TWO,)
 
 
 def test_threads_warn_once():

@@ -16,17 +16,24 @@ from weft.runtime.cpu import usable_cpus
 from weft.runtime.devices.cuda.image import KernelObject
 from weft.support.config import config
 from weft.support.errors import CodegenError
-from weft.support.log import Level, debug
+from weft.support.fallback import Fallback, report
+
+_PTX_ALONE = Fallback(
+    "the kernels of the artifact are PTX alone, without machine code",
+    "ptxas of the CUDA toolkit was not found",
+    "the driver compiles each kernel when the artifact is first used: up to seconds per kernel",
+    "pip install weft[cuda], or set CUDA_HOME, and export again")
 
 
 def with_cubins(kernels: Sequence[KernelObject], arch: str) -> list[KernelObject]:
     """The kernels with code for ``WEFT_CUDA_ARCHS``, or else for ``arch``.
 
-    Without ``ptxas`` they have PTX alone, unless the setting asks for code: ``CodegenError``.
+    Without ``ptxas`` they have PTX alone, which is reported as a fallback, unless the setting asks
+    for code: ``MissingToolError``.
     """
     archs = config.cuda_archs or (arch,)
     if find_program("ptxas") is None and not config.cuda_archs:
-        debug(Level.CHOICES, "codegen", "the artifact has PTX alone: ptxas was not found")
+        report(_PTX_ALONE)
         return list(kernels)
 
     def assembled(kernel: KernelObject) -> KernelObject:

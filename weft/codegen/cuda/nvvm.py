@@ -9,14 +9,14 @@ from typing import Any
 
 from weft.codegen.cuda.nvvm_dialect import to_nvvm
 from weft.codegen.cuda.toolkit import find_file
-from weft.support.errors import CodegenError
+from weft.support.errors import InternalError, MissingToolError
 from weft.target import CudaTarget
 
 
 def ptx_by_nvvm(text: str, target: CudaTarget) -> str:
     """The PTX of a module that ``write_device_module`` wrote.
 
-    Raises ``CodegenError`` if libnvvm is not installed or rejects the module.
+    Raises ``MissingToolError`` if libnvvm is not installed.
     """
     program = _Program(_library())
     try:
@@ -31,8 +31,8 @@ def ptx_by_nvvm(text: str, target: CudaTarget) -> str:
 def _library() -> Any:
     path = find_file("lib/libnvvm.so*") or find_file("nvvm/lib64/libnvvm.so*")
     if path is None:
-        raise CodegenError("libnvvm was not found", help="pip install weft[cuda], or use the "
-                           "target without -codegen=nvvm")
+        raise MissingToolError("libnvvm was not found", help="pip install weft[cuda], or set "
+                               "CUDA_HOME, or use the target without -codegen=nvvm")
     return ctypes.CDLL(str(path))
 
 
@@ -73,8 +73,8 @@ class _Program:
             return
         name = self.library.nvvmGetErrorString
         name.restype = ctypes.c_char_p
-        raise CodegenError("libnvvm rejects generated code", where=function,
-                           got=name(status).decode(), notes=self._log().splitlines()[:20])
+        raise InternalError("libnvvm rejects generated code", where=function,
+                            got=name(status).decode(), notes=self._log().splitlines()[:20])
 
     def _log(self) -> str:
         return self._text("nvvmGetProgramLog") if self.handle else ""

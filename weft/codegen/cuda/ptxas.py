@@ -48,8 +48,8 @@ class Assembled:
 def assemble(ptx: str, arch: str) -> Assembled:
     """Assemble a module for ``arch``.
 
-    Raises ``CodegenError`` with the PTX line for text that ``ptxas`` rejects, and if ``ptxas`` is
-    not installed.
+    Raises ``CodegenError`` with the PTX line for text that ``ptxas`` rejects, and
+    ``MissingToolError`` if ``ptxas`` is not installed.
     """
     with tempfile.TemporaryDirectory(prefix="weft-ptxas-") as folder:
         source, result = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")

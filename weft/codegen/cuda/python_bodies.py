@@ -22,7 +22,7 @@ from weft.codegen.llvm.python_bodies.link import (
     rename_symbols,
 )
 from weft.codegen.llvm.python_bodies.numba_compile import compile_body
-from weft.support.errors import CodegenError
+from weft.support.errors import MissingToolError
 from weft.support.function_digest import plain_function
 from weft.support.user_code import location_of
 from weft.target import CpuTarget, CudaTarget
@@ -84,9 +84,9 @@ def _link_libdevice(module: llvm.ModuleRef, function: PythonFunction) -> None:
     bitcode = _libdevice()
     if bitcode is None:
         body = plain_function(function.body)
-        raise CodegenError(f"{body.__name__} needs libdevice, which was not found",
-                           where=location_of(body), got=", ".join(needed),
-                           help="pip install weft[cuda]")
+        raise MissingToolError(f"{body.__name__} needs libdevice, which was not found",
+                               where=location_of(body), got=", ".join(needed),
+                               help="pip install weft[cuda], or set CUDA_HOME")
     library = llvm.parse_bitcode(bitcode)
     library.triple, library.data_layout = module.triple, module.data_layout
     module.link_in(library)

@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from weft.support.errors import CodegenError
+from weft.support.errors import CodegenError, MissingToolError
 
 _TIMEOUT = 600  # seconds; ptxas takes a few for the largest kernels
 
@@ -52,11 +52,11 @@ def find_file(pattern: str) -> Path | None:
 
 
 def program(name: str) -> Path:
-    """The path of a program; ``CodegenError`` if it is not installed."""
+    """The path of a program; ``MissingToolError`` if it is not installed."""
     path = find_program(name)
     if path is None:
-        raise CodegenError(f"{name} of the CUDA toolkit was not found",
-                           help="pip install weft[cuda], or set CUDA_HOME")
+        raise MissingToolError(f"{name} of the CUDA toolkit was not found",
+                               help="pip install weft[cuda], or set CUDA_HOME")
     return path
 
 

@@ -53,7 +53,7 @@ from weft.runtime.manifest import (
 from weft.runtime.sizes import Size, evaluate
 from weft.support import trace
 from weft.support.dataclass import dataclass
-from weft.support.errors import ArtifactError, InternalError, UnsupportedModelError
+from weft.support.errors import ArtifactError, CodegenError, UnsupportedModelError
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class ModelCode:
         return ModelCode(read.manifest, tuple(map(bytes, read.objects)), constants)
 
 
-class InPlaceError(InternalError):
+class InPlaceError(CodegenError):
     """Kernels, given by their digests, that were to update a buffer in place cannot do so."""
 
     def __init__(self, kernels: frozenset[str]) -> None:

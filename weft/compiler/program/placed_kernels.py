@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from weft.codegen import backend_of
 from weft.codegen.backend import Backend
 from weft.compiler.build.kernel import BuiltKernel, KernelFacts
 from weft.compiler.build.kernels import build_kernels, try_build_kernels
+from weft.compiler.fallbacks import kernel_on_host, kernels_beside_host
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.devices.build import build_partitioned, memory_spaces, runs_on_lanes
 from weft.compiler.program.devices.order import copies_early
@@ -17,12 +20,12 @@ from weft.runtime.calls import DEVICE_COPY
 from weft.runtime.device import HOST, Device, MemorySpace
 from weft.runtime.manifest import LAUNCHERS
 from weft.support.dataclass import dataclass
-from weft.support.errors import CodegenError, LoweringError, TargetError
-from weft.support.log import Level, debug
+from weft.support.errors import CodegenError, LoweringError
+from weft.support.fallback import report
 from weft.target import Target
 
 # What a code generator raises for a kernel that its device cannot run.
-_REFUSALS = (CodegenError, LoweringError, TargetError)
+_REFUSALS = (CodegenError, LoweringError)
 _COPY = BuiltKernel(KernelFacts(DEVICE_COPY, DEVICE_COPY, 0, 0, 0), b"")
 
 
@@ -53,8 +56,8 @@ class PlacedKernels:
 def build_placed(program: Program, options: CompileOptions) -> PlacedKernels:
     """Place the steps of a program and build its kernels.
 
-    A kernel that the device of the target refuses is placed on the host. Raises what building
-    raises otherwise.
+    A kernel that the device of the target refuses is placed on the host, which is reported. Raises
+    what building raises otherwise: a tool that is not installed, or a defect, is no refusal.
     """
     target, passes = options.target, options.extensions.tir_passes
     backend = backend_of(target)
@@ -79,10 +82,19 @@ def build_placed(program: Program, options: CompileOptions) -> PlacedKernels:
         built |= {(missing[n].digest, missing[n].device): kernel for n, kernel in made.items()}
         if not errors:
             break
-        for number, error in errors.items():
-            debug(Level.CHOICES, "placement", f"{missing[number].text} runs on the host: {error}")
+        for number, error in sorted(errors.items()):
+            report(kernel_on_host(missing[number].text, str(backend.device), error))
         refused |= {missing[number].digest for number in errors}
+    _report_others(placed, refused, str(backend.device))
     return _with_host(placed, built, options)
+
+
+def _report_others(placed: Program, refused: Collection[str], device: str) -> None:
+    """List the kernels on the host that the device does not refuse."""
+    others = [k.text for k in placed.kernels if k.device == HOST and k.digest not in refused
+              and k.digest != DEVICE_COPY]
+    if others:
+        report(kernels_beside_host(dict.fromkeys(others), device))
 
 
 def _with_host(placed: Program, built: dict[tuple[str, Device], BuiltKernel],

@@ -138,10 +138,11 @@ class VmModule(CompiledModule):
         self._interpret(arrays, readings)
         return time.perf_counter() - start, readings
 
-    def _arrays(self, values: Sequence[Any]) -> list[np.ndarray]:
+    def _arrays(self, values: Sequence[Any], *, is_bound: bool = False) -> list[np.ndarray]:
         """Arguments as arrays; the first argument with a symbolic dimension binds its value."""
         sizes: dict[str, int] = {}
-        arrays = [to_numpy(value, with_sizes(spec, value, sizes))
+        log = None if is_bound else self._fallbacks
+        arrays = [to_numpy(value, with_sizes(spec, value, sizes), log)
                   for value, spec in zip(values, self.manifest.inputs, strict=True)]
         if self.program.returns_value:
             return [array.copy() for array in arrays]  # the caller keeps the right to write to his

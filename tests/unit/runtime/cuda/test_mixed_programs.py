@@ -8,7 +8,7 @@ from weft.compiler.program import placement
 from weft.runtime.calls import DEVICE_COPY
 from weft.runtime.device import HOST, Device
 from weft.runtime.devices.cuda.array import DeviceArray
-from weft.support.errors import TargetError
+from weft.support.errors import StrictError, TargetError
 from weft.transform import PythonCode, register_external_codegen
 from weft.transform.external.codegen import EXTERNAL_CODEGENS
 
@@ -203,9 +203,14 @@ def test_programs_for_the_virtual_machine_run_on_the_host():
         add(@fib(subtract(%n, 1i64)), @fib(subtract(%n, 2i64))) }
     }
     def @main(%n: Tensor[(), int64]) { @fib(%n) }"""
-    on_gpu, _ = both(text)
+    with pytest.warns(weft.FallbackWarning, match="nothing runs on cuda:0") as caught:
+        on_gpu, _ = both(text)
+    assert len(caught) == 1
+    assert "recursion outside of tail position" in on_gpu.explain()
     assert on_gpu.manifest.target.kind == "cpu"
     assert on_gpu(np.int64(10)) == 55
+    with pytest.raises(StrictError, match="nothing runs on cuda:0"):
+        weft.compile(weft.parse(text), target="cuda", strict=True)
 
 
 def test_state_lies_on_the_device():

@@ -12,7 +12,7 @@ from typing import Any
 
 from weft.ir.dtype import DType
 from weft.support.dataclass import dataclass
-from weft.support.errors import CodegenError
+from weft.support.errors import CodegenError, MissingToolError
 from weft.support.function_digest import plain_function
 from weft.support.user_code import location_of
 from weft.target import CpuTarget
@@ -30,7 +30,8 @@ class NumbaCode:
 def compile_body(function: PythonFunction, target: CpuTarget) -> NumbaCode:
     """Compile for the CPU of ``target``; for a generic one if it is not the host's architecture.
 
-    Raises ``CodegenError`` with the line that numba cannot compile.
+    Raises ``CodegenError`` with the line that numba cannot compile, and ``MissingToolError`` if it
+    is not installed.
     """
     body = plain_function(function.body)
     try:
@@ -38,8 +39,9 @@ def compile_body(function: PythonFunction, target: CpuTarget) -> NumbaCode:
         from numba.core.compiler_lock import global_compiler_lock
         from numba.core.registry import cpu_target
     except ImportError as error:
-        raise CodegenError(f"numba, which compiles {body.__name__}, cannot be imported", got=error,
-                           where=location_of(body), help="pip install numba") from None
+        raise MissingToolError(f"numba, which compiles {body.__name__}, cannot be imported",
+                               got=error, where=location_of(body),
+                               help="pip install numba") from None
     native: Any = cpu_target
     arguments = (*map(_array_type, function.arrays), *map(_scalar_type, function.scalars))
     flags: Any = compiler.Flags()

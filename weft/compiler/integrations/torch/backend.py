@@ -31,7 +31,8 @@ from weft.frontend.torch.spans import target_name
 from weft.frontend.torch.trial import Trial, is_known_class
 from weft.support.config import config
 from weft.support.dataclass import dataclass
-from weft.support.errors import OptionError, UnsupportedModelError
+from weft.support.errors import OptionError, UnsupportedModelError, WeftError
+from weft.support.fallback import FallbackLog
 
 Compiled = Callable[..., Any]
 _COMPILE_ARGUMENTS = ("target", "opt_level", "passes", "rules", "tir_passes")
@@ -86,14 +87,16 @@ class Backend:
         except RestartAnalysis:  # TorchDynamo's own request to trace again
             raise
         except Exception as error:
-            if self.strict:
+            # Exceptions of torch's tracing are reasons, those of weft's own defects are not.
+            if self.strict or (isinstance(error, WeftError)
+                               and not fallback.may_run_in_torch(error)):
                 raise
             report = GraphReport("untraced")
             fallback.publish(report)
-            fallback.warn_of_failure(report, error)
+            fallback.report_failure(report, error)
             return graph.forward
         finally:
-            fallback.warn(self.reports)
+            fallback.report_operators(self.reports)
             self.reports.clear()
 
     def _compiler(self, kind: str) -> Callable[[torch.fx.GraphModule, Sequence[Any]], Compiled]:
@@ -105,7 +108,7 @@ class Backend:
 
     def _in_regions(self, graph: torch.fx.GraphModule, kind: str, static: frozenset[int]
                     ) -> torch.fx.GraphModule:
-        report = GraphReport(kind)
+        report = GraphReport(kind, log=FallbackLog(strict=self.strict))
         taken = self._taken(graph.graph, report)
         fallback.publish(report)
         if self.strict and report.unsupported:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,11 +9,17 @@ from contextvars import ContextVar
 from dataclasses import field
 
 from weft.support.dataclass import dataclass
-from weft.support.errors import UnsupportedModelError
+from weft.support.errors import (
+    InternalError,
+    MissingToolError,
+    OptionError,
+    UnsupportedModelError,
+    WeftError,
+)
+from weft.support.fallback import Fallback, FallbackLog, FallbackWarning, reason_of, report
 
-
-class FallbackWarning(UserWarning):
-    """Parts of a graph of ``torch.compile`` run in torch."""
+__all__ = ["FallbackWarning", "GraphReport", "left_to_torch", "may_run_in_torch", "publish",
+           "refuse", "report_failure", "report_operators", "report_shapes", "report_weights"]
 
 
 @dataclass(slots=True)
@@ -24,7 +29,7 @@ class GraphReport:
     ``left`` counts the calls of each operator that run in torch; ``reasons`` gives the reason for
     each of these operators. ``drawn`` are those that draw random numbers: they run in torch so that
     its seed decides the numbers, and no warning names them. ``failed`` lists the errors of regions
-    that weft could not compile.
+    that weft could not compile. ``log`` has all changes of plan of the graph and of its regions.
     """
 
     kind: str
@@ -34,6 +39,7 @@ class GraphReport:
     reasons: dict[str, str] = field(default_factory=dict)
     drawn: set[str] = field(default_factory=set)
     failed: list[str] = field(default_factory=list)
+    log: FallbackLog = field(default_factory=FallbackLog)
 
     @property
     def unsupported(self) -> list[str]:
@@ -86,17 +92,53 @@ def refuse(report: GraphReport) -> None:
     )
 
 
-def warn(reports: list[GraphReport]) -> None:
+def report_operators(reports: list[GraphReport]) -> None:
     """One ``FallbackWarning`` for the graphs of one compilation, if an operator runs in torch."""
-    notes = {note: None for report in reports for note in notes_of(report)}
-    if notes:
-        warnings.warn("torch runs the operators that weft does not support:\n  "
-                      + "\n  ".join(notes), FallbackWarning, stacklevel=2)
+    notes = {note: None for made in reports for note in notes_of(made)}
+    if not notes:
+        return
+    regions = sum(made.regions for made in reports)
+    fallback = Fallback(
+        "torch runs the operators that weft does not support:\n  " + "\n  ".join(notes),
+        "weft has no converter for them, or not for these dtypes and sizes",
+        f"these calls in torch's own kernels; the rest is {regions} regions, with a call each and "
+        "results in memory between them",
+        "write them with other operators, or register a converter (docs/pytorch.md)")
+    for made in reports[1:]:
+        made.log.add(fallback)
+    report(fallback, reports[0].log)
 
 
-def warn_of_failure(report: GraphReport, error: Exception) -> None:
-    """Warn that torch runs a region which weft could not compile."""
-    reason = f"{type(error).__name__}: {error}"
-    report.failed.append(reason)
-    warnings.warn(f"torch runs a region that weft could not compile: {reason}",
-                  FallbackWarning, stacklevel=2)
+def may_run_in_torch(error: Exception) -> bool:
+    """Whether torch may run a region for which weft raised ``error``.
+
+    Not where weft has a defect: an ``InternalError``, or an exception of Python in its own code.
+    """
+    return isinstance(error, WeftError) and not isinstance(
+        error, (InternalError, MissingToolError, OptionError))
+
+
+def report_failure(made: GraphReport, error: Exception) -> None:
+    """Report that torch runs a region which weft could not compile."""
+    made.failed.append(f"{type(error).__name__}: {error}")
+    cure = error.help if isinstance(error, WeftError) else None
+    report(Fallback(
+        f"torch runs a region of the {made.kind} graph that weft could not compile",
+        reason_of(error), "the region in torch's own kernels, operator by operator",
+        cure or "write the region with other operators"), made.log)
+
+
+def report_shapes(made: GraphReport, error: WeftError) -> None:
+    """Report that a region with varying sizes is compiled for each set of shapes."""
+    report(Fallback(
+        f"a region of the {made.kind} graph is compiled for each new set of input shapes",
+        reason_of(error), "each new set of shapes is compiled at its first call: 0.1 to 5 s",
+        error.help or "torch.compile(model, dynamic=False) with inputs of few shapes"), made.log)
+
+
+def report_weights(made: GraphReport, changes: int) -> None:
+    """Report that a region takes its weights as inputs, as they keep changing."""
+    report(Fallback(
+        f"a region of the {made.kind} graph takes its weights as inputs, not as constants",
+        f"they changed {changes} times", "its weights are not packed and folded ahead of time",
+        "change weights in no_grad inference less often, or compile the training step"), made.log)

@@ -11,6 +11,7 @@ import torch.fx
 from weft.compiler.api import compile as compile_model
 from weft.compiler.dynamic_model import DynamicModel
 from weft.compiler.integrations.torch import outputs
+from weft.compiler.integrations.torch.fallback import may_run_in_torch
 from weft.compiler.integrations.torch.layout import Axes
 from weft.compiler.integrations.torch.specialize import (
     Specialized,
@@ -83,7 +84,9 @@ def general_region(graph: torch.fx.Graph, args: Sequence[Any], weights: frozense
     """
     try:
         return _general_region(graph, args, weights, settings, ())
-    except WeftError:
+    except WeftError as error:
+        if not may_run_in_torch(error):
+            raise
         groups = groups_of(_values(graph, args), within)
         if not groups:
             raise

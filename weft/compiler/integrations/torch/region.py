@@ -13,13 +13,19 @@ from typing import Any, Literal
 import torch
 import torch.fx
 
-from weft.compiler.integrations.torch.fallback import GraphReport, warn_of_failure
+from weft.compiler.integrations.torch.fallback import (
+    GraphReport,
+    may_run_in_torch,
+    report_failure,
+    report_shapes,
+    report_weights,
+)
 from weft.compiler.integrations.torch.general import GeneralRegion, general_region
 from weft.compiler.integrations.torch.specialize import Specialized, specialize
 from weft.compiler.integrations.torch.weights import Weights
 from weft.support.config import config
 from weft.support.errors import WeftError
-from weft.support.log import Level, debug
+from weft.support.fallback import FallbackLog, recording, report_all
 
 # After so many changes of its weights a region takes them as inputs.
 MAX_FREEZES = 3
@@ -28,7 +34,8 @@ MAX_FREEZES = 3
 class Region:
     """Called with tensors and numbers; ``static`` are the argument positions of weights.
 
-    If compiling or running fails, ``strict`` raises the error; otherwise torch runs the region.
+    If weft cannot compile or run it, ``strict`` raises the error; otherwise torch runs the region.
+    A defect of weft is raised.
     """
 
     def __init__(self, graph: torch.fx.GraphModule, static: frozenset[int],
@@ -51,9 +58,9 @@ class Region:
         try:
             return program(args)
         except Exception as error:
-            if self._strict or program == self._in_torch:
+            if self._strict or program == self._in_torch or not may_run_in_torch(error):
                 raise
-            warn_of_failure(self._report, error)
+            report_failure(self._report, error)
             self._programs[key] = self._in_torch
             return self._in_torch(args)
 
@@ -78,6 +85,7 @@ class Region:
 
     def _freeze(self, args: Sequence[Any]) -> None:
         if self._freezes == MAX_FREEZES:
+            report_weights(self._report, self._freezes)
             self._static = frozenset()
             return
         self._freezes += 1
@@ -90,11 +98,12 @@ class Region:
         if found is not None:
             return found
         try:
-            return specialize(self.graph.graph, args, frozen, self._settings)
+            with recording(self._report.log):
+                return specialize(self.graph.graph, args, frozen, self._settings)
         except Exception as error:
-            if self._strict:
+            if self._strict or not may_run_in_torch(error):
                 raise
-            warn_of_failure(self._report, error)
+            report_failure(self._report, error)
             return self._in_torch
 
     def _general_program(self, args: Sequence[Any], frozen: frozenset[int]
@@ -107,11 +116,17 @@ class Region:
             within, self._general = self._general.equal, None
         if self._general is None:
             try:
-                self._general = general_region(self.graph.graph, args, frozen, self._settings,
-                                               within)
+                with recording(FallbackLog(is_trial=True)) as trial:
+                    self._general = general_region(self.graph.graph, args, frozen, self._settings,
+                                                   within)
             except WeftError as error:
-                debug(Level.CACHE, "torch", f"a region is not compiled for all sizes: {error}")
+                if not may_run_in_torch(error):
+                    raise
+                report_shapes(self._report, error)
                 self._general = False
+            else:
+                with recording(self._report.log):
+                    report_all(trial.found)
         return self._general or None
 
 

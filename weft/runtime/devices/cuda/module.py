@@ -38,6 +38,7 @@ from weft.runtime.run_control import RunControl
 from weft.runtime.state import State
 from weft.runtime.threads import Unthreaded, num_threads, threading_of
 from weft.support.errors import InternalError, InvalidInputError, OptionError, WeftError
+from weft.support.fallback import FallbackLog
 
 Value = np.ndarray | DeviceArray
 
@@ -80,7 +81,7 @@ class DeviceModule(CompiledModule):
             kwargs, out = kwargs if out is None else {**kwargs, "out": out}, None
         self._check_fixed_outputs()
         values = self._signature.bind(args, kwargs)
-        inputs = self._device_values(values)
+        inputs = self._device_values(values, is_bound=True)
         _check_in_place(self._sizes.inputs, values, inputs)
         outputs, results = self._given(out, inputs)
         return BoundCall(functools.partial(self._execute, inputs, outputs), inputs, results)
@@ -118,16 +119,17 @@ class DeviceModule(CompiledModule):
         _check_spec(on_device, spec, f"output {spec.name!r}")
         return on_device
 
-    def _device_values(self, values: Sequence[Any]) -> list[Value]:
-        return [self._input(value, spec)
+    def _device_values(self, values: Sequence[Any], *, is_bound: bool = False) -> list[Value]:
+        log = None if is_bound else self._fallbacks  # bound calls refuse copies
+        return [self._input(value, spec, log)
                 for value, spec in zip(values, self._sizes.inputs, strict=True)]
 
-    def _input(self, value: Any, spec: TensorSpec) -> Value:
+    def _input(self, value: Any, spec: TensorSpec, log: FallbackLog | None) -> Value:
         if type(value) is np.ndarray:
-            return to_numpy(value, spec)
+            return to_numpy(value, spec, log)
         on_device = as_device_array(value, self._program.context)
         if on_device is None:
-            return to_numpy(value, spec)
+            return to_numpy(value, spec, log)
         _check_spec(on_device, spec, f"input {spec.name!r}")
         return on_device
 
