@@ -88,24 +88,17 @@ def compile(
 
     ``devices``, ``placement`` and ``soft_placement`` spread the program over several devices, such
     as ``[weft.SimDevice(0), "sim:1", "cpu"]`` (docs/graphs.md, "Several devices").
-
     ``passes`` are users' passes over the IR, ``rules`` rewrite rules that ``simplify_expr`` applies
-    before its own, ``tir_passes`` functions over the loop program of each kernel; ``weft.insert``
-    gives a pass its position (docs/tutorials). ``codegens`` name external code generators
-    (docs/codegen.md).
-
-    Where weft cannot do what was asked for in the way that was asked for, it warns
-    (``weft.FallbackWarning``) with cause, cost and cure, and ``explain()`` of the result lists all
-    of it (docs/performance.md, "What weft does instead"). ``strict`` raises ``StrictError``
-    instead, also in calls of the result.
-
-    ``knobs`` are settings of ``weft.config`` for this compilation: ``weft.compile(model,
-    debug=5)``. ``threads=n`` is also kept in the executable and its artifacts, whose calls use
-    ``n`` threads unless ``with weft.config(threads=m)`` around a call overrides it.
+    before its own, ``tir_passes`` functions over the loops of each kernel; ``weft.insert`` gives a
+    pass its position. ``codegens`` name external code generators (docs/codegen.md).
+    ``strict`` raises ``StrictError`` where weft otherwise warns of what it does instead, also in
+    calls of the result (``weft.FallbackWarning``; docs/performance.md, "What weft does instead").
+    ``knobs`` are settings of ``weft.config`` for this compilation, such as ``debug=5``.
+    ``threads=n`` is also kept in the executable and its artifacts, whose calls use ``n`` threads
+    unless ``with weft.config(threads=m)`` around a call overrides it.
 
     Raises ``InvalidModelError``, ``UnsupportedModelError``, ``TypeInferenceError``,
-    ``OptionError``, ``PassError``, ``TargetError``, ``MissingToolError`` and ``StrictError``, all
-    of them ``WeftError``.
+    ``OptionError``, ``PassError``, ``TargetError``, ``MissingToolError`` and ``StrictError``.
     """
     return _compiled(CompileRequest(model, target, inputs, example_inputs, opt_level, passes, rules,
                                     tir_passes, codegens, specialize, state, outputs, devices,
