@@ -80,8 +80,8 @@ class PartialPrograms:
                     ) -> Executable:
         """The program that computes ``fetches`` from tensors with the names of ``feeds``.
 
-        Raises ``InvalidInputError`` for unknown names, for a tensor that is fed and fetched, and
-        for one that is given twice.
+        Raises ``InvalidInputError`` for unknown names, for a name that is fed and fetched, and for
+        a tensor that is given twice.
         """
         signature = None if fetches is None else tuple(fetches), tuple(sorted(feeds))
         with self._lock:  # several threads may call with one new signature

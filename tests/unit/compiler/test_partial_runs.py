@@ -52,6 +52,48 @@ def test_inner_tensors_are_fed(model: weft.Executable) -> None:
     np.testing.assert_array_equal(model.run(["multiply"], {"tanh": X, "y": Y})[0], X * Y)
 
 
+ALIASES = """
+def @main(%x: Tensor[(2, 3), float32]) {
+  let %a = nn.relu(%x);
+  let %r = reshape(%a, newshape=[6]);
+  let %c = copy(%a);
+  let %same = %a;
+  (tanh(%r), reshape(%r, newshape=[3, 2]), %a, %c, %same)
+}
+"""
+
+
+def test_aliases_of_what_is_fed_are_fetched() -> None:
+    """Under another name, by a reshape or by a copy: they have the value that is fed."""
+    made = weft.compile(weft.parse(ALIASES))
+    flat = X.reshape(6)
+    for feed, value in (("a", X), ("same", X), ("nn.relu", X)):
+        names = [name for name in ("a", "r", "c", "same", "reshape_1") if name != feed]
+        for name, found in zip(names, made.run(names, {feed: value}), strict=True):
+            shape = {"r": (6,), "reshape_1": (3, 2)}.get(name, X.shape)
+            np.testing.assert_array_equal(found, X.reshape(shape), err_msg=f"{name} of {feed}")
+        outputs = made.run(None, {feed: value})
+        np.testing.assert_array_equal(outputs[2], X)
+        np.testing.assert_array_equal(outputs[4], X)
+    np.testing.assert_array_equal(made.run(["reshape_1"], {"r": flat})[0], flat.reshape(3, 2))
+    with pytest.raises(InvalidInputError, match="both fed and fetched"):
+        made.run(["a"], {"a": X})
+
+
+def test_an_identity_of_onnx_has_the_value_that_is_fed() -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Identity", ["a"], ["b"]),
+             helper.make_node("Identity", ["x"], ["z"]), helper.make_node("Tanh", ["b"], ["y"])]
+    port = {n: helper.make_tensor_value_info(n, TensorProto.FLOAT, (2, 3)) for n in "xyzb"}
+    graph = helper.make_graph(nodes, "g", [port["x"]], [port[n] for n in "yzb"])
+    made = weft.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]))
+    for feed, fetch in (("a", "b"), ("b", "a")):
+        np.testing.assert_array_equal(made.run([fetch], {feed: Y})[0], Y)
+    y, z, b = made.run(None, {"x": X, "a": Y})
+    np.testing.assert_allclose(y, np.tanh(Y), rtol=1e-6)
+    np.testing.assert_array_equal(z, X)
+    np.testing.assert_array_equal(b, Y)
+
+
 def test_inputs_that_are_not_needed_are_ignored(model: weft.Executable) -> None:
     np.testing.assert_array_equal(model.run(["a"], {"x": X, "y": Y})[0], np.maximum(X, 0))
 

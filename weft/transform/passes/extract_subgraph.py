@@ -31,8 +31,8 @@ def extract_subgraph(mod: IRModule, fetches: Sequence[str],
     needed, in their order, then ``feeds``.
 
     Raises ``InvalidInputError`` if nothing is fetched, for an unknown name (with the closest
-    names), for a name that is given twice, and for a tensor that is fed and fetched;
-    ``TypeInferenceError`` for a shape that does not fit.
+    names), for a name that is given twice, and for one that is fed and fetched (other names of a
+    tensor that is fed have its value); ``TypeInferenceError`` for a shape that does not fit.
     """
     values = _without_lets(mod["main"].body)
     known = _tensors(mod, values)
@@ -123,8 +123,12 @@ def _without_lets(body: Expr) -> dict[Expr, Expr]:
         elif node not in memo:
             parts = children(node) if _is_outside(node) else ()
             memo[node] = replace_children(node, [memo[c] for c in parts]) if parts else node
-        for var in bound.get(node, ()):
-            memo[var] = memo[node]
+        pending = [node]
+        while pending:  # a variable may be the value of another one
+            known = pending.pop()
+            for var in bound.get(known, ()):
+                memo[var] = memo[known]
+                pending.append(var)
     return memo
 
 
@@ -164,9 +168,8 @@ def _check(mod: IRModule, results: Mapping[str, Expr], fetches: Sequence[str],
         if other != name:
             raise InvalidInputError("a tensor is fed more than once", got=f"{other!r} and {name!r}")
     for name in fetches:
-        if results[name] in named:
-            raise InvalidInputError(f"{name!r} is both fed and fetched",
-                                    got=f"a feed of {named[results[name]]!r}")
+        if name in feeds:  # another name of the tensor has the value that is fed
+            raise InvalidInputError(f"{name!r} is both fed and fetched")
     repeated = sorted({name for name in fetches if list(fetches).count(name) > 1})
     if repeated:
         raise InvalidInputError("a tensor is fetched more than once", got=", ".join(repeated))
