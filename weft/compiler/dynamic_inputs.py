@@ -14,7 +14,8 @@ from weft.compiler.vm.lower_module import input_ports, is_flat, output_ports
 from weft.frontend.onnx import onnx_signature
 from weft.frontend.torch import is_torch_program
 from weft.ir.module import IRModule
-from weft.ir.types import TupleType, is_static
+from weft.ir.shape import as_shape
+from weft.ir.types import TensorType, TupleType, is_static
 from weft.runtime.manifest import Manifest
 from weft.support.errors import UnsupportedModelError
 from weft.transform.analysis.graph import type_of
@@ -37,6 +38,10 @@ def manifest_of_module(mod: IRModule, options: CompileOptions) -> Manifest:
 def manifest_of_program(model: Source, options: CompileOptions) -> Manifest | None:
     """The signature of a torch program with dynamic shapes; ``None`` for other models."""
     if not is_torch_program(model) or not model.is_dynamic:
+        return None
+    shapes = options.input_shapes or {}
+    if all(is_static(TensorType(as_shape(shapes.get(p.name) or p.type.shape), p.type.dtype))
+           for p in model.inputs):
         return None
     inputs, outputs = ([Port(p.name, p.type) for p in ports]
                        for ports in (model.inputs, model.outputs))

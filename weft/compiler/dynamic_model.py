@@ -175,14 +175,16 @@ class DynamicModel(CallsByShape, Compiled):
     def _is_declared(self, values: Sequence[Any]) -> bool:
         """Whether the sizes of the arguments are in the ranges that the user declared.
 
-        The symbols of an ONNX model have ranges that the compiler assumed, besides those of
-        ``inputs``; other programs declare all ranges themselves.
+        The symbols of models of ONNX and torch have ranges that the compiler assumed, besides those
+        of ``inputs``; other programs declare all ranges themselves.
         """
         from weft.compiler.sources import is_onnx
+        from weft.frontend.torch import is_torch_program
         from weft.ir.shape import SymDim, as_dim
         from weft.ir.symbol import is_symbol, range_of
 
-        if self._stages.model is None or not is_onnx(self._stages.model):
+        model = self._stages.model
+        if model is None or not (is_onnx(model) or is_torch_program(model)):
             return False
         declared = self.options.input_shapes or {}
         for value, spec in zip(values, self.inputs, strict=True):

@@ -104,23 +104,23 @@ class SymDim:
         return frozenset(found)
 
     def __add__(self, other: Dim) -> Dim:
-        return dim_add(self, other)
+        return dim_add(self, other) if _is_dim(other) else NotImplemented
 
     __radd__ = __add__
 
     def __sub__(self, other: Dim) -> Dim:
-        return dim_add(self, dim_mul(other, -1))
+        return dim_sub(self, other) if _is_dim(other) else NotImplemented
 
     def __rsub__(self, other: Dim) -> Dim:
-        return dim_add(other, dim_mul(self, -1))
+        return dim_sub(other, self) if _is_dim(other) else NotImplemented
 
     def __mul__(self, other: Dim) -> Dim:
-        return dim_mul(self, other)
+        return dim_mul(self, other) if _is_dim(other) else NotImplemented
 
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Dim) -> Dim:
-        return dim_floordiv(self, other)
+        return dim_floordiv(self, other) if _is_dim(other) else NotImplemented
 
     def __neg__(self) -> Dim:
         return dim_mul(self, -1)
@@ -144,6 +144,11 @@ Dim: TypeAlias = "int | SymDim | AnyDim"
 Shape: TypeAlias = "tuple[Dim, ...]"
 # A dimension that the sizes of the inputs determine: the type of attributes that are sizes.
 KnownDim: TypeAlias = int | SymDim
+
+
+def _is_dim(value: object) -> bool:
+    """Whether the arithmetic of dimensions takes a value; Python reports others (floats)."""
+    return isinstance(value, (int, SymDim, AnyDim))
 
 
 def _operands(atom: FloorDivAtom | ExtremeAtom) -> tuple[KnownDim, ...]:

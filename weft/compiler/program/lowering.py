@@ -150,7 +150,8 @@ class _Lowering:
         return Program(inputs, outputs, isinstance(result_type, TupleType),
                        tuple(self.constants.arrays), tuple(writer.temporaries),
                        tuple(writer.kernels.sources), tuple(writer.steps), tuple(writer.jumps),
-                       counts=tuple(self.counts.bound))
+                       counts=tuple(self.counts.bound),
+                       conditions=self.mod.attrs.get("size_conditions", ()))
 
     def _has_scope(self, node: Expr) -> bool:
         if isinstance(node, Function):

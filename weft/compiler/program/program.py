@@ -169,6 +169,7 @@ class Program:
     ``states`` are tensors that the module keeps from call to call, ``counts`` are sizes that data
     determines, in the order of their steps. ``variants`` are kernels that
     replace another, by its number, at some sizes: the first whose conditions hold runs.
+    ``conditions`` are sizes that are 0 or more wherever the program is right.
     """
 
     inputs: tuple[Port, ...]
@@ -182,6 +183,7 @@ class Program:
     variants: Mapping[int, tuple[KernelVariant, ...]] = field(default_factory=dict)
     states: tuple[Port, ...] = ()
     counts: tuple[CountedSize, ...] = ()
+    conditions: tuple[str, ...] = ()
 
     @property
     def is_symbolic(self) -> bool:

@@ -44,8 +44,8 @@ def symbol_specs(inputs: Sequence[Port]) -> tuple[SymbolSpec, ...]:
 def sizes_to_check(program: Program) -> tuple[Size, ...]:
     """The sizes of tensors that are negative where an input is too small: ``n - 4`` of a window.
 
-    Those of steps in branches are left out, as the branch may test the size. Raises
-    ``UnsupportedModelError`` for one that data determines.
+    Those of steps in branches are left out, as the branch may test the size. Conditions of the
+    program follow. Raises ``UnsupportedModelError`` for one that data determines.
     """
     counted = {name_of(count.symbol) for count in program.counts}
     numbers = dict.fromkeys(step.kernel for step in program.steps if not step.path)
@@ -55,7 +55,7 @@ def sizes_to_check(program: Program) -> tuple[Size, ...]:
     for size in sizes:
         if names_in(size) & counted:
             raise UnsupportedModelError("a size that data may make negative", got=size)
-    return sizes
+    return (*sizes, *(size for size in program.conditions if size not in sizes))
 
 
 def _dims(function: Function) -> Iterator[SymDim]:

@@ -1,4 +1,4 @@
-"""Conversion of torch's symbolic sizes to weft dimensions."""
+"""Conversion of torch's symbolic sizes, and of conditions on them, to weft dimensions."""
 
 from __future__ import annotations
 
@@ -6,41 +6,112 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
+import sympy
 import torch
-from torch.utils._sympy.functions import FloorDiv
+from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, PythonMod
 
-from weft.ir.shape import ANY, Dim, Shape, SymDim, dim_add, dim_floordiv, dim_mul
+from weft.ir.shape import (
+    ANY,
+    AnyDim,
+    Dim,
+    KnownDim,
+    Shape,
+    SymDim,
+    dim_add,
+    dim_floordiv,
+    dim_max,
+    dim_min,
+    dim_mul,
+    dim_sub,
+)
+
+_QUOTIENTS = (FloorDiv, CleanDiv)
+_REMAINDERS = (Mod, PythonMod)
 
 
-def shape_of(sizes: Sequence[Any], names: Mapping[str, str]) -> Shape:
-    """The shape of a traced tensor; ``names`` renames torch's symbols."""
-    return tuple(dim_of(size, names) for size in sizes)
+def shape_of(sizes: Sequence[Any], values: Mapping[str, Dim]) -> Shape:
+    """The shape of a traced tensor, with ``values`` for torch's symbols."""
+    return tuple(dim_of(size, values) for size in sizes)
 
 
-def dim_of(size: Any, names: Mapping[str, str]) -> Dim:
+def dim_of(size: Any, values: Mapping[str, Dim]) -> Dim:
     """The dimension of a traced size; ``ANY`` for an expression that weft does not support."""
-    if not isinstance(size, torch.SymInt):
-        return int(size)
-    return _convert(size.node.expr, names)
+    return convert_size(expression_of(size), values)
 
 
 def symbol_of(size: Any) -> str | None:
     """The name of a size that is a single symbol, else ``None``."""
-    if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-        return str(size.node.expr)
-    return None
+    expr = expression_of(size)
+    return str(expr) if expr.is_Symbol else None
 
 
-def _convert(expr: Any, names: Mapping[str, str]) -> Dim:
+def expression_of(size: Any) -> sympy.Expr:
+    """A traced size as an expression over torch's symbols."""
+    return size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
+
+
+def symbols_in(expr: sympy.Basic) -> set[str]:
+    """The names of the symbols in an expression."""
+    return {str(symbol) for symbol in expr.free_symbols}
+
+
+def value_at(expr: sympy.Basic, sizes: Mapping[str, int]) -> Any:
+    """The expression with numbers for symbols; one without further symbols is a number."""
+    return expr.subs({symbol: sizes[str(symbol)] for symbol in expr.free_symbols
+                      if str(symbol) in sizes})
+
+
+def symbol_value(expr: sympy.Expr, size: Dim) -> tuple[str, Dim] | None:
+    """The symbol that ``expr == size`` determines, and its value: of ``a * s + b`` with a > 0."""
+    if len(expr.free_symbols) != 1:
+        return None
+    (symbol,) = expr.free_symbols
+    scale = expr.coeff(symbol, 1)
+    offset = expr - scale * symbol
+    if not scale.is_Integer or scale < 1 or not offset.is_Integer:
+        return None
+    return str(symbol), dim_floordiv(dim_sub(size, int(offset)), int(scale))
+
+
+def conditions_of(guard: sympy.Basic, values: Mapping[str, Dim]) -> list[KnownDim] | None:
+    """Sizes that are all 0 or more where ``guard`` holds; ``None`` if there are no such sizes."""
+    if isinstance(guard, sympy.And):
+        parts = [conditions_of(part, values) for part in guard.args]
+        return None if None in parts else [dim for part in parts for dim in part or ()]
+    if guard is sympy.true:
+        return []
+    if not isinstance(guard, sympy.core.relational.Relational):
+        return None
+    difference = dim_sub(convert_size(guard.lhs, values), convert_size(guard.rhs, values))
+    if isinstance(difference, AnyDim):
+        return None
+    found: dict[type, list[Dim]] = {
+        sympy.Eq: [difference, dim_mul(difference, -1)],
+        sympy.Ne: [dim_sub(dim_mul(difference, difference), 1)],
+        sympy.Ge: [difference], sympy.Gt: [dim_sub(difference, 1)],
+        sympy.Le: [dim_mul(difference, -1)], sympy.Lt: [dim_sub(dim_mul(difference, -1), 1)],
+    }
+    sizes = found.get(type(guard))
+    return None if sizes is None else [d for d in sizes if not isinstance(d, AnyDim)]
+
+
+def convert_size(expr: Any, values: Mapping[str, Dim]) -> Dim:
+    """An expression over torch's symbols as a dimension, with ``values`` for them."""
     if expr.is_Integer:
         return int(expr)
     if expr.is_Symbol:
-        return SymDim.symbol(names.get(str(expr), str(expr)))
-    parts = [_convert(part, names) for part in expr.args]
+        return values.get(str(expr), SymDim.symbol(str(expr)))
+    parts = [convert_size(part, values) for part in expr.args]
     if expr.is_Add:
         return reduce(dim_add, parts)
     if expr.is_Mul:
         return reduce(dim_mul, parts)
-    if isinstance(expr, FloorDiv):
+    if expr.is_Pow and isinstance(parts[1], int) and parts[1] >= 0:
+        return reduce(dim_mul, [parts[0]] * parts[1], 1)
+    if isinstance(expr, _QUOTIENTS):
         return dim_floordiv(parts[0], parts[1])
-    return ANY
+    if isinstance(expr, _REMAINDERS):
+        return dim_sub(parts[0], dim_mul(parts[1], dim_floordiv(parts[0], parts[1])))
+    if isinstance(expr, Max):
+        return reduce(dim_max, parts)
+    return reduce(dim_min, parts) if isinstance(expr, Min) else ANY

@@ -22,13 +22,15 @@ from weft.frontend.torch.calls import (
 )
 from weft.frontend.torch.node import Node, shape_in, size_of
 from weft.frontend.torch.program import TorchProgram, module_paths
-from weft.frontend.torch.sizes import check_sizes, input_types
+from weft.frontend.torch.sizes import at_sizes, conditions, input_types
 from weft.frontend.torch.spans import span_of, target_name
 from weft.frontend.typed import typed
 from weft.ir.expr import Constant, Expr, Function, Tuple, Var
 from weft.ir.module import IRModule
+from weft.ir.shape import SymDim
 from weft.ir.span import Span
-from weft.ir.types import TensorType
+from weft.ir.symbol import size_of_dim
+from weft.ir.types import TensorType, is_static
 from weft.ir.typing.infer import infer_type
 from weft.runtime.dlpack import from_dlpack
 from weft.support.errors import InternalError, UnsupportedModelError, WeftError
@@ -39,8 +41,15 @@ _WITHOUT_NUMPY = (torch.bfloat16,)
 def import_program(program: TorchProgram, shapes: Mapping[str, Sequence[object]]) -> IRModule:
     """See ``weft.frontend.torch.from_torch``."""
     types = input_types(program, shapes)
-    check_sizes(program, types)
+    needed: tuple[SymDim, ...] = ()
+    try:
+        needed = conditions(program, types)
+    except UnsupportedModelError:
+        if not all(map(is_static, types)):
+            raise
+        program = at_sizes(program, types)
     importer = GraphImporter(program, RandomKeys(_free_name("key", program)))
+    importer.conditions = tuple(str(size_of_dim(size)) for size in needed)
     for port, type_ in zip(program.inputs, types, strict=True):
         importer.add_input(port.name, Var(port.name, type_, span=Span("<torch>", node=port.name)))
     return importer.run()
@@ -55,6 +64,8 @@ class GraphImporter:
         self.keys = keys
         self.params: list[Var] = []
         self.values: dict[str, Any] = {}
+        # Sizes that may not be negative, as texts.
+        self.conditions: tuple[str, ...] = ()
 
     def add_input(self, name: str, var: Var) -> None:
         param = var.with_type(var.annotation)  # type: ignore[arg-type]
@@ -157,6 +168,8 @@ class GraphImporter:
             "input_names": tuple(names),
             "output_names": tuple(port.name for port in program.outputs),
         }
+        if self.conditions:
+            attrs["size_conditions"] = self.conditions
         main = Function(tuple(params), body)
         return infer_type(IRModule({"main": main}, attrs=attrs, named=self._named()))
 

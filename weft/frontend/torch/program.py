@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
+import sympy
 import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 
 from weft.frontend.torch.coverage import check_coverage
 from weft.frontend.torch.decompositions import draws_numbers, missing_decompositions
-from weft.frontend.torch.dims import shape_of, symbol_of
+from weft.frontend.torch.dims import expression_of, shape_of, symbol_value
 from weft.frontend.torch.dtypes import dtype_of
 from weft.frontend.torch.export import Shapes, export_module, quiet
 from weft.frontend.torch.no_grad import no_grad_as_detach
-from weft.ir.shape import Shape
+from weft.frontend.torch.size_questions import noted_questions
+from weft.frontend.torch.trace import Trace
+from weft.frontend.torch.trace_ranges import ranges_of
+from weft.ir.shape import Dim, Shape, SymDim, as_shape
 from weft.ir.types import TensorType, is_static
 from weft.support.dataclass import dataclass
-from weft.support.errors import OptionError, UnsupportedModelError
+from weft.support.errors import (
+    InternalError,
+    InvalidModelError,
+    OptionError,
+    UnsupportedModelError,
+)
 
 # Operators that weft converts as a whole; torch must not decompose them.
 _KEPT = ("scaled_dot_product_attention.default", "linear.default", "matmul.default",
@@ -45,7 +53,8 @@ class TorchProgram:
     values that are not tensors. ``output_nodes`` are the nodes of the outputs; outputs that are
     not tensors are omitted. A buffer that the model updates (a running average) is an input after
     the others, and its new value is an output of the same name after the others. Dynamic sizes are
-    named symbols; ``ranges`` has the values of each name for which the graph is valid.
+    named symbols. A graph with dynamic sizes has the ``trace`` that it comes from, and ``ranges``
+    has the values of torch's symbols for which it holds.
     """
 
     graph: torch.fx.Graph
@@ -55,6 +64,7 @@ class TorchProgram:
     outputs: tuple[Port, ...]
     output_nodes: tuple[str, ...]
     ranges: Mapping[str, range] = field(default_factory=dict)
+    trace: Trace | None = None
 
     def tensor_names(self) -> set[str]:
         """The names of nodes, and the paths of modules, which name their results."""
@@ -79,16 +89,57 @@ def make_program(
     model: Any, example_inputs: Sequence[Any] | Mapping[str, Any] | None, shapes: Shapes
 ) -> TorchProgram:
     """See ``weft.frontend.torch.torch_program``."""
-    exported = model
+    questions: list[sympy.Basic] = []
     if isinstance(model, torch.nn.Module):
-        exported = export_module(model, example_inputs, shapes)
+        source = model
+        with noted_questions() as questions:
+            exported = export_module(model, example_inputs, shapes)
     elif example_inputs is not None:
         raise OptionError("example_inputs were given for an exported program, which has its own",
                           help="leave example_inputs out")
+    else:
+        exported, source = model, None
+    decomposed = _decomposed(exported)
+    check_coverage(decomposed.graph, type(model).__name__)
+    program = _program_of(decomposed, shapes)
+    if not program.is_dynamic:
+        return program
+    trace = Trace(exported.module() if source is None else source, exported, decomposed,
+                  tuple(questions))
+    ranges = ranges_of(trace)
+    # The user may train the weights before the program is compiled again.
+    weights = {name: tensor.clone() for name, tensor in program.weights.items()}
+    return dataclasses.replace(program, weights=weights, trace=trace, ranges=ranges)
+
+
+def program_at(program: TorchProgram, shapes: Sequence[Sequence[int]]) -> TorchProgram:
+    """The program that torch traces for inputs of these shapes, with the weights of ``program``.
+
+    Raises ``InvalidModelError`` if torch refuses them or has no program for them.
+    """
+    if program.trace is None:
+        raise InternalError("a program without a trace has fixed sizes")
+    decomposed = _decomposed(program.trace.at(shapes))
+    check_coverage(decomposed.graph, type(program.trace.source).__name__)
+    found = _program_of(decomposed, {})
+    if len(found.outputs) != len(program.outputs):
+        raise InvalidModelError("the model has other results at these sizes",
+                                expected=f"{len(program.outputs)} tensors",
+                                got=str(len(found.outputs)))
+    trained = {spec.arg.name for spec in decomposed.graph_signature.input_specs
+               if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)}
+    weights = {name: program.weights.get(name, tensor) if name in trained else tensor
+               for name, tensor in found.weights.items()}
+    outputs = tuple(Port(general.name, own.type) for general, own
+                    in zip(program.outputs, found.outputs, strict=True))
+    inputs = tuple(Port(general.name, own.type) for general, own
+                   in zip(program.inputs, found.inputs, strict=True))
+    return dataclasses.replace(found, weights=weights, inputs=inputs, outputs=outputs)
+
+
+def _decomposed(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     with quiet(), no_grad_as_detach(exported):
-        exported = exported.run_decompositions(_decompositions())
-    check_coverage(exported.graph, type(model).__name__)
-    return _program_of(exported, shapes)
+        return exported.run_decompositions(_decompositions())
 
 
 def _decompositions() -> Any:
@@ -134,16 +185,9 @@ def _program_of(exported: torch.export.ExportedProgram, shapes: Shapes) -> Torch
     for spec in buffers:
         outputs.append(nodes[written[spec.target]])
         outgoing.append(Port(spec.arg.name, _port(outputs[-1], names).type))
-    program = TorchProgram(exported.graph, weights, numbers,
-                           tuple(_port(node, names) for node in inputs), tuple(outgoing),
-                           tuple(node.name for node in outputs), _ranges(exported, names))
-    return _with_own_weights(program) if program.is_dynamic else program
-
-
-def _with_own_weights(program: TorchProgram) -> TorchProgram:
-    """Copy the weights: the user may train them before the program is compiled again."""
-    weights = {name: tensor.clone() for name, tensor in program.weights.items()}
-    return dataclasses.replace(program, weights=weights)
+    return TorchProgram(exported.graph, weights, numbers,
+                        tuple(_port(node, names) for node in inputs), tuple(outgoing),
+                        tuple(node.name for node in outputs))
 
 
 def _written_buffers(signature: Any) -> dict[str, str]:
@@ -167,32 +211,21 @@ def _output_names(signature: Any) -> list[str]:
     return names
 
 
-def _symbol_names(inputs: Sequence[torch.fx.Node], shapes: Shapes) -> dict[str, str]:
-    """The names that the caller gave to torch's symbols."""
-    names: dict[str, str] = {}
+def _symbol_names(inputs: Sequence[torch.fx.Node], shapes: Shapes) -> dict[str, Dim]:
+    """Torch's symbols in the names that the caller gave, where one axis determines them."""
+    names: dict[str, Dim] = {}
     for node in inputs:
-        declared = shapes.get(node.name, ())
-        for size, name in zip(node.meta["val"].shape, declared, strict=False):
-            symbol = symbol_of(size)
-            if symbol is not None and isinstance(name, str) and name.isidentifier():
-                names[symbol] = name
+        declared = shapes.get(node.name)
+        if declared is None:
+            continue
+        for size, dim in zip(node.meta["val"].shape, as_shape(declared), strict=False):
+            known = symbol_value(expression_of(size), dim) if isinstance(dim, SymDim) else None
+            if known is not None:
+                names.setdefault(*known)
     return names
 
 
-def _ranges(exported: torch.export.ExportedProgram, names: Mapping[str, str]
-            ) -> dict[str, range]:
-    """The values of each name for which the graph is valid."""
-    ranges: dict[str, range] = {}
-    for symbol, values in exported.range_constraints.items():
-        name = names.get(str(symbol), str(symbol))
-        low = max(int(values.lower), 0) if values.lower.is_Integer else 0
-        high = int(values.upper) if values.upper.is_Integer else sys.maxsize - 1
-        before = ranges.get(name, range(sys.maxsize))
-        ranges[name] = range(max(low, before.start), min(high + 1, before.stop))
-    return ranges
-
-
-def _port(node: torch.fx.Node, names: Mapping[str, str]) -> Port:
+def _port(node: torch.fx.Node, names: Mapping[str, Dim]) -> Port:
     value = node.meta["val"]
     shape: Shape = shape_of(value.shape, names)
     return Port(node.name, TensorType(shape, dtype_of(value.dtype, f"tensor {node.name!r}")))

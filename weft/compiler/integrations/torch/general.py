@@ -23,7 +23,7 @@ from weft.compiler.integrations.torch.traced_sizes import TracedSizes
 from weft.frontend.torch.dims import dim_of, symbol_of
 from weft.frontend.torch.dtypes import dtype_of
 from weft.frontend.torch.program import Port, TorchProgram
-from weft.ir.shape import SymDim
+from weft.ir.shape import Dim, SymDim
 from weft.ir.symbol import SizeRange, symbol_text
 from weft.ir.types import TensorType
 from weft.support.errors import UnsupportedModelError, WeftError
@@ -125,10 +125,10 @@ def _edges(graph: torch.fx.Graph) -> tuple[list[torch.fx.Node], list[torch.fx.No
     return placeholders, list(next(n for n in graph.nodes if n.op == "output").args[0])
 
 
-def _names(placeholders: Sequence[torch.fx.Node], equal: Groups) -> dict[str, str]:
+def _names(placeholders: Sequence[torch.fx.Node], equal: Groups) -> dict[str, Dim]:
     """The symbols of the trace that sizes of tensors determine, with their ranges."""
     first = {symbol: group[0] for group in equal for symbol in group}
-    return {symbol: symbol_text(first.get(symbol, symbol), _SIZES)
+    return {symbol: SymDim.symbol(symbol_text(first.get(symbol, symbol), _SIZES))
             for symbol in _symbols(placeholders)}
 
 
@@ -158,18 +158,18 @@ def groups_of(values: Mapping[str, int], within: Groups | None) -> Groups:
     return tuple(tuple(group) for group in found.values() if len(group) > 1)
 
 
-def _number(traced: Any, value: Any, names: Mapping[str, str]) -> Any:
+def _number(traced: Any, value: Any, names: Mapping[str, Dim]) -> Any:
     """A number among the arguments: a symbol that a tensor determines, or its value if constant."""
     if not isinstance(traced, torch.SymInt):
         return value
     dim = dim_of(traced, names)
-    if not isinstance(dim, SymDim) or not dim.symbols() <= set(names.values()):
+    if not isinstance(dim, SymDim) or not dim.symbols() <= set(map(str, names.values())):
         raise UnsupportedModelError("a number that the shapes of tensors do not determine",
                                     got=str(traced))
     return dim
 
 
-def _port(node: torch.fx.Node, order: Axes | None, names: Mapping[str, str]) -> Port:
+def _port(node: torch.fx.Node, order: Axes | None, names: Mapping[str, Dim]) -> Port:
     value = node.meta["val"]
     sizes = [dim_of(size, names) for size in value.shape]
     shape = sizes if order is None else [sizes[axis] for axis in order]
