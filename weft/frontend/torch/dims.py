@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from functools import reduce
 from typing import Any
 
 import sympy
 import torch
-from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, PythonMod
+from torch.utils._sympy.functions import (
+    CleanDiv,
+    FloorDiv,
+    FloorToInt,
+    Max,
+    Min,
+    Mod,
+    PythonMod,
+    ToFloat,
+    TruncToInt,
+)
 
 from weft.ir.shape import (
     ANY,
@@ -27,6 +38,10 @@ from weft.ir.shape import (
 
 _QUOTIENTS = (FloorDiv, CleanDiv)
 _REMAINDERS = (Mod, PythonMod)
+# Of sizes, which are 0 or more.
+_ROUNDED_DOWN = (FloorToInt, TruncToInt)
+# The largest denominator of a float, a power of 2, whose products with sizes are exact.
+MOST_PARTS = 1 << 10
 
 
 def shape_of(sizes: Sequence[Any], values: Mapping[str, Dim]) -> Shape:
@@ -101,6 +116,8 @@ def convert_size(expr: Any, values: Mapping[str, Dim]) -> Dim:
         return int(expr)
     if expr.is_Symbol:
         return values.get(str(expr), SymDim.symbol(str(expr)))
+    if isinstance(expr, _ROUNDED_DOWN):
+        return _product_rounded_down(expr.args[0], values)
     parts = [convert_size(part, values) for part in expr.args]
     if expr.is_Add:
         return reduce(dim_add, parts)
@@ -115,3 +132,21 @@ def convert_size(expr: Any, values: Mapping[str, Dim]) -> Dim:
     if isinstance(expr, Max):
         return reduce(dim_max, parts)
     return reduce(dim_min, parts) if isinstance(expr, Min) else ANY
+
+
+def scaled_size(size: Dim, factor: float) -> Dim:
+    """floor(size * factor); ``ANY`` for a symbolic size if floats may round the product."""
+    if isinstance(size, int):
+        return int(size * factor)
+    exact = Fraction(factor)
+    if exact.denominator > MOST_PARTS:
+        return ANY
+    return dim_floordiv(dim_mul(size, exact.numerator), exact.denominator)
+
+
+def _product_rounded_down(expr: Any, values: Mapping[str, Dim]) -> Dim:
+    """A size times a float."""
+    factor, size = expr.as_coeff_Mul()
+    if not isinstance(size, ToFloat):
+        return ANY
+    return scaled_size(convert_size(size.args[0], values), float(factor))

@@ -22,9 +22,10 @@ from weft.frontend.torch.calls import (
 )
 from weft.frontend.torch.node import Node, shape_in, size_of
 from weft.frontend.torch.program import TorchProgram, module_paths
+from weft.frontend.torch.size_functions import applied
 from weft.frontend.torch.sizes import at_sizes, conditions, input_types
 from weft.frontend.torch.spans import span_of, target_name
-from weft.frontend.typed import typed
+from weft.frontend.typed import tensor_type, typed
 from weft.ir.expr import Constant, Expr, Function, Tuple, Var
 from weft.ir.module import IRModule
 from weft.ir.shape import SymDim
@@ -109,7 +110,7 @@ class GraphImporter:
     def _size(self, node: torch.fx.Node, function: Callable[..., Any]) -> Any:
         """Arithmetic on sizes."""
         try:
-            return function(*map(self.value, node.args))
+            return applied(function, [self.value(argument) for argument in node.args])
         except TypeError as error:
             raise UnsupportedModelError(f"{target_name(node)} of a symbolic size",
                                         where=span_of(node), got=str(error)) from error
@@ -135,7 +136,8 @@ class GraphImporter:
             return converter(seen, *map(self.value, raw))
         except (TypeError, ValueError) as error:
             # Comparisons and divisions that a symbolic dimension does not take.
-            if not self.program.is_dynamic or isinstance(error, WeftError):
+            has_symbols = not all(is_static(tensor_type(param)) for param in self.params)
+            if not has_symbols or isinstance(error, WeftError):
                 raise
             raise UnsupportedModelError(f"{target_name(node)} needs fixed sizes", where=seen.span,
                                         got=str(error)) from error

@@ -19,6 +19,7 @@ from weft.frontend.torch.export import Shapes, export_module, quiet
 from weft.frontend.torch.no_grad import no_grad_as_detach
 from weft.frontend.torch.size_questions import noted_questions
 from weft.frontend.torch.trace import Trace
+from weft.frontend.torch.trace_guards import needed_guards
 from weft.frontend.torch.trace_ranges import ranges_of
 from weft.ir.shape import Dim, Shape, SymDim, as_shape
 from weft.ir.types import TensorType, is_static
@@ -34,7 +35,8 @@ from weft.support.errors import (
 _KEPT = ("scaled_dot_product_attention.default", "linear.default", "matmul.default",
          "layer_norm.default", "adaptive_avg_pool2d.default", "silu.default", "hardswish.default",
          "hardsigmoid.default", "_scaled_dot_product_flash_attention_for_cpu.default",
-         "take.default", "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
+         "take.default", "roll.default", "lstm.input", "gru.input", "rnn_tanh.input",
+         "rnn_relu.input")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,8 @@ class TorchProgram:
     values that are not tensors. ``output_nodes`` are the nodes of the outputs; outputs that are
     not tensors are omitted. A buffer that the model updates (a running average) is an input after
     the others, and its new value is an output of the same name after the others. Dynamic sizes are
-    named symbols. A graph with dynamic sizes has the ``trace`` that it comes from, and ``ranges``
-    has the values of torch's symbols for which it holds.
+    named symbols. A graph with dynamic sizes has the ``trace`` that it comes from. It holds where
+    torch's symbols are in ``ranges`` and ``guards`` are true.
     """
 
     graph: torch.fx.Graph
@@ -65,6 +67,7 @@ class TorchProgram:
     output_nodes: tuple[str, ...]
     ranges: Mapping[str, range] = field(default_factory=dict)
     trace: Trace | None = None
+    guards: tuple[sympy.Basic, ...] = ()
 
     def tensor_names(self) -> set[str]:
         """The names of nodes, and the paths of modules, which name their results."""
@@ -106,10 +109,11 @@ def make_program(
         return program
     trace = Trace(exported.module() if source is None else source, exported, decomposed,
                   tuple(questions))
-    ranges = ranges_of(trace)
+    guards = needed_guards(trace)
     # The user may train the weights before the program is compiled again.
     weights = {name: tensor.clone() for name, tensor in program.weights.items()}
-    return dataclasses.replace(program, weights=weights, trace=trace, ranges=ranges)
+    return dataclasses.replace(program, weights=weights, trace=trace, guards=guards,
+                               ranges=ranges_of(trace, guards))
 
 
 def program_at(program: TorchProgram, shapes: Sequence[Sequence[int]]) -> TorchProgram:

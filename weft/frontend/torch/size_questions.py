@@ -6,7 +6,7 @@ guard. The trace is wrong for size 1 then, which only the question shows.
 
 from __future__ import annotations
 
-import sys
+import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,7 +31,8 @@ def noted_questions() -> Iterator[list[sympy.Basic]]:
     before = torch.SymBool.__bool__
 
     def noted(self: torch.SymBool) -> bool:
-        if _is_of_model(sys._getframe(1).f_code.co_filename):
+        caller = inspect.currentframe().f_back  # type: ignore[union-attr]
+        if caller is not None and _is_of_model(caller.f_code.co_filename):
             found.append(self.node.expr)
         return before(self)
 

@@ -15,6 +15,7 @@ from weft.frontend.torch.dims import (
 )
 from weft.frontend.torch.program import TorchProgram, program_at
 from weft.ir.shape import (
+    AnyDim,
     Dim,
     KnownDim,
     Shape,
@@ -115,7 +116,7 @@ def conditions(program: TorchProgram, types: Sequence[TensorType]) -> tuple[SymD
 def _needed(program: TorchProgram, types: Sequence[TensorType], values: Mapping[str, Dim]
             ) -> Iterator[tuple[str, KnownDim]]:
     """Sizes that may not be negative, each with the condition that it comes from."""
-    guards = [] if program.trace is None else program.trace.guards()
+    guards = [*program.guards]
     for name, sizes in program.ranges.items():
         symbol = sympy.Symbol(name, integer=True)
         guards.append(symbol >= sizes.start)
@@ -127,9 +128,9 @@ def _needed(program: TorchProgram, types: Sequence[TensorType], values: Mapping[
     for traced, type_ in zip(_traced(program), types, strict=True):
         for expr, dim in zip(traced, type_.shape, strict=True):
             difference = dim_sub(convert_size(expr, values), dim)
-            if isinstance(difference, (int, SymDim)):
-                text = f"{expr} == {dim}"
-                yield from ((text, difference), (text, -difference))
+            for side in (difference, dim_sub(0, difference)):
+                if not isinstance(side, AnyDim):
+                    yield f"{expr} == {dim}", side
 
 
 def _sizes_of(guard: sympy.Basic, values: Mapping[str, Dim]) -> list[KnownDim]:

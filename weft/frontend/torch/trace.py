@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import sympy
@@ -17,6 +19,7 @@ from weft.frontend.torch.dims import expression_of, symbol_value, symbols_in, va
 from weft.frontend.torch.export import quiet, traced
 from weft.frontend.torch.size_questions import differs
 from weft.support.dataclass import dataclass
+from weft.support.errors import InvalidModelError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,34 +59,42 @@ class Trace:
             for size in node.meta["val"].shape:
                 if isinstance(size, torch.SymInt):
                     known = size.node.shape_env
-                    return [_replaced(guard.expr, known.replacements) for guard in known.guards]
+                    guards = (_replaced(guard.expr, known.replacements) for guard in known.guards)
+                    return list(dict.fromkeys(guards))
         return []
 
-    def holds_at(self, sizes: Mapping[str, int]) -> bool:
+    def holds_at(self, sizes: Mapping[str, int], guards: Container[sympy.Basic] = ()) -> bool:
         """Whether the trace is what torch does at these sizes, which it did not assume.
 
         torch runs the operators of both graphs on tensors without data. They must take these sizes,
-        and every result must have the size that the trace says.
+        and every result must have the size that the trace says. Questions of Python code that are
+        in ``guards`` are not repeated: calls check them.
         """
         usual = self.usual_sizes()
         wanted = {**usual, **sizes}
-        guards = self.guards()
         if any(differs(question, wanted, usual) for question in self.questions
                if question not in guards and sympy.Not(question) not in guards):
             return False
         mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
         try:
-            with quiet(), torch.no_grad(), mode:
-                args, kwargs = self._arguments(self._shapes(wanted))
-                self.exported.module()(*args, **kwargs)
-                _Checked(self.decomposed.graph_module, wanted).run(*self._values(wanted))
+            with _unreported(), quiet(), torch.no_grad(), mode:
+                for program in (self.exported, self.decomposed):
+                    values = self._values(program, self._shapes(wanted))
+                    _Checked(program.graph_module, wanted).run(*values)
         except Exception:  # noqa: BLE001 - operators refuse sizes by errors of any class
             return False
         return True
 
     def at(self, shapes: Sequence[Sequence[int]]) -> torch.export.ExportedProgram:
-        """The trace for inputs of these shapes; raises ``InvalidModelError`` where torch refuses."""
+        """The trace for inputs of these shapes; ``InvalidModelError`` where torch refuses them."""
         args, kwargs = self._arguments(shapes)
+        try:
+            if any(0 in shape for shape in shapes):
+                with quiet(), torch.no_grad():  # traces take some empty tensors that kernels refuse
+                    self.source(*args, **kwargs)
+        except Exception as error:
+            raise InvalidModelError("torch does not run the module",
+                                    got=f"{type(error).__name__}: {error}") from error
         return traced(self.source, args, kwargs)
 
     def _shapes(self, sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
@@ -102,17 +113,28 @@ class Trace:
         args, kwargs = pytree.tree_unflatten(leaves, structure)
         return tuple(args), dict(kwargs)
 
-    def _values(self, sizes: Mapping[str, int]) -> Iterator[Any]:
-        """The values of the placeholders of the decomposed graph."""
-        program = self.decomposed
+    def _values(self, program: torch.export.ExportedProgram, shapes: Sequence[Sequence[int]]
+                ) -> Iterator[Any]:
+        """The values of the placeholders of a graph."""
         held = {**program.state_dict, **program.constants}
-        tensors = (_empty(node, shape)
-                   for node, shape in zip(self.inputs, self._shapes(sizes), strict=True))
+        tensors = (_empty(node, shape) for node, shape in zip(self.inputs, shapes, strict=True))
         for spec in program.graph_signature.input_specs:
             if not isinstance(spec.arg, TensorArgument):
                 yield _constant(spec.arg)
             else:
                 yield next(tensors) if spec.kind is InputKind.USER_INPUT else held[spec.target]
+
+
+@contextmanager
+def _unreported() -> Iterator[None]:
+    """Within the context, torch does not log the sizes that its operators refuse."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def _replaced(guard: sympy.Basic, known: Mapping[sympy.Symbol, sympy.Expr]) -> sympy.Basic:
@@ -126,7 +148,7 @@ def _replaced(guard: sympy.Basic, known: Mapping[sympy.Symbol, sympy.Expr]) -> s
 
 
 def _empty(node: torch.fx.Node, shape: Sequence[int]) -> torch.Tensor:
-    return torch.empty(tuple(shape), dtype=node.meta["val"].dtype)
+    return torch.zeros(tuple(shape), dtype=node.meta["val"].dtype)
 
 
 def _constant(argument: Any) -> Any:

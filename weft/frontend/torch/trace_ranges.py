@@ -11,22 +11,27 @@ import itertools
 import sys
 from collections.abc import Sequence
 
+import sympy
+import torch
 import torch.fx
 
 from weft.frontend.torch.dims import expression_of, symbols_in
 from weft.frontend.torch.trace import Trace
 
 
-def ranges_of(trace: Trace) -> dict[str, range]:
-    """The values of each of torch's symbols for which the trace holds, at all values of others."""
+def ranges_of(trace: Trace, guards: Sequence[sympy.Basic]) -> dict[str, range]:
+    """The values of each of torch's symbols for which the trace holds, at all values of others.
+
+    ``guards`` are checked apart from them.
+    """
     ranges = {str(symbol): _range(values)
               for symbol, values in trace.exported.range_constraints.items()}
     usual = trace.usual_sizes()
     found = {name: ranges.get(name, range(sys.maxsize)) for name in usual}
     asked = [name for name, values in found.items() if values.start <= 2 < values.stop]
-    with_one = [name for name in asked if trace.holds_at({name: 1})]
+    with_one = [name for name in asked if trace.holds_at({name: 1}, guards)]
     for pair in _related(trace, with_one):
-        if set(pair) <= set(with_one) and not trace.holds_at(dict.fromkeys(pair, 1)):
+        if set(pair) <= set(with_one) and not trace.holds_at(dict.fromkeys(pair, 1), guards):
             with_one.remove(pair[1])
     return {name: range(1 if name in with_one else max(values.start, 2), values.stop)
             for name, values in found.items()}

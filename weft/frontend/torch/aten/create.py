@@ -97,12 +97,21 @@ def linspace(node: Node, start: float, end: float, count: int, *_options: Any) -
 
 @converts("eye.default")
 def eye(node: Node, rows: int, *_options: Any) -> Expr:
-    return Constant(np.eye(rows, dtype=node.dtype().numpy), span=node.span)
+    return _unit(node, rows, rows)
 
 
 @converts("eye.m")
 def eye_rectangular(node: Node, rows: int, columns: int, *_options: Any) -> Expr:
-    return Constant(np.eye(rows, columns, dtype=node.dtype().numpy), span=node.span)
+    return _unit(node, rows, columns)
+
+
+def _unit(node: Node, rows: int, columns: int) -> Expr:
+    if not is_symbolic(rows, columns):
+        return Constant(np.eye(rows, columns, dtype=node.dtype().numpy), span=node.span)
+    row, column = (node.call(op.arange, start=0, stop=size, step=1, dtype="int64")
+                   for size in (rows, columns))
+    same = node.call(op.equal, node.call(op.expand_dims, row, axis=1, num_newaxis=1), column)
+    return node.cast(same, node.dtype())
 
 
 @converts("tril", "triu")

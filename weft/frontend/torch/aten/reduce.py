@@ -11,8 +11,10 @@ import numpy as np
 from weft import op
 from weft.frontend.torch.node import Node, axes_of, axis_of, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts
+from weft.ir.dtype import DType
 from weft.ir.expr import Constant, Expr
 from weft.ir.op import Op
+from weft.ir.shape import KnownDim
 
 Axes = int | Sequence[int] | None
 
@@ -27,7 +29,16 @@ def _reduced(node: Node, operator: Op, x: Expr, axes: Axes, keepdims: bool) -> E
 def accumulate(node: Node, x: Expr, axes: Axes = None, keepdims: bool = False,
                *_dtype: Any) -> Expr:
     operator = {"sum": op.sum, "mean": op.mean, "prod": op.prod}[node.op.split(".")[1]]
-    return _reduced(node, operator, node.cast(x, node.dtype()), axes, keepdims)
+    x = node.cast(x, node.dtype())
+    if operator is op.mean and 0 in shape_in(x):
+        return _mean_of_empty(node, x, axes_of(axes, rank_of(x)), keepdims)
+    return _reduced(node, operator, x, axes, keepdims)
+
+
+def _mean_of_empty(node: Node, x: Expr, axes: Sequence[int], keepdims: bool) -> Expr:
+    """0 / 0 where an axis of ``axes`` is empty; no result otherwise has an element."""
+    kept = [1 if a in axes else n for a, n in enumerate(shape_in(x)) if keepdims or a not in axes]
+    return node.broadcast(node.scalar_like(math.nan, x), kept)
 
 
 @converts("sum.default", "mean.default", "prod.default")
@@ -108,17 +119,24 @@ def _moments(node: Node, x: Expr, axes: Axes, correction: float | None,
     """The variance with divisor n - correction, and the mean."""
     wanted = axes_of(axes, rank_of(x))
     count = math.prod(shape_in(x)[a] for a in wanted) if rank_of(x) else 1
-    if not count:
-        kept = [1 if a in wanted else n for a, n in enumerate(shape_in(x))
-                if keepdims or a not in wanted]
-        nothing = node.broadcast(node.scalar_like(math.nan, x), kept)
+    if count == 0:
+        nothing = _mean_of_empty(node, x, wanted, keepdims)
         return nothing, nothing
     mean = _reduced(node, op.mean, x, wanted, keepdims=True)
     centred = node.call(op.subtract, x, mean)
     total = _reduced(node, op.sum, node.call(op.multiply, centred, centred), wanted, keepdims)
-    rest = max(count - (1 if correction is None else correction), 0)
-    variance = node.call(op.divide, total, node.scalar_like(rest, x))
+    rest = _degrees(node, count, 1 if correction is None else correction, x)
+    variance = node.call(op.divide, total, rest)
     return variance, node.reshape(mean, shape_in(variance))
+
+
+def _degrees(node: Node, count: KnownDim, correction: float, x: Expr) -> Expr:
+    """max(count - correction, 0) as a tensor of rank 0 of the dtype of ``x``."""
+    if isinstance(count, int):
+        return node.scalar_like(max(count - correction, 0), x)
+    rest = node.call(op.subtract, node.size(count, DType.of("float64")),
+                     node.constant(correction, "float64"))
+    return node.cast(node.call(op.maximum, rest, node.constant(0, "float64")), dtype_in(x))
 
 
 @converts("linalg_vector_norm")

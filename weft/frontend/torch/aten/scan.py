@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from weft import op
+from weft.frontend.torch.aten.shape import range_of_sizes
 from weft.frontend.torch.node import Node, axis_of, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts
-from weft.ir.expr import Constant, Expr
+from weft.ir.expr import Expr
 
 
 @converts("cummax", "cummin")
@@ -31,9 +30,8 @@ def running_extreme(node: Node, x: Expr, axis: int) -> tuple[Expr, Expr]:
 
 def positions(node: Node, x: Expr, axis: int) -> Expr:
     """The index of each element along ``axis``, in a shape that broadcasts to ``x``."""
-    size = shape_in(x)[axis]
-    shape = (size, *(1,) * (rank_of(x) - axis - 1))
-    return Constant(np.arange(size, dtype=np.int64).reshape(shape), span=node.span)
+    line, rest = range_of_sizes(node, shape_in(x)[axis]), rank_of(x) - axis - 1
+    return node.call(op.expand_dims, line, axis=1, num_newaxis=rest) if rest else line
 
 
 @converts("logcumsumexp")

@@ -48,8 +48,8 @@ def _rank_of_median(node: Node, x: Expr, axis: int, *, ignores_nan: bool) -> Exp
         above = node.call(op.maximum, node.call(op.subtract, numbers, one),
                           node.constant(0, "int64"))
         return node.call(op.floor_divide, above, two)
-    complete = node.call(op.equal, numbers, node.constant(size, "int64"))
-    return node.call(op.where, complete, node.constant((size - 1) // 2, "int64"), numbers)
+    complete = node.call(op.equal, numbers, node.tensor(size, "int64"))
+    return node.call(op.where, complete, node.tensor((size - 1) // 2, "int64"), numbers)
 
 
 @converts("median.default", "nanmedian.default")

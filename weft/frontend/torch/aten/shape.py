@@ -96,7 +96,7 @@ def slice_(node: Node, x: Expr, axis: int, start: int | None, end: int | None,
     axis = axis_of(axis, rank_of(x))
     size = shape_in(x)[axis]
     if is_symbolic(size, start, end):
-        first, last = _bound(start, size, 0), _bound(end, size, size)
+        first, last = slice_bound(start, size, 0), slice_bound(end, size, size)
         return node.slice(x, axis, first, last, step)
     first, last, _ = slice(start, end).indices(size)
     if last <= first:
@@ -104,7 +104,7 @@ def slice_(node: Node, x: Expr, axis: int, start: int | None, end: int | None,
     return node.slice(x, axis, first, last, step)
 
 
-def _bound(bound: Dim | None, size: Dim, default: Dim) -> Dim:
+def slice_bound(bound: Dim | None, size: Dim, default: Dim) -> Dim:
     """A bound of a slice of a symbolic axis; torch writes the largest int64 for the end."""
     if bound is None or (isinstance(bound, int) and bound >= sys.maxsize):
         return default
@@ -121,7 +121,12 @@ def narrow(node: Node, x: Expr, axis: int, start: int, length: int) -> Expr:
 @converts("select.int", "select_copy.int")
 def select(node: Node, x: Expr, axis: int, index: int) -> Expr:
     axis = axis_of(axis, rank_of(x))
-    index %= shape_in(x)[axis]
+    size = shape_in(x)[axis]
+    # The trace has checked that a symbolic axis has this element.
+    if not is_symbolic(size) and not -size <= index < size:
+        raise node.unsupported("an index outside of the axis", expected=f"-{size} to {size} - 1",
+                               got=str(index))
+    index = index + size if not is_symbolic(index) and index < 0 else index
     return node.call(op.squeeze, node.slice(x, axis, index, index + 1), axis=(axis,))
 
 
@@ -161,6 +166,9 @@ def split_with_sizes(node: Node, x: Expr, sizes: Sequence[int], axis: int) -> tu
 def split(node: Node, x: Expr, size: int, axis: int) -> tuple[Expr, ...]:
     """Slices of ``size``; the last one may be smaller."""
     total = shape_in(x)[axis_of(axis, rank_of(x))]
+    if is_symbolic(total, size):
+        whole = len(node.result) - 1  # the number of parts is fixed
+        return split_with_sizes(node, x, [*[size] * whole, total - size * whole], axis)
     starts = range(0, max(total, 1), max(size, 1))
     return split_with_sizes(node, x, [min(size, total - s) for s in starts], axis)
 
@@ -193,10 +201,28 @@ def roll(node: Node, x: Expr, shifts: Sequence[int], axes: Sequence[int]) -> Exp
     for shift, named in zip(shifts, axes, strict=True):
         axis = axis_of(named, rank_of(x))
         size = shape_in(x)[axis]
+        if is_symbolic(size):
+            x = _rolled(node, x, axis, shift)
+            continue
         cut = (size - shift) % size if size else 0
         if cut:
             x = _joined(node, [node.slice(x, axis, cut, size), node.slice(x, axis, 0, cut)], axis)
     return x
+
+
+def _rolled(node: Node, x: Expr, axis: int, shift: int) -> Expr:
+    """``roll`` along an axis of symbolic size."""
+    size = shape_in(x)[axis]
+    before = node.call(op.subtract, range_of_sizes(node, size), node.tensor(shift, "int64"))
+    sources = node.call(op.floor_mod, before, node.tensor(size, "int64"))
+    return node.call(op.take, x, sources, axis=axis, mode="clip")
+
+
+def range_of_sizes(node: Node, stop: Dim, step: int = 1) -> Expr:
+    """The integers 0, ``step``, ... below ``stop``, int64."""
+    if is_symbolic(stop):
+        return node.call(op.arange, start=0, stop=stop, step=step, dtype="int64")
+    return Constant(np.arange(0, stop, step), span=node.span)  # type: ignore[arg-type]
 
 
 @converts("repeat")
@@ -273,8 +299,9 @@ def unfold(node: Node, x: Expr, axis: int, size: int, step: int) -> Expr:
     if not rank_of(x):
         return node.slice(node.reshape(x, (1,)), 0, 0, size)
     axis, rank = axis_of(axis, rank_of(x)), rank_of(x)
-    starts = np.arange(0, shape_in(x)[axis] - size + 1, step)
-    positions = Constant(starts[:, None] + np.arange(size), span=node.span)
+    starts = range_of_sizes(node, shape_in(x)[axis] - size + 1, step)
+    positions = node.call(op.add, node.call(op.expand_dims, starts, axis=1, num_newaxis=1),
+                          range_of_sizes(node, size))
     windows = node.call(op.take, x, positions, axis=axis, mode="clip")
     order = (*range(axis + 1), *range(axis + 2, rank + 1), axis + 1)
     return node.transpose(windows, order)

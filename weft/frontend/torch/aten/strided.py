@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.frontend.torch.node import Node, axis_of, rank_of, shape_in, size_of
+from weft.frontend.torch.aten.shape import slice_bound
+from weft.frontend.torch.node import Node, axis_of, is_symbolic, rank_of, shape_in, size_of
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
 
@@ -81,6 +82,9 @@ def slice_scatter(node: Node, x: Expr, part: Expr, axis: int, start: int | None,
     """``x`` with a slice replaced by ``part``."""
     axis = axis_of(axis, rank_of(x))
     size = shape_in(x)[axis]
+    if is_symbolic(size, start, end) and step == 1:
+        first = slice_bound(start, size, 0)
+        return _with_middle(node, x, part, axis, first, first + shape_in(part)[axis])
     first, last, _ = slice(start, end).indices(size)
     chosen = np.arange(first, max(first, last), step)
     if not chosen.size or not size_of(x):
@@ -94,11 +98,11 @@ def slice_scatter(node: Node, x: Expr, part: Expr, axis: int, start: int | None,
     return node.call(op.where, Constant(mask, span=node.span), scattered, x)
 
 
-def _with_middle(node: Node, x: Expr, part: Expr, axis: int, first: int, last: int) -> Expr:
+def _with_middle(node: Node, x: Expr, part: Expr, axis: int, first: Any, last: Any) -> Expr:
     size = shape_in(x)[axis]
-    slices = [node.slice(x, axis, 0, first)] if first else []
+    slices = [node.slice(x, axis, 0, first)] if first != 0 else []
     slices += [node.broadcast(part, (*shape_in(x)[:axis], last - first, *shape_in(x)[axis + 1:]))]
-    slices += [node.slice(x, axis, last, size)] if last < size else []
+    slices += [node.slice(x, axis, last, size)] if last != size else []
     return slices[0] if len(slices) == 1 else node.tuple_call(op.concatenate, slices, axis=axis)
 
 
