@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import weft
 from weft.frontend.torch import from_torch, torch_program
 from weft.ir.module import IRModule
 from weft.ir.shape import SymDim
