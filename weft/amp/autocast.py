@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from weft.eager.cell import MODE
 from weft.eager.dtypes import as_dtype, bfloat16, dtype, float16, float32
 from weft.eager.tensor import Tensor
 from weft.support.errors import OptionError
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class _State(threading.local):
-    """The narrow dtype of products in this thread, or ``None``."""
-
-    def __init__(self) -> None:
-        self.dtype: dtype | None = None
-
-
-_STATE = _State()
 
 
 class autocast:
@@ -46,15 +36,15 @@ class autocast:
         self._before: list[Any] = []
 
     def __enter__(self) -> Self:
-        self._before.append(_STATE.dtype)
-        _STATE.dtype = self.dtype
+        self._before.append(MODE.autocast)
+        MODE.autocast = self.dtype
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _STATE.dtype = self._before.pop()
+        MODE.autocast = self._before.pop()
 
     def __call__(self, function: F) -> F:
         @functools.wraps(function)
@@ -66,12 +56,12 @@ class autocast:
 
 def is_autocast_enabled() -> bool:
     """Whether products run in a narrow dtype here."""
-    return _STATE.dtype is not None
+    return MODE.autocast is not None
 
 
 def narrowed(*tensors: Tensor | None) -> Any:
     """The operands of a product, in the narrow dtype if autocast is on."""
-    chosen = _STATE.dtype
+    chosen = MODE.autocast
     if chosen is None:
         return tensors
     return tuple(_converted(t, chosen) for t in tensors)
@@ -79,7 +69,7 @@ def narrowed(*tensors: Tensor | None) -> Any:
 
 def upcast(*tensors: Tensor | None) -> Any:
     """The operands of a sensitive function, in float32 if autocast is on."""
-    if _STATE.dtype is None:
+    if MODE.autocast is None:
         return tensors
     return tuple(_converted(t, float32) for t in tensors)
 

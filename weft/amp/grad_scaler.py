@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -30,6 +30,9 @@ class GradScaler:
 
     The scale, and whether a step counts, are tensors: the whole may be a part of a compiled step.
     """
+
+    # A compiled function sees all that it reads.
+    _not_watched: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(
         self, device: str = "cpu", init_scale: float = 65536.0, growth_factor: float = 2.0,

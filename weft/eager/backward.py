@@ -62,6 +62,8 @@ def gradients_of(outputs: Sequence[Cell], inputs: Sequence[Cell], gradients: Seq
 
 
 def _accumulate(leaf: Cell, gradient: Node, *, create_graph: bool) -> None:
+    if MODE.trace is not None:
+        MODE.trace.grad(leaf, is_read=True)
     if leaf._grad is None:  # noqa: SLF001 - cells are of this package
         leaf._grad = wrap(gradient)  # noqa: SLF001
         return

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
 
+from weft.eager.dtypes import dtype, get_default_dtype
 from weft.eager.node import (
     ALIAS,
     ModuleMemory,
@@ -52,6 +53,41 @@ class Tracing(Protocol):
         """The value of a node is looked at; raises if it does not exist yet."""
         ...
 
+    def grad(self, cell: Cell, *, is_read: bool) -> None:
+        """The gradient of a tensor is about to be read or replaced."""
+        ...
+
+    @property
+    def watch(self) -> Watching | None:
+        """What notes reads of Python values, if the trace has guards."""
+        ...
+
+
+class Watching(Protocol):
+    """Notes of reads that a class tells itself (``tracing/watch.py`` sees the others)."""
+
+    def item(self, owner: Any, table: Mapping[str, Any], name: str) -> None:
+        """``table[name]`` was read as the attribute ``name`` of ``owner``."""
+        ...
+
+    def option(self, table: dict[str, Any], name: str) -> None:
+        """``table[name]`` was read."""
+        ...
+
+    def is_zero(self, table: dict[str, Any], name: str, answer: bool) -> None:
+        """Whether ``table[name]`` is zero was asked."""
+        ...
+
+    def state(self, optimizer: Any, parameter: Any, state: dict[str, Any]) -> None:
+        """The state of a parameter was read from its optimiser."""
+        ...
+
+
+def watching() -> Watching | None:
+    """What notes reads of Python values in this thread, while a function is traced."""
+    trace = MODE.trace
+    return None if trace is None else trace.watch
+
 
 class _Mode(threading.local):
     """What recording depends on, per thread.
@@ -65,6 +101,12 @@ class _Mode(threading.local):
         self.trace: Tracing | None = None
         self.pending: list[weakref.ref[Cell]] = []
         self.anomaly = False  # check all results for NaN and infinities
+        self.autocast: dtype | None = None  # the narrow dtype of products
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What recording depends on beside operands: traces are kept by it."""
+        return self.grad, self.autocast, self.anomaly, get_default_dtype()
 
 
 MODE = _Mode()

@@ -158,6 +158,8 @@ class Tensor(Operators, InPlace, Functions, Cell):
     @property
     def grad(self) -> Tensor | None:
         """What ``backward`` has accumulated."""
+        if MODE.trace is not None:
+            MODE.trace.grad(self, is_read=True)
         return self._grad
 
     @grad.setter
@@ -166,6 +168,8 @@ class Tensor(Operators, InPlace, Functions, Cell):
                                   or spec_of_cell(value) is not spec_of_cell(self)):
             raise InvalidInputError("a gradient has the shape and dtype of its tensor",
                                     expected=f"{self.shape}, {self.dtype}", got=_brief(value))
+        if MODE.trace is not None:
+            MODE.trace.grad(self, is_read=False)
         self._grad = value
 
     def backward(self, gradient: Any = None, retain_graph: bool | None = None,

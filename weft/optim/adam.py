@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.eager.tensor import Tensor
 from weft.nn.functional.calls import call
-from weft.optim.optimizer import Optimizer, Params, State, decayed, scalar, wide
+from weft.optim.optimizer import Optimizer, Params, State, decayed, scalar, shrunk, wide
 from weft.optim.param_group import ParamGroup
 
 
@@ -60,8 +60,8 @@ class Adam(Optimizer):
         value = parameter.detach()
         if not group["decoupled_weight_decay"]:
             gradient = decayed(parameter, gradient, group)
-        elif group["weight_decay"] != 0:
-            value = value * scalar(1 - group.tensor("lr") * group["weight_decay"], value)
+        else:
+            value = shrunk(value, group)
         first, second = corrections(state, group, shared)
         average, square = moments(gradient, state, group)
         if group["amsgrad"]:
@@ -69,7 +69,8 @@ class Adam(Optimizer):
             state["max_exp_avg_sq"].copy_(square)
         size = scalar(group.tensor("lr") / first, value)
         scale = scalar(second.rsqrt(), value)
-        parameter.copy_(value - average * size / (square.sqrt() * scale + group["eps"]))
+        eps = scalar(group.tensor("eps"), value)
+        parameter.copy_(value - average * size / (square.sqrt() * scale + eps))
 
 
 class AdamW(Adam):

@@ -9,7 +9,7 @@ import numpy as np
 from weft.eager.tensor import Tensor
 from weft.nn.functional.calls import call
 from weft.optim.adam import corrections, moments
-from weft.optim.optimizer import Optimizer, Params, State, decayed, scalar, wide
+from weft.optim.optimizer import Optimizer, Params, State, decayed, scalar, shrunk, wide
 from weft.optim.param_group import ParamGroup
 
 
@@ -18,11 +18,9 @@ def _weights_decayed(
 ) -> tuple[Tensor, Tensor]:
     """Parameter and gradient after weight decay, decoupled or not."""
     value = parameter.detach()
-    if not group["decoupled_weight_decay"]:
-        return value, decayed(parameter, gradient, group)
-    if group["weight_decay"] == 0:
-        return value, gradient
-    return value * scalar(1 - group.tensor("lr") * group["weight_decay"], value), gradient
+    if group["decoupled_weight_decay"]:
+        return shrunk(value, group), gradient
+    return value, decayed(parameter, gradient, group)
 
 
 class NAdam(Optimizer):
@@ -51,14 +49,14 @@ class NAdam(Optimizer):
     ) -> None:
         value, gradient = _weights_decayed(parameter, gradient, group)
         steps, lr, beta1 = wide(state["step"]), group.tensor("lr"), group.tensor("betas")
-        decay = group["momentum_decay"]
+        decay = group.tensor("momentum_decay")
         mu, mu_next = (beta1 * (1 - call("power", 0.96, (steps + k) * decay) * 0.5)
                        for k in (0, 1))
         product = state["mu_product"].to("float64") * mu
         state["mu_product"].copy_(product)
         average, square = moments(gradient, state, group)
         _, correction = corrections(state, group, shared)
-        root = (square / scalar(correction, square)).sqrt() + group["eps"]
+        root = (square / scalar(correction, square)).sqrt() + scalar(group.tensor("eps"), square)
         by_gradient = scalar(lr * (1 - mu) / (1 - product), value)
         by_average = scalar(lr * mu_next / (1 - product * mu_next), value)
         parameter.copy_(value - gradient * by_gradient / root - average * by_average / root)
@@ -91,6 +89,7 @@ class RAdam(Optimizer):
         is_reliable = length > 5.0
         safe = call("where", is_reliable, length, 6.0)  # below 4 the root would be imaginary
         share = (safe - 4) * (safe - 2) * limit / ((limit - 4) * (limit - 2) * safe)
-        adaptive = scalar(share.sqrt() * second.sqrt(), value) / (square.sqrt() + group["eps"])
+        eps = scalar(group.tensor("eps"), square)
+        adaptive = scalar(share.sqrt() * second.sqrt(), value) / (square.sqrt() + eps)
         factor = call("where", is_reliable, adaptive, call("ones_like", square))
         parameter.copy_(value - average * scalar(group.tensor("lr") / first, value) * factor)

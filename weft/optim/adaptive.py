@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.eager.tensor import Tensor
 from weft.nn.functional.calls import call
-from weft.optim.optimizer import Optimizer, Params, State, decayed, scalar, wide
+from weft.optim.optimizer import Optimizer, Params, State, decayed, scalar, shares, wide
 from weft.optim.param_group import ParamGroup
 
 
@@ -24,7 +24,7 @@ class RMSprop(Optimizer):
 
     def slot_names(self, group: ParamGroup) -> tuple[str, ...]:
         names = ("square_avg",)
-        if group["momentum"] > 0:
+        if not group.is_zero("momentum"):
             names += ("momentum_buffer",)
         return (*names, "grad_avg") if group["centered"] else names
 
@@ -33,15 +33,16 @@ class RMSprop(Optimizer):
         shared: dict[Any, Any],
     ) -> None:
         gradient = decayed(parameter, gradient, group)
-        alpha, lr = group["alpha"], scalar(group.tensor("lr"), parameter)
-        square = state["square_avg"] * alpha + gradient * gradient * (1 - alpha)
+        alpha, share = shares(group, "alpha", gradient)
+        lr, eps = (scalar(group.tensor(name), parameter) for name in ("lr", "eps"))
+        square = state["square_avg"] * alpha + gradient * gradient * share
         state["square_avg"].copy_(square)
         if group["centered"]:
-            mean = state["grad_avg"] + (gradient - state["grad_avg"]) * (1 - alpha)
+            mean = state["grad_avg"] + (gradient - state["grad_avg"]) * share
             state["grad_avg"].copy_(mean)
             square = square - mean * mean
-        step = gradient / (square.sqrt() + group["eps"])
-        if group["momentum"] > 0:
+        step = gradient / (square.sqrt() + eps)
+        if not group.is_zero("momentum"):
             buffer = state["momentum_buffer"]
             buffer.copy_(buffer * scalar(group.tensor("momentum"), buffer) + step)
             step = buffer.detach()
@@ -70,10 +71,11 @@ class Adagrad(Optimizer):
     ) -> None:
         gradient = decayed(parameter, gradient, group)
         steps = wide(state["step"])
-        lr = scalar(group.tensor("lr") / ((steps - 1) * group["lr_decay"] + 1), parameter)
+        lr = scalar(group.tensor("lr") / ((steps - 1) * group.tensor("lr_decay") + 1), parameter)
         total = state["sum"] + gradient * gradient
         state["sum"].copy_(total)
-        parameter.sub_(gradient * lr / (total.sqrt() + group["eps"]))
+        eps = scalar(group.tensor("eps"), parameter)
+        parameter.sub_(gradient * lr / (total.sqrt() + eps))
 
 
 class Adadelta(Optimizer):
@@ -93,11 +95,12 @@ class Adadelta(Optimizer):
         shared: dict[Any, Any],
     ) -> None:
         gradient = decayed(parameter, gradient, group)
-        rho, eps = group["rho"], group["eps"]
-        square = state["square_avg"] * rho + gradient * gradient * (1 - rho)
+        rho, share = shares(group, "rho", gradient)
+        eps = scalar(group.tensor("eps"), gradient)
+        square = state["square_avg"] * rho + gradient * gradient * share
         delta = (state["acc_delta"] + eps).sqrt() / (square + eps).sqrt() * gradient
         state["square_avg"].copy_(square)
-        state["acc_delta"].copy_(state["acc_delta"] * rho + delta * delta * (1 - rho))
+        state["acc_delta"].copy_(state["acc_delta"] * rho + delta * delta * share)
         parameter.sub_(delta * scalar(group.tensor("lr"), parameter))
 
 
@@ -120,8 +123,9 @@ class Adamax(Optimizer):
         gradient = decayed(parameter, gradient, group)
         share = scalar(1 - group.tensor("betas"), gradient)
         beta2 = scalar(group.tensor("betas", 1), gradient)
+        eps = scalar(group.tensor("eps"), gradient)
         average = state["exp_avg"] + (gradient - state["exp_avg"]) * share
-        largest = call("maximum", state["exp_inf"] * beta2, call("abs", gradient) + group["eps"])
+        largest = call("maximum", state["exp_inf"] * beta2, call("abs", gradient) + eps)
         state["exp_avg"].copy_(average)
         state["exp_inf"].copy_(largest)
         correction = 1 - group.tensor("betas").pow(wide(state["step"]))

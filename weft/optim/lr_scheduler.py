@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from weft.eager.cell import MODE
 from weft.optim.optimizer import Optimizer
@@ -22,6 +22,9 @@ class LRScheduler:
     ``last_epoch`` counts the calls of ``step`` from 0, the constructor's own. Subclasses may define
     ``value(epoch, base)`` instead, the learning rate in closed form.
     """
+
+    # A compiled function sees all that it reads.
+    _not_watched: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         if not isinstance(optimizer, Optimizer):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
+from weft.eager.cell import watching
 from weft.eager.grad_mode import enable_grad, no_grad
 from weft.eager.tensor import Tensor
 from weft.nn.functional.calls import call
@@ -25,9 +26,12 @@ class Optimizer:
     """Base class: subclasses say what the state of a parameter is, and how it moves.
 
     ``param_groups`` are dicts of options and parameters; ``state`` maps each parameter that a step
-    has moved to its tensors. The learning rate and other options that schedules change are tensors
-    of a compiled step, so that changing them does not compile it again.
+    has moved to its tensors. Options that are numbers are tensors of a compiled step, so that
+    changing them does not compile it again; it is compiled anew for another flag.
     """
+
+    # A compiled step guards the tensors of the state of each parameter that it moves.
+    _not_watched: ClassVar[frozenset[str]] = frozenset({"state", "_new_state"})
 
     defaults: dict[str, Any]
     # The names of the tensors of a parameter's state, which are as large as the parameter.
@@ -113,7 +117,11 @@ class Optimizer:
                 if found is None or not _fits(found, parameter):
                     state[name] = self.initial(name, parameter.detach(), group)
             self.state[parameter] = state
-        return self.state[parameter]
+        state = self.state[parameter]
+        watch = watching()
+        if watch is not None:
+            watch.state(self, parameter, state)
+        return state
 
     # -- steps --------------------------------------------------------------------------------
 
@@ -236,6 +244,16 @@ class Optimizer:
                         entries[name] = known[name].zero_()
                 self.state[parameter] = entries
 
+    def _named_state(self, names: Mapping[int, str]) -> Iterator[tuple[str, Tensor]]:
+        """Names for the tensors of the state and of the options, by those of the parameters."""
+        for number, group in enumerate(self.param_groups):
+            for i, parameter in enumerate(group["params"]):
+                state = self.state.get(parameter) or self._new_state.get(id(parameter), {})
+                own = names.get(id(parameter), f"{number}.{i}")
+                for name, value in state.items():
+                    if isinstance(value, Tensor):
+                        yield name if name == "step" else f"{name}.{own}", value
+
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Run ``hook(optimizer, args, kwargs)`` before each step."""
         return add_hook(self._pre_hooks, hook)
@@ -277,13 +295,29 @@ def _loaded(name: str, value: Any, parameter: Tensor, counts: dict[float, Tensor
 
 def decayed(parameter: Tensor, gradient: Tensor, group: ParamGroup) -> Tensor:
     """The gradient of the loss with ``weight_decay / 2`` times the square of the parameter."""
-    decay = group["weight_decay"]
-    return gradient if decay == 0 else gradient + parameter.detach() * decay
+    if group.is_zero("weight_decay"):
+        return gradient
+    return gradient + parameter.detach() * scalar(group.tensor("weight_decay"), parameter)
+
+
+def shrunk(value: Tensor, group: ParamGroup) -> Tensor:
+    """``value`` after decoupled weight decay (Loshchilov and Hutter 2019)."""
+    if group.is_zero("weight_decay"):
+        return value
+    return value * scalar(1 - group.tensor("lr") * group.tensor("weight_decay"), value)
 
 
 def scalar(value: Tensor, like: Tensor) -> Tensor:
     """A float64 scalar in the dtype of ``like``, as which kernels take it."""
     return value.to(like.dtype)
+
+
+def shares(group: ParamGroup, name: str, like: Tensor) -> tuple[Tensor, Tensor]:
+    """The share of the past in a running average and that of the present, 1 less it, in float64:
+    in float32 the second would lose digits.
+    """
+    kept = group.tensor(name)
+    return scalar(kept, like), scalar(1 - kept, like)
 
 
 def wide(count: Tensor) -> Tensor:

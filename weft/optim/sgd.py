@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.eager.tensor import Tensor
 from weft.nn.functional.calls import call
-from weft.optim.optimizer import Optimizer, Params, State, decayed, scalar
+from weft.optim.optimizer import Optimizer, Params, State, decayed, scalar, shrunk
 from weft.optim.param_group import ParamGroup
 from weft.support.errors import InvalidInputError
 
@@ -29,9 +29,9 @@ class SGD(Optimizer):
                                   "maximize": maximize})
 
     def slot_names(self, group: ParamGroup) -> tuple[str, ...]:
-        if group["momentum"] == 0:
+        if group.is_zero("momentum"):
             return ()
-        return ("momentum_buffer", "first") if group["dampening"] else ("momentum_buffer",)
+        return ("momentum_buffer",) if group.is_zero("dampening") else ("momentum_buffer", "first")
 
     def initial(self, name: str, parameter: Tensor, group: ParamGroup) -> Tensor:
         if name == "first":  # 1 until the first step, whose gradient is not dampened
@@ -43,16 +43,16 @@ class SGD(Optimizer):
         shared: dict[Any, Any],
     ) -> None:
         gradient = decayed(parameter, gradient, group)
-        if group["momentum"] != 0:
+        if not group.is_zero("momentum"):
             gradient = self._with_momentum(gradient, state, group)
         parameter.sub_(gradient * scalar(group.tensor("lr"), parameter))
 
     def _with_momentum(self, gradient: Tensor, state: State, group: ParamGroup) -> Tensor:
         momentum = scalar(group.tensor("momentum"), gradient)
         buffer = state["momentum_buffer"]
-        share = 1 - group["dampening"]
         added = gradient
-        if share != 1:
+        if not group.is_zero("dampening"):
+            share = scalar(1 - group.tensor("dampening"), gradient)
             first = state["first"]
             added = gradient * (first + (1 - first) * share)
             first.zero_()
@@ -81,10 +81,7 @@ class Lion(Optimizer):
         (kept1, new1), (kept2, new2) = (self._shares(group, i, gradient) for i in (0, 1))
         average = state["exp_avg"]
         direction = call("sign", average * kept1 + gradient * new1)
-        value = parameter.detach()
-        if group["weight_decay"] != 0:
-            value = value * (1 - lr * group["weight_decay"])
-        parameter.copy_(value - direction * lr)
+        parameter.copy_(shrunk(parameter.detach(), group) - direction * lr)
         average.copy_(average * kept2 + gradient * new2)
 
     def _shares(self, group: ParamGroup, index: int, like: Tensor) -> tuple[Tensor, Tensor]:

@@ -74,7 +74,7 @@ def test_state_made_in_the_first_step_needs_no_second_program() -> None:
     compiled = weft.train_step(step)
     for _ in range(3):
         compiled(*batch(8))
-    (program,) = compiled._programs.values()
+    (program,) = compiled._programs.all()
     assert program.settled
     assert len(compiled.states()) == 5  # two parameters, their velocities, the key
 

@@ -8,7 +8,7 @@ the bit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 class Generator:
     """A stream of random numbers; ``key`` is a tensor with its whole state."""
+
+    # A compiled function sees all that it reads.
+    _not_watched: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.eager.cell import Cell, node_of, spec_of_cell
-from weft.eager.node import Node, number_node
+from weft.eager.cell import MODE, Cell, node_of, spec_of_cell
+from weft.eager.node import Node, Spec, number_node
 from weft.eager.promotion import dtype_of_number
 from weft.eager.record import as_node
 from weft.eager.tracing.pytree import Structure, flatten, names_of
@@ -38,6 +38,23 @@ class Arguments:
     dynamic: list[Node]
     leaves: list[Any]
     structure: Structure
+
+    def flows(self) -> tuple[bool, ...] | None:
+        """Which tensors gradients flow to, ``None`` for none."""
+        if not MODE.grad:
+            return None
+        for node in self.dynamic:
+            if node.grad is not None:
+                return tuple([node.grad is not None for node in self.dynamic])
+        return None
+
+    def text(self, names: Sequence[str]) -> str:
+        """The arguments, for people."""
+        specs = [leaf for leaf in self.leaves if isinstance(leaf, Spec)]
+        found = [f"{name} {spec.dtype}{list(spec.shape)}"
+                 for name, spec in zip(names, specs, strict=False)]
+        return ", ".join([*found, *[repr(leaf) for leaf in self.leaves
+                                    if not isinstance(leaf, Spec)]])
 
 
 class Signature:

@@ -11,14 +11,16 @@ import numpy as np
 from weft.compiler.api import compile as compile_module
 from weft.eager.cell import MODE, Cell, bind, node_of
 from weft.eager.evaluate import value_of
-from weft.eager.node import NUMBER, Node, value_node
-from weft.eager.record import made, wrap
+from weft.eager.node import NUMBER, Node, Spec
+from weft.eager.record import made
 from weft.eager.tracing.calls import Arguments, Signature
 from weft.eager.tracing.graph import graph_module, order_of
 from weft.eager.tracing.memory import array_of
+from weft.eager.tracing.programs import Program, Programs, values_of
 from weft.eager.tracing.pytree import unflatten
 from weft.eager.tracing.trace import Traced, trace
 from weft.eager.tracing.traced_module import module_for
+from weft.eager.tracing.watch import Watch
 from weft.ir.module import IRModule
 from weft.support.errors import InvalidInputError
 
@@ -50,18 +52,21 @@ class Jitted:
         functools.update_wrapper(self, function)
         self._function = function
         self._signature = Signature(function, static_argnums, static_argnames)
-        self._programs: dict[Any, _Program] = {}
+        self._programs = Programs(f"jit {getattr(function, '__name__', '')}".strip())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if MODE.trace is not None:
             return self._function(*args, **kwargs)
         bound = self._signature.bind(args, kwargs)
-        flows = MODE.grad and any(node.grad is not None for node in bound.dynamic)
-        key = (bound.key, MODE.grad, flows)
-        program = self._programs.get(key)
-        if program is None or not program.fits():
-            traced = traced_call(self._function, bound, differentiable=flows)
-            program = self._programs[key] = _Program(traced)
+        flows = bound.flows()
+        key = (bound.key, MODE.key, flows)
+        program = self._programs.find(key)
+        if program is None:
+            reason = self._programs.reason(key)
+            made = _Program(traced_call(self._function, bound))
+            names = [n for n, leaf in zip(self._signature.names_of(args, kwargs), bound.leaves,
+                                          strict=True) if isinstance(leaf, Spec)]
+            program = self._programs.add(key, made, reason, bound.text(names))
         if program.needs_function(bound.dynamic):
             return self._function(*args, **kwargs)
         return program(bound.dynamic)
@@ -73,84 +78,80 @@ class Jitted:
         """The program of the IR for these arguments."""
         return module_for(self._function, self._signature, args, kwargs)
 
+    def explain(self) -> str:
+        """The programs of this function, and why each was made."""
+        return self._programs.explain()
+
     def cache_clear(self) -> None:
         """Forget all programs."""
         self._programs.clear()
 
 
-def traced_call(function: Callable[..., Any], bound: Arguments, *, differentiable: bool = False
-                ) -> Traced:
-    """The graph of a function for arguments of these specs."""
+def traced_call(function: Callable[..., Any], bound: Arguments) -> Traced:
+    """The graph of a function for arguments of these specs, with its guards."""
     args, kwargs = unflatten(bound.structure, bound.leaves)
-    return trace(function, args, kwargs, Cell.made, differentiable=differentiable)
+    with Watch() as watch:
+        return trace(function, args, kwargs, Cell.made, differentiable=bound.flows() or (),
+                     watch=watch)
 
 
-class _Program:
+class _Program(Program):
     """A trace and its compiled program."""
 
     def __init__(self, traced: Traced) -> None:
-        self.traced = traced
         if traced.kept:
             raise InvalidInputError(
                 "a jitted function keeps a tensor that it makes", where=traced.kept[0][1].span,
                 help="return it; weft.train_step keeps tensors as state")
+        super().__init__(traced, traced.captured, (), settled=True)
         self.changed = [one for one in traced.captured if one.after is not one.placeholder]
-        self.results = [r for r in traced.results if isinstance(r, Node)]
-        self.specs = [one.placeholder.sig.out for one in traced.captured]
-        self.parameters = [*traced.parameters, *[one.placeholder for one in traced.captured]]
         self.has_links = any(node.link is not None for node in order_of(
-            [*self.results, *[one.after for one in self.changed]], set(self.parameters)))
+            self.graph(), set(self.parameters)))
         self._module: Any = None
 
-    def fits(self) -> bool:
-        """Whether tensors from outside have the shapes and dtypes that were traced."""
-        return all(one.cell._node.sig.out is spec  # noqa: SLF001
-                   for one, spec in zip(self.traced.captured, self.specs, strict=True))
+    def graph(self) -> list[Node]:
+        return [*self.made, *[one.after for one in self.changed]]
+
+    def take_over(self, other: Program) -> None:
+        assert isinstance(other, _Program)
+        self._module = other._module  # noqa: SLF001
 
     def __call__(self, given: list[Node]) -> Any:
-        cells = [one.cell for one in self.traced.captured]
+        cells = [one.cell for one in self.cells]
         if self._flows(given):
-            return self._recorded([*given, *map(node_of, cells)])
-        return self._run([*[argument_array(n) for n in given],
-                          *[array_of(cell) for cell in cells]])
+            nodes = self._recorded([*given, *map(node_of, cells)])
+        else:
+            nodes = self._run([*[argument_array(n) for n in given],
+                               *[array_of(cell) for cell in cells]])
+        for one, node in zip(self.changed, nodes[len(self.made):], strict=True):
+            bind(one.cell, node)
+        return self.finish(nodes, given)
 
     def _flows(self, given: list[Node]) -> bool:
         """Whether gradients flow through a call."""
-        nodes = [one.cell._node for one in self.traced.captured]  # noqa: SLF001
+        nodes = [one.cell._node for one in self.cells]  # noqa: SLF001
         return MODE.grad and any(getattr(n, "grad", None) is not None for n in (*given, *nodes))
 
     def needs_function(self, given: list[Node]) -> bool:
         """Whether gradients flow through a user's ``backward``, which a trace does not hold."""
         return self.has_links and self._flows(given)
 
-    def _run(self, arrays: list[np.ndarray]) -> Any:
+    def _run(self, arrays: list[np.ndarray]) -> list[Node]:
         if self._module is None:
             self._module = self._compiled()
-        results = self._module(*arrays)
-        after = [value_node(np.asarray(a), one.placeholder.sig.out.dtype) for a, one in zip(
-            results[len(self.results):], self.changed, strict=True)]
-        for one, node in zip(self.changed, after, strict=True):
-            bind(one.cell, node)
-        found = iter([value_node(a, r.sig.out.dtype)
-                      for a, r in zip(results, self.results, strict=False)])
-        return self._returned([wrap(n) for n in found])
-
-    def _returned(self, tensors: list[Any]) -> Any:
-        found = iter(tensors)
-        return unflatten(self.traced.structure, [
-            next(found) if isinstance(r, Node) else r for r in self.traced.results])
+        return values_of(self._module(*arrays), self.graph())
 
     def _compiled(self) -> Any:
-        results = [*self.results, *[one.after for one in self.changed]]
+        results = self.graph()
         if not results:
             return lambda *_: ()
         names = [f"x{i}" for i in range(len(self.parameters))]
         outputs = [f"y{i}" for i in range(len(results))]
         return compile_module(graph_module(self.parameters, names, results, outputs))
 
-    def _recorded(self, given: list[Node]) -> Any:
+    def _recorded(self, given: list[Node]) -> list[Node]:
         """The call as a part of what is recorded, so that gradients flow through it."""
-        results = [*self.results, *[one.after for one in self.changed]]
+        results = self.graph()
         copy: dict[Node, Node] = dict(zip(self.parameters, given, strict=True))
         for node in order_of(results, set(self.parameters)):
             copy[node] = again = made(node.sig, tuple([copy.get(a, a) for a in node.args]))
@@ -158,9 +159,7 @@ class _Program:
             again.extra = node.extra
             if node.grad is None:
                 again.grad = None
-        for one in self.changed:
-            bind(one.cell, copy.get(one.after, one.after))
-        return self._returned([wrap(copy.get(r, r)) for r in self.results])
+        return [copy.get(node, node) for node in results]
 
 
 def argument_array(node: Node) -> np.ndarray:

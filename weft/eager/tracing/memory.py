@@ -7,6 +7,7 @@ change; a copy is made once between two steps.
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,16 @@ from weft.runtime.arena import AlignedBlock
 class StepMemory(ModuleMemory):
     """The memory of one tensor: ``array``, which ``changed`` says was written to."""
 
-    __slots__ = ("_snapshot", "_spec", "array", "grad")
+    __slots__ = ("_owner", "_snapshot", "_spec", "array", "grad")
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(self, cell: Cell, array: np.ndarray | None = None) -> None:
         node = node_of(cell)
         self._spec: Spec = node.sig.out
         self.grad = leaf_of(node)
-        self.array = _block(self._spec)
+        self.array = _block(self._spec) if array is None else array
         np.copyto(self.array, value_of(node))
         self._snapshot: Node | None = None
+        self._owner = weakref.ref(cell)
 
     @property
     def sig(self) -> Signature:
@@ -43,6 +45,24 @@ class StepMemory(ModuleMemory):
             found.grad = self.grad
             self._snapshot = found
         return found
+
+    def moved_to(self, cell: Cell, node: Node) -> StepMemory:
+        """The memory with the value of ``cell``: its own one, which was changed or frozen outside,
+        or another that takes its place (a gradient is a new tensor at each call).
+        """
+        owner = self._owner()
+        if owner is not None and owner is not cell and owner._node is self:  # noqa: SLF001
+            owner._node = self.snapshot()  # noqa: SLF001
+        leaf = leaf_of(node)
+        if owner is cell and leaf is self.grad:
+            value = value_of(node)
+            self.changed()
+            np.copyto(self.array, value)
+            cell._node = self  # noqa: SLF001
+            return self
+        made = StepMemory(cell, self.array)
+        cell._node = made  # noqa: SLF001
+        return made
 
     def changed(self) -> None:
         """Forget the copy: a step is about to write."""

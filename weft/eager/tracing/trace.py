@@ -7,6 +7,7 @@ next value from the graph. Afterwards each of them refers to what it referred to
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import field
@@ -22,7 +23,9 @@ from weft.eager.node import (
     Spec,
     next_serial,
 )
+from weft.eager.tracing.guards import Guard, IsSet
 from weft.eager.tracing.pytree import Structure, flatten, unflatten
+from weft.eager.tracing.watch import Watch
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidInputError
 
@@ -33,13 +36,27 @@ _HELP = ("a traced function runs once, without values: use weft.where(condition,
 @dataclass
 class Captured:
     """A tensor from outside that the function reads: what it referred to, its placeholder, and what
-    it refers to at the end.
+    it refers to at the end. A tensor that is the gradient of ``owner`` is another at each call.
     """
 
     cell: Cell
     before: Node | ModuleMemory
     placeholder: Node
     after: Node
+    owner: Cell | None = None
+
+
+@dataclass
+class GradientUse:
+    """The gradient of a tensor in a traced function: what it was before, and whether the function
+    reads it before it sets it. ``after`` is what it is at the end: a node of the graph, a tensor
+    from outside, or ``None``.
+    """
+
+    cell: Cell
+    before: Cell | None
+    is_read: bool
+    after: Node | Cell | None = None
 
 
 @dataclass
@@ -51,12 +68,21 @@ class Traced:
     results: list[Any]  # nodes, and other values as they are
     structure: Structure
     kept: list[tuple[Cell, Node, Node]] = field(default_factory=list)  # first and last node
+    gradients: list[GradientUse] = field(default_factory=list)
+    arguments: list[Cell] = field(default_factory=list)  # the tensors of the parameters
+    guards: list[Guard] = field(default_factory=list)
+    changed: list[Guard] = field(default_factory=list)  # places that the function reads and changes
+    effects: list[tuple[Any, str, Any]] = field(default_factory=list)  # attributes that it sets
+    paths: dict[int, str] = field(default_factory=dict)  # how the user calls an object, by its id
+    objects: list[Any] = field(default_factory=list)  # what the function reached
 
 
 class Trace:
     """What ``MODE.trace`` is while a function is traced."""
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Watch | None = None) -> None:
+        self.watch = watch
+        self.gradients: dict[int, GradientUse] = {}
         self.captured: dict[int, Captured] = {}
         self.placeholders: set[Node] = set()
         self.created: list[tuple[weakref.ref[Cell], Node]] = []
@@ -120,6 +146,11 @@ class Trace:
                 "the value of a tensor is looked at inside a traced function", where=node.span,
                 got=f"a tensor of shape {node.sig.out.shape}", help=_HELP)
 
+    def grad(self, cell: Cell, *, is_read: bool) -> None:
+        """Note the gradient of a tensor before it is read or replaced for the first time."""
+        if id(cell) not in self.gradients:
+            self.gradients[id(cell)] = GradientUse(cell, cell._grad, is_read)  # noqa: SLF001
+
     def restore(self) -> None:
         """Let tensors from outside refer to what they referred to before."""
         for one in self.captured.values():
@@ -128,55 +159,98 @@ class Trace:
 
 
 def trace(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any],
-          make: Callable[[Node], Any], *, differentiable: bool = False) -> Traced:
+          make: Callable[[Node], Any], *, differentiable: Sequence[bool] | bool = (),
+          watch: Watch | None = None) -> Traced:
     """Run ``function`` on placeholders for the tensors among the leaves of its arguments.
 
     ``args`` and ``kwargs`` are nested containers whose tensor leaves are ``Spec``s; ``make`` gives
-    the tensor of a placeholder. Gradients that the function left in ``grad`` are taken away.
+    the tensor of a placeholder, through which gradients flow where ``differentiable`` says so.
+    ``watch`` notes what Python values the function reads.
     """
     if MODE.trace is not None:
         raise InvalidInputError("a function is traced inside a traced function")
-    run = Trace()
-    parameters: list[Node] = []
+    run = Trace(watch)
+    traced = Traced([], [], [], ())
+    flows = itertools.repeat(differentiable) if isinstance(differentiable, bool) \
+        else iter(differentiable)
 
     def placed(leaf: Any) -> Any:
         if not isinstance(leaf, Spec):
+            if watch is not None:
+                watch.note(leaf, "an argument")
             return leaf
-        parameters.append(run.parameter(leaf, differentiable=differentiable))
-        return make(parameters[-1])
+        traced.parameters.append(run.parameter(leaf, differentiable=next(flows, False)))
+        cell = make(traced.parameters[-1])
+        if watch is not None and traced.parameters[-1].grad is not None:  # a leaf, as outside
+            traced.parameters[-1].grad = weakref.ref(cell)
+        traced.arguments.append(cell)
+        return cell
 
     given, named = _mapped(args, placed), _mapped(kwargs, placed)
     MODE.trace = run
     try:
+        if watch is not None:
+            watch.note(function, getattr(function, "__name__", "function"))
         result = function(*given, **named)
-        leaves, structure = flatten(result)
-        results = [run.read(leaf) if isinstance(leaf, Cell) else leaf for leaf in leaves]
+        leaves, traced.structure = flatten(result)
+        traced.results = [run.read(leaf) if isinstance(leaf, Cell) else leaf for leaf in leaves]
         del result, given, named
-        kept_by_caller = {id(leaf) for leaf in leaves if isinstance(leaf, Cell)}
-        gradients = _gradients(run)
-        del leaves
+        _gradients(run, traced)
     finally:
         MODE.trace = None
         run.restore()
-    kept = [(cell, first, cell._node) for cell, first in (  # noqa: SLF001
+        for use in run.gradients.values():
+            use.cell._grad = use.before  # noqa: SLF001
+    known = {id(leaf) for leaf in leaves if isinstance(leaf, Cell)}
+    known |= {id(cell) for cell in traced.arguments}
+    del leaves
+    traced.kept = [(cell, first, cell._node) for cell, first in (  # type: ignore[misc]  # noqa: SLF001
         (ref(), first) for ref, first in run.created)
-        if cell is not None and id(cell) not in kept_by_caller and id(cell) not in gradients]
-    return Traced(parameters, list(run.captured.values()), results, structure, kept)  # type: ignore[arg-type]
+        if cell is not None and id(cell) not in known]
+    traced.captured = list(run.captured.values())
+    if watch is not None:
+        _watched(run, watch, traced)
+    return traced
 
 
-def _gradients(run: Trace) -> set[int]:
-    """Take away the gradients that the function made, whose values exist in the graph alone."""
-    found = set()
-    for one in run.captured.values():
-        gradient = one.cell._grad  # noqa: SLF001
-        if gradient is not None and id(gradient) not in run.captured \
-                and gradient._node.serial >= run.first:  # noqa: SLF001
-            found.add(id(gradient))
-            one.cell._grad = None  # noqa: SLF001
-    return found
+def _gradients(run: Trace, traced: Traced) -> None:
+    """Note what gradients the function leaves, and let the tensors have those of before.
+
+    A gradient that the function makes is in the graph alone if the function changes the tensor by
+    it and does not read it in the next call.
+    """
+    arguments = {id(cell) for cell in traced.arguments}
+    for number, use in run.gradients.items():
+        cell, after = use.cell, use.cell._grad  # noqa: SLF001
+        cell._grad = use.before  # noqa: SLF001
+        one = run.captured.get(number)
+        if (one is None and number not in arguments) or (after is use.before and not use.is_read):
+            continue
+        if use.before is not None and id(use.before) in run.captured:
+            run.captured[id(use.before)].owner = cell
+        if after is None or after is use.before or _is_outside(run, after):
+            use.after = after
+        elif one is None or use.is_read or cell._node is one.placeholder:  # noqa: SLF001
+            use.after = run.read(after)
+        traced.gradients.append(use)
+
+
+def _is_outside(run: Trace, cell: Cell) -> bool:
+    """Whether a tensor is from outside of the function."""
+    return cell._node.serial < run.first or id(cell) in run.captured  # type: ignore[union-attr]  # noqa: SLF001
+
+
+def _watched(run: Trace, watch: Watch, traced: Traced) -> None:
+    """What Python values the function read, set and changed."""
+    traced.changed = watch.changed()
+    traced.guards = list(watch.guards.values())
+    traced.guards += [IsSet(use.cell, "_grad", use.before is not None,
+                            f"{watch.path(use.cell)}.grad is not None")
+                      for use in traced.gradients if use.is_read and id(use.cell) in run.captured]
+    traced.effects = watch.effects()
+    traced.paths, traced.objects = watch.paths, watch.objects
 
 
 def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
     leaves, structure = flatten(value)
     return unflatten(structure, [function(leaf) for leaf in leaves])
-

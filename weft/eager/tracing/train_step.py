@@ -11,16 +11,16 @@ import numpy as np
 
 from weft.compiler.api import compile as compile_module
 from weft.compiler.initial_state import export_with_state
-from weft.eager.cell import MODE, Cell
+from weft.eager.cell import MODE, Cell, leaf_of
 from weft.eager.checks import Check, finite_checks, first_failure
-from weft.eager.evaluate import flush, value_of
-from weft.eager.node import Node, Spec, value_node
-from weft.eager.record import wrap
+from weft.eager.evaluate import flush
+from weft.eager.node import Node, Spec
 from weft.eager.tracing.calls import Arguments, Signature
-from weft.eager.tracing.graph import graph_module, key_of, order_of
+from weft.eager.tracing.graph import graph_module, order_of
 from weft.eager.tracing.jit import argument_array, traced_call
 from weft.eager.tracing.memory import StepMemory, array_of
-from weft.eager.tracing.pytree import unflatten
+from weft.eager.tracing.names import state_names
+from weft.eager.tracing.programs import Program, Programs, values_of
 from weft.eager.tracing.trace import Captured, Traced
 from weft.support.errors import InvalidInputError
 from weft.support.interrupts import interrupts_held
@@ -37,16 +37,18 @@ def train_step(function: Callable[..., Any] | None = None, *,
     and allocates nothing but its results. The tensors show the present values at any time. Calls
     with other shapes compile a second program over the same state.
 
-    A step is never left half done: Python handles an interrupt before or after it. Gradients that
-    the function leaves in ``grad`` of a parameter are values inside the step, and ``grad`` is
-    ``None`` afterwards, unless it was a tensor before (``zero_grad(set_to_none=False)``), which
-    then accumulates from step to step.
+    A step is never left half done: Python handles an interrupt before or after it. The gradients of
+    tensors that the step itself updates are values inside it, and their ``grad`` is ``None``
+    afterwards; other gradients are left in ``grad``, and accumulate, as without the compiler.
 
     ``debug_nans`` checks every result, and ``AnomalyError`` names the first operator that made a
     NaN or an infinity, after the step. An index out of range is an error after the step, too.
 
-    Numbers of Python that the function reads from outside, such as a learning rate, are constants
-    of the program: keep one that changes in a tensor.
+    Options of optimisers are inputs of the program. Other Python values that the function reads
+    from outside (attributes of modules and of other objects, closures, globals, containers, modes
+    such as ``no_grad``) are guarded: with another value the function is traced again, and both
+    programs are kept; ``explain()`` lists them. A function that changes at each call what it reads
+    is refused (``InvalidInputError``).
     """
     if function is None:
         return functools.partial(train_step, static_argnums=static_argnums,
@@ -63,43 +65,52 @@ class TrainStep:
         self._debug_nans = debug_nans
         self._function = function
         self._signature = Signature(function, static_argnums, static_argnames)
-        self._programs: dict[Any, _Program] = {}
+        self._programs = Programs(f"train_step {getattr(function, '__name__', '')}".strip())
         self._last: _Program | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if MODE.trace is not None:
             return self._function(*args, **kwargs)
         bound = self._signature.bind(args, kwargs)
-        program = self._programs.get(bound.key)
-        if program is None or not program.settled or not program.fits():
-            program = self._traced(bound, args, kwargs, program)
+        key = (bound.key, MODE.key, bound.flows())
+        program = self._programs.find(key)
+        if program is None:
+            program = self._traced(key, bound, args, kwargs)
         self._last = program
         return program.run(bound.dynamic)
 
-    def _traced(self, bound: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any],
-                before: _Program | None) -> _Program:
-        """The program for a call; ``before`` again if tracing gives the same graph."""
+    def _traced(self, key: Any, bound: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]
+                ) -> _Program:
+        """The program for a call; one that was there if tracing gives the same graph."""
+        for node in bound.dynamic:
+            if MODE.grad and node.grad is not None and leaf_of(node) is None:
+                raise InvalidInputError(
+                    "an argument of a train_step was computed with gradients", where=node.span,
+                    help="pass x.detach(), or compute it inside the step")
+        reason = self._programs.reason(key)
         flush()
         names = [n for n, leaf in zip(self._signature.names_of(args, kwargs), bound.leaves,
                                       strict=True) if isinstance(leaf, Spec)]
-        made = _Program(traced_call(self._function, bound), names, finite=self._debug_nans)
-        if before is not None and before.same_as(made):
-            before.settled = True
-            return before
-        self._programs[bound.key] = made
-        return made
+        finite = self._debug_nans or MODE.anomaly
+        made = _Program(traced_call(self._function, bound), names, finite=finite)
+        return self._programs.add(key, made, reason, bound.text(names))
 
     def states(self) -> list[Any]:
         """The tensors that are state of the last program, in the order of its states."""
         return [] if self._last is None else [one.cell for one in self._last.states]
 
+    def explain(self) -> str:
+        """The programs of this step: for which arguments, and which value made each necessary."""
+        return self._programs.explain()
+
     def export(self, path: str | os.PathLike[str], *, kind: str = "weft") -> None:
         """Write the program of the last call with the present state as an artifact.
 
         ``weft.load(path)`` trains on, in a process without a compiler: it takes the arguments that
-        are tensors or numbers, and its ``state`` are the tensors. ``kind="c"`` makes a C program.
-        Raises what ``CompiledModel.export`` raises, and ``InvalidInputError`` before the first
-        call.
+        are tensors or numbers, and its ``state`` are the tensors, named as the model and the
+        optimiser name them (``body.0.weight``, ``optimizer.exp_avg.body.0.weight``).
+        ``kind="c"`` makes a C program. Raises what ``CompiledModel.export`` raises, and
+        ``InvalidInputError`` before the first call.
         """
         if self._last is None:
             raise InvalidInputError("a step is exported before its first call",
@@ -111,69 +122,48 @@ class TrainStep:
         self._programs.clear()
 
 
-class _Program:
-    """A traced step, compiled at its first run.
-
-    ``settled`` says that a call need not trace again: the first trace may have made tensors, such
-    as the state of an optimiser, that later ones find.
-    """
+class _Program(Program):
+    """A traced step, compiled at its first run."""
 
     def __init__(self, traced: Traced, names: Sequence[str], *, finite: bool) -> None:
-        self.traced = traced
-        self.names = names
-        self.outputs = [r for r in traced.results if isinstance(r, Node)]
         captured = list(traced.captured)
-        self.published: list[tuple[Cell, Node]] = []  # made by the step, new at each call
+        published: list[tuple[Cell, Node]] = []
         fixed = {one.placeholder for one in captured} | set(traced.parameters)
         for cell, first, last in traced.kept:
             if _depends(first, fixed):
-                self.published.append((cell, last))
+                published.append((cell, last))
                 continue
             cell._node = first  # noqa: SLF001 - cells are of this package
             captured.append(Captured(cell, first, first, last))
-        self.settled = len(captured) == len(traced.captured)
         self.states = [one for one in captured if one.after is not one.placeholder]
         self.read = [one for one in captured if one.after is one.placeholder]
-        self.specs = [one.placeholder.sig.out for one in (*self.read, *self.states)]
+        super().__init__(traced, [*self.read, *self.states], published,
+                         settled=len(captured) == len(traced.captured))
+        self.names = list(names)
+        self.state_names = state_names(traced, [one.cell for one in self.states], names)
         self.checks = self._made_checks(finite=finite)
         self._module: Any = None
         self._memory: list[StepMemory] = []
 
     def _made_checks(self, *, finite: bool) -> list[tuple[Node, Check]]:
         """What must hold at each run: that indices are in range, and with ``finite`` all values."""
-        order = order_of([*self.outputs, *[node for _, node in self.published],
-                          *[one.after for one in self.states]], set(self.parameters))
+        order = order_of([*self.made, *[one.after for one in self.states]], set(self.parameters))
         checks = [(node, node.check) for node in order if node.check is not None]
         return [*checks, *finite_checks(order)] if finite else checks
 
-    @property
-    def parameters(self) -> list[Node]:
-        """The nodes that stand for arguments, for tensors that are read, and for the state."""
-        return [*self.traced.parameters,
-                *[one.placeholder for one in (*self.read, *self.states)]]
-
-    @property
-    def results(self) -> list[Node]:
-        return [*self.outputs, *[node for _, node in self.published],
-                *[check.holds for _, check in self.checks], *[one.after for one in self.states]]
+    def graph(self) -> list[Node]:
+        return [*self.made, *[check.holds for _, check in self.checks],
+                *[one.after for one in self.states]]
 
     @property
     def count(self) -> int:
         """How many results the program returns beside the state."""
-        return len(self.outputs) + len(self.published) + len(self.checks)
+        return len(self.made) + len(self.checks)
 
-    def same_as(self, other: _Program) -> bool:
-        """Whether another trace computes the same from the same tensors."""
-        cells, others = [[one.cell for one in (*p.read, *p.states)] for p in (self, other)]
-        return len(cells) == len(others) and other.settled \
-            and all(a is b for a, b in zip(cells, others, strict=True)) \
-            and not self.published and not other.published \
-            and key_of(self.results, self.parameters) == key_of(other.results, other.parameters)
-
-    def fits(self) -> bool:
-        """Whether tensors from outside have the shapes and dtypes that were traced."""
-        return all(one.cell._node.sig.out is spec for one, spec in zip(  # noqa: SLF001
-            (*self.read, *self.states), self.specs, strict=True))
+    def take_over(self, other: Program) -> None:
+        assert isinstance(other, _Program)
+        self._module, self._memory = other._module, other._memory  # noqa: SLF001
+        self.state_names = other.state_names
 
     def run(self, given: Sequence[Node]) -> Any:
         """Run the step on the arguments, and return what the function returned."""
@@ -184,44 +174,43 @@ class _Program:
             for memory in self._memory:
                 memory.changed()
             results = module(*arrays)
-        count = len(self.outputs)
+        made = self.made
         if self.count == 1:
             results = (results,)
-        error = first_failure(self.checks, results[count + len(self.published):self.count]) \
-            if self.checks else None
+        error = first_failure(self.checks, results[len(made):self.count]) if self.checks else None
         if error is not None:
             raise error
-        for (cell, node), array in zip(self.published, results[count:], strict=False):
-            cell._node = value_node(array, node.sig.out.dtype)  # noqa: SLF001
-        found = iter([wrap(value_node(array, node.sig.out.dtype))
-                      for node, array in zip(self.outputs, results, strict=False)])
-        return unflatten(self.traced.structure, [
-            next(found) if isinstance(r, Node) else r for r in self.traced.results])
+        return self.finish(values_of(results, made), given)
 
     def _prepared(self) -> Any:
         """The module, with the present values of the tensors in its state."""
         if self._module is None:
             self._module = self._compiled()
+        is_other = False
         for number, one in enumerate(self.states):
-            node = one.cell._node  # noqa: SLF001
-            if node is not self._memory[number]:
-                self._place(number, one.cell)
+            if one.cell._node is not self._memory[number]:  # noqa: SLF001
+                is_other |= self._place(number, one.cell)
+        if is_other:
+            self._share()
         return self._module
 
-    def _place(self, number: int, cell: Cell) -> None:
-        """Copy the value of a tensor that was changed outside the step to the memory."""
+    def _place(self, number: int, cell: Cell) -> bool:
+        """Let the memory have the value of a tensor that was changed outside the step.
+
+        Returns whether the memory is another: that of another program of this tensor.
+        """
         memory = self._memory[number]
         node: Any = cell._node  # noqa: SLF001
-        if isinstance(node, StepMemory):  # another program of this tensor made other memory
+        if isinstance(node, StepMemory):
             self._memory[number] = node
-            self._share()
-            return
-        memory.changed()
-        np.copyto(memory.array, value_of(node))
-        cell._node = memory  # noqa: SLF001
+            return node.array is not memory.array
+        self._memory[number] = memory.moved_to(cell, node)
+        return False
 
     def _share(self) -> None:
-        self._module.share_state({f"s{i}": m.array for i, m in enumerate(self._memory)})
+        if self.states:
+            self._module.share_state({name: memory.array for name, memory in zip(
+                self.state_names, self._memory, strict=True)})
 
     def _compiled(self) -> Any:
         names = [*self.names, *[f"r{i}" for i in range(len(self.read))]]
@@ -241,12 +230,13 @@ class _Program:
 
     def _compiled_with(self, parameters: Sequence[Node], names: Sequence[str]) -> Any:
         """The step as a module with these parameters beside the state."""
-        states = [f"s{i}" for i in range(len(self.states))]
+        if not self.count and not self.states:
+            return lambda *_: ()
         outputs = [f"output{i}" for i in range(self.count)]
-        after = [f"next_{name}" for name in states]
+        after = [f"next.{name}" for name in self.state_names]
         module = graph_module([*parameters, *[one.placeholder for one in self.states]],
-                              [*names, *states], self.results, [*outputs, *after])
-        return compile_module(module, state=dict(zip(after, states, strict=True)))
+                              [*names, *self.state_names], self.graph(), [*outputs, *after])
+        return compile_module(module, state=dict(zip(after, self.state_names, strict=True)))
 
     def export(self, path: str | os.PathLike[str], kind: str) -> None:
         """Write the program with the present state; tensors that it only reads are constants."""
@@ -259,7 +249,8 @@ class _Program:
             finally:
                 for one in self.read:
                     one.placeholder.value = None
-        states = {f"s{i}": memory.array for i, memory in enumerate(self._memory)}
+        states = {name: memory.array for name, memory in zip(self.state_names, self._memory,
+                                                            strict=True)}
         export_with_state(module, states, path, kind)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+from weft.eager.cell import watching
 from weft.eager.tensor import Tensor
 from weft.nn.modules.hooks import RemovableHandle, add_hook
 from weft.nn.modules.hooks_backward import Watch
@@ -42,6 +43,8 @@ class Module:
     """
 
     training: bool
+    # Attributes that a compiled function does not guard: none, it sees all that it reads.
+    _not_watched: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self) -> None:
         tables = ("_parameters", "_buffers", "_modules", "_forward_pre_hooks", "_forward_hooks",
@@ -121,6 +124,9 @@ class Module:
         for table in ("_parameters", "_buffers", "_modules"):
             entries = self.__dict__.get(table)
             if entries is not None and name in entries:
+                watch = watching()
+                if watch is not None:
+                    watch.item(self, entries, name)
                 return entries[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -217,7 +223,7 @@ class Module:
         modules = (self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
                    if recurse else [(prefix, self)])
         for path, module in modules:
-            for name, tensor in module.__dict__[table].items():
+            for name, tensor in getattr(module, table).items():
                 if tensor is None or (remove_duplicate and id(tensor) in seen):
                     continue
                 seen.add(id(tensor))
@@ -388,11 +394,9 @@ class Module:
 
 def clear_grad(parameter: Tensor, set_to_none: bool) -> None:
     """Drop the gradient of ``parameter``, or set it to zero."""
-    if parameter.grad is None:
-        return
     if set_to_none:
-        parameter.grad = None
-    else:
+        parameter.grad = None  # not looked at: a compiled step need not know what it was
+    elif parameter.grad is not None:
         parameter.grad = parameter.grad.detach() * 0
 
 
