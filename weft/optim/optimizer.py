@@ -110,14 +110,14 @@ class Optimizer:
             self._new_state[id(parameter)] = made
 
     def _state_of(self, parameter: Tensor, group: ParamGroup) -> State:
-        if parameter not in self.state:
-            state = self._new_state.pop(id(parameter), None) or {}
-            for name in self.slot_names(group):
-                found = state.get(name)
-                if found is None or not _fits(found, parameter):
-                    state[name] = self.initial(name, parameter.detach(), group)
-            self.state[parameter] = state
-        state = self.state[parameter]
+        """The state of a parameter, with all that the options of its group ask for now."""
+        state = self.state.get(parameter)
+        if state is None:
+            state = self.state[parameter] = self._new_state.pop(id(parameter), None) or {}
+        for name in self.slot_names(group):
+            found = state.get(name)
+            if found is None or not _fits(found, parameter):
+                state[name] = self.initial(name, parameter.detach(), group)
         watch = watching()
         if watch is not None:
             watch.state(self, parameter, state)

@@ -20,7 +20,7 @@ from weft.support.dataclass import dataclass
 # Types whose values are compared by value: they cannot change.
 PLAIN = (bool, int, float, complex, str, bytes, range, slice, np.generic, np.dtype)
 Bind = Callable[[Any], str]
-_MISSING = object()
+_INLINE = 8  # so many elements are compared one by one in the generated function
 
 
 def same(a: Any, b: Any) -> bool:
@@ -66,12 +66,7 @@ class Guard:
 
     def expression(self, bind: Bind) -> str:
         """The expression that is true while the guard holds."""
-        place, value = self.place(bind), self.value
-        if value is None or value is True or value is False:
-            return f"{place} is {value}"
-        if isinstance(value, (*PLAIN, tuple, frozenset)):
-            return f"({place} is {bind(value)} or same({place}, {bind(value)}))"
-        return f"{place} is {bind(value)}"
+        return _is(self.place(bind), self.value, bind)
 
     def failure(self) -> str:
         """What differs, for people."""
@@ -90,13 +85,6 @@ class Guard:
 
 class Item(Guard):
     """``owner[key]`` of a dict: an attribute of an instance, a global, an option."""
-
-
-class Keyed(Guard):
-    """``owner.get(key)`` of a dict whose keys are objects."""
-
-    def place(self, bind: Bind) -> str:
-        return f"{bind(self.owner)}.get({bind(self.key)})"
 
 
 class Option(Guard):
@@ -148,10 +136,14 @@ class Contents(Guard):
         return f"tuple({bind(self.owner)})"
 
     def expression(self, bind: Bind) -> str:
-        owner = bind(self.owner)
-        if not self.value:
+        owner, value = bind(self.owner), self.value
+        if not value:
             return f"not {owner}"
-        return f"(len({owner}) == {len(self.value)} and same_all({owner}, {bind(self.value)}))"
+        first = f"(len({owner}) == {len(value)} and "
+        if isinstance(self.owner, list) and len(value) <= _INLINE:
+            parts = [_is(f"{owner}[{i}]", one, bind) for i, one in enumerate(value)]
+            return first + " and ".join(parts) + ")"
+        return first + f"same_all({owner}, {bind(value)}))"
 
 
 class Table(Guard):
@@ -165,8 +157,23 @@ class Table(Guard):
         if not self.value:
             return f"not {owner}"
         keys, values = zip(*self.value, strict=True)
+        if len(keys) <= _INLINE and all(type(key) is str for key in keys):
+            parts = [_is(f"{owner}[{key!r}]", value, bind) for key, value in self.value]
+            return f"([*{owner}] == {bind(list(keys))} and " + " and ".join(parts) + ")"
         return (f"(len({owner}) == {len(keys)} and same_all({owner}, {bind(keys)})"
                 f" and same_all({owner}.values(), {bind(values)}))")
+
+
+class Values(Guard):
+    """The values of a dict, whatever its keys."""
+
+    def place(self, bind: Bind) -> str:
+        return f"tuple({bind(self.owner)}.values())"
+
+    def expression(self, bind: Bind) -> str:
+        owner = bind(self.owner)
+        return (f"(len({owner}) == {len(self.value)}"
+                f" and same_all({owner}.values(), {bind(self.value)}))")
 
 
 class Elements(Guard):
@@ -179,7 +186,16 @@ class Elements(Guard):
         return f"same_array({bind(self.owner)}, {bind(self.value)})"
 
 
-HELPERS = {"same": same, "same_all": same_all, "same_array": same_array,
+def _is(place: str, value: Any, bind: Bind) -> str:
+    """The expression that is true while ``place`` has the value."""
+    if value is None or value is True or value is False:
+        return f"{place} is {value}"
+    if isinstance(value, (*PLAIN, tuple, frozenset)):
+        return f"({place} is {bind(value)} or same({place}, {bind(value)}))"
+    return f"{place} is {bind(value)}"
+
+
+HELPERS: dict[str, Any] = {"same": same, "same_all": same_all, "same_array": same_array,
            "item": dict.__getitem__}
 
 
@@ -199,7 +215,7 @@ def check_of(guards: Sequence[Guard]) -> Callable[[], bool]:
               for i, guard in enumerate(guards)]
     lines += ["        )", "    except (LookupError, AttributeError, ValueError, TypeError):",
               "        return False"]
-    names = {**HELPERS, **found}
+    names: dict[str, Any] = {**HELPERS, **found}
     exec("\n".join(lines), names)  # noqa: S102 - of the expressions of this file
     return names["check"]
 

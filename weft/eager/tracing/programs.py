@@ -41,16 +41,15 @@ class Program(abc.ABC):
         self.published = published  # tensors made by the function, new at each call
         self.gradients = [use for use in traced.gradients if isinstance(use.after, Node)]
         self._check = check_of(traced.guards)
-        self._known = [one.placeholder for one in cells]
+        self.made = [*self.outputs, *[node for _, node in published],
+                     *[use.after for use in self.gradients if isinstance(use.after, Node)]]
+        self.known: list[Any] = [one.placeholder for one in cells]
+        self.is_known = False  # whether all tensors refer to what they did in the last call
         self._hooks = [_hooks_of(one.cell) for one in cells]
-        self._owned = [one for one in cells if one.owner is not None]
+        self._has_hooks = any(self._hooks)
+        self._tensors = [one.cell for one in cells]
+        self._owned = [(i, one) for i, one in enumerate(cells) if one.owner is not None]
         self._cleared = [use for use in traced.gradients if not isinstance(use.after, Node)]
-
-    @property
-    def made(self) -> list[Node]:
-        """The results for the caller, then the values of tensors and gradients that are kept."""
-        return [*self.outputs, *[node for _, node in self.published],
-                *[use.after for use in self.gradients if isinstance(use.after, Node)]]
 
     # -- guards --------------------------------------------------------------------------------
 
@@ -58,11 +57,14 @@ class Program(abc.ABC):
         """Whether the program is that of the function now."""
         if not self._check():
             return False
-        for one in self._owned:
-            one.cell = one.owner._grad  # type: ignore[union-attr]  # noqa: SLF001
-        for one, node in zip(self.cells, self._known, strict=True):
-            cell = one.cell
+        for number, one in self._owned:
+            one.cell = self._tensors[number] = one.owner._grad  # type: ignore[union-attr]  # noqa: SLF001
+        if self._has_hooks:
+            self.is_known = False
+            return self._difference() is None
+        for cell, node in zip(self._tensors, self.known, strict=True):
             if cell._node is not node or cell._hooks:  # noqa: SLF001 - cells are of this package
+                self.is_known = False
                 return self._difference() is None
         return True
 
@@ -79,7 +81,7 @@ class Program(abc.ABC):
                 return f"{path}.requires_grad was {flag}, is {not flag}"
             if _hooks_of(one.cell) != self._hooks[i]:
                 return f"the hooks of {path} are others"
-            self._known[i] = node
+            self.known[i] = node
         return None
 
     def _path(self, one: Captured) -> str:

@@ -167,7 +167,7 @@ class _Program(Program):
 
     def run(self, given: Sequence[Node]) -> Any:
         """Run the step on the arguments, and return what the function returned."""
-        module = self._prepared()
+        module = self._module if self.is_known else self._prepared()
         arrays = [argument_array(node) for node in given]
         arrays += [array_of(one.cell) for one in self.read]
         with interrupts_held():
@@ -175,7 +175,7 @@ class _Program(Program):
                 memory.changed()
             results = module(*arrays)
         made = self.made
-        if self.count == 1:
+        if self.count == 1 and self.states:  # alone beside the state
             results = (results,)
         error = first_failure(self.checks, results[len(made):self.count]) if self.checks else None
         if error is not None:
@@ -192,6 +192,8 @@ class _Program(Program):
                 is_other |= self._place(number, one.cell)
         if is_other:
             self._share()
+        self.known[len(self.read):] = self._memory
+        self.is_known = True
         return self._module
 
     def _place(self, number: int, cell: Cell) -> bool:

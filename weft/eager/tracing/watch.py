@@ -30,9 +30,9 @@ from weft.eager.tracing.guards import (
     Guard,
     IsZero,
     Item,
-    Keyed,
     Option,
     Table,
+    Values,
     check_of,
 )
 from weft.eager.tracing.scan import home_of, is_namespace, is_sealed, names_of
@@ -264,7 +264,10 @@ class Watch:
 
     def item(self, owner: Any, table: Mapping[str, Any], name: str) -> None:
         """``table[name]`` of an object was read as its attribute ``name``."""
-        self._add(Item(table, name, table[name], f"{self.path(owner)}.{name}"))
+        path = f"{self.path(owner)}.{name}"
+        self._add(Item(table, name, table[name], path))
+        if isinstance(table[name], Cell):  # rather than as a parameter of an optimiser
+            self.paths[id(table[name])] = path
 
     def option(self, table: dict[str, Any], name: str) -> None:
         """An option of a dict that tells its reads itself was read."""
@@ -279,13 +282,11 @@ class Watch:
         """The state of a parameter was read; what matters is what it holds after the trace, which
         may have made it.
         """
-        path = f"{self.path(optimizer)}.state[..]"
-        whole = optimizer.state
-        for guard in (Item(optimizer.__dict__, "state", whole, f"{self.path(optimizer)}.state"),
-                      Keyed(whole, parameter, state, path),
-                      Table(state, "", tuple(state.items()), path)):
-            key = guard.key if isinstance(guard.key, str) else id(guard.key)
-            self.guards[type(guard), id(guard.owner), key] = guard
+        path, whole = f"{self.path(optimizer)}.state", optimizer.state
+        for guard in (Item(optimizer.__dict__, "state", whole, path),
+                      Values(whole, "", tuple(whole.values()), path),
+                      Table(state, "", tuple(state.items()), f"{path}[{self.path(parameter)}]")):
+            self.guards[type(guard), id(guard.owner), guard.key] = guard
 
     def path(self, owner: Any) -> str:
         """The name of an object, as the user would write it."""
