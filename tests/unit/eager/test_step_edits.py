@@ -1,7 +1,9 @@
 """Random edits of models, optimisers and Python values between the calls of a compiled step.
 
 The loop without the compiler says what each call gives, to the bit. A sample of edits runs here;
-``WEFT_FUZZ_EDITS=500`` runs as many.
+``WEFT_FUZZ_EDITS=500`` runs as many. Numbers of Python that the loss is multiplied with are powers
+of two: the loop takes numbers that change as inputs, the step has them as constants, whose product
+the compiler may form first.
 """
 
 from __future__ import annotations
@@ -150,9 +152,10 @@ CHOICES: list[Edit] = [
     _layer(nn.BatchNorm1d, lambda m: setattr(m, "momentum", None)),
     _layer(nn.BatchNorm1d, lambda m: setattr(m, "eps", 1e-2)),
     _set("clip", 0.1), _set("clip", 0.2), _set("clip", None), _set("scale", 2), _set("scale", 2.0),
-    _set("scale", 0.5), _set("gain", 1.5), lambda world: world.options.__dict__.pop("gain", None),
+    _set("scale", 0.5), _set("gain", 4.0), lambda world: world.options.__dict__.pop("gain", None),
     lambda world: world.options.weights.append(0.25), lambda world: world.options.weights.reverse(),
-    lambda world: world.options.weights.__setitem__(0, 2.0), _set("weights", [1.0]),
+    lambda world: world.options.weights.__setitem__(0, 2.0),
+    lambda world: setattr(world.options, "weights", [1.0]),
     lambda world: world.options.table.update(square=False),
     lambda world: world.options.table.update(square=True, power=4),
     _hook, _gradient_hook, _unhook, _unhook, _swap(nn.ReLU), _swap(nn.Sigmoid), _write, _reload,
