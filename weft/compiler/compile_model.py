@@ -416,5 +416,5 @@ def _program_code(program: Program, mod: IRModule, options: CompileOptions,
         except InPlaceError as error:
             refused |= error.kernels
             texts = [k.text for k in made.kernels if k.digest in error.kernels]
-            report(copied_in_place(texts, of_state=bool(options.state)))
+            report(copied_in_place(texts))
             program = _lowered(mod, options, refused, limit)

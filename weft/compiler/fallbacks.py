@@ -128,10 +128,12 @@ def kernels_beside_host(kernels: Iterable[str], device: str) -> Fallback:
         "what runs on the host is listed beside this", listed_only=True)
 
 
-def copied_in_place(kernels: Iterable[str], *, of_state: bool) -> Fallback:
-    """Kernels that were to update a buffer in place; ``of_state``: as the user asked for."""
+def copied_in_place(kernels: Iterable[str]) -> Fallback:
+    """Kernels that were to update a buffer in place. Most training steps have one, and the copy is
+    made once per call, so it is listed without a warning.
+    """
     return Fallback(
         f"a buffer is copied, not updated in place, for: {', '.join(kernels)}",
         "the kernel reads elements after it has written others",
         "one copy of the buffer per call", "update the buffer by another operator",
-        listed_only=not of_state)
+        listed_only=True)
