@@ -93,12 +93,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def draw_tables(config: pytest.Config, tables: dict[str, list[pytest.Item]],
                 items: list[pytest.Item]) -> None:
-    """Keep of each table marked ``sample(share)`` that share, and at least ``FEWEST`` cases."""
+    """Keep of each table marked ``sample(share, least)`` that share, and at least so many."""
     left: set[int] = set()
     for name, cases in tables.items():
         mark = cases[0].get_closest_marker("sample")
         if mark is not None:
-            kept = set(map(id, sampling.sampled(name, cases, *mark.args, least=FEWEST)))
+            share, least = (*mark.args, FEWEST)[:2]
+            kept = set(map(id, sampling.sampled(name, cases, share, least)))
             left |= {id(case) for case in cases} - kept
     config.hook.pytest_deselected(items=[item for item in items if id(item) in left])
     items[:] = [item for item in items if id(item) not in left]

@@ -85,6 +85,7 @@ def run_onnxruntime(model: Any, feeds: dict[str, np.ndarray]) -> list[np.ndarray
     return list(session.run(None, feeds))
 
 
+@pytest.mark.sample(0.3)
 @pytest.mark.parametrize("name", NAMES)
 def test_onnx_of_fixed_sizes(name):
     model, inputs = exported_to_onnx(name), inputs_of(name)
@@ -94,6 +95,7 @@ def test_onnx_of_fixed_sizes(name):
     check(got, run_onnxruntime(model, feeds))
 
 
+@pytest.mark.sample(0.3)
 @pytest.mark.parametrize("name", NAMES)
 def test_onnx_with_dynamic_shapes(name):
     model = exported_to_onnx(name, zoo.dynamic_shapes(name, module_of(name)))
@@ -106,12 +108,14 @@ def test_onnx_with_dynamic_shapes(name):
         check(got, run_onnxruntime(model, feeds))
 
 
+@pytest.mark.sample(0.3)
 @pytest.mark.parametrize("name", NAMES)
 def test_module(name):
     inputs = inputs_of(name)
     check(weft.compile(module_of(name), example_inputs=inputs)(*inputs), expected(name, inputs))
 
 
+@pytest.mark.sample(0.3)
 @pytest.mark.parametrize("name", NAMES)
 def test_program_with_dynamic_shapes(name):
     module, inputs = module_of(name), inputs_of(name)
@@ -121,6 +125,7 @@ def test_program_with_dynamic_shapes(name):
         check(compiled(*given), expected(name, given))
 
 
+@pytest.mark.sample(0.3)
 @pytest.mark.parametrize("name", NAMES)
 def test_torch_compile(name):
     torch._dynamo.reset()

@@ -29,6 +29,7 @@ def test_the_count_does_not_sink() -> None:
     assert list(EXPECTED.values()).count("computed") >= COMPUTED
 
 
+@pytest.mark.sample(0.1)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [n for n in EXPECTED if n not in EXCLUDED])
 def test_samples(name: str) -> None:

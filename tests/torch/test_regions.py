@@ -54,6 +54,7 @@ def taken_of(rng: np.random.Generator, graph: torch.fx.Graph) -> set[torch.fx.No
     return taken
 
 
+@pytest.mark.sample(0.1)
 @pytest.mark.parametrize("seed", range(150))
 def test_random_graphs(seed):
     rng = np.random.default_rng(seed)

@@ -67,6 +67,7 @@ def outcome(model: nn.Module, backend: Any, x: Any, *, grad: bool
     return result, {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
 
 
+@pytest.mark.sample(0.3)
 @pytest.mark.parametrize("mode", ["inference", "gradients", "training"])
 @pytest.mark.parametrize("name", MODELS)
 def test_results_and_gradients(name, mode):

@@ -123,12 +123,14 @@ def check_run(program: str, *arguments: object, cache: Path) -> None:
     assert "Traceback" not in done.stderr or "Exception ignored" in done.stderr
 
 
+@pytest.mark.sample(0.3, 1)
 @pytest.mark.parametrize("step", [31, *(pytest.param(n, marks=pytest.mark.slow)
                                          for n in (83, 11))])
 def test_imports_that_are_cut_short_are_run_again(model, tmp_path, step):
     check_run(f"step = {step}\n{_IN_IMPORTS}", model, cache=tmp_path / "cache")
 
 
+@pytest.mark.sample(0.2, 2)
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow)
                                        for n in range(1, 8))])
 def test_ctrl_c_during_the_first_compile(model, tmp_path, seed):

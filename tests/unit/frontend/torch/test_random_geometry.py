@@ -27,6 +27,7 @@ def _numbers(rng: np.random.Generator, low: int, high: int, count: int) -> list[
     return [int(n) for n in rng.integers(low, high + 1, count)]
 
 
+@pytest.mark.sample(0.2)
 @pytest.mark.parametrize("seed", _seeds())
 def test_convolution_backward(seed):
     rng = _random(seed)
@@ -52,6 +53,7 @@ def test_convolution_backward(seed):
             *geometry, EVERY)
 
 
+@pytest.mark.sample(0.2)
 @pytest.mark.parametrize("seed", _seeds())
 def test_max_pool(seed):
     rng = _random(seed)
@@ -70,6 +72,7 @@ def test_max_pool(seed):
     compare(backward, normal(*y.shape, seed=seed), x, *geometry, places)
 
 
+@pytest.mark.sample(0.2)
 @pytest.mark.parametrize("seed", _seeds())
 def test_average_pool(seed):
     rng = _random(seed)
@@ -85,6 +88,7 @@ def test_average_pool(seed):
     compare(backward, normal(*forward(x, *geometry).shape, seed=seed), x, *geometry)
 
 
+@pytest.mark.sample(0.2)
 @pytest.mark.parametrize("seed", _seeds())
 def test_adaptive_pools(seed):
     rng = _random(seed)
@@ -100,6 +104,7 @@ def test_adaptive_pools(seed):
             forward(x, sizes)[1])
 
 
+@pytest.mark.sample(0.2)
 @pytest.mark.parametrize("seed", _seeds())
 def test_grid_sampling(seed):
     rng = _random(seed)
@@ -115,6 +120,7 @@ def test_grid_sampling(seed):
             BOTH, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.sample(0.2)
 @pytest.mark.parametrize("seed", _seeds())
 def test_padding_by_copies(seed):
     rng = _random(seed)
@@ -129,6 +135,7 @@ def test_padding_by_copies(seed):
     compare(backward, normal(*forward(x, pads).shape, seed=seed), x, pads)
 
 
+@pytest.mark.sample(0.2)
 @pytest.mark.parametrize("seed", _seeds(12))
 def test_attention_with_masks(seed):
     rng = _random(seed)
@@ -148,6 +155,7 @@ def test_attention_with_masks(seed):
             normal(*out.shape, seed=seed), query, key, value, out, log_sum, *options)
 
 
+@pytest.mark.sample(0.2)
 @pytest.mark.parametrize("seed", _seeds(12))
 def test_batch_norm(seed):
     rng = _random(seed)
@@ -166,6 +174,7 @@ def test_batch_norm(seed):
             variance, *found[1:3], train, 1e-3, EVERY, atol=1e-4)
 
 
+@pytest.mark.sample(0.2)
 @pytest.mark.parametrize("seed", _seeds(12))
 def test_bags_of_rows(seed):
     rng = _random(seed)
