@@ -106,7 +106,7 @@ def draw_tables(config: pytest.Config, tables: dict[str, list[pytest.Item]],
 
 
 @pytest.hookimpl(specname="pytest_collection_modifyitems", trylast=True)
-def draw_a_number(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_draw_a_number(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep so many tests as ``WEFT_TEST_COUNT`` says, after the others have selected."""
     count = os.environ.get("WEFT_TEST_COUNT")
     if count is not None:

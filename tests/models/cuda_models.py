@@ -1,7 +1,8 @@
 """The light ONNX models at a reduced size, on an emulated GPU.
 
 ``python -m tests.models.cuda_models [NAME...] [--size 64] [--nvvm]`` compiles each for the GPU and
-for the CPU, runs both and prints the largest difference of the results.
+for the CPU, runs both and prints the largest difference of the results. ``WEFT_TEST_SHARE`` takes
+a seeded share of them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from onnx import ModelProto, numpy_helper
 
 import weft
 from tests.models.randomize import LIGHT_MODELS, input_names, light_model_path, randomize_weights
+from tests.sampling import sampled
 from weft.runtime.device import HOST
 
 FULL = 224
@@ -103,7 +105,7 @@ def difference(name: str, size: int, target: str = TARGETS[0]) -> float:
 def main() -> None:
     """Run the models that are named, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=LIGHT_MODELS)
+    parser.add_argument("names", nargs="*", default=sampled("cuda models", LIGHT_MODELS, share=1))
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--nvvm", action="store_true")
     options = parser.parse_args()

@@ -13,18 +13,21 @@ excluded one passes, or an exclusion names no test.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
+import multiprocessing
 import sys
 import warnings
+from collections import deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from queue import Empty, SimpleQueue
 
 from tests.onnx.suite import How, load_exclusions, load_suite
 from weft.runtime.cpu import usable_cpus
+
+_FORK = multiprocessing.get_context("fork")
 
 
 @dataclass(frozen=True)
@@ -47,53 +50,58 @@ def run_one(name: str) -> Outcome:
         return Outcome(failure=f"{type(error).__name__}: {' '.join(lines[:3])} {notes}".strip())
 
 
-def serve() -> None:
-    """A worker: names come in, results go out, one line each."""
-    for line in sys.stdin:
-        print(json.dumps(asdict(run_one(line.strip()))), flush=True)
+def _serve(names: Connection) -> None:
+    """A worker: names come in, results go out."""
+    with suppress(EOFError):
+        while True:
+            names.send(run_one(names.recv()))
 
 
-def _work(names: SimpleQueue[str]) -> dict[str, Outcome]:
-    """Take names until none is left; a worker process that ends is replaced."""
-    results: dict[str, Outcome] = {}
-    worker: subprocess.Popen[str] | None = None
-    while True:
-        try:
-            name = names.get_nowait()
-        except Empty:
-            break
-        worker = worker or _start()
-        assert worker.stdin is not None
-        assert worker.stdout is not None
-        worker.stdin.write(name + "\n")
-        worker.stdin.flush()
-        answer = worker.stdout.readline()
-        if not answer:
-            results[name] = Outcome(failure=f"the process ended with {worker.wait()}")
-            worker = None
-        else:
-            results[name] = Outcome(**json.loads(answer))
-    if worker is not None:
-        worker.communicate()
-    return results
-
-
-def _start() -> subprocess.Popen[str]:
-    # The generators of the suite overflow on purpose, in every process.
-    command = [sys.executable, "-W", "ignore", "-c", "from tests.onnx.count import serve; serve()"]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def _start() -> tuple[Connection, BaseProcess]:
+    """A worker that inherits the suite, whose cases take seconds to make."""
+    ours, theirs = _FORK.Pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of threads, which are those of the linear algebra
+        worker = _FORK.Process(target=_serve, args=(theirs,), daemon=True)
+        worker.start()
+    theirs.close()
+    return ours, worker
 
 
 def run_many(names: list[str]) -> dict[str, Outcome]:
-    """The result of every test, in the order of ``names``."""
-    queue: SimpleQueue[str] = SimpleQueue()
-    for name in names:
-        queue.put(name)
-    workers = usable_cpus()
-    with ThreadPoolExecutor(workers) as pool:
-        shares = list(pool.map(lambda _: _work(queue), range(workers)))
-    merged = {name: result for share in shares for name, result in share.items()}
-    return {name: merged[name] for name in names}
+    """The result of every test, in the order of ``names``; a worker that ends is replaced."""
+    left, results = deque(names), dict[str, Outcome]()
+    at_work: dict[Connection, tuple[str, BaseProcess]] = {}
+    for _ in range(min(usable_cpus(), len(names))):
+        _give(left, at_work, *_start())
+    while at_work:
+        for line in map(_as_connection, wait(list(at_work))):
+            name, worker = at_work.pop(line)
+            try:
+                results[name] = line.recv()
+            except (EOFError, ConnectionResetError):
+                worker.join()
+                results[name] = Outcome(failure=f"the process ended with {worker.exitcode}")
+                _give(left, at_work, *_start())
+            else:
+                _give(left, at_work, line, worker)
+    return {name: results[name] for name in names}
+
+
+def _as_connection(ready: object) -> Connection:
+    assert isinstance(ready, Connection)
+    return ready
+
+
+def _give(left: deque[str], at_work: dict[Connection, tuple[str, BaseProcess]], line: Connection,
+          worker: BaseProcess) -> None:
+    """Send the next name to a worker; one that gets none ends."""
+    if left:
+        name = left.popleft()
+        line.send(name)
+        at_work[line] = name, worker
+    else:
+        line.close()
 
 
 def summary(results: Mapping[str, Outcome], unexpected: Sequence[str], excluded: int) -> str:
@@ -114,7 +122,7 @@ def main() -> int:
     options = parser.parse_args()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        suite = load_suite()
+        suite = load_suite()  # before workers start
     names = [n for n in suite if not options.fragments or any(f in n for f in options.fragments)]
     results = run_many(names)
     failures = {n: o.failure for n, o in results.items() if o.failure is not None}

@@ -2,7 +2,7 @@
 
 Every kernel of the PTX for sm_80 is assembled for sm_80 and sm_100, and that for sm_90a for sm_90a.
 It prints how many kernels there are, which spill registers, and what ``ptxas`` rejects; the exit
-code is 1 if it rejects anything.
+code is 1 if it rejects anything. ``WEFT_TEST_SHARE`` takes a seeded share of the operators.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
 import weft
+from tests.sampling import sampled
 from tests.unit.ops.cuda_cases import case_ids
 from tests.unit.ops.harness import make_call, make_inputs, parameters_of
 from weft.codegen.cuda.ptxas import assemble
@@ -52,7 +53,8 @@ def outcome(case: tuple[str, int]) -> tuple[list[Kernel], str | None]:
 
 def main() -> int:
     with ProcessPoolExecutor() as pool:
-        outcomes = list(pool.map(outcome, case_ids(first=True), chunksize=4))
+        cases = sampled("assembly", case_ids(first=True), share=1)
+        outcomes = list(pool.map(outcome, cases, chunksize=4))
     kernels = [kernel for found, _ in outcomes for kernel in found]
     errors = [error for _, error in outcomes if error is not None]
     print(*(f"{arch}: {n} kernels" for arch, n in Counter(k[0] for k in kernels).items()), sep=", ")

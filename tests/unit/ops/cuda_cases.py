@@ -2,8 +2,8 @@
 
 ``python -m tests.unit.ops.cuda_cases [PATTERN] [--nvvm] [--first]`` runs the cases whose ids match
 and prints the ones that fail or run on the host and are not in ``cuda_exceptions.py``, as
-``id: reason``; ``make test-cuda`` runs all of them. The cases run in another process: a fatal error
-of LLVM ends it and costs one case.
+``id: reason``; ``make test-cuda`` runs all of them, ``WEFT_TEST_SHARE`` a seeded share. The cases
+run in another process: a fatal error of LLVM ends it and costs one case.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 
 import weft
 import weft.op
+from tests.sampling import SEED, sampled, seed
 from tests.unit.ops.cuda_exceptions import FAILING, ON_HOST, reason_for
 from tests.unit.ops.harness import (
     assert_close,
@@ -97,13 +98,14 @@ def main() -> None:
     cases = [case for case in case_ids(options.first)
              if fnmatch(f"{case[0]}-{case[1]}", options.pattern) or fnmatch(
                  case[0], options.pattern)]
+    cases = sampled(f"cuda {options.nvvm}", cases, share=1)
     failed = 0
     for name, number, reason in _outcomes(cases, TARGETS[options.nvvm]):
         table = ON_HOST if reason == ON_THE_HOST else FAILING["nvvm" if options.nvvm else "nvptx"]
         if reason and reason_for(table, f"{name}-{number}") is None:
             failed += 1
             print(f"{name}-{number}: {reason}", flush=True)
-    print(f"{len(cases)} cases, {failed} failed or on the host")
+    print(f"{len(cases)} cases, {failed} failed or on the host; {SEED}={seed()}")
     sys.exit(bool(failed))
 
 
