@@ -66,16 +66,16 @@ def run(part: Part, show: Callable[[str], None]) -> Outcome:
     """Run a part; ``show`` gets its lines, all but the closing one."""
     environment = {**os.environ, **part.settings, "PYTHONUNBUFFERED": "1"}
     start, closing = time.monotonic(), ""
-    process = subprocess.Popen([sys.executable, str(DEV), part.name], cwd=ROOT, env=environment,
-                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True, errors="replace")
-    assert process.stdout is not None
-    for line in process.stdout:
-        if closing:
-            show(closing)
-        closing = line
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
+    with subprocess.Popen([sys.executable, str(DEV), part.name], cwd=ROOT, env=environment,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, errors="replace") as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if closing:
+                show(closing)
+            closing = line
+        _, status, usage = os.wait4(process.pid, 0)  # with the time of all that it started
+        process.returncode = os.waitstatus_to_exitcode(status)
     return Outcome(process.returncode, time.monotonic() - start,
                    usage.ru_utime + usage.ru_stime, closing.rstrip("\n"))
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,17 +58,19 @@ def test_the_whole_is_asked_for(monkeypatch):
             sampling.sampled("t", CASES)
 
 
-def test_a_run_of_a_folder_samples_and_one_of_a_file_does_not(
-        pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
-    pytester.makepyprojecttoml(
+def test_a_run_of_a_folder_samples_and_one_of_a_file_does_not(tmp_path: Path):
+    (tmp_path / "pyproject.toml").write_text(
         '[tool.pytest.ini_options]\nmarkers = ["sample(share)", "slow", "torch"]')
-    shown = Path(sampling.__file__).with_name("conftest.py").read_text(encoding="utf-8")
-    pytester.makeconftest(shown)
-    folder = pytester.mkdir("some")
-    (folder / "test_long.py").write_text(
+    tests = Path(sampling.__file__).parent
+    (tmp_path / "conftest.py").write_text((tests / "conftest.py").read_text(encoding="utf-8"))
+    (tmp_path / "some").mkdir()
+    (tmp_path / "some" / "test_long.py").write_text(
         "import pytest\n@pytest.mark.sample(0.1)\n@pytest.mark.parametrize('n', range(60))\n"
         "def test_long(n):\n    pass\n")
-    monkeypatch.setenv("PYTHONPATH", str(Path(sampling.__file__).parents[1]))
-    for arguments, passed in ((("some",), 6), (("some/test_long.py",), 60)):
-        result = pytester.runpytest_subprocess("-p", "no:xdist", *arguments)
-        assert result.parseoutcomes()["passed"] == passed
+    environment = {**os.environ, "PYTHONPATH": str(tests.parent)}
+    for argument, settings, passed in (("some", {}, 6), ("some/test_long.py", {}, 60),
+                                       ("some", {"WEFT_TEST_COUNT": "2"}, 2)):
+        done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", argument],
+                              cwd=tmp_path, env=environment | settings, capture_output=True,
+                              text=True, check=False)
+        assert f"{passed} passed" in done.stdout.splitlines()[-1], done.stdout
