@@ -15,6 +15,7 @@ from weft.eager.cell import MODE, Cell, bind, leaf_of, node_of
 from weft.eager.evaluate import AUTO_CUT, evaluate
 from weft.eager.node import (
     ALIAS,
+    CALL,
     CUSTOM,
     FIELD,
     FREED,
@@ -191,6 +192,7 @@ class Sweep:
                 one, tuple([values[i] for i in operands]), site))
         for arg, result in zip(node.args, template.results, strict=True):
             if result is not None:
+                _keep_check(node, values[result])
                 self._to(arg, values[result])
         return len(template.code)
 
@@ -212,6 +214,12 @@ class Sweep:
             if one is not None and arg.grad is not None:
                 self.add(arg, one)
         return 1
+
+
+def _keep_check(node: Node, gradient: Node) -> None:
+    """Let a gradient check what its call checks: the value of the call may never be looked at."""
+    if node.check is not None and gradient.sig.kind == CALL and gradient.check is None:
+        gradient.check = node.check
 
 
 def _recorded(roots: Sequence[Node]) -> list[Node]:

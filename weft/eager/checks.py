@@ -1,25 +1,35 @@
 """Checks of values at run time: results of a program that must hold, each for one recorded call.
 
-Operators clamp indices or leave elements out rather than fail. A check is a boolean that the same
-program computes; when it does not hold, an error names the line that recorded the call.
+Operators clamp indices, leave elements out or give 0 rather than fail. A check is a boolean that
+the same program computes; when it does not hold, an error names the line that recorded the call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import ml_dtypes
 import numpy as np
 
+from weft.eager.dtypes import dtype
 from weft.eager.node import CALL, Node, call_signature, number_node
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidInputError
 
 
-class IndexRangeError(InvalidInputError, IndexError):
-    """An index is out of range; also an ``IndexError``."""
+class ValueCheckError(InvalidInputError):
+    """The values of a call, known only as the program runs, are not what the call allows."""
 
 
-class AnomalyError(InvalidInputError):
+class IndexRangeError(ValueCheckError, IndexError):
+    """An index or a class is out of range; also an ``IndexError``."""
+
+
+class ZeroDivisorError(ValueCheckError, ZeroDivisionError):
+    """Integers are divided by zero; also a ``ZeroDivisionError``."""
+
+
+class AnomalyError(ValueCheckError):
     """An operator made a NaN or an infinity."""
 
 
@@ -29,14 +39,12 @@ class Check:
 
     holds: Node
     message: str
-    is_anomaly: bool = False
+    kind: type[ValueCheckError] = IndexRangeError
 
-    def error(self, node: Node) -> InvalidInputError:
+    def error(self, node: Node) -> ValueCheckError:
         """The error for the call ``node``."""
-        if self.is_anomaly:
-            return AnomalyError(self.message, where=node.span,
-                                got=f"a result of shape {node.sig.out.shape}")
-        return IndexRangeError(self.message, where=node.span)
+        got = f"a result of shape {node.sig.out.shape}" if self.kind is AnomalyError else None
+        return self.kind(self.message, where=node.span, got=got)
 
 
 def in_range(index: Node, size: int, axis: int) -> Check:
@@ -48,10 +56,55 @@ def in_range(index: Node, size: int, axis: int) -> Check:
     return Check(_all(both), f"an index is out of range for axis {axis} of size {size}")
 
 
+def classes_in_range(
+    labels: Node, classes: int, ignored: int | None = None, what: str = "a label"
+) -> Check:
+    """That all labels are at least 0 and less than ``classes``, or ``ignored``."""
+    d = labels.sig.out.dtype
+    holds = _call("greater_equal", (labels, number_node(0, d)))
+    if _holds(d, classes):
+        is_below = _call("less", (labels, number_node(classes, d)))
+        holds = _call("logical_and", (holds, is_below))
+    if ignored is not None and _holds(d, ignored):
+        is_ignored = _call("equal", (labels, number_node(ignored, d)))
+        holds = _call("logical_or", (holds, is_ignored))
+    return Check(_all(holds), f"{what} is out of range: not one of 0 to {classes - 1}")
+
+
+def require_classes(
+    node: Node, labels: Node, classes: int, ignored: int | None = None, what: str = "a label"
+) -> None:
+    """Raise for labels of ``node`` out of range: now if they are known, else when it runs."""
+    check, values = classes_in_range(labels, classes, ignored, what), known(labels)
+    if values is None:
+        node.check = check
+    elif values.size and not ((values == ignored) | ((values >= 0) & (values < classes))).all():
+        raise check.error(node)
+
+
+def no_zero(divisor: Node, name: str) -> Check:
+    """That no element of an integer divisor is zero."""
+    zero = number_node(0, divisor.sig.out.dtype)
+    return Check(_all(_call("not_equal", (divisor, zero))), f"{name}: a divisor is zero",
+                 kind=ZeroDivisorError)
+
+
+def known(node: Node) -> np.ndarray | None:
+    """The value of a node that needs no program: a number, or an array that is there."""
+    if node.value is None or isinstance(node.value, tuple):
+        return None
+    return np.asarray(node.value)
+
+
+def _holds(d: dtype, number: int) -> bool:
+    info = ml_dtypes.iinfo(d.dtype)
+    return int(info.min) <= number <= int(info.max)
+
+
 def finite(node: Node) -> Check:
     """That all elements of a result are finite."""
     return Check(_all(_call("isfinite", (node,))), f"{node.sig.name} made a NaN or an infinity",
-                 is_anomaly=True)
+                 kind=AnomalyError)
 
 
 def finite_checks(order: Sequence[Node]) -> list[tuple[Node, Check]]:
@@ -62,7 +115,7 @@ def finite_checks(order: Sequence[Node]) -> list[tuple[Node, Check]]:
 
 
 def first_failure(checks: Sequence[tuple[Node, Check]], values: Sequence[np.ndarray]
-                  ) -> InvalidInputError | None:
+                  ) -> ValueCheckError | None:
     """The error of the first check, in the order of recording, that does not hold."""
     failed = [(node.serial, at) for at, ((node, _), value) in enumerate(
         zip(checks, values, strict=True)) if not value]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.eager.cell import MODE
-from weft.eager.checks import AnomalyError, IndexRangeError, finite_checks, first_failure
+from weft.eager.checks import ValueCheckError, finite_checks, first_failure
 from weft.eager.node import ALIAS, FIELD, PACK, RECORDED, Node
 from weft.eager.program_cache import PROGRAMS, Cut
 from weft.eager.templates import values_needed
@@ -50,7 +50,7 @@ def flush(*wanted: Node) -> None:
             roots = [node for node in nodes if node.__class__ is Node and node.value is None]
             if roots:
                 evaluate(roots)
-        except (AnomalyError, IndexRangeError):
+        except ValueCheckError:
             raise  # all values are set
         except WeftError:
             mode.pending = [*pending, *mode.pending]
@@ -63,7 +63,7 @@ def flush(*wanted: Node) -> None:
 def evaluate(roots: Sequence[Node]) -> None:
     """Give these nodes their values, and those that recorded gradients need.
 
-    Raises ``InvalidInputError`` for the first check that does not hold, after all values are set.
+    Raises ``ValueCheckError`` for the first check that does not hold, after all values are set.
     """
     order = _order(roots)
     outputs = _outputs(roots, order)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.eager.cell import Cell
+from weft.eager.checks import require_classes
 from weft.eager.device import check_device
 from weft.eager.dtypes import as_dtype, dtype, get_default_dtype, int64
 from weft.eager.functions.elementwise import cast
@@ -147,9 +148,14 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
 
 
 def one_hot(tensor: Any, num_classes: int = -1) -> Tensor:
-    """1 at the index given by the element along a new last axis, 0 elsewhere, in int64."""
+    """1 at the index given by the element along a new last axis, 0 elsewhere, in int64.
+
+    Raises ``IndexRangeError`` for an element below 0 or not below ``num_classes``.
+    """
     node = as_node(tensor)
     if num_classes == -1:
         num_classes = int(wrap(node).max().item()) + 1
     nodes = (node, as_node(1), as_node(0))
-    return wrap(record("one_hot", nodes, {"depth": num_classes}))
+    made = record("one_hot", nodes, {"depth": num_classes})
+    require_classes(made, node, num_classes)
+    return wrap(made)

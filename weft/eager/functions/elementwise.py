@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 
 from weft.eager.cell import Cell, node_of
+from weft.eager.checks import known, no_zero
 from weft.eager.dtypes import as_dtype, bool_, dtype, get_default_dtype, uint8
 from weft.eager.node import Node, Signature, call_signature, number_node
 from weft.eager.promotion import result_type
@@ -124,23 +125,41 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     if rounding_mode == "floor":
         return floor_divide(input, other)
     if rounding_mode == "trunc":
-        return binary("trunc_divide", input, other)
+        return _quotient("trunc_divide", input, other)
     return binary("divide", input, other, to_float=True)
 
 
 def floor_divide(input: Any, other: Any) -> Tensor:
-    """The quotient, rounded down."""
-    return binary("floor_divide", input, other)
+    """The quotient, rounded down; ``ZeroDivisorError`` for integers divided by zero."""
+    return _quotient("floor_divide", input, other)
 
 
 def remainder(input: Any, other: Any) -> Tensor:
     """The remainder with the sign of the divisor (Python's ``%``)."""
-    return binary("floor_mod", input, other)
+    return _quotient("floor_mod", input, other)
 
 
 def fmod(input: Any, other: Any) -> Tensor:
     """The remainder with the sign of the dividend (C's ``fmod``)."""
-    return binary("trunc_mod", input, other)
+    return _quotient("trunc_mod", input, other)
+
+
+def _quotient(name: str, input: Any, other: Any) -> Tensor:
+    """A whole quotient or a remainder; integers divided by zero are a ``ZeroDivisorError``.
+
+    The smallest integer divided by -1 is itself, as in NumPy.
+    """
+    result = binary(name, input, other)
+    node = node_of(result)
+    if node.sig.out.dtype.is_floating_point or 0 in node.sig.out.shape or len(node.args) != 2:
+        return result
+    divisor = node.args[1]
+    value = known(divisor)
+    if value is None:
+        node.check = no_zero(divisor, name)
+    elif not value.all():
+        raise no_zero(divisor, name).error(node)
+    return result
 
 
 def pow(input: Any, exponent: Any) -> Tensor:

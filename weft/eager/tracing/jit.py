@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from weft.compiler.api import compile as compile_module
 from weft.eager.cell import MODE, Cell, bind, node_of
+from weft.eager.checks import Check, first_failure
 from weft.eager.evaluate import value_of
 from weft.eager.node import NUMBER, Node, Spec
 from weft.eager.record import made
@@ -105,8 +107,10 @@ class _Program(Program):
                 help="return it; weft.train_step keeps tensors as state")
         super().__init__(traced, traced.captured, (), settled=True)
         self.changed = [one for one in traced.captured if one.after is not one.placeholder]
-        self.has_links = any(node.link is not None for node in order_of(
-            self.graph(), set(self.parameters)))
+        order = order_of(self.graph(), set(self.parameters))
+        self.has_links = any(node.link is not None for node in order)
+        self.checks: list[tuple[Node, Check]] = [
+            (node, node.check) for node in order if node.check is not None]
         self._module: Any = None
 
     def graph(self) -> list[Node]:
@@ -139,10 +143,19 @@ class _Program(Program):
     def _run(self, arrays: list[np.ndarray]) -> list[Node]:
         if self._module is None:
             self._module = self._compiled()
-        return values_of(self._module(*arrays), self.graph())
+        graph = self.graph()
+        results = self._module(*arrays)
+        error = first_failure(self.checks, results[len(graph):])
+        if error is not None:
+            raise error
+        return values_of(results[:len(graph)], graph)
+
+    def _computed(self) -> list[Node]:
+        """The results, what tensors from outside become, and what must hold."""
+        return [*self.graph(), *[check.holds for _, check in self.checks]]
 
     def _compiled(self) -> Any:
-        results = self.graph()
+        results = self._computed()
         if not results:
             return lambda *_: ()
         names = [f"x{i}" for i in range(len(self.parameters))]
@@ -151,15 +164,16 @@ class _Program(Program):
 
     def _recorded(self, given: list[Node]) -> list[Node]:
         """The call as a part of what is recorded, so that gradients flow through it."""
-        results = self.graph()
         copy: dict[Node, Node] = dict(zip(self.parameters, given, strict=True))
-        for node in order_of(results, set(self.parameters)):
+        for node in order_of(self._computed(), set(self.parameters)):
             copy[node] = again = made(node.sig, tuple([copy.get(a, a) for a in node.args]))
             again.site = node.site
             again.extra = node.extra
             if node.grad is None:
                 again.grad = None
-        return [copy.get(node, node) for node in results]
+        for node, check in self.checks:
+            copy[node].check = dataclasses.replace(check, holds=copy[check.holds])
+        return [copy.get(node, node) for node in self.graph()]
 
 
 def argument_array(node: Node) -> np.ndarray:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft.eager.cell import node_of
+from weft.eager.checks import require_classes
 from weft.eager.grad_mode import no_grad
 from weft.eager.tensor import Tensor
 from weft.nn.functional.activation import normalize
@@ -18,19 +20,25 @@ def embedding(
     """Rows of ``weight`` (entries, size) at the indices ``input`` (…): (…, size).
 
     The row ``padding_idx`` gets no gradient. ``max_norm`` first shortens the rows in ``weight``
-    that are used. Indices out of range are clamped.
+    that are used. Raises ``IndexRangeError`` for an index below 0 or not below the entries.
     """
     if scale_grad_by_freq or sparse:
         raise InvalidInputError("embedding: unsupported option",
                                 expected="scale_grad_by_freq=False and sparse=False")
     if max_norm is not None:
         _shorten_rows(input, weight, max_norm, norm_type)
-    rows = call("take", weight, input, axis=0)
+    rows = _rows(weight, input)
     if padding_idx is None:
         return rows
     index = padding_idx % weight.shape[0]
     is_padding = call("expand_dims", call("equal", input, index), axis=-1)
     return call("where", is_padding, rows.detach(), rows)
+
+
+def _rows(weight: Tensor, indices: Tensor) -> Tensor:
+    rows = call("take", weight, indices, axis=0)
+    require_classes(node_of(rows), node_of(indices), weight.shape[0], what="an index")
+    return rows
 
 
 def _shorten_rows(input: Tensor, weight: Tensor, max_norm: float, norm_type: float) -> None:
@@ -62,7 +70,7 @@ def embedding_bag(
     if per_sample_weights is not None and mode != "sum":
         raise InvalidInputError("embedding_bag: per_sample_weights needs mode='sum'",
                                 got=repr(mode))
-    rows = call("take", weight, input, axis=0)
+    rows = _rows(weight, input)
     if per_sample_weights is not None:
         rows = rows * call("expand_dims", per_sample_weights, axis=-1)
     if input.ndim == 2:
@@ -94,9 +102,14 @@ def _ragged(rows: Tensor, offsets: Tensor, mode: str) -> Tensor:
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    """(…) to (…, num_classes) of int64; -1 counts the classes, which needs the values."""
+    """(…) to (…, num_classes) of int64; -1 counts the classes, which needs the values.
+
+    Raises ``IndexRangeError`` for a class below 0 or not below ``num_classes``.
+    """
     classes = int(tensor.max().item()) + 1 if num_classes < 0 else num_classes
-    return call("one_hot", tensor, np.int64(1), np.int64(0), depth=classes)
+    chosen = call("one_hot", tensor, np.int64(1), np.int64(0), depth=classes)
+    require_classes(node_of(chosen), node_of(tensor), classes)
+    return chosen
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:

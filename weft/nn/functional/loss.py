@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 from weft.amp.autocast import upcast
+from weft.eager.cell import node_of
+from weft.eager.checks import require_classes
 from weft.eager.tensor import Tensor
 from weft.nn.functional.activation import log_softmax, softplus
 from weft.nn.functional.calls import call
@@ -20,7 +22,7 @@ def cross_entropy(
 
     ``label_smoothing`` mixes the target with the uniform distribution. The mean over classes is
     weighted by ``weight`` (C) and leaves out ``ignore_index``; that over probabilities divides by
-    N.
+    N. Raises ``IndexRangeError`` for a class out of range that is not ``ignore_index``.
     """
     input, weight = upcast(input, weight)
     axis = 1 if input.ndim > 1 else 0
@@ -79,7 +81,10 @@ def nll_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    """-weight[t] * input[n, t, …] for log-probabilities (N, C, …) or (C) and classes (N, …)."""
+    """-weight[t] * input[n, t, …] for log-probabilities (N, C, …) or (C) and classes (N, …).
+
+    Raises ``IndexRangeError`` for a class out of range that is not ``ignore_index``.
+    """
     input, weight = upcast(input, weight)
     if input.ndim == 1:
         input, target = call("expand_dims", input, axis=0), target.reshape((1,))
@@ -90,8 +95,10 @@ def nll_loss(
     if reduction not in ("mean", "sum", "none"):
         raise InvalidInputError("unknown reduction", expected="mean, sum or none",
                                 got=repr(reduction))
-    return call("nn.nll_loss", input, target, weight, reduction=reduction,
-                 ignore_index=ignore_index)
+    loss = call("nn.nll_loss", input, target, weight, reduction=reduction,
+                ignore_index=ignore_index)
+    require_classes(node_of(loss), node_of(target), input.shape[1], ignore_index)
+    return loss
 
 
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from weft import te
 from weft.ir.attrs import Attrs, attr, one_of
+from weft.ir.dtype import int64
 from weft.ir.expr import Call, Expr, const
 from weft.ir.op import Op, OpPattern, case, define_op, get_op
 from weft.ir.shape import Dim
@@ -138,7 +140,8 @@ def nll_loss(
     """-weights[t] * predictions[n, t, ...] with t = targets[n, ...], reduced.
 
     ``predictions`` are logarithms of probabilities (batch, classes, ...). The mean is weighted,
-    without ignored elements. Classes out of range are clamped.
+    without ignored elements. A target that is neither a class nor ignored makes NaN of its loss:
+    a program cannot raise for one.
     """
     return topi_loss.nll_loss(predictions, targets, weights, reduction=attrs.reduction,
                               ignore_index=attrs.ignore_index)
@@ -151,7 +154,8 @@ def _nll_reference(
     counts = targets != ignore_index
     found = np.clip(targets, 0, predictions.shape[1] - 1)
     picked = np.take_along_axis(predictions.astype(np.float64), np.expand_dims(found, 1), 1)
-    share = np.where(counts, weights[found], 0).astype(np.float64)
+    share = np.where(found == targets, weights[found], np.nan)
+    share = np.where(counts, share, 0).astype(np.float64)
     losses = -picked.squeeze(1) * share
     if reduction == "none":
         return losses.astype(predictions.dtype)
@@ -164,19 +168,25 @@ def _expand_nll_loss(call: Call) -> Expr | None:
     """A one-hot row per target selects its prediction and its weight."""
     attrs: Any = call.attrs
     predictions, targets, weights = call.args
-    type_, kind = tensor_type(predictions), tensor_type(targets).dtype
+    type_, kind = tensor_type(predictions), int64
+    targets = get_op("cast")(targets, dtype=kind)  # an unsigned type has no -100 to ignore
     classes = type_.shape[1]
     if not isinstance(classes, int):
         return None
     column = (classes, *(1,) * (type_.ndim - 2))
     numbers = const(np.arange(classes, dtype=kind.numpy).reshape(column))
-    # The ignored class is usually out of range; ``counted`` excludes it after the clamp.
+    # The ignored class is usually out of range; ``counted`` excludes it after the clamp. Other
+    # targets out of range weigh NaN.
     found = get_op("minimum")(get_op("maximum")(targets, const(0, kind)), const(classes - 1, kind))
     chosen = get_op("equal")(get_op("expand_dims")(found, axis=1), numbers)
     counted = get_op("not_equal")(get_op("expand_dims")(targets, axis=1),
                                   const(attrs.ignore_index, kind))
     mask = get_op("cast")(get_op("logical_and")(chosen, counted), dtype=type_.dtype)
-    share = mask * get_op("reshape")(weights, newshape=column)
+    is_valid = get_op("logical_or")(get_op("equal")(found, targets), get_op("equal")(
+        targets, const(attrs.ignore_index, kind)))
+    valid = get_op("where")(is_valid, scalar(1.0, weights), scalar(math.nan, weights))
+    share = mask * get_op("reshape")(weights, newshape=column) * get_op("expand_dims")(
+        valid, axis=1)
     total = get_op("sum")
     losses = get_op("negative")(total(share * predictions, axis=(1,)))
     if attrs.reduction == "none":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from weft import te
@@ -27,12 +28,19 @@ def nll_loss(
     predictions: te.Tensor, targets: te.Tensor, weights: te.Tensor, *, reduction: str,
     ignore_index: int,
 ) -> te.Tensor:
-    """The weighted losses, their sum, or their mean over the weights of targets not ignored."""
+    """The weighted losses, their sum, or their mean over the weights of targets not ignored.
+
+    A target that is neither a class nor ignored weighs NaN, and makes NaN of its loss.
+    """
     classes = predictions.shape[1]
 
     def weight_at(index: tuple[PrimExpr, ...]) -> PrimExpr:
-        counts = targets[index].not_equal(const(ignore_index, targets.dtype))
-        return select(counts, weights[_class(targets[index], classes)], const(0, weights.dtype))
+        # An unsigned type has no negative class to ignore.
+        target = targets[index].astype(int64)
+        counts = target.not_equal(const(ignore_index, int64))
+        is_class = _class(target, classes).equal(target)
+        weight = select(is_class, weights[_class(target, classes)], const(math.nan, weights.dtype))
+        return select(counts, weight, const(0, weights.dtype))
 
     def loss(*index: PrimExpr) -> PrimExpr:
         picked = predictions[(index[0], _class(targets[index], classes), *index[1:])]
@@ -48,7 +56,7 @@ def nll_loss(
 
 
 def _class(target: PrimExpr, classes: PrimExpr) -> PrimExpr:
-    # An ignored target may be any number: it is read in bounds, and its weight is zero.
+    # A target may be any number: one that is no class is read in bounds.
     return maximum(minimum(target.astype(int64), classes - 1), 0)
 
 
