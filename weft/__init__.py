@@ -357,7 +357,9 @@ if not TYPE_CHECKING:
             return value
         if name in _SUBMODULES:
             return _import(f"weft.{name}")
-        raise AttributeError(f"module 'weft' has no attribute {name!r}")
+        from weft.support.suggestion import missing_attribute
+
+        raise missing_attribute("weft", name, [*_LAZY, *_SUBMODULES])
 
 
 def _import(module: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 import traceback
 from importlib import import_module
@@ -16,6 +15,7 @@ from weft.cli.exit_codes import EXIT_INTERNAL, exit_code
 from weft.cli.wording import for_command_line
 from weft.support.config import report_unknown_variables
 from weft.support.errors import WeftError
+from weft.support.suggestion import did_you_mean
 
 
 class _Verb(NamedTuple):
@@ -85,11 +85,10 @@ class _Verbs(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            close = difflib.get_close_matches(args[0], _VERBS, n=2)
-            if not close:
+            hint = did_you_mean(args[0], _VERBS)
+            if hint is None:
                 raise
-            hint = f"Did you mean {' or '.join(map(repr, close))}?"
-            raise click.UsageError(f"{error.message} {hint}", ctx=error.ctx) from None
+            raise click.UsageError(f"{error.message} D{hint[1:]}", ctx=error.ctx) from None
 
 
 @click.command(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]},

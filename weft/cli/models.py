@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from click.core import ParameterSource
 import weft
 from weft.cli.common import Runnable
 from weft.support.errors import InvalidModelError, OptionError
+from weft.support.suggestion import nearest
 
 ARTIFACT_SUFFIX = ".weft"
 Shapes = Sequence[tuple[str, tuple[object, ...]]]
@@ -41,8 +41,7 @@ def _suggestion(path: Path) -> str | None:
     except OSError:
         return None
     alike = {Path(name).stem: name for name in names}
-    close = difflib.get_close_matches(path.name, names, n=1) \
-        or [alike[stem] for stem in difflib.get_close_matches(path.name, alike, n=1)]
+    close = nearest(path.name, names) or [alike[stem] for stem in nearest(path.name, alike)]
     return f"did you mean {str(path.with_name(close[0]))!r}?" if close else None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from itertools import chain
@@ -17,6 +16,7 @@ from weft.cli.operator_uses import onnx_names, torch_names
 from weft.ir import OPS
 from weft.support.errors import RegistryError
 from weft.support.plugins import load_plugins
+from weft.support.suggestion import nearest
 
 # By the package that a format needs: its title, and its operators by weft's; the fastest first.
 _FORMATS = {"onnx": ("ONNX", onnx_names), "torch": ("torch", torch_names)}
@@ -89,7 +89,7 @@ def _unknown(word: str) -> RegistryError:
         for foreign in table:
             spelling = foreign.lower().rpartition(".")[2]
             known.setdefault(spelling, []).append(f"{title} {foreign}")
-    close = list(dict.fromkeys(name for spelling in difflib.get_close_matches(word, known, n=3)
+    close = list(dict.fromkeys(name for spelling in nearest(word, known)
                                for name in known[spelling]))
     return RegistryError(f"unknown operator {word!r}",
                          help=f"did you mean {' or '.join(close[:4])}?" if close else None)

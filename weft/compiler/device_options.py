@@ -9,6 +9,7 @@ from weft.ir.virtual_device import VirtualDevice
 from weft.runtime.device import HOST, Device
 from weft.runtime.devices.sim.description import SIM, SimDevice
 from weft.support.errors import OptionError, TargetError
+from weft.support.suggestion import did_you_mean
 from weft.target import Target
 
 # A device of a program: a simulated one with its properties, the host, or the GPU of the target.
@@ -55,7 +56,8 @@ def placement_of(value: PlacementLike) -> PlacementSpec:
         return tuple((name, str(VirtualDevice.parse(str(one)))) for name, one in value.items())
     raise OptionError("placement cannot be used", got=repr(value),
                       expected=f'"{BY_COST}", "{BY_PROFILE}", or devices by the names of tensors: '
-                               '{"layer3.0.relu": "sim:1"}')
+                               '{"layer3.0.relu": "sim:1"}',
+                      help=did_you_mean(str(value), (BY_COST, BY_PROFILE)))
 
 
 def _device_of(value: object) -> DeviceSpec:
@@ -79,7 +81,8 @@ def _check_together(devices: Sequence[Device], target: Target) -> None:
             raise TargetError(f"no device {device}: a program runs on one GPU", expected="cuda:0")
         if device.kind not in ("cpu", SIM, target.kind):
             raise TargetError(f"a program for {target.kind!r} cannot run on {device}",
-                              expected=_EXPECTED, got=target)
+                              expected=_EXPECTED, got=target,
+                              help=did_you_mean(device.kind, ("cpu", SIM, target.kind)))
     if target.kind != "cpu" and any(device.kind == SIM for device in devices):
         raise TargetError("simulated devices run kernels for CPUs", got=target,
                           expected="a target for CPUs",

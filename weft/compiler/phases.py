@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
 from weft.ir.passes import Pass
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 from weft.support.insertion import Insertion, inserted, unknown_anchor
+from weft.support.suggestion import did_you_mean
 
 DEFAULT_PHASE = "optimized"  # of users' passes without a position
 
@@ -46,10 +46,9 @@ def _phase_number(insertion: Insertion[Pass], phases: Sequence[str],
     """The number of the phase that a position means; ``passes`` are their names by phase."""
     if insertion.phase is not None:
         if insertion.phase not in phases:
-            close = difflib.get_close_matches(insertion.phase, phases, n=1)
             raise OptionError(f"unknown phase {insertion.phase!r} for the pass {insertion.item}",
                               expected=", ".join(phases),
-                              help=f"did you mean {close[0]!r}?" if close else None)
+                              help=did_you_mean(insertion.phase, phases))
         return phases.index(insertion.phase)
     if insertion.anchor is None:
         return phases.index(DEFAULT_PHASE)

@@ -7,7 +7,6 @@ of. Users' passes are inserted at the positions that they name (``phases_of``).
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -40,6 +39,7 @@ from weft.support import progress, trace
 from weft.support.config import config
 from weft.support.errors import OptionError
 from weft.support.log import Level, debug, enabled
+from weft.support.suggestion import did_you_mean
 from weft.transform import (
     AlterOpLayout,
     BindDataSizes,
@@ -222,7 +222,6 @@ def _check_names(knob: str, names: Iterable[str], what: str, known: Iterable[str
     allowed = {"all", *known}
     for name in names:
         if name not in allowed:
-            close = difflib.get_close_matches(name, sorted(allowed), n=1)
             raise OptionError(f"{knob} names an unknown {what}", got=name,
                               expected=f"the name of a {what}, or all",
-                              help=f"did you mean {close[0]!r}?" if close else None)
+                              help=did_you_mean(name, allowed))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any
 
+from weft.support.config import knobs, unknown_option
 from weft.support.dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -36,3 +37,10 @@ class CompileRequest:
     soft_placement: bool = False
     strict: bool = False
     knobs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        settings = knobs()
+        for name in self.knobs:
+            if name not in settings:
+                options = (f.name for f in fields(self) if f.name not in ("model", "knobs"))
+                raise unknown_option(name, (*options, *settings))

@@ -32,6 +32,7 @@ from weft.ir.text.printer import as_text
 from weft.strategy import schedule_function
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
+from weft.support.suggestion import did_you_mean
 from weft.target import Target
 from weft.tir.printer import as_text as tir_text
 from weft.transform import PlanDevices
@@ -82,7 +83,8 @@ class Stages:
         """The text of a stage; ``OptionError`` for an unknown one."""
         stages = stages_of(self.options.target)
         if stage not in stages:
-            raise OptionError(f"unknown stage {stage!r}", expected=", ".join(stages))
+            raise OptionError(f"unknown stage {stage!r}", expected=", ".join(stages),
+                              help=did_you_mean(stage, stages))
         if stage == "devices":
             return self._devices_text()
         if stage == "decisions":

@@ -18,6 +18,7 @@ from weft.ir.types import TensorType, TupleType, Type, is_static
 from weft.ir.typing.infer import infer_expr
 from weft.support.errors import InternalError, InvalidModelError, TypeInferenceError
 from weft.transform.analysis.reference import evaluate_call
+from weft.transform.passes.fold_constant import bytes_of
 
 # Enough for shapes, axes and scalars, which converters read. A later pass folds weights.
 FOLD_LIMIT_ELEMENTS = 4096
@@ -57,8 +58,8 @@ def inferred(expr: Call) -> Call:
 
 def _check_size(type_: Type | None, call: Call) -> None:
     """Raise ``InvalidModelError`` for a huge result, for example of a damaged shape or padding."""
-    if isinstance(type_, TensorType) and is_static(type_):
-        nbytes = math.prod(type_.concrete_shape) * type_.dtype.itemsize
+    if isinstance(type_, (TensorType, TupleType)) and is_static(type_):
+        nbytes = bytes_of(type_)
         if nbytes > MAX_RESULT_BYTES:
             raise InvalidModelError(
                 "the result of this node is larger than any memory",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Any
 
 import weft.op  # noqa: F401 - fills the catalogue
 from weft.graph.node import Tensor
 from weft.ir.op import OPS
 from weft.support.errors import RegistryError
+from weft.support.suggestion import did_you_mean
 
 if TYPE_CHECKING:
     from weft.graph.graph import Graph
@@ -28,9 +28,8 @@ class OperatorNames:
             raise AttributeError(name)
         full = f"{self._name}.{name}" if self._name else name
         if full not in OPS and not any(known.startswith(f"{full}.") for known in OPS):
-            close = difflib.get_close_matches(full, OPS, n=1)
             raise RegistryError(f"unknown operator {full!r}",
-                                help=f"did you mean {close[0]!r}?" if close else None)
+                                help=did_you_mean(full, OPS))
         return OperatorNames(self._graph, full)
 
     def __call__(self, *inputs: Any, name: str | None = None, **attrs: Any

@@ -23,6 +23,7 @@ from weft.ir.shape import KnownDim, SymDim, at_least
 from weft.ir.size_range import is_symbol
 from weft.support.dataclass import dataclass
 from weft.support.errors import AttrsError
+from weft.support.suggestion import did_you_mean
 
 A = TypeVar("A", bound="Attrs")
 
@@ -91,6 +92,7 @@ class Attrs:
             raise AttrsError(
                 f"{cls.__name__} has no attribute {', '.join(map(repr, unknown))}",
                 expected=f"one of {', '.join(known)}" if known else "no attributes",
+                help=did_you_mean(unknown[0], known),
             )
         missing = [
             n

@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
+from weft.support.suggestion import did_you_mean
 
 # Storage formats of 8 and 4 bits. NumPy knows them, and integers below 8 bits, through ml_dtypes.
 _SMALL_FLOATS = {
@@ -24,6 +25,9 @@ _SMALL_INTS = ("int2", "uint2", "int4", "uint4")
 _FROM_ML_DTYPES = {
     name: np.dtype(getattr(ml_dtypes, name)) for name in ("bfloat16", *_SMALL_FLOATS, *_SMALL_INTS)
 }
+USUAL_DTYPES = ("bool", "bfloat16", *_SMALL_FLOATS, *_SMALL_INTS,
+          *(f"float{bits}" for bits in (16, 32, 64)),
+          *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 _dtypes: dict[tuple[str, int, int], DType] = {}
 _NAME = re.compile(
     rf"(bool|bfloat16|{'|'.join(_SMALL_FLOATS)}|handle|(u?int|float)(\d+))(x(\d+))?"
@@ -65,6 +69,7 @@ class DType:
                 f"unknown dtype {name!r}",
                 expected="bool, int2..int64, uint2..uint64, float16/32/64, bfloat16, "
                 + ", ".join(_SMALL_FLOATS),
+                help=did_you_mean(name, USUAL_DTYPES),
             )
         lanes = int(match[5] or 1)
         base = match[1]

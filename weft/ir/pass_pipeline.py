@@ -15,6 +15,7 @@ from typing import Any
 
 from weft.ir.passes import PASSES, Pass, Sequential
 from weft.support.errors import PassError
+from weft.support.suggestion import did_you_mean
 
 _ITEM = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(?:\{([^{}]*)\})?\s*(,|$)")
 _REFUSED = object()
@@ -52,6 +53,7 @@ def _make(name: str, options: str) -> Pass:
             raise PassError(
                 f"unknown option {key!r} of the pass {name}",
                 expected=", ".join(fields) or "no options",
+                help=did_you_mean(key, fields),
             )
         # ``verbose`` alone means ``verbose=true``.
         value = _read(text if equals else "true", hints[key])

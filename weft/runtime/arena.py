@@ -13,9 +13,11 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from weft.runtime.numpy_layout import DATA, known_layout
+from weft.support.errors import AllocationError
 
 ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
+_PURPOSE = "compiled code"
 
 T = TypeVar("T")
 
@@ -24,15 +26,16 @@ class AlignedBlock:
     """Bytes that start at a multiple of ``alignment``, or of 64; large blocks request huge pages.
 
     ``array`` is a writable ``uint8`` view of the whole block, ``address`` that of its first byte.
-    A new block is zero or uninitialised. Raises ``MemoryError``.
+    A new block is zero or uninitialised. Raises ``AllocationError``, which names ``purpose``.
     """
 
     __slots__ = ("address", "array", "nbytes")
 
-    def __init__(self, nbytes: int, alignment: int = ALIGNMENT) -> None:
+    def __init__(self, nbytes: int, alignment: int = ALIGNMENT, purpose: object = _PURPOSE
+                 ) -> None:
         self.nbytes = nbytes
         size = max(nbytes, 1)  # the pointer of an empty array may be NULL
-        memory, start = aligned_memory(size, max(alignment, ALIGNMENT))
+        memory, start = aligned_memory(size, max(alignment, ALIGNMENT), purpose)
         self.array = memory[start : start + nbytes]
         self.address = address_of(memory) + start
 
@@ -53,29 +56,36 @@ def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarra
     return raw.view(dtype).reshape(shape)
 
 
-def aligned_memory(nbytes: int, alignment: int = ALIGNMENT) -> tuple[np.ndarray, int]:
+def aligned_memory(nbytes: int, alignment: int = ALIGNMENT, purpose: object = _PURPOSE
+                   ) -> tuple[np.ndarray, int]:
     """New memory, and the offset in it at which ``nbytes`` aligned bytes start.
 
-    Raises ``MemoryError``.
+    Raises ``AllocationError``, which names ``purpose``.
     """
     if nbytes < _HUGE_PAGE:
         memory = np.empty(nbytes + alignment, np.uint8)
         return memory, -address_of(memory) % alignment
     alignment = max(alignment, _HUGE_PAGE)
-    memory = _mapped(nbytes + alignment)
+    memory = _mapped(nbytes, alignment, purpose)
     return memory, -address_of(memory) % alignment
 
 
-def _mapped(nbytes: int) -> np.ndarray:
+def _mapped(nbytes: int, alignment: int, purpose: object) -> np.ndarray:
     """Memory in huge pages, which avoid TLB misses in weights and arenas of many MB."""
     try:
-        pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        pages = mmap.mmap(-1, nbytes + alignment, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError):
-        raise MemoryError(f"cannot allocate {nbytes} bytes for compiled code") from None
+        raise no_memory(nbytes, purpose) from None
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without huge pages
             pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, np.uint8)
+
+
+def no_memory(nbytes: int, purpose: object) -> AllocationError:
+    """The error for ``nbytes`` that the system does not give."""
+    return AllocationError(f"cannot allocate memory for {purpose}", got=f"{nbytes} bytes",
+                           help="use smaller sizes, or a machine with more memory")
 
 
 def aligned_bytes(data: bytes | bytearray | memoryview | np.ndarray | AlignedBlock) -> np.ndarray:

@@ -98,7 +98,8 @@ class ArenaPool:
             larger = max(nbytes, self._largest + self._largest // 2)
             with contextlib.suppress(MemoryError):
                 return AlignedBlock(larger + ALIGNMENT), larger
-        return AlignedBlock(nbytes + ALIGNMENT), nbytes
+        purpose = "the intermediate results of a call"
+        return AlignedBlock(nbytes + ALIGNMENT, purpose=purpose), nbytes
 
 
 def _joined(first: int, second: int) -> int:

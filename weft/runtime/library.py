@@ -56,9 +56,9 @@ class HostLibrary(abc.ABC):
                ) -> Kernel:
         """See ``Library.kernel``."""
 
-    def allocate(self, nbytes: int, device: Device, alignment: int) -> AlignedBlock:  # noqa: ARG002
+    def allocate(self, nbytes: int, device: Device, alignment: int) -> AlignedBlock:
         """Memory of the process."""
-        return AlignedBlock(nbytes, alignment)
+        return AlignedBlock(nbytes, alignment, f"the arena of {device}")
 
     def synchronize(self) -> None:  # noqa: B027 - not abstract
         """Do nothing: a kernel is done when its call returns."""

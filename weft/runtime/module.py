@@ -99,9 +99,7 @@ class CompiledModule:
         """Prepare calls at the sizes of this module."""
         sizes = self._sizes
         # Blocks as large as the bounds of counted sizes are not worth keeping.
-        make = functools.partial(functools.partial, np.empty) if self.manifest.counts \
-            else output_maker
-        self._makers = [make(s.concrete_shape, s.numpy_dtype) for s in sizes.outputs]
+        self._makers = [output_maker(s, reuses=not self.manifest.counts) for s in sizes.outputs]
         self._frames = self._frame_pool()
         self._call = None if self._template is None else PythonCall(
             self._template, sizes, self._makers, self._arenas, extras=self._extras(),

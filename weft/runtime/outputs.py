@@ -8,7 +8,6 @@ views of memory blocks kept here. A block without views is free.
 from __future__ import annotations
 
 import functools
-import math
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -16,7 +15,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from weft.runtime.arena import aligned_memory
+from weft.runtime.arena import aligned_memory, no_memory
+from weft.runtime.manifest import TensorSpec
 
 # Smaller outputs use NumPy's allocator, which reuses small blocks itself. In bytes.
 SMALLEST = 64 << 10
@@ -37,35 +37,46 @@ def _references(block: _Block) -> int:
 _UNSHARED = _references((np.empty(1, np.uint8), 0))
 
 
-def output_maker(shape: tuple[int, ...], dtype: np.dtype) -> Callable[[], np.ndarray]:
-    """A function that allocates uninitialised arrays for one output; it may raise ``MemoryError``.
+def output_maker(spec: TensorSpec, *, reuses: bool = True) -> Callable[[], np.ndarray]:
+    """A function that allocates uninitialised arrays for one output.
 
-    Only large outputs reuse memory.
+    It raises ``AllocationError``. Only large outputs reuse memory.
     """
-    if math.prod(shape) * dtype.itemsize < SMALLEST:
-        return functools.partial(np.empty, shape, dtype)
-    return OutputMemory(shape, dtype).make
+    if spec.nbytes < SMALLEST:
+        return functools.partial(np.empty, spec.concrete_shape, spec.numpy_dtype)
+    return OutputMemory(spec).make if reuses else functools.partial(_fresh, spec)
+
+
+def _fresh(spec: TensorSpec) -> np.ndarray:
+    try:
+        return np.empty(spec.concrete_shape, spec.numpy_dtype)
+    except (MemoryError, ValueError):  # ValueError: more bytes than a pointer can count
+        raise no_memory(spec.nbytes, f"output {spec}") from None
 
 
 class OutputMemory:
     """Allocates large arrays of one shape and dtype from reused blocks; thread-safe."""
 
-    __slots__ = ("_blocks", "_dtype", "_nbytes", "_shape")
+    __slots__ = ("_blocks", "_dtype", "_nbytes", "_shape", "_spec")
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
-        self._shape = shape
-        self._dtype = dtype
-        self._nbytes = math.prod(shape) * dtype.itemsize
+    def __init__(self, spec: TensorSpec) -> None:
+        self._spec = spec
+        self._shape = spec.concrete_shape
+        self._dtype = spec.numpy_dtype
+        self._nbytes = spec.nbytes
         self._blocks: deque[_Block] = deque(maxlen=KEPT)
 
     def make(self) -> np.ndarray:
-        """An uninitialised array with memory of its own; may raise ``MemoryError``."""
-        block = self._unused() or aligned_memory(self._nbytes)
+        """An uninitialised array with memory of its own; may raise ``AllocationError``."""
+        block = self._unused() or self._new()
         # The memory is the ``base`` of this array and of all views of it, which keeps it
         # referenced.
         result = np.ndarray(self._shape, self._dtype, *block)
         self._blocks.append(block)
         return result
+
+    def _new(self) -> _Block:
+        return aligned_memory(self._nbytes, purpose=f"output {self._spec}")
 
     def _unused(self) -> _Block | None:
         """A block without views, removed from the queue so that no other thread takes it."""

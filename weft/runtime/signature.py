@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from weft.runtime.manifest import Manifest
 from weft.support.errors import InvalidInputError
+from weft.support.suggestion import did_you_mean
 
 
 class Signature:
@@ -64,9 +64,8 @@ class Signature:
     def _refuse_unknown(self, names: Iterable[str], known: tuple[str, ...], kind: str) -> None:
         unknown = [str(name) for name in names if name not in known]
         if unknown:
-            close = difflib.get_close_matches(unknown[0], known, n=1)
             raise self._error(f"unknown {kind}: {', '.join(map(repr, unknown))}",
-                              help=f"did you mean {close[0]!r}?" if close else None)
+                              help=did_you_mean(unknown[0], known))
 
     def _error(self, what: str, help: str | None = None) -> InvalidInputError:
         return InvalidInputError(what, expected=self._manifest.signature(), help=help)

@@ -72,7 +72,7 @@ class State(Mapping[str, np.ndarray]):
 
 
 def _zeros(spec: TensorSpec) -> np.ndarray:
-    block = AlignedBlock(spec.nbytes)
+    block = AlignedBlock(spec.nbytes, purpose=f"state {spec}")
     block.array[:] = 0
     return block.array.view(spec.numpy_dtype).reshape(spec.concrete_shape) if math.prod(
         spec.concrete_shape) else np.zeros(spec.concrete_shape, spec.numpy_dtype)

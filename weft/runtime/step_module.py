@@ -23,8 +23,7 @@ class StepModule(CompiledModule):
 
     def _bind_code(self) -> None:
         self._constants_address = address_of(self._constants)
-        self._makers = [output_maker(s.concrete_shape, s.numpy_dtype)
-                        for s in self.manifest.outputs]
+        self._makers = [output_maker(s) for s in self.manifest.outputs]
         self._frames = self._frame_pool()
         self._counted = None
 

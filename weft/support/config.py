@@ -11,17 +11,17 @@ Invalid values raise ``OptionError``, which names the variable.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
 from weft.support.errors import OptionError
+from weft.support.suggestion import did_you_mean, nearest
 
 T = TypeVar("T")
 
@@ -224,10 +224,7 @@ class Config:
         checked = {}
         for name, value in values.items():
             if name not in known:
-                close = difflib.get_close_matches(name, known, n=1)
-                raise OptionError(f"unknown option {name!r}",
-                                  expected=f"one of {', '.join(known)}",
-                                  help=f"did you mean {close[0]!r}?" if close else None)
+                raise unknown_option(name, known)
             checked[name] = known[name].convert(value, f"option {name!r}")
         return checked
 
@@ -241,6 +238,13 @@ class Config:
 
     def __repr__(self) -> str:
         return f"config({', '.join(f'{n}={getattr(self, n)!r}' for n in knobs())})"
+
+
+def unknown_option(name: str, known: Iterable[str]) -> OptionError:
+    """The error for an option that is not among the ``known`` ones."""
+    options = list(known)
+    return OptionError(f"unknown option {name!r}", expected=f"one of {', '.join(options)}",
+                       help=did_you_mean(name, options))
 
 
 def knobs() -> dict[str, Knob[Any]]:
@@ -258,8 +262,7 @@ def unknown_variables() -> dict[str, str | None]:
     known = {knob.env for knob in knobs().values()}
     unknown = sorted(name for name in os.environ
                      if name.startswith("WEFT_") and name not in known | _OF_TOOLS)
-    return {name: next(iter(difflib.get_close_matches(name, sorted(known), n=1)), None)
-            for name in unknown}
+    return {name: next(iter(nearest(name, known)), None) for name in unknown}
 
 
 @functools.cache

@@ -180,6 +180,12 @@ class InvalidInputError(WeftError):
     code = "E0500"
 
 
+class AllocationError(WeftError, MemoryError):
+    """Memory that a call or an allocation of a tensor needs and the system does not give."""
+
+    code = "E0530"
+
+
 class DataError(WeftError):
     """Training data that cannot be read, or a worker of a data loader that failed."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
+from weft.support.suggestion import did_you_mean
 
 T = TypeVar("T")
 
@@ -103,7 +103,6 @@ def _is_after(other: Insertion[T] | None, anchor: str | None) -> bool:
 def unknown_anchor(insertion: Insertion[T], names: Iterable[str], what: str) -> OptionError:
     """The error for a position that names an unknown pass."""
     known = list(dict.fromkeys(names))
-    close = difflib.get_close_matches(insertion.anchor or "", known, n=2)
     return OptionError(
         f"unknown pass {insertion.anchor!r} in {what}", expected=", ".join(known) or "no passes",
-        help=f"did you mean {' or '.join(map(repr, close))}?" if close else None)
+        help=did_you_mean(insertion.anchor or "", known))

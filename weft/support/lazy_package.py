@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from weft.support.interrupts import interrupts_held
+from weft.support.suggestion import missing_attribute
 
 
 class LazyPackage(ModuleType):
@@ -50,7 +51,7 @@ class LazyPackage(ModuleType):
             except ModuleNotFoundError as error:
                 if error.name != full:
                     raise
-        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        raise missing_attribute(self.__name__, name, self.weft_names)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self.weft_names and isinstance(value, ModuleType):

@@ -7,7 +7,6 @@ those of the earlier import. Registering one name from two definitions is an err
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ from typing import Any, Generic, TypeVar
 from weft.support.dataclass import dataclass
 from weft.support.errors import RegistryError
 from weft.support.interrupts import interrupts_held
+from weft.support.suggestion import did_you_mean
 
 V = TypeVar("V")
 
@@ -85,11 +85,8 @@ class Registry(Generic[V]):
         if found is None:
             found = self.find(name)
         if found is None and name not in self._entries:
-            close = difflib.get_close_matches(name, list(self), n=3)
-            raise RegistryError(
-                f"unknown {self.kind} {name!r}",
-                help=f"did you mean {' or '.join(map(repr, close))}?" if close else None,
-            )
+            raise RegistryError(f"unknown {self.kind} {name!r}",
+                                help=did_you_mean(str(name), self))
         return found  # type: ignore[return-value]  # a registry may hold None
 
     def find(self, name: str) -> V | None:

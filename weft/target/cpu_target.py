@@ -14,6 +14,7 @@ from weft.ir.dtype import DType
 from weft.runtime import cpu as host_cpu
 from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
+from weft.support.suggestion import did_you_mean
 from weft.target.cpus import named_cpus, named_features, with_implied, without
 from weft.target.host_machine import host_machine
 from weft.target.machine_tables import (
@@ -182,6 +183,7 @@ def _option(word: str, text: str) -> tuple[str, str]:
         raise TargetError(
             f"unknown option {word!r} of target {text!r}",
             expected=" ".join(f"-{name}=…" for name in known),
+            help=did_you_mean(key, known, shown="-{}=".format),
         )
     return key, value
 
@@ -226,7 +228,8 @@ def _base(triple: str, cpu: str) -> CpuTarget:
     raise TargetError(
         f"unknown CPU {cpu!r}",
         expected=", ".join(named_cpus(arch)),
-        help="name one of these and add features with -mattr=+feature",
+        help=did_you_mean(cpu, named_cpus(arch),
+                          "name one of these and add features with -mattr=+feature"),
     )
 
 
@@ -250,6 +253,7 @@ def _apply_attributes(target: CpuTarget, text: str) -> tuple[str, ...]:
             raise TargetError(
                 f"unknown feature {word!r} of {target.arch}",
                 expected="+name or -name with name among " + ", ".join(sorted(known)),
+                help=did_you_mean(name, known),
             )
         enabled = sign == "+"
         features = with_implied(features | {name}) if enabled else without(features, name)

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
+from weft.support.suggestion import did_you_mean
 from weft.target.target import Target, register_target_kind
 
 _KIB = 1024
@@ -89,7 +90,8 @@ class CudaTarget(Target):
     def __post_init__(self) -> None:
         if self.arch not in ARCHS:
             raise TargetError(f"unknown CUDA architecture {self.arch!r}",
-                              expected=", ".join(ARCHS))
+                              expected=", ".join(ARCHS),
+                              help=did_you_mean(self.arch, ARCHS))
         if self.codegen not in CODEGENS:
             raise TargetError(f"unknown compiler from LLVM IR to PTX: {self.codegen!r}",
                               expected=", ".join(CODEGENS))
@@ -104,7 +106,9 @@ class CudaTarget(Target):
             known = key in ("arch", "codegen") or (key == "allow_tf32" and value in ("0", "1"))
             if not word.startswith("-") or not equals or not known:
                 raise TargetError(f"unknown option {word!r} of target {text!r}",
-                                  expected="-arch=… -codegen=… -allow_tf32=0|1")
+                                  expected="-arch=… -codegen=… -allow_tf32=0|1",
+                                  help=did_you_mean(key, ("arch", "codegen", "allow_tf32"),
+                                                    shown="-{}=".format))
             options[key] = value
         allow_tf32 = options.pop("allow_tf32", "0") == "1"
         return cls(**options, allow_tf32=allow_tf32)

@@ -7,7 +7,6 @@ an entry of ``sources``, which says where it was published or measured. A file w
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
+from weft.support.suggestion import did_you_mean
 from weft.target.cpus import MACHINES_OF_CPUS
 from weft.target.machine import LEVELS, Level, Machine
 
@@ -82,8 +82,7 @@ def _coarse(name: str) -> Machine:
 
 
 def _close(name: str) -> str:
-    close = difflib.get_close_matches(name, machine_names(), n=1)
-    return f"did you mean {close[0]}?" if close else "weft targets --machines lists them"
+    return did_you_mean(name, machine_names(), "weft targets --machines lists them", shown=str)
 
 
 def _machine(content: Mapping[str, Any]) -> Machine:

@@ -17,6 +17,7 @@ from typing import ClassVar, Self, TypeVar
 
 from weft.support.errors import RegistryError, TargetError
 from weft.support.registry import Registry
+from weft.support.suggestion import did_you_mean
 
 
 class Target(abc.ABC):
@@ -86,4 +87,5 @@ def _read(text: str) -> Target:
             return kind.parse(text)
     names = [name for k in TARGET_KINDS for name in (k, *TARGET_KINDS.get(k).names)]
     raise TargetError(f"unknown target {text!r}",
-                      expected=f"a text that starts with one of {', '.join(names)}")
+                      expected=f"a text that starts with one of {', '.join(names)}",
+                      help=did_you_mean(words[0], names) if words else None)

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 
+from weft.runtime.manifest import TensorSpec
 from weft.runtime.outputs import KEPT, SMALLEST, OutputMemory, output_maker
 
 FLOATS = SMALLEST // 4
@@ -19,7 +20,7 @@ def address(array: np.ndarray) -> int:
 
 @pytest.mark.parametrize("shape", [(FLOATS,), (3, FLOATS), (1 << 20,)])
 def test_memory_comes_back_when_the_result_is_gone(shape) -> None:
-    memory = OutputMemory(shape, F32)
+    memory = OutputMemory(TensorSpec("y", "float32", shape))
     first = memory.make()
     assert first.shape == shape
     assert first.dtype == F32
@@ -36,7 +37,7 @@ def test_memory_comes_back_when_the_result_is_gone(shape) -> None:
     np.asarray, np.from_dlpack, lambda a: a[-1:],
 ])
 def test_a_view_keeps_the_memory(view) -> None:
-    memory = OutputMemory((FLOATS,), F32)
+    memory = OutputMemory(TensorSpec("y", "float32", (FLOATS,)))
     first = memory.make()
     first[:] = 7
     first_address = address(first)
@@ -49,7 +50,7 @@ def test_a_view_keeps_the_memory(view) -> None:
 
 
 def test_results_that_are_held_do_not_fill_the_queue() -> None:
-    memory = OutputMemory((FLOATS,), F32)
+    memory = OutputMemory(TensorSpec("y", "float32", (FLOATS,)))
     held = [memory.make() for _ in range(KEPT + 3)]
     assert len({address(h) for h in held}) == len(held)
     first_address = address(memory.make())
@@ -57,12 +58,12 @@ def test_results_that_are_held_do_not_fill_the_queue() -> None:
 
 
 def test_small_results_are_plain_arrays() -> None:
-    assert output_maker((4, 4), F32)().flags.owndata
-    assert output_maker((0, 4), F32)().shape == (0, 4)
+    assert output_maker(TensorSpec("y", "float32", (4, 4)))().flags.owndata
+    assert output_maker(TensorSpec("y", "float32", (0, 4)))().shape == (0, 4)
 
 
 def test_threads_never_share_a_result() -> None:
-    memory = OutputMemory((FLOATS,), F32)
+    memory = OutputMemory(TensorSpec("y", "float32", (FLOATS,)))
     wrong: list[int] = []
 
     def work(number: int) -> None:

@@ -88,7 +88,7 @@ def pack_constants(
     constants: Sequence[np.ndarray], offsets: Sequence[int], total: int
 ) -> np.ndarray:
     """The constants at their offsets in one block, aligned to 64 bytes and read-only."""
-    blob = AlignedBlock(total).array
+    blob = AlignedBlock(total, purpose="the constants of the program").array
     for _ in pack_into(blob, constants, offsets):
         pass
     blob.flags.writeable = False

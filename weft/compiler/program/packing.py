@@ -59,7 +59,7 @@ class Packing:
                  memory: SourceMemory | None = None) -> None:
         self.originals = tuple(constants)
         self.offsets = tuple(offsets)
-        self.block = AlignedBlock(total).array
+        self.block = AlignedBlock(total, purpose="the constants of the program").array
         self.entry = entry
         self._parts = [*_parts(self.block, sources, self.offsets)]
         self._ends = [part.end for part in self._parts]

@@ -80,4 +80,5 @@ def _block(spec: Spec) -> np.ndarray:
     count = int(np.prod(spec.shape, dtype=np.int64))
     if not count:
         return np.zeros(spec.shape, d)
-    return AlignedBlock(count * d.itemsize).array.view(d).reshape(spec.shape)
+    purpose = f"a tensor of the step's state, {d} {spec.shape}"
+    return AlignedBlock(count * d.itemsize, purpose=purpose).array.view(d).reshape(spec.shape)

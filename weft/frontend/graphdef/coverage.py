@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 
 from weft.frontend.graphdef.definitions import FunctionRef, Library, NodeDef
 from weft.frontend.graphdef.registry import find_converter, supported_operators
 from weft.ir.op import OPS
 from weft.support.errors import UnsupportedModelError
+from weft.support.suggestion import nearest
 
 _NAMES_SHOWN = 3
 
@@ -59,7 +59,7 @@ def _note(op: str, names: Sequence[str]) -> str:
 
 def _suggestion(missing: Sequence[str]) -> str:
     for op in missing:
-        close = difflib.get_close_matches(op, supported_operators(), n=1, cutoff=0.8)
+        close = nearest(op, supported_operators(), cutoff=0.8)
         if close:
             return f"is {op!r} meant to be {close[0]!r}?"
     return "docs/graphs.md lists the operators of TensorFlow that weft reads"

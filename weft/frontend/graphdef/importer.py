@@ -23,6 +23,7 @@ from weft.ir.module import IRModule
 from weft.ir.span import Span
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import post_order
+from weft.support.allocation import allocation_budget
 from weft.support.errors import InvalidInputError
 
 InputShapes = Mapping[str, Sequence[object] | None]
@@ -41,6 +42,12 @@ def from_graphdef(graph: GraphDef, *, outputs: Sequence[str] | None = None,
     Raises ``InvalidModelError`` for a damaged graph, ``UnsupportedModelError`` with all operators
     that weft lacks, ``TypeInferenceError`` and ``InvalidInputError``.
     """
+    with allocation_budget():
+        return _imported(graph, outputs, inputs)
+
+
+def _imported(graph: GraphDef, outputs: Sequence[str] | None, inputs: InputShapes | None
+              ) -> IRModule:
     source = graph.source
     nodes, library = functionalize(nodes_by_name(graph.nodes, source), graph.library, source)
     fed = FedTensors(nodes, inputs or {}, source)

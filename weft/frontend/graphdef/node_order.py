@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from weft.frontend.graphdef.definitions import NodeDef
 from weft.frontend.graphdef.names import CONTROL, check_node_name, parse_tensor
 from weft.support.errors import InvalidModelError
+from weft.support.suggestion import nearest
 
 _SHOWN = 8
 
@@ -43,7 +43,7 @@ def _check_inputs(nodes: Mapping[str, NodeDef], source: str) -> None:
                     where=node.span or source)
             seen_control = seen_control or ref.index == CONTROL
             if ref.node not in nodes:
-                close = difflib.get_close_matches(ref.node, nodes, n=1)
+                close = nearest(ref.node, nodes)
                 hint = f" (is it {close[0]!r}?)" if close else ""
                 missing.append(f"{node.label} reads {text!r}{hint}")
     if missing:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from weft.frontend.graphdef.definitions import ForeignType, NodeDef, ShapeAttr
@@ -19,6 +18,7 @@ from weft.support.errors import (
     InvalidModelError,
     UnsupportedModelError,
 )
+from weft.support.suggestion import did_you_mean
 
 PLACEHOLDERS = ("Placeholder", "PlaceholderV2")
 # Nodes that are no results although they have no readers.
@@ -35,11 +35,9 @@ def default_outputs(nodes: Iterable[NodeDef]) -> list[str]:
 
 
 def unknown_tensor(text: str, nodes: Mapping[str, NodeDef], where: object) -> InvalidInputError:
-    close = difflib.get_close_matches(text, nodes, n=3)
     return InvalidInputError(
         f"the graph has no tensor {text!r}", where=where,
-        help=f"did you mean {' or '.join(map(repr, close))}?" if close
-        else "tensors are named 'node' or 'node:1'")
+        help=did_you_mean(text, nodes, "tensors are named 'node' or 'node:1'"))
 
 
 class FedTensors:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.frontend import arrays
 from weft.frontend.graphdef.definitions import ForeignType, ShapeAttr, TypeAttr
 from weft.frontend.graphdef.messages import DATA_TYPES, REFERENCE
 from weft.ir.dtype import DType
@@ -92,7 +93,7 @@ def tensor_of(message: Any, where: object) -> np.ndarray:
                                 expected=str(count), got=str(len(values)))
     if len(values) < count:
         last = values[-1:] if len(values) else np.zeros(1, values.dtype)
-        values = np.concatenate([values, np.repeat(last, count - len(values))])
+        values = np.concatenate([values, arrays.repeat(last, count - len(values))])
     return values.reshape(sizes)
 
 

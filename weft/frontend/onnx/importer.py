@@ -35,19 +35,25 @@ from weft.ir.span import Span
 from weft.ir.symbol import ANY_SIZE, SizeRange, common_range
 from weft.ir.types import TensorType, TupleType, is_static
 from weft.ir.typing.infer import infer_type
+from weft.support.allocation import allocation_budget
 from weft.support.errors import (
     InvalidInputError,
     InvalidModelError,
     TypeInferenceError,
     UnsupportedModelError,
 )
+from weft.support.suggestion import did_you_mean
 
 Overrides = Mapping[str, Override]
 
 
 def import_model(model: str | os.PathLike[str] | bytes | Any, inputs: Overrides) -> IRModule:
     """See ``weft.frontend.onnx.from_onnx``."""
-    loaded = upgrade_opset(load_model(model))
+    with allocation_budget():
+        return _imported(upgrade_opset(load_model(model)), inputs)
+
+
+def _imported(loaded: LoadedModel, inputs: Overrides) -> IRModule:
     opsets = check_versions(loaded)
     loaded = expand_function_bodies(inline_functions(loaded), opsets)
     graph = loaded.proto.graph
@@ -130,6 +136,7 @@ class GraphImporter:
                 f"unknown input {', '.join(map(repr, unknown))}",
                 where=self.source,
                 expected=", ".join(map(repr, names)) or "no inputs",
+                help=did_you_mean(unknown[0], names),
             )
         for value in self.graph.input:
             if value.name in self.values:

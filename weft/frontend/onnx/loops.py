@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.onnx.node import Node, Value, constant_value, tensor_type
 from weft.ir.dtype import DType
 from weft.ir.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
@@ -189,7 +188,7 @@ class _Collected:
             return self.node.call(op.zeros, shape=known, dtype=self.part.dtype)
         sizes = tuple(d if isinstance(d, int) else 0 for d in self.part.shape)
         count = self.trip_count if isinstance(self.trip_count, int) else 0
-        zeros = np.zeros((count, *sizes), self.part.dtype.numpy)
+        zeros = arrays.zeros((count, *sizes), self.part.dtype.numpy)
         return Constant(zeros, span=self.node.span)
 
     def with_part(self, total: Expr, part: Expr, i: Expr) -> Expr:

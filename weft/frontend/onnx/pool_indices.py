@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.onnx.node import Node
 from weft.frontend.onnx.windows import Window
 from weft.ir.expr import Expr
@@ -40,7 +39,7 @@ def indices_of_largest(node: Node, window: Window) -> Expr:
     batch, channels, *spatial = sizes
     if node.attrs.integer("storage_order", 0) == 1:
         positions = _by_columns(node, positions, spatial)
-    images = np.arange(batch * channels).reshape(batch, channels, *(1,) * len(spatial))
+    images = arrays.arange(batch * channels).reshape(batch, channels, *(1,) * len(spatial))
     return node.call(op.add, positions, node.constant(images * math.prod(spatial), "int64"))
 
 

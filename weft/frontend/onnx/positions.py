@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.onnx.node import Node
+from weft.frontend.typed import FOLD_LIMIT_ELEMENTS
 from weft.ir.dtype import DType
 from weft.ir.expr import Expr
 from weft.ir.shape import Dim
 
 
 def positions(node: Node, end: Dim, dtype: DType | str = "int64", *, first: Dim = 0) -> Expr:
-    """``first``, ``first`` + 1, … up to ``end`` (exclusive); a constant if both are fixed."""
-    if isinstance(first, int) and isinstance(end, int):
-        return node.constant(np.arange(first, end), dtype)
+    """``first``, ``first`` + 1, … up to ``end`` (exclusive); a constant if they are few."""
+    if isinstance(first, int) and isinstance(end, int) and end - first <= FOLD_LIMIT_ELEMENTS:
+        return node.constant(arrays.arange(first, end), dtype)
     return node.call(op.arange, start=first, stop=end, step=1, dtype=DType.of(dtype))
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from weft.frontend import arrays
 from weft.frontend.onnx.dtypes import dtype_of
 from weft.frontend.onnx.shape_value import Element, Ratio, ShapeValue, settle
 from weft.frontend.onnx.slicing import sliced_positions
@@ -83,7 +84,7 @@ def _result_dtype(node: Node) -> DType:
 def _each(function: Callable[..., Element]) -> Rule:
     """The rule of an elementwise operator; its inputs broadcast."""
     def rule(_: Node, inputs: list[Objects]) -> Objects:
-        result = np.empty(np.broadcast_shapes(*(i.shape for i in inputs)), object)
+        result = arrays.empty(np.broadcast_shapes(*(i.shape for i in inputs)), object)
         spread = [np.broadcast_to(i, result.shape).reshape(-1) for i in inputs]
         flat = [function(*items) for items in zip(*spread, strict=True)]
         if flat:
@@ -302,8 +303,8 @@ def _reduced(function: Callable[[Any, Any], Element], start: int | None) -> Rule
         total = items.pop(0) if start is None else start
         for item in items:
             total = function(total, item)
-        result = np.empty((1,) if node.attrs.flag("keepdims", True) and inputs[0].ndim else (),
-                          object)
+        shape = (1,) if node.attrs.flag("keepdims", True) and inputs[0].ndim else ()
+        result = arrays.empty(shape, object)
         result[...] = total
         return result
 
@@ -312,7 +313,7 @@ def _reduced(function: Callable[[Any, Any], Element], start: int | None) -> Rule
 
 def _expand(_: Node, inputs: list[Objects]) -> Objects:
     shape = tuple(int(d) for d in inputs[1].reshape(-1).tolist())
-    return np.broadcast_to(inputs[0], np.broadcast_shapes(inputs[0].shape, shape)).copy()
+    return arrays.spread(inputs[0], np.broadcast_shapes(inputs[0].shape, shape))
 
 
 def _shape_of_shape(_: Node, inputs: list[Objects]) -> Objects:

@@ -34,6 +34,7 @@ from weft.ir.symbol import size_of_dim
 from weft.ir.types import TensorType, is_static
 from weft.ir.typing.infer import infer_type
 from weft.runtime.dlpack import from_dlpack
+from weft.support.allocation import allocation_budget
 from weft.support.errors import InternalError, UnsupportedModelError, WeftError
 
 _WITHOUT_NUMPY = (torch.bfloat16,)
@@ -80,6 +81,11 @@ class GraphImporter:
 
     def run(self, orders: Mapping[str, Sequence[int]] | None = None) -> IRModule:
         """Convert all nodes; ``orders`` maps output nodes to permutations of their axes."""
+        with allocation_budget():
+            self._convert_nodes()
+        return self._module(orders or {})
+
+    def _convert_nodes(self) -> None:
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
                 if node.name not in self.values:
@@ -88,7 +94,6 @@ class GraphImporter:
                 self.values[node.name] = _weight(attribute_tensor(node), node)
             elif node.op == "call_function" and not is_check(node):
                 self.values[node.name] = self._call(node)
-        return self._module(orders or {})
 
     def _placeholder(self, node: torch.fx.Node) -> Any:
         weight = self.program.weights.get(node.name)

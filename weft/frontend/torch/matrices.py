@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.torch.node import Node, rank_of, shape_in
 from weft.ir.expr import Constant, Expr
 
@@ -34,14 +35,14 @@ def transposed(node: Node, x: Expr) -> Expr:
 
 
 def triangle(node: Node, x: Expr, *, lower: bool, offset: int = 0) -> Expr:
-    ones = np.ones(shape_in(x)[-2:], bool)
+    ones = arrays.ones(shape_in(x)[-2:], bool)
     kept = np.tril(ones, offset) if lower else np.triu(ones, offset)
     return node.call(op.where, Constant(kept, span=node.span), x, node.scalar_like(0, x))
 
 
 def identity(node: Node, like: Expr, rows: int, columns: int | None = None) -> Expr:
     """Identity matrices in float64, with the batch axes of ``like``."""
-    one = node.constant(np.eye(rows, columns), "float64")
+    one = node.constant(arrays.eye(rows, columns), "float64")
     return node.broadcast(node.cast(one, "float64"),
                           (*shape_in(like)[:-2], rows, rows if columns is None else columns))
 
@@ -50,7 +51,7 @@ def diagonal(node: Node, x: Expr) -> Expr:
     """The diagonals (batch, min(rows, columns)) of a batch of matrices."""
     batch, rows, columns = shape_in(x)
     count = min(rows, columns)
-    positions = Constant(np.arange(count, dtype=np.int64) * (columns + 1), span=node.span)
+    positions = Constant(arrays.arange(count, dtype=np.int64) * (columns + 1), span=node.span)
     return node.call(op.take, node.reshape(x, (batch, rows * columns)), positions, axis=1,
                      mode="clip")
 
@@ -65,6 +66,6 @@ def permuted_rows(node: Node, x: Expr, order: Expr) -> Expr:
 def permutation(node: Node, order: Expr, dtype: str) -> Expr:
     """The matrix P with ``P x[order] = x``."""
     rows = shape_in(order)[1]
-    numbers = Constant(np.arange(rows, dtype=np.int64)[:, None], span=node.span)
+    numbers = Constant(arrays.arange(rows, dtype=np.int64)[:, None], span=node.span)
     columns = node.call(op.expand_dims, order, axis=1, num_newaxis=1)
     return node.cast(node.call(op.equal, columns, numbers), dtype)

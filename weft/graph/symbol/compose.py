@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from weft.graph.symbol.node import Node, NodeEntry, walk
 from weft.graph.symbol.slots import get_attr
 from weft.support.errors import InvalidModelError, OptionError
+from weft.support.suggestion import did_you_mean
 
 
 def next_name(variable: str) -> str:
@@ -90,9 +90,8 @@ def _check_keywords(kwargs: Iterable[str], names: Iterable[str]) -> None:
     known = list(names)
     for key in kwargs:
         if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
             raise OptionError(f"there is no input {key!r}", expected=", ".join(known) or "none",
-                              help=f"did you mean {close[0]!r}?" if close else None)
+                              help=did_you_mean(key, known))
 
 
 def update_versions(node: Node) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 from weft.graph.symbol.operator import NNVM_OPS, OWN
 from weft.graph.symbol.symbol import Symbol, apply_operator
 from weft.ir.op import OPS
+from weft.support.suggestion import did_you_mean
 
 
 class OperatorNames:
@@ -24,9 +24,8 @@ class OperatorNames:
         known = full in NNVM_OPS or own in OPS or full == OWN.rstrip(".") \
             or any(n.startswith(f"{own}.") for n in OPS)
         if not known:
-            close = difflib.get_close_matches(full, [*NNVM_OPS, *OPS], n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise AttributeError(f"unknown operator {full!r}{hint}")
+            hint = did_you_mean(full, [*NNVM_OPS, *OPS], "weft ops lists the operators")
+            raise AttributeError(f"unknown operator {full!r}; {hint}")
         return OperatorNames(full)
 
     def __call__(self, *args: Symbol, name: str | None = None, **kwargs: Any) -> Symbol:

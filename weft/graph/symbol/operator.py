@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,6 +12,7 @@ from weft.ir.op import OPS, Op
 from weft.support.dataclass import dataclass
 from weft.support.errors import RegistryError
 from weft.support.registry import Registry
+from weft.support.suggestion import did_you_mean
 
 if TYPE_CHECKING:
     from weft.graph.symbol.node import Node
@@ -64,9 +64,8 @@ def operator(name: str) -> SymbolOp:
         return NNVM_OPS.get(name)
     own = name.removeprefix(OWN)
     if own not in OPS:
-        close = difflib.get_close_matches(name, [*NNVM_OPS, *OPS], n=1)
         raise RegistryError(f"unknown operator {name!r}",
-                            help=f"did you mean {close[0]!r}?" if close else None)
+                            help=did_you_mean(name, [*NNVM_OPS, *OPS]))
     return operator_of(OPS.get(own))
 
 

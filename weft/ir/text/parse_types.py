@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.dtype import DType
+from weft.ir.dtype import USUAL_DTYPES, DType
 from weft.ir.expr import Constant
 from weft.ir.shape import (
     ANY,
@@ -43,6 +43,7 @@ from weft.ir.types import (
     TypeVar,
 )
 from weft.support.errors import TypeInferenceError, WeftError
+from weft.support.suggestion import did_you_mean
 
 _EXTREMES = {"max": dim_max, "min": dim_min}
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)([a-z]\w*)?")
@@ -129,7 +130,8 @@ class TypeParser:
             if found is not None:
                 self.tokens.next()
                 return found
-        return self.tokens.fail("unknown dtype", expected="a dtype, such as float32")
+        return self.tokens.fail("unknown dtype", expected="a dtype, such as float32",
+                                help=did_you_mean(self.tokens.text, USUAL_DTYPES))
 
     def _function(self) -> Routine[Type]:
         outer = dict(self.type_vars)

@@ -29,12 +29,10 @@ from weft.ir.types import (
 )
 from weft.ir.typing.adt import bind_pattern, constructor_type
 from weft.ir.typing.node_rules import NodeRules
-from weft.ir.typing.report import (
-    did_you_mean,
-)
 from weft.ir.typing.solver import ERROR, UnifyError
 from weft.ir.visitor import children
 from weft.support.errors import TypeInferenceError
+from weft.support.suggestion import did_you_mean
 
 _ENTER, _BIND, _EXIT = 0, 1, 2
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from weft.ir.expr import TypeData
 from weft.ir.types import GlobalTypeVar, Type, TypeCall, component_types
-from weft.ir.typing.report import counted, did_you_mean
+from weft.ir.typing.report import counted
 from weft.support.errors import TypeInferenceError
+from weft.support.suggestion import did_you_mean
 
 
 def kind_error(type_: Type, definitions: Mapping[str, TypeData]) -> TypeInferenceError | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.ir.expr import (
@@ -124,12 +123,6 @@ def readable_type(type_: Type) -> str:
 def counted(count: int, noun: str) -> str:
     """``1 argument``, ``2 arguments``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
-    """A suggestion of names similar to ``name``; ``otherwise`` without any."""
-    close = difflib.get_close_matches(name, list(known), n=3)
-    return f"did you mean {' or '.join(close)}?" if close else otherwise
 
 
 def signature_help(op: Op) -> str:

@@ -46,7 +46,7 @@ class Scratch:
 
     def address(self, nbytes: int) -> int:
         if nbytes > self._block.nbytes:
-            self._block = AlignedBlock(nbytes)
+            self._block = AlignedBlock(nbytes, purpose="the workspace of kernels")
         return self._block.address
 
 

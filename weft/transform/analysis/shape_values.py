@@ -9,6 +9,7 @@ them as they are.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -121,17 +122,25 @@ def _holds_integers(call: Call) -> bool:
                for t in fields)
 
 
+def _elements(call: Call) -> int:
+    """The number of elements of the result; 0 if it is not known."""
+    found = known_type(call)
+    types = [t for t in getattr(found, "fields", (found,)) if isinstance(t, TensorType)]
+    return sum(math.prod(t.concrete_shape) for t in types if is_static(t))
+
+
 def _moved(call: Call, args: Sequence[Any]) -> Values | None:
     reference = call.op.reference  # type: ignore[attr-defined] - op_name found an operator
     attrs = dict(call.attrs.items())
     if any(isinstance(d, SymDim) for v in attrs.values() if isinstance(v, tuple) for d in v):
         return None
+    if _elements(call) > MAX_ELEMENTS:
+        return None
     if op_name(call) in ("take", "gather"):
         args = [args[0], _integers(args[1])]
     if op_name(call) == "full":
         attrs["dtype"] = None
-        filled = np.full(attrs["shape"], args[0][()], object)
-        return filled if filled.size <= MAX_ELEMENTS else None
+        return np.full(attrs["shape"], args[0][()], object)
     result = reference(*args, **attrs)
     if isinstance(result, tuple):
         return tuple(np.asarray(r, object) for r in result)

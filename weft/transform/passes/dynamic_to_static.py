@@ -18,7 +18,7 @@ from weft.support.dataclass import dataclass
 from weft.support.errors import AttrsError, TypeInferenceError
 from weft.transform.analysis.graph import as_function, enters, is_constant, known_type, op_name
 from weft.transform.analysis.shape_values import ShapeValues, is_determined, is_fixed
-from weft.transform.passes.fold_constant import evaluate_constant
+from weft.transform.passes.fold_constant import FoldConstant, bytes_of, evaluate_constant
 
 
 @register_pass
@@ -109,9 +109,13 @@ def _folded(node: Expr, shapes: set[Expr]) -> Expr | None:
     from_shapes = any(part in shapes for arg in node.args
                       for part in (arg.fields if isinstance(arg, Tuple) else (arg,)))
     if from_shapes and op_name(node) and all(map(is_constant, node.args)) \
-            and not has_symbols(node.attrs):
+            and not has_symbols(node.attrs) and _is_small(known_type(node)):
         return evaluate_constant(node)
     return None
+
+
+def _is_small(type_: Type | None) -> bool:
+    return type_ is not None and is_static(type_) and bytes_of(type_) <= FoldConstant.max_bytes
 
 
 def _shape_constant(call: Call) -> Constant | None:

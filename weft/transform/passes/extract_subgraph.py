@@ -7,7 +7,6 @@ parameter, a tensor that is fetched becomes a result, and what the results do no
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import children, post_order, rebuild, replace_children
 from weft.support.errors import InvalidInputError, PassError
+from weft.support.suggestion import did_you_mean
 
 
 def extract_subgraph(mod: IRModule, fetches: Sequence[str],
@@ -177,10 +177,8 @@ def _check(mod: IRModule, results: Mapping[str, Expr], fetches: Sequence[str],
 
 def unknown_tensor(name: str, table: Mapping[str, Expr], mod: IRModule) -> InvalidInputError:
     """The error of a name that is not in ``table``, with the closest names."""
-    close = difflib.get_close_matches(name, table, n=3)
     ports = (f"inputs {', '.join(map(repr, input_names(mod)))}, "
              f"outputs {', '.join(map(repr, output_names(mod)))}, or an inner tensor")
     return InvalidInputError(
         f"the model has no tensor {name!r}", expected=ports,
-        help=f"did you mean {' or '.join(map(repr, close))}?" if close
-        else "`weft inspect MODEL --tensors` lists the names")
+        help=did_you_mean(name, table, "`weft inspect MODEL --tensors` lists the names"))

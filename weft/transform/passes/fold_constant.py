@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +14,9 @@ from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.substitution import has_symbols
 from weft.ir.types import TensorType, TupleType, Type, is_static
+from weft.ir.typing.infer import infer_expr
+from weft.ir.visitor import post_order
+from weft.support.allocation import BUDGET_BYTES, AllocationBudget
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import is_constant, known_type, rewrite_function
 from weft.transform.analysis.reference import evaluate_call
@@ -25,7 +30,9 @@ class FoldConstant(FunctionPass):
 
     A result of more than ``max_bytes`` is folded only if it is at most ``max_growth`` times as
     large as the arguments (the kernel that reads a broadcast weight had better broadcast it), or
-    if it comes from a creation operator, because models may store weights that way. ``skip`` names
+    if it comes from a creation operator and has at most ``max_created`` bytes, because models may
+    store weights that way. The results together may have ``weft.support.allocation.BUDGET_BYTES``
+    and ``max_growth`` times the bytes of the constants that the function has. ``skip`` names
     operators whose calls stay; so do calls of operators with an effect.
 
     def @main(%x: Tensor[(2,), float32]) { add(%x, add(1f, 2f)) }
@@ -37,12 +44,15 @@ class FoldConstant(FunctionPass):
     opt_level: ClassVar[int] = 1
     max_bytes: int = 1 << 20
     max_growth: int = 4
+    max_created: int = 64 << 20
     skip: tuple[str, ...] = ()
 
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
-        return rewrite_function(fn, self._fold)
+        given = sum(e.data.nbytes for e in post_order(fn) if isinstance(e, Constant))
+        budget = AllocationBudget(BUDGET_BYTES + self.max_growth * given)
+        return rewrite_function(fn, partial(self._fold, budget))
 
-    def _fold(self, original: Expr, node: Expr) -> Expr:
+    def _fold(self, budget: AllocationBudget, original: Expr, node: Expr) -> Expr:
         if isinstance(node, TupleGetItem) and isinstance(node.tuple_value, Tuple):
             return node.tuple_value.fields[node.index]
         if isinstance(node, If) and isinstance(node.cond, Constant):
@@ -55,17 +65,17 @@ class FoldConstant(FunctionPass):
             return node
         if has_symbols(node.attrs):  # such as arange(start=n, stop=n + 1), of static type
             return node
-        type_ = known_type(original)
-        return node if self._too_large(node, type_) else evaluate_constant(node, type_)
+        type_ = known_type(original) or infer_expr(node).checked_type
+        return evaluate_constant(node, type_) if self._folds(node, type_, budget) else node
 
-    def _too_large(self, call: Call, type_: Type | None) -> bool:
+    def _folds(self, call: Call, type_: Type | None, budget: AllocationBudget) -> bool:
         if type_ is None or not is_static(type_):
-            return type_ is not None
-        size = _bytes_of(type_)
-        is_creation = isinstance(call.op, Op) and call.op.traits.is_creation
-        if size <= self.max_bytes or is_creation:
             return False
-        return size > self.max_growth * sum(_bytes_of_constant(a) for a in call.args)
+        is_creation = isinstance(call.op, Op) and call.op.traits.is_creation
+        largest = self.max_created if is_creation else max(
+            self.max_bytes, self.max_growth * sum(_bytes_of_constant(a) for a in call.args))
+        size = bytes_of(type_)
+        return size <= largest and budget.grants(size)
 
 
 def evaluate_constant(call: Call, type_: Type | None = None) -> Expr:
@@ -95,12 +105,13 @@ def _value_of(expr: Expr) -> Any:
     return expr.data  # type: ignore[attr-defined] - is_constant said so
 
 
-def _bytes_of(type_: Type) -> int:
+def bytes_of(type_: Type) -> int:
+    """The bytes of the tensors of a type of fixed sizes."""
     if isinstance(type_, TupleType):
-        return sum(map(_bytes_of, type_.fields))
+        return sum(map(bytes_of, type_.fields))
     if not isinstance(type_, TensorType):
         return 0
-    return int(np.prod(type_.concrete_shape, dtype=np.int64)) * type_.dtype.itemsize
+    return math.prod(type_.concrete_shape) * type_.dtype.itemsize
 
 
 def _bytes_of_constant(expr: Expr) -> int:

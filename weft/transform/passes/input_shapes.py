@@ -20,6 +20,7 @@ from weft.ir.types import TensorType, Type, rewrite_type
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import children, post_order, rebuild
 from weft.support.errors import InvalidInputError
+from weft.support.suggestion import did_you_mean
 from weft.transform.analysis.graph import as_function, type_of
 
 
@@ -62,7 +63,8 @@ def _wanted(main: Function, attrs: Mapping[str, Any], shapes: Mapping[str, Seque
         old = type_of(params[name]) if name in params else None
         if not isinstance(old, TensorType):
             raise InvalidInputError(f"unknown input {name!r}, or not a tensor",
-                                    expected=", ".join(map(repr, names)) or "no inputs")
+                                    expected=", ".join(map(repr, names)) or "no inputs",
+                                    help=did_you_mean(name, names))
         shape = as_shape(given)
         if len(shape) != old.ndim:
             raise InvalidInputError(f"the shape given for input {name!r} has the wrong rank",

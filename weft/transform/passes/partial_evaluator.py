@@ -32,12 +32,13 @@ from weft.ir.expr import (
 from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.trampoline import Routine, run
-from weft.ir.types import Type
+from weft.ir.types import TensorType, Type, is_static
+from weft.ir.typing.infer import infer_expr
 from weft.ir.visitor import pattern_vars
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import is_constant, is_primitive
 from weft.transform.normal_form.alpha import fresh_var
-from weft.transform.passes.fold_constant import evaluate_constant
+from weft.transform.passes.fold_constant import bytes_of, evaluate_constant
 
 # fold_constant handles larger results of operators on constants, and weighs their cost.
 MAX_FOLDED_BYTES = 1 << 16
@@ -325,9 +326,12 @@ def _folded(call: Call) -> Constant | None:
         return None
     if sum(a.data.nbytes for a in call.args if isinstance(a, Constant)) > MAX_FOLDED_BYTES:
         return None
-    value = evaluate_constant(call)
-    small = isinstance(value, Constant) and value.data.nbytes <= MAX_FOLDED_BYTES
-    return value if small and isinstance(value, Constant) else None
+    type_ = infer_expr(call).checked_type
+    if not isinstance(type_, TensorType) or not is_static(type_) \
+            or bytes_of(type_) > MAX_FOLDED_BYTES:
+        return None
+    value = evaluate_constant(call, type_)
+    return value if isinstance(value, Constant) else None
 
 
 def _chosen_clause(

@@ -11,6 +11,7 @@ from weft.frontend.graphdef.node import Node, element_count, static_shape
 from weft.frontend.graphdef.registry import converts
 from weft.ir.dtype import DType
 from weft.ir.expr import Expr
+from weft.support.allocation import check_nodes
 
 
 def _out_type(node: Node) -> DType:
@@ -98,6 +99,7 @@ def unpack(node: Node) -> Sequence[Expr]:
     if node.attr("num", int, count) != count:
         raise node.fail("the number of results is not the size of the axis",
                         expected=str(node.attr("num", int)), got=str(count))
+    check_nodes(count)
     return tuple(node.call(op.take, node.input(0), node.array(i), axis=axis)
                  for i in range(count))
 

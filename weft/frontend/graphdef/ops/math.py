@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-import numpy as np
-
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.graphdef.node import Node
 from weft.frontend.graphdef.registry import converts
 from weft.frontend.typed import tensor_type
@@ -178,7 +177,7 @@ def scan(node: Node) -> Expr:
 def linspace(node: Node) -> Expr:
     start, stop = node.constant(0, "the start"), node.constant(1, "the stop")
     count = node.integer(2, "the number of elements")
-    values = np.linspace(start, stop, count)
+    values = arrays.linspace(start, stop, count)
     return node.array(values.reshape(-1), node.type(0).dtype)
 
 
@@ -187,4 +186,4 @@ def arange(node: Node) -> Expr:
     start, limit, delta = (node.constant(i, "a bound").item() for i in range(3))
     if delta == 0:
         raise node.fail("the step is zero")
-    return node.array(np.arange(start, limit, delta), tensor_type(node.input(0)).dtype)
+    return node.array(arrays.arange(start, limit, delta), tensor_type(node.input(0)).dtype)

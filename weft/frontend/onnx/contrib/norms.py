@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.onnx.contrib.naming import contrib
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.ops.cast import cast_to
@@ -122,7 +121,7 @@ def _group_norm(node: Node, x: Expr) -> Expr:
 def layer_norm(node: Node, x: Expr, gamma: Expr, beta: Expr | None, epsilon: float) -> Expr:
     """``nn.layer_norm`` over the last axis; ``beta`` is optional."""
     given = tensor_type(gamma)
-    beta = beta or Constant(np.zeros(given.concrete_shape, given.dtype.numpy), span=node.span)
+    beta = beta or Constant(arrays.zeros(given.concrete_shape, given.dtype.numpy), span=node.span)
     return node.call(op.nn.layer_norm, x, gamma, beta, axis=tensor_type(x).ndim - 1,
                      epsilon=epsilon)
 

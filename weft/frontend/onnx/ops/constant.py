@@ -6,6 +6,7 @@ import numpy as np
 from onnx import TensorProto
 
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.onnx.node import Node, Value
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import broadcast_to, known_sizes
@@ -14,6 +15,7 @@ from weft.frontend.onnx.tensors import checked_shape, tensor_to_numpy
 from weft.ir.dtype import DType
 from weft.ir.expr import Constant, Expr
 from weft.ir.shape import Dim, SymDim, dim_product, dims_equal
+from weft.support.allocation import may_allocate
 from weft.support.errors import UnsupportedModelError
 
 _VALUE_ATTRIBUTES = ("value", "value_float", "value_floats", "value_int", "value_ints")
@@ -53,12 +55,13 @@ def constant_of_shape(node: Node) -> Expr:
         fill = tensor_to_numpy(tensor, node.folder, str(node.span))
     if fill.size != 1:
         raise node.fail("the value is not a scalar", got=f"shape {fill.shape}")
-    if not all(isinstance(d, int) for d in dims):
-        return node.call(op.full, node.constant(fill.reshape(()), DType.of(fill.dtype)),
-                         shape=known_sizes(node, dims))
-    label = f"the result of {node.op}"
-    shape = checked_shape(dims, DType.of(fill.dtype), label, node.span)
-    return Constant(np.full(shape, fill.reshape(()), fill.dtype), span=node.span)
+    dtype = DType.of(fill.dtype)
+    if all(isinstance(d, int) for d in dims):
+        shape = checked_shape(dims, dtype, f"the result of {node.op}", node.span)
+        if may_allocate(shape, dtype.itemsize):
+            return Constant(np.full(shape, fill.reshape(()), fill.dtype), span=node.span)
+    return node.call(op.full, node.constant(fill.reshape(()), dtype),
+                     shape=known_sizes(node, dims))
 
 
 @converts("Shape", attributes=("start", "end"))
@@ -94,7 +97,7 @@ def range_(node: Node) -> Expr:
     count = max(0, int(np.ceil((limit.item() - start.item()) / delta.item())))
     dtype = DType.of(start.dtype)
     checked_shape((count,), dtype, "the result of Range", node.span)
-    steps = np.arange(count).astype(start.dtype) * delta.reshape(()) + start.reshape(())
+    steps = arrays.arange(count).astype(start.dtype) * delta.reshape(()) + start.reshape(())
     return Constant(steps.astype(start.dtype), span=node.span)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from weft.frontend import arrays
 from weft.frontend.onnx.loops import MAX_UNROLLED_NODES, Loop, run_loop
 from weft.frontend.onnx.node import Body, Node, Value, constant_value, tensor_type
 from weft.frontend.onnx.registry import converts
@@ -125,4 +126,4 @@ def _empty_stack(node: Node, value: Value) -> Expr:
     (part,) = _tensors(node, (value,))
     type_ = tensor_type(part)
     sizes = tuple(d if isinstance(d, int) else 0 for d in type_.shape)
-    return Constant(np.zeros((0, *sizes), type_.dtype.numpy), span=node.span)
+    return Constant(arrays.zeros((0, *sizes), type_.dtype.numpy), span=node.span)

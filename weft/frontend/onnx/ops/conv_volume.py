@@ -12,6 +12,7 @@ from weft.frontend.onnx.reshaping import reshape_to
 from weft.frontend.onnx.windows import WINDOW_ATTRIBUTES, Window
 from weft.ir.expr import Expr
 from weft.ir.shape import Shape
+from weft.support.allocation import check_nodes
 from weft.support.errors import UnsupportedModelError
 from weft.topi.nn.window import window_count, window_span
 
@@ -46,6 +47,7 @@ def _over_depth(node: Node, x: Expr, weight: Expr, window: Window, groups: int) 
     depth = window_count(shape[2], window_span(taps, step), stride)
     rest = Window(window.kernel[1:], window.strides[1:], window.dilations[1:], window.before[1:],
                   window.after[1:])
+    check_nodes(8 * taps)
     parts = []
     for tap in range(taps):
         start = tap * step

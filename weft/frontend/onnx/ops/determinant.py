@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.terms import Term
@@ -42,7 +41,7 @@ def _eliminated(node: Node, matrix: Expr) -> tuple[Expr, Term]:
     size = tensor_type(matrix).concrete_shape[-1]
     column = _slice(node, matrix, 0, 1, rank - 1)
     position = node.call(op.argmax, node.call(op.abs, column), axis=(rank - 2,), keepdims=True)
-    rows = node.constant(np.arange(size).reshape(size, 1), tensor_type(position).dtype)
+    rows = node.constant(arrays.arange(size).reshape(size, 1), tensor_type(position).dtype)
     chosen = node.call(op.equal, rows, position)
     kept = node.call(op.cast, chosen, dtype=tensor_type(matrix).dtype.name)
     picked = node.call(op.multiply, matrix, kept)

@@ -8,10 +8,12 @@ import math
 import numpy as np
 
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
 from weft.ir.expr import Constant, Expr
+from weft.support.allocation import check_allocation
 from weft.support.errors import UnsupportedModelError
 from weft.topi.nn.window import window_count, window_span
 
@@ -46,7 +48,7 @@ def col2im(node: Node) -> Expr:
     rows = known[0] * known[1] // taps
     columns = reshape_to(node, node.input(0), (rows, taps * known[2]))
     columns = node.call(op.transpose, columns, axes=(1, 0))
-    blank = np.zeros((math.prod(padded), rows), node.dtype().numpy)
+    blank = arrays.zeros((math.prod(padded), rows), node.dtype().numpy)
     total = node.call(op.scatter_nd, Constant(blank, span=node.span),
                       node.constant(positions[None], "int64"), columns, mode="add")  # fmt: skip
     total = node.call(op.transpose, total, axes=(1, 0))
@@ -63,11 +65,12 @@ def _positions(
     dilations: tuple[int, ...],
 ) -> np.ndarray:
     """Return the index in the flat padded image of each tap of each window; taps are outermost."""
+    check_allocation((math.prod(block), math.prod(counts)), 8)
     result = []
     for tap in itertools.product(*map(range, block)):
-        flat = np.zeros((1,) * len(padded), np.int64)
+        flat = arrays.zeros((1,) * len(padded), np.int64)
         for axis, size in enumerate(padded):
-            line = np.arange(counts[axis]) * strides[axis] + tap[axis] * dilations[axis]
+            line = arrays.arange(counts[axis]) * strides[axis] + tap[axis] * dilations[axis]
             flat = flat * size + line.reshape(-1, *(1,) * (len(padded) - axis - 1))
         result.append(flat.reshape(-1))
     return np.concatenate(result)

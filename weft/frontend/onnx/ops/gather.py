@@ -8,7 +8,7 @@ import numpy as np
 
 from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
-from weft.frontend.onnx.positions import positions_along
+from weft.frontend.onnx.positions import positions, positions_along
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import broadcast_to, reshape_to
 from weft.frontend.onnx.shape_value import ShapeValue, object_array, settle
@@ -103,17 +103,25 @@ def tensor_scatter(node: Node) -> Expr:
 @converts("OneHot", since=9, attributes=("axis",))
 def one_hot(node: Node) -> Expr:
     """Compare indices with the classes; indices out of range give only off values."""
-    (depth,) = (int(d) for d in node.array(1, "depth").reshape(-1))
+    depth = node.array(1, "depth")
+    if depth.size != 1 or not 1 <= depth.item() < 2**63:
+        raise node.fail("invalid depth", expected="one number, at least 1", got=str(depth))
+    return _one_hot(node, int(depth.item()))
+
+
+def _one_hot(node: Node, depth: int) -> Expr:
     rank = node.rank() + 1
     axis = node.axis(node.attrs.integer("axis", -1), rank)
     indices = node.input(0)
-    if not tensor_type(indices).dtype.is_int:
+    dtype = tensor_type(indices).dtype
+    if not dtype.is_int or depth > np.iinfo(dtype.numpy).max:
         indices = node.call(op.cast, indices, dtype="int64")
     indices = counted_from_start(node, indices, (depth,))
     indices = node.call(op.expand_dims, indices, axis=axis, num_newaxis=1)
-    classes = np.arange(depth, dtype=tensor_type(indices).dtype.numpy)
-    classes = classes.reshape(-1, *(1,) * (rank - axis - 1))
-    hot = node.call(op.equal, indices, Constant(classes, span=node.span))
+    classes = positions(node, depth, tensor_type(indices).dtype)
+    if axis < rank - 1:
+        classes = node.call(op.expand_dims, classes, axis=1, num_newaxis=rank - axis - 1)
+    hot = node.call(op.equal, indices, classes)
     off, on = (
         node.call(op.strided_slice, node.input(2), begin=(i,), end=(i + 1,), strides=(1,),
                   axes=(0,))

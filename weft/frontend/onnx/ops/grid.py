@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 from functools import reduce
 
-import numpy as np
-
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
@@ -155,7 +154,8 @@ def _gathered(node: Node, corner: tuple[Tap, ...]) -> Expr:
         return reshape_to(node, value, (batch, 1, *positions))
 
     lead = [
-        node.constant(np.arange(n).reshape([-1 if a == axis else 1 for a in range(rank)]), "int64")
+        node.constant(arrays.arange(n).reshape([-1 if a == axis else 1 for a in range(rank)]),
+                      "int64")
         for axis, n in enumerate((batch, channels))
         if isinstance(n, int)  # always: the caller checks it
     ]

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from functools import reduce
 from itertools import accumulate
 
-import numpy as np
-
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.onnx.node import Node, constant_value, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import known_sizes
@@ -23,6 +22,7 @@ from weft.ir.shape import (
     dims_equal,
     may_be_multiple,
 )
+from weft.support.allocation import check_nodes
 from weft.support.errors import UnsupportedModelError
 
 
@@ -48,6 +48,7 @@ def split_by_input(node: Node) -> Sequence[Expr]:
 @converts("Split", since=18, attributes=("axis", "num_outputs"), outputs=1 << 20)
 def split_by_count(node: Node) -> Sequence[Expr]:
     count = node.attrs.integer("num_outputs", node.output_count)
+    check_nodes(count)
     return _split(node, node.optional_dims(1, "split"), count)
 
 
@@ -228,7 +229,7 @@ def _wrapped(node: Node, data: Expr, width: list[tuple[Dim, Dim]]) -> Expr:
                 or not isinstance(size, int) or size == 0:
             raise UnsupportedModelError("Pad wraps an axis of symbolic or zero size",
                                         where=node.span)  # fmt: skip
-        positions = node.constant(np.arange(-before, size + after) % size, "int64")
+        positions = node.constant(arrays.arange(-before, size + after) % size, "int64")
         data = node.call(op.take, data, positions, axis=axis, mode="clip")
     return data
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.ir.expr import Constant, Expr
@@ -96,7 +95,7 @@ def layer_normalization(node: Node) -> Sequence[Expr]:
 
 def _zeros_like(node: Node, vector: Expr) -> Expr:
     type_ = tensor_type(vector)
-    return Constant(np.zeros(type_.concrete_shape, type_.dtype.numpy), span=node.span)
+    return Constant(arrays.zeros(type_.concrete_shape, type_.dtype.numpy), span=node.span)
 
 
 @dataclass(frozen=True)

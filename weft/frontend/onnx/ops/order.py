@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.onnx.dtypes import dtype_of
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.positions import positions, positions_along
 from weft.frontend.onnx.registry import ConvertFunction, converts, register
 from weft.frontend.onnx.reshaping import flatten_at, known_sizes, reshape_to
+from weft.frontend.typed import FOLD_LIMIT_ELEMENTS
 from weft.ir.expr import Expr
 from weft.ir.op import Op
 from weft.ir.shape import Dim, at_least, dim_add
@@ -78,8 +78,9 @@ def eye_like(node: Node) -> Expr:
         dtype = dtype_of(node.attrs.integer("dtype", 0), "the result of EyeLike", node.span)
     rows, columns = shape
     k = node.attrs.integer("k", 0)
-    if isinstance(rows, int) and isinstance(columns, int):
-        return node.constant(np.eye(rows, columns, k), dtype)
+    if isinstance(rows, int) and isinstance(columns, int) \
+            and rows * columns <= FOLD_LIMIT_ELEMENTS:
+        return node.constant(arrays.eye(rows, columns, k), dtype)
     diagonal = positions_along(node, dim_add(rows, k), 0, 2, first=k)
     return node.call(op.cast, node.call(op.equal, positions(node, columns), diagonal), dtype=dtype)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ml_dtypes
-import numpy as np
 
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.onnx.dtypes import dtype_of
 from weft.frontend.onnx.node import Node, constant_value, tensor_type
 from weft.frontend.onnx.ops.cast import cast_to, saturating_cast
@@ -47,7 +47,7 @@ def _repeated(node: Node, value: Expr, axis: int, block: int, size: object) -> E
     shape = tensor_type(value).shape
     if not isinstance(size, int) or not all(isinstance(d, int) for d in shape):
         raise UnsupportedModelError(f"{node.op} in blocks of symbolic size", where=node.span)
-    positions = node.constant(np.arange(size) // block, "int64")
+    positions = node.constant(arrays.arange(size) // block, "int64")
     return node.call(op.take, value, positions, axis=axis, mode="clip")
 
 
@@ -99,7 +99,7 @@ def _parameters(node: Node, x: Expr) -> tuple[Expr, Expr] | None:
     if scale.shape not in ((), (1,)) and tensor_type(x).ndim == 0:
         return None
     if not node.has_input(2):
-        return node.input(1), node.constant(np.zeros(scale.concrete_shape), "int32")
+        return node.input(1), node.constant(arrays.zeros(scale.concrete_shape), "int32")
     known = constant_value(node.input(2))
     if known is not None:
         return node.input(1), node.constant(known, "int32")

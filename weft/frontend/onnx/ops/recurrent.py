@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.onnx.loops import Loop, run_loop
 from weft.frontend.onnx.node import Node, Value, tensor_type
 from weft.frontend.onnx.registry import converts
@@ -19,6 +18,7 @@ from weft.support.errors import UnsupportedModelError
 _ATTRIBUTES = ("activations", "activation_alpha", "activation_beta", "clip", "direction",
                "hidden_size", "layout")
 _ACTIVATIONS = {"Sigmoid": op.sigmoid, "Tanh": op.tanh, "Relu": op.nn.relu}
+_MAX_UNROLLED_STEPS = 1024  # each becomes about a dozen nodes
 # The hidden state of a cell and, for LSTM, the cell state.
 State = tuple[Expr, ...]
 
@@ -177,7 +177,7 @@ def _initial_state(node: Node, direction: int, shape: tuple[Dim, int]) -> State:
 
 def _zeros(node: Node, shape: Sequence[Dim]) -> Expr:
     if all(isinstance(d, int) for d in shape):
-        return node.constant(np.zeros(shape), node.dtype())  # type: ignore[call-overload]
+        return node.constant(arrays.zeros(shape), node.dtype())  # type: ignore[call-overload]
     return node.call(op.zeros, shape=known_sizes(node, shape), dtype=node.dtype())
 
 
@@ -219,7 +219,8 @@ def _run(
     state = _initial_state(node, direction, (batch, _width(weights.r)))
     one = _Direction(node, cell, weights, _functions(node, cell, direction),
                      weights.gates(node, x), backward)
-    return _unrolled(one, state, steps) if isinstance(steps, int) else _looped(one, state, steps)
+    unrolls = isinstance(steps, int) and steps <= _MAX_UNROLLED_STEPS
+    return _unrolled(one, state, steps) if unrolls else _looped(one, state, steps)  # type: ignore[arg-type]
 
 
 def _unrolled(one: _Direction, state: State, steps: int) -> tuple[Expr, State]:

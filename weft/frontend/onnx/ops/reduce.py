@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import ConvertFunction, register
 from weft.ir.expr import Constant, Expr
@@ -93,7 +94,7 @@ def _with_one_element(node: Node, operator: Op, axes: tuple[int, ...]) -> Expr:
     if dtype.is_int:
         lowest, highest = np.iinfo(dtype.numpy).min, np.iinfo(dtype.numpy).max
     neutral = lowest if operator is op.max else highest
-    return Constant(np.full(shape, neutral, dtype.numpy), span=node.span)
+    return Constant(arrays.full(shape, neutral, dtype.numpy), span=node.span)
 
 
 def _search(operator: Op) -> ConvertFunction:

@@ -24,6 +24,7 @@ from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.shape_value import ShapeValue
 from weft.frontend.resampling import resampling_order
 from weft.ir.expr import Constant, Expr
+from weft.support.allocation import check_nodes, check_numbers
 from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 
@@ -96,6 +97,7 @@ def _cubic(d: float, a: float) -> float:
 
 def _nearest_taps(node: Node, axis: AxisResize, transform: str) -> list[list[tuple[int, float]]]:
     rounding = _NEAREST[node.attrs.one_of("nearest_mode", "round_prefer_floor", tuple(_NEAREST))]
+    check_numbers(2 * axis.new_size)
     positions = [rounding(axis.source(i, transform)) for i in range(axis.new_size)]
     return [[(min(max(p, 0), axis.size - 1), 1.0)] for p in positions]
 
@@ -107,6 +109,7 @@ def _weighted_taps(
     shrink = min(axis.scale, 1.0) if node.attrs.flag("antialias") else 1.0
     reach = kernel.reach / shrink
     inside_only = node.attrs.flag("exclude_outside")
+    check_numbers(math.ceil(2 * reach) * axis.new_size)
     result = []
     for i in range(axis.new_size):
         x = axis.source(i, transform)
@@ -125,6 +128,7 @@ def _resized(node: Node, x: Expr, index: int, taps: list[list[tuple[int, float]]
     """Resample axis ``index`` by the taps (position, weight) of each output position."""
     rank = len(tensor_type(x).shape)
     count = max(map(len, taps), default=1)
+    check_nodes(count)
     padded = [row + [(row[-1][0], 0.0)] * (count - len(row)) for row in taps]
     terms = []
     for k in range(count):
@@ -216,6 +220,7 @@ def _scaled_by(node: Node, scales: Sequence[float]) -> Expr:
         return resize_axes(node, axes, "asymmetric")
     x = node.input(0)
     for index, (n, s) in enumerate(zip(shape, scales, strict=True)):
+        check_numbers(math.floor(n * s))
         positions = [min(math.floor(i / s), n - 1) for i in range(math.floor(n * s))]
         if s != 1:
             x = _resized(node, x, index, [[(p, 1.0)] for p in positions])

@@ -11,6 +11,7 @@ from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import stacked
 from weft.ir.expr import Expr
 from weft.ir.shape import AnyDim, Dim
+from weft.support.allocation import check_nodes
 from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 
@@ -74,6 +75,7 @@ def scan_of_batches(node: Node) -> Sequence[Expr]:
     if not batch or not isinstance(batch[0], int) or batch[0] < 1:
         raise UnsupportedModelError("Scan over a batch of symbolic size", where=node.span)
     outputs = node.output_count - (len(inputs) - count)
+    check_nodes(batch[0] * node.body("body").size)
     results = []
     for index in range(batch[0]):
         parts = [_taken(node, x, node.constant(index, "int64"), 0) for x in inputs]

@@ -17,6 +17,7 @@ from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import stacked
 from weft.ir.expr import Constant, Expr, Tuple
 from weft.ir.types import TupleType
+from weft.support.allocation import check_nodes
 from weft.support.errors import UnsupportedModelError
 
 
@@ -99,10 +100,12 @@ def split_to_sequence(node: Node) -> Expr:
 
 def _part_sizes(node: Node, size: int) -> list[int]:
     if not node.has_input(1):
+        check_nodes(size)
         return [1] * size
     given = node.array(1, "split")
     sizes = [int(v) for v in given.reshape(-1)]
     if given.ndim == 0 and sizes[0] > 0:
+        check_nodes(-(-size // sizes[0]))
         return [min(sizes[0], size - start) for start in range(0, size, sizes[0])]
     if given.ndim != 1 or min(sizes, default=0) < 0 or sum(sizes) != size:
         raise node.fail("wrong sum of the split sizes", expected=f"a sum of {size}",

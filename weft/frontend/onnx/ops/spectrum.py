@@ -9,6 +9,7 @@ import numpy as np
 from onnx import TensorProto
 
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.onnx.dtypes import dtype_of
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
@@ -144,15 +145,15 @@ def mel_weight_matrix(node: Node) -> Expr:
     code = node.attrs.integer("output_datatype", TensorProto.FLOAT)
     dtype = dtype_of(code, "the result of MelWeightMatrix", node.span)
     ends = [2595 * np.log10(1 + hertz / 700) for hertz in (low.item(), high.item())]
-    mels = ends[0] + np.arange(bins + 2) * (ends[1] - ends[0]) / (bins + 2)
+    mels = ends[0] + arrays.arange(bins + 2) * (ends[1] - ends[0]) / (bins + 2)
     edges = ((length + 1) * 700 * (10 ** (mels / 2595) - 1) // rate).astype(np.int64)
     if edges[0] < 0 or edges[-1] > length // 2 + 1:
         raise node.fail("the frequency range exceeds that of the transform",
                         got=f"{low} to {high} Hz at {rate} Hz")  # fmt: skip
-    matrix = np.zeros((length // 2 + 1, bins))
+    matrix = arrays.zeros((length // 2 + 1, bins))
     for i, (left, centre, right) in enumerate(zip(edges, edges[1:], edges[2:], strict=False)):
-        rising = np.arange(left, centre + 1)
+        rising = arrays.arange(left, centre + 1)
         matrix[rising, i] = 1 if centre == left else (rising - left) / (centre - left)
-        falling = np.arange(centre, right)
+        falling = arrays.arange(centre, right)
         matrix[falling, i] = (right - falling) / max(right - centre, 1)
     return Constant(matrix.astype(dtype.numpy), span=node.span)

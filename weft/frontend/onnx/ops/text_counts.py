@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
@@ -40,8 +41,8 @@ def tf_idf_vectorizer(node: Node) -> Expr:
         shortest = node.attrs.integer("min_gram_length", 1)
         if shortest <= length <= node.attrs.integer("max_gram_length", 1) and len(grams):
             # A matmul with a 0/1 matrix moves the counts to their columns.
-            matrix = np.zeros((len(grams), width), np.float32)
-            matrix[np.arange(len(grams)), list(columns)] = 1
+            matrix = arrays.zeros((len(grams), width), np.float32)
+            matrix[arrays.arange(len(grams)), list(columns)] = 1
             counts = _counted(node, x, grams)
             total = total + Term(node, node.call(op.nn.matmul, counts.expr,
                                                  Constant(matrix, span=node.span)))  # fmt: skip
@@ -99,7 +100,7 @@ def _zeros(node: Node, x: Expr, width: int) -> Expr:
     if not isinstance(rows, int) or not isinstance(size, int):
         raise UnsupportedModelError("TfIdfVectorizer of rows of symbolic size", where=node.span,
                                     got=str(tensor_type(x)))  # fmt: skip
-    return Constant(np.zeros((rows, width), np.float32), span=node.span)
+    return Constant(arrays.zeros((rows, width), np.float32), span=node.span)
 
 
 def _weighted(node: Node, counts: Term, width: int) -> Expr:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.onnx.node import Node
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
@@ -34,7 +33,7 @@ def max_unpool(node: Node) -> Expr:
         (size - 1) * stride - pads[i] - pads[len(kernel) + i] + kernel[i]
         for i, (size, stride) in enumerate(zip(known[2:], strides, strict=True))
     ]
-    zeros = np.zeros(math.prod(pooled), node.dtype().numpy)
+    zeros = arrays.zeros(math.prod(pooled), node.dtype().numpy)
     indices = reshape_to(node, node.input(1), (1, math.prod(known)))
     values = reshape_to(node, node.input(0), (math.prod(known),))
     flat = node.call(op.scatter_nd, Constant(zeros, span=node.span), indices, values, mode="update")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.torch.aten.create import triangle_mask
 from weft.frontend.torch.node import Node, broadcast_shape, dtype_in, is_symbolic, rank_of, shape_in
 from weft.frontend.torch.registry import converts
@@ -126,7 +125,7 @@ def _scores(node: Node, query: Expr, key: Expr, is_causal: bool, mask: Expr | No
     if is_causal:
         rows, columns = shape_in(scores)[-2:]
         seen = (triangle_mask(node, rows, columns, 0, lower=True) if is_symbolic(rows, columns)
-                else Constant(np.tri(rows, columns, dtype=bool), span=node.span))
+                else Constant(arrays.tri(rows, columns, dtype=bool), span=node.span))
         scores = node.call(op.where, node.broadcast(seen, shape_in(scores)), scores, hidden)
     return scores
 

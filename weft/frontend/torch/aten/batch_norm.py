@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.torch.node import Node, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
@@ -44,7 +43,7 @@ def _by_stored(node: Node, x: Expr, weight: Expr | None, bias: Expr | None, mean
 
 
 def _vector(node: Node, value: float, like: Expr) -> Expr:
-    return Constant(np.full(shape_in(like), value, dtype_in(like).numpy), span=node.span)
+    return Constant(arrays.full(shape_in(like), value, dtype_in(like).numpy), span=node.span)
 
 
 @converts("_native_batch_norm_legit.no_stats")
@@ -82,7 +81,7 @@ def _trained(
 ) -> tuple[Expr, ...]:
     """The result, mean and 1 / deviation of each channel, and the new running averages."""
     wide = _wide(node, x)
-    blank = node.constant(np.zeros(shape_in(x)[1]), dtype_in(wide))
+    blank = node.constant(arrays.zeros(shape_in(x)[1]), dtype_in(wide))
     operands = [blank if v is None else node.cast(v, dtype_in(wide))
                 for v in (weight, bias, mean, variance)]
     found = node.call(op.nn.batch_norm_training, wide, *operands, axis=1, epsilon=float(epsilon),
@@ -167,4 +166,4 @@ def _inverse_deviation(node: Node, variance: Expr, epsilon: float) -> Expr:
 def _blank(node: Node, index: int) -> Expr:
     """Zeros for a result that torch leaves undefined; a dynamic size becomes 0."""
     shape = tuple(n if isinstance(n, int) else 0 for n in node.result[index].shape)
-    return Constant(np.zeros(shape, node.dtype(index).numpy), span=node.span)
+    return Constant(arrays.zeros(shape, node.dtype(index).numpy), span=node.span)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.torch.node import (
     Node,
     axis_of,
@@ -31,7 +32,7 @@ def _filled(node: Node, shape: Sequence[int], value: Any) -> Expr:
         return node.broadcast(node.cast(value, dtype), shape)
     one = node.constant(value, dtype)
     if not is_symbolic(*shape) and math.prod(shape) <= _CONSTANT_ELEMENTS:
-        return Constant(np.full(tuple(shape), one.data), span=node.span)
+        return Constant(arrays.full(tuple(shape), one.data), span=node.span)
     return node.call(op.full, one, shape=tuple(shape), dtype=dtype.name)
 
 
@@ -77,7 +78,7 @@ def arange(node: Node, start: float, end: float, step: float, *_options: Any) ->
     if is_symbolic(start, end, step):
         return node.call(op.arange, start=start, stop=end, step=step, dtype=dtype.name)
     count = max(math.ceil((end - start) / step), 0)
-    return Constant((start + np.arange(count) * step).astype(dtype.numpy), span=node.span)
+    return Constant((start + arrays.arange(count) * step).astype(dtype.numpy), span=node.span)
 
 
 @converts("arange.start")
@@ -92,7 +93,7 @@ def arange_to(node: Node, end: float, *_options: Any) -> Expr:
 
 @converts("linspace.default")  # torch decomposes the overloads with tensor arguments
 def linspace(node: Node, start: float, end: float, count: int, *_options: Any) -> Expr:
-    return Constant(np.linspace(start, end, count).astype(node.dtype().numpy), span=node.span)
+    return Constant(arrays.linspace(start, end, count).astype(node.dtype().numpy), span=node.span)
 
 
 @converts("eye.default")
@@ -107,7 +108,7 @@ def eye_rectangular(node: Node, rows: int, columns: int, *_options: Any) -> Expr
 
 def _unit(node: Node, rows: int, columns: int) -> Expr:
     if not is_symbolic(rows, columns):
-        return Constant(np.eye(rows, columns, dtype=node.dtype().numpy), span=node.span)
+        return Constant(arrays.eye(rows, columns, dtype=node.dtype().numpy), span=node.span)
     row, column = (node.call(op.arange, start=0, stop=size, step=1, dtype="int64")
                    for size in (rows, columns))
     same = node.call(op.equal, node.call(op.expand_dims, row, axis=1, num_newaxis=1), column)
@@ -121,7 +122,7 @@ def triangle(node: Node, x: Expr, diagonal: int) -> Expr:
     if is_symbolic(rows, columns):
         kept: Expr = triangle_mask(node, rows, columns, diagonal, lower=lower)
     else:
-        ones = np.ones((rows, columns), bool)
+        ones = arrays.ones((rows, columns), bool)
         whole = np.tril(ones, diagonal) if lower else np.triu(ones, diagonal)
         kept = Constant(whole, span=node.span)
     return node.call(op.where, kept, x, node.scalar_like(0, x))
@@ -144,7 +145,7 @@ def diagonal(node: Node, x: Expr, offset: int, first: int, second: int) -> Expr:
     rest = [a for a in range(rank) if a not in (first, second)]
     x = node.transpose(x, (*rest, first, second))
     *batch, rows, columns = shape_in(x)
-    row = np.arange(max(-offset, 0), rows)
+    row = arrays.arange(max(-offset, 0), rows)
     row = row[(row + offset >= 0) & (row + offset < columns)]
     positions = Constant(row * columns + row + offset, span=node.span)
     flat = node.reshape(x, (*batch, rows * columns))
@@ -157,14 +158,14 @@ def one_hot(node: Node, x: Expr, classes: int) -> Expr:
         raise node.unsupported("a data-dependent number of classes",
                                help="give num_classes")
     wide = node.call(op.expand_dims, x, axis=rank_of(x), num_newaxis=1)
-    numbers = Constant(np.arange(classes, dtype=dtype_in(x).numpy), span=node.span)
+    numbers = Constant(arrays.arange(classes, dtype=dtype_in(x).numpy), span=node.span)
     return node.cast(node.call(op.equal, wide, numbers), "int64")
 
 
 @converts("tril_indices", "triu_indices")
 def triangle_indices(node: Node, rows: int, columns: int, offset: int, *_options: Any) -> Expr:
     """Row and column indices, (2, count), of a triangle's elements in row-major order."""
-    ones = np.ones((rows, columns), bool)
+    ones = arrays.ones((rows, columns), bool)
     lower = node.op.startswith("aten.tril")
     kept = np.tril(ones, offset) if lower else np.triu(ones, offset)
     return Constant(np.stack(np.nonzero(kept)).astype(node.dtype().numpy), span=node.span)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.torch.node import Node, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
@@ -42,9 +43,9 @@ def pdist_backward(node: Node, grad: Expr, x: Expr, order: float, distance: Expr
     rows = shape_in(x)[0]
     if rows < 2:
         return node.call(op.multiply, x, node.scalar_like(0, x))
-    numbers = np.zeros((rows, rows), np.int64)
+    numbers = arrays.zeros((rows, rows), np.int64)
     upper = np.triu_indices(rows, 1)
-    numbers[upper] = np.arange(len(upper[0]))
+    numbers[upper] = arrays.arange(len(upper[0]))
     positions = Constant(numbers + numbers.T, span=node.span)
     wide_grad, wide = (node.call(op.take, v, positions, axis=0) for v in (grad, distance))
     return cdist_backward(node, wide_grad, x, x, order, wide)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.torch.node import Node, dtype_in, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
@@ -90,7 +91,7 @@ def embedding_bag_factors_backward(
 
 def _owners(node: Node, indices: Expr, offsets: Expr) -> Expr:
     """The bag of each position: the number of bags that begin at or before it, minus one."""
-    numbers = Constant(np.arange(shape_in(indices)[0])[:, None], span=node.span)
+    numbers = Constant(arrays.arange(shape_in(indices)[0])[:, None], span=node.span)
     begun = node.call(op.less_equal, node.reshape(offsets, (1, shape_in(offsets)[0])), numbers)
     count = node.call(op.sum, node.cast(begun, "int64"), axis=(1,), keepdims=False)
     return node.call(op.subtract, count, node.scalar_like(1, count))
@@ -132,7 +133,7 @@ def _maxima(node: Node, rows: Expr, owner: Expr, counts: Expr, sizes: Expr
     found = node.call(op.scatter_nd, node.broadcast(lowest, (bags, width)), tuples, kept,
                       mode="max")
     back = node.call(op.take, found, owner, axis=0, mode="clip")
-    numbers = Constant(np.arange(positions)[:, None], span=node.span)
+    numbers = Constant(arrays.arange(positions)[:, None], span=node.span)
     nowhere = node.constant(positions, "int64")
     is_best = node.call(op.logical_and, node.call(op.equal, kept, back), _column(node, counts))
     candidates = node.call(op.where, is_best, numbers, nowhere)
@@ -147,7 +148,7 @@ def _added_to_winners(node: Node, grad: Expr, winners: Expr, sizes: Expr,
     """Add each element of a bag's gradient to the row that had the maximum."""
     is_empty = node.call(op.equal, _column(node, sizes), node.scalar_like(0, sizes))
     kept = node.call(op.where, is_empty, node.scalar_like(0, grad), grad)
-    columns = np.broadcast_to(np.arange(shape[1]), shape_in(grad))
+    columns = np.broadcast_to(arrays.arange(shape[1]), shape_in(grad))
     tuples = [node.call(op.expand_dims, v, axis=0, num_newaxis=1)
               for v in (winners, Constant(np.ascontiguousarray(columns), span=node.span))]
     zeros = node.broadcast(node.scalar_like(0, grad), shape)
@@ -161,4 +162,4 @@ def _in_shape(node: Node, index: int, value: Expr) -> Any:
     dtype = node.dtype(index)
     if shape_in(value) == shape or -1 in shape:
         return node.cast(value, dtype)
-    return Constant(np.zeros(shape, dtype.numpy), span=node.span)
+    return Constant(arrays.zeros(shape, dtype.numpy), span=node.span)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.torch.node import (
     Node,
     axis_of,
@@ -45,8 +46,8 @@ def embedding_renorm(node: Node, weight: Expr, indices: Expr, limit: float, orde
     scale = node.call(op.divide, node.scalar_like(limit, weight),
                       node.call(op.add, length, node.scalar_like(1e-7, weight)))
     looked_up = node.call(
-        op.scatter_elements, Constant(np.zeros(rows, bool), span=node.span), flat,
-        Constant(np.ones(size_of(indices), bool), span=node.span), axis=0, reduction="update")
+        op.scatter_elements, Constant(arrays.zeros(rows, bool), span=node.span), flat,
+        Constant(arrays.ones(size_of(indices), bool), span=node.span), axis=0, reduction="update")
     is_long = node.call(op.greater, length, node.scalar_like(limit, weight))
     shortened = node.call(op.logical_and, node.reshape(looked_up, (rows, 1)), is_long)
     return node.call(op.where, shortened, node.call(op.multiply, weight, scale), weight)

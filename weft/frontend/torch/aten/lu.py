@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.torch.matrices import (
     broadcast_batch,
     diagonal,
@@ -83,7 +84,7 @@ def _unpacked(node: Node, x: Expr, packed: Expr, order: Expr) -> Several:
 def _sign_of_order(node: Node, pivots: Expr) -> Expr:
     """The sign of the permutation: 1 for an even number of row exchanges, else -1."""
     count = shape_in(pivots)[-1]
-    own = Constant(np.arange(1, count + 1, dtype=np.int32), span=node.span)
+    own = Constant(arrays.arange(1, count + 1, dtype=np.int32), span=node.span)
     moved = node.cast(node.call(op.not_equal, pivots, own), "int64")
     odd = node.call(op.floor_mod, node.call(op.sum, moved, axis=(1,)), node.constant(2, "int64"))
     is_odd = node.call(op.equal, odd, node.constant(1, "int64"))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.torch.node import Node, axes_of, dtype_in, rank_of, shape_in, size_of
 from weft.frontend.torch.registry import converts
 from weft.ir.dtype import DType
@@ -33,7 +34,7 @@ def layer_norm(node: Node, x: Expr, shape: Sequence[int], weight: Expr | None,
         return _spelled_out(node, x, axes_of(range(-len(shape), 0), rank_of(x)), weight, bias,
                             epsilon)
     flat = node.reshape(x, (*own[: rank_of(x) - len(shape)], count))
-    one, zero = (Constant(np.full((count,), v, dtype_in(x).numpy), span=node.span)
+    one, zero = (Constant(arrays.full((count,), v, dtype_in(x).numpy), span=node.span)
                  for v in (1, 0))
     weight = one if weight is None else node.reshape(weight, (count,))
     bias = zero if bias is None else node.reshape(bias, (count,))
@@ -104,7 +105,7 @@ def instance_norm(node: Node, x: Expr, weight: Expr | None, bias: Expr | None,
 
 def _affine(node: Node, x: Expr, weight: Expr | None, bias: Expr | None) -> tuple[Expr, Expr]:
     """Scale and shift of each channel; ones and zeros if missing."""
-    one, zero = (Constant(np.full((shape_in(x)[1],), v, dtype_in(x).numpy), span=node.span)
+    one, zero = (Constant(arrays.full((shape_in(x)[1],), v, dtype_in(x).numpy), span=node.span)
                  for v in (1, 0))
     return (one if weight is None else weight), (zero if bias is None else bias)
 

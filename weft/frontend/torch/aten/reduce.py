@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.torch.node import Node, axes_of, axis_of, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.dtype import DType
@@ -64,7 +63,7 @@ def truth(node: Node, x: Expr, axes: Axes = None, keepdims: bool = False) -> Exp
     is_any = node.op.startswith("aten.any")
     if any(shape_in(x)[a] == 0 for a in wanted if rank_of(x)):
         shape = [1 if a in wanted else n for a, n in enumerate(shape_in(x))]
-        x = Constant(np.full(shape, not is_any), span=node.span)
+        x = Constant(arrays.full(shape, not is_any), span=node.span)
     return _extreme(node, op.max if is_any else op.min, node.cast(x, "bool"), wanted, keepdims)
 
 

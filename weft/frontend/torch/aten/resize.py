@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.resampling import resampling_order
 from weft.frontend.torch.dims import scaled_size
 from weft.frontend.torch.node import Node, dtype_in, is_symbolic, rank_of, shape_in
@@ -26,7 +27,7 @@ def nearest(node: Node, x: Expr, sizes: Sequence[int] | None,
             factors: Sequence[float] | None) -> Expr:
     for axis, size, ratio in _grid(node, x, sizes, factors):
         if isinstance(ratio, float) and not is_symbolic(size):
-            sources: Expr = Constant(np.floor(np.arange(size, dtype=np.float32)
+            sources: Expr = Constant(np.floor(arrays.arange(size, dtype=np.float32)
                                               * np.float32(ratio)), span=node.span)
         else:
             steps = node.call(op.arange, start=0, stop=size, step=1, dtype="float32")
@@ -51,7 +52,7 @@ def linear(node: Node, x: Expr, sizes: Sequence[int] | None, align_corners: bool
 
 def _fixed_source(size: int, last: int, ratio: float, align_corners: bool) -> tuple[Expr, Expr]:
     """For each output position the input position below, and the share of the next one."""
-    steps = np.arange(size)
+    steps = arrays.arange(size)
     if align_corners:
         source = steps * (last / (size - 1) if size > 1 else 0.0)
     else:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.torch.node import Node, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
@@ -76,6 +77,6 @@ def _row(i: int, old: int, scale: float, kernel: Callable[[float], float], reach
     center = scale * (i + 0.5)
     first = max(math.floor(center - reach * stretch + 0.5), 0)
     end = min(math.floor(center + reach * stretch + 0.5), old)
-    row = np.zeros(old)
+    row = arrays.zeros(old)
     row[first:end] = [kernel((j - center + 0.5) / stretch) for j in range(first, end)]
     return row / (row.sum() or 1.0)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.torch.aten.index import counted_from_start, placed_where
 from weft.frontend.torch.node import (
     Node,
@@ -87,8 +88,8 @@ def _reduced_into(node: Node, x: Expr, axis: int, indices: Expr, updates: Expr, 
 def _mean(node: Node, x: Expr, total: Expr, axis: int, indices: Expr, include_self: bool
           ) -> Expr:
     """The sums divided by the number of addends; integers round down."""
-    counts = Constant(np.full(shape_in(x), int(include_self), np.int64), span=node.span)
-    ones = Constant(np.ones(shape_in(indices), np.int64), span=node.span)
+    counts = Constant(arrays.full(shape_in(x), int(include_self), np.int64), span=node.span)
+    ones = Constant(arrays.ones(shape_in(indices), np.int64), span=node.span)
     counts = _scattered(node, counts, axis, indices, ones, "add")
     counts = node.call(op.maximum, counts, node.constant(1, "int64"))
     divide = op.divide if dtype_in(x).is_float else op.floor_divide
@@ -168,7 +169,7 @@ def segment_reduce(node: Node, x: Expr, kind: str, lengths: Expr | None, _indice
     axis = axis_of(axis, rank_of(x))
     ends = _segment_ends(node, lengths, offsets, axis)
     shape, count = shape_in(x), shape_in(ends)[-1]
-    steps = Constant(np.arange(shape[axis], dtype=np.int64), span=node.span)
+    steps = Constant(arrays.arange(shape[axis], dtype=np.int64), span=node.span)
     positions = node.call(op.searchsorted, ends, node.broadcast(steps, shape[: axis + 1]),
                        right=True, dtype="int64")
     thin = (*shape[: axis + 1], *(1,) * (rank_of(x) - axis - 1))

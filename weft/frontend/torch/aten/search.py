@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.torch.node import Node, axis_of, dtype_in, rank_of, shape_in, size_of
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
@@ -57,7 +58,7 @@ def _repeated(node: Node, repeats: Expr, count: int | None) -> Expr:
     if count is None:
         raise node.unsupported("a data-dependent result size", help="give output_size")
     ends = node.call(op.cumsum, node.cast(repeats, "int64"), axis=0)
-    numbers = Constant(np.arange(count, dtype=np.int64), span=node.span)
+    numbers = Constant(arrays.arange(count, dtype=np.int64), span=node.span)
     return node.call(op.searchsorted, ends, numbers, right=True, dtype="int64")
 
 
@@ -69,14 +70,14 @@ def nonzero_static(node: Node, x: Expr, size: int, fill: int) -> Expr:
         if rank or not count:
             return node.call(op.full, node.constant(fill, "int64"), shape=(size, rank),
                              dtype="int64")
-        return Constant(np.zeros((size, 0), np.int64), span=node.span)
+        return Constant(arrays.zeros((size, 0), np.int64), span=node.span)
     hit = node.reshape(_is_set(node, x), (count,))
     number = node.call(op.subtract, node.call(op.cumsum, node.cast(hit, "int64"), axis=0),
                        node.constant(1, "int64"))
     # Zeros get an index beyond the end, which is not written.
     row = node.call(op.where, hit, number, node.constant(size, "int64"))
-    empty = Constant(np.full(size, -1, np.int64), span=node.span)
-    positions = Constant(np.arange(count, dtype=np.int64), span=node.span)
+    empty = Constant(arrays.full(size, -1, np.int64), span=node.span)
+    positions = Constant(arrays.arange(count, dtype=np.int64), span=node.span)
     found = node.call(op.scatter_elements, empty, row, positions, axis=0, reduction="update")
     return _unravelled(node, found, shape_in(x), fill)
 
@@ -138,7 +139,7 @@ def _counted(node: Node, flat: Expr, weights: Expr | None, bins: int, first: Exp
 
 
 def _summed(node: Node, flat: Expr, number: Expr, weights: Expr | None, bins: int) -> Expr:
-    zeros = Constant(np.zeros(bins, dtype_in(flat).numpy), span=node.span)
+    zeros = Constant(arrays.zeros(bins, dtype_in(flat).numpy), span=node.span)
     added = weights if weights is not None else \
         node.broadcast(node.scalar_like(1, flat), shape_in(flat))
     return node.call(op.scatter_elements, zeros, number, added, axis=0, reduction="add")
@@ -158,11 +159,11 @@ def histogram(node: Node, x: Expr, bins: int, limits: Any, weight: Expr | None, 
                        node.scalar_like(limits[1] + wider, flat))
     weights = None if weight is None else node.reshape(weight, (size_of(x),))
     counts = _counted(node, flat, weights, bins, first, last)
-    steps = Constant(np.arange(bins + 1).astype(dtype_in(x).numpy), span=node.span)
+    steps = Constant(arrays.arange(bins + 1).astype(dtype_in(x).numpy), span=node.span)
     width = node.call(op.divide, node.call(op.subtract, last, first),
                       node.scalar_like(bins, flat))
     edges = node.call(op.add, node.call(op.multiply, steps, width), first)
-    is_last = Constant(np.arange(bins + 1) == bins, span=node.span)
+    is_last = Constant(arrays.arange(bins + 1) == bins, span=node.span)
     edges = node.call(op.where, is_last, last, edges)
     return _as_density(node, counts, edges, bins) if density else counts, edges
 

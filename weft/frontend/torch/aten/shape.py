@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.torch.node import (
     Node,
     axes_of,
@@ -222,7 +223,7 @@ def range_of_sizes(node: Node, stop: Dim, step: int = 1) -> Expr:
     """The integers 0, ``step``, ... below ``stop``, int64."""
     if is_symbolic(stop):
         return node.call(op.arange, start=0, stop=stop, step=step, dtype="int64")
-    return Constant(np.arange(0, stop, step), span=node.span)  # type: ignore[arg-type]
+    return Constant(arrays.arange(0, stop, step), span=node.span)  # type: ignore[arg-type]
 
 
 @converts("repeat")
@@ -273,7 +274,7 @@ def replication_pad(node: Node, x: Expr, pad: Sequence[int]) -> Expr:
     for index in range(len(pad) // 2):
         axis = rank_of(x) - 1 - index
         size = shape_in(x)[axis]
-        positions = np.clip(np.arange(-pad[2 * index], size + pad[2 * index + 1]), 0, size - 1)
+        positions = np.clip(arrays.arange(-pad[2 * index], size + pad[2 * index + 1]), 0, size - 1)
         x = node.call(op.take, x, Constant(positions, span=node.span), axis=axis, mode="clip")
     return x
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft import op
+from weft.frontend import arrays
 from weft.frontend.torch.aten.shape import slice_bound
 from weft.frontend.torch.node import Node, axis_of, is_symbolic, rank_of, shape_in, size_of
 from weft.frontend.torch.registry import converts
@@ -71,7 +72,7 @@ def _positions(node: Node, x: Expr, shape: Sequence[int], stride: Sequence[int],
 def _memory(shape: Sequence[int], stride: Sequence[int], offset: int) -> np.ndarray:
     offsets = np.full((), offset, np.int64)
     for axis, (size, step) in enumerate(zip(shape, stride, strict=True)):
-        steps = np.arange(size, dtype=np.int64) * step
+        steps = arrays.arange(size, dtype=np.int64) * step
         offsets = offsets + steps.reshape(-1, *(1,) * (len(shape) - axis - 1))
     return offsets
 
@@ -86,13 +87,13 @@ def slice_scatter(node: Node, x: Expr, part: Expr, axis: int, start: int | None,
         first = slice_bound(start, size, 0)
         return _with_middle(node, x, part, axis, first, first + shape_in(part)[axis])
     first, last, _ = slice(start, end).indices(size)
-    chosen = np.arange(first, max(first, last), step)
+    chosen = arrays.arange(first, max(first, last), step)
     if not chosen.size or not size_of(x):
         return x
     if step == 1:
         return _with_middle(node, x, part, axis, first, max(first, last))
-    inside = np.isin(np.arange(size), chosen)
-    source = np.clip((np.arange(size) - first) // step, 0, len(chosen) - 1)
+    inside = np.isin(arrays.arange(size), chosen)
+    source = np.clip((arrays.arange(size) - first) // step, 0, len(chosen) - 1)
     scattered = node.call(op.take, part, Constant(source, span=node.span), axis=axis, mode="clip")
     mask = inside.reshape(-1, *(1,) * (rank_of(x) - axis - 1))
     return node.call(op.where, Constant(mask, span=node.span), scattered, x)
@@ -122,7 +123,7 @@ def diagonal_scatter(node: Node, x: Expr, part: Expr, offset: int, first: int, s
     first, second = axis_of(first, rank), axis_of(second, rank)
     order = (*(a for a in range(rank) if a not in (first, second)), first, second)
     rows, columns = shape_in(x)[first], shape_in(x)[second]
-    row, column = np.arange(rows)[:, None], np.arange(columns)[None, :]
+    row, column = arrays.arange(rows)[:, None], arrays.arange(columns)[None, :]
     is_on = column - row == offset
     count = shape_in(part)[-1]
     if not count or not size_of(x):

@@ -45,7 +45,7 @@ class LaneModule(CompiledModule):
 
     def _bind_sizes(self) -> None:
         sizes = self._sizes
-        self._makers = [output_maker(s.concrete_shape, s.numpy_dtype) for s in sizes.outputs]
+        self._makers = [output_maker(s) for s in sizes.outputs]
         check_memories(self.manifest, sizes)
         self._arena_bytes = arena_bytes(self.manifest, sizes)
 
