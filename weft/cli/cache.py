@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from weft.cli.common import print_json, print_table
-from weft.support.cache import DiskCache, Usage, default_directory, open_cache
+from weft.support.cache import DiskCache, Usage, default_directory, unsafe_folder
 from weft.support.config import Config, config
 
 
@@ -51,7 +51,7 @@ def cache_command(context: click.Context, *, as_json: bool) -> None:
               help="keep the entries used last, up to this size, such as 512M or 4G")
 def clear_command(keep: int) -> None:
     """Remove compiled code from the cache. Running programs are not affected."""
-    cache = open_cache() or DiskCache(default_directory())
+    cache = DiskCache(default_directory(), config.cache_size)
     count, freed = cache.clear(keep)
     click.echo(f"removed {_count(count, 'entry', 'entries')}, {in_units(freed)}, "
                f"from {cache.directory}")
@@ -62,6 +62,11 @@ def cache_facts() -> dict[str, str]:
     directory = default_directory()
     if config.no_cache:
         return {"folder": str(directory), "state": "off (WEFT_NO_CACHE)"}
+    reason = unsafe_folder(directory)
+    if reason is not None:
+        return {"folder": str(directory), "state": f"not used: {reason}",
+                "cure": "chmod -R go-w, or chown -R, the folder; or set WEFT_CACHE_DIR to a folder "
+                        "of your own"}
     usage, limit = DiskCache(directory).usage(), config.cache_size
     share = f" ({100 * usage.size / limit:.0f} %)" if limit else ""
     return {"folder": str(directory), "size": f"{_size(usage)} of {in_units(limit)}{share}",
@@ -71,7 +76,8 @@ def cache_facts() -> dict[str, str]:
 def cache_line() -> str:
     """``cache_facts`` in one line."""
     folder, *facts = cache_facts().items()
-    return "; ".join([folder[1], *(value if name in ("size", "state") else f"{name}: {value}"
+    plain = ("size", "state", "cure")
+    return "; ".join([folder[1], *(value if name in plain else f"{name}: {value}"
                                    for name, value in facts)])
 
 

@@ -2,7 +2,8 @@
 
 An entry is one file, written under a temporary name and then renamed, so readers see a complete
 entry or none. A checksum in the header detects corrupt entries, which are removed and count as
-misses. If the folder is not writable, the cache warns once and stores nothing. The modification
+misses. If the folder is not writable, the cache warns once and stores nothing. Folders and entries
+that other users may write are not read (``private_files``): entries are code. The modification
 time of a file is when the entry was written, the access time when it was last used. When the cache
 exceeds its size limit, the least recently used entries are evicted.
 """
@@ -10,6 +11,7 @@ exceeds its size limit, the least recently used entries are evicted.
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import threading
@@ -20,8 +22,10 @@ from typing import TypeAlias
 from weft.support.cache_entry import HEADER_BYTES, EntryWriter, checked_payload
 from weft.support.config import config
 from weft.support.dataclass import dataclass
+from weft.support.fallback import Fallback, report
 from weft.support.fork_locks import renew_in_child
 from weft.support.log import Level, debug, logger
+from weft.support.private_files import folder_objection, make_private, objection
 
 _STALE_TEMPORARY = 3600.0  # seconds after which a temporary file is abandoned
 _CHECK_EVERY = 64 << 20  # bytes written between checks of the folder's size
@@ -74,6 +78,7 @@ class DiskCache:
         renew_in_child(self, "_lock")
         self._unchecked_bytes = _CHECK_EVERY  # the first write of a process looks at the size
         self._warned = False
+        self._safe: set[Path] = set()  # folders of entries that were checked
 
     def path(self, key: str) -> Path:
         return self.directory / key[:2] / key
@@ -82,7 +87,7 @@ class DiskCache:
         """The payload of ``key``, memory-mapped read-only, 64-byte aligned; ``None`` on a miss."""
         path = self.path(key)
         try:
-            view, written = _map(path)
+            view, written = self._map(path)
         except (OSError, ValueError):
             return None
         payload = checked_payload(view)
@@ -100,7 +105,7 @@ class DiskCache:
         if self.state(key) != state:
             return None
         try:
-            view, written = _map(self.path(key))
+            view, written = self._map(self.path(key))
         except (OSError, ValueError):
             return None
         with contextlib.suppress(OSError):
@@ -126,8 +131,16 @@ class DiskCache:
 
     def writer(self, key: str, size: int) -> EntryWriter | None:
         """A new entry of at least ``size`` bytes; ``None`` if it would be larger than the cache."""
-        return None if size + HEADER_BYTES > self.max_bytes else \
-            EntryWriter(self.path(key), self._warn)
+        if size + HEADER_BYTES > self.max_bytes:
+            return None
+        path = self.path(key)
+        try:
+            make_private(path.parent)
+            self._check_folder(path.parent)
+        except OSError as error:
+            self._warn(error)
+            return None
+        return EntryWriter(path, self._warn)
 
     def keep(self, writer: EntryWriter) -> bool:
         """Finish an entry; ``False`` if it could not be written."""
@@ -156,6 +169,25 @@ class DiskCache:
             sum(entry.size for entry in entries if now - entry.written < 7 * _DAY),
             sum(entry.size for entry in entries if now - entry.used > 30 * _DAY),
         )
+
+    def _map(self, path: Path) -> tuple[memoryview, int]:
+        """The memory-mapped bytes of an entry, and its modification time in nanoseconds."""
+        self._check_folder(path.parent)
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            found = os.fstat(handle)
+            _refuse(objection(found, path))
+            view = memoryview(mmap.mmap(handle, 0, access=mmap.ACCESS_READ))
+        finally:
+            os.close(handle)
+        return view, found.st_mtime_ns
+
+    def _check_folder(self, folder: Path) -> None:
+        """Raise ``PermissionError`` for a folder of entries that others may write."""
+        if folder not in self._safe:
+            _refuse(folder_objection(self.directory))
+            _refuse(objection(folder.lstat(), folder))
+            self._safe.add(folder)
 
     def _warn(self, error: OSError) -> None:
         with self._lock:
@@ -219,21 +251,42 @@ class DiskCache:
         return found
 
 
-def _map(path: Path) -> tuple[memoryview, int]:
-    """The memory-mapped bytes of a file, and its modification time in nanoseconds."""
-    with path.open("rb") as file:
-        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        return view, os.fstat(file.fileno()).st_mtime_ns
+def _refuse(reason: str | None) -> None:
+    if reason is not None:
+        raise PermissionError(errno.EPERM, reason)
 
 
 _caches: dict[tuple[Path, int], DiskCache] = {}
 
 
 def open_cache() -> DiskCache | None:
-    """The cache of the current configuration; ``None`` if caching is off."""
+    """The cache of the current configuration; ``None`` if caching is off.
+
+    A folder that other users may write is not used, which is reported as a ``Fallback``.
+    """
     if config.no_cache:
         return None
     key = (default_directory(), config.cache_size)
     if key not in _caches:
+        reason = unsafe_folder(key[0])
+        if reason is not None:
+            report(_without_cache(key[0], reason))
+            return None
         _caches[key] = DiskCache(*key)
     return _caches[key]
+
+
+def unsafe_folder(folder: Path) -> str | None:
+    """Why a folder cannot hold compiled code, as a sentence; ``None`` if it can."""
+    try:
+        return folder_objection(folder)
+    except OSError:  # writing reports it
+        return None
+
+
+def _without_cache(folder: Path, reason: str) -> Fallback:
+    return Fallback(f"the cache of compiled code, {folder}, is not used",
+                    f"{reason}; who writes the folder can run code as you",
+                    "each process compiles its models again",
+                    f"take the folder for yourself: chown -R {os.geteuid()} {folder} && "
+                    f"chmod -R go-w {folder}; or set WEFT_CACHE_DIR to a folder of your own")

@@ -18,6 +18,8 @@ HEADER_BYTES = 64
 class EntryWriter:
     """An entry that is written part by part, under a temporary name until ``finish``.
 
+    Its folder exists; only the user may read and write the file.
+
     ``on_error`` is called with the error that ends the writing, such as a full disk; nothing else
     raises ``OSError``. An entry that is not finished is removed.
     """
@@ -31,7 +33,6 @@ class EntryWriter:
         self._name = ""
         self.size = 0
         with self._errors_reported():
-            path.parent.mkdir(parents=True, exist_ok=True)
             self._handle, self._name = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
             os.lseek(self._handle, HEADER_BYTES, os.SEEK_SET)
 

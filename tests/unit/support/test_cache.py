@@ -4,6 +4,7 @@ import hashlib
 import logging
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -13,6 +14,8 @@ import pytest
 
 from weft.support.cache import DiskCache, Usage, open_cache
 from weft.support.config import config
+from weft.support.fallback import FallbackWarning
+from weft.support.private_files import objection
 
 
 def key_of(text):
@@ -191,3 +194,68 @@ def test_clearing_while_others_write(tmp_path):
     assert not wrong
     cache.put(key_of("a"), b"a")
     assert cache.get(key_of("a")) == b"a"
+
+
+@pytest.fixture
+def others(tmp_path):
+    """A folder that all users may write, with an entry and a folder of entries."""
+    folder = tmp_path / "shared"
+    cache = DiskCache(folder)
+    assert cache.put(key_of("a"), b"code")
+    folder.chmod(0o777)
+    return folder
+
+
+def test_folders_and_entries_are_of_the_user_alone(tmp_path):
+    cache = DiskCache(tmp_path / "deep" / "cache")
+    cache.put(key_of("a"), b"code")
+    path = cache.path(key_of("a"))
+    assert [stat.S_IMODE(p.stat().st_mode) for p in (path, *path.parents[:3])] \
+        == [0o600, 0o700, 0o700, 0o700]
+
+
+def test_a_folder_that_others_may_write_is_neither_read_nor_written(others):
+    cache = DiskCache(others)
+    assert cache.get(key_of("a")) is None
+    assert cache.get_unchanged(key_of("a"), cache.state(key_of("a"))) is None
+    assert not cache.put(key_of("b"), b"1")
+    others.chmod(0o700)
+    assert bytes(DiskCache(others).get(key_of("a"))) == b"code"
+
+
+@pytest.mark.parametrize("of", ["entry", "folder"])
+def test_an_entry_that_others_may_write_is_not_read(others, of):
+    others.chmod(0o700)
+    path = DiskCache(others).path(key_of("a"))
+    changed = path if of == "entry" else path.parent
+    changed.chmod(0o777)
+    assert DiskCache(others).get(key_of("a")) is None
+
+
+def test_a_link_in_the_place_of_an_entry_is_not_read(others):
+    others.chmod(0o700)
+    cache = DiskCache(others)
+    path = cache.path(key_of("a"))
+    path.rename(others / "elsewhere")
+    path.symlink_to(others / "elsewhere")
+    assert cache.get(key_of("a")) is None
+
+
+def test_an_unsafe_folder_is_reported_with_a_cure(others):
+    with config(cache_dir=others), pytest.warns(FallbackWarning) as caught:
+        assert open_cache() is None
+    text = str(caught[0].message)
+    assert f"all users may write {others}" in text
+    assert "chmod -R go-w" in text
+    others.chmod(0o700)
+    with config(cache_dir=others):
+        assert open_cache() is not None
+
+
+def test_files_of_other_users_are_refused_by_name(tmp_path):
+    found = os.stat_result((0o40700, 1, 1, 2, os.geteuid() + 4321, 0, 0, 0, 0, 0))
+    assert f"belongs to user {os.geteuid() + 4321}" in objection(found, tmp_path)
+    mine = os.stat_result((0o40770, 1, 1, 2, os.geteuid(), 987654, 0, 0, 0, 0))
+    assert "the users of group 987654 may write" in objection(mine, tmp_path)
+    of_root = os.stat_result((0o40755, 1, 1, 2, 0, 0, 0, 0, 0, 0))
+    assert objection(of_root, tmp_path) is None
