@@ -59,3 +59,31 @@ def large_graph(seed: int, size: int, nodes: int) -> str:
         names.append(f"%v{number}")
     lines.append(f"add({names[-1]}, {names[-2]})")
     return f"def @main(%x: {type_}, %y: {type_}) {{\n" + "\n".join(lines) + "\n}"
+
+
+def random_graph(rng: random.Random, size: int = 4, nodes: int = 7) -> str:
+    """A program with inputs ``x``, ``y`` and the flag ``c``: operators, aliases, branches, copies.
+
+    A third has annotations, whose copies between devices stay where a result is an alias.
+    """
+    type_ = f"Tensor[({size}, {size}), float32]"
+    names, lines, annotated = ["%x", "%y"], [], rng.random() < 0.33
+    for number in range(rng.randint(1, nodes)):
+        call, name = _random_call(rng, names), f"%v{number}"
+        if annotated and rng.random() < 0.5:
+            call = f'annotation.on_device({call}, device="sim:{rng.randrange(2)}")'
+        lines.append(f"let {name} = {call};")
+        names.append(name)
+    results = [names[-1], *rng.choices(names, k=rng.randrange(3))]
+    for number in range(rng.randrange(3)):
+        lines.append(f"let %r{number} = {rng.choice(_ALIASES).format(rng.choice(names))};")
+        results.append(f"%r{number}")
+    body = results[0] if len(results) == 1 else f"({', '.join(results)})"
+    return f"def @main(%x: {type_}, %y: {type_}, %c: bool) {{\n" + "\n".join((*lines, body)) + "\n}"
+
+
+def _random_call(rng: random.Random, names: list[str]) -> str:
+    a, b = rng.choices(names[-4:], k=2)
+    one, other = f"{rng.choice(_BINARY)}({a}, {b})", f"{rng.choice(_UNARY)}({a})"
+    return rng.choice([one, one, other, other, f"copy({a})", f"if (%c) {{ {one} }} else {{ {b} }}",
+                       f"if (%c) {{ {other} }} else {{ {one} }}"])
