@@ -64,12 +64,13 @@ def large_graph(seed: int, size: int, nodes: int) -> str:
 def random_graph(rng: random.Random, size: int = 4, nodes: int = 7) -> str:
     """A program with inputs ``x``, ``y`` and the flag ``c``: operators, aliases, branches, copies.
 
-    A third has annotations, whose copies between devices stay where a result is an alias.
+    A third has annotations instead of branches, whose copies between devices stay where a result is
+    an alias.
     """
     type_ = f"Tensor[({size}, {size}), float32]"
     names, lines, annotated = ["%x", "%y"], [], rng.random() < 0.33
     for number in range(rng.randint(1, nodes)):
-        call, name = _random_call(rng, names), f"%v{number}"
+        call, name = _random_call(rng, names, branches=not annotated), f"%v{number}"
         if annotated and rng.random() < 0.5:
             call = f'annotation.on_device({call}, device="sim:{rng.randrange(2)}")'
         lines.append(f"let {name} = {call};")
@@ -82,8 +83,8 @@ def random_graph(rng: random.Random, size: int = 4, nodes: int = 7) -> str:
     return f"def @main(%x: {type_}, %y: {type_}, %c: bool) {{\n" + "\n".join((*lines, body)) + "\n}"
 
 
-def _random_call(rng: random.Random, names: list[str]) -> str:
+def _random_call(rng: random.Random, names: list[str], *, branches: bool) -> str:
     a, b = rng.choices(names[-4:], k=2)
     one, other = f"{rng.choice(_BINARY)}({a}, {b})", f"{rng.choice(_UNARY)}({a})"
-    return rng.choice([one, one, other, other, f"copy({a})", f"if (%c) {{ {one} }} else {{ {b} }}",
-                       f"if (%c) {{ {other} }} else {{ {one} }}"])
+    chosen = [f"if (%c) {{ {one} }} else {{ {b} }}", f"if (%c) {{ {other} }} else {{ {one} }}"]
+    return rng.choice([one, one, other, other, f"copy({a})", *(chosen if branches else [])])
