@@ -2,7 +2,8 @@
 
 TensorFlow's ``CostModel``: counts, bytes, seconds and memory are recorded run by run, models of
 parts of a program (*local*) are merged into that of the whole (*global*), and operations that ran
-seldom are set aside. ``seconds`` of tasks for ``place_tasks`` come from it.
+seldom are set aside. With ``placement="profile"``, the seconds of tasks for ``place_tasks`` come
+from it.
 """
 
 from __future__ import annotations

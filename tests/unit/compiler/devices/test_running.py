@@ -313,8 +313,11 @@ def test_programs_for_the_virtual_machine_are_refused():
         weft.compile(model, devices=["sim:0", "sim:1"])
 
 
-def test_measured_times_place_steps(values):
-    mod = weft.compile(TOWERS_MODULE, devices=sims(2), placement="profile")
+def test_measured_times_place_steps(values, capsys):
+    with weft.config(explain=("placement",)):
+        mod = weft.compile(TOWERS_MODULE, devices=sims(2), placement="profile")
+    costs = [line.split()[2:] for line in capsys.readouterr().err.splitlines() if "dense" in line]
+    assert any(line[1] == "1" and float(line[3]) >= 1 for line in costs if len(line) == 7)
     reference = weft.compile(TOWERS_MODULE, devices=["sim:0"])
     assert mod(*values).tobytes() == reference(*values).tobytes()
 

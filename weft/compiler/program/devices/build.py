@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from weft.codegen import backend_of
 from weft.compiler.build.kernel import BuiltKernel
 from weft.compiler.build.kernels import build_kernels
 from weft.compiler.device_options import BY_PROFILE, device_of
 from weft.compiler.options import CompileOptions
-from weft.compiler.program.devices.measure import measured_seconds
+from weft.compiler.program.devices.measure import measured_costs
 from weft.compiler.program.devices.partition import partitioned
 from weft.compiler.program.program import Program
 from weft.runtime.calls import DEVICE_COPY
 from weft.runtime.device import HOST, HOST_MEMORY, MemorySpace
+from weft.transform.placement.explain import explain_placement
 
 
 def build_partitioned(program: Program, options: CompileOptions, copy: BuiltKernel
@@ -22,12 +25,22 @@ def build_partitioned(program: Program, options: CompileOptions, copy: BuiltKern
     """
     target, passes = options.target, options.extensions.tir_passes
     built = tuple(build_kernels(program.kernels, target, passes))
-    measured = measured_seconds(program, built, target) if options.placement == BY_PROFILE else {}
-    placed = partitioned(program, [one.facts for one in built], options, measured)
+    placed = partitioned(program, [one.facts for one in built], options,
+                         _measured(program, built, options))
     extra = placed.kernels[len(built):]
     if any(one.digest != DEVICE_COPY for one in extra):
         raise AssertionError("placement adds copies alone")
     return placed, (*built, *[copy] * len(extra))
+
+
+def _measured(program: Program, built: Sequence[BuiltKernel], options: CompileOptions
+              ) -> Mapping[str, float]:
+    """The seconds of the kernels by symbol, where the placement asks for them."""
+    if options.placement != BY_PROFILE:
+        return {}
+    costs = measured_costs(program, built, options.target)
+    explain_placement(costs.table().splitlines())
+    return costs.measured_seconds()
 
 
 def memory_spaces(options: CompileOptions) -> tuple[MemorySpace, ...]:

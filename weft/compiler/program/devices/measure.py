@@ -14,29 +14,38 @@ from weft.runtime.arena import AlignedBlock
 from weft.runtime.library import Library
 from weft.runtime.sizes import evaluate
 from weft.target import Target
+from weft.transform.placement.cost_model import CostModel
 
 _REPEAT = 5
 # Python's call of a kernel, which is not the kernel's time.
 _CALL_SECONDS = 1e-6
 
 
-def measured_seconds(program: Program, kernels: Sequence[BuiltKernel], target: Target
-                     ) -> dict[str, float]:
-    """The seconds of each kernel by symbol, on one thread: the best of some calls.
+def measured_costs(program: Program, kernels: Sequence[BuiltKernel], target: Target) -> CostModel:
+    """The costs of the kernels by symbol, each as often as the program calls it.
 
-    Sizes are typical ones, and data are zeros, which every kernel takes.
+    A kernel is timed once, on one thread: the best of some calls. Sizes are typical ones, and data
+    are zeros, which every kernel takes.
     """
     backend = backend_of(target)
     objects = [one.object_code for one in kernels]
     library = backend.load([*objects, *backend.support_objects(target)], target)
     typical = {s.name: SizeRange(s.low, s.high, s.multiple).typical
                for s in symbol_specs(program.inputs)}
-    found: dict[str, float] = {}
+    costs, seconds = CostModel(), dict[str, float]()
     for step in program.steps:
         kernel = kernels[step.kernel]
-        if kernel.facts.symbol not in found and kernel.callback is None:
-            found[kernel.facts.symbol] = _seconds(program, step, kernel, library, typical)
-    return found
+        symbol = kernel.facts.symbol
+        if kernel.callback is not None:
+            continue
+        if symbol not in seconds:
+            seconds[symbol] = _seconds(program, step, kernel, library, typical)
+        costs.record_count(symbol)
+        costs.record_time(symbol, seconds[symbol])
+        for number, ref in enumerate(step.writes):
+            costs.record_size(symbol, typical_size(buffer_bytes(program, ref)), number)
+        costs.record_memory(symbol, evaluate(kernel.facts.workspace_bytes, typical))
+    return costs
 
 
 def _seconds(program: Program, step: Step, kernel: BuiltKernel, library: Library,

@@ -30,6 +30,7 @@ from weft.runtime.devices.sim.description import Links, SimDevice
 from weft.runtime.sizes import Size, evaluate
 from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
+from weft.transform.placement.cost_model import computation_seconds
 from weft.transform.placement.task_graph import DeviceModel, Link, Task, TaskInput, Topology
 
 # Where a kernel has no estimate: a core at a modest rate, and memory that all levels share.
@@ -150,7 +151,7 @@ class _Tasks:
                 for one in self.devices}
 
     def _estimate(self, facts: KernelFacts) -> float:
-        arithmetic = self._size(facts.flops) / _FLOPS_PER_SECOND
+        arithmetic = computation_seconds(self._size(facts.flops), _FLOPS_PER_SECOND)
         if not facts.seconds:
             return _START_SECONDS + max(
                 arithmetic, self._size(facts.bytes_moved) / _BYTES_PER_SECOND)
