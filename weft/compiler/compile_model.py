@@ -85,6 +85,7 @@ from weft.support.log import Level, debug
 from weft.support.plugins import load_plugins
 from weft.tir.transform.registered import with_insertions
 from weft.transform import counts_data
+from weft.transform.analysis.least_sizes import with_least_sizes
 from weft.transform.passes.extract_subgraph import extract_subgraph
 from weft.transform.placement.annotate import with_placement
 
@@ -332,7 +333,7 @@ def _general_code(mod: IRModule, options: CompileOptions, kept: KeptCode) -> Mod
         raise UnsupportedModelError(f"kernels of {options.target.kind} targets need fixed sizes")
     if options.codegens:
         raise UnsupportedModelError("external code generators take regions of fixed sizes")
-    mod = run_pipeline(mod, options)
+    mod = run_pipeline(with_least_sizes(mod), options)
     with trace.span("lower program"):
         program = _lowered(mod, options)
     code = _program_code(program, mod, options, memory=kept.block(is_last=False))
