@@ -158,13 +158,59 @@ def test_constant_shape_operands():
     check(mod, [normal(4, 2, 3)])
 
 
-def test_recursion_whose_depth_differs_must_be_a_loop():
-    mod = parse_program("""
-        def @main(%n: Tensor[(), int32]) -> Tensor[(), int32] {
+def each_result(mod, *arrays):
+    """The results for each example by itself, stacked."""
+    return np.stack([evaluate(mod, [a[i] for a in arrays]) for i in range(len(arrays[0]))])
+
+
+@pytest.mark.parametrize(("text", "names"), [
+    ("""def @main(%n: Tensor[(), int32]) -> Tensor[(), int32] {
           if (less_equal(%n, 1)) { 1 } else { multiply(%n, @main(subtract(%n, 1))) }
+        }""", ["@main_inner"]),
+    ("""def @main(%n: Tensor[(), int32]) -> Tensor[(), int32] { add(@even(%n), %n) }
+        def @even(%n: Tensor[(), int32]) -> Tensor[(), int32] {
+          if (less_equal(%n, 0)) { 1 } else { @odd(subtract(%n, 1)) }
+        }
+        def @odd(%n: Tensor[(), int32]) -> Tensor[(), int32] {
+          if (less_equal(%n, 0)) { 0 } else { @even(subtract(%n, 1)) }
+        }""", ["@even"]),
+    ("""def @main(%n: Tensor[(), int32]) -> Tensor[(), int32] {
+          let %f = if (less(%n, 3)) { fn (%k: int32) -> int32 { multiply(%k, %n) } }
+                   else { fn (%k: int32) -> int32 { subtract(%k, %n) } };
+          %f(%f(%n))
+        }""", ["@main_one"]),
+    ("""def @main(%n: Tensor[(), int32]) -> Tensor[(), int32] {
+          let %r = ref(%n); let %_ = ref_write(%r, multiply(ref_read(%r), 2)); ref_read(%r)
+        }""", ["@main_one"]),
+    ("""type Number { Whole(Tensor[(), int32]) }
+        def @main(%n: Tensor[(), int32]) -> Tensor[(), int32] {
+          match (Whole(add(%n, 1))) { Whole(%k) => { %k } }
+        }""", ["@main_one"]),
+], ids=["recursion", "mutual recursion", "choice of closures", "references", "data"])
+@pytest.mark.parametrize("size", [4, 40])
+def test_what_examples_cannot_compute_together_runs_one_by_one(text, names, size):
+    """As copies for few examples, else in a loop."""
+    mod = parse_program(text)
+    after, repeated = vectorized(mod, axis_size=size)
+    assert sorted(set(repeated)) == sorted(names)
+    n = (np.arange(size, dtype=np.int32) * 3) % 5
+    np.testing.assert_array_equal(evaluate(after, [n]), each_result(mod, n))
+
+
+def test_a_rule_of_a_function_stays_with_its_batch():
+    mod = parse_program("""
+        def @main(%x: Tensor[(3,), float64], %w: Tensor[(3,), float64]) { sum(@f(%x, %w)) }
+        def @f(%x: Tensor[(3,), float64], %w: Tensor[(3,), float64], custom_vjp="rule")
+            -> Tensor[(3,), float64] { multiply(%x, %w) }
+        def @rule(%x: Tensor[(3,), float64], %w: Tensor[(3,), float64],
+                  %dy: Tensor[(3,), float64]) {
+          (multiply(%dy, multiply(%w, 10f64)), multiply(%dy, %x))
         }""")
-    with pytest.raises(PassError, match="depth of the recursion differs"):
-        weft.vmap(mod, axis_size=3)
+    batch = weft.grad(weft.vmap(mod, (0, None), axis_size=2), cotangent="ones")
+    x, w = np.arange(6.0).reshape(2, 3), np.array([1.0, 2.0, 3.0])
+    dx, dw = evaluate(batch, [x, w])
+    np.testing.assert_allclose(dx, [10 * w, 10 * w])
+    np.testing.assert_allclose(dw, x.sum(0))
 
 
 def test_functions_as_values_and_data_types():
@@ -268,10 +314,3 @@ def test_sizes_of_a_call_must_agree():
     model = weft.compile(weft.vmap(mod))
     with pytest.raises(weft.WeftError, match="batch"):
         model(normal(3, 2), normal(4, 2))
-
-
-def test_references_are_refused():
-    mod = parse_program("""
-        def @main(%x: Tensor[(2,), float32]) { let %r = ref(%x); ref_read(%r) }""")
-    with pytest.raises(PassError, match="references"):
-        weft.vmap(mod, axis_size=2)

@@ -178,13 +178,12 @@ def _by_columns(mod: IRModule, wanted: Wanted, rows: Sequence[_Block], training:
     """Forward mode for all unit vectors of the parameters; ``dy`` has the batch as last axis."""
     params = {p.name: p for p in mod["main"].params}
     columns = [_Block.of(params[n], f"%{n}") for n in wanted.names]
-    after = infer_type(ForwardMode(with_respect_to=wanted.names, training=training)(mod))
+    after = _derivatives(ForwardMode(with_respect_to=wanted.names, training=training)(mod))
     count = len(after["main"].params) - len(columns)
     in_axes: Axes = (*(None,) * count, *(0,) * len(columns))
     batched = infer_type(Vectorize(axis_size=_total(columns), in_axes=in_axes,
-                                   out_axes=(None, -1))(after))
-    body = _applied(batched, count, _identity(columns))
-    tangents = _flat(field_of(body, 1))
+                                   out_axes=-1)(after))
+    tangents = _flat(_applied(batched, count, _identity(columns)))
     result_type = type_of(mod["main"].body)
 
     def one(index: int) -> Expr:
@@ -206,14 +205,12 @@ def _by_rows(mod: IRModule, wanted: Wanted, rows: Sequence[_Block], training: bo
         return _of_scalar(mod, wanted, training)
     params = {p.name: p for p in mod["main"].params}
     columns = [_Block.of(params[n], f"%{n}") for n in wanted.names]
-    after = infer_type(Gradient(with_respect_to=wanted.names, training=training,
-                                cotangent="parameter", unused="zeros")(mod))
+    after = _derivatives(Gradient(with_respect_to=wanted.names, training=training,
+                                  cotangent="parameter", unused="zeros")(mod))
     count = len(after["main"].params) - 1
     in_axes: Axes = (*(None,) * count, 0)
-    batched = infer_type(Vectorize(axis_size=_total(rows), in_axes=in_axes,
-                                   out_axes=(None, 0))(after))
-    body = _applied(batched, count, [_nested(result_type, _identity(rows))])
-    gradients = _flat(field_of(body, 1))
+    batched = infer_type(Vectorize(axis_size=_total(rows), in_axes=in_axes)(after))
+    gradients = _flat(_applied(batched, count, [_nested(result_type, _identity(rows))]))
     results = []
     for row, offset in zip(rows, _offsets(rows), strict=False):
         parts = []
@@ -222,6 +219,13 @@ def _by_rows(mod: IRModule, wanted: Wanted, rows: Sequence[_Block], training: bo
             parts.append(op.reshape(part, newshape=(*row.shape, *column.shape), allowzero=True))
         results.append(parts[0] if wanted.single else Tuple(tuple(parts)))
     return _finished(batched, count, _nested(result_type, results))
+
+
+def _derivatives(mod: IRModule) -> IRModule:
+    """``mod``, whose result is a value and its derivatives, without the value."""
+    main = infer_type(mod)["main"]
+    return infer_type(mod.with_function("main", main.replace(body=field_of(main.body, 1),
+                                                             ret_type=None)))
 
 
 def _of_scalar(mod: IRModule, wanted: Wanted, training: bool | None) -> IRModule:

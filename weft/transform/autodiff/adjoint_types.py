@@ -16,7 +16,7 @@ computation does not read cost nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 
 from weft.ir.expr import Constructor, TypeData
@@ -65,19 +65,8 @@ class AdjointTypes:
     def _float_data(self) -> frozenset[str]:
         """The data types whose definitions mention floating-point tensors, directly or not."""
         if self._data_with_floats is None:
-            found: set[str] = set()
-            parts = {name: [p for c in data.constructors for t in c.inputs for p in parts_of(t)]
-                     for name, data in self.definitions.items()}
-            growing = True
-            while growing:
-                size = len(found)
-                for name, mentioned in parts.items():
-                    if any((isinstance(p, TensorType) and p.dtype.is_float)
-                           or (isinstance(p, GlobalTypeVar) and p.name in found)
-                           for p in mentioned):
-                        found.add(name)
-                growing = len(found) > size
-            self._data_with_floats = frozenset(found)
+            self._data_with_floats = data_with(
+                self.definitions, lambda p: isinstance(p, TensorType) and p.dtype.is_float)
         return self._data_with_floats
 
     def of(self, type_: Type) -> Type:
@@ -164,3 +153,18 @@ def field_types(constructor: Constructor, type_: TypeCall, data: TypeData) -> tu
         return values.get(part) if isinstance(part, TypeVar) else None
 
     return tuple(rewrite_type(t, replace) for t in constructor.inputs)
+
+
+def data_with(definitions: Mapping[str, TypeData], wanted: Callable[[Type], bool]
+              ) -> frozenset[str]:
+    """The data types whose definitions mention a ``wanted`` type, directly or not."""
+    parts = {name: [p for c in data.constructors for t in c.inputs for p in parts_of(t)]
+             for name, data in definitions.items()}
+    found = {name for name, mentioned in parts.items() if any(map(wanted, mentioned))}
+    growing = True
+    while growing:
+        size = len(found)
+        found |= {name for name, mentioned in parts.items()
+                  if any(isinstance(p, GlobalTypeVar) and p.name in found for p in mentioned)}
+        growing = len(found) > size
+    return frozenset(found)

@@ -16,6 +16,9 @@ from weft.op.gradients import field_of
 from weft.support.errors import PassError
 from weft.transform.passes.canonicalize_ops import decomposed
 
+# What has no rule is repeated for so many examples; for more of them it runs in a loop.
+MOST_COPIES = 32
+
 
 def rule_of(operator: Op) -> BatchingRule | None:
     """The registered rule, or the one that follows from the pattern of elementwise operators."""
@@ -61,15 +64,14 @@ def each_example(
     results = [call.replace(args=tuple(_example(a, e, i) if b else a for a, e, b
                                        in zip(args, call.args, is_batched, strict=True)))
                .with_type(_known(call)) for i in range(size)]
-    return _stacked(results, call)
+    return _stacked(results, _known(call))
 
 
-def _stacked(results: Sequence[Expr], call: Call) -> Expr:
-    type_ = call.checked_type
-    if isinstance(type_, TupleType):
-        return Tuple(tuple(_joined([TupleGetItem(r, i) for r in results], t)
+def _stacked(results: Sequence[Expr], type_: Type) -> Expr:
+    if isinstance(type_, TupleType):  # as deep as the type of a result
+        return Tuple(tuple(_stacked([TupleGetItem(r, i, checked_type=t) for r in results], t)
                            for i, t in enumerate(type_.fields)))
-    return _joined(results, _known(call))
+    return _joined(results, type_)
 
 
 def _joined(parts: Sequence[Expr], type_: Type) -> Expr:
@@ -89,22 +91,27 @@ def _example(x: Expr, example: Expr, number: int) -> Expr:
     return op.squeeze(row, axis=0).with_type(_known(example))
 
 
-def check_sizes(call: Call) -> None:
-    """Raise ``PassError`` for results with data-dependent shapes."""
-    fields = call.checked_type.fields if isinstance(call.checked_type, TupleType) \
-        else (call.checked_type,)
-    if any(isinstance(f, TensorType) and has_any(f.shape) for f in fields):
-        raise PassError(f"vmap of {_name(call)}: each example would have a result of another size",
+def check_sizes(call: Call, name: str) -> None:
+    """Raise ``PassError`` for results of ``name`` with data-dependent shapes."""
+    if any(has_any(leaf.shape) for leaf in tensor_leaves(_known(call))):
+        raise PassError(f"vmap of {name}: each example would have a result of another size",
                         where=call.span, got=call.checked_type,
                         help="compute it outside the function, or bound its size")
+
+
+def tensor_leaves(type_: Type) -> list[TensorType]:
+    """The tensors in a type of tensors and tuples, in order."""
+    found: list[TensorType] = []
+    pending = [type_]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, TensorType):
+            found.append(current)
+        pending += reversed(current.fields) if isinstance(current, TupleType) else ()
+    return found
 
 
 def _known(expr: Expr) -> Type:
     if expr.checked_type is None:
         raise PassError("vmap needs typed calls", where=expr.span)
     return expr.checked_type
-
-
-def _name(call: Call) -> str:
-    return call.op.name if isinstance(call.op, Op) else "a call"
-

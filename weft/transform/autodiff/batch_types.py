@@ -23,6 +23,10 @@ from weft.support.errors import PassError
 Flags: TypeAlias = "bool | tuple[Flags, ...]"
 
 
+class NotVectorisedError(PassError):
+    """Examples cannot be computed together: a function of tensors around runs one by one."""
+
+
 def field_flags(flags: Flags, index: int) -> Flags:
     """The flags of one field of a tuple."""
     return flags if isinstance(flags, bool) else flags[index]
@@ -160,8 +164,9 @@ def _select(condition: Expr, x: Expr, y: Expr, example: Expr, size: Dim) -> Rout
             fields.append(field_)
         return Tuple(tuple(fields), span=example.span)
     if not isinstance(type_, TensorType):
-        raise PassError("vmap cannot choose between values of this type per example",
-                        where=example.span, got=type_, expected="tensors, or tuples of them",
-                        help="move the condition inside, to the tensors that depend on it")
+        raise NotVectorisedError(
+            "vmap cannot choose between values of this type per example",
+            where=example.span, got=type_, expected="tensors, or tuples of them",
+            help="move the condition inside, to the tensors that depend on it")
     mask = op.expand_dims(condition, axis=1, num_newaxis=type_.ndim) if type_.ndim else condition
     return op.where(mask, x, y, span=example.span).with_type(batched_type(type_, size))

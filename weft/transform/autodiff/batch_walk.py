@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
+from typing import Any
 
 from weft import op
 from weft.ir.expr import (
@@ -30,15 +32,23 @@ from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.shape import Dim
 from weft.ir.trampoline import Routine
-from weft.ir.types import FuncType, TupleType, Type
+from weft.ir.types import FuncType, GlobalTypeVar, TensorType, TupleType, Type
 from weft.ir.visitor import children, post_order, rebuild
 from weft.op.gradients import field_of
 from weft.support.dataclass import dataclass
-from weft.support.errors import InternalError, PassError
-from weft.transform.analysis.graph import traits_of, type_of
-from weft.transform.autodiff.batch_operator import check_sizes, each_example, expanded, native
+from weft.support.errors import InternalError
+from weft.transform.analysis.graph import parts_of, traits_of, type_of
+from weft.transform.autodiff.adjoint_types import data_with
+from weft.transform.autodiff.batch_operator import (
+    MOST_COPIES,
+    check_sizes,
+    each_example,
+    expanded,
+    native,
+)
 from weft.transform.autodiff.batch_types import (
     Flags,
+    NotVectorisedError,
     field_flags,
     has_batch,
     join,
@@ -48,12 +58,14 @@ from weft.transform.autodiff.batch_types import (
     tuple_of,
     type_with_batch,
 )
+from weft.transform.autodiff.custom_rules import JVP, VJP, has_custom_rule
 from weft.transform.autodiff.divergent_loop import DivergentLoop, divergent_loop
 from weft.transform.autodiff.example_loop import example_loop
+from weft.transform.autodiff.one_by_one import (
+    can_run_one_by_one,
+    one_by_one,
+)
 from weft.transform.autodiff.pure_graph import pure_graph
-
-# An operator without a rule is repeated for so many examples; for more of them it runs in a loop.
-MOST_COPIES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +99,14 @@ class Vectoriser:
     results: dict[Key, Flags] = field(default_factory=dict)
     joined: dict[str, tuple[Flags, ...]] = field(default_factory=dict)
     divergent: set[str] = field(default_factory=set)
+    apart: set[str] = field(default_factory=set)  # functions that run example by example
     started: set[Key] = field(default_factory=set)
     grew: bool = False
+
+    @functools.cached_property
+    def fixed(self) -> frozenset[str]:
+        """The data types whose definitions mention tensor types."""
+        return data_with(self.mod.type_definitions, lambda part: isinstance(part, TensorType))
 
     def restart(self) -> None:
         """Begin another round, with the flags found so far."""
@@ -101,6 +119,7 @@ class Vectoriser:
     def key_of(self, name: str, flags: tuple[Flags, ...], *, by_convention: bool = False) -> Key:
         """The version of ``@name`` that takes arguments with these flags."""
         fn = self.mod[name]
+        by_convention = by_convention or has_custom_rule(fn)  # the types of rules follow
         if by_convention or fn.type_params:
             flags = (True,) * len(flags)
         if not self.groups[name]:
@@ -126,18 +145,50 @@ class Vectoriser:
         """Make the function of ``key`` unless it exists, and return the flags of its result."""
         if key not in self.started:
             self.started.add(key)
-            self.made[key] = yield self._vectorised(key)
+            self.made[key] = yield self._made(key)
         fn = self.mod[key.name]
         return self.results.get(key, least_flags(_return_type(fn)))
+
+    def _made(self, key: Key) -> Routine[Function]:
+        """The function of ``key``: for all examples together, or else for one after the other."""
+        fn = self.mod[key.name]
+        if key.name not in self.apart:
+            try:
+                return (yield self._vectorised(key))
+            except NotVectorisedError:
+                self.started.discard(key)
+                if not can_run_one_by_one(fn, key.flags):
+                    raise
+                self.apart.add(key.name)
+                self.started.add(key)
+        if self.results.get(key) is not True:
+            self.results[key] = True
+            self.grew = self.grew or bool(self.groups[key.name])
+        made = self.one_by_one(fn, key.name, key.flags)
+        attrs = yield self._rules(fn)
+        return made.replace(attrs=attrs)
+
+    def one_by_one(self, fn: Function, name: str, flags: Sequence[Flags]) -> Function:
+        """``fn``, which is ``@name``, called for each example."""
+        self.loops.append(f"@{name}")
+        loop = self.unused(f"{name}_each")
+        made, further = one_by_one(fn, name, flags, self.size, loop)
+        self.further |= further
+        return made
+
+    def unused(self, name: str) -> str:
+        """``name``, lengthened until no function has it."""
+        while name in self.mod or name in self.further or name in self.names.values():
+            name += "_"
+        return name
 
     def _vectorised(self, key: Key) -> Routine[Function]:
         fn = self.mod[key.name]
         if self.groups[key.name] and _holds_function(_return_type(fn)):
-            raise PassError(
-                f"vmap does not support recursive functions that return functions: @{key.name}",
+            raise NotVectorisedError(
+                f"vmap of a recursive function that returns functions: @{key.name}",
                 where=fn.span, got=_return_type(fn),
-                help="reverse mode keeps the values of recursive programs in such functions; a "
-                     'Jacobian takes mode="forward" instead')
+                help="call it in a function of tensors, which then runs example by example")
         params = tuple(Var(p.name, type_with_batch(type_of(p), f, self.size), span=p.span)
                        for p, f in zip(fn.params, key.flags, strict=True))
         body = pure_graph(fn.body)
@@ -152,6 +203,7 @@ class Vectoriser:
                     made, flags = yield walk.run(body)
                 break
             except DivergentRecursionError:
+                self._check_alone(fn, key.name)
                 self.divergent.add(key.name)
         wanted: Flags = True if key.by_convention or fn.type_params else flags
         wanted = join(wanted, self.results.get(key, False))
@@ -159,8 +211,33 @@ class Vectoriser:
             self.grew = self.grew or bool(self.groups[key.name])
         self.results[key] = wanted
         result = spread(made, body, flags, wanted, self.size)
-        return fn.replace(params=params, body=result, checked_type=None,
+        rules = yield self._rules(fn)
+        return fn.replace(params=params, body=result, checked_type=None, attrs=rules,
                           ret_type=type_with_batch(type_of(body), wanted, self.size))
+
+    def _check_alone(self, fn: Function, name: str) -> None:
+        """Refuse functions that call each other: only a function that calls itself is a loop."""
+        others = sorted(self.groups[name] - {name})
+        if others:
+            raise NotVectorisedError(
+                f"vmap of @{name}: the depth of the recursion differs between examples",
+                where=fn.span, got=f"calls of @{name} by @{', @'.join(others)}",
+                help="write it as a function that calls itself")
+
+    def _rules(self, fn: Function) -> Routine[dict[str, Any]]:
+        """The attributes of ``fn``, with the vectorised functions that its rules name."""
+        attrs = dict(fn.attrs)
+        for attribute in (JVP, VJP):
+            if attribute in attrs:
+                given = attrs[attribute]
+                names = []
+                for rule in (given,) if isinstance(given, str) else given:
+                    count = len(self.mod[rule].params)
+                    key = self.key_of(rule, (True,) * count, by_convention=True)
+                    yield self.function(key)
+                    names.append(self.name_of(key))
+                attrs[attribute] = names[0] if isinstance(given, str) else tuple(names)
+        return attrs
 
 
 def _holds_function(type_: Type | None) -> bool:
@@ -265,8 +342,8 @@ class BodyWalk:
         if isinstance(node, Function):
             return (yield self._closure(node))
         if isinstance(node, (RefCreate, RefRead, RefWrite)):
-            raise PassError("vmap does not support references", where=node.span,
-                            help="pass values along instead of writing to them")
+            raise NotVectorisedError("vmap of references", where=node.span,
+                                     help="keep them inside a function of tensors")
         raise InternalError("vmap met an unknown node", got=type(node).__name__)
 
     def _bound(self, var: Var) -> tuple[Expr, Flags]:
@@ -283,7 +360,16 @@ class BodyWalk:
         ret_type = type_with_batch(type_of(node.body), True, self.owner.size)
         return rebuild(node, (*params, result), ret_type=ret_type), False
 
+    def _check_data(self, node: Expr) -> None:
+        """Refuse data whose definition says the types of tensors, which then have no batch."""
+        type_ = type_of(node)
+        if any(isinstance(p, GlobalTypeVar) and p.name in self.owner.fixed
+               for p in parts_of(type_)):
+            raise NotVectorisedError(f"vmap of data that holds {type_} by definition",
+                                     where=node.span, help="make the data type generic")
+
     def _match(self, node: Match) -> Routine[tuple[Expr, Flags]]:
+        self._check_data(node.data)
         data, flags = yield self._value(node.data)
         data = spread(data, node.data, flags, True, self.owner.size)
         parts: list[Expr] = [data]
@@ -322,6 +408,8 @@ class BodyWalk:
             callee: Expr = GlobalVar(self.owner.name_of(key), span=node.op.span)
             wanted: tuple[Flags, ...] = key.flags
         else:
+            if isinstance(node.op, Constructor):
+                self._check_data(node)
             callee, _ = yield self._value(node.op)
             wanted, flags = (True,) * len(args), True
         new = tuple(spread(x, e, f, w, self.owner.size)
@@ -348,14 +436,12 @@ class BodyWalk:
     def _repeated(self, node: Call, args: tuple[Expr, ...], batched: list[bool]) -> Expr:
         """The call for each example: copies of it for few examples, else a loop."""
         size, owner = self.owner.size, self.owner
-        check_sizes(node)
         name = node.op.name if isinstance(node.op, Op) else "call"
+        check_sizes(node, name)
         owner.loops.append(name)
         if isinstance(size, int) and size <= MOST_COPIES:
             return each_example(node, args, batched, size)
-        function = f"{name.replace('.', '_')}_each"
-        while function in owner.mod or function in owner.further:
-            function += "_"
+        function = owner.unused(f"{name.replace('.', '_')}_each")
         owner.further[function], result = example_loop(node, args, batched, size, function)
         return result
 
@@ -388,5 +474,6 @@ def _refuse_effects(choice: If) -> None:
     """Raise ``PassError`` if a branch has a side effect: for a batch, both branches run."""
     if any(traits_of(n).has_effect for branch in (choice.true_branch, choice.false_branch)
            for n in post_order(branch)):
-        raise PassError("a branch with a side effect, whose condition differs between examples",
-                        where=choice.span, help="run the examples one by one")
+        raise NotVectorisedError(
+            "a branch with a side effect, whose condition differs between examples",
+            where=choice.span, help="put it in a function of tensors")

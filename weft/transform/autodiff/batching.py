@@ -6,24 +6,38 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import ClassVar, TypeAlias
 
-from weft.ir.expr import Expr, Function, GlobalVar, Tuple, Var
+from weft.ir.expr import Call, Expr, Function, GlobalVar, Tuple, Var
 from weft.ir.module import IRModule
 from weft.ir.passes import Pass, PassContext, register_pass
 from weft.ir.shape import KnownDim
 from weft.ir.trampoline import Routine, run
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.infer import infer_type
-from weft.ir.visitor import post_order
+from weft.ir.visitor import post_order, substitute
 from weft.op.batching import batched_type, moved
 from weft.op.gradients import field_of
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.support.log import Level, debug
-from weft.transform.analysis.graph import type_of
-from weft.transform.autodiff.batch_types import Flags, field_flags, has_batch, spread, tuple_of
+from weft.transform.analysis.graph import rewrite_function, type_of
+from weft.transform.autodiff.batch_types import (
+    Flags,
+    NotVectorisedError,
+    field_flags,
+    has_batch,
+    spread,
+    tuple_of,
+)
 from weft.transform.autodiff.batch_walk import BodyWalk, Key, Vectoriser
 from weft.transform.autodiff.checkpoint import is_checkpointed
+from weft.transform.autodiff.custom_rules import (
+    has_custom_rule,
+    rule_names,
+    with_plain_entry,
+)
+from weft.transform.autodiff.one_by_one import can_run_one_by_one
 from weft.transform.autodiff.pure_graph import pure_graph
+from weft.transform.normal_form.alpha import fresh_function, fresh_var
 from weft.transform.normal_form.lambda_lift import LambdaLift
 from weft.transform.passes.dynamic_to_static import DynamicToStatic
 from weft.transform.passes.inline import Inline
@@ -48,8 +62,11 @@ class Vectorize(Pass):
     examples are done. Operators on values that all examples share are evaluated once: a random
     number from a shared key is the same for all.
 
-    Raises ``PassError`` for axes that do not fit, references, data-dependent shapes of results,
-    and recursion other than loops if its depth differs between examples.
+    What examples cannot compute together runs example by example, in the smallest function of
+    tensors around it: recursion other than loops whose depth differs between examples, choices of
+    functions and data that differ, recursive functions that return functions, and references.
+
+    Raises ``PassError`` for axes that do not fit, and for data-dependent shapes of results.
 
     With ``axis_size=8``:
 
@@ -73,7 +90,8 @@ class Vectorize(Pass):
 
     def run_and_report(self, mod: IRModule, ctx: PassContext) -> tuple[IRModule, list[str]]:
         """The module, and the operator of each call that is repeated for each example."""
-        mod = _first_order(mod, ctx)
+        mod = with_plain_entry(mod, self.entry)
+        mod = _without_calls_of(self.entry, _first_order(mod, ctx))
         vectoriser = Vectoriser(mod, self.axis_size, _groups(mod))
         entry = mod[self.entry]
         in_axes = _per_item(self.in_axes, [f"%{p.name}" for p in entry.params], "in_axes")
@@ -90,15 +108,32 @@ class Vectorize(Pass):
 
     def _entry(self, vectoriser: Vectoriser, entry: Function, given: Sequence[_Given]) -> Function:
         body = pure_graph(entry.body)
-        walk = BodyWalk(vectoriser, Key(self.entry, ()), body)
-        params = []
-        for param, one in zip(entry.params, given, strict=True):
-            new = Var(param.name, one.type_, span=param.span)
-            params.append(new)
-            walk.memo[param] = run(_to_front(new, one.type_, one.axes)), one.flags
-        value, flags = run(walk.run(body))
+        params = tuple(Var(p.name, one.type_, span=p.span)
+                       for p, one in zip(entry.params, given, strict=True))
+        args = [(run(_to_front(p, one.type_, one.axes)), one.flags)
+                for p, one in zip(params, given, strict=True)]
+        value, flags = self._body(vectoriser, entry, body, args)
         result = run(_from_front(value, body, flags, self.out_axes, self.axis_size, {}))
-        return entry.replace(params=tuple(params), body=result, ret_type=None)
+        return entry.replace(params=params, body=result, ret_type=None)
+
+    def _body(self, vectoriser: Vectoriser, entry: Function, body: Expr,
+              args: Sequence[tuple[Expr, Flags]]) -> tuple[Expr, Flags]:
+        """``body`` of ``entry`` for a batch of these arguments."""
+        given = [f for _, f in args]
+        if self.entry not in vectoriser.apart:
+            walk = BodyWalk(vectoriser, Key(self.entry, ()), body)
+            walk.memo |= dict(zip(entry.params, args, strict=True))
+            try:
+                return run(walk.run(body))
+            except NotVectorisedError:
+                if not can_run_one_by_one(entry, given):
+                    raise
+                vectoriser.apart.add(self.entry)
+        one = vectoriser.unused(f"{self.entry}_one")
+        vectoriser.further[one] = fresh_function(entry)
+        each = vectoriser.one_by_one(entry, one, given)
+        bound: dict[Var, Expr] = {p: x for p, (x, _) in zip(each.params, args, strict=True)}
+        return substitute(each.body, bound), True
 
 
 def vectorized(
@@ -214,9 +249,31 @@ def _first_order(mod: IRModule, ctx: PassContext) -> IRModule:
     """
     mod = infer_type(LambdaLift(prefix="local").run_module(infer_type(mod), ctx))
     lifted = tuple(n for n, fn in mod.functions.items()
-                   if n.startswith("local_") and not is_checkpointed(fn))
+                   if n.startswith("local_") and not is_checkpointed(fn)
+                   and not has_custom_rule(fn))
     mod = infer_type(Inline(functions=lifted).run_module(mod, ctx))
     return infer_type(DynamicToStatic().run_module(mod, ctx))
+
+
+def _without_calls_of(entry: str, mod: IRModule) -> IRModule:
+    """``mod``; an ``entry`` that functions call becomes a call of a function of another name."""
+    if not any(isinstance(n, GlobalVar) and n.name == entry
+               for fn in mod.functions.values() for n in post_order(fn)):
+        return mod
+    name = f"{entry}_inner"
+    while name in mod:
+        name += "_"
+
+    def renamed(_: Expr, node: Expr) -> Expr:
+        is_entry = isinstance(node, GlobalVar) and node.name == entry
+        return node.replace(name=name) if is_entry else node
+
+    functions = {n: rewrite_function(fn, renamed) for n, fn in mod.functions.items()}
+    inner = functions[entry]
+    params = tuple(map(fresh_var, inner.params))
+    outer = Function(params, Call(GlobalVar(name), params, span=inner.span), span=inner.span,
+                     attrs=inner.attrs)
+    return infer_type(mod.with_functions({**functions, name: inner, entry: outer}))
 
 
 def _groups(mod: IRModule) -> dict[str, frozenset[str]]:
@@ -242,6 +299,6 @@ def _reachable(name: str, callees: dict[str, set[str]]) -> set[str]:
 def _without_unused(mod: IRModule, entry: str, before: IRModule) -> IRModule:
     """``mod`` without functions that only the versions for one example used."""
     callees = {name: {n.name for n in post_order(fn) if isinstance(n, GlobalVar)}
-               for name, fn in mod.functions.items()}
+               | set(rule_names(fn)) for name, fn in mod.functions.items()}
     used = _reachable(entry, callees)
     return mod.without(*(n for n in before.functions if n not in used and n != entry))

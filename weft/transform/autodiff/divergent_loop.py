@@ -16,7 +16,7 @@ from weft.ir.trampoline import Routine, run
 from weft.ir.typing.infer import infer_expr
 from weft.ir.visitor import post_order
 from weft.support.dataclass import dataclass
-from weft.support.errors import PassError
+from weft.transform.autodiff.batch_types import NotVectorisedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ def divergent_loop(fn: Function, body: Expr, name: str) -> DivergentLoop:
         for i, p in enumerate(fn.params))
     result = run(_choose(body, name, lambda _: None, lambda value: value))
     if result is None:
-        raise PassError(f"vmap of @{name}: the recursion never ends", where=fn.span)
+        raise NotVectorisedError(f"vmap of @{name}: the recursion never ends", where=fn.span)
     if goes_on is None or None in following:
-        raise PassError(f"vmap of @{name}: the recursion has no call in tail position",
-                        where=fn.span)
+        raise NotVectorisedError(f"vmap of @{name}: the recursion has no call in tail position",
+                                 where=fn.span)
     goes_on = _as_condition(goes_on)
     typed = [infer_expr(e, trust=True) for e in (goes_on, *following, result) if e is not None]
     return DivergentLoop(typed[0], tuple(typed[1:-1]), typed[-1])
@@ -78,7 +78,7 @@ def _check(body: Expr, name: str, tails: set[Expr]) -> None:
             tails.add(node)
     for node in post_order(body):
         if _is_call_of(node, name) and node not in tails:
-            raise PassError(
+            raise NotVectorisedError(
                 f"vmap of @{name}: the depth of the recursion differs between examples",
                 where=node.span, expected="recursive calls in tail position, as in a loop",
                 help="pass the partial result as a parameter")

@@ -1,8 +1,8 @@
-"""A loop over the examples of a batch, for operators without a batching rule."""
+"""A loop over the examples of a batch, for what has no batching rule."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from weft import op
 from weft.ir.dtype import int64
@@ -12,6 +12,7 @@ from weft.ir.types import TensorType, TupleType, Type
 from weft.op.batching import batched_type
 from weft.op.gradients import field_of, known_dim, size_value
 from weft.support.errors import PassError
+from weft.transform.autodiff.batch_operator import tensor_leaves
 from weft.transform.autodiff.batch_types import type_with_batch
 
 
@@ -26,22 +27,33 @@ def example_loop(
     number = Var("i", TensorType((), int64))
     params = [Var(f"x{i}", type_with_batch(_known(e), b, size))
               for i, (e, b) in enumerate(zip(call.args, is_batched, strict=True))]
-    results = [batched_type(t, size) for t in _tensors(call)]
-    made = [Var(f"y{i}", t) for i, t in enumerate(results)]
+    result = _known(call)
+    made = [Var(f"y{i}", batched_type(t, size)) for i, t in enumerate(tensor_leaves(result))]
     one = [_example(p, e.checked_type, number) if b else p
            for p, e, b in zip(params, call.args, is_batched, strict=True)]
-    value = call.replace(args=tuple(one))
-    fields = [TupleGetItem(value, i) for i in range(len(results))] \
-        if isinstance(call.checked_type, TupleType) else [value]
+    fields = _parts(call.replace(args=tuple(one)), result)
     following = [_written(v, f, number, size) for v, f in zip(made, fields, strict=True)]
     again = Call(GlobalVar(name), (op.add(number, const(1, int64)), *params, *following))
-    whole = Tuple(tuple(made)) if isinstance(call.checked_type, TupleType) else made[0]
     last = size_value(known_dim(size, call), int64)
-    body = If(op.less(number, last), again, whole, span=call.span)
-    ret_type = type_with_batch(_known(call), True, size)
-    start = [op.zeros(shape=t.shape, dtype=t.dtype) for t in results]
+    body = If(op.less(number, last), again, _whole(result, iter(made)), span=call.span)
+    ret_type = type_with_batch(result, True, size)
+    start = [op.zeros(shape=t.shape, dtype=t.dtype) for t in tensor_leaves(ret_type)]
     return (Function((number, *params, *made), body, ret_type, span=call.span),
             Call(GlobalVar(name), (const(0, int64), *args, *start), span=call.span))
+
+
+def _parts(value: Expr, type_: Type) -> list[Expr]:
+    """The tensors of a value, as deep as its type."""
+    if not isinstance(type_, TupleType):
+        return [value]
+    return [part for i, field in enumerate(type_.fields)
+            for part in _parts(TupleGetItem(value, i), field)]
+
+
+def _whole(type_: Type, tensors: Iterator[Expr]) -> Expr:
+    if isinstance(type_, TupleType):
+        return Tuple(tuple(_whole(field, tensors) for field in type_.fields))
+    return next(tensors)
 
 
 def _example(x: Expr, type_: Type | None, number: Expr) -> Expr:
@@ -58,12 +70,6 @@ def _written(whole: Var, row: Expr, number: Expr, size: Dim) -> Expr:
     rank = type_.ndim - 1 if isinstance(type_, TensorType) else 0
     mask = op.expand_dims(here, axis=1, num_newaxis=rank) if rank else here
     return op.where(mask, op.expand_dims(row, axis=0), whole)
-
-
-def _tensors(call: Call) -> list[TensorType]:
-    type_ = call.checked_type
-    fields = type_.fields if isinstance(type_, TupleType) else (type_,)
-    return [f for f in fields if isinstance(f, TensorType)]
 
 
 def _known(expr: Expr) -> Type:

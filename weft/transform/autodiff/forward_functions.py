@@ -77,9 +77,10 @@ class DualFunctions:
             return self._by_rule(callee.name, halves)
         if self.mod[callee.name].type_params or not all(map(is_simple, (*known, type_))):
             packed = [self.types.packed(a, t) for a, t in zip(args, known, strict=True)]
-            call = Call(self.value(callee), tuple(packed), type_args=tuple(
-                map(self.types.of, node.type_args)), span=node.span,
-                checked_type=self.types.of(type_))
+            of = self.types.of
+            call = Call(self.value(callee), tuple(packed), span=node.span,
+                        type_args=tuple(map(of, node.type_args)), checked_type=of(type_),
+                        checked_type_args=tuple(map(of, node.checked_type_args)))
             return self.types.unpacked(call, type_)
         return self._call_version(node, callee.name,
                                   [self.types.split(a, t) for a, t in zip(args, known,
