@@ -70,7 +70,7 @@ STATEMENTS = [
     (("let %eN = if (less(sum(%a), sum(%c))) { Leaf(%b) } else { Scaled(%c, Leaf(tanh(%a))) }; "
      "let %vN = @value(%eN, %a);"),
      "vN = b if a.sum() < c.sum() else c * tanh(a)"),
-    (("let %vN = match (Cons(%a, Cons(%b, Nil()))) { Cons(%p, Cons(%q, _)) => { multiply(%p, %q) }, "
+    (("let %vN = match (Cons(%a, Cons(%b, Nil()))) { Cons(%p, Cons(%q, _)) => { multiply(%p, %q)}, "
      "_ => { %c } };"),
      "vN = a * b"),
     ("let %gN = @counter(%a); let %vN = tanh(add(%gN(%b), %gN(%c)));",

@@ -13,6 +13,7 @@ from weft.ir.expr import Call, Expr, const
 from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import ANY, may_be_multiple
 from weft.ir.traits import CONTINUOUS
+from weft.ir.types import has_any
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import merging
@@ -123,10 +124,14 @@ def _expand_group_norm(call: Call) -> Expr | None:
     type_ = tensor_type(data)
     axis, dtype = attrs.axis % type_.ndim, type_.dtype
     channels = type_.shape[axis]
-    groups = getattr(attrs, "num_groups", channels)
-    if not all(isinstance(d, int) for d in type_.shape):
+    if has_any(type_.shape):
         return None
-    shape = (*type_.shape[:axis], groups, channels // groups, *type_.shape[axis + 1:])
+    groups, each = channels, 1  # of instance norm, whose number of channels may be a symbol
+    if isinstance(attrs, GroupNormAttrs):
+        if not isinstance(channels, int):
+            return None
+        groups, each = attrs.num_groups, channels // attrs.num_groups
+    shape = (*type_.shape[:axis], groups, each, *type_.shape[axis + 1:])
     over = tuple(i for i in range(1, len(shape)) if i != axis)
     x = get_op("reshape")(data, newshape=shape, allowzero=True)
     normal = _standardised(x, over, const(attrs.epsilon, dtype))

@@ -98,11 +98,13 @@ def _pad_by_slices(call: Call) -> Expr | None:
         return None
     x, shape = call.args[0], tensor_type(call.args[0]).shape
     for axis, (size, pair) in enumerate(zip(shape, attrs.pad_width, strict=True)):
+        if not any(pair):
+            continue
         if not isinstance(size, int) or not all(isinstance(n, int) for n in pair):
             return None
-        if any(pair) and attrs.pad_mode == "reflect":
+        if attrs.pad_mode == "reflect":
             x = join_mirrored(x, axis, size, pair, repeats_edge=False)
-        elif any(pair):
+        else:
             x = _join_edges(x, axis, size, pair)
     return x
 
