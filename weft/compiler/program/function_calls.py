@@ -38,6 +38,10 @@ class FunctionCalls:
         """Register the function of a let; its body is in A-normal form."""
         self._functions[var] = function
 
+    def defines(self, var: Var) -> bool:
+        """Whether the value of a let-bound variable is a function."""
+        return var in self._functions
+
     def key_of(self, call: Call) -> FunctionKey | None:
         """The function that ``call`` calls; ``None`` for kernels and computed functions."""
         op = call.op

@@ -201,6 +201,8 @@ class _Lowering:
                 lets = (e for e in post_order(self.main.body) if isinstance(e, Let))
                 self.bound = {let.var: let.value for let in lets}
             if expr not in self.bound:
+                if self.calls.defines(expr):
+                    raise _not_first_order("function as an argument", expr)
                 raise InternalError(f"unbound variable: %{expr.name}", where=expr.span)
             expr = self.bound[expr]
         return expr

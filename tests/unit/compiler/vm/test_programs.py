@@ -59,6 +59,13 @@ def test_tail_calls_take_constant_space(text, more):
     assert peak < 5_000_000  # frames of 30 000 calls would take three times as much
 
 
+def test_a_function_of_the_program_is_an_argument():
+    """It has no value in a first-order program, which is tried before."""
+    module = compile_text("""import "prelude"
+    def @main(%a: int32) -> int32 { @compose(fn (%p: int32) -> int32 { %a }, @id)(%a) }""")
+    assert module(np.int32(3)) == 3
+
+
 def test_recursion_is_as_deep_as_memory():
     module = compile_text(LISTS + "def @main(%n: int32) { @sum(@numbers(%n)) }")
     assert module(np.int32(30_000)) == 30_000 * 30_001 // 2
