@@ -17,6 +17,7 @@ from weft.compiler.program.model_code import (
 from weft.compiler.program.program import KernelSource, Port
 from weft.compiler.vm.function_builder import tensors_of
 from weft.compiler.vm.lower_module import VmSource, lower_module
+from weft.compiler.vm.verify import verify_bytecode
 from weft.ir.dynamic import bounds_of, needs_values, result_types, value_params
 from weft.ir.expr import Function
 from weft.ir.module import IRModule
@@ -46,6 +47,7 @@ def build_vm_model(mod: IRModule, options: CompileOptions) -> ModelCode:
             help="compile for fixed sizes, without closures, recursion and data types")
     with trace.span("lower program"):
         source = lower_module(mod)
+        verify_bytecode(source.functions)
     fixed = [kernel for kernel in source.kernels if has_fixed_sizes(kernel.function)]
     codes = build_kernels(fixed, options.target, options.extensions.tir_passes)
     built = iter(codes)
