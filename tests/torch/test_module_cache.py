@@ -174,6 +174,7 @@ def test_patches_are_seen(what, tmp_path, monkeypatch):
 
 
 def test_a_warm_compilation_traces_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("WEFT_VERIFY", "1")
     net, x = net_of(load(tmp_path)), torch.randn(2, 4)
     with weft.config(cache_dir=tmp_path / "cache"):
         first = weft.compile(net, example_inputs=(x,))

@@ -34,8 +34,8 @@ from weft.compiler.fallbacks import (
 from weft.compiler.foreign_model import ForeignModel
 from weft.compiler.kept_code import KeptCode
 from weft.compiler.memory_budget import budget_of, within
-from weft.compiler.model_key import model_key
-from weft.compiler.open_model import MadePerShape, open_code, open_for_all_sizes
+from weft.compiler.model_key import ModelKey, NotKept, model_key
+from weft.compiler.open_model import MadePerShape, open_code, open_for_all_sizes, started
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import count_passes, phases_of, run_pipeline
 from weft.compiler.program.constants import ConstantMemory
@@ -58,6 +58,7 @@ from weft.compiler.sources import (
 )
 from weft.compiler.stages import Stages
 from weft.compiler.vm.build import build_vm_model
+from weft.compiler.warm_start.diagnosis import WARM, changed_since, cold, remember_parts
 from weft.compiler.warm_start.record import remember
 from weft.compiler.warm_start.state import shows_stages
 from weft.frontend.onnx import load_onnx_importer
@@ -205,6 +206,7 @@ class _PerShape:
 
     manifest: Manifest
     reason: str
+    start: str = ""
 
 
 def _dynamic(made: ModelCode | _PerShape, stages: Stages, threads: int | None,
@@ -212,16 +214,19 @@ def _dynamic(made: ModelCode | _PerShape, stages: Stages, threads: int | None,
     """The executable of a model with dynamic shapes, from its general program or signature."""
     if isinstance(made, _PerShape):
         manifest = replace(made.manifest, threads=threads)
-        return DynamicModel(manifest, MadePerShape(stages), compile_at, reason=made.reason)
+        return started(DynamicModel(manifest, MadePerShape(stages), compile_at,
+                                    reason=made.reason), made.start)
     code = replace(made, manifest=replace(made.manifest, threads=threads))
-    return open_for_all_sizes(code, _stages_of(code.manifest, stages), compile_at)
+    return started(open_for_all_sizes(code, _stages_of(code.manifest, stages), compile_at),
+                   made.start)
 
 
 def _opened(code: ModelCode, stages: Stages, threads: int | None) -> CompiledModel | ForeignModel:
     """The executable of a model's code; its calls use ``threads`` threads unless ``None``."""
     manifest = replace(code.manifest, threads=threads)  # the cache keeps code without it
     with trace.span("load"):
-        return open_code(replace(code, manifest=manifest), _stages_of(code.manifest, stages))
+        made = open_code(replace(code, manifest=manifest), _stages_of(code.manifest, stages))
+    return started(made, code.start)
 
 
 def _stages_of(manifest: Manifest, stages: Stages) -> Stages:
@@ -250,9 +255,13 @@ def _compile_cached(model: Source, options: CompileOptions, request: CompileRequ
     cache = None if shows_stages() else open_cache()
     if isinstance(model, FileContent) and is_onnx(model) and model.is_being_read:
         load_onnx_importer()  # meanwhile
-    key = model_key(model, options) if cache is not None else None
+    made_key = NotKept("settings turn the cache off, or ask to show or verify stages") \
+        if cache is None else model_key(model, options)
+    key = made_key if isinstance(made_key, ModelKey) else None
 
     def then() -> None:
+        if key is not None and cache is not None:
+            remember_parts(cache, key.identity, key.parts)
         if request is not None and key is not None and key.files:
             remember(request, key.files, key.text)
 
@@ -260,13 +269,16 @@ def _compile_cached(model: Source, options: CompileOptions, request: CompileRequ
     if found is not None:
         debug(Level.CACHE, "compiler", "the whole model was in the cache")
         then()
-        code = ModelCode.from_payload(found)
+        code = replace(ModelCode.from_payload(found), start=WARM)
         report_all(code.manifest.fallbacks)
         return code
+    start = cold(made_key.reason if isinstance(made_key, NotKept) or cache is None
+                 else changed_since(cache, made_key.identity, made_key.parts))
+    debug(Level.CACHE, "compiler", start)
     kept = KeptCode(model, cache, key)
     try:
         made = _code_of_source(model, options, kept)
-        code = replace(made, manifest=replace(made.manifest, fallbacks=log.found))
+        code = replace(made, manifest=replace(made.manifest, fallbacks=log.found), start=start)
         is_current = active_records().digest == options.records  # not if tuning ran meanwhile
         if isinstance(code, ModelCode) and is_current and key is not None and key.is_current:
             kept.keep(code, then)

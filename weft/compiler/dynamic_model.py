@@ -170,6 +170,8 @@ class DynamicModel(CallsByShape, Compiled):
         sizes: dict[str, int] = {}
         for value, spec in zip(values, self.inputs, strict=True):
             to_numpy(value, with_sizes(spec, value, sizes))  # raises before any compilation
+        if self.general is not None:
+            report(program_for_shapes(self.manifest), self._fallbacks)
         return self._program(shapes)
 
     def _is_declared(self, values: Sequence[Any]) -> bool:
@@ -208,8 +210,6 @@ class DynamicModel(CallsByShape, Compiled):
                 return found
             by_name = {spec.name: s for spec, s in zip(self.inputs, shapes, strict=True)}
             with recording(self._fallbacks):
-                if self.general is not None:
-                    report(program_for_shapes(shapes))
                 made = self._compile_at(self._stages.options.at(by_name))
                 self._compiled += 1
             with self._table_lock:

@@ -60,11 +60,12 @@ def _inputs(shapes: Iterable[tuple[TensorSpec, Sequence[object]]]) -> str:
     return f"inputs={given}"
 
 
-def program_for_shapes(shapes: object) -> Fallback:
+def program_for_shapes(manifest: Manifest) -> Fallback:
     """A program compiled for shapes outside of the ranges of the one for all sizes."""
     return Fallback(
         "a program is compiled for input shapes that the one for all sizes does not cover",
-        f"first met with the shapes {shapes}", f"compiled at the first call: {_COMPILE_TIME}",
+        f"the importer assumed ranges of the sizes in {manifest.signature()}",
+        f"each new set of such shapes is compiled at its first call: {_COMPILE_TIME}",
         "give these inputs a name and a range that has the size, as in "
         'inputs={"x": ("1 <= n", 8)}')
 

@@ -17,7 +17,7 @@ class ForeignModel(Compiled):
     Calling it raises ``TargetError``; running the code would kill the process.
     """
 
-    _start = "compiled for another machine"
+    _start: str = "compiled for another machine"
 
     def __init__(self, compilation: Compilation, reason: ArtifactError) -> None:
         self._compilation = compilation

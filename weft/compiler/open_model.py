@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -139,6 +139,15 @@ def open_for_all_sizes(code: ModelCode, stages: Stages, compile_at: CompileAt
         return ForeignModel(Made(code, stages), reason)
     general = SizedModule(code.manifest, load_code(code, stages), code.constants)
     return DynamicModel(code.manifest, Made(code, stages), compile_at, general)
+
+
+M = TypeVar("M", bound="CompiledModel | DynamicModel | ForeignModel")
+
+
+def started(made: M, start: str) -> M:
+    """``made``, whose ``explain`` says how it started."""
+    made._start = start  # noqa: SLF001 - said once, where the executable is made
+    return made
 
 
 def load_code(code: ModelCode, stages: Stages) -> Library:

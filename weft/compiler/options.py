@@ -157,18 +157,18 @@ class CompileOptions:
 
     def key_text(self) -> str:
         """Equal for options that give the same code; extensions are not part of it."""
-        return (f"{self.target}|O{self.opt_level}|{self.inputs!r}|{self.winograd}|{self.records}|"
-                f"{self.symbolic_sizes}|{self.specialize}|{self.state}|"
-                f"{self.data_sizes}|{self.outputs}{self._host_key()}{self._devices_key()}")
+        return "|".join(f"{name}={value}" for name, value in self.key_parts().items())
 
-    def _devices_key(self) -> str:
-        if not self.devices and self.placement is None:
-            return ""
-        return f"|{self.devices!r}|{self.placement!r}|{self.soft_placement}"
-
-    def _host_key(self) -> str:
-        has_host = self.host is not None or backend_of(self.target).device != HOST
-        return f"|{self.host_target}" if has_host else ""
+    def key_parts(self) -> dict[str, str]:
+        """What decides about the code, as text by the name of the option."""
+        names = ["target", "opt_level", "inputs", "winograd", "records", "symbolic_sizes",
+                 "specialize", "state", "data_sizes", "outputs"]
+        if self.devices or self.placement is not None:
+            names += ["devices", "placement", "soft_placement"]
+        parts = {name: str(getattr(self, name)) for name in names}
+        if self.host is not None or backend_of(self.target).device != HOST:
+            parts["host"] = str(self.host_target)
+        return parts
 
 
 def targets_of(value: TargetLike) -> tuple[Target, Target | None]:

@@ -5,22 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from weft.support.dataclass import dataclass
 from weft.support.fallback import Fallback, FallbackLog
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Whether a model started from the disk cache; ``reasons`` say why not."""
-
-    is_warm: bool
-    reasons: tuple[str, ...] = ()
-
-    def text(self) -> str:
-        """One line."""
-        if self.is_warm:
-            return "warm: code and weights came from the disk cache"
-        return f"cold: {'; '.join(self.reasons) or 'compiled'}"
 
 
 def explanation(signature: str, start: str, log: FallbackLog, more: Sequence[str] = ()) -> str:

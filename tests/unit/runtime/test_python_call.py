@@ -120,6 +120,7 @@ def test_it_takes_no_keywords(mod: CompiledModule) -> None:
         mod._call.quick(x=sample())
 
 
+@pytest.mark.filterwarnings("ignore:input 'x' is copied:weft.FallbackWarning")
 def test_what_it_declines_is_converted_or_refused(mod: CompiledModule) -> None:
     x = sample()
     twin = pickle.loads(pickle.dumps(x))  # its dtype is not NumPy's own object

@@ -61,7 +61,8 @@ class ModelCode:
     """``objects`` link into one library; ``constants`` is one block, aligned to 64 bytes.
 
     Code with ``callbacks`` calls Python functions, and so is valid in this process only, as is code
-    that refers to memory outside of the block, ``kept``.
+    that refers to memory outside of the block, ``kept``. ``start`` says whether it came from the
+    disk cache, and if not, why.
     """
 
     manifest: Manifest
@@ -69,6 +70,7 @@ class ModelCode:
     constants: np.ndarray
     callbacks: tuple[Callback, ...] = ()
     kept: tuple[np.ndarray, ...] = ()
+    start: str = ""
 
     def check_portable(self) -> None:
         """Raise ``ArtifactError`` for code that is valid in this process only."""

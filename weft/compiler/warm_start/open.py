@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from weft.compiler.compiled_model import CompiledModel
 from weft.compiler.dynamic_model import CompileAt, DynamicModel
 from weft.compiler.request import CompileRequest
+from weft.compiler.warm_start.diagnosis import WARM
 from weft.compiler.warm_start.record import is_for_files, recall
 from weft.compiler.warm_start.state import shows_stages
 from weft.runtime.artifact import check_machine, module_class
@@ -21,6 +22,7 @@ from weft.runtime.sized_module import SizedModule
 from weft.support.cache import open_cache
 from weft.support.config import config, report_unknown_variables
 from weft.support.errors import ArtifactError
+from weft.support.fallback import recording, report_all
 from weft.support.log import Level, debug
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ def open_warm(request: CompileRequest) -> CompiledModel | DynamicModel | None:
     """
     if compiler_is_loaded() or not loads_objects() or not is_for_files(request):
         return None
-    with config(**request.knobs):
+    with config(**request.knobs), recording(strict=request.strict):
         cache = None if shows_stages() else open_cache()
         found = None if cache is None else recall(cache, request)
         payload = None if cache is None or found is None else cache.get_unchanged(*found)
@@ -57,6 +59,7 @@ def compiler_is_loaded() -> bool:
 
 def _opened(payload: CodePayload, request: CompileRequest, threads: int | None
             ) -> CompiledModel | DynamicModel | None:
+    report_all(payload.manifest.fallbacks)
     manifest = replace(payload.manifest, threads=threads)
     kind = module_class(manifest)
     if manifest.target.kind != "cpu" or kind not in (CompiledModule, SizedModule) \
@@ -68,10 +71,14 @@ def _opened(payload: CodePayload, request: CompileRequest, threads: int | None
         return None
     library = ObjectLibrary(payload.objects)
     again = _Again(request, manifest)
+    made: CompiledModel | DynamicModel
     if kind is CompiledModule:
-        return CompiledModel(manifest, library, payload.constants, again)
-    general = SizedModule(manifest, library, payload.constants)
-    return DynamicModel(manifest, again, again.compile_at, general)
+        made = CompiledModel(manifest, library, payload.constants, again)
+    else:
+        general = SizedModule(manifest, library, payload.constants)
+        made = DynamicModel(manifest, again, again.compile_at, general)
+    made._start = WARM  # noqa: SLF001 - said once, where the executable is made
+    return made
 
 
 class _Again:

@@ -37,8 +37,19 @@ class ModuleSource:
 
         return make_program(self._model, self._example_inputs, {})
 
+    @property
+    def identity(self) -> str:
+        """The class of the module, which names it in messages."""
+        kind = type(self._model)
+        return f"{kind.__module__}.{kind.__qualname__}"
+
     def digest(self) -> str | None:
-        """A digest that is equal for modules with the same traced program; ``None`` if unknown.
+        """The text of ``digested``; ``None`` if there is no digest."""
+        found = self.digested()
+        return None if isinstance(found, str) else found.text
+
+    def digested(self) -> Digest | str:
+        """A digest that is equal for modules with the same traced program, or why there is none.
 
         It covers the code of the module's classes and of the functions that they call, their
         settings, the weights, the arguments (of tensors only the metadata), and the library
@@ -47,17 +58,21 @@ class ModuleSource:
         if torch.overrides._get_current_function_mode_stack() \
                 or torch.utils._python_dispatch._get_current_dispatch_mode_stack() \
                 or foreign_converters():  # noqa: SLF001 - torch has no public name for modes
-            return None
+            return "converters of the user or modes of torch decide about the program"
         digest = Digest()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                _add_state(digest)
-                _add_arguments(digest, self._example_inputs)
+                with digest.part("a setting or function of torch"):
+                    _add_state(digest)
+                with digest.part("the example inputs"):
+                    _add_arguments(digest, self._example_inputs)
                 _add_modules(digest, self._model)
-        except (UnknownError, RecursionError):
-            return None
-        return digest.text
+        except UnknownError as error:
+            return f"no digest covers {error}"
+        except RecursionError:
+            return "no digest covers code that is nested too deeply"
+        return digest
 
 
 def _add_state(digest: Digest) -> None:
@@ -78,7 +93,10 @@ def _add_state(digest: Digest) -> None:
 
 def _add_arguments(digest: Digest, inputs: Any) -> None:
     leaves, structure = pytree.tree_flatten(inputs)
-    digest.add(str(structure))
+    text = str(structure)
+    if " at 0x" in text:
+        raise UnknownError("the structure of the example inputs")
+    digest.add(text)
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
             _add_tensor(digest, leaf)
@@ -93,17 +111,19 @@ def _add_modules(digest: Digest, model: torch.nn.Module) -> None:
     for path, tensor in named:
         # Tensors that share memory are traced as one.
         key = tensor.data_ptr(), (tensor.shape, tensor.stride(), tensor.dtype)
-        digest.add(path, tensors.setdefault(key, len(tensors)), type(tensor).__name__)
-        _add_tensor(digest, tensor)
-        digest.known(tensor)
-        if tensors[key] == len(tensors) - 1:
-            _add_content(digest, tensor)
+        with digest.part(f"the weight {path}"):
+            digest.add(path, tensors.setdefault(key, len(tensors)), type(tensor).__name__)
+            _add_tensor(digest, tensor)
+            digest.known(tensor)
+            if tensors[key] == len(tensors) - 1:
+                _add_content(digest, tensor)
     numbers: dict[int, int] = {}
     for path, module in model.named_modules(remove_duplicate=False):
         is_new = id(module) not in numbers
-        digest.add(path, numbers.setdefault(id(module), len(numbers)))
-        if is_new:
-            _add_module(digest, module)
+        with digest.part(f"the module {path or type(module).__name__}"):
+            digest.add(path, numbers.setdefault(id(module), len(numbers)))
+            if is_new:
+                _add_module(digest, module)
 
 
 def _add_module(digest: Digest, module: torch.nn.Module) -> None:
@@ -119,11 +139,12 @@ def _add_module(digest: Digest, module: torch.nn.Module) -> None:
         if name in _OWN:
             continue
         digest.add(name)
-        if isinstance(value, torch.Tensor):
-            _add_tensor(digest, value)
-            _add_content(digest, value)
-        else:
-            digest.value(value)
+        with digest.part(f"the attribute {type(module).__name__}.{name}"):
+            if isinstance(value, torch.Tensor):
+                _add_tensor(digest, value)
+                _add_content(digest, value)
+            else:
+                digest.value(value)
     for name, value in sorted(vars(module)["_modules"].items()):
         digest.add(name, value is None)
 
