@@ -272,7 +272,7 @@ def _compile_cached(model: Source, options: CompileOptions, request: CompileRequ
         code = replace(ModelCode.from_payload(found), start=WARM)
         report_all(code.manifest.fallbacks)
         return code
-    start = cold(made_key.reason if isinstance(made_key, NotKept) or cache is None
+    start = cold(made_key.reason if isinstance(made_key, NotKept)
                  else changed_since(cache, made_key.identity, made_key.parts))
     debug(Level.CACHE, "compiler", start)
     kept = KeptCode(model, cache, key)

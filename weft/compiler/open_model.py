@@ -60,6 +60,10 @@ class CallsPython(CompiledModule):
         with errors_raised(self._compilation.code.callbacks):
             return super()._execute(values, outputs)
 
+    def _runs_into(self, values: Sequence[Any], given: Sequence[Any]) -> bool:
+        with errors_raised(self._compilation.code.callbacks):
+            return super()._runs_into(values, given)
+
     def _bound(self, arrays: list[np.ndarray], outputs: list[np.ndarray]) -> Callable[[], object]:
         run = super()._bound(arrays, outputs)
 

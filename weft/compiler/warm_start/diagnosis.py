@@ -29,9 +29,9 @@ def remember_parts(cache: DiskCache, identity: str, parts: Mapping[str, str]) ->
         cache.put(_key(identity), json.dumps(dict(parts)).encode())
 
 
-def changed_since(cache: DiskCache, identity: str, parts: Mapping[str, str]) -> str:
+def changed_since(cache: DiskCache | None, identity: str, parts: Mapping[str, str]) -> str:
     """What differs from the parts of the last entry of the model, or that there is none."""
-    if not identity:
+    if not identity or cache is None:
         return "the cache has no entry for this program with these options"
     found = cache.get(_key(identity))
     if found is None:
