@@ -8,6 +8,7 @@ the compiler may form first.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections.abc import Callable
@@ -71,7 +72,7 @@ class World:
         def loss_of(x: Any, y: Any) -> Any:
             error = model(x) - y
             powers = error ** options.table["power"] if options.table["square"] else error.abs()
-            return sum((powers.mean() * w for w in options.weights), weft.zeros(()))
+            return math.prod(options.weights, start=powers.mean())
 
         def step(x: Any, y: Any) -> Any:
             optimizer.zero_grad()
@@ -111,7 +112,9 @@ def _hook(world: World) -> None:
 
 
 def _gradient_hook(world: World) -> None:
-    world.handles.append(world.model[0].weight.register_hook(lambda gradient: gradient * 2))
+    weight = world.model[0].weight
+    if weight.requires_grad:
+        world.handles.append(weight.register_hook(lambda gradient: gradient * 2))
 
 
 def _unhook(world: World) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from weft.eager.cell import Cell
@@ -22,7 +22,7 @@ def state_names(traced: Traced, cells: Sequence[Cell], taken: Iterable[str]) -> 
     """
     found = _of_models(traced, cells)
     for owner in traced.objects:
-        if hasattr(owner, "_named_state"):
+        if hasattr(owner, "_named_state") and not isinstance(owner, type):
             for name, tensor in owner._named_state(found):  # noqa: SLF001 - a protocol of weft
                 found.setdefault(id(tensor), f"{_last(traced.paths[id(owner)])}.{name}")
     found.setdefault(id(default_generator.key), "random.key")
@@ -34,7 +34,7 @@ def _of_models(traced: Traced, cells: Sequence[Cell]) -> dict[int, str]:
     """The names of the tensors of models: the longest are those in the outermost model."""
     best: dict[int, tuple[str, Any]] = {}
     for owner in traced.objects:
-        if not hasattr(owner, "named_buffers"):
+        if not hasattr(owner, "named_buffers") or isinstance(owner, type):
             continue
         for name, tensor in (*owner.named_parameters(), *owner.named_buffers()):
             known = best.get(id(tensor))
@@ -67,6 +67,3 @@ def _unique(names: Sequence[str], taken: Iterable[str]) -> list[str]:
         used.add(one)
         found.append(one)
     return found
-
-
-Names = Mapping[int, str]

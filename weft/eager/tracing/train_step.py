@@ -72,7 +72,10 @@ class TrainStep:
         if MODE.trace is not None:
             return self._function(*args, **kwargs)
         bound = self._signature.bind(args, kwargs)
-        key = (bound.key, MODE.key, bound.flows())
+        flows = bound.flows()
+        if flows is not None:
+            _check_leaves(bound)
+        key = (bound.key, MODE.key, flows)
         program = self._programs.find(key)
         if program is None:
             program = self._traced(key, bound, args, kwargs)
@@ -82,11 +85,6 @@ class TrainStep:
     def _traced(self, key: Any, bound: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]
                 ) -> _Program:
         """The program for a call; one that was there if tracing gives the same graph."""
-        for node in bound.dynamic:
-            if MODE.grad and node.grad is not None and leaf_of(node) is None:
-                raise InvalidInputError(
-                    "an argument of a train_step was computed with gradients", where=node.span,
-                    help="pass x.detach(), or compute it inside the step")
         reason = self._programs.reason(key)
         flush()
         names = [n for n, leaf in zip(self._signature.names_of(args, kwargs), bound.leaves,
@@ -175,7 +173,7 @@ class _Program(Program):
                 memory.changed()
             results = module(*arrays)
         made = self.made
-        if self.count == 1 and self.states:  # alone beside the state
+        if self.count == 1:
             results = (results,)
         error = first_failure(self.checks, results[len(made):self.count]) if self.checks else None
         if error is not None:
@@ -237,7 +235,8 @@ class _Program(Program):
         outputs = [f"output{i}" for i in range(self.count)]
         after = [f"next.{name}" for name in self.state_names]
         module = graph_module([*parameters, *[one.placeholder for one in self.states]],
-                              [*names, *self.state_names], self.graph(), [*outputs, *after])
+                              [*names, *self.state_names], self.graph(), [*outputs, *after],
+                              one=self.count == 1 and not self.states)
         return compile_module(module, state=dict(zip(after, self.state_names, strict=True)))
 
     def export(self, path: str | os.PathLike[str], kind: str) -> None:
@@ -254,6 +253,15 @@ class _Program(Program):
         states = {name: memory.array for name, memory in zip(self.state_names, self._memory,
                                                             strict=True)}
         export_with_state(module, states, path, kind)
+
+
+def _check_leaves(bound: Arguments) -> None:
+    """Raise ``InvalidInputError`` for arguments through which gradients would leave the step."""
+    for node in bound.dynamic:
+        if node.grad is not None and leaf_of(node) is None:
+            raise InvalidInputError(
+                "an argument of a train_step was computed with gradients", where=node.span,
+                help="pass x.detach(), or compute it inside the step")
 
 
 def _depends(node: Node, parameters: set[Node]) -> bool:

@@ -227,7 +227,7 @@ class Watch:
         if name in getattr(cls, "_not_watched", ()):
             return
         if name[:2] == "__":
-            if name == "__dict__" and is_sealed(cls.__module__) is False:
+            if name == "__dict__" and not hasattr(cls, "_not_watched"):
                 self.note(table, path)
             return
         home = home_of(cls, name)
