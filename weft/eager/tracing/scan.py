@@ -20,8 +20,8 @@ _LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"}
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _STORES = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL"})
 # Packages whose globals no user edits: their functions are taken as they are.
-_SEALED = frozenset({"weft", "numpy", "ml_dtypes", "scipy", "torch", "builtins"}) | frozenset(
-    sys.stdlib_module_names) - {"__main__"}
+_SEALED = frozenset({"weft", "numpy", "ml_dtypes", "scipy", "torch"}) | frozenset(
+    sys.stdlib_module_names) - {"__main__", "builtins"}  # as which code without a module counts
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def names_of(code: CodeType) -> Names:
 
 def is_sealed(module: str | None) -> bool:
     """Whether what a module defines belongs to a package whose globals are not watched."""
-    return module is None or module.partition(".")[0] in _SEALED
+    return module is not None and module.partition(".")[0] in _SEALED
 
 
 def is_namespace(value: Any) -> bool:
