@@ -79,7 +79,7 @@ def test_values_of_every_kind_are_guarded(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_modes_of_the_caller_are_part_of_the_key() -> None:
     layer = nn.Linear(4, 4)
-    step = weft.train_step(lambda x: layer(x))
+    step = weft.train_step(layer)
     x = weft.ones(2, 4)
     wide = step(x)
     with weft.amp.autocast():
@@ -92,11 +92,11 @@ def test_modes_of_the_caller_are_part_of_the_key() -> None:
 
 def test_two_modes_of_a_model_are_two_programs_that_are_found_again() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
-    step = weft.train_step(lambda x: model(x))
+    step = weft.train_step(model)
     x = weft.ones(3, 4)
     for _ in range(3):
         model.train()
-        assert 0 < (step(x).numpy() == 0).sum()
+        assert (step(x).numpy() == 0).sum() > 0
         model.eval()
         np.testing.assert_array_equal(step(x).numpy(), model(x).detach().numpy())
     assert count(step) == 2
@@ -104,10 +104,7 @@ def test_two_modes_of_a_model_are_two_programs_that_are_found_again() -> None:
 
 
 def test_a_trace_of_the_same_graph_keeps_the_program() -> None:
-    class Options:
-        names: Any = ["a"]
-
-    options = Options()
+    options = types.SimpleNamespace(names=["a"])
     step = weft.train_step(lambda x: x * len(options.names))
     step(weft.ones(2))
     (program,) = step._programs.all()
@@ -125,7 +122,7 @@ def test_methods_that_are_replaced_are_called(monkeypatch: pytest.MonkeyPatch) -
             return x + 1
 
     net = Net()
-    step = weft.train_step(lambda x: net(x))
+    step = weft.train_step(net)
     x = weft.ones(2)
     assert step(x).tolist() == [2, 2]
     monkeypatch.setattr(Net, "forward", lambda self, x: x + 2)
@@ -166,7 +163,7 @@ def test_attributes_that_a_step_sets_are_set_by_every_program() -> None:
             return x * 2
 
     net = Net()
-    step = weft.train_step(lambda x: net(x))
+    step = weft.train_step(net)
     for value in (1.0, 2.0, 3.0):
         for on in (True, False):
             net.train(on)
@@ -292,7 +289,7 @@ def test_a_step_names_its_state_as_the_model_does(tmp_path: Any) -> None:
 
 def test_a_step_without_state_is_exported(tmp_path: Any) -> None:
     model = nn.Linear(3, 2)
-    step = weft.train_step(lambda x: model(x))
+    step = weft.train_step(model)
     found = step(weft.ones(4, 3))
     assert found.shape == (4, 2)
     step.export(tmp_path / "step.weft")

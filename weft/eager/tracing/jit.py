@@ -150,12 +150,12 @@ class _Program(Program):
             raise error
         return values_of(results[:len(graph)], graph)
 
-    def _computed(self) -> list[Node]:
+    def computed(self) -> list[Node]:
         """The results, what tensors from outside become, and what must hold."""
         return [*self.graph(), *[check.holds for _, check in self.checks]]
 
     def _compiled(self) -> Any:
-        results = self._computed()
+        results = self.computed()
         if not results:
             return lambda *_: ()
         names = [f"x{i}" for i in range(len(self.parameters))]
@@ -165,7 +165,7 @@ class _Program(Program):
     def _recorded(self, given: list[Node]) -> list[Node]:
         """The call as a part of what is recorded, so that gradients flow through it."""
         copy: dict[Node, Node] = dict(zip(self.parameters, given, strict=True))
-        for node in order_of(self._computed(), set(self.parameters)):
+        for node in order_of(self.computed(), set(self.parameters)):
             copy[node] = again = made(node.sig, tuple([copy.get(a, a) for a in node.args]))
             again.site = node.site
             again.extra = node.extra

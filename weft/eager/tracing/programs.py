@@ -104,11 +104,12 @@ class Program(abc.ABC):
             and all((isinstance(a, Node) and isinstance(b, Node)) or same(a, b)
                     for a, b in zip(mine.results, others.results, strict=True)) \
             and [id(u.cell) for u in self.gradients] == [id(u.cell) for u in other.gradients] \
-            and key_of(self.graph(), self.parameters) == key_of(other.graph(), other.parameters)
+            and key_of(self.computed(), self.parameters) \
+            == key_of(other.computed(), other.parameters)
 
     @abc.abstractmethod
-    def graph(self) -> list[Node]:
-        """All results of the program."""
+    def computed(self) -> list[Node]:
+        """All results of the program, those that are checked among them."""
 
     @property
     def parameters(self) -> list[Node]:

@@ -149,7 +149,7 @@ class _Program(Program):
         checks = [(node, node.check) for node in order if node.check is not None]
         return [*checks, *finite_checks(order)] if finite else checks
 
-    def graph(self) -> list[Node]:
+    def computed(self) -> list[Node]:
         return [*self.made, *[check.holds for _, check in self.checks],
                 *[one.after for one in self.states]]
 
@@ -228,25 +228,32 @@ class _Program(Program):
         self._share()
         return compiled
 
-    def _compiled_with(self, parameters: Sequence[Node], names: Sequence[str]) -> Any:
+    def _compiled_with(self, parameters: Sequence[Node], names: Sequence[str], *,
+                       is_checked: bool = True) -> Any:
         """The step as a module with these parameters beside the state."""
         if not self.count and not self.states:
             return lambda *_: ()
-        outputs = [f"output{i}" for i in range(self.count)]
+        count = self.count if is_checked else len(self.made)
+        results = self.computed()
+        del results[count:self.count]
+        outputs = [f"output{i}" for i in range(count)]
         after = [f"next.{name}" for name in self.state_names]
         module = graph_module([*parameters, *[one.placeholder for one in self.states]],
-                              [*names, *self.state_names], self.graph(), [*outputs, *after],
-                              one=self.count == 1 and not self.states)
+                              [*names, *self.state_names], results, [*outputs, *after],
+                              one=count == 1 and not self.states)
         return compile_module(module, state=dict(zip(after, self.state_names, strict=True)))
 
     def export(self, path: str | os.PathLike[str], kind: str) -> None:
-        """Write the program with the present state; tensors that it only reads are constants."""
+        """Write the program with the present state; tensors that it only reads are constants.
+
+        Checks stay out: a program of its own gives NaN for a label out of range.
+        """
         module = self._prepared()
-        if self.read:
+        if self.read or self.checks:
             for one in self.read:
                 one.placeholder.value = np.array(array_of(one.cell))
             try:
-                module = self._compiled_with(self.traced.parameters, self.names)
+                module = self._compiled_with(self.traced.parameters, self.names, is_checked=False)
             finally:
                 for one in self.read:
                     one.placeholder.value = None
