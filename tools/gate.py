@@ -105,7 +105,7 @@ def run_all(parts: Sequence[Part]) -> dict[str, Outcome]:
             continue
         if part.alone:
             outcomes[part.name] = run_shown(part)
-            if part is not parts[-1]:
+            if part is not parts[-1] and outcomes[part.name].closing:
                 print(outcomes[part.name].closing, flush=True)
             continue
         with ThreadPoolExecutor(min(2, len(os.sched_getaffinity(0)))) as pool:
