@@ -150,8 +150,8 @@ class Config:
                     "write one numbered file per stage and per kernel into this folder")
     verify = Knob("WEFT_VERIFY", 1, _integer(0, 3), "0 to 3",
                   "0 off, 1 check programs at the end of each phase and where they become steps, "
-                  "memory and bytecode, 2 after every graph pass and loop programs after all tir passes, 3 also evaluate before and after each graph "
-                  "pass on random inputs")
+                  "memory and bytecode, 2 after every graph pass and loop programs after all tir "
+                  "passes, 3 also evaluate before and after each graph pass on random inputs")
     time_passes = Knob("WEFT_TIME_PASSES", False, _flag, "0 or 1",
                        "print a sorted table of the time each pass took")
     trace = Knob("WEFT_TRACE", None, _optional(_path), "a file name",
