@@ -17,6 +17,8 @@ from weft.support.dataclass import dataclass
 
 # Seconds of work before it shows.
 DELAY = 1.0
+# Bars are drawn so often a second: a terminal that nobody reads shall not fill and block the work.
+RATE = 2.0
 
 
 @dataclass(slots=True)
@@ -89,7 +91,8 @@ class LateReporter:
         """Show all tasks so far; runs in the timer's thread."""
         from weft.support.progress import new_bars
 
-        bars = new_bars(None if in_notebook() else self._stream, transient=True)
+        bars = new_bars(None if in_notebook() else self._stream, transient=True,
+                        rate=RATE)
         with self._lock:
             if not self._tasks:
                 return  # the work ended meanwhile

@@ -91,10 +91,10 @@ class _BarTask:
         self._bar.update(self._id, advance=1, detail=detail)
 
 
-def new_bars(stream: TextIO | None, *, transient: bool = False) -> Any:
+def new_bars(stream: TextIO | None, *, transient: bool = False, rate: float = 10) -> Any:
     """The bars of rich on ``stream``; ``None`` is the output of the notebook.
 
-    With ``transient`` they vanish when they stop.
+    With ``transient`` they vanish when they stop. They are drawn ``rate`` times a second.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
@@ -109,7 +109,7 @@ def new_bars(stream: TextIO | None, *, transient: bool = False) -> Any:
     return Progress(
         TextColumn("{task.description}"), BarColumn(bar_width=28), Count(), TimeElapsedColumn(),
         TextColumn("[dim]{task.fields[detail]}", table_column=rest),
-        console=Console(file=stream), expand=True, transient=transient)
+        console=Console(file=stream), expand=True, transient=transient, refresh_per_second=rate)
 
 
 class BarReporter:
