@@ -42,7 +42,10 @@ def resolve_shape(
     ]
     hole = next((i for i, size in enumerate(target) if _is(size, -1)), None)
     if hole is not None:
-        sizes[hole] = _rest(source, [*sizes[:hole], *sizes[hole + 1:]])
+        # Sizes that are copied leave the division: one of them may be 0.
+        copied = [i for i, size in enumerate(target) if _is(size, 0) and not allowzero]
+        sizes[hole] = _rest([d for i, d in enumerate(source) if i not in copied],
+                            [d for i, d in enumerate(sizes) if i != hole and i not in copied])
     return tuple(sizes)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import weft
 from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU
 from weft.ir.dtype import DType, float32, float64
 from weft.strategy.cpu.common.register_tile import fits_registers
@@ -83,3 +85,12 @@ def test_nr_is_a_multiple_of_the_panels_of_a_packed_weight():
     assert block_gemm(size, WIDE_CPU, panel=24).lanes == 24
     narrow = dataclasses.replace(size, n=10)
     assert block_gemm(narrow, WIDE_CPU).lanes == 16
+
+
+@pytest.mark.parametrize(("inputs", "units"), [(2, 4), (64, 64), (65, 3)])
+def test_a_vector_times_a_constant_weight(inputs: int, units: int) -> None:
+    rng = np.random.default_rng(0)
+    x, w = (rng.uniform(-1, 1, s).astype(np.float32) for s in ((inputs,), (units, inputs)))
+    data = weft.ir.var("x", (inputs,))
+    model = weft.compile(weft.Function((data,), weft.op.nn.dense(data, weft.ir.const(w))))
+    np.testing.assert_allclose(model(x), w @ x, rtol=1e-4, atol=1e-5)

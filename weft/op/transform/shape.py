@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -61,8 +62,10 @@ def _reshape_relation(ctx: RelationContext) -> bool:
     shape: list[Dim] = [_copied(ctx, source, i, d, attrs) for i, d in enumerate(attrs.newshape)]
     if -1 in attrs.newshape:
         hole = attrs.newshape.index(-1)
-        shape[hole] = 1
-        shape[hole] = _rest(ctx, source.shape, tuple(shape))
+        # Sizes that are copied leave the division: one of them may be 0.
+        copied = [i for i, d in enumerate(attrs.newshape) if d == 0 and not attrs.allowzero]
+        known = [d for i, d in enumerate(shape) if i != hole and i not in copied]
+        shape[hole] = _rest(ctx, [d for i, d in enumerate(source.shape) if i not in copied], known)
     elif not may_be_equal(dim_product(source.shape), dim_product(tuple(shape))):
         ctx.fail("the number of elements changes", arg=0,
                  expected=f"{dim_product(source.shape)} elements, as {source} has",
@@ -87,7 +90,7 @@ def _copied(
     return source.shape[axis]
 
 
-def _rest(ctx: RelationContext, source: Shape, known: Shape) -> Dim:
+def _rest(ctx: RelationContext, source: Sequence[Dim], known: Sequence[Dim]) -> Dim:
     """The size for -1; factors that both shapes share are cancelled first."""
     # The quotient of symbolic products would be symbolic even where it is a number.
     remaining = list(source)
@@ -116,7 +119,12 @@ def reshape(x: te.Tensor, attrs: ReshapeAttrs) -> te.Tensor:
 def _reshape_reference(
     x: np.ndarray, newshape: tuple[int, ...], allowzero: bool = False
 ) -> np.ndarray:
-    sizes = [x.shape[i] if d == 0 and not allowzero else d for i, d in enumerate(newshape)]
+    copied = () if allowzero else tuple(i for i, d in enumerate(newshape) if d == 0)
+    sizes = [x.shape[i] if i in copied else d for i, d in enumerate(newshape)]
+    if -1 in newshape and 0 in x.shape and copied:  # NumPy divides by the sizes that are copied
+        left = math.prod(d for i, d in enumerate(x.shape) if i not in copied)
+        given = math.prod(d for i, d in enumerate(newshape) if i not in copied and d != -1)
+        sizes[newshape.index(-1)] = left // given
     return np.reshape(x, sizes)
 
 
@@ -163,6 +171,7 @@ reshape.spec(
     case((), newshape=(1, 1)),
     case((1,), newshape=()),
     case((0, 3), newshape=(3, 0), allowzero=True),
+    case((0, 6), newshape=(0, 2, -1)),
 )
 
 

@@ -16,15 +16,12 @@ from weft.ir.expr import Call, Expr, Function, If, Match, Var
 from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.shape import Dim, SymDim, bounds_of, dim_sub
-from weft.ir.symbol import name_of, size_of_dim, typical_size
+from weft.ir.symbol import TYPICAL_SIZE, name_of, size_of_dim, typical_size
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.infer import infer_expr
 from weft.ir.visitor import post_order
 from weft.runtime.sizes import names_in
 from weft.support.errors import WeftError
-
-# Larger sizes than this are not looked for: no window is so large.
-_LARGEST = 1 << 12
 
 
 def least_sizes(mod: IRModule) -> tuple[SymDim, ...]:
@@ -67,8 +64,11 @@ def _is_always_run(node: Expr) -> bool:
 def _needed(op: Op, attrs: Attrs, types: tuple[Type | None, ...]) -> Iterator[SymDim]:
     """For each size of the operands, what it is more than the least that the operator takes."""
     dims = list(dict.fromkeys(dim for type_ in types for dim in _dims(type_)))
-    typical: dict[Dim, int] = {dim: typical_size(dim) for dim in dims}
-    if not _takes(op, attrs, types, typical):
+    # A size such as max(9 - n, 0) has a typical value that no operator takes.
+    usual: tuple[dict[Dim, int], ...] = ({dim: typical_size(dim) for dim in dims},
+                                         dict.fromkeys(dims, TYPICAL_SIZE))
+    typical = next((sizes for sizes in usual if _takes(op, attrs, types, sizes)), None)
+    if typical is None:
         return  # sizes depend on each other
     for dim in dims:
         low = max(bounds_of(dim)[0] or 0, 0)

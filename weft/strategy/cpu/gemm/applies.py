@@ -66,6 +66,8 @@ class MatmulProblem:
             return None
         attrs = call.attrs
         if isinstance(attrs, DenseAttrs):
+            if a.ndim < 2:
+                return None  # a vector has no rows to tile
             constant = may_pack and isinstance(call.args[1], Constant)
             return _dense_problem(a, b, c, attrs, is_constant=constant)
         if isinstance(attrs, MatmulAttrs | BatchMatmulAttrs) and a.ndim == b.ndim == c.ndim <= 3:
