@@ -130,3 +130,58 @@ def test_nodes_that_contradict_their_inputs(
     with pytest.raises(WeftError) as caught:
         from_onnx(make_model([node], initializers=given))
     assert "bad" in str(caught.value), str(caught.value)
+
+
+def _floats(name: str, *shape: int) -> Any:
+    return weight(*shape, name=name)
+
+
+def _numbers(name: str, *values: int) -> Any:
+    return numpy_helper.from_array(np.array(values, np.int64), name)
+
+
+# Operator -> shape of x, other inputs, attributes, and a part of the message.
+_CONTRADICTIONS = {
+    "LSTM": ((5, 2, 3), [_floats("w", 1, 16, 3), _floats("r", 1, 16, 4)], {"hidden_size": 7},
+             "hidden_size differs"),
+    "GRU": ((5, 2, 3), [_floats("w", 1, 12, 3), _floats("r", 1, 12, 4)], {"hidden_size": 5},
+            "hidden_size differs"),
+    "RNN": ((5, 2, 3), [_floats("w", 1, 4, 3), _floats("r", 1, 4, 4)],
+            {"direction": "bidirectional", "hidden_size": 4}, "the shape of W does not fit"),
+    "RNN rows": ((5, 2, 3), [_floats("w", 1, 5, 3), _floats("r", 1, 4, 4)], {}, "shape of W"),
+    "LSTM bias": ((5, 2, 3), [_floats("w", 1, 16, 3), _floats("r", 1, 16, 4),
+                              _floats("b", 1, 16)], {}, "shape of B"),
+    "LSTM activations": ((5, 2, 3), [_floats("w", 1, 16, 3), _floats("r", 1, 16, 4)],
+                         {"activations": ["Tanh"]}, "number of activations"),
+    "Conv": ((1, 3, 8, 8), [weight(6, 3, 3, 3)], {"auto_pad": "SAME_UPPER", "pads": [1] * 4},
+             "both auto_pad and pads"),
+    "ConvTranspose": ((1, 3, 8, 8), [weight(3, 6, 3, 3)], {"kernel_shape": [2, 2]},
+                      "kernel_shape differs"),
+    "ConvTranspose extra": ((1, 3, 8, 8), [weight(3, 6, 3, 3)], {"output_padding": [5, 5]},
+                            "output_padding is too large"),
+    "ConvTranspose shape": ((1, 3, 8, 8), [weight(3, 6, 3, 3)], {"output_shape": [9]},
+                            "'output_shape' does not match"),
+    "LpPool": ((1, 3, 8, 8), [], {"kernel_shape": [2, 2], "p": 0}, "p is too small"),
+    "Pad": ((3, 3), [_numbers("pads", 1, 1, 1, 1), weight(name="fill"), _numbers("axes", 0, -2)],
+            {}, "an axis is given twice"),
+    "Resize": ((1, 1, 4, 4), [_floats("roi", 0), _floats("scales", 4), _numbers("s", 1, 1, 4, 4)],
+               {}, "both scales and sizes"),
+    "Resize axes": ((1, 1, 4, 4), [_floats("roi", 0), _floats("scales", 2)], {"axes": [2, -2]},
+                    "an axis is given twice"),
+    "Gemm": ((2, 3), [weight(3, 4), _floats("c", 2, 2, 4)], {}, "C does not broadcast"),
+    "OneHot": ((2,), [numpy_helper.from_array(np.array(3), "d"), _floats("v", 3)], {},
+               "not a pair"),
+    "ReverseSequence": ((4, 4), [_numbers("n", 1, 2, 3, 4)], {"batch_axis": 1, "time_axis": 1},
+                        "invalid axes"),
+    "Split": ((6, 2), [_numbers("s", 3, 3)], {"num_outputs": 3}, "num_outputs differs"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(_CONTRADICTIONS))
+def test_what_a_node_states_twice_agrees(case: str) -> None:
+    shape, others, attrs, what = _CONTRADICTIONS[case]
+    inputs = ["x", *(t.name for t in others)]
+    outputs = ["y", "z"] if case == "Split" else ["y"]
+    node = helper.make_node(case.partition(" ")[0], inputs, outputs, **attrs)
+    model = make_model([node], inputs=[("x", shape)], initializers=others, opset=19)
+    assert what in error_of(lambda: from_onnx(model), InvalidModelError).what

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import weft
 from weft.topi.special import bessel, errors, gamma
 from weft.topi.special.arithmetic import ARRAYS
 from weft.topi.special.recurrences import (
@@ -150,7 +151,7 @@ def test_airy_function():
 def _polynomial(kind: str, x: np.ndarray, n: np.ndarray) -> np.ndarray:
     r: Recurrence = POLYNOMIALS[kind]
     out = np.zeros(x.shape)
-    evaluate_polynomials(x, n, out, r.slope, r.start, r.growth, r.factor, r.shift, r.decay,
+    evaluate_polynomials(x, n, out, 100, r.slope, r.start, r.growth, r.factor, r.shift, r.decay,
                          r.rest, r.grown)
     return out
 
@@ -208,3 +209,16 @@ def test_ends_and_poles():
     )
     for function, x, expected in rows:
         _close(function, np.array(x, np.float64), np.array(expected), 1e-12, 1e-12)
+
+
+@pytest.mark.parametrize("derivative", [0, 1])
+def test_a_huge_degree_ends(derivative):
+    """2^62 steps would take centuries."""
+    x = np.array([0.5, 0.5, 0.5], np.float64)
+    n = np.array([1 << 62, 3, (1 << 20) + 1])
+    f = weft.parse(f"""
+        def @main(%x: Tensor[(3,), float64], %n: Tensor[(3,), int64]) {{
+          special.orthogonal_polynomial(%x, %n, kind="legendre_p", derivative={derivative})
+        }}""")
+    got = weft.compile(f)(x, n)
+    assert np.isnan(got).tolist() == [True, False, True]

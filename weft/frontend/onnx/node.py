@@ -171,6 +171,13 @@ class Node:
             )
         return axis + rank if axis < 0 else axis
 
+    def axes(self, axes: Sequence[int], rank: int) -> tuple[int, ...]:
+        """Different ``axes`` as non-negative indices; ``InvalidModelError`` for others."""
+        found = tuple(self.axis(axis, rank) for axis in axes)
+        if len(set(found)) < len(found):
+            raise self.fail("an axis is given twice", expected="different axes", got=str(axes))
+        return found
+
     def call(self, op: Op, *args: Any, **attrs: Any) -> Expr:
         """Return the typed call ``op(*args, **attrs)``; a small call of constants is folded."""
         return typed(op(*args, span=self.span, **attrs))

@@ -37,7 +37,7 @@ def indices_of_largest(node: Node, window: Window) -> Expr:
         ceil_mode=node.attrs.flag("ceil_mode"),
     )
     batch, channels, *spatial = sizes
-    if node.attrs.integer("storage_order", 0) == 1:
+    if node.attrs.flag("storage_order"):
         positions = _by_columns(node, positions, spatial)
     images = arrays.arange(batch * channels).reshape(batch, channels, *(1,) * len(spatial))
     return node.call(op.add, positions, node.constant(images * math.prod(spatial), "int64"))

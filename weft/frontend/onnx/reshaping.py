@@ -7,7 +7,17 @@ from collections.abc import Sequence
 from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.ir.expr import Expr
-from weft.ir.shape import AnyDim, Dim, KnownDim, Shape, SymDim, dim_floordiv, dim_mul, dim_product
+from weft.ir.shape import (
+    AnyDim,
+    Dim,
+    KnownDim,
+    Shape,
+    SymDim,
+    dim_floordiv,
+    dim_mul,
+    dim_product,
+    dims_equal,
+)
 from weft.support.errors import UnsupportedModelError
 
 
@@ -133,3 +143,9 @@ def stacked(node: Node, parts: Sequence[Expr], axis: int) -> Expr:
 
 def _text(dims: Sequence[Dim]) -> str:
     return f"({', '.join(map(str, dims))})"
+
+
+def shapes_fit(shape: Shape, wanted: Shape) -> bool:
+    """Whether two shapes may be equal."""
+    return len(shape) == len(wanted) and all(
+        dims_equal(a, b) is not False for a, b in zip(shape, wanted, strict=True))

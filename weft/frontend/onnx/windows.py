@@ -12,6 +12,8 @@ from weft.support.errors import UnsupportedModelError
 
 WINDOW_ATTRIBUTES = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
 MAX_PADDED_ELEMENTS = 2**31
+# More padding than this would make a large tensor of a small file.
+_MAX_GROWTH, _SMALL_ELEMENTS = 64, 2**24
 _AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 
@@ -66,6 +68,15 @@ def window_of(node: Node, kernel: Sequence[int], spatial: Shape) -> Window:
     return Window(sizes, strides, dilations, before, after)
 
 
+def check_one_padding(node: Node) -> None:
+    """Raise ``InvalidModelError`` for a convolution with both ``auto_pad`` and other ``pads``."""
+    pads = node.attrs.integers("pads")
+    mode = node.attrs.one_of("auto_pad", "NOTSET", _AUTO_PAD)
+    if pads is not None and any(pads) and mode != "NOTSET":
+        raise node.fail("both auto_pad and pads are given", expected="one of them",
+                        got=f"{mode} and {pads}")
+
+
 def _check_padded_size(
     node: Node, spatial: Shape, before: tuple[int, ...], after: tuple[int, ...]
 ) -> None:
@@ -74,10 +85,12 @@ def _check_padded_size(
         b + a + (size if isinstance(size, int) else 1)
         for size, b, a in zip(spatial, before, after, strict=True)
     ]
-    if math.prod(padded) > MAX_PADDED_ELEMENTS:
+    given = math.prod(size if isinstance(size, int) else 1 for size in spatial)
+    limit = min(max(_MAX_GROWTH * given, _SMALL_ELEMENTS), MAX_PADDED_ELEMENTS)
+    if math.prod(padded) > limit:
         raise node.fail(
             "the padded input is too large",
-            expected=f"at most {MAX_PADDED_ELEMENTS} elements in each channel",
+            expected=f"at most {limit} elements in each channel",
             got=f"sizes {tuple(padded)}",
         )
 

@@ -16,6 +16,7 @@ from weft.op.gradients import attrs_of, typed_zeros
 from weft.op.relations import expect_dim, expect_float, expect_int, expect_rank, tensors_known
 from weft.support.dataclass import dataclass
 from weft.topi.special.recurrences import (
+    LARGEST_DEGREE,
     POLYNOMIALS,
     evaluate_derivatives,
     evaluate_polynomials,
@@ -57,6 +58,7 @@ def orthogonal_polynomial(
 ) -> te.Tensor:
     """The polynomial of degree ``n`` at ``x``, elementwise; zero for negative degrees.
 
+    NaN for degrees above 2^20, whose values by recurrence would have few correct digits.
     Both are vectors. Computed by three-term recurrences in float64, and so are derivatives.
     """
     if attrs.derivative:
@@ -74,7 +76,7 @@ def _gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 
 def _reference(x: np.ndarray, n: np.ndarray, kind: str, derivative: int = 0) -> np.ndarray:
     out, wide = np.zeros(x.shape, np.float64), x.astype(np.float64)
-    numbers = tuple(map(float, astuple(POLYNOMIALS[kind])))
+    numbers = (LARGEST_DEGREE, *map(float, astuple(POLYNOMIALS[kind])))
     with np.errstate(all="ignore"):
         if derivative:
             state = np.zeros((2, derivative + 1))

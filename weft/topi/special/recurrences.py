@@ -45,12 +45,19 @@ POLYNOMIALS = {
 }
 
 
+# A recurrence takes as many steps as the degree, and loses digits at each. Beyond this degree
+# (some milliseconds) the result is NaN.
+LARGEST_DEGREE = 1 << 20
+
+
 def evaluate_polynomials(
-    x, n, out, slope, start, growth, factor, shift, decay, rest, grown,  # noqa: ANN001
+    x, n, out, largest, slope, start, growth, factor, shift, decay, rest, grown,  # noqa: ANN001
 ) -> None:
-    """out[i] = p(n[i]) at x[i]; 0 for negative n."""
+    """out[i] = p(n[i]) at x[i]; 0 for negative n, NaN for n above ``largest``."""
     for i in range(x.shape[0]):
         before, now = 1.0, slope * x[i] + start
+        if n[i] > largest:
+            now = math.nan
         if n[i] < 1:
             now = 1.0 if n[i] == 0 else 0.0
         k = 1
@@ -63,10 +70,12 @@ def evaluate_polynomials(
 
 
 def evaluate_derivatives(
-    x, n, out, state, order, slope, start, growth, factor, shift, decay, rest,  # noqa: ANN001
-    grown,  # noqa: ANN001
+    x, n, out, state, order, largest, slope, start, growth, factor, shift, decay,  # noqa: ANN001
+    rest, grown,  # noqa: ANN001
 ) -> None:
     """out[i] = the derivative of ``order`` of p(n[i]) at x[i]; 0 for negative n.
+
+    NaN for n above ``largest``.
 
     By Leibniz's rule, the derivatives of the recurrence hold those of lower order, which ``state``,
     (2, order + 1), keeps for the last two degrees.
@@ -75,6 +84,8 @@ def evaluate_derivatives(
         for d in range(order + 1):
             state[0, d] = 1.0 if d == 0 else 0.0
             state[1, d] = slope * x[i] + start if d == 0 else slope if d == 1 else 0.0
+        if n[i] > largest:
+            state[1, order] = math.nan
         k = 1
         while k < n[i] and not math.isnan(state[1, order]):
             line = growth * k + factor
@@ -90,7 +101,7 @@ def evaluate_derivatives(
 def polynomial_derivative(x: te.Tensor, n: te.Tensor, kind: str, order: int) -> te.Tensor:
     """The derivative of ``orthogonal_polynomial`` of an order >= 1; both (count,)."""
     wide = converted(x, float64)
-    numbers = (order, *(float(v) for v in astuple(POLYNOMIALS[kind])))
+    numbers = (order, LARGEST_DEGREE, *(float(v) for v in astuple(POLYNOMIALS[kind])))
     out = te.python_extern([x.shape, (2, order + 1)], [wide, n], evaluate_derivatives,
                            [float64, float64], scalars=numbers,
                            name=f"polynomial_{kind}_derivative")[0]
@@ -100,7 +111,7 @@ def polynomial_derivative(x: te.Tensor, n: te.Tensor, kind: str, order: int) -> 
 def orthogonal_polynomial(x: te.Tensor, n: te.Tensor, kind: str) -> te.Tensor:
     """The polynomial of degree ``n`` (int64) at ``x``, elementwise; both (count,)."""
     wide = converted(x, float64)
-    numbers = tuple(float(v) for v in astuple(POLYNOMIALS[kind]))
+    numbers = (LARGEST_DEGREE, *(float(v) for v in astuple(POLYNOMIALS[kind])))
     out = te.python_extern([x.shape], [wide, n], evaluate_polynomials, [float64],
                            scalars=numbers, name=f"polynomial_{kind}")[0]
     return converted(out, x.dtype)

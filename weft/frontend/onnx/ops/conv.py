@@ -6,7 +6,7 @@ from weft import op
 from weft.frontend.onnx.node import Node
 from weft.frontend.onnx.ops.conv_volume import convolve
 from weft.frontend.onnx.registry import converts
-from weft.frontend.onnx.windows import WINDOW_ATTRIBUTES, window_of
+from weft.frontend.onnx.windows import WINDOW_ATTRIBUTES, check_one_padding, window_of
 from weft.ir.expr import Expr
 from weft.ir.shape import dims_equal
 from weft.support.errors import UnsupportedModelError
@@ -24,6 +24,7 @@ def conv(node: Node) -> Expr:
         )
     groups = node.attrs.integer("group", 1)
     kernel = _checked_kernel(node, groups)
+    check_one_padding(node)
     window = window_of(node, kernel, node.shape()[2:])
     result = convolve(node, node.input(0), node.input(1), window, groups)
     return node.call(op.nn.bias_add, result, node.input(2), axis=1) if node.has_input(2) else result

@@ -9,7 +9,7 @@ from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
-from weft.frontend.onnx.windows import WINDOW_ATTRIBUTES, Window
+from weft.frontend.onnx.windows import WINDOW_ATTRIBUTES, Window, check_one_padding
 from weft.ir.expr import Expr
 from weft.ir.shape import Shape
 from weft.support.allocation import check_nodes
@@ -105,8 +105,7 @@ def conv_transpose(node: Node) -> Expr:
     if spatial not in _TRANSPOSED:
         raise UnsupportedModelError("ConvTranspose over more than three axes", where=node.span,
                                     got=f"{spatial} axes")
-    strides = node.attrs.integers("strides") or (1,) * spatial
-    dilations = node.attrs.integers("dilations") or (1,) * spatial
+    strides, dilations = _checked_attributes(node, kernel)
     spans = tuple((k - 1) * d + 1 for k, d in zip(kernel[2:], dilations, strict=True))
     pads, extra = _transposed_padding(node, x, strides, spans)
     ends = [after - e for after, e in zip(pads[spatial:], extra, strict=True)]
@@ -117,6 +116,32 @@ def conv_transpose(node: Node) -> Expr:
     )
     result = _with_zeros(node, result, pads[:spatial], ends)
     return node.call(op.nn.bias_add, result, node.input(2), axis=1) if node.has_input(2) else result
+
+
+def _checked_attributes(node: Node, weight: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Strides and dilations; ``InvalidModelError`` for attributes that do not fit the weight."""
+    check_one_padding(node)
+    spatial = len(weight) - 2
+    stated = node.attrs.integers("kernel_shape")
+    if stated is not None and stated != tuple(weight[2:]):
+        raise node.fail("kernel_shape differs from the weight", expected=str(tuple(weight[2:])),
+                        got=str(stated))
+    strides = node.attrs.integers("strides") or (1,) * spatial
+    dilations = node.attrs.integers("dilations") or (1,) * spatial
+    extra = node.attrs.integers("output_padding") or (0,) * spatial
+    lists = {"strides": strides, "dilations": dilations, "output_padding": extra,
+             "output_shape": (node.attrs.integers("output_shape") or (1,) * spatial)[-spatial:]}
+    for name, values in lists.items():
+        if len(values) != spatial or min(values) < (name != "output_padding"):
+            raise node.fail(f"attribute {name!r} does not match the input", got=str(values),
+                            expected=f"{spatial} numbers, one for each spatial axis")
+    if len(node.attrs.integers("pads") or (0,) * 2 * spatial) != 2 * spatial:
+        raise node.fail("attribute 'pads' does not match the input",
+                        expected=f"{2 * spatial} numbers", got=str(node.attrs.integers("pads")))
+    if any(e >= max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)):
+        raise node.fail("output_padding is too large", got=str(extra),
+                        expected="less than the stride or the dilation of its axis")
+    return strides, dilations
 
 
 def _with_zeros(node: Node, x: Expr, before: Sequence[int], after: Sequence[int]) -> Expr:

@@ -106,6 +106,8 @@ def one_hot(node: Node) -> Expr:
     depth = node.array(1, "depth")
     if depth.size != 1 or not 1 <= depth.item() < 2**63:
         raise node.fail("invalid depth", expected="one number, at least 1", got=str(depth))
+    if node.shape(2) != (2,):
+        raise node.fail("the values are not a pair", expected="off and on", got=str(node.shape(2)))
     return _one_hot(node, int(depth.item()))
 
 
@@ -135,6 +137,9 @@ def reverse_sequence(node: Node) -> Expr:
     """Reverse the first ``sequence_lens[b]`` steps of batch ``b``; keep the others."""
     batch, time = node.attrs.integer("batch_axis", 1), node.attrs.integer("time_axis", 0)
     shape, rank = node.shape(), node.rank()
+    if {batch, time} != {0, 1} or rank < 2:
+        raise node.fail("invalid axes", expected="batch_axis and time_axis are 0 and 1, for an "
+                        "input of rank 2 or more", got=f"{batch} and {time}, rank {rank}")
     lengths = reshape_to(node, node.input(1),
                          tuple(shape[batch] if a == batch else 1 for a in range(rank)))
     step = positions_along(node, shape[time], time, rank)

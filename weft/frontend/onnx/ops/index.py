@@ -49,7 +49,11 @@ def split_by_input(node: Node) -> Sequence[Expr]:
 def split_by_count(node: Node) -> Sequence[Expr]:
     count = node.attrs.integer("num_outputs", node.output_count)
     check_nodes(count)
-    return _split(node, node.optional_dims(1, "split"), count)
+    sizes = node.optional_dims(1, "split")
+    if sizes is not None and "num_outputs" in node.attrs and len(sizes) != count:
+        raise node.fail("num_outputs differs from the number of split sizes",
+                        expected=str(len(sizes)), got=str(count))
+    return _split(node, sizes, count)
 
 
 def _split(node: Node, sizes: Sequence[Dim] | None, count: int) -> Sequence[Expr]:
@@ -185,7 +189,7 @@ def pad_by_inputs(node: Node) -> Expr:
 def _pad(node: Node, pads: Sequence[Dim], axes: tuple[int, ...] | None, fill: Expr) -> Expr:
     """Pad ``axes`` (all if ``None``); negative amounts crop."""
     rank = node.rank()
-    axes = tuple(range(rank)) if axes is None else tuple(node.axis(a, rank) for a in axes)
+    axes = tuple(range(rank)) if axes is None else node.axes(axes, rank)
     if len(pads) != 2 * len(axes) or any(
             isinstance(p, int) and abs(p) >= 1 << 31 for p in pads):
         raise node.fail(

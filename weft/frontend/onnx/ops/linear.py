@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft import op
 from weft.frontend.onnx.node import Node, constant_value, tensor_type
 from weft.frontend.onnx.registry import converts
-from weft.frontend.onnx.reshaping import broadcast_to, reshape_to
+from weft.frontend.onnx.reshaping import broadcast_to, reshape_to, shapes_fit
 from weft.ir.expr import Expr
 from weft.ir.shape import Dim, Shape, dim_product, dims_equal
 
@@ -27,7 +27,11 @@ def gemm(node: Node) -> Expr:
     beta = node.attrs.number("beta", 1.0)
     if not node.has_input(2) or beta == 0:  # as in BLAS, beta 0 ignores C, even NaN
         return product
-    return node.call(op.add, product, _scaled(node, node.input(2), beta))
+    result = node.call(op.add, product, _scaled(node, node.input(2), beta))
+    if not shapes_fit(tensor_type(result).shape, tensor_type(product).shape):
+        raise node.fail("C does not broadcast to A B", got=str(node.shape(2)),
+                        expected=str(tensor_type(product).shape))
+    return result
 
 
 def _scaled(node: Node, value: Expr, factor: float) -> Expr:

@@ -120,6 +120,8 @@ def _over_image(node: Node, operator: Op) -> Expr:
 def lp_pool(node: Node) -> Expr:
     """Compute the p-norm of each window from the average pool of |x|**p, including padding."""
     p = float(node.attrs.integer("p", 2))
+    if p < 1:
+        raise node.fail("p is too small", expected="1 or more", got=str(p))
     kernel = node.attrs.integers("kernel_shape")
     if kernel is None:
         raise node.fail("attribute 'kernel_shape' is missing")

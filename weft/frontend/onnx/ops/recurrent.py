@@ -9,9 +9,9 @@ from weft.frontend import arrays
 from weft.frontend.onnx.loops import Loop, run_loop
 from weft.frontend.onnx.node import Node, Value, tensor_type
 from weft.frontend.onnx.registry import converts
-from weft.frontend.onnx.reshaping import known_sizes, stacked
+from weft.frontend.onnx.reshaping import known_sizes, shapes_fit, stacked
 from weft.ir.expr import Expr
-from weft.ir.shape import Dim
+from weft.ir.shape import Dim, Shape
 from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 
@@ -134,13 +134,35 @@ _CELLS = {
 }
 
 
+def _check_shapes(node: Node, cell: Cell, x: Expr, directions: int) -> None:
+    """Raise ``InvalidModelError`` unless the weights fit each other and the attributes."""
+    size = _width(node.input(2))
+    if node.attrs.integer("hidden_size", size) != size:
+        raise node.fail("hidden_size differs from the recurrent weights", expected=str(size),
+                        got=str(node.attrs.integer("hidden_size", size)))
+    rows = cell.gates * size
+    width, batch = tensor_type(x).shape[-1], tensor_type(x).shape[1:2]
+    wanted: dict[int, tuple[str, Shape]] = {
+        1: ("W", (directions, rows, width)), 2: ("R", (directions, rows, size)),
+        3: ("B", (directions, 2 * rows)), 4: ("sequence_lens", batch),
+        7: ("P", (directions, 3 * size))}
+    for index, (name, shape) in wanted.items():
+        if node.has_input(index) and not shapes_fit(node.shape(index), shape):
+            raise node.fail(f"the shape of {name} does not fit the node",
+                            got=str(node.shape(index)),
+                            expected=f"{shape}, for {directions} directions, {cell.gates} gates "
+                                     f"and hidden size {size}")
+    names = node.attrs.texts("activations")
+    if names is not None and len(names) != directions * len(cell.activations):
+        raise node.fail("wrong number of activations", got=str(len(names)),
+                        expected=str(directions * len(cell.activations)))
+
+
 def _functions(node: Node, cell: Cell, direction: int) -> list[Callable[[Expr], Expr]]:
     count = len(cell.activations)
-    attribute = node.attrs.values.get("activations")
-    names = [s.decode() for s in attribute.strings] if attribute is not None else []
+    names = node.attrs.texts("activations") or ()
     chosen = names[direction * count:(direction + 1) * count] or list(cell.activations)
-    unknown = [n for n in chosen if n not in _ACTIVATIONS]
-    if unknown or len(chosen) != count:
+    if not all(n in _ACTIVATIONS for n in chosen):
         raise UnsupportedModelError(f"activations of {node.op}", where=node.span,
                                     expected=", ".join(_ACTIVATIONS), got=", ".join(chosen))
     return [lambda x, name=n: node.call(_ACTIVATIONS[name], x) for n in chosen]
@@ -257,11 +279,14 @@ def recurrent(node: Node) -> Sequence[Expr]:
     cell, x = _CELLS[node.op], node.input(0)
     if node.attrs.number("clip", 0.0):
         raise UnsupportedModelError(f"attribute 'clip' of {node.op}", where=node.span)
-    by_batch = bool(node.attrs.integer("layout", 0))
+    by_batch = node.attrs.flag("layout")
+    if node.rank() != 3:
+        raise node.fail("the input has the wrong rank", expected="3", got=str(node.rank()))
     if by_batch:
         x = node.call(op.transpose, x, axes=(1, 0, 2))
     kind = node.attrs.one_of("direction", "forward", ("forward", "reverse", "bidirectional"))
     backward = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[kind]
+    _check_shapes(node, cell, x, len(backward))
     runs = [_run(node, cell, x, d, backward=b) for d, b in enumerate(backward)]
     every = stacked(node, [outputs for outputs, _ in runs], 1)
     states = [stacked(node, list(parts), 0)

@@ -232,7 +232,9 @@ def resize(node: Node) -> Expr:
     rank = node.rank()
     transform = node.attrs.text("coordinate_transformation_mode", "half_pixel")
     named = node.attrs.integers("axes")
-    axes = tuple(range(rank)) if named is None else tuple(node.axis(a, rank) for a in named)
+    axes = tuple(range(rank)) if named is None else node.axes(named, rank)
+    if node.has_input(3) and node.has_input(2) and node.shape(2) != (0,):
+        raise node.fail("both scales and sizes are given", expected="one of them")
     if isinstance(node.inputs[-1], ShapeValue) or not all(
             isinstance(d, int) for d in node.shape()):
         return _symbolic(node, axes, transform)
