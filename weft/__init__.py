@@ -61,6 +61,8 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.compiler.transformations.custom import custom_jvp, custom_vjp
     from weft.compiler.transformations.gradients import stop_gradient
     from weft.compiler.tuning import tune_model
+    from weft.frontend.onnx.user_converters import onnx_converter
+    from weft.frontend.torch.user_converters import torch_converter
     from weft.generation.generate import generate
     from weft.ir import (
         Attrs,
@@ -207,6 +209,9 @@ _LAZY = {
     # Users' passes and rules: add_pass.md, add_rule.md and add_tir_pass.md there.
     "FallbackWarning": "weft.support.fallback",
     "insert": "weft.support.insertion",
+    # Users' converters: add_converter.md there.
+    "onnx_converter": "weft.frontend.onnx.user_converters",
+    "torch_converter": "weft.frontend.torch.user_converters",
     "register_pass": "weft.ir",
     "register_rule": "weft.ir.rewrite.registered",
     "register_tir_pass": "weft.tir.transform.registered",
@@ -333,6 +338,7 @@ __all__ = [
     "generate",
     "insert",
     "load",
+    "onnx_converter",
     "parse",
     "recompute",
     "register_external_codegen",
@@ -341,6 +347,7 @@ __all__ = [
     "register_tir_pass",
     "rule",
     "stop_gradient",
+    "torch_converter",
     "tune_model",
     "virtual_devices",
 ]

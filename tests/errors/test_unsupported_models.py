@@ -29,7 +29,7 @@ def test_unknown_operators_are_all_listed_with_counts() -> None:
           operator ImageDecoder: 5 nodes (image0, image1, image2, ...)
           operator StringSplit: 1 node (words)
           operator com.microsoft::GreedySearch: 1 node (search)
-          help: docs/onnx.md lists the ONNX operators that are supported
+          help: register @weft.onnx_converter("ImageDecoder"), as in docs/tutorials/add_converter.md
     """,
     )
 

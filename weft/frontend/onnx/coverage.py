@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Container, Iterator, Mapping
 
 from onnx import AttributeProto, NodeProto
@@ -17,6 +16,7 @@ from weft.frontend.onnx.registry import (
     supported_operators,
 )
 from weft.support.errors import UnsupportedModelError
+from weft.support.suggestion import nearest
 
 _NAMES_SHOWN = 3
 
@@ -99,7 +99,9 @@ def _suggestion(missing: list[str]) -> str | None:
         # Compare names without the domain, which would make all of them similar.
         alike = {known.rpartition("::")[2]: known for known in supported_operators()
                  if known.rpartition("::")[0] == domain}
-        close = difflib.get_close_matches(own, alike, n=1, cutoff=0.7)
+        close = nearest(own, alike, cutoff=0.7)
         if close:
             return f"is {name!r} meant to be {alike[close[0]]!r}?"
-    return "docs/onnx.md lists the ONNX operators that are supported" if missing else None
+    if not missing:
+        return None
+    return f'register @weft.onnx_converter("{missing[0]}"), as in docs/tutorials/add_converter.md'

@@ -20,6 +20,7 @@ from weft.frontend.onnx.size_limits import SizeLimitNeeded, limits_in
 from weft.frontend.onnx.size_sums import sums_demanded
 from weft.frontend.onnx.tensors import tensor_to_numpy
 from weft.frontend.random_keys import RandomKeys
+from weft.frontend.user_converters import typed_whole
 from weft.ir.expr import Constant, Expr
 from weft.ir.shape import Dim
 from weft.ir.span import Span
@@ -181,7 +182,8 @@ def _convert(node: Node) -> Sequence[Value]:
                 help=error.help,
             ) from None
         raise
-    return (result,) if isinstance(result, (Expr, ShapeValue, Absent)) else result
+    results = (result,) if isinstance(result, (Expr, ShapeValue, Absent)) else result
+    return [typed_whole(r) if isinstance(r, Expr) else r for r in results]
 
 
 # Input index of the shape argument; other operators on shapes are evaluated at import if possible.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch.fx
+from torch._ops import OpOverload
 
 from weft.frontend.torch import converters as _converters  # noqa: F401 - fills the table
 from weft.frontend.torch.calls import is_converted
@@ -26,7 +27,18 @@ def check_coverage(graph: torch.fx.Graph, model: str) -> None:
         f"the model uses {count} operator{'s' if count != 1 else ''} that weft does not support",
         where=model,
         notes=[_note(name, missing[name]) for name in sorted(missing)],
+        help=_help(missing),
     )
+
+
+def _help(missing: dict[str, list[torch.fx.Node]]) -> str | None:
+    """How to add an operator, if one of those that are ``missing`` can be added."""
+    operators = sorted(n for n, nodes in missing.items() if isinstance(nodes[0].target, OpOverload))
+    if not operators:
+        return None
+    library, name, _ = operators[0].split(".", 2)
+    return (f'register @weft.torch_converter("{library}::{name}"), as in '
+            "docs/tutorials/add_converter.md")
 
 
 def _note(name: str, nodes: list[torch.fx.Node]) -> str:

@@ -36,7 +36,7 @@ def find_converter(target: str) -> ConvertFunction | None:
     """The converter of ``aten.add.Tensor``, say: of the overload, else of the operator."""
     namespace, _, name = target.partition(".")
     if namespace != "aten":
-        return _CONVERTERS.get(target.rpartition(".")[0])
+        return _CONVERTERS.get(target) or _CONVERTERS.get(target.rpartition(".")[0])
     return _CONVERTERS.get(name) or _CONVERTERS.get(name.partition(".")[0])
 
 
