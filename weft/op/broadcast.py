@@ -131,9 +131,9 @@ def _power_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
     # x ** 0 is constant, also at 0, where 0 * 0 ** -1 is not a number.
     slope = op.where(op.equal(exponent, zero), scalar(0.0, base), op.multiply(
         exponent, op.power(base, op.subtract(exponent, one))))
-    # The derivative of 0 ** e by e is 0, although log 0 is infinite.
-    positive = op.greater(base, scalar(0.0, base))
-    grown = op.multiply(y, op.log(op.where(positive, base, scalar(1.0, base))))
+    # The derivative of 0 ** e by e is 0 for e >= 0, although log 0 is infinite.
+    flat = op.logical_and(op.equal(base, scalar(0.0, base)), op.greater_equal(exponent, zero))
+    grown = op.multiply(y, op.log(op.where(flat, scalar(1.0, base), base)))
     return broadcast_gradients(call, op.multiply(dy, slope), op.multiply(dy, grown))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -143,6 +144,8 @@ def _cast_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 class ClipAttrs(Attrs):
     a_min: float = attr(doc="smallest value of the result", expected="a number")
     a_max: float = attr(doc="largest value of the result", expected="a number")
+    flat_ends: bool = attr(False, "the derivative at a_min and a_max is 0 (torch's hardtanh), "
+                                  "not 1 (clamp)")
 
 
 @define_op("clip", attrs=ClipAttrs, relation=checked(expect_number, identity_relation),
@@ -152,7 +155,7 @@ def clip(x: te.Tensor, attrs: ClipAttrs) -> te.Tensor:
     return elementwise.clip(x, attrs.a_min, attrs.a_max)
 
 
-def _clip_reference(x: np.ndarray, a_min: float, a_max: float) -> np.ndarray:
+def _clip_reference(x: np.ndarray, a_min: float, a_max: float, **_: Any) -> np.ndarray:
     array = np.asarray(x)
     if np.issubdtype(array.dtype, np.integer):
         info = np.iinfo(array.dtype)
@@ -170,7 +173,8 @@ clip.spec(_clip_reference, case((3, 5), a_min=-0.5, a_max=0.25), case((), a_min=
 def _clip_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     x, attrs = call.args[0], attrs_of(call, ClipAttrs)
     low, high = scalar(attrs.a_min, x), scalar(attrs.a_max, x)
-    inside = op.logical_and(op.greater_equal(x, low), op.less_equal(x, high))
+    above, below = (op.greater, op.less) if attrs.flat_ends else (op.greater_equal, op.less_equal)
+    inside = op.logical_and(above(x, low), below(x, high))
     return [op.where(inside, dy, scalar(0.0, dy))]
 
 

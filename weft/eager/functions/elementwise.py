@@ -197,7 +197,8 @@ def atan2(input: Any, other: Any) -> Tensor:
     y, x = [wrap(n) for n in operands(input, other, to_float=True)]
     # Both quotients are at most 1; the divisors are kept from zero for the gradient's sake.
     flat = abs(x) >= abs(y)
-    inner = atan(div(y, where(flat & (x != 0), x, 1.0)))
+    rise = where((x == 0) & (y == 0), y.detach(), y)  # the slope at the origin is 0
+    inner = atan(div(rise, where(flat & (x != 0), x, 1.0)))
     inner = where(x < 0, where(y < 0, inner - math.pi, inner + math.pi), inner)
     steep = sign(y) * (math.pi / 2) - atan(div(x, where(flat, 1.0, y)))
     return where(flat, inner, steep)
@@ -419,8 +420,15 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
         low = -math.inf if min is None else float(min)
         high = math.inf if max is None else float(max)
         return wrap(record("clip", (node,), {"a_min": low, "a_max": high}))
-    found = input if min is None else maximum(input, min)
-    return found if max is None else minimum(found, max)
+    # Elements at a bound get the whole gradient, where maximum and minimum share it.
+    found = input if min is None else _bounded(input, min, ge)
+    return found if max is None else _bounded(found, max, le)
+
+
+def _bounded(input: Any, bound: Any, fits: Any) -> Tensor:
+    """``input`` where it fits ``bound``, else ``bound``; not a number where either is none."""
+    x, limit = [wrap(n) for n in operands(input, bound)]
+    return where(fits(x, limit) | (x != x), x, limit)
 
 
 clip = clamp

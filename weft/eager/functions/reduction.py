@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.eager.axes import axes_of, axis_of
 from weft.eager.dtypes import as_dtype, bool_, get_default_dtype, int64
-from weft.eager.functions.elementwise import cast, exp, log, sqrt, sub
+from weft.eager.functions.elementwise import cast, exp, log, sqrt, sub, where
 from weft.eager.node import Node
 from weft.eager.record import as_node, record, wrap
 from weft.support.errors import InvalidInputError
@@ -78,7 +78,14 @@ def var(input: Any, dim: Any = None, correction: int = 1, keepdim: bool = False,
 def std(input: Any, dim: Any = None, correction: int = 1, keepdim: bool = False, *,
         unbiased: bool | None = None) -> Tensor:
     """The square root of the variance."""
-    return sqrt(var(input, dim, correction, keepdim, unbiased=unbiased))
+    return root_of_sum(var(input, dim, correction, keepdim, unbiased=unbiased), 2)
+
+
+def root_of_sum(total: Tensor, p: float) -> Tensor:
+    """``total ** (1 / p)`` of a sum that is not negative, with slope 0 at 0: a norm has none."""
+    nothing = total == 0
+    safe = where(nothing, 1.0, total)
+    return where(nothing, total.detach(), sqrt(safe) if p == 2 else safe ** (1.0 / p))
 
 
 def var_mean(input: Any, dim: Any = None, correction: int = 1, keepdim: bool = False
@@ -157,7 +164,7 @@ def norm(input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Tens
     """The p-norm: ``sum(abs(x) ** p) ** (1 / p)``; ``inf`` gives the largest, 0 counts."""
     x = wrap(_averaged(input, None, "norm"))
     if p in (2, "fro"):
-        return sqrt(sum(x * x, dim, keepdim))
+        return root_of_sum(sum(x * x, dim, keepdim), 2)
     if p == float("inf"):
         return amax(x.abs(), dim, keepdim)
     if p == float("-inf"):
@@ -166,7 +173,7 @@ def norm(input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Tens
         return sum((x != 0).to(x.dtype), dim, keepdim)
     if p == 1:
         return sum(x.abs(), dim, keepdim)
-    return sum(x.abs() ** p, dim, keepdim) ** (1.0 / p)
+    return root_of_sum(sum(x.abs() ** p, dim, keepdim), p)
 
 
 def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Tensor:

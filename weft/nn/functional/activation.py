@@ -6,6 +6,7 @@ import math
 
 from weft.amp.autocast import upcast
 from weft.eager.dtypes import as_dtype
+from weft.eager.functions.reduction import root_of_sum
 from weft.eager.tensor import Tensor
 from weft.nn.functional import randomness as random
 from weft.nn.functional.calls import call
@@ -27,7 +28,7 @@ def hardtanh(
     input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Tensor:
     """x, limited to ``min_val`` and ``max_val``."""
-    return _stored(input, call("clip", input, a_min=float(min_val), a_max=float(max_val)), inplace)
+    return _stored(input, _clipped(input, min_val, max_val), inplace)
 
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
@@ -37,7 +38,7 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """X where positive, else ``alpha * (e**x - 1)`` (Clevert et al. 2015)."""
-    # The exponential of min(x, 0) cannot overflow in the branch that is not selected.
+    # The exponential of zero or less cannot overflow in the branch that is not selected.
     low = call("expm1", _below_zero(input)) * alpha
     return _stored(input, call("where", input > 0, input, low), inplace)
 
@@ -140,7 +141,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """min(max(x + 3, 0), 6) / 6"""
-    return _stored(input, call("clip", input + 3, a_min=0.0, a_max=6.0) * (1 / 6), inplace)
+    return _stored(input, _clipped(input + 3, 0.0, 6.0) * (1 / 6), inplace)
 
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
@@ -197,10 +198,9 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, dim: int 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """X / max(its p-norm along ``dim``, eps)."""
-    norm = input.abs().pow(p).sum(dim, keepdim=True) if p != 2 else (
+    total = input.abs().pow(p).sum(dim, keepdim=True) if p != 2 else (
         input * input).sum(dim, keepdim=True)
-    root = norm.sqrt() if p == 2 else norm.pow(1 / p)
-    return input / call("maximum", root, eps)
+    return input / call("maximum", root_of_sum(total, p), eps)
 
 
 def _along(name: str, input: Tensor, dim: int | None, dtype: str | None) -> Tensor:
@@ -212,7 +212,13 @@ def _along(name: str, input: Tensor, dim: int | None, dtype: str | None) -> Tens
 
 
 def _below_zero(x: Tensor) -> Tensor:
-    return call("minimum", x, 0.0)
+    """min(x, 0) with slope 1 at 0."""
+    return call("where", x > 0, 0.0, x)
+
+
+def _clipped(x: Tensor, low: float, high: float) -> Tensor:
+    """x, limited to a range; unlike that of ``clamp`` the slope is 0 at the ends too."""
+    return call("clip", x, a_min=float(low), a_max=float(high), flat_ends=True)
 
 
 def _where(condition: Tensor, x: Tensor, value: float) -> Tensor:

@@ -64,7 +64,10 @@ def _smoothed(
     losses = picked * (1 - smoothing) + uniform * (smoothing / logs.shape[axis])
     if reduction != "mean":
         return reduced(losses, reduction)
-    return losses.sum() / _total_weight(logs, target, weight, counts)
+    total, share = losses.sum(), _total_weight(logs, target, weight, counts)
+    nothing = share == 0  # whose mean is no number, with a gradient of 0
+    mean = total / call("where", nothing, 1.0, share)
+    return call("where", nothing, (total / share).detach(), mean)
 
 
 def _total_weight(
@@ -140,11 +143,21 @@ def _huber(input: Tensor, target: Tensor, delta: float) -> Tensor:
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
-    """-(y log(p) + (1 - y) log(1 - p)), whose logarithms are at least -100."""
+    """-(y log(p) + (1 - y) log(1 - p)), whose logarithms are at least -100.
+
+    Where p is 0 or 1, the gradient is torch's, (p - y) / max(p (1 - p), 1e-12).
+    """
     input, target = upcast(input, target)
-    log_p = call("maximum", call("log", input), -100.0)
-    log_q = call("maximum", call("log1p", -input), -100.0)
-    losses = (target - 1) * log_q - target * log_p
+    fixed = input.detach()
+    slope = call("maximum", fixed * (1 - fixed), 1e-12)
+    saturated = slope <= 1e-12
+    inner = call("where", saturated, 0.5, input)
+    log_p = call("where", saturated, call("maximum", call("log", fixed), -100.0),
+                 call("log", inner))
+    log_q = call("where", saturated, call("maximum", call("log1p", -fixed), -100.0),
+                 call("log1p", -inner))
+    straight = (input - fixed) * ((fixed - target.detach()) / slope)
+    losses = (target - 1) * log_q - target * log_p + call("where", saturated, straight, 0.0)
     return reduced(losses if weight is None else losses * weight, reduction)
 
 

@@ -15,14 +15,14 @@ def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
     """max(0, -y (x₁ - x₂) + margin) for targets of 1 or -1."""
-    return reduced(call("nn.relu", -target * (input1 - input2) + margin), reduction)
+    return reduced(_above_zero(-target * (input1 - input2) + margin), reduction)
 
 
 def hinge_embedding_loss(
     input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean"
 ) -> Tensor:
     """X where the target is 1, max(0, margin - x) where it is -1."""
-    far = call("nn.relu", margin - input)
+    far = _above_zero(margin - input)
     return reduced(call("where", call("equal", target, 1.0), input, far), reduction)
 
 
@@ -38,7 +38,7 @@ def cosine_embedding_loss(
     small = 1e-12  # as in torch, added to the squares
     squares = [(x * x).sum(-1) + small for x in (input1, input2)]
     cosine = (input1 * input2).sum(-1) / (squares[0] * squares[1]).sqrt()
-    far = call("nn.relu", cosine - margin)
+    far = _above_zero(cosine - margin)
     return reduced(call("where", call("equal", target, 1.0), 1 - cosine, far), reduction)
 
 
@@ -89,4 +89,9 @@ def triplet_margin_with_distance_loss(
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
         far = call("minimum", far, distance(positive, negative))
-    return reduced(call("nn.relu", near - far + margin), reduction)
+    return reduced(_above_zero(near - far + margin), reduction)
+
+
+def _above_zero(x: Tensor) -> Tensor:
+    """max(x, 0) with slope 1 at 0, torch's ``clamp_min``."""
+    return call("clip", x, a_min=0.0, a_max=float("inf"))

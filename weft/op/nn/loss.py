@@ -10,7 +10,7 @@ import numpy as np
 
 from weft import te
 from weft.ir.attrs import Attrs, attr, one_of
-from weft.ir.dtype import int64
+from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr, const
 from weft.ir.op import Op, OpPattern, case, define_op, get_op
 from weft.ir.shape import Dim
@@ -191,7 +191,16 @@ def _expand_nll_loss(call: Call) -> Expr | None:
     losses = get_op("negative")(total(share * predictions, axis=(1,)))
     if attrs.reduction == "none":
         return losses
-    return total(losses) / total(share) if attrs.reduction == "mean" else total(losses)
+    if attrs.reduction == "sum":
+        return total(losses)
+    return _mean(total(losses), total(share), type_.dtype)
+
+
+def _mean(losses: Expr, weight: Expr, dtype: DType) -> Expr:
+    """The quotient, whose derivative is 0 where nothing counts (as in torch)."""
+    nothing = get_op("equal")(weight, const(0.0, dtype))
+    mean = losses / get_op("where")(nothing, const(1.0, dtype), weight)
+    return get_op("where")(nothing, get_op("annotation.stop_gradient")(losses / weight), mean)
 
 
 _TARGETS = np.array([1, 0, 4, 2], np.int32)

@@ -46,12 +46,17 @@ def elu(node: Node) -> Expr:
 def _exponential_below(node: Node, x: Expr, alpha: float) -> Expr:
     """``x`` where positive, else alpha * (e**x - 1), computed as expm1(min(x, 0)).
 
-    The minimum avoids overflow of the unused result for large ``x``.
+    The minimum avoids overflow of the unused result for large ``x``; as in torch, the slope at 0
+    is that of the exponential.
     """
-    zero = node.scalar_like(0, x)
-    below = node.call(op.expm1, node.call(op.minimum, x, zero))
+    positive = node.call(op.greater, x, node.scalar_like(0, x))
+    below = node.call(op.expm1, _not_above_zero(node, x, positive))
     scaled = node.call(op.multiply, below, node.scalar_like(alpha, x))
-    return node.call(op.where, node.call(op.less, x, zero), scaled, x)
+    return node.call(op.where, positive, x, scaled)
+
+
+def _not_above_zero(node: Node, x: Expr, positive: Expr) -> Expr:
+    return node.call(op.where, positive, node.scalar_like(0, x), x)
 
 
 @converts("Celu", since=12, attributes=("alpha",))
@@ -60,8 +65,8 @@ def celu(node: Node) -> Expr:
     x, alpha = node.input(0), node.attrs.number("alpha", 1.0)
     if alpha == 0:
         raise node.fail("attribute 'alpha' is 0", expected="another number")
-    zero = node.scalar_like(0, x)
-    shrunk = node.call(op.divide, node.call(op.minimum, x, zero), node.scalar_like(alpha, x))
+    positive = node.call(op.greater, x, node.scalar_like(0, x))
+    shrunk = node.call(op.divide, _not_above_zero(node, x, positive), node.scalar_like(alpha, x))
     below = node.call(op.multiply, node.call(op.expm1, shrunk), node.scalar_like(alpha, x))
     return node.call(op.add, node.call(op.nn.relu, x), below)
 

@@ -29,12 +29,12 @@ def elu(node: Node, x: Expr, alpha: float, scale: float, input_scale: float) -> 
     """The product of scale and (x where positive, else alpha * (e**(input_scale * x) - 1))."""
     zero = node.scalar_like(0, x)
     # The exponential of min(x, 0) cannot overflow in the branch that is not selected.
-    low = node.call(op.minimum, x, zero)
+    low = node.call(op.where, node.call(op.greater, x, zero), zero, x)
     if input_scale != 1:
         low = node.call(op.multiply, low, node.scalar_like(input_scale, x))
     grown = node.call(op.expm1, low)
     below = node.call(op.multiply, grown, node.scalar_like(alpha, x))
-    result = node.call(op.where, node.call(op.less, x, zero), below, x)
+    result = node.call(op.where, node.call(op.greater, x, zero), x, below)
     return result if scale == 1 else node.call(op.multiply, result, node.scalar_like(scale, x))
 
 
@@ -56,7 +56,7 @@ def hardswish(node: Node, x: Expr) -> Expr:
 def _hard_gate(node: Node, x: Expr) -> Expr:
     """clip(x + 3, 0, 6) / 6"""
     raised = node.call(op.add, x, node.scalar_like(3, x))
-    clipped = node.call(op.clip, raised, a_min=0.0, a_max=6.0)
+    clipped = node.call(op.clip, raised, a_min=0.0, a_max=6.0, flat_ends=True)
     return node.call(op.multiply, clipped, node.scalar_like(1 / 6, x))
 
 

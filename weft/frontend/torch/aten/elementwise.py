@@ -277,7 +277,8 @@ def clamp(node: Node, x: Expr, low: Any = None, high: Any = None) -> Expr:
     fixed = all(b is None or isinstance(b, (int, float)) for b in (low, high))
     if fixed and dtype.is_float:
         return node.call(op.clip, x, a_min=float("-inf") if low is None else float(low),
-                         a_max=float("inf") if high is None else float(high))
+                         a_max=float("inf") if high is None else float(high),
+                         flat_ends=node.op.startswith("aten.hardtanh"))
     if low is not None:
         x = node.call(op.maximum, x, node.tensor(low, dtype))
     return x if high is None else node.call(op.minimum, x, node.tensor(high, dtype))
