@@ -428,7 +428,7 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
 def _bounded(input: Any, bound: Any, fits: Any) -> Tensor:
     """``input`` where it fits ``bound``, else ``bound``; not a number where either is none."""
     x, limit = [wrap(n) for n in operands(input, bound)]
-    return where(fits(x, limit) | (x != x), x, limit)
+    return where(fits(x, limit) | ne(x, x), x, limit)
 
 
 clip = clamp
