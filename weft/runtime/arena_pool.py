@@ -1,7 +1,7 @@
 """The arenas of a program: memory for temporaries, used by one call at a time.
 
 The free arenas form a linked list through two words in front of each: the next free arena, and its
-size in bytes. ``weft_python_call`` takes arenas from the list and returns them in machine code, in
+size in bytes. ``PYTHON_CALL`` takes arenas from the list and returns them in machine code, in
 one go as it holds Python's lock. Python code may be interrupted anywhere, so it takes the whole
 list in one exchange of two words, and puts back what it does not need. All sizes that a program
 runs at share one pool, which keeps arenas of the largest size seen.
