@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import collections
+import random
 import types
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -75,6 +78,34 @@ def test_values_of_every_kind_are_guarded(monkeypatch: pytest.MonkeyPatch) -> No
     assert "array" in f.explain()
     assert "outer['a']" in f.explain()
     assert "slotted.bias was 1.0, is 9.0" in f.explain()
+
+
+def test_containers_and_attributes_of_tensors() -> None:
+    queue, weight, rate = deque([1.0]), weft.ones(2), collections.UserDict(by=1.0)
+    step = weft.train_step(
+        lambda x: x * weight * queue[0] * rate["by"] * getattr(weight, "scale", 1.0))
+    x, expected = weft.ones(2), 1.0
+    assert step(x).tolist() == [expected] * 2
+    for edit, factor in ((lambda: queue.appendleft(2.0), 2), (lambda: rate.update(by=3.0), 3),
+                         (lambda: setattr(weight, "scale", 5.0), 5), (lambda: None, 1)):
+        edit()
+        expected *= factor
+        assert step(x).tolist() == [expected] * 2
+    assert count(step) == 4
+
+
+def test_random_numbers_of_python_are_refused() -> None:
+    rng = np.random.default_rng(0)
+    for draw, name in ((random.random, "random"), (np.random.rand, r"np\.random"),
+                       (rng.random, "rng")):
+        def f(x: Any, draw: Any = draw) -> Any:
+            return x * draw()
+
+        def g(x: Any) -> Any:
+            return x * rng.random()
+
+        with pytest.raises(InvalidInputError, match=f"draws from {name}"):
+            weft.jit(g if name == "rng" else f)(weft.ones(2))
 
 
 def test_modes_of_the_caller_are_part_of_the_key() -> None:

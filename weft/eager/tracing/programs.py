@@ -79,7 +79,7 @@ class Program(abc.ABC):
             flag = one.placeholder.grad is not None
             if (leaf_of(node) is not None) != flag:
                 return f"{path}.requires_grad was {flag}, is {not flag}"
-            if _hooks_of(one.cell) != self._hooks[i]:
+            if not same(_hooks_of(one.cell), self._hooks[i]):
                 return f"the hooks of {path} are others"
             self.known[i] = node
         return None

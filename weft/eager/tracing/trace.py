@@ -242,6 +242,7 @@ def _is_outside(run: Trace, cell: Cell) -> bool:
 
 def _watched(run: Trace, watch: Watch, traced: Traced) -> None:
     """What Python values the function read, set and changed."""
+    watch.check_streams()
     traced.changed = watch.changed()
     traced.guards = list(watch.guards.values())
     traced.guards += [IsSet(use.cell, "_grad", use.before is not None,

@@ -6,13 +6,16 @@ scanned for globals (``scan.py``), containers are noted with their elements. Wha
 the guards of the program. Classes are restored at the end; other threads that use them meanwhile
 are not watched, and traces of several threads run one after the other.
 
-Values that compiled code in C hides (the state of iterators, of ``random``) cannot be noted.
+A draw from ``random`` or ``np.random`` is refused: it would be a constant of the program. Other
+values that compiled code in C hides (the state of iterators, the time) cannot be noted.
 """
 
 from __future__ import annotations
 
 import functools
+import random
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType
 from typing import Any, Self
@@ -36,11 +39,13 @@ from weft.eager.tracing.guards import (
     check_of,
 )
 from weft.eager.tracing.scan import home_of, is_namespace, is_sealed, names_of
+from weft.support.errors import InvalidInputError
 
 _TRACING = threading.RLock()
 _HEAP, _IMMUTABLE = 1 << 9, 1 << 8  # flags of types whose attributes can be set
 _TREE = ("_modules", "_parameters", "_buffers")  # tables whose items are attributes
-_OPEN = ("argparse", "types")  # modules of the library whose objects hold options of users
+# Modules of the standard library whose objects hold values of users.
+_OPEN = ("argparse", "collections", "types")
 
 
 class Watch:
@@ -54,6 +59,8 @@ class Watch:
         self._seen: set[tuple[int, str]] = set()
         self._classes: set[type] = set()
         self._restore: list[tuple[type, str, Any]] = []
+        self._streams = [("random", random.getstate, str(random.getstate())),
+                         ("np.random", np.random.get_state, str(np.random.get_state()))]  # noqa: NPY002
 
     def __enter__(self) -> Self:
         _TRACING.acquire()
@@ -67,6 +74,14 @@ class Watch:
                 setattr(cls, name, own)
         self._restore.clear()
         _TRACING.release()
+
+    def check_streams(self) -> None:
+        """Raise ``InvalidInputError`` if the function drew random numbers that weft did not."""
+        for name, state, before in self._streams:
+            if str(state()) != before:
+                raise InvalidInputError(
+                    f"a compiled function draws from {name}, once, while it is traced",
+                    help="use weft.rand and the like, or pass the numbers as arguments")
 
     def changed(self) -> list[Guard]:
         """The places that have another value now than when they were read first."""
@@ -90,9 +105,9 @@ class Watch:
             return
         self.paths[id(value)] = path
         self.objects.append(value)
-        if isinstance(value, Cell):
-            return
-        if isinstance(value, FunctionType):
+        if isinstance(value, Cell):  # its value is an input; attributes that the user gave it
+            self._add(Table(vars(value), "", tuple(vars(value).items()), path))
+        elif isinstance(value, FunctionType):
             self._function(value, path)
         elif isinstance(value, MethodType):
             self.note(value.__self__, path.rpartition(".")[0] or "self")
@@ -100,6 +115,9 @@ class Watch:
         elif isinstance(value, functools.partial):
             for part in (value.func, value.args, value.keywords):
                 self.note(part, path)
+        elif isinstance(value, np.random.Generator):
+            stream = value.bit_generator
+            self._streams.append((path, lambda: stream.state, str(stream.state)))
         elif isinstance(value, np.ndarray):
             self._add(Elements(value, "", value.copy(), path))
         elif not isinstance(value, (type, BuiltinFunctionType)):
@@ -113,7 +131,7 @@ class Watch:
             for key, one in tuple(value.items()):
                 self.note(key, path)
                 self.note(one, element.format(_label(key, element)))
-        elif isinstance(value, (tuple, list, set, frozenset)):
+        elif isinstance(value, (tuple, list, set, frozenset, deque)):
             elements = tuple(value)
             if not isinstance(value, (tuple, frozenset)):
                 self._add(Contents(value, "", elements, path))
