@@ -59,8 +59,9 @@ class Watch:
         self._seen: set[tuple[int, str]] = set()
         self._classes: set[type] = set()
         self._restore: list[tuple[type, str, Any]] = []
-        self._streams = [("random", random.getstate, str(random.getstate())),
-                         ("np.random", np.random.get_state, str(np.random.get_state()))]  # noqa: NPY002
+        self._streams: list[tuple[str, Callable[[], Any], str]] = [
+            ("random", random.getstate, str(random.getstate())),
+            ("np.random", np.random.get_state, str(np.random.get_state()))]  # noqa: NPY002
 
     def __enter__(self) -> Self:
         _TRACING.acquire()
