@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from weft.cli.common import compile_options, print_json, records_option, session
 from weft.cli.device_options import device_arguments, device_options
 from weft.cli.models import ModelFile
 from weft.cli.output import check_writable
+from weft.cli.plan_options import plan_options, show_timing
 from weft.cli.specialize_option import Sizes, all_variants, specialize_option
 from weft.support.errors import ArtifactError
 
@@ -27,11 +29,12 @@ from weft.support.errors import ArtifactError
 @records_option
 @specialize_option
 @device_options
+@plan_options
 @click.option("--json", "as_json", is_flag=True, help="print the facts as JSON")
 def compile_command(model: str, output: Path | None, target: str | None,
                     shapes: tuple[tuple[str, tuple[object, ...]], ...], opt_level: int,
                     variants: Sequence[Sequence[Sizes]], *, kind: str, as_json: bool,
-                    **devices: Any) -> None:
+                    strict: bool, timing: bool, **devices: Any) -> None:
     """Compile MODEL into an artifact that runs without a compiler.
 
     \b
@@ -50,13 +53,17 @@ def compile_command(model: str, output: Path | None, target: str | None,
     path = output or (Path(model).with_suffix(suffix) if is_file else Path())
     if output is not None or is_file:
         check_writable(path, folder=kind == "c")
+    start = time.perf_counter()
     with session():
         module = weft.compile(model, target=target, inputs=dict(shapes) or None,
-                              opt_level=opt_level, specialize=all_variants(variants),
+                              opt_level=opt_level, specialize=all_variants(variants), strict=strict,
                               **device_arguments(**devices))
+        seconds = time.perf_counter() - start
         if isinstance(module, weft.DynamicModel) and module.general is None:
             raise _dynamic_shapes(module, path)
         module.export(path, kind=kind)
+    if timing:
+        show_timing(module, seconds)
     files = [path] if path.is_file() else sorted(path.iterdir())
     size = sum(file.stat().st_size for file in files)
     facts = {"artifact": str(path), "bytes": size,

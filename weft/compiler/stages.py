@@ -32,6 +32,7 @@ from weft.ir.text.printer import as_text
 from weft.strategy import schedule_function
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
+from weft.support.fallback import FallbackLog, recording
 from weft.support.suggestion import did_you_mean
 from weft.target import Target
 from weft.tir.printer import as_text as tir_text
@@ -62,7 +63,8 @@ class Stages:
         if self.model is None:
             raise OptionError("an unpickled model cannot show its stages", got=phase,
                               help="use as_text in the process that compiled it")
-        with self.options.settings():
+        # What is shown again was reported when it was compiled.
+        with self.options.settings(), recording(FallbackLog(is_trial=True)):
             return run_pipeline(import_model(self.model, self.options), self.options,
                                 stop_at=phase, instruments=instruments)
 

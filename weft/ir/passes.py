@@ -223,6 +223,8 @@ def _transform(pass_: Pass, mod: IRModule, ctx: PassContext) -> IRModule:
             raise _ill_typed(pass_, error) from error
         where = location_in_traceback(error.__traceback__)
         raise error.at(where, f"in the pass {pass_.name}") from error
+    except Warning:  # which a filter of the user's makes an error
+        raise
     except Exception as error:
         raise pass_failure(pass_, "failed", got=f"{type(error).__name__}: {error}") from error
     _check_result(pass_, after, IRModule)

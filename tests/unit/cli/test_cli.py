@@ -216,3 +216,17 @@ def test_targets_shows_shipped_machines_and_their_decisions(capsys):
     code, _, err = run(["targets", "--machine", "zen9"], capsys)
     assert code == 1
     assert "unknown machine 'zen9'" in err
+
+
+def test_compile_says_how_it_started_and_can_refuse_other_plans(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("WEFT_VERIFY", "1")
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+    path = tmp_path / "net.ir"
+    path.write_text("def @main(%x: Tensor[(4,), float32]) { tanh(%x) }")
+    started = [run(["compile", path, "--timing", "--strict"], capsys)[2] for _ in range(2)]
+    path.write_text("def @main(%x: Tensor[(5,), float32]) { tanh(%x) }")
+    changed = run(["compile", path, "--timing"], capsys)[2]
+    assert "start: cold: the cache has no entry for" in started[0]
+    assert "start: warm" in started[1]
+    assert "start: cold: the file net.ir changed" in changed
+    assert "what weft does instead: nothing" in changed

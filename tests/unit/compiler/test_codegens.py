@@ -138,7 +138,10 @@ def test_machine_code_is_linked_and_exported(generator, tmp_path):
 
 def test_what_is_declined_stays(generator):
     generator(lambda _: None)
-    module, mod = compiled()
+    with pytest.warns(weft.FallbackWarning, match="'acc': exp(.|\n)*generator declines") as told:
+        module, mod = compiled()
+    assert len(told) == 1
+    assert "declines" in module.explain()
     check(module, mod, X)
     assert "external" not in " ".join(s.implementation for s in module.manifest.steps)
 
@@ -147,7 +150,8 @@ def test_composites_are_seen_whole_and_taken_apart_when_declined(generator):
     seen = []
     pattern = CompositePattern("layer", op.nn.relu(op.exp(any_())))
     generator(lambda region: seen.append(region.function), supports=(), patterns=[pattern])
-    module, mod = compiled()
+    with pytest.warns(weft.FallbackWarning, match="the generator declines"):
+        module, mod = compiled()
     check(module, mod, X)
     assert 'composite="layer"' in str(seen[0])
     assert "composite" not in module.as_text("lowered")

@@ -24,7 +24,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import (
     BuiltinFunctionType,
     CodeType,
@@ -35,13 +35,12 @@ from types import (
 )
 from typing import Any
 
-import numpy as np
 import torch
 
 from weft.frontend.torch.value_digest import builtin_name, content_of, is_of_c, owner_of
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), type(...), torch.dtype, torch.device,
-          torch.layout, torch.memory_format, torch.Size, np.dtype, range, slice, Path)
+          torch.layout, torch.memory_format, torch.Size, range)
 # Standard library modules whose functions always return the same results.
 _STANDARD = frozenset((
     "abc", "builtins", "collections", "contextlib", "copy", "dataclasses", "enum", "functools",
@@ -138,8 +137,8 @@ class Digest:
 
     def _without_folder(self, value: Any) -> Any:
         """A text or path without the folder of the code that is being added."""
-        if self._folder and isinstance(value, (str, Path)) and str(value).startswith(self._folder):
-            return "<folder>" + str(value).removeprefix(self._folder)
+        if self._folder and isinstance(value, str) and f"{value}/".startswith(self._folder):
+            return "<folder>" + f"{value}/".removeprefix(self._folder)
         return value
 
     def _structured(self, value: Any) -> None:
@@ -149,6 +148,8 @@ class Digest:
             self.add(*content)
         elif kind in (list, tuple, OrderedDict, dict, MappingProxyType):
             self._items(value)
+        elif isinstance(value, PurePath):
+            self.value((kind.__name__, str(value)))
         elif kind is slice:
             self._items([value.start, value.stop, value.step])
         elif kind in (set, frozenset):
@@ -165,6 +166,8 @@ class Digest:
             self.function(value.__func__)
         elif kind is weakref.ref:
             self.value(value())
+        elif kind is functools._lru_cache_wrapper:  # noqa: SLF001 - has no public name
+            self.value(value.__wrapped__)
         elif kind is functools.partial:
             self._items([value.func, value.args, value.keywords])
         elif isinstance(value, ModuleType):
@@ -245,8 +248,11 @@ class Digest:
     def function(self, function: FunctionType) -> None:
         """Add a function: by name if a library defines it, else by its code and globals."""
         file = function.__code__.co_filename
-        if is_library_file(file) and (_named(function) is not None or not _is_generated(function)):
+        if is_library_file(file) and (_named(function) is not None or not _is_wrapper(function)):
             self._library_object(function)
+            return
+        if not file.startswith("<") and is_library_file(file):
+            self._library_wrapper(function)
             return
         before, self._folder = self._folder, _folder_of(file) or self._folder
         try:
@@ -254,6 +260,13 @@ class Digest:
                 self._own_function(function)
         finally:
             self._folder = before
+
+    def _library_wrapper(self, function: FunctionType) -> None:
+        """Add a function that a library made around the user's, and what it closes over."""
+        self._library(function.__globals__["__name__"])
+        self.add("wrapper", function.__code__.co_qualname)
+        for cell in function.__closure__ or ():
+            self.value(cell.cell_contents)
 
     def _own_function(self, function: FunctionType) -> None:
         names = self._code(function.__code__)
@@ -290,7 +303,9 @@ class Digest:
         """Add bytecode and constants; returns the names and strings in the code."""
         instructions = list(dis.get_instructions(code))
         imports = {i.argval for i in instructions if i.opname == "IMPORT_NAME"}
-        loaded = {i.argval for i in instructions if i.opname == "LOAD_GLOBAL"}
+        # Methods that Python calls for its tables may hash; programs do not see the result.
+        loaded = {i.argval for i in instructions if i.opname == "LOAD_GLOBAL"
+                  and code.co_name != "__hash__"}
         for name in sorted((_CHANGING & {*code.co_names}) | (_CHANGING_GLOBALS & loaded)):
             raise UnknownError(f"{code.co_qualname} uses {name}, whose result may change")
         for name in sorted(imports):
@@ -364,9 +379,10 @@ def _slots_of(kind: type) -> tuple[str, ...]:
     return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
 
 
-def _is_generated(function: FunctionType) -> bool:
-    """Whether a library generated the function in a user's module, as for a dataclass."""
-    return not is_library(function.__module__ or "")
+def _is_wrapper(function: FunctionType) -> bool:
+    """Whether a library made the function for a user's module: for a dataclass, by a decorator."""
+    return not is_library(function.__module__ or "") \
+        or "<locals>" in function.__code__.co_qualname
 
 
 def _folder_of(file: str) -> str:

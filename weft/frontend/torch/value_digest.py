@@ -37,7 +37,7 @@ def content_of(value: Any) -> tuple[object, ...] | None:
     for types, content in _CONTENTS.items():
         if isinstance(value, types):
             return content(value)
-    if kind.__name__ == "_tuplegetter" and kind.__module__ == "collections":  # of a named tuple
+    if kind.__name__ == "_tuplegetter":  # a field of a named tuple
         return ("field", *value.__reduce__()[1])
     return None
 

@@ -18,6 +18,7 @@ from weft.ir.verify import verify_module
 from weft.ir.visitor import post_order
 from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError, OptionError
+from weft.support.fallback import Fallback, report
 from weft.transform.analysis.graph import traits_of, type_of
 from weft.transform.analysis.reference import evaluate
 from weft.transform.external.codegen import (
@@ -79,6 +80,7 @@ def _replacement(fn: Function, codegen: ExternalCodegen,
     region = Region(f"{codegen.name}_{structural_hash(bare)[:16]}", bare, target)
     generated = generate(region)
     if generated is None:
+        report(_declined(codegen, bare))
         return plain
     if isinstance(generated, IRModule):
         generated = _only_function(generated, region, codegen)
@@ -92,6 +94,16 @@ def _replacement(fn: Function, codegen: ExternalCodegen,
         expected="a Function, IRModule, ObjectCode, TensorCode, PythonCode, or None",
         got=type(generated).__name__,
     )
+
+
+def _declined(codegen: ExternalCodegen, region: Function) -> Fallback:
+    operators = dict.fromkeys(node.op.name for node in post_order(region.body)
+                              if isinstance(node, Call) and isinstance(node.op, Op))
+    return Fallback(
+        f"weft compiles a region that was cut out for the code generator {codegen.name!r}: "
+        f"{', '.join(operators)}", "the generator declines the region",
+        "the region in weft's own kernels",
+        f"take these operators out of what {codegen.name!r} supports, or let it generate them")
 
 
 def _only_function(mod: IRModule, region: Region, codegen: ExternalCodegen) -> Function:

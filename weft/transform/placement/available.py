@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from weft.ir.virtual_device import ANYWHERE, VirtualDevice
 from weft.support.errors import TargetError
+from weft.support.fallback import Fallback, report
 from weft.transform.placement.domains import Known, Origin
 
 
@@ -47,6 +48,10 @@ class AvailableDevices:
             default = self.first_of(same_kind) or default
         if default is None:
             raise self._unsupported(known)
+        if self.soft and not wanted.is_unconstrained:
+            report(Fallback(f"what names {str(wanted)!r} runs on {default}",
+                            f"the devices are {self._listed()}", "that of another device",
+                            "name one of these devices", listed_only=True))
         if wanted.is_unconstrained or self.soft:
             return default
         origin: Origin = known.pins[0].origin
