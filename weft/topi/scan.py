@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from weft import te
-from weft.ir.dtype import DType, int64
+from weft.ir.dtype import DType, float32, float64, int64
 from weft.support.dataclass import dataclass
 from weft.tir.buffer import Buffer
 from weft.tir.expr import (
@@ -44,7 +44,9 @@ def scan(
     """``y[i] = combine(y[i - 1], x[i])`` along ``axis``; ``exclusive`` takes ``x[i - 1]``.
 
     ``reverse`` starts at the end. ``combine`` is "add", "mul", "max", "min" or "logaddexp"; only
-    "add" and "mul" can be ``exclusive``, because they have an identity.
+    "add" and "mul" can be ``exclusive``, because they have an identity. Sums and products of
+    float32 are carried on in float64, which costs no time: a step waits for the one before it.
+    Where sizes are unknown they are carried on in the dtype of the result.
     """
 
     def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
@@ -79,6 +81,12 @@ class _Scan:
     def _combined(self) -> Combine:
         return COMBINES[self.combine]
 
+    @property
+    def _carried(self) -> DType:
+        """The dtype of running results between steps."""
+        is_sum = self.combine in _NEUTRAL and self.target.dtype is float32
+        return float64 if is_sum else self.target.dtype
+
     def _at(self, i: Sequence[PrimExpr], step: PrimExpr) -> tuple[PrimExpr, ...]:
         position = self.size - 1 - step if self.reverse else step
         return (*i[:self.axis], position, *i[self.axis + 1:])
@@ -102,15 +110,19 @@ class _Scan:
         return BufferStore(self.target, if_then_else(step.equal(0), self._first(i), later), here)
 
     def _row_by_row(self) -> Stmt:
-        """Scan along an outer axis: vectors of the previous row combined with a row of data."""
+        """Scan along an outer axis: the running results of a row combined with a row of data."""
         i = tuple(Var(f"i{axis}", int64) for axis in range(self.source.ndim))
-        step = i[self.axis]
-        before = self.target.load(*self._at(i, step - 1))
-        later = BufferStore(self.target, self._combined(before, self._taken(i, step)),
-                            self._at(i, step))
-        first = BufferStore(self.target, self._first(i), self._at(i, const(0)))
-        rest = For(step, const(1), self.size - 1, ForKind.SERIAL, self._inner(i, later))
-        return self._outer(i[:self.axis], seq([self._inner(i, first), rest]))
+        step, inner = i[self.axis], i[self.axis + 1:]
+        totals = Buffer("totals", self.source.shape[self.axis + 1:], self._carried)
+        total = totals.load(*inner).astype(self.target.dtype)
+        later = self._combined(totals.load(*inner), self._taken(i, step).astype(self._carried))
+        first = self._inner(i, seq([
+            BufferStore(totals, self._first(i).astype(self._carried), inner),
+            BufferStore(self.target, total, self._at(i, const(0)))]))
+        rest = self._inner(i, seq([BufferStore(totals, later, inner),
+                                   BufferStore(self.target, total, self._at(i, step))]))
+        steps = For(step, const(1), self.size - 1, ForKind.SERIAL, rest)
+        return self._outer(i[:self.axis], Allocate(totals, seq([first, steps])))
 
     def _inner(self, i: tuple[Var, ...], body: Stmt) -> Stmt:
         """The loops over axes after the scanned one, the innermost vectorized."""
@@ -147,7 +159,7 @@ class _Scan:
 
     def _rows(self, first: tuple[PrimExpr, ...], count: int) -> Stmt:
         """``count`` rows from ``first`` on, with their running results in registers."""
-        totals = Buffer("total", (const(count),), self.target.dtype, "local")
+        totals = Buffer("total", (const(count),), self._carried, "local")
         step = Var("step", int64)
         starts: list[Stmt] = []
         steps: list[Stmt] = []
@@ -155,10 +167,11 @@ class _Scan:
         for number in range(count):
             i = (*first[:-1], first[-1] + number, step) if first else (step,)
             at = (const(number),)
-            starts.append(BufferStore(totals, self._first(i), at))
-            starts.append(BufferStore(self.target, totals.load(*at), self._at(i, const(0))))
-            later = self._combined(totals.load(*at), self._taken(i, step))
+            total = totals.load(*at).astype(self.target.dtype)
+            starts.append(BufferStore(totals, self._first(i).astype(self._carried), at))
+            starts.append(BufferStore(self.target, total, self._at(i, const(0))))
+            later = self._combined(totals.load(*at), self._taken(i, step).astype(self._carried))
             steps.append(BufferStore(totals, later, at))
-            steps.append(BufferStore(self.target, totals.load(*at), self._at(i, step)))
+            steps.append(BufferStore(self.target, total, self._at(i, step)))
         rest = For(step, const(1), self.size - 1, ForKind.SERIAL, seq(steps))
         return Allocate(totals, seq([*starts, rest]))

@@ -107,8 +107,9 @@ class ConvAttrs(Attrs):
     kernel_layout: str = attr(doc="layout of the kernel")
     out_layout: str = attr("", "layout of the result; empty for that of the data")
     out_dtype: DType | None = attr(None, "dtype of the sum and the result; None for the data's")
-    finite_kernel: bool = attr(False, "the kernel is known to hold neither infinity nor NaN, so "
-                                      "that taps on padding may be left out")
+    finite_kernel: bool = attr(False, "taps on padding may be left out: the kernel is known "
+                                      "to hold neither infinity nor NaN, or padding stands for "
+                                      "terms that are not there")
     algorithm: ConvAlgorithm | None = attr(None, "how it is computed, as the layout pass decided; "
                                                  "None before it")
 

@@ -4,8 +4,8 @@ With stride s, output position y = s * q + r depends on data around q alone, thr
 congruent to r modulo s (Shi et al., "Is the deconvolution layer the same as a convolutional
 layer?", 2016). Phases with equally many taps are the channels of one convolution, and a transpose
 interleaves all phases. Phases with fewer taps have separate convolutions, because taps of zero
-would turn infinite data into NaN. For the same reason kernels with infinities are excluded: they
-would multiply the zero padding of the data.
+would turn infinite data into NaN. For the same reason taps on the padding are left out, and
+constant kernels with infinities are excluded: along the last axis taps do multiply the padding.
 """
 
 from __future__ import annotations
@@ -132,7 +132,11 @@ def transposed_as_convolution(call: Call) -> Expr | None:
 
 
 def _is_finite(kernel: Expr) -> bool:
-    """Whether the kernel's elements are finite; a kernel that is an input is assumed to be."""
+    """Whether the kernel's elements are finite; a kernel that is an input is assumed to be.
+
+    The direct form takes hundreds of times as long. An infinite tap of an input makes NaN where it
+    passes the end of a row of the data.
+    """
     if not isinstance(kernel, Constant) or not tensor_type(kernel).dtype.is_float:
         return True
     return bool(np.isfinite(kernel.data).all())
@@ -204,7 +208,8 @@ class _Builder:
             self.images, kernel, groups=groups, channels=channels, kernel_size=taps,
             dilation=tuple(g.step for g in chosen),
             padding=(*(before for before, _ in sides), *(after for _, after in sides)),
-            out_dtype=attrs.out_dtype, span=self.call.span,
+            # An element of the result that a tap does not reach has no such term, infinite or not.
+            out_dtype=attrs.out_dtype, finite_kernel=True, span=self.call.span,
         )
         # 0 copies the batch size, which may be symbolic.
         return reshape(result, newshape=(0, groups * outputs, *counts,

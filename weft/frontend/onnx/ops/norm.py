@@ -122,3 +122,28 @@ def standardized(node: Node, x: Expr, axes: Sequence[int], epsilon: float) -> St
 def instance_normalization(node: Node) -> Expr:
     epsilon = node.attrs.number("epsilon", 1e-5)
     return node.call(op.nn.instance_norm, *map(node.input, range(3)), axis=1, epsilon=epsilon)
+
+
+@converts("MeanVarianceNormalization", since=9, attributes=("axes",))
+def mean_variance_normalization(node: Node) -> Expr:
+    """The centred data over its standard deviation, to which ONNX adds 1e-9.
+
+    ONNX defines the variance as E[x²] - E[x]², which cancels where the mean is large: the mean
+    square of the centred data is the same number, without the loss.
+    """
+    x, axes = node.input(0), node.attrs.integers("axes") or (0, 2, 3)
+    mean = node.call(op.mean, x, axis=tuple(axes), keepdims=True)
+    centred = node.call(op.subtract, x, mean)
+    square = node.call(op.multiply, centred, centred)
+    deviation = node.call(op.sqrt, node.call(op.mean, square, axis=tuple(axes), keepdims=True))
+    return node.call(op.divide, centred,
+                     node.call(op.add, deviation, node.scalar_like(1e-9, deviation)))
+
+
+@converts("GroupNormalization", since=21, attributes=("epsilon", "num_groups"),
+          only={"stash_type": (1,)})
+def group_normalization(node: Node) -> Expr:
+    """ONNX computes E[x²] - E[x]², which cancels where the mean is large; weft does not."""
+    return node.call(op.nn.group_norm, *map(node.input, range(3)), axis=1,
+                     num_groups=node.attrs.integer("num_groups", 1),
+                     epsilon=node.attrs.number("epsilon", 1e-5))
