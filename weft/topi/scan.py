@@ -24,6 +24,7 @@ from weft.topi.loop_nest import is_large, nest
 from weft.topi.scatter import COMBINE, Combine
 
 _NEUTRAL = {"add": 0, "mul": 1}
+_WIDER = {float32: float64, DType.of("float16"): float32, DType.of("bfloat16"): float32}
 
 
 def _logaddexp(a: PrimExpr, b: PrimExpr) -> PrimExpr:
@@ -45,8 +46,8 @@ def scan(
 
     ``reverse`` starts at the end. ``combine`` is "add", "mul", "max", "min" or "logaddexp"; only
     "add" and "mul" can be ``exclusive``, because they have an identity. Sums and products of
-    float32 are carried on in float64, which costs no time: a step waits for the one before it.
-    Where sizes are unknown they are carried on in the dtype of the result.
+    float32 are carried in float64 from step to step, those of 16 bits in float32. Where sizes are
+    unknown they are carried in the dtype of the result.
     """
 
     def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
@@ -84,8 +85,8 @@ class _Scan:
     @property
     def _carried(self) -> DType:
         """The dtype of running results between steps."""
-        is_sum = self.combine in _NEUTRAL and self.target.dtype is float32
-        return float64 if is_sum else self.target.dtype
+        dtype = self.target.dtype
+        return _WIDER.get(dtype, dtype) if self.combine in _NEUTRAL else dtype
 
     def _at(self, i: Sequence[PrimExpr], step: PrimExpr) -> tuple[PrimExpr, ...]:
         position = self.size - 1 - step if self.reverse else step

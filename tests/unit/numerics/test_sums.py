@@ -53,6 +53,9 @@ CASES: dict[str, tuple[str, tuple[tuple[int, ...], ...], Exact, float]] = {
                 lambda x: windows(x, 64).mean((4, 5)), 5e-7),
     "softmax of columns": ("nn.softmax(%a, axis=0)", ((5000, 16),),
                            lambda x: softmax(x, 0), 4e-7),
+    "attention": ("nn.attention(%a, %b, %c)",
+                  ((1, 2, 64, 16), (1, 2, 4096, 16), (1, 2, 4096, 16)),
+                  lambda q, k, v: softmax(q @ k.swapaxes(-1, -2), -1) @ v, 1e-6),
     "layer norm": ("nn.layer_norm(%a, %b, %c)", ((8, 20_000), (20_000,), (20_000,)),
                    layer_norm, 4e-7),
 }

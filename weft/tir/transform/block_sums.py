@@ -155,7 +155,10 @@ class _Blocker(RewriterWithAnalyzer):
         count = self._bound(loop.extent)
         if count is not None and count <= limit:
             return loop
-        cut = sums.blocked(loop, limit if count is None else _factor(count, limit))
+        # Where only a bound is known, the blocks do not depend on it: sums over a cache have the
+        # same bits for every capacity.
+        size = int_value(loop.extent)
+        cut = sums.blocked(loop, limit if size is None else _factor(size, limit))
         return cut if count is None or self._bound(cut.extent) == count else self._cut(cut, sums)
 
     def _terms(self, stmt: Stmt, sums: _Sums) -> int:

@@ -84,7 +84,7 @@ def _exponentials(tile: Tile, count: int) -> Stmt:
             # In the first block the old maximum is LOWEST: the factor is finite and the sums that
             # it scales are zero. Minus infinity could give NaN here.
             BufferStore(x.factor, exp(x.factor.load(j) - top.load(*i)), (j,)),
-            BufferStore(total, x.total.load(j) * x.factor.load(j), i),
+            BufferStore(total, const(0, float32), i),
         ])
 
     def row(n: PrimExpr) -> Stmt:
@@ -94,7 +94,9 @@ def _exponentials(tile: Tile, count: int) -> Stmt:
         ]))
 
     return Allocate(top, Allocate(total, seq([
-        tile.registers(1, start), loop("n", count, row), _write(tile, total, x.total),
+        tile.registers(1, start), loop("n", count, row),
+        tile.registers(1, lambda i, j: BufferStore(
+            x.total, x.total.load(j) * x.factor.load(j) + total.load(*i), (j,))),
     ])))
 
 
@@ -106,12 +108,15 @@ def _sum_tile(tile: Tile, start: PrimExpr, count: int, row: PrimExpr, rows: int)
         return tile.registers(rows, lambda i, j: BufferStore(
             acc, acc.load(*i) + tile.value(start + n, row + i[0]) * x.scores.load(n, j), i))
 
+    def added(i: TileIndex, j: PrimExpr) -> Stmt:
+        # Earlier sums are rescaled as the block is added: that takes no pass of its own.
+        here = (row + i[0], j)
+        return BufferStore(x.sums, x.sums.load(*here) * x.factor.load(j) + acc.load(*i), here)
+
+    # Each block starts from zero: a sum over many keys is one of short sums.
     return Allocate(acc, seq([
-        tile.registers(rows, lambda i, j: BufferStore(
-            # Earlier sums are rescaled as they are loaded: that takes no pass of its own.
-            acc, x.sums.load(row + i[0], j) * x.factor.load(j), i)),
-        loop("n", count, step),
-        tile.registers(rows, lambda i, j: BufferStore(x.sums, acc.load(*i), (row + i[0], j))),
+        tile.registers(rows, lambda i, _: BufferStore(acc, const(0, float32), i)),
+        loop("n", count, step), tile.registers(rows, added),
     ]))
 
 

@@ -74,10 +74,10 @@ class SmallGemm:
                 acc, acc.load(m, n, lane) + a(first + m, k) * b(k, at(m, n, lane)[1]),
                 (m, n, lane)))
 
-        start = registers(lambda m, n, lane: BufferStore(
-            acc, c.load(*at(m, n, lane)) if add else const(0, float32), (m, n, lane)))
-        return Allocate(acc, seq([
-            start,
-            loop("k", depth, step),
-            registers(lambda m, n, lane: BufferStore(c, acc.load(m, n, lane), at(m, n, lane))),
-        ]))
+        def result(m: PrimExpr, n: PrimExpr, lane: PrimExpr) -> Stmt:
+            here, total = at(m, n, lane), acc.load(m, n, lane)
+            return BufferStore(c, c.load(*here) + total if add else total, here)
+
+        # From zero with ``add`` too: a sum over many blocks is one of short sums.
+        start = registers(lambda m, n, lane: BufferStore(acc, const(0, float32), (m, n, lane)))
+        return Allocate(acc, seq([start, loop("k", depth, step), registers(result)]))

@@ -371,7 +371,7 @@ class _Task:
             # In the first block the old maximum is LOWEST: the factor is finite, the sums are 0.
             return seq([
                 BufferStore(x.factor, exp(x.factor.load(*at) - x.top.load(*at)), at),
-                BufferStore(partial, x.total.load(*at) * x.factor.load(*at), (lane,)),
+                BufferStore(partial, const(0, float32), (lane,)),
             ])
 
         def power(n: PrimExpr, lane: PrimExpr) -> Stmt:
@@ -393,7 +393,9 @@ class _Task:
                           lambda top: BufferStore(x.top, top, every)),
             self._lanes(rescale),
             loop("vector", vectors, lambda n: self._lanes(lambda lane: power(n, lane))),
-            self._lanes(lambda lane: BufferStore(x.total, partial.load(lane), (row, lane))),
+            self._lanes(lambda lane: BufferStore(
+                x.total, x.total.load(row, lane) * x.factor.load(row, lane) + partial.load(lane),
+                (row, lane))),
         ])))
 
     def _sums(self, x: _Scratch, start: PrimExpr, count: PrimExpr, e: PrimExpr, width: int
@@ -419,11 +421,13 @@ class _Task:
 
                 return every(element)
 
+            # Each block starts from zero: a sum over many keys is one of short sums.
             return Allocate(acc, seq([
-                every(lambda i, row, at: BufferStore(
-                    acc, x.sums.load(row, at) * x.factor.load(row, i[-1]), i)),
+                every(lambda i, *_: BufferStore(acc, const(0, float32), i)),
                 loop("key", count, step),
-                every(lambda i, row, at: BufferStore(x.sums, acc.load(*i), (row, at))),
+                every(lambda i, row, at: BufferStore(
+                    x.sums, x.sums.load(row, at) * x.factor.load(row, i[-1]) + acc.load(*i),
+                    (row, at))),
             ]))
 
         return loop("tile", (self.count + (tile - 1)) // tile, rows)
