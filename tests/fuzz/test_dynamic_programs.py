@@ -27,7 +27,7 @@ from weft.support.fallback import FallbackWarning
 from weft.transform import evaluate
 from weft.transform.analysis.graph import type_of
 
-EXAMPLES = int(os.environ.get("WEFT_FUZZ_EXAMPLES", "24"))
+EXAMPLES = int(os.environ.get("WEFT_FUZZ_EXAMPLES", "8"))
 FIRST = int(os.environ.get("WEFT_FUZZ_SEED", "0"))
 BATCH = 8
 SIZES = ((0, 3), (3, 0), (0, 0), (1, 1), (1, 5), (2, 1), (2, 2), (7, 3), (5, 13), (97, 31))
