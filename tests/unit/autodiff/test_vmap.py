@@ -197,6 +197,17 @@ def test_what_examples_cannot_compute_together_runs_one_by_one(text, names, size
     np.testing.assert_array_equal(evaluate(after, [n]), each_result(mod, n))
 
 
+def test_a_batch_of_calls_whose_results_nobody_reads():
+    """Neither they nor the functions for one example that they call are left."""
+    mod = parse_program("""
+        def @main(%n: Tensor[(), int32]) -> Tensor[(), int32] { (@fact(%n), %n).1 }
+        def @fact(%n: Tensor[(), int32]) -> Tensor[(), int32] {
+          if (less_equal(%n, 1)) { 1 } else { multiply(%n, @fact(subtract(%n, 1))) }
+        }""")
+    after = weft.vmap(mod, axis_size=3)
+    assert list(after.functions) == ["main"]
+
+
 def test_a_rule_of_a_function_stays_with_its_batch():
     mod = parse_program("""
         def @main(%x: Tensor[(3,), float64], %w: Tensor[(3,), float64]) { sum(@f(%x, %w)) }

@@ -104,7 +104,7 @@ class Vectorize(Pass):
                 break
         functions = {vectoriser.name_of(key): fn for key, fn in vectoriser.made.items()}
         after = mod.with_functions({**functions, **vectoriser.further, self.entry: made})
-        return _without_unused(after, self.entry, mod), vectoriser.loops
+        return _without_unused(after, self.entry), vectoriser.loops
 
     def _entry(self, vectoriser: Vectoriser, entry: Function, given: Sequence[_Given]) -> Function:
         body = pure_graph(entry.body)
@@ -296,9 +296,9 @@ def _reachable(name: str, callees: dict[str, set[str]]) -> set[str]:
     return found
 
 
-def _without_unused(mod: IRModule, entry: str, before: IRModule) -> IRModule:
-    """``mod`` without functions that only the versions for one example used."""
+def _without_unused(mod: IRModule, entry: str) -> IRModule:
+    """``mod`` without versions for one example or for a batch that nothing calls."""
     callees = {name: {n.name for n in post_order(fn) if isinstance(n, GlobalVar)}
                | set(rule_names(fn)) for name, fn in mod.functions.items()}
-    used = _reachable(entry, callees)
-    return mod.without(*(n for n in before.functions if n not in used and n != entry))
+    used = {entry, *_reachable(entry, callees)}
+    return mod.without(*(name for name in mod.functions if name not in used))
