@@ -102,3 +102,18 @@ def test_a_huge_constant_is_not_folded() -> None:
     assert "ones(shape=[100000, 10000])" in str(found)
     small = FoldConstant()(weft.parse("def @main() { sum(ones(shape=(100, 10)), axis=(0,)) }"))
     assert "ones" not in str(small)
+
+
+def test_a_long_range_is_no_constant() -> None:
+    node = helper.make_node("Range", ["a", "b", "c"], ["y"])
+    mod = from_onnx(make_model([node], inputs=[], initializers=[
+        _scalar("a", 0, np.float32), _scalar("b", 1e8, np.float32), _scalar("c", 1, np.float32)]))
+    assert "arange(" in str(mod)
+
+
+def test_a_range_without_end_is_refused() -> None:
+    node = helper.make_node("Range", ["a", "b", "c"], ["y"])
+    model = make_model([node], inputs=[], initializers=[
+        _scalar("a", 0, np.float32), _scalar("b", np.inf, np.float32), _scalar("c", 1, np.float32)])
+    with pytest.raises(WeftError, match="not finite"):
+        from_onnx(model)

@@ -1,6 +1,6 @@
 """Which folders and files other users may write: whoever writes cached code runs it.
 
-A folder is safe if it belongs to the user of this process or to root, and nobody else may write
+A folder is safe if it belongs to the user of this process or to root, and other users may not write
 it. The folders above it do not matter: whoever may rename them cannot give other files to the user
 of this process.
 """
@@ -59,7 +59,7 @@ def _user(uid: int) -> str:
     try:
         return f"user {pwd.getpwuid(uid).pw_name} ({uid})"
     except KeyError:
-        return f"user {uid}, who has no name here"
+        return f"user {uid}"
 
 
 def _group(gid: int) -> str:

@@ -20,6 +20,8 @@ from weft.support.errors import UnsupportedModelError
 
 _VALUE_ATTRIBUTES = ("value", "value_float", "value_floats", "value_int", "value_ints")
 
+_MOST_NUMBERS = 1 << 20  # of a range that becomes a constant
+
 
 @converts("Constant", attributes=_VALUE_ATTRIBUTES)
 def constant(node: Node) -> Expr:
@@ -94,9 +96,14 @@ def range_(node: Node) -> Expr:
     )
     if not start.size == limit.size == delta.size == 1 or not delta.any():
         raise node.fail("invalid range", expected="scalars, delta not 0")
+    if not np.isfinite([start.item(), limit.item(), delta.item()]).all():
+        raise node.fail("a bound is not finite", got=f"{start}, {limit}, {delta}")
     count = max(0, int(np.ceil((limit.item() - start.item()) / delta.item())))
     dtype = DType.of(start.dtype)
     checked_shape((count,), dtype, "the result of Range", node.span)
+    if count > _MOST_NUMBERS:
+        return node.call(op.arange, start=start.item(), stop=limit.item(), step=delta.item(),
+                         dtype=dtype)
     steps = arrays.arange(count).astype(start.dtype) * delta.reshape(()) + start.reshape(())
     return Constant(steps.astype(start.dtype), span=node.span)
 

@@ -28,6 +28,9 @@ def col2im(node: Node) -> Expr:
     pads = node.attrs.integers("pads") or (0,) * 2 * rank
     if not rank == len(block) == len(strides) == len(dilations) == len(pads) // 2:
         raise node.fail("the shapes and attributes differ in length", expected=f"{rank} axes")
+    if min((*block, *strides, *dilations), default=1) < 1 or min((*image, *pads), default=0) < 0:
+        raise node.fail("a size or a stride is too small", expected="1 or more, pads 0 or more",
+                        got=f"{block}, {strides}, {dilations}, {image}, {pads}")
     shape = node.shape()
     known = [d for d in shape if isinstance(d, int)]
     if len(shape) != 3 or len(known) < 3:
