@@ -54,6 +54,7 @@ def test_constants_determine_sizes(op: str, shape: tuple[Any, ...],
     assert shape_in(model_of(op, shape, constants, **attrs)) == expected
 
 
+@pytest.mark.filterwarnings("ignore:a program is compiled:weft.FallbackWarning")
 def test_sizes_that_fit_nothing_stay_open() -> None:
     """7 elements are no rows of 6: no batch is right, which each call says."""
     model = model_of("Reshape", ("b", 6), {"s": np.array([7])})
@@ -75,6 +76,7 @@ def test_the_batch_that_a_reshape_demands() -> None:
     assert compiled(ones(1, 6)).shape == (3, 2)
 
 
+@pytest.mark.filterwarnings("ignore:a program is compiled:weft.FallbackWarning")
 def test_axes_of_size_1_are_squeezed_in_programs_of_their_own() -> None:
     compiled = weft.compile(model_of("Squeeze", ("b", 1, "n"), {}))
     assert isinstance(compiled, weft.DynamicModel)
@@ -90,6 +92,7 @@ def test_bounds_of_users_that_exclude_the_demanded_size() -> None:
         from_onnx(model, inputs={"x": ("b", "1 <= k <= 5")})
 
 
+@pytest.mark.filterwarnings("ignore:a program is compiled:weft.FallbackWarning")
 def test_branches_demand_nothing() -> None:
     """A branch that is not taken may multiply by a matrix that fits no other size."""
     body = helper.make_graph([helper.make_node("MatMul", ["x", "m"], ["u"])], "then", [],

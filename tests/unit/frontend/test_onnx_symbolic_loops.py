@@ -117,6 +117,7 @@ def test_scan() -> None:
                                      for size in ((1, 1), (5, 2), (2, 30))])
 
 
+@pytest.mark.filterwarnings("ignore:(a program is|kernels are) compiled:weft.FallbackWarning")
 def test_a_loop_whose_count_is_data_is_compiled_per_shape() -> None:
     rng = np.random.default_rng(3)
     agree(onnx.parser.parse_model(POWERS), [
