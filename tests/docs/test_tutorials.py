@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tokenize
 from pathlib import Path
 
@@ -14,13 +15,15 @@ PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.g
 MOST_LINES = 40
 
 
-@pytest.mark.parametrize("page", PAGES)
+# Pages that import torch are tests of torch.
+MARKS = {page: [pytest.mark.torch] for page, text in PAGES.items() if re.search(r"^import torch$", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("page", [pytest.param(p, marks=MARKS.get(p, [])) for p in PAGES])
 def test_tutorial_prints_what_it_shows(page: str, tmp_path: Path) -> None:
     """After a change of a message, ``python -m tests.docs.tutorials`` writes the new ones."""
     if "te.python_extern" in PAGES[page]:
         pytest.importorskip("numba")
-    if "import torch\n" in PAGES[page]:
-        pytest.importorskip("torch")
     blocks = read_blocks(PAGES[page])
     printed = run_page(PAGES[page], tmp_path)
     assert {b.file: text for b, text in zip(blocks, printed, strict=True)} == {

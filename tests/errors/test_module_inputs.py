@@ -154,6 +154,7 @@ WIDE = np.arange(-30, 30, dtype=np.float32).reshape(6, 10)
     ids=["fortran", "strided", "reversed", "transposed", "broadcast", "unaligned", "big-endian",
          "interface", "list", "buffer"],
 )
+@pytest.mark.filterwarnings("ignore:input 'x' is copied:weft.FallbackWarning")
 def test_memory_of_every_shape(module: Any, value: Any, same: np.ndarray) -> None:
     np.testing.assert_array_equal(module(value), np.maximum(same, 0) + np.float32([1, 2, 3]))
 

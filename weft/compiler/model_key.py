@@ -27,8 +27,8 @@ from weft.target import Target
 class ModelKey:
     """``text`` is the key in the cache; ``files`` are all files that it covers.
 
-    ``identity`` names the model (empty: it has no name), and ``parts`` are digests of what the key
-    is made of, by labels: they tell what changed since the last entry of the model.
+    ``identity`` names the model (empty for a model without one), and ``parts`` are digests of what
+    the key is made of, by labels: they tell what changed since the last entry of the model.
     """
 
     text: str

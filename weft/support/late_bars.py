@@ -17,7 +17,7 @@ from weft.support.dataclass import dataclass
 
 # Seconds of work before it shows.
 DELAY = 1.0
-# Bars are drawn so often a second: a terminal that nobody reads shall not fill and block the work.
+# Bars are drawn so often a second: output that is not read shall not fill a terminal and block it.
 RATE = 2.0
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from weft import te
 from weft.codegen.llvm.build import build_object, emit_assembly, emit_llvm
-from weft.support.errors import CodegenError, LoweringError
+from weft.support.errors import CodegenError, LoweringError, MissingToolError
 from weft.target import CpuTarget, Target
 from weft.tir.transform.pipeline import lower_prim_func
 
@@ -257,7 +257,7 @@ def test_a_body_that_prints_needs_the_interpreter():
 
 def test_without_numba_the_error_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "numba.core", None)
-    error = refused(running_product, (3, 5), scalars=[2.0])
+    error = refused(running_product, (3, 5), error=MissingToolError, scalars=[2.0])
     assert "cannot be imported" in error.what
     assert "pip install numba" in error.help
 

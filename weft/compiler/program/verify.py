@@ -40,7 +40,7 @@ _GIVEN = (BufferKind.INPUT, BufferKind.CONSTANT, BufferKind.STATE)
 
 
 def verify_program(program: Program, when: str) -> None:
-    """Raise ``InternalError`` for a program that uses memory which nobody wrote.
+    """Raise ``InternalError`` for a program that reads memory before it is written.
 
     ``when`` says after what. The error names the buffer, the step and its path. Does nothing with
     ``WEFT_VERIFY=0``.
@@ -147,6 +147,7 @@ def _changing(program: Program, conditions: set[BufferRef]) -> dict[int, list[Bu
 def _check_memories(program: Program, when: str) -> None:
     """Each buffer is in one memory, and steps without a kernel copy between two."""
     found: dict[BufferRef, Device] = {}
+    reader = reader_of_conditions(program)
     for at, step in enumerate(program.steps):
         where = described(program, at)
         is_copy = program.kernels[step.kernel].digest == DEVICE_COPY
@@ -157,12 +158,18 @@ def _check_memories(program: Program, when: str) -> None:
         if step.source is not None:
             places[0] = step.source
         for ref, device in (*zip(step.buffers, places, strict=True),
-                            *((guard.condition, HOST) for guard in step.guards)):
+                            *((guard.condition, reader) for guard in step.guards)):
             if ref.kind in (BufferKind.INPUT, BufferKind.CONSTANT):
                 continue  # the runtime uploads them
             if found.setdefault(ref, device) != device:
                 raise InternalError(f"{named(ref)} is used in two memories, after {when}",
                                     where=where, expected=str(found[ref]), got=str(device))
+
+
+def reader_of_conditions(program: Program) -> Device:
+    """Where conditions are read: on the host, or by the launcher of a program's only device."""
+    devices = {step.device for step in program.steps}
+    return next(iter(devices)) if len(devices) == 1 else HOST
 
 
 def described(program: Program, at: int) -> str:

@@ -22,8 +22,8 @@ from weft.compiler.program.program import (
     Step,
     buffer_bytes,
 )
-from weft.compiler.program.verify import described, named
-from weft.runtime.device import HOST, Device
+from weft.compiler.program.verify import described, named, reader_of_conditions
+from weft.runtime.device import Device
 from weft.runtime.manifest import Argument
 from weft.support.config import config
 from weft.support.dataclass import dataclass
@@ -131,10 +131,11 @@ class _Walk:
                   zip(step.buffers, launch.args, devices, strict=False)]
         for ref, place in zip(step.reads, places, strict=False):
             self._check(ref, place, at)
+        reader = reader_of_conditions(self.program)
         for scope, planned in zip(step.path, launch.path, strict=True):
             if isinstance(scope, Guard) and isinstance(planned, LaunchGuard):
                 condition = scope.condition
-                self._check(condition, self._place(condition, planned.condition, HOST), at)
+                self._check(condition, self._place(condition, planned.condition, reader), at)
         made = [*zip(step.writes, places[number:], strict=True),
                 *((None, place) for place in self._scratch(step, launch))]
         self._check_apart(at, step, places[:number], [place for _, place in made])
@@ -149,7 +150,7 @@ class _Walk:
             raise InternalError(
                 f"the memory of {named(ref)} does not hold its value", where=described(
                     self.program, at), expected="the value as the last step before wrote it",
-                got=", ".join(holders) or "memory that nobody wrote")
+                got=", ".join(holders) or "memory that was not written")
 
     def _write(self, ref: BufferRef | None, place: _Bytes) -> None:
         held = self.held.setdefault(place.space, {})

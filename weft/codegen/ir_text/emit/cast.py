@@ -51,7 +51,7 @@ def emit_cast(out: FunctionWriter, value: str, source: DType, target: DType) -> 
 def _convert(out: FunctionWriter, op: str, value: str, source: DType, target: DType) -> str:
     """A conversion by the instruction ``op``, on whole vectors.
 
-    LLVM splits vectors whose lanes are no power of two, and some back ends abort on the pieces
+    LLVM splits vectors whose lanes are no power of two, and some back ends abort on the parts
     (``trunc <3 x i64>`` to bytes on AArch64), so such vectors get surplus lanes for the conversion.
     """
     whole = 1 << (source.lanes - 1).bit_length()
