@@ -16,7 +16,8 @@ MOST_LINES = 40
 
 
 # Pages that import torch are tests of torch.
-MARKS = {page: [pytest.mark.torch] for page, text in PAGES.items() if re.search(r"^import torch$", text, re.MULTILINE)}
+MARKS = {page: [pytest.mark.torch] for page, text in PAGES.items()
+         if re.search(r"^import torch$", text, re.MULTILINE)}
 
 
 @pytest.mark.parametrize("page", [pytest.param(p, marks=MARKS.get(p, [])) for p in PAGES])
