@@ -31,7 +31,7 @@ from weft.tir.visitor import (
 # Each accumulator costs an addition, a load and a store per block. Those of few are hidden behind
 # the loads of the terms, those of a register tile of a GEMM or of a convolution are not.
 FEW_ACCUMULATORS = 8
-SHORT_BLOCK, LONG_BLOCK = 16, 128
+SHORT_BLOCK, LONG_BLOCK = 16, 64
 
 
 @dataclass(frozen=True, slots=True)
