@@ -117,3 +117,12 @@ def test_a_range_without_end_is_refused() -> None:
         _scalar("a", 0, np.float32), _scalar("b", np.inf, np.float32), _scalar("c", 1, np.float32)])
     with pytest.raises(WeftError, match="not finite"):
         from_onnx(model)
+
+
+def test_a_tensor_beyond_the_memory_of_the_machine_is_refused_where_it_is_made():
+    """Its sum needs no memory, and would take hours."""
+    for make in (weft.ones, weft.zeros, lambda *size: weft.full(size, 2.0)):
+        with pytest.raises(AllocationError, match="cannot allocate memory for") as caught:
+            make(10**6, 10**6).sum()
+        assert "4000000000000 bytes" in caught.value.got
+    assert weft.ones(10, 10).expand(10**3, 10, 10).shape == (1000, 10, 10)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import itertools
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +25,8 @@ from weft.ir.op import Op, get_op
 from weft.ir.span import Span
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.infer import infer_expr
-from weft.support.errors import InternalError, WeftError
+from weft.support.allocation import machine_memory
+from weft.support.errors import AllocationError, InternalError, WeftError
 
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[1])
 _SERIAL = next_serial = itertools.count(1).__next__
@@ -122,7 +124,25 @@ def _typed(name: str, attrs: Mapping[str, Any], specs: tuple[Spec, ...]) -> Sign
     typed = infer_expr(call, trust=True)
     if typed.checked_type is None:
         raise InternalError(f"the type of {name} is not inferred")
-    return Signature(CALL, spec_of_type(typed.checked_type), specs, op, call.attrs)
+    out = spec_of_type(typed.checked_type)
+    if not any(spec.fields or spec.shape for spec in specs):
+        _check_memory(out, name)
+    return Signature(CALL, out, specs, op, call.attrs)
+
+
+def _check_memory(out: Spec, name: str) -> None:
+    """Raise ``AllocationError`` for a tensor made of numbers that the machine cannot hold.
+
+    A program may use such a tensor without making it: a sum over it would just never end.
+    """
+    fields = out.fields or (out,)
+    nbytes = sum(math.prod(one.shape) * one.dtype.numpy.itemsize for one in fields)
+    if nbytes > machine_memory():
+        shapes = ", ".join(str(one.type) for one in fields)
+        raise AllocationError(f"cannot allocate memory for the result of {name}",
+                              where=user_span(), got=f"{shapes}: {nbytes} bytes",
+                              expected=f"at most {machine_memory()} bytes, the machine's memory",
+                              help="use smaller sizes")
 
 
 def call_of(op: Op, attrs: Attrs, args: tuple[Expr, ...], span: Span | None) -> Call:

@@ -7,7 +7,9 @@ raises an error if the budget does not grant it. Data that are stored in a file 
 
 from __future__ import annotations
 
+import functools
 import math
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -46,6 +48,12 @@ def allocation_budget() -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+@functools.cache
+def machine_memory() -> int:
+    """The bytes of memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def may_allocate(shape: Sequence[int], itemsize: int) -> bool:
