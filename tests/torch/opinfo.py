@@ -22,11 +22,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tests.torch.opinfo_names import EXCLUSIONS, OPERATORS, load_lines
+from tests.torch.opinfo_names import (
+    CONFIGURATIONS,
+    EXCLUSIONS,
+    OPERATORS,
+    load_expected,
+    load_lines,
+)
 from tests.torch.opinfo_samples import operators
 
-# Element type, and whether gradients are recorded.
-CONFIGURATIONS = (("float32", False), ("float32", True), ("int64", False), ("bool", False))
 COLUMNS = {"COMPUTED": "computed by weft", "TORCH": "partly by torch", "NOT_TRACED": "not traced",
            "RAISES": "raises", "WRONG": "wrong", "CRASHED": "crashes", "EXCLUDED": "excluded"}
 _FAILURES = ("RAISES", "WRONG", "CRASHED")
@@ -148,13 +152,12 @@ def _details(results: list[Result], excluded: dict[str, str], kinds: set[str]) -
         table.add_column(title, overflow="fold")
     for r in results:
         if r["status"] in kinds and r["operator"] not in excluded:
-            samples = r["dtype"] + (" with gradients" if r["gradients"] else "")
-            table.add_row(r["operator"], samples, COLUMNS[r["status"]], r["detail"])
+            table.add_row(r["operator"], _samples(r), COLUMNS[r["status"]], r["detail"])
     return table
 
 
-def _unexpected(results: list[Result], excluded: dict[str, str], expected: dict[str, str]
-                ) -> list[str]:
+def _unexpected(results: list[Result], excluded: dict[str, str],
+                expected: dict[str, tuple[str, ...]]) -> list[str]:
     found = []
     for r in results:
         name, status = r["operator"], r["status"]
@@ -162,10 +165,20 @@ def _unexpected(results: list[Result], excluded: dict[str, str], expected: dict[
             continue
         if status in _FAILURES:
             found.append(f"{name}, {r['dtype']}: {COLUMNS[status]}")
-        elif (r["dtype"], r["gradients"]) == ("float32", False) and status != "COMPUTED" \
-                and expected.get(name) == "computed":
-            found.append(f"{name} is no longer computed by weft: {r['detail']}")
+        elif status != "COMPUTED" and _expected(r, expected) == "computed":
+            found.append(f"{name}, {_samples(r)} is no longer computed by weft: {r['detail']}")
     return found
+
+
+def _expected(result: Result, expected: dict[str, tuple[str, ...]]) -> str:
+    """What is expected of an operator and configuration; ``-`` of one that is not listed."""
+    one = (result["dtype"], result["gradients"])
+    states = expected.get(result["operator"])
+    return states[CONFIGURATIONS.index(one)] if states and one in CONFIGURATIONS else "-"
+
+
+def _samples(result: Result) -> str:
+    return result["dtype"] + (" with gradients" if result["gradients"] else "")
 
 
 def _parsed() -> argparse.Namespace:
@@ -195,10 +208,12 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
 
 
 def _write(results: list[Result], excluded: dict[str, str]) -> None:
-    plain = [r for r in results if (r["dtype"], r["gradients"]) == ("float32", False)]
-    lines = [f"{r['operator']}: {'computed' if r['status'] == 'COMPUTED' else 'torch'}\n"
-             for r in sorted(plain, key=lambda r: r["operator"])
-             if r["operator"] not in excluded]
+    states = {"COMPUTED": "computed", "NO_SAMPLES": "-"}
+    found = {(r["operator"], r["dtype"], r["gradients"]): states.get(r["status"], "torch")
+             for r in results}
+    names = sorted({name for name, *_ in found} - {*excluded})
+    lines = [f"{name}: {' '.join(found.get((name, *one), '-') for one in CONFIGURATIONS)}\n"
+             for name in names]
     header = [line for line in OPERATORS.read_text(encoding="utf-8").splitlines(keepends=True)
               if line.startswith("#")]
     OPERATORS.write_text("".join([*header, *lines]), encoding="utf-8")
@@ -206,7 +221,7 @@ def _write(results: list[Result], excluded: dict[str, str]) -> None:
 
 def main() -> int:
     options = _parsed()
-    excluded, expected = load_lines(EXCLUSIONS), load_lines(OPERATORS)
+    excluded, expected = load_lines(EXCLUSIONS), load_expected()
     results = run_many(_jobs(options), options.samples, options.jobs, options.output)
     console = Console(width=None if sys.stdout.isatty() else 160)
     shown = {*_FAILURES, *(("TORCH", "NOT_TRACED") if options.all else ())}
