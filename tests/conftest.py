@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
@@ -38,6 +39,8 @@ settings.load_profile("repeatable")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Before worker processes start, which inherit what is set here."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in jobs of a shell's background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if names_tests(config):
         os.environ.setdefault(sampling.SHARE, "1")
     sampling.seed()

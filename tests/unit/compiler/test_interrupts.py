@@ -78,8 +78,6 @@ print("right")
 _SIGNALS = _PROGRAM + """
 import os, signal, threading, time
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a runner may have it ignored
-
 def shoot(delay, seen):
     time.sleep(delay)
     os.kill(os.getpid(), signal.SIGINT)
