@@ -38,3 +38,11 @@ def test_a_call_below_the_least_size_is_refused() -> None:
         with pytest.raises(InvalidInputError, match="too small"):
             model(np.zeros((size, 4), np.float32))
     assert [r.shape for r in model(np.zeros((3, 4), np.float32))] == [(4,), (1, 4, 1)]
+
+
+def test_sizes_that_share_a_symbol_change_together() -> None:
+    """The gradient of a convolution takes images and results, whose sizes go together."""
+    gradient = weft.grad(weft.parse("""
+        def @main(%x: Tensor[(1, 2, h, w), float32], %w: Tensor[(4, 2, 3, 3), float32]) {
+          nn.conv2d(%x, %w, padding=(1, 1), strides=(2, 1)) }"""), cotangent="ones")
+    assert [str(size) for size in least_sizes(gradient)] == ["h - 1", "w - 1"]

@@ -122,7 +122,7 @@ def test_a_perceptron_runs_at_all_sizes(mlp, batch, pairs):
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 3), st.integers(5, 30), st.integers(5, 30))
+@given(st.integers(0, 3), st.integers(6, 30), st.integers(6, 30))
 def test_a_convolution_runs_at_all_sizes(conv, n, h, w):
     conv.run([normal(n, 3, h, w), K], n, h, w)
 

@@ -8,20 +8,23 @@ of a call is replaced by numbers, the others by typical ones.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from weft.ir.attrs import Attrs
 from weft.ir.expr import Call, Expr, Function, If, Match, Var
 from weft.ir.module import IRModule
 from weft.ir.op import Op
-from weft.ir.shape import Dim, SymDim, bounds_of, dim_sub
-from weft.ir.symbol import TYPICAL_SIZE, name_of, size_of_dim, typical_size
+from weft.ir.shape import Dim, SymDim, bounds_of, dim_sub, substitute_dim
+from weft.ir.symbol import TYPICAL_SIZE, name_of, range_of, size_of_dim, typical_size
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.infer import infer_expr
 from weft.ir.visitor import post_order
 from weft.runtime.sizes import names_in
 from weft.support.errors import WeftError
+
+# Whether an operator takes operands of these sizes.
+Takes: TypeAlias = Callable[[Mapping[Dim, int]], bool]
 
 
 def least_sizes(mod: IRModule) -> tuple[SymDim, ...]:
@@ -62,32 +65,67 @@ def _is_always_run(node: Expr) -> bool:
 
 
 def _needed(op: Op, attrs: Attrs, types: tuple[Type | None, ...]) -> Iterator[SymDim]:
-    """For each size of the operands, what it is more than the least that the operator takes."""
+    """For each size of the operands, what it is more than the least that the operator takes.
+
+    Sizes that share a symbol change together: a gradient takes images of height ``h`` and results
+    of height ``h - 2``. So their symbols are varied, and other sizes by themselves.
+    """
     dims = list(dict.fromkeys(dim for type_ in types for dim in _dims(type_)))
+
+    def takes(sizes: Mapping[Dim, int]) -> bool:
+        return _takes(op, attrs, types, sizes)
+
+    for dim in dims:
+        if not any(other is not dim and other.symbols() & dim.symbols() for other in dims):
+            yield from _needed_of_dim(dim, dims, takes)
+    shared = [dim for dim in dims if any(
+        other is not dim and other.symbols() & dim.symbols() for other in dims)]
+    for symbol in sorted({symbol for dim in shared for symbol in dim.symbols()}):
+        yield from _needed_of_symbol(symbol, dims, takes)
+
+
+def _needed_of_dim(dim: SymDim, dims: Sequence[SymDim], takes: Takes) -> Iterator[SymDim]:
     # A size such as max(9 - n, 0) has a typical value that no operator takes.
-    usual: tuple[dict[Dim, int], ...] = ({dim: typical_size(dim) for dim in dims},
+    usual: tuple[dict[Dim, int], ...] = ({one: typical_size(one) for one in dims},
                                          dict.fromkeys(dims, TYPICAL_SIZE))
-    typical = next((sizes for sizes in usual if _takes(op, attrs, types, sizes)), None)
+    typical = next(filter(takes, usual), None)
     if typical is None:
         return  # sizes depend on each other
-    for dim in dims:
-        low = max(bounds_of(dim)[0] or 0, 0)
-        least = _least(op, attrs, types, typical, dim, low) if low < typical[dim] else low
-        more = dim_sub(dim, least)
-        if least > low and isinstance(more, SymDim):
-            yield more
+    low = max(bounds_of(dim)[0] or 0, 0)
+    least = _least(lambda size: takes({**typical, dim: size}), low, typical[dim])
+    more = dim_sub(dim, least)
+    if least > low and isinstance(more, SymDim):
+        yield more
 
 
-def _least(op: Op, attrs: Attrs, types: tuple[Type | None, ...], typical: Mapping[Dim, int],
-           dim: Dim, low: int) -> int:
-    """The least size from ``low`` on, at most the typical one, that the operator takes."""
-    if _takes(op, attrs, types, {**typical, dim: low}):
+def _needed_of_symbol(symbol: str, dims: Sequence[SymDim], takes: Takes) -> Iterator[SymDim]:
+    """The least value of a symbol, unless it depends on those of the others."""
+    others = {one for dim in dims for one in dim.symbols()} - {symbol}
+    low, found = max(range_of(symbol).low, 0), set[int]()
+    for factor in (1, 2):
+        values = {one: range_of(one).nearest(factor * TYPICAL_SIZE) for one in others}
+
+        def fits(value: int, values: Mapping[str, int] = values) -> bool:
+            sizes = {dim: substitute_dim(dim, {**values, symbol: value}) for dim in dims}
+            return all(isinstance(size, int) and size >= 0 for size in sizes.values()) \
+                and takes(sizes)  # type: ignore[arg-type]
+
+        typical = range_of(symbol).typical
+        if not fits(typical):
+            return  # the sizes need other values
+        found.add(_least(fits, low, typical))
+    more = dim_sub(SymDim.symbol(symbol), min(found))
+    if len(found) == 1 and min(found) > low and isinstance(more, SymDim):
+        yield more
+
+
+def _least(fits: Callable[[int], bool], low: int, high: int) -> int:
+    """The least size from ``low`` on that fits; ``high`` does, or is not above ``low``."""
+    if low >= high or fits(low):
         return low
-    high = typical[dim]
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _takes(op, attrs, types, {**typical, dim: middle}) \
-            else (middle, high)
+        low, high = (low, middle) if fits(middle) else (middle, high)
     return high
 
 
