@@ -109,6 +109,7 @@ def test_an_artifact_is_compiled_already(command, option, folder, capsys):
     assert code == 0
 
 
+@pytest.mark.filterwarnings("ignore::weft.FallbackWarning")
 def test_dynamic_shapes_in_the_words_of_the_command_line(folder, capsys):
     for command, words in (("compile open.ir --input-shape x:?x4", "--input-shape x:?x4"),
                            ("inspect open.ir --html page.html --input-shape x:?x4",
@@ -132,7 +133,7 @@ def test_advice_of_every_part_of_weft_is_translated():
         for text in re.findall(r'inputs=\{"[^"]+": \([^)]*\)\}\)?', path.read_text()):
             found += 1
             translated = for_command_line(f"fix the sizes: {text}")
-            assert re.fullmatch(r"fix the sizes: --input-shape [\w]+:\S+( …)?", translated), path
+            assert re.fullmatch(r'fix the sizes: --input-shape "?\w+:\S+( …)?', translated), path
     assert found > 10
     assert for_command_line(
         'give all sizes, as in weft.compile(model, inputs={"x": (1, 3, 224, 224)}), '

@@ -53,6 +53,7 @@ def test_estimates_of_convolutions_are_for_the_sizes_that_the_table_names(tmp_pa
     assert 0.5 < seconds["1, 3, h, h"] / seconds["1, 3, 64, 64"] < 2
 
 
+@pytest.mark.filterwarnings("ignore::weft.FallbackWarning")
 def test_reasons_of_programs_for_one_set_of_shapes(path, capsys, monkeypatch):
     code, out, _ = run(["inspect", path, "--input-shape", "x:?x16"], capsys)
     assert code == 0

@@ -28,8 +28,8 @@ def test_gradients_are_slopes(case: CaseId) -> None:
     reason = reason_for(f"{name}-{number}") or operator.no_gradient_reason
     try:
         prove(operator, one, constant=CONSTANT.get(name, ()))
-    except NothingToProveError:
-        return
+    except NothingToProveError as nothing:
+        pytest.skip(str(nothing) or "nothing to prove")
     except (AssertionError, WeftError, np.linalg.LinAlgError):
         if reason is None:
             raise

@@ -297,7 +297,7 @@ def _reachable(name: str, callees: dict[str, set[str]]) -> set[str]:
 
 
 def _without_unused(mod: IRModule, entry: str) -> IRModule:
-    """``mod`` without versions for one example or for a batch that nothing calls."""
+    """``mod`` without the versions for one example or for a batch that are never called."""
     callees = {name: {n.name for n in post_order(fn) if isinstance(n, GlobalVar)}
                | set(rule_names(fn)) for name, fn in mod.functions.items()}
     used = {entry, *_reachable(entry, callees)}

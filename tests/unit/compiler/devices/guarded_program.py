@@ -35,7 +35,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 class PageBlock:
     """As ``AlignedBlock``, in pages that hold nothing else."""
 
-    def __init__(self, nbytes, alignment=64):
+    def __init__(self, nbytes, alignment=64, purpose=None):
         self.nbytes = nbytes
         self.size = -(-max(nbytes, 1) // PAGE) * PAGE
         self._map = mmap.mmap(-1, self.size)

@@ -35,6 +35,8 @@ def why_not_winograd(problem: ConvProblem, target: CpuTarget) -> str | None:
         return f"the layouts are {attrs.data_layout} and {attrs.kernel_layout}, not NCHW and OIHW"
     if not problem.is_constant:
         return "the kernel is computed at run time"
+    if not problem.is_finite:
+        return "the kernel has infinities or NaN, which its transform would spread"
     if not problem.has_fixed_channels:
         return "the channels have symbolic sizes"
     if shape.is_empty:
