@@ -160,6 +160,7 @@ def test_memory_of_every_shape(module: Any, value: Any, same: np.ndarray) -> Non
 
 
 @pytest.mark.torch
+@pytest.mark.filterwarnings("ignore:input 'x' is copied:weft.FallbackWarning")
 def test_torch_tensors(module: Any) -> None:
     torch = pytest.importorskip("torch")
     tensor = torch.arange(-6.0, 6.0).reshape(4, 3)
