@@ -95,7 +95,8 @@ class Trace:
         except Exception as error:
             raise InvalidModelError("torch does not run the module",
                                     got=f"{type(error).__name__}: {error}") from error
-        return traced(self.source, args, kwargs)
+        with _unreported():  # the error says what torch logs
+            return traced(self.source, args, kwargs)
 
     def _shapes(self, sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
         return [tuple(int(value_at(expression_of(size), sizes)) for size in node.meta["val"].shape)
