@@ -21,7 +21,7 @@ import weft
 from benchmarks.numerics_cases import CASES, DATA, Case
 from weft.support.dataclass import dataclass
 
-# A unit in the last place of the largest number: below it, errors are rounding of the result.
+# One ulp of the largest number: smaller errors are rounding of the result.
 FLOOR = 1.2e-7
 LIMIT = 2.0  # times the best peer
 SEEDS = 3
@@ -120,7 +120,7 @@ def table_of(rows: Sequence[Errors]) -> str:
 @click.option("--markdown", is_flag=True, help="Print a Markdown table.")
 @click.option("--winograd/--no-winograd", default=True, help="Allow Winograd's algorithm.")
 def main(only: str, markdown: bool, winograd: bool) -> None:
-    """Print the errors; exits with status 1 if weft's exceeds twice that of the best peer."""
+    """Print the errors; status 1 if an error of weft exceeds twice that of the best peer."""
     def report(row: Errors) -> None:
         click.echo(f"{row.case.name} {row.data}: {row.ratio:.1f}", err=True)
 

@@ -136,9 +136,9 @@ def test_a_write_under_one_branch_is_no_write_under_the_other() -> None:
     steps = list(one.program.steps)
     guarded = [at for at, step in enumerate(steps) if step.guards]
     for at in guarded:
-        turned = dataclasses.replace(steps[at], path=tuple(
+        negated = dataclasses.replace(steps[at], path=tuple(
             dataclasses.replace(guard, expected=not guard.expected) for guard in steps[at].guards))
-        text = broken(one.with_steps([*steps[:at], turned, *steps[at + 1:]]))
+        text = broken(one.with_steps([*steps[:at], negated, *steps[at + 1:]]))
         assert "written under if" in text
         assert "path: always" in text or "path: if" in text
 
@@ -175,7 +175,7 @@ def test_a_step_on_another_device(two: Built) -> None:
 
 
 def test_two_live_buffers_at_one_place(one: Built) -> None:
-    """Each temporary, moved to the place of one that is live while it is."""
+    """Each temporary, moved to the offset of one with an overlapping live range."""
     places = {ref: argument for step, launch in zip(
         one.program.steps, one.launches.launches, strict=True)
         for ref, argument in zip(step.buffers, launch.args, strict=False)

@@ -59,7 +59,7 @@ def functions() -> tuple[VmFunction, ...]:
 
 
 def _without(function: VmFunction, at: int) -> VmFunction:
-    """The function with a ``Free`` of nothing in the place of an instruction."""
+    """The function with a ``Free`` of no registers instead of one instruction."""
     code = [*function.code[:at], Free(()), *function.code[at + 1:]]
     return dataclasses.replace(function, code=tuple(code))
 
@@ -83,7 +83,7 @@ def test_bytecode_that_reads_what_is_freed():
     def frees_first(function: VmFunction, at: int) -> VmFunction:
         read: list[int] = list(function.code[at].numbers(Role.READS))
         instruction: Instruction = Free(tuple(read))
-        # In the place of the instruction before, so that targets stay.
+        # It replaces an instruction, so that the targets of jumps stay.
         code = [*function.code[:at - 1], instruction, *function.code[at:]]
         return dataclasses.replace(function, code=tuple(code))
 
