@@ -50,17 +50,17 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
         tune,
     )
     from weft.compiler.api import compile, parse
-    from weft.compiler.check_operator import check_operator
+    from weft.compiler.autotune import autotune
     from weft.compiler.checkpointing import checkpoint, checkpoint_sequential
     from weft.compiler.compiled_model import CompiledModel
     from weft.compiler.dynamic_model import DynamicModel
     from weft.compiler.executable import Executable
     from weft.compiler.foreign_model import ForeignModel
-    from weft.compiler.memory_budget import recompute
+    from weft.compiler.memory_budget import remat
+    from weft.compiler.opcheck import opcheck
     from weft.compiler.sources import ModelLike
     from weft.compiler.transformations.custom import custom_jvp, custom_vjp
     from weft.compiler.transformations.gradients import stop_gradient
-    from weft.compiler.tuning import tune_model
     from weft.frontend.onnx.user_converters import onnx_converter
     from weft.frontend.torch.user_converters import torch_converter
     from weft.generation.generate import generate
@@ -71,20 +71,19 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
         OpPattern,
         TensorType,
         attr,
-        case,
         define_op,
+        op_case,
         register_pass,
         rule,
     )
     from weft.ir.python.from_python import function
-    from weft.ir.rewrite.registered import register_rule
     from weft.runtime import CompiledModule
     from weft.runtime.artifact import load
     from weft.runtime.devices.cuda.array import DeviceArray
     from weft.runtime.devices.sim.description import SimDevice
     from weft.runtime.run_control import CancellationToken, RunControl
     from weft.support.fallback import FallbackWarning
-    from weft.support.insertion import insert
+    from weft.support.insertion import pass_at
     from weft.target import CpuTarget, Target
     from weft.tir.transform.registered import register_tir_pass
     from weft.torch_backend import torch_backend  # noqa: F401
@@ -148,7 +147,7 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
         jit
     )
     from weft.eager.tracing.traced_module import (  # noqa: F401 - public, by the table below
-        module_of
+        trace
     )
     from weft.eager.program_cache import (  # noqa: F401 - public, by the table below
         cache_info
@@ -188,10 +187,10 @@ _LAZY = {
     "stop_gradient": "weft.compiler.transformations.gradients",
     "custom_jvp": "weft.compiler.transformations.custom",
     "custom_vjp": "weft.compiler.transformations.custom",
-    "recompute": "weft.compiler.memory_budget",
+    "remat": "weft.compiler.memory_budget",
     "checkpoint": "weft.compiler.checkpointing",
     "checkpoint_sequential": "weft.compiler.checkpointing",
-    "tune_model": "weft.compiler.tuning",
+    "autotune": "weft.compiler.autotune",
     "generate": "weft.generation.generate",
     "function": "weft.ir.python.from_python",
     "IRModule": "weft.ir",
@@ -203,17 +202,16 @@ _LAZY = {
     "OpPattern": "weft.ir",
     "TensorType": "weft.ir",
     "attr": "weft.ir",
-    "case": "weft.ir",
-    "check_operator": "weft.compiler.check_operator",
     "define_op": "weft.ir",
+    "op_case": "weft.ir",
+    "opcheck": "weft.compiler.opcheck",
     # Users' passes and rules: add_pass.md, add_rule.md and add_tir_pass.md there.
     "FallbackWarning": "weft.support.fallback",
-    "insert": "weft.support.insertion",
+    "pass_at": "weft.support.insertion",
     # Users' converters: add_converter.md there.
     "onnx_converter": "weft.frontend.onnx.user_converters",
     "torch_converter": "weft.frontend.torch.user_converters",
     "register_pass": "weft.ir",
-    "register_rule": "weft.ir.rewrite.registered",
     "register_tir_pass": "weft.tir.transform.registered",
     "rule": "weft.ir",
     # Users' code generators: docs/codegen.md.
@@ -278,7 +276,7 @@ _EAGER = {
         "jit"
     ),
     "weft.eager.tracing.traced_module": (
-        "module_of"
+        "trace"
     ),
     "weft.eager.program_cache": (
         "cache_info"
@@ -302,6 +300,16 @@ _SUBMODULES = ("amp", "autograd", "checkpoints", "codegen", "compiler", "data", 
                "optim", "runtime", "strategy", "target", "te", "tir", "topi",
                "torch_backend", "transform", "tune")
 
+# Old name -> the new one, until 0.3: docs/renamed.md.
+_RENAMED = {
+    "case": "op_case",
+    "check_operator": "opcheck",
+    "insert": "pass_at",
+    "module_of": "trace",
+    "recompute": "remat",
+    "tune_model": "autotune",
+}
+
 __all__ = [
     "Attrs",
     "CancellationToken",
@@ -324,8 +332,7 @@ __all__ = [
     "WeftError",
     "__version__",
     "attr",
-    "case",
-    "check_operator",
+    "autotune",
     "checkpoint",
     "checkpoint_sequential",
     "compile",
@@ -336,19 +343,19 @@ __all__ = [
     "errors",
     "function",
     "generate",
-    "insert",
     "load",
     "onnx_converter",
+    "op_case",
+    "opcheck",
     "parse",
-    "recompute",
+    "pass_at",
     "register_external_codegen",
     "register_pass",
-    "register_rule",
     "register_tir_pass",
+    "remat",
     "rule",
     "stop_gradient",
     "torch_converter",
-    "tune_model",
     "virtual_devices",
 ]
 __all__ += [name for names in _EAGER.values() for name in names.split()]
@@ -364,6 +371,12 @@ if not TYPE_CHECKING:
             return value
         if name in _SUBMODULES:
             return _import(f"weft.{name}")
+        if name in _RENAMED:
+            from weft.support.deprecation import renamed_attribute
+
+            return renamed_attribute("weft", name, _RENAMED[name])
+        if name == "register_rule":
+            return _import("weft.ir.rewrite.rules").register_rule
         from weft.support.suggestion import missing_attribute
 
         raise missing_attribute("weft", name, [*_LAZY, *_SUBMODULES])

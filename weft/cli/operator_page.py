@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.check_operator import random_arguments, typed_call, variables_of
+from weft.compiler.opcheck import random_arguments, typed_call, variables_of
 from weft.ir.dynamic import depends_on_data
 from weft.ir.expr import Call, Function
 from weft.ir.module import IRModule

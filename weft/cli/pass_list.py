@@ -19,7 +19,7 @@ from weft.compiler.pipeline import phases_of
 from weft.ir import PASSES, Pass
 from weft.ir.facts import FACTS
 from weft.ir.passes import option_text, providers_of
-from weft.ir.rewrite.registered import REGISTERED_RULES
+from weft.ir.rewrite.rules import REGISTERED_RULES
 from weft.support.dataclass import dataclass
 from weft.support.plugins import load_plugins
 from weft.tir.transform.registered import tir_pass_name, with_insertions

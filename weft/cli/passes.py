@@ -13,7 +13,7 @@ import click
 def passes_command(name: str | None, target: str | None, *, as_json: bool) -> None:
     """List the passes of the compiler, or describe the pass NAME.
 
-    The names are positions for users' passes (weft.insert), steps of `weft opt -p`, and values of
+    The names are positions for users' passes (weft.pass_at), steps of `weft opt -p`, and values of
     WEFT_PRINT_AFTER. Passes and rules that plug-ins register are included.
 
     \b

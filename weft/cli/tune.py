@@ -36,7 +36,7 @@ def tune_command(model: str, records: Path, target: str | None,
     """
     check_writable(records)
     with session(threads):
-        report = weft.tune_model(model, records, target=target, inputs=dict(shapes) or None,
+        report = weft.autotune(model, records, target=target, inputs=dict(shapes) or None,
                                  opt_level=opt_level, seconds=seconds, again=again)
     if report.tuned:
         click.echo(report.table())

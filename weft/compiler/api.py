@@ -89,7 +89,7 @@ def compile(
     ``devices``, ``placement`` and ``soft_placement`` spread the program over several devices, such
     as ``[weft.SimDevice(0), "sim:1", "cpu"]`` (docs/graphs.md, "Several devices").
     ``passes`` are users' passes over the IR, ``rules`` rewrite rules that ``simplify_expr`` applies
-    before its own, ``tir_passes`` functions over the loops of each kernel; ``weft.insert`` gives a
+    before its own, ``tir_passes`` functions over the loops of each kernel; ``weft.pass_at`` gives a
     pass its position. ``codegens`` name external code generators (docs/codegen.md).
     ``strict`` raises ``StrictError`` where weft otherwise warns of what it does instead, also in
     calls of the result (``weft.FallbackWarning``; docs/performance.md, "What weft does instead").

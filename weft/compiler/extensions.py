@@ -14,8 +14,7 @@ from weft.codegen import backend_of
 from weft.ir.expr import Call, Function
 from weft.ir.op import OPS, Op
 from weft.ir.passes import INSERTED_PASSES, Pass, check_named
-from weft.ir.rewrite.driver import Rule, RuleSet
-from weft.ir.rewrite.registered import REGISTERED_RULES, check_rules
+from weft.ir.rewrite.rules import REGISTERED_RULES, Rule, RuleSet, check_rules
 from weft.ir.visitor import post_order
 from weft.strategy.decision import deciders_of
 from weft.strategy.registry import layout_hooks, legalizations, strategies_of

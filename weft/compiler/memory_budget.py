@@ -1,4 +1,4 @@
-"""``weft.recompute``: a memory budget for the intermediate results of a model."""
+"""``weft.remat``: a memory budget for the intermediate results of a model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "M
 _BANDWIDTH, _CALL = 2e10, 1e-6
 
 
-def recompute(
+def remat(
     model: ModelLike,
     budget: int | str | None = None,
     *,

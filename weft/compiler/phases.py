@@ -26,7 +26,7 @@ class Phase:
 
 def with_passes(phases: Sequence[Phase], insertions: Iterable[Insertion[Pass]]
                 ) -> tuple[Phase, ...]:
-    """The phases with users' passes at their positions, in order (see ``weft.insert``).
+    """The phases with users' passes at their positions, in order (see ``weft.pass_at``).
 
     Raises ``OptionError`` for an unknown phase or pass, and for a pass that several phases contain
     where the position does not give a phase.

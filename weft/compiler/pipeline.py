@@ -33,7 +33,7 @@ from weft.ir import (
 )
 from weft.ir.instruments import readable
 from weft.ir.passes import Instrument
-from weft.ir.rewrite.driver import KNOWN_RULES, RuleSet
+from weft.ir.rewrite.rules import KNOWN_RULES, RuleSet
 from weft.strategy import layout_conversion_seconds, layout_hooks, legalizations, multiplies_bytes
 from weft.support import progress, trace
 from weft.support.config import config

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from weft.frontend.torch.module_source import ModuleSource
     from weft.frontend.torch.program import TorchProgram
 
-# What ``weft.compile``, ``weft.grad`` and ``weft.tune_model`` take as a model.
+# What ``weft.compile``, ``weft.grad`` and ``weft.autotune`` take as a model.
 ModelLike: TypeAlias = "FileOrBytes | onnx.ModelProto | TorchModel | IRProgram | GraphLike"
 FileOrBytes: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview"
 TorchModel: TypeAlias = "torch.nn.Module | torch.export.ExportedProgram"

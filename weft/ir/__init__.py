@@ -10,6 +10,8 @@ Sub-packages: ``typing`` infers types, ``text`` parses and prints, ``json`` read
 ``python`` builds programs from Python, ``rewrite`` holds patterns and the rule driver.
 """
 
+from typing import TYPE_CHECKING
+
 from weft.ir.attrs import NO_ATTRS, Attrs, NoAttrs, attr, one_of
 from weft.ir.dtype import DType
 from weft.ir.expr import (
@@ -48,7 +50,7 @@ from weft.ir.instruments import (
     VerifyInstrument,
 )
 from weft.ir.module import IRModule
-from weft.ir.op import OPS, Case, Op, OpPattern, case, define_op, get_op
+from weft.ir.op import OPS, Case, Op, OpPattern, define_op, get_op, op_case
 from weft.ir.pass_pipeline import parse_pipeline
 from weft.ir.passes import (
     PASSES,
@@ -62,7 +64,8 @@ from weft.ir.passes import (
 from weft.ir.prelude import Prelude, import_prelude, prelude
 from weft.ir.python import builder
 from weft.ir.python.builder import ScopeBuilder
-from weft.ir.rewrite.driver import NoMatch, Rule, RuleSet, apply_rules, rule
+from weft.ir.rewrite.driver import apply_rules
+from weft.ir.rewrite.rules import NoMatch, Rule, RuleSet, rule
 from weft.ir.shape import ANY, Dim, SymDim
 from weft.ir.span import Span
 from weft.ir.structural import assert_structural_equal, structural_equal, structural_hash
@@ -88,6 +91,7 @@ from weft.ir.types import (
 )
 from weft.ir.typing.infer import infer_expr, infer_type
 from weft.ir.verify import verify_expr, verify_module
+from weft.support.deprecation import renamed_attributes
 
 install_printer(as_text)
 builder.install_operators()
@@ -163,7 +167,6 @@ __all__ = [
     "as_text",
     "assert_structural_equal",
     "attr",
-    "case",
     "const",
     "define_op",
     "get_op",
@@ -171,6 +174,7 @@ __all__ = [
     "infer_expr",
     "infer_type",
     "one_of",
+    "op_case",
     "parse",
     "parse_expr",
     "parse_pipeline",
@@ -186,3 +190,6 @@ __all__ = [
     "verify_expr",
     "verify_module",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed_attributes(__name__, {"case": "op_case"})

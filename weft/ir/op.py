@@ -68,7 +68,7 @@ class Case:
     atol: float | None = None
 
 
-def case(
+def op_case(
     *inputs: Any,
     dtypes: Sequence[str] | str = "float32",
     low: float = -1.0,
@@ -77,7 +77,7 @@ def case(
     atol: float | None = None,
     **attrs: Any,
 ) -> Case:
-    """``case((3, 5), axis=1)``: one input of shape (3, 5), attribute ``axis`` = 1."""
+    """``op_case((3, 5), axis=1)``: one input of shape (3, 5), attribute ``axis`` = 1."""
     names = (dtypes,) if isinstance(dtypes, str) else tuple(dtypes)
     return Case(inputs, attrs, names, low, high, rtol, atol)
 

@@ -19,7 +19,7 @@ from weft.ir.module import IRModule
 from weft.ir.typing.infer import infer_type
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, PassError, TypeInferenceError, WeftError
-from weft.support.insertion import Insertion, insert
+from weft.support.insertion import Insertion, pass_at
 from weft.support.registry import Registry
 from weft.support.user_code import location_in_traceback, location_of
 
@@ -121,7 +121,7 @@ def register_pass(
     """Register a pass class under its ``name``, for ``parse_pipeline`` and ``weft opt -p``.
 
     With a position, as in ``@register_pass(after="fold_constant")``, an instance with default
-    options also runs in every compilation from then on; ``weft.insert`` explains positions.
+    options also runs in every compilation from then on; ``weft.pass_at`` explains positions.
     Raises ``PassError`` for a class without a name, ``RegistryError`` for a name in use.
     """
     if cls is not None:
@@ -132,7 +132,7 @@ def register_pass(
 
     def wrap(cls: P) -> P:
         check_named(cls)
-        insertion: Insertion[Pass] = insert(cls(), phase=phase, after=after, before=before)
+        insertion: Insertion[Pass] = pass_at(cls(), phase=phase, after=after, before=before)
         _register(cls)  # first, so that a pass whose name is in use is not inserted
         INSERTED_PASSES.register(cls.name, insertion)
         return cls

@@ -12,7 +12,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
-from weft.ir.op import Op, OpPattern, case, define_op
+from weft.ir.op import Op, OpPattern, define_op, op_case
 from weft.ir.shape import AnyDim, Dim, KnownDim, dims_equal
 from weft.ir.traits import ZERO_GRADIENT, OpTraits, linear
 from weft.ir.types import TensorType, Type
@@ -40,7 +40,7 @@ def _annotation(name: str, traits: OpTraits, doc: str) -> Op:
                    level=10, inputs=("x",), traits=traits)(run)
     op.layout(keep_layout)
     op.batching(leading)
-    op.spec(np.copy, case((3, 5)), case(()), case((0, 4)), case((2,), dtypes="bool"))
+    op.spec(np.copy, op_case((3, 5)), op_case(()), op_case((0, 4)), op_case((2,), dtypes="bool"))
     return op
 
 
@@ -70,8 +70,8 @@ def barrier(x: te.Tensor, _after: te.Tensor | tuple[te.Tensor, ...], _attrs: Att
     return elementwise.identity(x)
 
 
-barrier.spec(lambda x, after: np.copy(x), case((3, 5), (2,)), case((), [(2,), (0, 3)]),  # noqa: ARG005
-             case((0, 4), (), dtypes=("int32", "float32")))
+barrier.spec(lambda x, after: np.copy(x), op_case((3, 5), (2,)),  # noqa: ARG005
+             op_case((), [(2,), (0, 3)]), op_case((0, 4), (), dtypes=("int32", "float32")))
 barrier.gradient(lambda call, _y, dy: [dy, typed_zeros(call.args[1])])
 
 
@@ -120,9 +120,10 @@ def on_device(x: te.Tensor, _attrs: OnDeviceAttrs) -> te.Tensor:
     return elementwise.identity(x)
 
 
-on_device.spec(lambda x, **_attrs: np.copy(x), case((3, 5), device="sim:1"), case((), device="cpu"),
-               case((0, 4), colocate="group"),
-               case((2,), dtypes="bool", device="cuda:0/global", constrain_result=True))
+on_device.spec(lambda x, **_attrs: np.copy(x), op_case((3, 5), device="sim:1"),
+               op_case((), device="cpu"),
+               op_case((0, 4), colocate="group"),
+               op_case((2,), dtypes="bool", device="cuda:0/global", constrain_result=True))
 on_device.layout(keep_layout)
 on_device.batching(leading)
 
@@ -175,8 +176,8 @@ def match_cast(x: te.Tensor, _attrs: MatchCastAttrs) -> te.Tensor:
     return elementwise.identity(x)
 
 
-match_cast.spec(lambda x, shape: np.copy(x).reshape(shape), case((3, 5), shape=(3, 5)),
-                case((), shape=()), case((0, 4), shape=(0, 4)))
+match_cast.spec(lambda x, shape: np.copy(x).reshape(shape), op_case((3, 5), shape=(3, 5)),
+                op_case((), shape=()), op_case((0, 4), shape=(0, 4)))
 match_cast.gradient(lambda _call, _y, dy: [dy])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft import te
-from weft.ir.op import case
+from weft.ir.op import op_case
 from weft.ir.traits import COMMUTATIVE
 from weft.ir.typing.relation import Relation
 from weft.ir.typing.relations import broadcast_binary, identity_relation
@@ -15,11 +15,11 @@ from weft.tir.expr import PrimExpr, any_of, const, select
 from weft.topi import elementwise
 
 _integers: Relation = checked(expect_int, broadcast_binary(), args=2)
-_INT = (case((3, 4), (4,), dtypes="int32", low=-99, high=99),
-        case((), (2, 3), dtypes="uint8", low=0, high=255),
-        case((0, 4), (1, 4), dtypes="int64", low=-9, high=9))
-_SHIFTS = (case((3, 4), np.array([0, 1, 5, 31], np.int32), dtypes="int32", low=-99, high=99),
-           case((3,), np.array([[0], [7]], np.uint8), dtypes="uint8", low=0, high=255))
+_INT = (op_case((3, 4), (4,), dtypes="int32", low=-99, high=99),
+        op_case((), (2, 3), dtypes="uint8", low=0, high=255),
+        op_case((0, 4), (1, 4), dtypes="int64", low=-9, high=9))
+_SHIFTS = (op_case((3, 4), np.array([0, 1, 5, 31], np.int32), dtypes="int32", low=-99, high=99),
+           op_case((3,), np.array([[0], [7]], np.uint8), dtypes="uint8", low=0, high=255))
 
 
 def _shift(name: str, a: PrimExpr, b: PrimExpr) -> PrimExpr:
@@ -49,9 +49,9 @@ right_shift = binary("right_shift", np.right_shift, lambda a, b: _shift("shift_r
 bitwise_not = unary("bitwise_not", np.invert, doc="All bits of x flipped.",
                     relation=checked(expect_int, identity_relation),
                     compute=lambda x: elementwise.apply(x, te.bitwise_not, "bitwise_not"),
-                    cases=(case((3, 5), dtypes="int32", low=-9, high=9),
-                           case((), dtypes="uint8", low=0, high=255)))
+                    cases=(op_case((3, 5), dtypes="int32", low=-9, high=9),
+                           op_case((), dtypes="uint8", low=0, high=255)))
 logical_xor = binary("logical_xor", np.logical_xor, lambda a, b: a.not_equal(b), relation=logical,
                      doc="Whether exactly one of two booleans is true.",
-                     cases=(case((3, 5), (5,), dtypes="bool"), case((), (2,), dtypes="bool")),
+                     cases=(op_case((3, 5), (5,), dtypes="bool"), op_case((), (2,), dtypes="bool")),
                      traits=COMMUTATIVE)

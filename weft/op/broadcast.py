@@ -12,7 +12,7 @@ import numpy as np
 from weft import op, te
 from weft.ir.attrs import Attrs, attr, sizes_from
 from weft.ir.expr import Call, Expr
-from weft.ir.op import GradientRule, OpPattern, case, define_op
+from weft.ir.op import GradientRule, OpPattern, define_op, op_case
 from weft.ir.shape import AnyDim, Dim, KnownDim
 from weft.ir.traits import (
     COMMUTATIVE,
@@ -48,12 +48,12 @@ from weft.tir.expr import minimum as prim_minimum
 from weft.topi import broadcast
 from weft.topi.sizes import as_sizes
 
-_INT = (case((3, 4), (4,), dtypes="int32", low=-9, high=9),)
+_INT = (op_case((3, 4), (4,), dtypes="int32", low=-9, high=9),)
 _DIVISORS = np.array([3, -2, 7, -5], np.int32)
-_INT_DIVISION = (case((3, 4), _DIVISORS, dtypes="int32", low=-9, high=9),)
-_FLOAT_DIVISION = (case((3, 5), (5,), low=0.5, high=2.0), case((), (2, 3), low=0.5, high=2.0))
-_BOOL = (case((3, 5), (5,), dtypes="bool"), case((), (2,), dtypes="bool"))
-_EQUAL = (case((3, 4), (4,), dtypes="int32", low=0, high=3), case((3, 5), (3, 5)))
+_INT_DIVISION = (op_case((3, 4), _DIVISORS, dtypes="int32", low=-9, high=9),)
+_FLOAT_DIVISION = (op_case((3, 5), (5,), low=0.5, high=2.0), op_case((), (2, 3), low=0.5, high=2.0))
+_BOOL = (op_case((3, 5), (5,), dtypes="bool"), op_case((), (2,), dtypes="bool"))
+_EQUAL = (op_case((3, 4), (4,), dtypes="int32", low=0, high=3), op_case((3, 5), (3, 5)))
 _ARITHMETIC = replace(CONTINUOUS, commutative=Commutativity.BITWISE)
 _EXTREME = replace(CONTINUOUS, commutative=Commutativity.NUMERIC)
 
@@ -116,7 +116,8 @@ trunc_mod = binary("trunc_mod", np.fmod, broadcast.truncated_mod,
                        call, dy, -dy * trunc_divide(*call.args)))
 power = binary("power", np.power, lambda a, b: call(a.dtype, "pow", a, b),
                doc="lhs ** rhs, of floating-point numbers", relation=float_arithmetic,
-               cases=(case((3, 5), (5,), low=0.1, high=3.0), case((2, 3), (), low=0.5, high=2.0)),
+               cases=(op_case((3, 5), (5,), low=0.1, high=3.0),
+                      op_case((2, 3), (), low=0.5, high=2.0)),
                traits=replace(SENSITIVE, is_expensive=True))
 maximum = binary("maximum", np.maximum, prim_maximum, doc="The larger operand; NaN if either is.",
                  cases=(*BINARY_CASES, *_INT), traits=_EXTREME)
@@ -211,9 +212,9 @@ def where(condition: te.Tensor, x: te.Tensor, y: te.Tensor, _attrs: Attrs) -> te
 where.layout(join_layouts)
 where.spec(
     np.where,
-    case((3, 5), (3, 5), (3, 5), dtypes=("bool", "float32")),
-    case((3, 1), (5,), (), dtypes=("bool", "float32")),
-    case((4,), (2, 4), (2, 1), dtypes=("bool", "int32"), low=-9, high=9),
+    op_case((3, 5), (3, 5), (3, 5), dtypes=("bool", "float32")),
+    op_case((3, 1), (5,), (), dtypes=("bool", "float32")),
+    op_case((4,), (2, 4), (2, 1), dtypes=("bool", "int32"), low=-9, high=9),
 )
 
 
@@ -264,8 +265,9 @@ def _broadcast_to_reference(x: Any, shape: tuple[int, ...]) -> np.ndarray:
     return np.ascontiguousarray(np.broadcast_to(x, shape)).reshape(shape)
 
 
-broadcast_to.spec(_broadcast_to_reference, case((3, 1), shape=(2, 3, 5)), case((), shape=(4,)),
-                  case((5,), shape=(5,)))
+broadcast_to.spec(_broadcast_to_reference, op_case((3, 1), shape=(2, 3, 5)),
+                  op_case((), shape=(4,)),
+                  op_case((5,), shape=(5,)))
 
 
 @broadcast_to.gradient

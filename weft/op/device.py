@@ -13,7 +13,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.traits import OpTraits, linear
 from weft.ir.typing.relations import identity_relation
 from weft.ir.virtual_device import DEVICE_TEXT, is_device_text
@@ -43,9 +43,9 @@ def device_copy(x: te.Tensor, _attrs: DeviceCopyAttrs) -> te.Tensor:
     return elementwise.identity(x)
 
 
-device_copy.spec(lambda x, **_attrs: np.copy(x), case((3, 5), destination="sim:1"),
-                 case((), source="sim:0", destination="cpu:0"), case((0, 4), source="cuda"),
-                 case((2,), dtypes="bool"))
+device_copy.spec(lambda x, **_attrs: np.copy(x), op_case((3, 5), destination="sim:1"),
+                 op_case((), source="sim:0", destination="cpu:0"), op_case((0, 4), source="cuda"),
+                 op_case((2,), dtypes="bool"))
 device_copy.layout(keep_layout)
 device_copy.batching(leading)
 

@@ -17,7 +17,7 @@ from weft.ir.attrs import Attrs, NoAttrs, attrs_without
 from weft.ir.dtype import DType
 from weft.ir.dynamic import Bounds, StaticForm
 from weft.ir.expr import Call, Expr
-from weft.ir.op import Case, Op, OpPattern, case, define_op
+from weft.ir.op import Case, Op, OpPattern, define_op, op_case
 from weft.ir.shape import ANY, Shape
 from weft.ir.traits import Linearity, OpTraits
 from weft.ir.types import TensorType, TupleType, Type
@@ -212,36 +212,37 @@ def _squeeze_type(ctx: RelationContext, types: Known) -> Type:
 
 reshape = _dynamic(
     shapes.reshape, ("x", "newshape"), {"newshape": 1}, _as_long_as(1), attrs=ReshapeAttrs,
-    cases=(case((2, 6), ints(3, 4)), case((2, 3, 4), ints(0, -1)), case((1,), ints()),
-           case((0, 3), ints(3, 0), allowzero=True)))
+    cases=(op_case((2, 6), ints(3, 4)), op_case((2, 3, 4), ints(0, -1)), op_case((1,), ints()),
+           op_case((0, 3), ints(3, 0), allowzero=True)))
 broadcast_to = _dynamic(broadcast.broadcast_to, ("x", "shape"), {"shape": 1}, _as_long_as(1),
-                        cases=(case((3, 1), ints(2, 3, 5)), case((), ints(4))))
+                        cases=(op_case((3, 1), ints(2, 3, 5)), op_case((), ints(4))))
 tile = _dynamic(repeat.tile, ("x", "reps"), {"reps": 1}, _tile_type,
-                cases=(case((2, 3), ints(2, 1)), case((3,), ints(2, 2)), case((2, 3), ints(3))))
+                cases=(op_case((2, 3), ints(2, 1)), op_case((3,), ints(2, 2)),
+                       op_case((2, 3), ints(3))))
 full = _dynamic(create.full, ("fill_value", "shape"), {"shape": 1}, _full_type, attrs=FullAttrs,
-                cases=(case((), ints(2, 3)), case((), ints(), dtype="float64")))
+                cases=(op_case((), ints(2, 3)), op_case((), ints(), dtype="float64")))
 zeros = _dynamic(create.zeros, ("shape",), {"shape": 0}, _created, attrs=CreateAttrs,
-                 cases=(case(ints(2, 3)), case(ints(0, 2), dtype="int8")))
+                 cases=(op_case(ints(2, 3)), op_case(ints(0, 2), dtype="int8")))
 ones = _dynamic(create.ones, ("shape",), {"shape": 0}, _created, attrs=CreateAttrs,
-                cases=(case(ints(2, 3)), case(ints(), dtype="int32")))
+                cases=(op_case(ints(2, 3)), op_case(ints(), dtype="int32")))
 arange = _dynamic(
     counting.arange, ("start", "stop", "step"), {"start": 0, "stop": 1, "step": 2},
     lambda ctx, _types: TensorType((ANY,), _attrs_of(ctx).dtype), attrs=ArangeAttrs,
-    rank=0, cases=(case(np.int64(2), np.int64(11), np.int64(3)),
-                   case(np.float32(1), np.float32(0.1), np.float32(-0.25), dtype="float64")))
+    rank=0, cases=(op_case(np.int64(2), np.int64(11), np.int64(3)),
+                   op_case(np.float32(1), np.float32(0.1), np.float32(-0.25), dtype="float64")))
 one_hot = _dynamic(
     mask.one_hot, ("indices", "on_value", "off_value", "depth"), {"depth": 3}, _one_hot_type,
     attrs=OneHotAttrs, rank=0,
-    cases=(case(np.array([1, 0]), (), (), np.int64(3)),
-           case(np.array([1, 0]), (), (), np.int64(2), axis=0)))
+    cases=(op_case(np.array([1, 0]), (), (), np.int64(3)),
+           op_case(np.array([1, 0]), (), (), np.int64(2), axis=0)))
 strided_slice = _dynamic(
     slice_.strided_slice, ("x", "begin", "end", "strides"), {"begin": 1, "end": 2, "strides": 3},
     _slice_type, attrs=StridedSliceAttrs,
     compute=lambda x, begin, end, strides, attrs: locate.strided_slice(
         x, begin, end, strides, _cut_axes(attrs.axes, begin.static_shape, x.ndim)),
-    cases=(case((4, 6), ints(1, 0), ints(3, 6), ints(1, 2)),
-           case((2, 7), ints(6), ints(-9), ints(-2), axes=(-1,)),
-           case((5, 2), ints(-2), ints(99), ints(1)), case((3,), ints(2), ints(1), ints(1))))
+    cases=(op_case((4, 6), ints(1, 0), ints(3, 6), ints(1, 2)),
+           op_case((2, 7), ints(6), ints(-9), ints(-2), axes=(-1,)),
+           op_case((5, 2), ints(-2), ints(99), ints(1)), op_case((3,), ints(2), ints(1), ints(1))))
 
 
 @strided_slice.bounds
@@ -252,40 +253,40 @@ def _slice_bounds(attrs: Any, types: Sequence[Type]) -> Bounds:
 
 
 topk = _dynamic(order.topk, ("x", "k"), {"k": 1}, _topk_type, attrs=TopkAttrs, rank=0,
-                cases=(case((3, 5), np.int64(2)),
-                       case((4, 2), np.int32(3), axis=0, is_ascend=True, dtype="int32")))
+                cases=(op_case((3, 5), np.int64(2)),
+                       op_case((4, 2), np.int32(3), axis=0, is_ascend=True, dtype="int32")))
 sparse_to_dense = _dynamic(
     sparse.sparse_to_dense, ("indices", "values", "default", "output_shape"), {"output_shape": 3},
     lambda ctx, types: _unknown(ctx, 3, types[3].shape[0], types[1].dtype),
-    cases=(case(np.array([[0, 1], [2, 3]]), (2,), (), ints(3, 4)),
-           case(np.array([[1]]), (1,), (), ints(3))))
+    cases=(op_case(np.array([[0, 1], [2, 3]]), (2,), (), ints(3, 4)),
+           op_case(np.array([[1]]), (1,), (), ints(3))))
 squeeze = _dynamic(shapes.squeeze, ("x", "axis"), {"axis": 1}, _squeeze_type,
-                   cases=(case((1, 3, 1), ints(0)), case((1, 3, 1), ints(-1, 0))))
+                   cases=(op_case((1, 3, 1), ints(0)), op_case((1, 3, 1), ints(-1, 0))))
 expand_dims = _dynamic(
     shapes.expand_dims, ("x", "axis"), {"axis": 1},
     lambda ctx, types: _unknown(ctx, 0, types[0].ndim + _attrs_of(ctx).num_newaxis,
                                 types[0].dtype),
     attrs=ExpandDimsAttrs, rank=0,
-    cases=(case((3, 4), np.int64(1)), case((3,), np.int64(-1), num_newaxis=2)))
+    cases=(op_case((3, 4), np.int64(1)), op_case((3,), np.int64(-1), num_newaxis=2)))
 pad = _dynamic(
     nn.pad, ("x", "pad_width", "pad_value"), {"pad_width": 1},
     lambda ctx, types: _unknown(ctx, 0, types[0].ndim, types[0].dtype), attrs=PadAttrs, rank=2,
-    cases=(case((2, 3), ints((1, 0), (0, 2)), ()),
-           case((4,), ints((2, 1)), np.float32(0), pad_mode="reflect")))
+    cases=(op_case((2, 3), ints((1, 0), (0, 2)), ()),
+           op_case((4,), ints((2, 1)), np.float32(0), pad_mode="reflect")))
 resize2d = _dynamic(
     image.resize2d, ("data", "size"), {"size": 1},
     lambda ctx, types: _unknown(ctx, 0, types[0].ndim,
                                 _attrs_of(ctx).out_dtype or types[0].dtype), attrs=Resize2DAttrs,
-    cases=(case((1, 2, 3, 4), ints(5, 2)), case((1, 4, 4, 2), ints(3, 7), layout="NHWC")))
+    cases=(op_case((1, 2, 3, 4), ints(5, 2)), op_case((1, 4, 4, 2), ints(3, 7), layout="NHWC")))
 upsampling = _dynamic(
     nn.upsampling, ("data", "scale_h", "scale_w"), {"scale_h": 1, "scale_w": 2},
     lambda ctx, types: _unknown(ctx, 0, types[0].ndim, types[0].dtype), attrs=UpSamplingAttrs,
-    rank=0, cases=(case((1, 2, 3, 4), np.float32(2), np.float32(1.5)),))
+    rank=0, cases=(op_case((1, 2, 3, 4), np.float32(2), np.float32(1.5)),))
 upsampling3d = _dynamic(
     nn.upsampling3d, ("data", "scale_d", "scale_h", "scale_w"),
     {"scale_d": 1, "scale_h": 2, "scale_w": 3},
     lambda ctx, types: _unknown(ctx, 0, types[0].ndim, types[0].dtype), attrs=UpSampling3DAttrs,
-    rank=0, cases=(case((1, 1, 2, 3, 2), np.float32(2), np.float32(1), np.float32(2)),))
+    rank=0, cases=(op_case((1, 1, 2, 3, 2), np.float32(2), np.float32(1), np.float32(2)),))
 for _upsampling in (upsampling, upsampling3d):
     _upsampling.jvp(applied_to_first_tangent)  # the scales decide sizes
 

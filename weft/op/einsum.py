@@ -9,7 +9,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem, const
-from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim, KnownDim
 from weft.ir.traits import CONTINUOUS, multilinear
 from weft.ir.types import TensorType, TupleType
@@ -74,15 +74,16 @@ def _einsum_reference(tensors: Sequence[np.ndarray], equation: str) -> np.ndarra
 
 
 einsum.spec(
-    _einsum_reference, case([(3, 4), (4, 2)], equation="ij,jk->ik"),
-    case([(2, 3, 4), (2, 4, 5)], equation="...ij,...jk->...ik"),
-    case([(3, 3)], equation="ii"), case([(3, 3)], equation="ii->i"),
-    case([(3, 4)], equation="ij->ji"), case([(3,), (4,)], equation="i,j->ij"),
-    case([(2, 3), (3, 4), (4, 2)], equation="ab,bc,ca->"), case([(2, 3), (2,)], equation="ij,i"),
-    case([(0, 3), (3, 2)], equation="ij,jk->ik"),
-    case([(2, 3, 4), (1, 4, 2)], equation="...ij,...jk->ik..."),
-    case([(3, 3, 2), (3,)], equation="iij,i->j"),
-    case([(3, 4), (4,)], equation="ij, j -> i", dtypes="int32", low=-9, high=9),
+    _einsum_reference, op_case([(3, 4), (4, 2)], equation="ij,jk->ik"),
+    op_case([(2, 3, 4), (2, 4, 5)], equation="...ij,...jk->...ik"),
+    op_case([(3, 3)], equation="ii"), op_case([(3, 3)], equation="ii->i"),
+    op_case([(3, 4)], equation="ij->ji"), op_case([(3,), (4,)], equation="i,j->ij"),
+    op_case([(2, 3), (3, 4), (4, 2)], equation="ab,bc,ca->"),
+    op_case([(2, 3), (2,)], equation="ij,i"),
+    op_case([(0, 3), (3, 2)], equation="ij,jk->ik"),
+    op_case([(2, 3, 4), (1, 4, 2)], equation="...ij,...jk->ik..."),
+    op_case([(3, 3, 2), (3,)], equation="iij,i->j"),
+    op_case([(3, 4), (4,)], equation="ij, j -> i", dtypes="int32", low=-9, high=9),
 )
 
 

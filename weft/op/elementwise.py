@@ -12,7 +12,7 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.traits import (
     CONTINUOUS,
     COPIES_ELEMENTS,
@@ -34,8 +34,8 @@ from weft.op.relations import attrs_as, checked, expect_number
 from weft.support.dataclass import dataclass
 from weft.topi import elementwise
 
-_POSITIVE = (case((3, 5), low=0.1, high=4.0), case((), low=0.1, high=4.0), case((0, 2)))
-_INTEGERS = (case((3, 5), dtypes="int32", low=-9, high=9),)
+_POSITIVE = (op_case((3, 5), low=0.1, high=4.0), op_case((), low=0.1, high=4.0), op_case((0, 2)))
+_INTEGERS = (op_case((3, 5), dtypes="int32", low=-9, high=9),)
 _EXPENSIVE_AND_SENSITIVE = replace(SENSITIVE, is_expensive=True)
 _RECTIFIER = replace(CONTINUOUS, homogeneity=Homogeneity.POSITIVE)
 
@@ -86,14 +86,14 @@ ceil = unary("ceil", in_dtype(np.ceil), doc="The smallest integer not below x.",
              traits=ZERO_GRADIENT)
 round = unary("round", in_dtype(np.round), doc="The nearest integer, halves to even.",
               compute=lambda x: elementwise.rounding(x, "round"), relation=numeric,
-              cases=(case((3, 5), low=-4, high=4),
-                     case(np.array([0.5, 1.5, -0.5, 2.5], np.float32))), traits=ZERO_GRADIENT)
+              cases=(op_case((3, 5), low=-4, high=4),
+                     op_case(np.array([0.5, 1.5, -0.5, 2.5], np.float32))), traits=ZERO_GRADIENT)
 sign = unary("sign", np.sign, doc="-1, 0 or 1 for negative, zero or positive x.",
              compute=elementwise.sign, relation=numeric, cases=(*UNARY_CASES, *_INTEGERS),
              traits=ZERO_GRADIENT)
 logical_not = unary("logical_not", np.logical_not, doc="not x, of booleans.",
                     compute=elementwise.logical_not, relation=boolean,
-                    cases=(case((3, 5), dtypes="bool"), case((), dtypes="bool")))
+                    cases=(op_case((3, 5), dtypes="bool"), op_case((), dtypes="bool")))
 copy = unary("copy", np.copy, doc="A copy of x.",
              compute=elementwise.identity, relation=identity_relation,
              grad=lambda _call, _y, dy: [dy], traits=COPIES_ELEMENTS)
@@ -126,12 +126,12 @@ def cast(x: te.Tensor, attrs: CastAttrs) -> te.Tensor:
 cast.layout(keep_layout)
 cast.spec(
     lambda x, dtype: np.asarray(x).astype(DType.of(dtype).numpy),
-    case((3, 5), dtype="int32", low=-9, high=9),
-    case((4,), dtypes="int32", dtype="float32", low=-9, high=9),
-    case((2, 3), dtypes="bool", dtype="float32"),
-    case((2, 3), dtypes="int32", dtype="bool", low=-1, high=1),
-    case((2, 3), dtype="float64"),
-    case((), dtypes="int64", dtype="int32", low=-9, high=9),
+    op_case((3, 5), dtype="int32", low=-9, high=9),
+    op_case((4,), dtypes="int32", dtype="float32", low=-9, high=9),
+    op_case((2, 3), dtypes="bool", dtype="float32"),
+    op_case((2, 3), dtypes="int32", dtype="bool", low=-1, high=1),
+    op_case((2, 3), dtype="float64"),
+    op_case((), dtypes="int64", dtype="int32", low=-9, high=9),
 )
 
 
@@ -165,8 +165,9 @@ def _clip_reference(x: np.ndarray, a_min: float, a_max: float, **_: Any) -> np.n
 
 
 clip.layout(keep_layout)
-clip.spec(_clip_reference, case((3, 5), a_min=-0.5, a_max=0.25), case((), a_min=0.0, a_max=6.0),
-          case((7,), dtypes="int32", low=-9, high=9, a_min=-3, a_max=float("inf")))
+clip.spec(_clip_reference, op_case((3, 5), a_min=-0.5, a_max=0.25),
+          op_case((), a_min=0.0, a_max=6.0),
+          op_case((7,), dtypes="int32", low=-9, high=9, a_min=-3, a_max=float("inf")))
 
 
 @clip.gradient
@@ -193,7 +194,7 @@ def leaky_relu(x: te.Tensor, attrs: LeakyReluAttrs) -> te.Tensor:
 
 leaky_relu.layout(keep_layout)
 leaky_relu.spec(in_dtype(lambda x, alpha: np.where(x > 0, x, x * np.asarray(alpha, x.dtype))),
-                case((3, 5), alpha=0.1), case((2, 0, 3)), case((), alpha=0.5))
+                op_case((3, 5), alpha=0.1), op_case((2, 0, 3)), op_case((), alpha=0.5))
 
 
 @leaky_relu.gradient

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft import te
 from weft.ir.attrs import Attrs
-from weft.ir.op import Case, GradientRule, Op, OpPattern, case, define_op
+from weft.ir.op import Case, GradientRule, Op, OpPattern, define_op, op_case
 from weft.ir.traits import OpTraits
 from weft.ir.typing.relation import Relation
 from weft.ir.typing.relations import (
@@ -23,13 +23,13 @@ from weft.op.layout_inference import join_layouts, keep_layout
 from weft.op.relations import checked, expect_bool, expect_float, expect_number
 from weft.topi import broadcast, elementwise
 
-UNARY_CASES = (case((3, 5)), case(()), case((0, 4)), case((2, 3, 1, 7)))
+UNARY_CASES = (op_case((3, 5)), op_case(()), op_case((0, 4)), op_case((2, 3, 1, 7)))
 BINARY_CASES = (
-    case((3, 5), (3, 5)),
-    case((3, 5), (5,)),
-    case((2, 1, 4), (3, 1)),
-    case((), (2, 3)),
-    case((0, 4), (1, 4)),
+    op_case((3, 5), (3, 5)),
+    op_case((3, 5), (5,)),
+    op_case((2, 1, 4), (3, 1)),
+    op_case((), (2, 3)),
+    op_case((0, 4), (1, 4)),
 )
 
 

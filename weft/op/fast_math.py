@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.ir.dtype import float32
-from weft.ir.op import GradientRule, Op, case
+from weft.ir.op import GradientRule, Op, op_case
 from weft.ir.traits import CONTINUOUS
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
@@ -29,9 +29,9 @@ def _expect_float32(ctx: RelationContext, arg: int, type_: TensorType) -> None:
 
 
 _CASES = (
-    case(np.linspace(-12, 12, 49, dtype=np.float32).reshape(7, 7), rtol=4e-6, atol=5e-7),
-    case(np.array([np.nan, 0.0, -0.0], np.float32), rtol=4e-6, atol=5e-7),
-    case(np.float32(0.5), rtol=4e-6, atol=5e-7), case(np.zeros((0, 2), np.float32)),
+    op_case(np.linspace(-12, 12, 49, dtype=np.float32).reshape(7, 7), rtol=4e-6, atol=5e-7),
+    op_case(np.array([np.nan, 0.0, -0.0], np.float32), rtol=4e-6, atol=5e-7),
+    op_case(np.float32(0.5), rtol=4e-6, atol=5e-7), op_case(np.zeros((0, 2), np.float32)),
 )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation, normalize_axes
@@ -45,10 +45,10 @@ reinterpret.layout(keep_layout)
 reinterpret.no_gradient("the bits of a number are integers")
 reinterpret.spec(
     lambda x, dtype: np.asarray(x).view(DType.of(dtype).numpy).copy(),
-    case(np.array([[1.5, -0.0], [np.inf, 3e-45]], np.float32), dtype="int32"),
-    case((), dtypes="int32", dtype="uint32", low=-9),
-    case((2, 3), dtypes="int64", dtype="float64", low=0, high=99),
-    case((0,), dtypes="uint8", dtype="int8"),
+    op_case(np.array([[1.5, -0.0], [np.inf, 3e-45]], np.float32), dtype="int32"),
+    op_case((), dtypes="int32", dtype="uint32", low=-9),
+    op_case((2, 3), dtypes="int64", dtype="float64", low=0, high=99),
+    op_case((0,), dtypes="uint8", dtype="int8"),
 )
 
 
@@ -88,9 +88,10 @@ def _multiply_reference(x: np.ndarray, multiplier: int, shift: int = 0) -> np.nd
 _WIDE = np.array([[7, -7, 0, 123456], [-99999, 2**20, 1, -1]], np.int32)
 fixed_point_multiply.layout(keep_layout)
 fixed_point_multiply.spec(
-    _multiply_reference, case(_WIDE, multiplier=2**30),
-    case(_WIDE, multiplier=1395864371, shift=-3), case(_WIDE, multiplier=-1518500250, shift=2),
-    case((), dtypes="int32", low=-9, high=9, multiplier=2**30, shift=1),
+    _multiply_reference, op_case(_WIDE, multiplier=2**30),
+    op_case(_WIDE, multiplier=1395864371, shift=-3),
+    op_case(_WIDE, multiplier=-1518500250, shift=2),
+    op_case((), dtypes="int32", low=-9, high=9, multiplier=2**30, shift=1),
 )
 
 
@@ -148,7 +149,7 @@ def _per_axis_reference(
 _FACTORS = np.array([2**30, 1395864371, -1518500250, 2**31 - 1], np.int32)
 _SHIFTS = np.array([0, 2, 1, 3], np.int32)
 fixed_point_multiply_per_axis.spec(
-    _per_axis_reference, case(_WIDE, _FACTORS, _SHIFTS, _SHIFTS, axes=(1,)),
-    case(_WIDE, _FACTORS[:2], _SHIFTS[:2], _SHIFTS[2:], axes=(-2,), is_lshift_required=False),
-    case(_WIDE, _FACTORS, _SHIFTS, _SHIFTS, axes=(1,), is_rshift_required=False),
+    _per_axis_reference, op_case(_WIDE, _FACTORS, _SHIFTS, _SHIFTS, axes=(1,)),
+    op_case(_WIDE, _FACTORS[:2], _SHIFTS[:2], _SHIFTS[2:], axes=(-2,), is_lshift_required=False),
+    op_case(_WIDE, _FACTORS, _SHIFTS, _SHIFTS, axes=(1,), is_rshift_required=False),
 )

@@ -6,7 +6,7 @@ import numpy as np
 
 from weft import te
 from weft.ir.attrs import Attrs
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.traits import COMMUTATIVE
 from weft.ir.typing.relations import broadcast_binary
 from weft.op.batching import broadcasting
@@ -22,8 +22,9 @@ def gcd(lhs: te.Tensor, rhs: te.Tensor, _attrs: Attrs) -> te.Tensor:
 
 
 _MIXED = np.array([[0, 12, -18, 2**31 - 1], [7, -64, 1, 832040]], np.int32)
-gcd.spec(np.gcd, case(_MIXED, np.array([6, 0, 27, 514229], np.int32)),
-         case((3, 4), (4,), dtypes="int64", low=-99, high=99), case((0, 4), (1, 4), dtypes="int64"),
-         case(np.array([255, 0, 96], np.uint8), np.array([[51], [36]], np.uint8)))
+gcd.spec(np.gcd, op_case(_MIXED, np.array([6, 0, 27, 514229], np.int32)),
+         op_case((3, 4), (4,), dtypes="int64", low=-99, high=99),
+         op_case((0, 4), (1, 4), dtypes="int64"),
+         op_case(np.array([255, 0, 96], np.uint8), np.array([[51], [36]], np.uint8)))
 
 gcd.batching(broadcasting)

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft import te
 from weft.ir.dtype import bool_
-from weft.ir.op import Case, Op, OpPattern, case, define_op
+from weft.ir.op import Case, Op, OpPattern, define_op, op_case
 from weft.ir.traits import CONTINUOUS, ZERO_GRADIENT
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
@@ -23,9 +23,9 @@ from weft.tir.expr import PrimExpr, any_of
 from weft.topi import elementwise
 from weft.topi import inverse_math as topi
 
-_WIDE = (case((3, 5), low=-6.0, high=6.0), *UNARY_CASES, case((4,), low=-1e-3, high=1e-3))
-_UNIT = (case((3, 5), low=-0.95, high=0.95), case(()), case((0, 4)))
-_ABOVE_ONE = (case((3, 5), low=1.01, high=9.0), case((), low=1.5, high=2.0), case((0, 4)))
+_WIDE = (op_case((3, 5), low=-6.0, high=6.0), *UNARY_CASES, op_case((4,), low=-1e-3, high=1e-3))
+_UNIT = (op_case((3, 5), low=-0.95, high=0.95), op_case(()), op_case((0, 4)))
+_ABOVE_ONE = (op_case((3, 5), low=1.01, high=9.0), op_case((), low=1.5, high=2.0), op_case((0, 4)))
 
 
 def _function(
@@ -41,7 +41,7 @@ def _one_minus_square(x: Expr) -> Expr:
 
 
 tan = _function("tan", np.tan, topi.tan, "The tangent of x (radians).",
-                (case((3, 5), low=-1.3, high=1.3), case(()), case((0, 4))),
+                (op_case((3, 5), low=-1.3, high=1.3), op_case(()), op_case((0, 4))),
                 lambda _call, y, dy: [dy * (y * y + scalar(1, y))])
 sinh = _function("sinh", np.sinh, topi.sinh, "The hyperbolic sine of x.", _WIDE,
                  lambda call, _y, dy: [dy * cosh(call.args[0])])
@@ -64,17 +64,20 @@ acosh = _function("acosh", np.arccosh, topi.acosh, "The inverse of the hyperboli
 atanh = _function("atanh", np.arctanh, topi.atanh, "The inverse of the hyperbolic tangent.", _UNIT,
                   lambda call, _y, dy: [dy / _one_minus_square(call.args[0])])
 log1p = _function("log1p", np.log1p, topi.log1p, "log(1 + x), accurate near 0.",
-                  (case((3, 5), low=-0.9, high=9.0), case((), low=0.1, high=0.2), case((0, 4)),
-                   case((4,), low=-1e-6, high=1e-6)),
+                  (op_case((3, 5), low=-0.9, high=9.0), op_case((), low=0.1, high=0.2),
+                   op_case((0, 4)),
+                   op_case((4,), low=-1e-6, high=1e-6)),
                   lambda call, _y, dy: [dy / (call.args[0] + scalar(1, call.args[0]))])
 expm1 = _function("expm1", np.expm1, topi.expm1, "e**x - 1, accurate near 0.", _WIDE,
                   lambda _call, y, dy: [dy * (y + scalar(1, y))])
 trunc = unary("trunc", in_dtype(np.trunc), doc="x truncated towards zero.",
               compute=lambda x: elementwise.rounding(x, "trunc"), relation=numeric,
-              cases=(case((3, 5), low=-4, high=4), case(()), case((0, 4))), traits=ZERO_GRADIENT)
+              cases=(op_case((3, 5), low=-4, high=4), op_case(()), op_case((0, 4))),
+              traits=ZERO_GRADIENT)
 
-_SPECIAL = (case(np.array([1.0, np.nan, -np.inf, np.inf], np.float32)), case((2, 3)), case(()),
-            case((0, 4)))
+_SPECIAL = (op_case(np.array([1.0, np.nan, -np.inf, np.inf], np.float32)), op_case((2, 3)),
+            op_case(()),
+            op_case((0, 4)))
 
 
 def _test_relation(ctx: RelationContext) -> bool:

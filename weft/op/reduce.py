@@ -13,7 +13,7 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr
-from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
+from weft.ir.op import Case, Op, OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim, dim_product
 from weft.ir.traits import CONTINUOUS, SENSITIVE, ZERO_GRADIENT, MixedPrecision, OpTraits, linear
 from weft.ir.types import TensorType, Type, is_static
@@ -105,16 +105,16 @@ def _reduce_each(
 
 
 _CASES = (
-    case((3, 5)),
-    case((3, 5), axis=1),
-    case((2, 3, 4), axis=(0, -1), keepdims=True),
-    case((2, 3, 4), axis=1, exclude=True),
-    case((7,), axis=0, keepdims=True),
-    case(()),
+    op_case((3, 5)),
+    op_case((3, 5), axis=1),
+    op_case((2, 3, 4), axis=(0, -1), keepdims=True),
+    op_case((2, 3, 4), axis=1, exclude=True),
+    op_case((7,), axis=0, keepdims=True),
+    op_case(()),
 )
-_EMPTY_CASES = (case((0, 3), axis=0), case((0, 3), axis=1))
+_EMPTY_CASES = (op_case((0, 3), axis=0), op_case((0, 3), axis=1))
 _BOOL_CASES = tuple(dataclasses.replace(c, dtypes=("bool",)) for c in _CASES)
-_INT_CASES = (case((3, 5), axis=0, dtypes="int32", low=-9, high=9),)
+_INT_CASES = (op_case((3, 5), axis=0, dtypes="int32", low=-9, high=9),)
 
 
 def _reference(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -277,9 +277,10 @@ def _variance_reference(
 
 
 variance.spec(
-    _variance_reference, case((3, 5), (3, 1), axis=1), case((2, 3, 4), (1, 3, 1), axis=(0, -1)),
-    case((4, 3), (1, 3), axis=0, unbiased=True, keepdims=True), case((3,), (1,)),
-    case((2, 3), (2, 1), axis=0, exclude=True),
+    _variance_reference, op_case((3, 5), (3, 1), axis=1),
+    op_case((2, 3, 4), (1, 3, 1), axis=(0, -1)),
+    op_case((4, 3), (1, 3), axis=0, unbiased=True, keepdims=True), op_case((3,), (1,)),
+    op_case((2, 3), (2, 1), axis=0, exclude=True),
 )
 
 
@@ -336,9 +337,9 @@ def _arg_reduction(name: str, *, largest: bool, doc: str) -> Op:
                    traits=replace(ZERO_GRADIENT, mixed_precision=MixedPrecision.NEVER))(run)
     op.batching(_reduce_each)
     ties = np.array([[1, 3, 3], [2, 0, 0]], np.float32)
-    op.spec(_arg_reference(largest), *_CASES, case(ties, axis=1),
-            case(ties, axis=-1, select_last_index=True, dtype="int32"),
-            case((4, 5), axis=1, dtypes="int32", low=-3, high=3))
+    op.spec(_arg_reference(largest), *_CASES, op_case(ties, axis=1),
+            op_case(ties, axis=-1, select_last_index=True, dtype="int32"),
+            op_case((4, 5), axis=1, dtypes="int32", low=-3, high=3))
     return op
 
 

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Insertion(Generic[T]):
-    """``item`` (a pass) with its position in a pipeline; see ``insert``."""
+    """``item`` (a pass) with its position in a pipeline; see ``pass_at``."""
 
     item: T
     phase: str | None = None
@@ -32,9 +32,9 @@ class Insertion(Generic[T]):
         return ", ".join(filter(None, (self.phase, side if self.anchor else None)))
 
 
-def insert(item: T, *, phase: str | None = None, after: str | None = None,
-           before: str | None = None) -> Insertion[T]:
-    """A pass at a position: ``weft.compile(model, passes=[insert(MyPass(), after="fuse_ops")])``.
+def pass_at(item: T, *, phase: str | None = None, after: str | None = None,
+            before: str | None = None) -> Insertion[T]:
+    """A pass at a position: ``weft.compile(model, passes=[pass_at(MyPass(), after="fuse_ops")])``.
 
     ``after`` means after the last pass of that name in the phase, ``before`` before the first one.
     With ``phase`` alone the pass runs at the end of the phase. ``phase`` may be left out where only

@@ -39,7 +39,7 @@ def test_arena_of_gradients(network, share):
     mod = Gradient()(network)
     plain = weft.compile(mod)
     budget = int(share * plain.manifest.arena_bytes)
-    small = weft.compile(weft.recompute(mod, budget))
+    small = weft.compile(weft.remat(mod, budget))
     assert small.manifest.arena_bytes <= budget
     assert len(small.manifest.steps) > len(plain.manifest.steps)
     inputs = inputs_of(mod)
@@ -149,12 +149,12 @@ def test_loops_have_no_budget():
           if (greater(%n, 0)) { @main(multiply(%x, %x), subtract(%n, 1)) } else { %x }
         }""")
     with pytest.raises(UnsupportedModelError, match="without branches and loops"):
-        weft.compile(weft.recompute(power, "1 KB"))
+        weft.compile(weft.remat(power, "1 KB"))
 
 
 def test_chosen_calls_are_computed_again():
     mod = Gradient()(mlp(6, 8, 4))
-    after = weft.recompute(mod, mirror=lambda call: call.op.name == "tanh")
+    after = weft.remat(mod, mirror=lambda call: call.op.name == "tanh")
     assert str(after).count("tanh(") > str(mod).count("tanh(")
     lowered = str(run_pipeline(after, CompileOptions.make()))
     assert "annotation.barrier" in lowered

@@ -39,7 +39,7 @@ def refuse_to_compile(monkeypatch):
         pytest.fail("compiled before the mistake was found")
 
     monkeypatch.setattr("weft.compile", fail)
-    monkeypatch.setattr("weft.tune_model", fail)
+    monkeypatch.setattr("weft.autotune", fail)
 
 
 @pytest.mark.parametrize(("typed", "meant"), [

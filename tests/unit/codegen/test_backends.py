@@ -115,8 +115,8 @@ def test_every_stage_and_the_report_of_another_target(toy):
     assert "<summary>llvm</summary>" not in page
 
 
-def test_check_operator_runs_the_cases_on_another_target(toy):
-    report = weft.check_operator("nn.softmax", target="toy")
+def test_opcheck_runs_the_cases_on_another_target(toy):
+    report = weft.opcheck("nn.softmax", target="toy")
     assert report.implementations == ("nn.softmax.toy.unscheduled",)
 
 

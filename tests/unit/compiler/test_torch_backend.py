@@ -7,8 +7,8 @@ import pytest
 
 import weft
 from weft import op
-from weft.ir.rewrite.driver import rule
 from weft.ir.rewrite.pattern import any_
+from weft.ir.rewrite.rules import rule
 from weft.support.errors import InvalidInputError, InvalidModelError, OptionError
 
 torch = pytest.importorskip("torch")

@@ -17,9 +17,8 @@ from weft.compiler.model_key import cache_key
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import phases_of
 from weft.ir.passes import INSERTED_PASSES, PASSES
-from weft.ir.rewrite.driver import rule
 from weft.ir.rewrite.pattern import any_
-from weft.ir.rewrite.registered import REGISTERED_RULES, register_rule
+from weft.ir.rewrite.rules import REGISTERED_RULES, rule
 from weft.ir.visitor import rewrite_post_order
 from weft.support.errors import AttrsError, OptionError, PassError, RegistryError
 
@@ -106,31 +105,31 @@ def test_a_pass_runs_at_the_end_of_the_optimized_phase():
     ({"after": "dead_code_elimination", "phase": "optimized"}, "dead_code_elimination", 1),
 ])
 def test_positions(position, neighbour, offset):
-    names = names_of("optimized", weft.insert(Swap(), **position))
+    names = names_of("optimized", weft.pass_at(Swap(), **position))
     assert names[names.index("acme_swap") - offset] == neighbour
 
 
 def test_after_means_the_last_and_before_the_first_of_several():
-    names = names_of("optimized", weft.insert(Swap(), after="fold_constant"))
+    names = names_of("optimized", weft.pass_at(Swap(), after="fold_constant"))
     assert names[names.index("acme_swap"):].count("fold_constant") == 0
-    names = names_of("optimized", weft.insert(Swap(), before="fold_constant"))
+    names = names_of("optimized", weft.pass_at(Swap(), before="fold_constant"))
     assert names[:names.index("acme_swap")].count("fold_constant") == 0
 
 
 def test_a_phase_alone_means_its_end():
-    assert names_of("lowered", weft.insert(Swap(), phase="lowered"))[-1] == "acme_swap"
-    assert names_of("import", weft.insert(Swap(), phase="import")) == ["acme_swap"]
+    assert names_of("lowered", weft.pass_at(Swap(), phase="lowered"))[-1] == "acme_swap"
+    assert names_of("import", weft.pass_at(Swap(), phase="import")) == ["acme_swap"]
 
 
 def test_passes_at_one_position_keep_their_order():
-    names = names_of("lowered", weft.insert(Swap(), after="fuse_ops"),
-                     weft.insert(Sees(), after="fuse_ops"))
+    names = names_of("lowered", weft.pass_at(Swap(), after="fuse_ops"),
+                     weft.pass_at(Sees(), after="fuse_ops"))
     assert names[1:3] == ["acme_swap", "acme_sees"]
 
 
 def test_a_position_may_name_another_users_pass():
-    names = names_of("lowered", weft.insert(Swap(), after="fuse_ops"),
-                     weft.insert(Sees(), before="acme_swap"))
+    names = names_of("lowered", weft.pass_at(Swap(), after="fuse_ops"),
+                     weft.pass_at(Sees(), before="acme_swap"))
     assert names[1:3] == ["acme_sees", "acme_swap"]
 
 
@@ -143,7 +142,7 @@ def test_a_position_may_name_another_users_pass():
 ])
 def test_unknown_positions(position, what, help_):
     with pytest.raises(OptionError, match=what) as found:
-        compiled(passes=[weft.insert(Swap(), **position)])
+        compiled(passes=[weft.pass_at(Swap(), **position)])
     assert help_ is None or help_ in found.value.help
 
 
@@ -154,13 +153,13 @@ def test_unknown_positions(position, what, help_):
 ])
 def test_a_position_is_a_text(position, what, help_):
     with pytest.raises(OptionError, match=what) as found:
-        weft.insert(Swap(), **position)
+        weft.pass_at(Swap(), **position)
     assert found.value.help == help_
 
 
 def test_after_and_before_exclude_each_other():
     with pytest.raises(OptionError, match="after and before exclude each other"):
-        weft.insert(Swap(), after="fuse_ops", before="fuse_ops")
+        weft.pass_at(Swap(), after="fuse_ops", before="fuse_ops")
 
 
 @pytest.mark.parametrize(("options", "what"), [
@@ -244,7 +243,7 @@ def test_a_rule_of_an_unknown_group_is_refused():
     with pytest.raises(OptionError, match="unknown group 'fusion' of the rule tanh_is_gone"):
         compiled(rules=[tanh_is_gone])
     with pytest.raises(OptionError, match="unknown group"):
-        register_rule(tanh_is_gone)
+        rule(op.tanh(any_("x")), group="fusion", register=True)(tanh_is_gone.function)
 
 
 def test_a_rule_that_changes_a_type_is_named():
@@ -269,7 +268,7 @@ def test_a_rule_that_fails_is_named():
 
 def test_registered_passes_and_rules_take_part_in_every_compilation(clean):
     ir.register_pass(phase="optimized")(Swap)
-    register_rule(tanh_is_twice)
+    rule(tanh_is_twice.pattern, register=True)(tanh_is_twice.function)
     np.testing.assert_allclose(compiled()(X), 2 * np.exp(X), rtol=1e-6)
     REGISTERED_RULES.remove("tanh_is_twice")
     np.testing.assert_allclose(compiled()(X), -np.exp(X), rtol=1e-6)
@@ -302,7 +301,7 @@ def test_a_pass_that_is_refused_is_not_inserted(clean, name_in_use, error):
 
 
 def test_options_show_passes_and_rules_in_order():
-    options = compiled(passes=[weft.insert(Swap(new="sqrt"), before="fold_scale_axis")],
+    options = compiled(passes=[weft.pass_at(Swap(new="sqrt"), before="fold_scale_axis")],
                        rules=[tanh_is_twice]).options
     assert str(options.extensions).splitlines()[0] == (
         "pass acme_swap{new=sqrt} (before fold_scale_axis)")
@@ -358,6 +357,6 @@ def test_instruments_know_them(capsys):
 def test_the_pass_sees_the_program_at_its_position():
     Sees.seen.clear()
     api.run_pipeline(weft.parse(TEXT), CompileOptions.make(extensions=Extensions.make(
-        [weft.insert(Sees(), phase="import"), weft.insert(Sees(), after="fuse_ops")])))
+        [weft.pass_at(Sees(), phase="import"), weft.pass_at(Sees(), after="fuse_ops")])))
     assert "primitive" not in Sees.seen[0]
     assert "primitive=True" in Sees.seen[1]

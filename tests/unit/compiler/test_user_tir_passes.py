@@ -71,17 +71,17 @@ def test_kernels_are_built_in_this_process():
 def test_positions():
     seen = []
     compiled(tir_passes=[
-        weft.insert(note(seen, "late"), after="flatten_buffer"),
+        weft.pass_at(note(seen, "late"), after="flatten_buffer"),
         note(seen, "first"), note(seen, "second"),
-        weft.insert(note(seen, "later"), after="flatten_buffer"),
-        weft.insert(note(seen, "early"), before="simplify")])
+        weft.pass_at(note(seen, "later"), after="flatten_buffer"),
+        weft.pass_at(note(seen, "early"), before="simplify")])
     assert [name for name, _ in seen] == ["first", "second", "early", "late", "later"]
     assert seen[0][1] != seen[-1][1]
 
 
 @pytest.mark.parametrize(("passes", "what"), [
-    ([weft.insert(len, after="vectorise_loop")], "unknown pass 'vectorise_loop' in the tir"),
-    ([weft.insert(len, phase="optimized")], "tir passes have no phases"),
+    ([weft.pass_at(len, after="vectorise_loop")], "unknown pass 'vectorise_loop' in the tir"),
+    ([weft.pass_at(len, phase="optimized")], "tir passes have no phases"),
     ([3], "not a tir pass"),
     (three_is(4), "tir_passes is not a list"),
 ])
@@ -118,7 +118,7 @@ def test_a_pass_that_changes_the_signature_is_named(change):
 def test_unknown_positions_are_reported_for_dynamic_models_too():
     with pytest.raises(OptionError, match="unknown pass 'nope' in the tir pipeline"):
         compiled("def @main(%x: Tensor[(n,), float32]) { sin(%x) }",
-                 tir_passes=[weft.insert(three_is(4), after="nope")])
+                 tir_passes=[weft.pass_at(three_is(4), after="nope")])
 
 
 def test_registered_passes_run_in_every_compilation():

@@ -84,7 +84,7 @@ def test_onnxruntime_is_a_peer() -> None:
 
 def test_the_first_wrong_tensor_is_named() -> None:
     model = ModelTensors(weft.parse(TEXT), INPUTS, passes=[
-        weft.insert(ThreeIsMinusThree(), phase="canonical")])
+        weft.pass_at(ThreeIsMinusThree(), phase="canonical")])
     got, want = model.values(), model.values("reference")
     wrong = [name for name in model.names
              if difference(name, got[name], want[name]).exceeds(1e-3)]
@@ -93,7 +93,7 @@ def test_the_first_wrong_tensor_is_named() -> None:
 
 def test_the_wrong_pass_is_found() -> None:
     model = ModelTensors(weft.parse(TEXT), INPUTS, passes=[
-        weft.insert(ThreeIsMinusThree(), after="fold_constant")])
+        weft.pass_at(ThreeIsMinusThree(), after="fold_constant")])
     found = first_wrong_pass(model)
     assert found is not None
     assert found.name == "three_is_minus_three"
@@ -109,7 +109,7 @@ def test_right_passes_are_not_blamed() -> None:
 
 def test_the_wrong_kernel_is_found() -> None:
     model = ModelTensors(weft.parse(TEXT), INPUTS, tir_passes=[
-        weft.insert(wrong_sums, after="simplify")])
+        weft.pass_at(wrong_sums, after="simplify")])
     found = first_wrong_kernel(model)
     assert found is not None
     assert "nn.dense" in found.kernel.text

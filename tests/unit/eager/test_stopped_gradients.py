@@ -142,11 +142,11 @@ def test_second_derivatives_stop_where_the_first_do():
 
 
 def test_the_text_of_a_program_says_where_gradients_stop():
-    text = str(weft.module_of(PROGRAMS["detach"], X))
+    text = str(weft.trace(PROGRAMS["detach"], X))
     assert text.count("annotation.stop_gradient") == 1
     again = weft.compile(weft.grad(weft.parse(text)))(X.numpy())[0]
     np.testing.assert_allclose(again, eager_gradient(PROGRAMS["detach"]))
-    assert "stop_gradient" not in str(weft.module_of(PROGRAMS["nothing"], X))
+    assert "stop_gradient" not in str(weft.trace(PROGRAMS["nothing"], X))
 
 
 def test_no_grad_around_a_transformation_says_nothing_about_its_inside():

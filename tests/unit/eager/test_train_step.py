@@ -201,7 +201,7 @@ def test_jit_updates_a_tensor_from_outside() -> None:
 
 
 def test_a_function_of_tensors_is_a_program() -> None:
-    module = weft.module_of(lambda x, y: (x * y).sum(), weft.ones(3), weft.ones(3))
+    module = weft.trace(lambda x, y: (x * y).sum(), weft.ones(3), weft.ones(3))
     gradients = weft.compile(weft.grad(module))
     x, y = np.arange(3, dtype=np.float32), np.ones(3, np.float32)
     np.testing.assert_array_equal(gradients(x, y)[1], x)

@@ -30,8 +30,9 @@ from weft.ir import (
     var,
 )
 from weft.ir.expr import Constant
-from weft.ir.rewrite.driver import NoMatch, RuleSet, apply_rules, rule
+from weft.ir.rewrite.driver import apply_rules
 from weft.ir.rewrite.pattern import any_
+from weft.ir.rewrite.rules import NoMatch, RuleSet, rule
 from weft.support.errors import PassError, RegistryError, WellFormedError
 
 

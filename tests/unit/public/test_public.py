@@ -123,6 +123,7 @@ def test_the_error_for_other_values_names_what_is_taken():
 def test_modules_that_documents_name_can_be_imported():
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"),
              *(ROOT / "docs" / "tutorials").glob("*.md")]
+    pages.remove(ROOT / "docs" / "renamed.md")  # whose old names warn
     found = {name for page in pages
              for name in re.findall(r"\bweft(?:\.[a-z_]\w*)+", page.read_text(encoding="utf-8"))}
     assert "weft.ir.typing.relations" in found

@@ -12,7 +12,7 @@ import numpy as np
 
 import weft
 from weft import te
-from weft.compiler.check_operator import OperatorReport
+from weft.compiler.opcheck import OperatorReport
 from weft.ir import Case, Op, Rule
 from weft.ir.python.from_python import PythonFunction
 from weft.runtime import TensorSpec
@@ -25,9 +25,9 @@ class SquareAttrs(weft.Attrs):
 
 
 def report(op: Op) -> str:
-    found = weft.check_operator(op)
+    found = weft.opcheck(op)
     assert_type(found, OperatorReport)
-    assert_type(weft.case((3, 5)), Case)
+    assert_type(weft.op_case((3, 5)), Case)
     return str(found)
 
 
@@ -56,8 +56,7 @@ def models(model: weft.ModelLike) -> weft.Executable:
 
 
 def positions(rule: Rule) -> Insertion[Callable[[int], int]]:
-    assert_type(weft.register_rule(rule), Rule)
     weft.compile("net.onnx", rules=[rule])
     compute: te.Tensor | None = None
     del compute
-    return weft.insert(abs, after="fuse_ops")
+    return weft.pass_at(abs, after="fuse_ops")

@@ -9,6 +9,6 @@ weft.compile("net.onnx", opt_level="3")  # error
 weft.compile("net.onnx", passes="fold_constant")  # error
 weft.nonsense  # error
 weft.parse(b"")  # error
-weft.insert("x", behind="y")  # error
-weft.case((3,)).nonsense  # error
+weft.pass_at("x", behind="y")  # error
+weft.op_case((3,)).nonsense  # error
 weft.compile("net.onnx").nonsense()  # error

@@ -90,8 +90,7 @@ class SinToExp(ir.FunctionPass):
                                   if isinstance(node, ir.Call) and node.op.name == "sin" else node)
 
 
-@weft.register_rule
-@weft.rule(op.exp(op.negative(any_("x"))))
+@weft.rule(op.exp(op.negative(any_("x"))), register=True)
 def exp_is_even(x):
     '''Wrong on purpose: shows that the rule applies.'''
     return op.exp(x)

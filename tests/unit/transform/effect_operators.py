@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from weft import op, te
-from weft.ir import OPS, Attrs, IRModule, Op, OpTraits, case, define_op, infer_type, var
+from weft.ir import OPS, Attrs, IRModule, Op, OpTraits, define_op, infer_type, op_case, var
 from weft.ir.attrs import attr
 from weft.ir.expr import Expr, Function, If, Let, RefCreate, RefRead, RefWrite, Tuple, Var
 from weft.ir.typing.relations import identity_relation
@@ -61,7 +61,7 @@ def recording() -> Iterator[Effects]:
     record.gradient(lambda _call, _y, dy: [dy])
     record.jvp(lambda _call, _y, tangents: tangents[0])
     record.batching(leading)
-    record.spec(reference, case(SHAPE))
+    record.spec(reference, op_case(SHAPE))
     try:
         yield Effects(record, log)
     finally:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.transform.helpers import check_values, parse_program
 from weft import te
-from weft.ir import OPS, Attrs, IRModule, OpPattern, attr, case, define_op
+from weft.ir import OPS, Attrs, IRModule, OpPattern, attr, define_op, op_case
 from weft.ir.types import TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation
@@ -56,7 +56,7 @@ def test_an_elementwise_operator_with_an_axis_gets_the_original_order():
         shape[axis] = -1
         return x * np.arange(x.shape[axis], dtype=x.dtype).reshape(shape)
 
-    ramp.spec(reference, case((2, 3), axis=1))
+    ramp.spec(reference, op_case((2, 3), axis=1))
     _check(_after_conv2d("mine.ramp(%0, axis=1)"))
 
 
@@ -73,7 +73,7 @@ def test_an_elementwise_operator_with_two_results_gets_the_original_order():
 
     both = define_op("mine.both", relation=relation, pattern=OpPattern.ELEMWISE,
                      inputs=("x",))(compute)
-    both.spec(lambda x: (x, x + x), case((2, 3)))
+    both.spec(lambda x: (x, x + x), op_case((2, 3)))
     _check(_after_conv2d("%1 = mine.both(%0); subtract(%1.1, nn.relu(%1.0))"))
 
 
@@ -89,5 +89,5 @@ def test_a_vector_that_belongs_to_the_second_axis_keeps_its_meaning():
         return te.compute(x.shape, lambda *i: x[i] + v[i[1]])
 
     shift = define_op("mine.shift", relation=relation, pattern=OpPattern.BROADCAST)(compute)
-    shift.spec(lambda x, v: x + v.reshape(-1, *[1] * (x.ndim - 2)), case((2, 3), (3,)))
+    shift.spec(lambda x, v: x + v.reshape(-1, *[1] * (x.ndim - 2)), op_case((2, 3), (3,)))
     _check(_after_conv2d("mine.shift(%0, %v)", ", %v: Tensor[(3,), float32]"))

@@ -24,10 +24,10 @@ from weft.ir import (
     OpTraits,
     TensorType,
     Var,
-    case,
     const,
     define_op,
     infer_type,
+    op_case,
     parse,
 )
 from weft.ir.analysis import op_counts
@@ -61,7 +61,7 @@ from weft.transform.analysis.reference import evaluate
 from weft.transform.passes.backward_fold_scale_axis import BackwardFoldScaleAxis
 from weft.transform.rules.scale_links import carried_operand
 
-_CASES: tuple[Case, ...] = (case((2, 3)),)
+_CASES: tuple[Case, ...] = (op_case((2, 3)),)
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +106,7 @@ def _binary(name: str, traits: OpTraits) -> Op:
 
     operator = define_op(full, relation=broadcast_binary(), pattern=OpPattern.BROADCAST,
                          traits=traits)(compute)
-    operator.spec(np.add, case((2, 3), (2, 3)))
+    operator.spec(np.add, op_case((2, 3), (2, 3)))
     return operator
 
 

@@ -20,7 +20,7 @@ from weft.eager.tracing.graph import graph_module, order_of
 from weft.eager.tracing.memory import array_of
 from weft.eager.tracing.programs import Program, Programs, values_of
 from weft.eager.tracing.pytree import unflatten
-from weft.eager.tracing.trace import Traced, trace
+from weft.eager.tracing.trace import Traced, trace_graph
 from weft.eager.tracing.traced_module import module_for
 from weft.eager.tracing.watch import Watch
 from weft.ir.module import IRModule
@@ -93,8 +93,8 @@ def traced_call(function: Callable[..., Any], bound: Arguments) -> Traced:
     """The graph of a function for arguments of these specs, with its guards."""
     args, kwargs = unflatten(bound.structure, bound.leaves)
     with Watch() as watch:
-        return trace(function, args, kwargs, Cell.made, differentiable=bound.flows() or (),
-                     watch=watch)
+        return trace_graph(function, args, kwargs, Cell.made, differentiable=bound.flows() or (),
+                           watch=watch)
 
 
 class _Program(Program):

@@ -158,9 +158,9 @@ class Trace:
             one.cell._node = one.before  # noqa: SLF001
 
 
-def trace(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any],
-          make: Callable[[Node], Any], *, differentiable: Sequence[bool] | bool = (),
-          watch: Watch | None = None) -> Traced:
+def trace_graph(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any],
+                make: Callable[[Node], Any], *, differentiable: Sequence[bool] | bool = (),
+                watch: Watch | None = None) -> Traced:
     """Run ``function`` on placeholders for the tensors among the leaves of its arguments.
 
     ``args`` and ``kwargs`` are nested containers whose tensor leaves are ``Spec``s; ``make`` gives

@@ -20,7 +20,7 @@ from weft.eager.node import CUSTOM, FREED, RECORDED, Node, Spec, call_ir, is_val
 from weft.eager.tracing.calls import Signature
 from weft.eager.tracing.own_gradients import OwnGradient, operands, own_gradients, steps_to
 from weft.eager.tracing.pytree import unflatten
-from weft.eager.tracing.trace import Trace, Traced, trace
+from weft.eager.tracing.trace import Trace, Traced, trace_graph
 from weft.ir.expr import Call, Constant, Expr, Function, GlobalVar, Tuple, TupleGetItem, Var
 from weft.ir.module import IRModule
 from weft.ir.op import get_op
@@ -30,7 +30,7 @@ from weft.support.errors import InvalidInputError
 from weft.transform.autodiff.custom_rules import VJP
 
 
-def module_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> IRModule:
+def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> IRModule:
     """The program of the IR that a function of tensors is for arguments like these.
 
     ``weft.compile``, ``weft.grad``, ``weft.vmap`` and other functions on programs take it.
@@ -51,7 +51,7 @@ def module_for(function: Callable[..., Any], signature: Signature, args: tuple[A
         return found
 
     with enable_grad():
-        traced = trace(run, given, named, Cell.made, differentiable=True)
+        traced = trace_graph(run, given, named, Cell.made, differentiable=True)
     if any(one.after is not one.placeholder for one in traced.captured):
         raise InvalidInputError("the function changes a tensor from outside",
                                 help="return the new value, or use weft.train_step")

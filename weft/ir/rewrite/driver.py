@@ -1,22 +1,14 @@
-"""Rewrite rules as data, and the driver that applies them to a fixed point.
-
-A rule is a pattern, a function from the captured expressions to the new expression, and a
-docstring that shows a program before and after. ``check_rule_docstring`` executes the docstring.
-"""
+"""The driver that applies rewrite rules to a fixed point, and what it counts."""
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import field
-from pathlib import Path
 from typing import Any
 
-from weft.ir.expr import Call, Expr
-from weft.ir.op import Op
-from weft.ir.rewrite.matcher import matches
-from weft.ir.rewrite.pattern import AltTerm, Term, captured_names, may_start_at, root_ops
+from weft.ir.expr import Expr
+from weft.ir.rewrite.rules import NoMatch, Rule, RuleSet
 from weft.ir.structural import assert_structural_equal
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.solver import TypeSolver, UnifyError
@@ -33,110 +25,6 @@ from weft.support.errors import (
 _MOST_SWEEPS = 32
 _MOST_STEPS_PER_NODE = 64
 _CHANGED = "changed the type of an expression"
-
-
-@dataclass(frozen=True, slots=True)
-class NoMatch:
-    """A rule's refusal, with the reason that ``WEFT_EXPLAIN`` shows."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Rule:
-    """A rewriting of expressions that match ``pattern``.
-
-    ``function`` takes captured names as parameters (``None`` if an optional part is missing)
-    and ``call``, the whole expression; it returns the new expression, or ``NoMatch``.
-    """
-
-    name: str
-    pattern: Term
-    function: Callable[..., Expr | NoMatch]
-    group: str = ""
-    doc: str = ""
-    where: str = ""
-    parameters: tuple[str, ...] = ()
-
-    def apply(self, expr: Expr) -> Expr | NoMatch | None:
-        """The new expression; a refusal; or ``None`` if the pattern does not match."""
-        refusal: NoMatch | None = None
-        for captured in matches(self.pattern, expr):
-            values = {**captured, "call": expr}
-            result = self.function(**{p: values.get(p) for p in self.parameters})
-            if not isinstance(result, NoMatch):
-                return result
-            refusal = refusal or result
-        return refusal
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.where})"
-
-
-# Every rule, by name, with its source location: the names that WEFT_EXPLAIN accepts.
-KNOWN_RULES: dict[str, str] = {}
-
-
-def rule(*patterns: Term, group: str = "") -> Callable[[Callable[..., Expr | NoMatch]], Rule]:
-    """Make a rule of the decorated function; several patterns are alternatives.
-
-    Raises ``RegistryError`` if a parameter is not a captured name, or the docstring is missing.
-    """
-
-    def wrap(function: Callable[..., Expr | NoMatch]) -> Rule:
-        pattern = patterns[0] if len(patterns) == 1 else AltTerm(tuple(patterns))
-        parameters = tuple(inspect.signature(function).parameters)
-        known = {*captured_names(pattern), "call"}
-        for parameter in parameters:
-            if parameter not in known:
-                raise RegistryError(
-                    f"rule {function.__name__}: {parameter!r} is not captured",
-                    expected=", ".join(sorted(known)),
-                )
-        doc = inspect.getdoc(function)
-        if not doc:
-            raise RegistryError(
-                f"missing docstring of rule {function.__name__}",
-                help="show a program before and after, with => between them",
-            )
-        code = function.__code__
-        where = f"{Path(code.co_filename).name}:{code.co_firstlineno}"
-        KNOWN_RULES.setdefault(function.__name__, where)
-        return Rule(function.__name__, pattern, function, group, doc, where, parameters)
-
-    return wrap
-
-
-class RuleSet:
-    """Rules in order of preference, indexed by the operator at their root."""
-
-    def __init__(self, *rules: Rule | RuleSet) -> None:
-        flat: list[Rule] = []
-        for item in rules:
-            flat.extend(item.rules if isinstance(item, RuleSet) else (item,))
-        self.rules = tuple(flat)
-        self._by_op: dict[str, list[Rule]] = {}
-        self._general = [r for r in flat if root_ops(r.pattern) is None]
-        names = {name for r in flat for name in root_ops(r.pattern) or ()}
-        for name in sorted(names):
-            starts = ((r, root_ops(r.pattern)) for r in flat)
-            self._by_op[name] = [r for r, ops in starts if ops is None or name in ops]
-
-    def candidates(self, expr: Expr) -> list[Rule]:
-        """The rules whose root pattern may match ``expr``."""
-        operator = expr.op if isinstance(expr, Call) and isinstance(expr.op, Op) else None
-        rules = self._general if operator is None else (
-            self._by_op.get(operator.name, self._general))
-        return [r for r in rules if may_start_at(r.pattern, operator)]
-
-    def __add__(self, other: RuleSet) -> RuleSet:
-        return RuleSet(self, other)
-
-    def __iter__(self) -> Iterator[Rule]:
-        return iter(self.rules)
-
-    def __len__(self) -> int:
-        return len(self.rules)
 
 
 @dataclass(eq=False)

@@ -10,7 +10,7 @@ import numpy as np
 from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, Tuple, const
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import dim_add
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
@@ -154,9 +154,9 @@ def _reference(data: np.ndarray, weight: np.ndarray, **values: Any) -> np.ndarra
 
 dilation2d.spec(
     _reference,
-    case((1, 2, 5, 6), (2, 3, 2), padding=(1, 0)),
-    case((2, 5, 5, 3), (2, 2, 3), data_layout="NHWC", kernel_layout="HWI", strides=(2, 1)),
-    case((1, 1, 6, 6), (1, 2, 2), dilations=(2, 3), padding=(0, 1, 1, 0)),
+    op_case((1, 2, 5, 6), (2, 3, 2), padding=(1, 0)),
+    op_case((2, 5, 5, 3), (2, 2, 3), data_layout="NHWC", kernel_layout="HWI", strides=(2, 1)),
+    op_case((1, 1, 6, 6), (1, 2, 2), dilations=(2, 3), padding=(0, 1, 1, 0)),
 )
 
 dilation2d.batching(merging(layout="data_layout"))

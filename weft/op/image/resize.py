@@ -11,7 +11,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr, one_of, sizes_from
 from weft.ir.dtype import DType
 from weft.ir.expr import Call, Expr, const
-from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
+from weft.ir.op import Case, Op, OpPattern, define_op, get_op, op_case
 from weft.ir.shape import AnyDim, KnownDim
 from weft.ir.substitution import has_symbols
 from weft.ir.traits import CONTINUOUS
@@ -205,39 +205,39 @@ def _define(name: str, attrs_type: type[ResizeAttrs], cases: Sequence[Case]) -> 
 
 
 resize1d = _define("image.resize1d", Resize1DAttrs, (
-    case((2, 3, 5), size=(8,)),
-    case((1, 2, 7), size=(3,), method="cubic", antialias=True),
-    case((1, 4, 2), size=(6,), method="nearest_neighbor", layout="NWC",
-         coordinate_transformation_mode="asymmetric", rounding_method="floor"),
-    case((0, 2, 4), size=(3,)),
+    op_case((2, 3, 5), size=(8,)),
+    op_case((1, 2, 7), size=(3,), method="cubic", antialias=True),
+    op_case((1, 4, 2), size=(6,), method="nearest_neighbor", layout="NWC",
+            coordinate_transformation_mode="asymmetric", rounding_method="floor"),
+    op_case((0, 2, 4), size=(3,)),
 ))
 resize2d = _define("image.resize2d", Resize2DAttrs, (
-    case((1, 2, 4, 5), size=(8, 10)),
-    case((1, 2, 5, 4), size=(3, 7), method="cubic"),
-    case((2, 1, 3, 4), size=(7, 5), coordinate_transformation_mode="align_corners"),
-    case((1, 1, 6, 6), size=(4, 9), method="cubic", cubic_alpha=-0.5, cubic_exclude=True),
-    case((1, 2, 7, 9), size=(3, 4), antialias=True),
-    case((1, 1, 24, 3), size=(2, 2), antialias=True),
-    case((1, 3, 3, 2), size=(6, 4), method="nearest_neighbor", layout="NHWC"),
-    case((1, 2, 4, 4), size=(7, 3), method="nearest_neighbor", rounding_method="ceil"),
-    case((1, 2, 4, 4), size=(6, 2), method="nearest_neighbor",
-         rounding_method="round_prefer_ceil", coordinate_transformation_mode="align_corners"),
-    case((1, 1, 4, 4), size=(1, 3), coordinate_transformation_mode="pytorch_half_pixel"),
-    case((1, 1, 4, 6), size=(3, 4), method="nearest_neighbor",
-         coordinate_transformation_mode="tf_half_pixel_for_nn", rounding_method="floor"),
-    case((1, 1, 5, 5), size=(3, 4), coordinate_transformation_mode="tf_crop_and_resize",
-         roi=(0.2, -0.3, 0.8, 1.1), extrapolation_value=0.5),
-    case((1, 1, 4, 4), size=(6, 6), coordinate_transformation_mode="half_pixel_symmetric",
-         scales=(1.6, 1.7)),
-    case((1, 1, 3, 4, 4), size=(6, 2), layout="NCHW4c"),
-    case((1, 2, 3, 3), size=(5, 6), dtypes="int32", low=-90, high=90, atol=1.0),
-    case((1, 2, 3, 3), size=(3, 3), out_dtype="float64",
-         rtol=1e-5, atol=1e-5),  # the interpolation is in float32
+    op_case((1, 2, 4, 5), size=(8, 10)),
+    op_case((1, 2, 5, 4), size=(3, 7), method="cubic"),
+    op_case((2, 1, 3, 4), size=(7, 5), coordinate_transformation_mode="align_corners"),
+    op_case((1, 1, 6, 6), size=(4, 9), method="cubic", cubic_alpha=-0.5, cubic_exclude=True),
+    op_case((1, 2, 7, 9), size=(3, 4), antialias=True),
+    op_case((1, 1, 24, 3), size=(2, 2), antialias=True),
+    op_case((1, 3, 3, 2), size=(6, 4), method="nearest_neighbor", layout="NHWC"),
+    op_case((1, 2, 4, 4), size=(7, 3), method="nearest_neighbor", rounding_method="ceil"),
+    op_case((1, 2, 4, 4), size=(6, 2), method="nearest_neighbor",
+            rounding_method="round_prefer_ceil", coordinate_transformation_mode="align_corners"),
+    op_case((1, 1, 4, 4), size=(1, 3), coordinate_transformation_mode="pytorch_half_pixel"),
+    op_case((1, 1, 4, 6), size=(3, 4), method="nearest_neighbor",
+            coordinate_transformation_mode="tf_half_pixel_for_nn", rounding_method="floor"),
+    op_case((1, 1, 5, 5), size=(3, 4), coordinate_transformation_mode="tf_crop_and_resize",
+            roi=(0.2, -0.3, 0.8, 1.1), extrapolation_value=0.5),
+    op_case((1, 1, 4, 4), size=(6, 6), coordinate_transformation_mode="half_pixel_symmetric",
+            scales=(1.6, 1.7)),
+    op_case((1, 1, 3, 4, 4), size=(6, 2), layout="NCHW4c"),
+    op_case((1, 2, 3, 3), size=(5, 6), dtypes="int32", low=-90, high=90, atol=1.0),
+    op_case((1, 2, 3, 3), size=(3, 3), out_dtype="float64",
+            rtol=1e-5, atol=1e-5),  # the interpolation is in float32
 ))
 resize3d = _define("image.resize3d", Resize3DAttrs, (
-    case((1, 2, 2, 3, 4), size=(4, 5, 3)),
-    case((1, 1, 3, 2, 2), size=(5, 4, 4), method="nearest_neighbor",
-         coordinate_transformation_mode="asymmetric", rounding_method="floor"),
-    case((1, 3, 2, 3, 2), size=(2, 5, 4), method="cubic", layout="NDHWC"),
+    op_case((1, 2, 2, 3, 4), size=(4, 5, 3)),
+    op_case((1, 1, 3, 2, 2), size=(5, 4, 4), method="nearest_neighbor",
+            coordinate_transformation_mode="asymmetric", rounding_method="floor"),
+    op_case((1, 3, 2, 3, 2), size=(2, 5, 4), method="cubic", layout="NDHWC"),
 ))
 

@@ -11,7 +11,7 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.dtype import int64
 from weft.ir.expr import Call, Constant, Expr, const
-from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import KnownDim
 from weft.ir.traits import CONTINUOUS, linear
 from weft.ir.types import TensorType
@@ -158,16 +158,16 @@ def _grid_reference(data: np.ndarray, grid: np.ndarray, **values: Any) -> np.nda
 
 grid_sample.spec(
     _grid_reference,
-    case((1, 2, 4, 5), (1, 2, 3, 4), low=-1.2, high=1.2),
-    case((2, 1, 3, 3), (2, 2, 2, 2), padding_mode="border", align_corners=False, low=-1.9,
-         high=1.9),
-    case((1, 2, 4, 3), (1, 2, 3, 3), method="bicubic", padding_mode="reflection", low=-1.9,
-         high=1.9),
-    case((1, 1, 4, 4), (1, 2, 3, 3), method="nearest", align_corners=False),
-    case((1, 1, 3, 4), (1, 2, 5, 2), padding_mode="reflection", align_corners=False, low=-3.0,
-         high=3.0),
-    case((1, 2, 2, 3, 4), (1, 3, 2, 2, 3), layout="NCDHW"),
-    case((1, 1, 1, 1), (1, 2, 2, 2), padding_mode="reflection"),
+    op_case((1, 2, 4, 5), (1, 2, 3, 4), low=-1.2, high=1.2),
+    op_case((2, 1, 3, 3), (2, 2, 2, 2), padding_mode="border", align_corners=False, low=-1.9,
+            high=1.9),
+    op_case((1, 2, 4, 3), (1, 2, 3, 3), method="bicubic", padding_mode="reflection", low=-1.9,
+            high=1.9),
+    op_case((1, 1, 4, 4), (1, 2, 3, 3), method="nearest", align_corners=False),
+    op_case((1, 1, 3, 4), (1, 2, 5, 2), padding_mode="reflection", align_corners=False, low=-3.0,
+            high=3.0),
+    op_case((1, 2, 2, 3, 4), (1, 3, 2, 2, 3), layout="NCDHW"),
+    op_case((1, 1, 1, 1), (1, 2, 2, 2), padding_mode="reflection"),
 )
 
 
@@ -216,7 +216,7 @@ def _affine_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 affine_grid.spec(
     lambda data, target_shape: (data.astype(np.float64) @ _base_grid(target_shape)).reshape(
         len(data), 2, *target_shape).astype(data.dtype),
-    case((2, 2, 3), target_shape=(3, 4)), case((1, 2, 3), target_shape=(1, 2)),
+    op_case((2, 2, 3), target_shape=(3, 4)), op_case((1, 2, 3), target_shape=(1, 2)),
 )
 
 
@@ -352,9 +352,10 @@ _BOXES = np.array([[0.1, 0.2, 0.8, 0.9], [-0.2, 0.0, 0.6, 1.2], [0.9, 0.7, 0.2, 
 _IMAGES = np.array([1, 0, 1], np.int32)
 crop_and_resize.spec(
     _crop_reference,
-    case((2, 3, 5, 6), _BOXES, _IMAGES, crop_size=(3, 4)),
-    case((2, 4, 5, 2), _BOXES, _IMAGES, crop_size=(1, 3), layout="NHWC", extrapolation_value=0.5),
-    case((2, 1, 4, 4), _BOXES, _IMAGES, crop_size=(2, 2), method="nearest_neighbor"),
+    op_case((2, 3, 5, 6), _BOXES, _IMAGES, crop_size=(3, 4)),
+    op_case((2, 4, 5, 2), _BOXES, _IMAGES, crop_size=(1, 3), layout="NHWC",
+            extrapolation_value=0.5),
+    op_case((2, 1, 4, 4), _BOXES, _IMAGES, crop_size=(2, 2), method="nearest_neighbor"),
 )
 
 affine_grid.batching(merging())

@@ -7,7 +7,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import int32, int64
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim, dim_min
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
@@ -81,8 +81,9 @@ def _lu_reference(x: np.ndarray) -> tuple[np.ndarray, ...]:
 
 lu.gradient(lu_gradient)
 _SINGULAR = np.array([[[1.0, 2.0], [2.0, 4.0]], [[0.0, 0.0], [0.0, 3.0]]], np.float32)
-lu.spec(_lu_reference, case((2, 4, 4)), case((1, 5, 3)), case((2, 3, 5)), case(_SINGULAR),
-        case((0, 3, 3)))
+lu.spec(_lu_reference, op_case((2, 4, 4)), op_case((1, 5, 3)), op_case((2, 3, 5)),
+        op_case(_SINGULAR),
+        op_case((0, 3, 3)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +118,8 @@ def _pivot_reference(pivots: np.ndarray, rows: int = 1) -> np.ndarray:
 
 
 pivot_order.spec(_pivot_reference,
-                 case(np.array([[2, 3, 3], [3, 2, 3]], np.int32), rows=4),
-                 case(np.array([[1], [2]], np.int32), rows=2))
+                 op_case(np.array([[2, 3, 3], [3, 2, 3]], np.int32), rows=4),
+                 op_case(np.array([[1], [2]], np.int32), rows=2))
 
 
 def _cholesky_relation(ctx: RelationContext) -> bool:
@@ -169,8 +170,8 @@ def _definite(*shape: int) -> np.ndarray:
     return (roots @ np.swapaxes(roots, 1, 2) + np.eye(shape[-1])).astype(np.float32)
 
 
-cholesky.spec(_cholesky_reference, case(_definite(2, 4, 4)), case(_definite(1, 1, 1)),
-              case((0, 3, 3)), case(_definite(1, 3, 3) - 3 * np.eye(3, dtype=np.float32)))
+cholesky.spec(_cholesky_reference, op_case(_definite(2, 4, 4)), op_case(_definite(1, 1, 1)),
+              op_case((0, 3, 3)), op_case(_definite(1, 3, 3) - 3 * np.eye(3, dtype=np.float32)))
 
 
 def _qr_relation(ctx: RelationContext) -> bool:
@@ -199,7 +200,8 @@ def _qr_reference(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 qr.expansion(expand_qr)
-qr.spec(_qr_reference, case((2, 4, 4)), case((1, 5, 3)), case((2, 3, 5)), case((0, 3, 3)))
+qr.spec(_qr_reference, op_case((2, 4, 4)), op_case((1, 5, 3)), op_case((2, 3, 5)),
+        op_case((0, 3, 3)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,8 +245,8 @@ def _reflect_reference(packed: np.ndarray, scales: np.ndarray, c: np.ndarray,
 
 
 reflect.expansion(expand_reflect)
-reflect.spec(_reflect_reference, case((2, 4, 3), (2, 3), (2, 4, 4)),
-             case((1, 3, 3), (1, 3), (1, 3, 2), transpose=True))
+reflect.spec(_reflect_reference, op_case((2, 4, 3), (2, 3), (2, 4, 4)),
+             op_case((1, 3, 3), (1, 3), (1, 3, 2), transpose=True))
 
 lu.batching(merging())
 pivot_order.batching(merging())

@@ -6,7 +6,7 @@ import numpy as np
 
 from weft import te
 from weft.ir.attrs import Attrs, attr
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
 from weft.op.linalg.factors import matrices
@@ -57,8 +57,8 @@ def _solve_reference(a: np.ndarray, b: np.ndarray, lower: bool = True, unit: boo
 triangular_solve.gradient(triangular_solve_gradient)
 _TRIANGLE = np.random.default_rng(0).uniform(1.0, 2.0, (2, 4, 4)).astype(np.float32)
 triangular_solve.spec(
-    _solve_reference, case(_TRIANGLE, (2, 4, 3)), case(_TRIANGLE, (2, 4, 1), lower=False),
-    case(_TRIANGLE, (2, 4, 2), unit=True), case(_TRIANGLE, (2, 4, 2), lower=False, unit=True),
+    _solve_reference, op_case(_TRIANGLE, (2, 4, 3)), op_case(_TRIANGLE, (2, 4, 1), lower=False),
+    op_case(_TRIANGLE, (2, 4, 2), unit=True), op_case(_TRIANGLE, (2, 4, 2), lower=False, unit=True),
 )
 
 
@@ -91,8 +91,8 @@ def _exp_reference(x: np.ndarray) -> np.ndarray:
 
 
 matrix_exp.gradient(matrix_exp_gradient)
-matrix_exp.spec(_exp_reference, case((2, 4, 4), low=-3.0, high=3.0), case((1, 1, 1)),
-                case((0, 2, 2)))
+matrix_exp.spec(_exp_reference, op_case((2, 4, 4), low=-3.0, high=3.0), op_case((1, 1, 1)),
+                op_case((0, 2, 2)))
 
 matrix_exp.batching(merging())
 triangular_solve.batching(merging(0, 1))

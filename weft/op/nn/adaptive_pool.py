@@ -11,7 +11,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, Tuple
-from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
+from weft.ir.op import Case, Op, OpPattern, define_op, get_op, op_case
 from weft.ir.traits import CONTINUOUS, Homogeneity, linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import Relation, RelationContext
@@ -168,23 +168,24 @@ def _define(
     return op
 
 
-_CASES_1D = (case((2, 3, 7), output_size=(3,)), case((1, 2, 8), output_size=(4,)),
-             case((1, 3, 2), output_size=(5,)), case((1, 5, 3), output_size=(2,), layout="NWC"),
-             case((1, 2, 4), output_size=(1,)))
-_CASES_2D = (case((1, 2, 7, 5), output_size=(3, 2)), case((1, 2, 6, 4), output_size=(3, 2)),
-             case((1, 2, 5, 5, 4), output_size=(2, 5), layout="NCHW4c"),
-             case((2, 2, 3, 4), output_size=(1, 1)), case((0, 2, 3, 4), output_size=(2, 3)))
-_CASES_3D = (case((1, 2, 3, 4, 5), output_size=(2, 2, 3)),
-             case((1, 2, 4, 2, 6), output_size=(2, 1, 3)),
-             case((1, 3, 2, 3, 2), output_size=(2, 2, 1), layout="NDHWC"))
+_CASES_1D = (op_case((2, 3, 7), output_size=(3,)), op_case((1, 2, 8), output_size=(4,)),
+             op_case((1, 3, 2), output_size=(5,)),
+             op_case((1, 5, 3), output_size=(2,), layout="NWC"),
+             op_case((1, 2, 4), output_size=(1,)))
+_CASES_2D = (op_case((1, 2, 7, 5), output_size=(3, 2)), op_case((1, 2, 6, 4), output_size=(3, 2)),
+             op_case((1, 2, 5, 5, 4), output_size=(2, 5), layout="NCHW4c"),
+             op_case((2, 2, 3, 4), output_size=(1, 1)), op_case((0, 2, 3, 4), output_size=(2, 3)))
+_CASES_3D = (op_case((1, 2, 3, 4, 5), output_size=(2, 2, 3)),
+             op_case((1, 2, 4, 2, 6), output_size=(2, 1, 3)),
+             op_case((1, 3, 2, 3, 2), output_size=(2, 2, 1), layout="NDHWC"))
 _INTEGERS = {"dtypes": "int32", "low": -9, "high": 9}
 
 adaptive_avg_pool1d = _define("avg", 1, AdaptivePool1DAttrs, _CASES_1D)
 adaptive_avg_pool2d = _define("avg", 2, AdaptivePool2DAttrs, _CASES_2D)
 adaptive_avg_pool3d = _define("avg", 3, AdaptivePool3DAttrs, _CASES_3D)
 adaptive_max_pool1d = _define("max", 1, AdaptivePool1DAttrs, (
-    *_CASES_1D, case((1, 2, 5), output_size=(2,), **_INTEGERS)))
+    *_CASES_1D, op_case((1, 2, 5), output_size=(2,), **_INTEGERS)))
 adaptive_max_pool2d = _define("max", 2, AdaptivePool2DAttrs, (
-    *_CASES_2D, case((1, 1, 5, 4), output_size=(2, 3), **_INTEGERS)))
+    *_CASES_2D, op_case((1, 1, 5, 4), output_size=(2, 3), **_INTEGERS)))
 adaptive_max_pool3d = _define("max", 3, AdaptivePool3DAttrs, _CASES_3D)
 

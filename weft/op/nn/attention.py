@@ -12,7 +12,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType, float32, int64
 from weft.ir.expr import Call, Constant, Expr, const
-from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import AnyDim, Dim, dim_mul, dim_product, dims_equal
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
@@ -313,29 +313,29 @@ def _defined(scores: Expr, weights: Expr, mask: Expr | None, attrs: AttentionAtt
 _HALF: dict[str, Any] = {"dtypes": "float16"}
 attention.spec(
     _reference,
-    case((2, 5, 4), (2, 7, 4), (2, 7, 3), scale=0.5),
-    case((5, 4), (7, 4), (7, 3)),
-    case((1, 4, 5, 8), (1, 2, 6, 8), (1, 2, 6, 8), scale=0.35),
-    case((2, 6, 4), (2, 6, 4), (2, 6, 4), causal=True),
-    case((2, 3, 4), (2, 6, 4), (2, 6, 5), causal=True, offset=3),
-    case((2, 3, 4), (2, 6, 4), (2, 6, 5), causal=True, offset=-1, undefined="zero_if_hidden"),
-    case((2, 1, 16), (2, 33, 16), (2, 33, 16)),
-    case((2, 5, 8), (2, 7, 8), (2, 7, 8), **_HALF),
-    case((2, 0, 4), (2, 3, 4), (2, 3, 4)),
+    op_case((2, 5, 4), (2, 7, 4), (2, 7, 3), scale=0.5),
+    op_case((5, 4), (7, 4), (7, 3)),
+    op_case((1, 4, 5, 8), (1, 2, 6, 8), (1, 2, 6, 8), scale=0.35),
+    op_case((2, 6, 4), (2, 6, 4), (2, 6, 4), causal=True),
+    op_case((2, 3, 4), (2, 6, 4), (2, 6, 5), causal=True, offset=3),
+    op_case((2, 3, 4), (2, 6, 4), (2, 6, 5), causal=True, offset=-1, undefined="zero_if_hidden"),
+    op_case((2, 1, 16), (2, 33, 16), (2, 33, 16)),
+    op_case((2, 5, 8), (2, 7, 8), (2, 7, 8), **_HALF),
+    op_case((2, 0, 4), (2, 3, 4), (2, 3, 4)),
 )
 _SEEN = np.array([[1, 1, 0, 1, 0], [1, 0, 0, 1, 1], [0, 1, 1, 1, 1]], bool)
 _SOME = np.array([[True, True, False, False, False], [False] * 5, [True] * 5])
 _ADDED = np.where(_SEEN, np.linspace(-1, 1, 15).reshape(3, 5), -np.inf).astype(np.float32)
 masked_attention.spec(
     _reference,
-    case((2, 3, 4), (2, 5, 4), (2, 5, 3), _SEEN, scale=0.5),
-    case((2, 3, 4), (2, 5, 4), (2, 5, 3), _ADDED),
-    case((2, 3, 4), (2, 5, 4), (2, 5, 3), _SOME, undefined="zero"),
-    case((2, 3, 4), (2, 5, 4), (2, 5, 3), _SOME, fill=-1e4),
-    case((2, 4, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3), np.arange(20).reshape(4, 1, 5) % 3 > 0),
-    case((2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3),
-         np.linspace(-3, 3, 10, dtype=np.float32).reshape(2, 1, 1, 5)),
-    case((2, 3, 4), (2, 5, 4), (2, 5, 3), (5,), causal=True, offset=2),
+    op_case((2, 3, 4), (2, 5, 4), (2, 5, 3), _SEEN, scale=0.5),
+    op_case((2, 3, 4), (2, 5, 4), (2, 5, 3), _ADDED),
+    op_case((2, 3, 4), (2, 5, 4), (2, 5, 3), _SOME, undefined="zero"),
+    op_case((2, 3, 4), (2, 5, 4), (2, 5, 3), _SOME, fill=-1e4),
+    op_case((2, 4, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3), np.arange(20).reshape(4, 1, 5) % 3 > 0),
+    op_case((2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3),
+            np.linspace(-3, 3, 10, dtype=np.float32).reshape(2, 1, 1, 5)),
+    op_case((2, 3, 4), (2, 5, 4), (2, 5, 3), (5,), causal=True, offset=2),
 )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from weft import te
 from weft.ir.dtype import float32
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem, const
-from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.infer import infer_expr
@@ -196,15 +196,15 @@ def _operands(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> tup
 
 attention_backward.spec(
     _reference,
-    case(*_operands((2, 5, 4), (2, 7, 4), (2, 7, 3)), scale=0.5),
-    case(*_operands((5, 4), (7, 4), (7, 3))),
-    case(*_operands((1, 4, 5, 8), (1, 2, 6, 8), (1, 2, 6, 8)), scale=0.35),
-    case(*_operands((2, 6, 4), (2, 6, 4), (2, 6, 4)), causal=True),
-    case(*_operands((2, 3, 4), (2, 6, 4), (2, 6, 5)), causal=True, offset=3),
-    case(*_operands((2, 3, 4), (2, 6, 4), (2, 6, 5)), causal=True, offset=-1,
-         undefined="zero_if_hidden"),
-    case(*_operands((1, 70, 8), (1, 130, 8), (1, 130, 9)), causal=True, offset=60),
-    case(*_operands((2, 5, 8), (2, 7, 8), (2, 7, 8)), dtypes="float64"),
+    op_case(*_operands((2, 5, 4), (2, 7, 4), (2, 7, 3)), scale=0.5),
+    op_case(*_operands((5, 4), (7, 4), (7, 3))),
+    op_case(*_operands((1, 4, 5, 8), (1, 2, 6, 8), (1, 2, 6, 8)), scale=0.35),
+    op_case(*_operands((2, 6, 4), (2, 6, 4), (2, 6, 4)), causal=True),
+    op_case(*_operands((2, 3, 4), (2, 6, 4), (2, 6, 5)), causal=True, offset=3),
+    op_case(*_operands((2, 3, 4), (2, 6, 4), (2, 6, 5)), causal=True, offset=-1,
+            undefined="zero_if_hidden"),
+    op_case(*_operands((1, 70, 8), (1, 130, 8), (1, 130, 9)), causal=True, offset=60),
+    op_case(*_operands((2, 5, 8), (2, 7, 8), (2, 7, 8)), dtypes="float64"),
 )
 _SEEN = np.array([[1, 1, 0, 1, 0], [1, 0, 0, 1, 1], [0, 1, 1, 1, 1]], bool)
 _SOME = np.array([[True, True, False, False, False], [False] * 5, [True] * 5])
@@ -212,13 +212,13 @@ _ADDED = np.where(_SEEN, np.linspace(-1, 1, 15).reshape(3, 5), -np.inf).astype(n
 _SMALL = _operands((2, 3, 4), (2, 5, 4), (2, 5, 3))
 masked_attention_backward.spec(
     _reference,
-    case(*_SMALL, _SEEN, scale=0.5),
-    case(*_SMALL, _ADDED),
-    case(*_SMALL, _SOME, undefined="zero"),
-    case(*_SMALL, _SOME, fill=-1e4),
-    case(*_operands((1, 4, 3, 4), (1, 2, 5, 4), (1, 2, 5, 3)),
-         np.arange(20).reshape(4, 1, 5) % 3 > 0),
-    case(*_SMALL, (5,), causal=True, offset=2),
+    op_case(*_SMALL, _SEEN, scale=0.5),
+    op_case(*_SMALL, _ADDED),
+    op_case(*_SMALL, _SOME, undefined="zero"),
+    op_case(*_SMALL, _SOME, fill=-1e4),
+    op_case(*_operands((1, 4, 3, 4), (1, 2, 5, 4), (1, 2, 5, 3)),
+            np.arange(20).reshape(4, 1, 5) % 3 > 0),
+    op_case(*_SMALL, (5,), causal=True, offset=2),
 )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from weft import op, te
 from weft.ir.attrs import attr
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import KnownDim, dim_product
 from weft.ir.traits import MixedPrecision, OpTraits
 from weft.ir.types import TensorType, TupleType
@@ -93,10 +93,10 @@ def _reference(
 
 batch_norm_training.spec(
     _reference,
-    case((4, 3, 2, 5), (3,), (3,), (3,), (3,)),
-    case((6, 4), (4,), (4,), (4,), (4,), axis=-1, momentum=0.9, unbiased=False),
-    case((2, 5, 3), (3,), (3,), (3,), (3,), axis=2, epsilon=0.01, scale=False, momentum=0.0),
-    case((5, 2, 3), (2,), (2,), (2,), (2,), center=False, momentum=1.0),
+    op_case((4, 3, 2, 5), (3,), (3,), (3,), (3,)),
+    op_case((6, 4), (4,), (4,), (4,), (4,), axis=-1, momentum=0.9, unbiased=False),
+    op_case((2, 5, 3), (3,), (3,), (3,), (3,), axis=2, epsilon=0.01, scale=False, momentum=0.0),
+    op_case((5, 2, 3), (2,), (2,), (2,), (2,), center=False, momentum=1.0),
 )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType, int32
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim, dim_add, dim_floordiv
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
@@ -108,9 +108,9 @@ def _bitpack_reference(data: np.ndarray, **values: Any) -> np.ndarray:
 
 bitpack.spec(
     _bitpack_reference,
-    case((2, 40, 3), bits=2, dtypes="int32", low=0, high=3),
-    case((3, 16), bits=3, bit_axis=0, pack_axis=-1, pack_dtype="uint8", dtypes="uint8", low=0,
-         high=7),
+    op_case((2, 40, 3), bits=2, dtypes="int32", low=0, high=3),
+    op_case((3, 16), bits=3, bit_axis=0, pack_axis=-1, pack_dtype="uint8", dtypes="uint8", low=0,
+            high=7),
 )
 
 
@@ -171,9 +171,9 @@ def _dense_reference(data: np.ndarray, weight: np.ndarray, **values: Any) -> np.
 
 bitserial_dense.spec(
     _dense_reference,
-    case((3, 40), (4, 40), data_bits=2, dtypes="int32", low=0, high=3),
-    case((2, 16), (3, 16), data_bits=2, weight_bits=2, unipolar=False, pack_dtype="uint8",
-         dtypes="uint8", low=0, high=3),
+    op_case((3, 40), (4, 40), data_bits=2, dtypes="int32", low=0, high=3),
+    op_case((2, 16), (3, 16), data_bits=2, weight_bits=2, unipolar=False, pack_dtype="uint8",
+            dtypes="uint8", low=0, high=3),
 )
 
 
@@ -250,9 +250,9 @@ def _conv_reference(data: np.ndarray, kernel: np.ndarray, **values: Any) -> np.n
 
 bitserial_conv2d.spec(
     _conv_reference,
-    case((1, 9, 4, 5), (3, 9, 3, 2), padding=(1, 0), activation_bits=2, dtypes="int32", low=0,
-         high=3),
-    case((1, 5, 4, 8), (2, 3, 8, 2), strides=(2, 1), activation_bits=2, weight_bits=2,
-         unipolar=False, data_layout="NHWC", kernel_layout="HWIO", pack_dtype="uint8",
-         dtypes="uint8", low=0, high=3),
+    op_case((1, 9, 4, 5), (3, 9, 3, 2), padding=(1, 0), activation_bits=2, dtypes="int32", low=0,
+            high=3),
+    op_case((1, 5, 4, 8), (2, 3, 8, 2), strides=(2, 1), activation_bits=2, weight_bits=2,
+            unipolar=False, data_layout="NHWC", kernel_layout="HWIO", pack_dtype="uint8",
+            dtypes="uint8", low=0, high=3),
 )

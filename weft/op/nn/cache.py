@@ -8,7 +8,7 @@ from weft import op, te
 from weft.ir.attrs import Attrs, NoAttrs, attr
 from weft.ir.dtype import int64
 from weft.ir.expr import Call, Expr, const
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import KnownDim, dim_mul
 from weft.ir.traits import OpTraits, linear
 from weft.ir.types import TensorType
@@ -220,16 +220,16 @@ def _paged_reference(cache: np.ndarray, new: np.ndarray, start: np.ndarray,
 
 cache_update.spec(
     _reference,
-    case((2, 3, 7, 4), (2, 3, 2, 4), np.array([0, 4])),
-    case((2, 2, 5, 3), (2, 2, 3, 3), np.array([-1, 4])),
-    case((2, 2, 5, 3), (2, 2, 4, 3), np.array([3, 12], np.int32), ring=True),
-    case((1, 2, 6, 4), (1, 2, 1, 4), np.array([5]), dtypes=("float16", "float32")),
-    case((2, 1, 3, 4), (2, 1, 0, 4), np.array([0, 1])),
+    op_case((2, 3, 7, 4), (2, 3, 2, 4), np.array([0, 4])),
+    op_case((2, 2, 5, 3), (2, 2, 3, 3), np.array([-1, 4])),
+    op_case((2, 2, 5, 3), (2, 2, 4, 3), np.array([3, 12], np.int32), ring=True),
+    op_case((1, 2, 6, 4), (1, 2, 1, 4), np.array([5]), dtypes=("float16", "float32")),
+    op_case((2, 1, 3, 4), (2, 1, 0, 4), np.array([0, 1])),
 )
 paged_cache_update.spec(
     _paged_reference,
-    case((5, 2, 4, 3), (2, 2, 3, 3), np.array([2, 5]), np.array([[3, 1], [0, 4]])),
-    case((3, 1, 2, 4), (2, 1, 3, 4), np.array([1, -1]), np.array([[2, -1], [1, 7]], np.int32)),
+    op_case((5, 2, 4, 3), (2, 2, 3, 3), np.array([2, 5]), np.array([[3, 1], [0, 4]])),
+    op_case((3, 1, 2, 4), (2, 1, 3, 4), np.array([1, -1]), np.array([[2, -1], [1, 7]], np.int32)),
 )
 
 cache_update.batching(merging(0, 1, 2))

@@ -10,7 +10,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, Tuple
-from weft.ir.op import OpPattern, as_expr, case, define_op
+from weft.ir.op import OpPattern, as_expr, define_op, op_case
 from weft.ir.shape import Dim
 from weft.ir.span import Span
 from weft.ir.types import TensorType
@@ -251,19 +251,19 @@ _CACHES = ((2, 2, 6, 4), (2, 2, 6, 5))
 _LENGTHS = np.array([3, 6])
 cached_attention.spec(
     _reference,
-    case((2, 2, 2, 4), *_CACHES, _LENGTHS, [(6,), np.array([0.5, 0.25], np.float32)],
-         extras=("bias", "alibi_slopes")),
-    case((2, 4, 2, 4), *_CACHES, _LENGTHS, [], scale=0.5),
-    case((2, 2, 1, 4), *_CACHES, np.array([1, 9], np.int32), []),
-    case((2, 2, 3, 4), *_CACHES, np.array([0, 2]), []),
-    case((2, 2, 3, 4), *_CACHES, _LENGTHS, [], causal=False, softcap=0.7),
-    case((2, 2, 2, 4), *_CACHES, np.array([5, 14]), [], ring=True),
-    case((2, 2, 2, 4), *_CACHES, np.array([5, 14]), [], ring=True, window=3),
-    case((2, 2, 2, 4), *_CACHES, _LENGTHS, [(2, 1, 2, 5)], extras=("bias",), window=4),
-    case((2, 2, 2, 4), (5, 1, 3, 4), (5, 1, 3, 4), np.array([2, 7]),
-         [np.array([[4, 0, 9], [1, 3, 0]])], extras=("block_table",)),
-    case((1, 2, 1, 16), (1, 1, 40, 16), (1, 1, 40, 16), np.array([37]), [],
-         dtypes=("float32", "float16", "float16"), scale=0.25),
+    op_case((2, 2, 2, 4), *_CACHES, _LENGTHS, [(6,), np.array([0.5, 0.25], np.float32)],
+            extras=("bias", "alibi_slopes")),
+    op_case((2, 4, 2, 4), *_CACHES, _LENGTHS, [], scale=0.5),
+    op_case((2, 2, 1, 4), *_CACHES, np.array([1, 9], np.int32), []),
+    op_case((2, 2, 3, 4), *_CACHES, np.array([0, 2]), []),
+    op_case((2, 2, 3, 4), *_CACHES, _LENGTHS, [], causal=False, softcap=0.7),
+    op_case((2, 2, 2, 4), *_CACHES, np.array([5, 14]), [], ring=True),
+    op_case((2, 2, 2, 4), *_CACHES, np.array([5, 14]), [], ring=True, window=3),
+    op_case((2, 2, 2, 4), *_CACHES, _LENGTHS, [(2, 1, 2, 5)], extras=("bias",), window=4),
+    op_case((2, 2, 2, 4), (5, 1, 3, 4), (5, 1, 3, 4), np.array([2, 7]),
+            [np.array([[4, 0, 9], [1, 3, 0]])], extras=("block_table",)),
+    op_case((1, 2, 1, 16), (1, 1, 40, 16), (1, 1, 40, 16), np.array([37]), [],
+            dtypes=("float32", "float16", "float16"), scale=0.25),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.ir.attrs import attr
-from weft.ir.op import case
+from weft.ir.op import op_case
 from weft.op.nn.conv import ConvAttrs, define_conv, padding_attr, steps_attr
 from weft.support.dataclass import dataclass
 
@@ -27,16 +27,16 @@ conv1d = define_conv(
     sees the channels c of its group.
     """,
     (
-        case((1, 3, 7), (4, 3, 3), padding=(1,)),
-        case((2, 4, 9), (6, 2, 3), strides=(2,), padding=(0, 2), groups=2),
-        case((1, 2, 11), (3, 2, 4), dilation=(3,), padding=(2,)),
-        case((1, 5, 6), (5, 1, 2), groups=5, channels=5, kernel_size=(2,)),
-        case((1, 6, 3), (2, 3, 4), data_layout="NWC", kernel_layout="WIO"),
-        case((1, 1, 9, 8), (2, 1, 3, 8, 4), data_layout="NCW8c", kernel_layout="OIW8i4o",
-             out_layout="NCW4c", padding=(1,), strides=(2,)),
-        case((1, 2, 5, 4), (2, 1, 3, 1, 4), data_layout="NCW4c", kernel_layout="OIW1i4o",
-             groups=8, padding=(1,)),
-        case((1, 2, 5), (2, 2, 3), dtypes="int32", low=-5, high=5),
-        case((0, 2, 4), (2, 2, 3)),
+        op_case((1, 3, 7), (4, 3, 3), padding=(1,)),
+        op_case((2, 4, 9), (6, 2, 3), strides=(2,), padding=(0, 2), groups=2),
+        op_case((1, 2, 11), (3, 2, 4), dilation=(3,), padding=(2,)),
+        op_case((1, 5, 6), (5, 1, 2), groups=5, channels=5, kernel_size=(2,)),
+        op_case((1, 6, 3), (2, 3, 4), data_layout="NWC", kernel_layout="WIO"),
+        op_case((1, 1, 9, 8), (2, 1, 3, 8, 4), data_layout="NCW8c", kernel_layout="OIW8i4o",
+                out_layout="NCW4c", padding=(1,), strides=(2,)),
+        op_case((1, 2, 5, 4), (2, 1, 3, 1, 4), data_layout="NCW4c", kernel_layout="OIW1i4o",
+                groups=8, padding=(1,)),
+        op_case((1, 2, 5), (2, 2, 3), dtypes="int32", low=-5, high=5),
+        op_case((0, 2, 4), (2, 2, 3)),
     ),
 )

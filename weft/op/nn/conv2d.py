@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.ir.attrs import attr
-from weft.ir.op import case
+from weft.ir.op import op_case
 from weft.op.nn.conv import ConvAttrs, define_conv, padding_attr, steps_attr
 from weft.support.dataclass import dataclass
 
@@ -27,24 +27,24 @@ conv2d = define_conv(
     * kernel[o, c, i, j], where o sees the channels c of its group.
     """,
     (
-        case((1, 3, 5, 6), (4, 3, 3, 3), padding=(1, 1)),
-        case((2, 4, 7, 5), (6, 4, 3, 2), strides=(2, 1), padding=(0, 1, 2, 0)),
-        case((1, 2, 8, 8), (3, 2, 3, 3), dilation=(2, 3), padding=(2,)),
-        case((1, 6, 4, 4), (4, 3, 1, 1), groups=2, channels=4, kernel_size=(1, 1)),
-        case((1, 3, 5, 5), (3, 1, 3, 3), groups=3, padding=(1, 1)),
-        case((1, 2, 4, 4), (6, 1, 3, 3), groups=2),
-        case((1, 5, 5, 3), (3, 3, 3, 4), data_layout="NHWC", kernel_layout="HWIO"),
-        case((1, 1, 4, 5, 8), (2, 1, 3, 3, 8, 4), data_layout="NCHW8c", kernel_layout="OIHW8i4o",
-             out_layout="NCHW4c", padding=(1, 1)),
-        case((1, 3, 5, 5), (2, 1, 3, 3, 3, 4), kernel_layout="OIHW3i4o", out_layout="NCHW4c",
-             strides=(2, 2)),
-        case((1, 2, 5, 5, 4), (2, 1, 3, 3, 1, 4), data_layout="NCHW4c", kernel_layout="OIHW1i4o",
-             groups=8, padding=(1, 1)),
-        case((1, 2, 3, 3, 4), (2, 1, 1, 1, 4, 4), data_layout="NCHW4c", kernel_layout="OIHW4i4o",
-             groups=2),
-        case((1, 2, 3, 3, 4), (2, 1, 2, 2, 2, 4), data_layout="NCHW4c", kernel_layout="OIHW2i4o",
-             groups=4),
-        case((1, 2, 4, 4), (2, 2, 3, 3), dtypes="int32", low=-5, high=5),
-        case((0, 2, 4, 4), (2, 2, 3, 3)),
+        op_case((1, 3, 5, 6), (4, 3, 3, 3), padding=(1, 1)),
+        op_case((2, 4, 7, 5), (6, 4, 3, 2), strides=(2, 1), padding=(0, 1, 2, 0)),
+        op_case((1, 2, 8, 8), (3, 2, 3, 3), dilation=(2, 3), padding=(2,)),
+        op_case((1, 6, 4, 4), (4, 3, 1, 1), groups=2, channels=4, kernel_size=(1, 1)),
+        op_case((1, 3, 5, 5), (3, 1, 3, 3), groups=3, padding=(1, 1)),
+        op_case((1, 2, 4, 4), (6, 1, 3, 3), groups=2),
+        op_case((1, 5, 5, 3), (3, 3, 3, 4), data_layout="NHWC", kernel_layout="HWIO"),
+        op_case((1, 1, 4, 5, 8), (2, 1, 3, 3, 8, 4), data_layout="NCHW8c", kernel_layout="OIHW8i4o",
+                out_layout="NCHW4c", padding=(1, 1)),
+        op_case((1, 3, 5, 5), (2, 1, 3, 3, 3, 4), kernel_layout="OIHW3i4o", out_layout="NCHW4c",
+                strides=(2, 2)),
+        op_case((1, 2, 5, 5, 4), (2, 1, 3, 3, 1, 4), data_layout="NCHW4c", kernel_layout="OIHW1i4o",
+                groups=8, padding=(1, 1)),
+        op_case((1, 2, 3, 3, 4), (2, 1, 1, 1, 4, 4), data_layout="NCHW4c", kernel_layout="OIHW4i4o",
+                groups=2),
+        op_case((1, 2, 3, 3, 4), (2, 1, 2, 2, 2, 4), data_layout="NCHW4c", kernel_layout="OIHW2i4o",
+                groups=4),
+        op_case((1, 2, 4, 4), (2, 2, 3, 3), dtypes="int32", low=-5, high=5),
+        op_case((0, 2, 4, 4), (2, 2, 3, 3)),
     ),
 )

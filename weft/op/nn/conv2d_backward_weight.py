@@ -11,7 +11,7 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim, dim_add, dim_floordiv
 from weft.ir.traits import CONVOLUTION
 from weft.ir.types import TensorType
@@ -142,9 +142,9 @@ def _reference(grad: np.ndarray, data: np.ndarray, **values: Any) -> np.ndarray:
 
 conv2d_backward_weight.spec(
     _reference,
-    case((2, 3, 4, 4), (2, 2, 6, 6), kernel_size=(3, 3)),
-    case((1, 4, 3, 3), (1, 2, 6, 5), kernel_size=(3, 2), strides=(2, 2), padding=(1, 0, 0, 1)),
-    case((1, 4, 3, 4), (1, 4, 5, 4), kernel_size=(2, 1), dilation=(2, 1), groups=2),
+    op_case((2, 3, 4, 4), (2, 2, 6, 6), kernel_size=(3, 3)),
+    op_case((1, 4, 3, 3), (1, 2, 6, 5), kernel_size=(3, 2), strides=(2, 2), padding=(1, 0, 0, 1)),
+    op_case((1, 4, 3, 4), (1, 4, 5, 4), kernel_size=(2, 1), dilation=(2, 1), groups=2),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.ir.attrs import attr
-from weft.ir.op import case
+from weft.ir.op import op_case
 from weft.op.nn.conv import ConvAttrs, define_conv, padding_attr, steps_attr
 from weft.support.dataclass import dataclass
 
@@ -28,15 +28,15 @@ conv3d = define_conv(
     channels c of its group.
     """,
     (
-        case((1, 2, 4, 5, 4), (3, 2, 3, 3, 3), padding=(1,)),
-        case((2, 4, 3, 4, 5), (2, 2, 2, 1, 3), strides=(1, 2, 2), padding=(1, 0, 1, 0, 0, 2),
-             groups=2),
-        case((1, 2, 5, 5, 5), (2, 2, 2, 2, 2), dilation=(2, 1, 3)),
-        case((1, 3, 3, 3, 3), (3, 1, 2, 2, 2), groups=3, padding=(0, 1, 1)),
-        case((1, 3, 3, 4, 2), (2, 2, 2, 2, 3), data_layout="NDHWC", kernel_layout="DHWIO"),
-        case((1, 1, 3, 4, 5, 4), (2, 1, 3, 3, 3, 4, 4), data_layout="NCDHW4c",
-             kernel_layout="OIDHW4i4o", padding=(1, 1, 1)),
-        case((1, 1, 2, 3, 3), (2, 1, 2, 2, 2), dtypes="int32", low=-5, high=5),
-        case((0, 2, 3, 3, 3), (2, 2, 2, 2, 2)),
+        op_case((1, 2, 4, 5, 4), (3, 2, 3, 3, 3), padding=(1,)),
+        op_case((2, 4, 3, 4, 5), (2, 2, 2, 1, 3), strides=(1, 2, 2), padding=(1, 0, 1, 0, 0, 2),
+                groups=2),
+        op_case((1, 2, 5, 5, 5), (2, 2, 2, 2, 2), dilation=(2, 1, 3)),
+        op_case((1, 3, 3, 3, 3), (3, 1, 2, 2, 2), groups=3, padding=(0, 1, 1)),
+        op_case((1, 3, 3, 4, 2), (2, 2, 2, 2, 3), data_layout="NDHWC", kernel_layout="DHWIO"),
+        op_case((1, 1, 3, 4, 5, 4), (2, 1, 3, 3, 3, 4, 4), data_layout="NCDHW4c",
+                kernel_layout="OIDHW4i4o", padding=(1, 1, 1)),
+        op_case((1, 1, 2, 3, 3), (2, 1, 2, 2, 2), dtypes="int32", low=-5, high=5),
+        op_case((0, 2, 3, 3, 3), (2, 2, 2, 2, 2)),
     ),
 )

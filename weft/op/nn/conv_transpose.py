@@ -9,7 +9,7 @@ import numpy as np
 
 from weft import te
 from weft.ir.attrs import attr
-from weft.ir.op import Case, Op, OpPattern, case, define_op
+from weft.ir.op import Case, Op, OpPattern, define_op, op_case
 from weft.ir.shape import Dim, Shape, dim_add, dim_floordiv, dim_mul
 from weft.ir.traits import CONVOLUTION
 from weft.ir.types import TensorType
@@ -212,29 +212,29 @@ def _define(name: str, attrs_type: type[ConvTransposeAttrs], cases: Sequence[Cas
 
 
 conv1d_transpose = _define("nn.conv1d_transpose", Conv1DTransposeAttrs, (
-    case((1, 3, 5), (3, 2, 3), strides=(2,), padding=(1,), output_padding=(1,)),
-    case((2, 4, 4), (4, 2, 4), strides=(3,), groups=2, dilation=(2,)),
-    case((1, 5, 2), (3, 2, 2), data_layout="NWC", kernel_layout="WOI"),
-    case((1, 1, 4), (1, 2, 2), padding=(3, 0)),
+    op_case((1, 3, 5), (3, 2, 3), strides=(2,), padding=(1,), output_padding=(1,)),
+    op_case((2, 4, 4), (4, 2, 4), strides=(3,), groups=2, dilation=(2,)),
+    op_case((1, 5, 2), (3, 2, 2), data_layout="NWC", kernel_layout="WOI"),
+    op_case((1, 1, 4), (1, 2, 2), padding=(3, 0)),
 ))
 conv2d_transpose = _define("nn.conv2d_transpose", Conv2DTransposeAttrs, (
-    case((1, 3, 4, 3), (3, 2, 2, 2), strides=(2, 2)),
-    case((2, 3, 3, 4), (3, 4, 3, 3), strides=(2, 2), padding=(1, 1), output_padding=(1, 1)),
-    case((1, 2, 3, 3), (2, 2, 3, 2), padding=(0, 1, 2, 0), dilation=(2, 1)),
-    case((1, 4, 3, 3), (4, 3, 4, 4), strides=(2, 1), padding=(1,), groups=2, channels=6,
-         kernel_size=(4, 4)),
-    case((1, 3, 4, 4), (3, 1, 3, 3), strides=(2, 2), groups=3, padding=(2, 2)),
-    case((1, 3, 3, 2), (2, 2, 3, 2), strides=(3, 2), data_layout="NHWC", kernel_layout="HWOI",
-         dilation=(1, 2)),
-    case((1, 2, 3, 3), (2, 1, 1, 1), strides=(3, 2)),
-    case((1, 2, 3, 3), (2, 2, 3, 3), dtypes="int32", low=-5, high=5, strides=(2, 2)),
-    case((0, 2, 3, 3), (2, 2, 3, 3)),
+    op_case((1, 3, 4, 3), (3, 2, 2, 2), strides=(2, 2)),
+    op_case((2, 3, 3, 4), (3, 4, 3, 3), strides=(2, 2), padding=(1, 1), output_padding=(1, 1)),
+    op_case((1, 2, 3, 3), (2, 2, 3, 2), padding=(0, 1, 2, 0), dilation=(2, 1)),
+    op_case((1, 4, 3, 3), (4, 3, 4, 4), strides=(2, 1), padding=(1,), groups=2, channels=6,
+            kernel_size=(4, 4)),
+    op_case((1, 3, 4, 4), (3, 1, 3, 3), strides=(2, 2), groups=3, padding=(2, 2)),
+    op_case((1, 3, 3, 2), (2, 2, 3, 2), strides=(3, 2), data_layout="NHWC", kernel_layout="HWOI",
+            dilation=(1, 2)),
+    op_case((1, 2, 3, 3), (2, 1, 1, 1), strides=(3, 2)),
+    op_case((1, 2, 3, 3), (2, 2, 3, 3), dtypes="int32", low=-5, high=5, strides=(2, 2)),
+    op_case((0, 2, 3, 3), (2, 2, 3, 3)),
 ))
 conv3d_transpose = _define("nn.conv3d_transpose", Conv3DTransposeAttrs, (
-    case((1, 2, 2, 3, 2), (2, 2, 2, 2, 2), strides=(2, 2, 2)),
-    case((1, 2, 2, 3, 3), (2, 1, 3, 2, 3), strides=(1, 2, 2), padding=(1, 0, 1, 1, 0, 0),
-         output_padding=(0, 1, 0), groups=2),
-    case((1, 2, 2, 3, 2), (2, 2, 2, 1, 2), data_layout="NDHWC", kernel_layout="DHWOI",
-         dilation=(1, 2, 1)),
+    op_case((1, 2, 2, 3, 2), (2, 2, 2, 2, 2), strides=(2, 2, 2)),
+    op_case((1, 2, 2, 3, 3), (2, 1, 3, 2, 3), strides=(1, 2, 2), padding=(1, 0, 1, 1, 0, 0),
+            output_padding=(0, 1, 0), groups=2),
+    op_case((1, 2, 2, 3, 2), (2, 2, 2, 1, 2), data_layout="NDHWC", kernel_layout="DHWOI",
+            dilation=(1, 2, 1)),
 ))
 

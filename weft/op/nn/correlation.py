@@ -11,7 +11,7 @@ import numpy as np
 from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, Tuple
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim, dim_add
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
@@ -142,10 +142,10 @@ def _reference(a: np.ndarray, b: np.ndarray, **values: Any) -> np.ndarray:
 
 correlation.spec(
     _reference,
-    case((1, 3, 6, 7), (1, 3, 6, 7), max_displacement=2),
-    case((2, 2, 7, 6), (2, 2, 7, 6), kernel_size=3, max_displacement=2, stride1=2, stride2=2,
-         padding=(1, 2)),
-    case((1, 2, 4, 4), (1, 2, 4, 4), max_displacement=1, is_multiply=False, padding=(1,)),
+    op_case((1, 3, 6, 7), (1, 3, 6, 7), max_displacement=2),
+    op_case((2, 2, 7, 6), (2, 2, 7, 6), kernel_size=3, max_displacement=2, stride1=2, stride2=2,
+            padding=(1, 2)),
+    op_case((1, 2, 4, 4), (1, 2, 4, 4), max_displacement=1, is_multiply=False, padding=(1,)),
 )
 
 correlation.batching(merging(0, 1))

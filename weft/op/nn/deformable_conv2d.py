@@ -11,7 +11,7 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr, Tuple, const
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim, KnownDim, dim_add, dim_floordiv, dim_mul
 from weft.ir.traits import CONTINUOUS
 from weft.ir.types import TensorType
@@ -218,9 +218,9 @@ def _reference(
 
 deformable_conv2d.spec(
     _reference,
-    case((1, 2, 5, 5), (1, 18, 3, 3), (3, 2, 3, 3)),
-    case((1, 4, 4, 5), (1, 16, 2, 3), (2, 2, 2, 2), strides=(2, 2), padding=(0, 1, 1, 0),
-         deformable_groups=2, groups=2, low=-1.5, high=1.5),
+    op_case((1, 2, 5, 5), (1, 18, 3, 3), (3, 2, 3, 3)),
+    op_case((1, 4, 4, 5), (1, 16, 2, 3), (2, 2, 2, 2), strides=(2, 2), padding=(0, 1, 1, 0),
+            deformable_groups=2, groups=2, low=-1.5, high=1.5),
 )
 
 deformable_conv2d.batching(merging(0, 1))

@@ -11,7 +11,7 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim, dim_product
 from weft.ir.traits import CONTINUOUS, MATMUL, linear
 from weft.ir.types import TensorType
@@ -144,12 +144,12 @@ def _dense_reference(data: np.ndarray, weight: np.ndarray, out_dtype: DType | No
     return np.asarray(result).astype(data.dtype if out_dtype is None else out_dtype.numpy)
 
 
-dense.spec(_dense_reference, case((3, 5), (4, 5)), case((2, 3, 5), (7, 5), units=7),
-           case((5,), (4, 5)), case((3, 5), (5, 4), weight_layout="KN"),
-           case((3, 5), (2, 5, 4), weight_layout="NK4n"),
-           case((3, 5), (2, 3, 4, 2), weight_layout="NK4n2k", units=7),
-           case((3, 5), (4, 5), dtypes="int32", low=-9, high=9), case((0, 5), (4, 5)),
-           case((2, 0), (3, 0)))
+dense.spec(_dense_reference, op_case((3, 5), (4, 5)), op_case((2, 3, 5), (7, 5), units=7),
+           op_case((5,), (4, 5)), op_case((3, 5), (5, 4), weight_layout="KN"),
+           op_case((3, 5), (2, 5, 4), weight_layout="NK4n"),
+           op_case((3, 5), (2, 3, 4, 2), weight_layout="NK4n2k", units=7),
+           op_case((3, 5), (4, 5), dtypes="int32", low=-9, high=9), op_case((0, 5), (4, 5)),
+           op_case((2, 0), (3, 0)))
 
 
 def _as_matrix(x: Expr, call: Call) -> Expr:
@@ -241,8 +241,8 @@ def _bias_add_decomposition(call: Call) -> Expr:
     ndim = tensor_type(data).ndim
     axis = attrs_of(call, BiasAddAttrs).axis % ndim
     return op.add(data, align_to_axis(bias, axis, ndim), span=call.span)
-bias_add.spec(_bias_add_reference, case((2, 3, 4, 5), (3,)), case((3, 5), (5,), axis=-1),
-              case((3, 5), (3,), axis=0))
+bias_add.spec(_bias_add_reference, op_case((2, 3, 4, 5), (3,)), op_case((3, 5), (5,), axis=-1),
+              op_case((3, 5), (3,), axis=0))
 
 
 @dense.batching

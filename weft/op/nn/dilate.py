@@ -10,7 +10,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim, dim_add, dim_mul, may_be_at_least
 from weft.ir.traits import linear
 from weft.ir.types import TensorType
@@ -75,8 +75,9 @@ def _dilate_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     return [get_op("strided_slice")(dy, begin=(0,) * len(ends), end=ends, strides=strides)]
 
 
-dilate.spec(_dilate_reference, case((3, 4), strides=(2, 3)), case((2, 3, 2), strides=(1, 1, 4),
-            dilation_value=0.5), case((4,), strides=(1,)), case((0, 2), strides=(1, 2)))
+dilate.spec(_dilate_reference, op_case((3, 4), strides=(2, 3)),
+            op_case((2, 3, 2), strides=(1, 1, 4),
+            dilation_value=0.5), op_case((4,), strides=(1,)), op_case((0, 2), strides=(1, 2)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,10 +140,10 @@ def _mirror_by_slices(call: Call) -> Expr | None:
 
 mirror_pad.spec(
     _mirror_reference,
-    case((3, 4), pad_width=((1, 2), (4, 0))),
-    case((3, 4), pad_width=((2, 1), (0, 3)), mode="REFLECT"),
-    case((2, 3), pad_width=((0, 0), (0, 0))),
-    case((5,), pad_width=((5, 5),), dtypes="int32", low=-9, high=9),
+    op_case((3, 4), pad_width=((1, 2), (4, 0))),
+    op_case((3, 4), pad_width=((2, 1), (0, 3)), mode="REFLECT"),
+    op_case((2, 3), pad_width=((0, 0), (0, 0))),
+    op_case((5,), pad_width=((5, 5),), dtypes="int32", low=-9, high=9),
 )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, Tuple
-from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim
 from weft.ir.traits import linear
 from weft.ir.typing.relation import RelationContext
@@ -80,5 +80,5 @@ def _as_concatenation(call: Call) -> Expr | None:
     return get_op("concatenate")(Tuple((kept, data)), axis=axis)
 
 
-fifo_buffer.spec(_reference, case((2, 3), (5, 3)), case((2, 1, 2), (2, 3, 2), axis=-2),
-                 case((0, 3), (2, 3)))
+fifo_buffer.spec(_reference, op_case((2, 3), (5, 3)), op_case((2, 1, 2), (2, 3, 2), axis=-2),
+                 op_case((0, 3), (2, 3)))

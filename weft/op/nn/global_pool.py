@@ -11,7 +11,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
-from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
+from weft.ir.op import Case, Op, OpPattern, define_op, get_op, op_case
 from weft.ir.traits import CONTINUOUS, SENSITIVE, Homogeneity, OpTraits, linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import Relation, RelationContext
@@ -109,13 +109,14 @@ def _pair(axes: int, attrs_type: type[Attrs], spatial: str, cases: tuple[Case, .
 
 
 global_avg_pool1d, global_max_pool1d = _pair(1, GlobalPool1DAttrs, "W", (
-    case((2, 3, 5)), case((1, 2, 3, 4), layout="NCW4c"), case((1, 3, 2), layout="NWC"),
+    op_case((2, 3, 5)), op_case((1, 2, 3, 4), layout="NCW4c"), op_case((1, 3, 2), layout="NWC"),
 ))
 global_avg_pool2d, global_max_pool2d = _pair(2, GlobalPool2DAttrs, "HW", (
-    case((2, 3, 4, 5)), case((1, 2, 3, 3, 4), layout="NCHW4c"), case((1, 3, 4, 2), layout="NHWC"),
+    op_case((2, 3, 4, 5)), op_case((1, 2, 3, 3, 4), layout="NCHW4c"),
+    op_case((1, 3, 4, 2), layout="NHWC"),
 ))
 global_avg_pool3d, global_max_pool3d = _pair(3, GlobalPool3DAttrs, "DHW", (
-    case((2, 3, 2, 3, 4)), case((1, 2, 3, 2), layout="CDHW"),
-    case((1, 2, 3, 2, 2), layout="NDHWC"),
+    op_case((2, 3, 2, 3, 4)), op_case((1, 2, 3, 2), layout="CDHW"),
+    op_case((1, 2, 3, 2, 2), layout="NDHWC"),
 ))
 

@@ -10,7 +10,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, const
-from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import ANY, may_be_multiple
 from weft.ir.traits import CONTINUOUS
 from weft.ir.types import has_any
@@ -154,17 +154,17 @@ def _standardised(x: Expr, over: Sequence[int], epsilon: Expr) -> Expr:
 
 group_norm.spec(
     _group_reference,
-    case((2, 6, 3, 4), (6,), (6,), num_groups=3),
-    case((1, 4, 5), (4,), (4,), num_groups=1, epsilon=1e-3),
-    case((2, 3, 4), (4,), (4,), num_groups=2, axis=-1, center=False),
-    case((2, 3), (3,), (3,), num_groups=1, scale=False),
-    case((0, 4, 3), (4,), (4,), num_groups=2),
+    op_case((2, 6, 3, 4), (6,), (6,), num_groups=3),
+    op_case((1, 4, 5), (4,), (4,), num_groups=1, epsilon=1e-3),
+    op_case((2, 3, 4), (4,), (4,), num_groups=2, axis=-1, center=False),
+    op_case((2, 3), (3,), (3,), num_groups=1, scale=False),
+    op_case((0, 4, 3), (4,), (4,), num_groups=2),
 )
 instance_norm.spec(
     _instance_reference,
-    case((2, 3, 4, 5), (3,), (3,)),
-    case((1, 4, 3, 2), (2,), (2,), axis=-1, scale=False),
-    case((2, 3, 7), (3,), (3,), epsilon=0.01, center=False),
+    op_case((2, 3, 4, 5), (3,), (3,)),
+    op_case((1, 4, 3, 2), (2,), (2,), axis=-1, scale=False),
+    op_case((2, 3, 7), (3,), (3,), epsilon=0.01, center=False),
 )
 
 

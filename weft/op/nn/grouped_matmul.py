@@ -7,7 +7,7 @@ import numpy as np
 from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
@@ -113,12 +113,12 @@ def _reference(data: np.ndarray, weight: np.ndarray, group_sizes: np.ndarray,
 
 _SIZES = np.array([2, 0, 3])
 grouped_matmul.spec(
-    _reference, case((5, 4), (3, 6, 4), _SIZES), case((7, 4), (3, 6, 4), _SIZES),
-    case((5, 4), (3, 4, 6), _SIZES, weight_layout="GKN"),
-    case((5, 4), (3, 2, 4, 3), _SIZES, weight_layout="GNK3n", units=5),
-    case((9, 3), (2, 5, 3), np.array([8, 1], np.int32)),
-    case((0, 3), (2, 5, 3), np.array([0, 0])),
-    case((5, 4), (3, 6, 4), _SIZES, dtypes=("float16", "float16", "int64")),
+    _reference, op_case((5, 4), (3, 6, 4), _SIZES), op_case((7, 4), (3, 6, 4), _SIZES),
+    op_case((5, 4), (3, 4, 6), _SIZES, weight_layout="GKN"),
+    op_case((5, 4), (3, 2, 4, 3), _SIZES, weight_layout="GNK3n", units=5),
+    op_case((9, 3), (2, 5, 3), np.array([8, 1], np.int32)),
+    op_case((0, 3), (2, 5, 3), np.array([0, 0])),
+    op_case((5, 4), (3, 6, 4), _SIZES, dtypes=("float16", "float16", "int64")),
 )
 
 

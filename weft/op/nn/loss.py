@@ -12,7 +12,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr, const
-from weft.ir.op import Op, OpPattern, case, define_op, get_op
+from weft.ir.op import Op, OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim
 from weft.ir.traits import multilinear
 from weft.ir.types import TensorType
@@ -94,10 +94,10 @@ def _share(call: Call, dy: Expr) -> Expr:
 
 cross_entropy.spec(
     lambda p, t: _mean_product(np.log(p), t, p.dtype),
-    case((3, 5), (3, 5), low=0.1, high=1.0), case((1, 2), (1, 2), low=0.1, high=1.0),
+    op_case((3, 5), (3, 5), low=0.1, high=1.0), op_case((1, 2), (1, 2), low=0.1, high=1.0),
 )
 cross_entropy_with_logits.spec(
-    lambda p, t: _mean_product(p, t, p.dtype), case((3, 5), (3, 5)), case((2, 1), (2, 1)),
+    lambda p, t: _mean_product(p, t, p.dtype), op_case((3, 5), (3, 5)), op_case((2, 1), (2, 1)),
 )
 
 
@@ -207,10 +207,10 @@ _TARGETS = np.array([1, 0, 4, 2], np.int32)
 _PIXELS = np.array([[[0, 1, 2], [2, 2, 1]]], np.int64)
 nll_loss.spec(
     _nll_reference,
-    case((4, 5), _TARGETS, (5,), low=0.1, high=1.0),
-    case((4, 5), _TARGETS, (5,), low=0.1, high=1.0, reduction="sum", ignore_index=4),
-    case((1, 3, 2, 3), _PIXELS, (3,), low=0.1, high=1.0, reduction="none", ignore_index=2),
-    case((1, 3, 2, 3), _PIXELS, (3,), low=0.1, high=1.0),
+    op_case((4, 5), _TARGETS, (5,), low=0.1, high=1.0),
+    op_case((4, 5), _TARGETS, (5,), low=0.1, high=1.0, reduction="sum", ignore_index=4),
+    op_case((1, 3, 2, 3), _PIXELS, (3,), low=0.1, high=1.0, reduction="none", ignore_index=2),
+    op_case((1, 3, 2, 3), _PIXELS, (3,), low=0.1, high=1.0),
 )
 
 

@@ -11,7 +11,7 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim, Shape, dim_product
 from weft.ir.traits import MATMUL
 from weft.ir.types import TensorType, has_any
@@ -151,19 +151,21 @@ def matmul(a: te.Tensor, b: te.Tensor, attrs: MatmulAttrs) -> te.Tensor:
                              out_dtype=attrs.out_dtype or a.dtype)
 
 
-matmul.spec(_matmul_reference, case((3, 5), (5, 4)), case((5, 3), (5, 4), transpose_a=True),
-            case((3, 5), (4, 5), transpose_b=True),
-            case((5, 3), (4, 5), transpose_a=True, transpose_b=True), case((3, 0), (0, 2)),
-            case((5,), (5,)), case((5,), (5, 4)), case((3, 5), (5,)),
-            case((5,), (4, 5), transpose_b=True), case((5, 3), (5,), transpose_a=True),
-            case((2, 3, 5), (5, 4)), case((2, 5, 3), (4, 5), transpose_a=True, transpose_b=True),
-            case((3, 5), (2, 5, 4)), case((2, 3, 5), (5,)), case((5,), (2, 5, 4)),
-            case((2, 3, 5), (2, 5, 4)), case((2, 1, 3, 5), (4, 5, 2)),
-            case((1, 2, 5, 3), (3, 1, 4, 5), transpose_a=True, transpose_b=True),
-            case((2, 0, 5), (2, 5, 4)), case((0, 3, 5), (1, 5, 4)), case((2, 3, 0), (0, 4)),
-            case((2, 3, 5), (5, 4), dtypes="int32", low=-9, high=9),
-            case((2, 3, 5), (2, 5, 4), dtypes=("uint8", "int8"), low=0, high=9,
-                 out_dtype="int32"))
+matmul.spec(_matmul_reference, op_case((3, 5), (5, 4)), op_case((5, 3), (5, 4), transpose_a=True),
+            op_case((3, 5), (4, 5), transpose_b=True),
+            op_case((5, 3), (4, 5), transpose_a=True, transpose_b=True), op_case((3, 0), (0, 2)),
+            op_case((5,), (5,)), op_case((5,), (5, 4)), op_case((3, 5), (5,)),
+            op_case((5,), (4, 5), transpose_b=True), op_case((5, 3), (5,), transpose_a=True),
+            op_case((2, 3, 5), (5, 4)), op_case((2, 5, 3), (4, 5), transpose_a=True,
+                                                transpose_b=True),
+            op_case((3, 5), (2, 5, 4)), op_case((2, 3, 5), (5,)), op_case((5,), (2, 5, 4)),
+            op_case((2, 3, 5), (2, 5, 4)), op_case((2, 1, 3, 5), (4, 5, 2)),
+            op_case((1, 2, 5, 3), (3, 1, 4, 5), transpose_a=True, transpose_b=True),
+            op_case((2, 0, 5), (2, 5, 4)), op_case((0, 3, 5), (1, 5, 4)),
+            op_case((2, 3, 0), (0, 4)),
+            op_case((2, 3, 5), (5, 4), dtypes="int32", low=-9, high=9),
+            op_case((2, 3, 5), (2, 5, 4), dtypes=("uint8", "int8"), low=0, high=9,
+                    out_dtype="int32"))
 
 
 @matmul.decomposition
@@ -251,10 +253,10 @@ def batch_matmul(a: te.Tensor, b: te.Tensor, attrs: BatchMatmulAttrs) -> te.Tens
                              out_dtype=attrs.out_dtype or a.dtype)
 
 
-batch_matmul.spec(_batch_matmul_reference, case((2, 3, 5), (2, 4, 5)),
-                  case((2, 3, 5), (2, 5, 4), transpose_b=False),
-                  case((1, 5, 3), (2, 5, 4), transpose_a=True, transpose_b=False),
-                  case((3, 2, 4), (1, 5, 4)))
+batch_matmul.spec(_batch_matmul_reference, op_case((2, 3, 5), (2, 4, 5)),
+                  op_case((2, 3, 5), (2, 5, 4), transpose_b=False),
+                  op_case((1, 5, 3), (2, 5, 4), transpose_a=True, transpose_b=False),
+                  op_case((3, 2, 4), (1, 5, 4)))
 
 
 @batch_matmul.gradient

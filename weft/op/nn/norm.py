@@ -11,7 +11,7 @@ import numpy as np
 from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem, const
-from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim
 from weft.ir.traits import SENSITIVE, MixedPrecision, OpTraits
 from weft.ir.types import TensorType, TupleType, Type
@@ -126,9 +126,9 @@ def _batch_norm_layout(
 
 batch_norm.spec(
     _batch_norm_reference,
-    case(*_norm_inputs(2, 3, 4, 5)),
-    case(*_norm_inputs(2, 3, 4, axis=-1), axis=-1, epsilon=0.01, scale=False),
-    case(*_norm_inputs(4, 3), center=False),
+    op_case(*_norm_inputs(2, 3, 4, 5)),
+    op_case(*_norm_inputs(2, 3, 4, axis=-1), axis=-1, epsilon=0.01, scale=False),
+    op_case(*_norm_inputs(4, 3), center=False),
 )
 
 
@@ -178,9 +178,9 @@ def _layer_norm_reference(
 layer_norm.layout(along_axis())
 layer_norm.spec(
     _layer_norm_reference,
-    case((3, 7), (7,), (7,)),
-    case((2, 3, 4), (3,), (3,), axis=1, epsilon=1e-3),
-    case((3, 7), (7,), (7,), center=False, scale=False),
+    op_case((3, 7), (7,), (7,)),
+    op_case((2, 3, 4), (3,), (3,), axis=1, epsilon=1e-3),
+    op_case((3, 7), (7,), (7,), center=False, scale=False),
 )
 
 
@@ -268,9 +268,9 @@ def _expand_lrn(call: Call) -> Expr | None:
 lrn.layout(along_axis())
 lrn.spec(
     _lrn_reference,
-    case((1, 7, 3, 3), size=5, alpha=0.1),
-    case((2, 4, 3), size=2, axis=-1, bias=1.0, alpha=1.0, beta=0.6),
-    case((1, 3, 2, 2), size=3, beta=0.5, alpha=0.5),
+    op_case((1, 7, 3, 3), size=5, alpha=0.1),
+    op_case((2, 4, 3), size=2, axis=-1, bias=1.0, alpha=1.0, beta=0.6),
+    op_case((1, 3, 2, 2), size=3, beta=0.5, alpha=0.5),
 )
 
 
@@ -310,7 +310,7 @@ def _dropout_layout(
     return None if layout is None else LayoutResult((layout,), (layout, layout), attrs)
 
 
-dropout.spec(_dropout_reference, case((3, 5)), case((2,), rate=0.0))
+dropout.spec(_dropout_reference, op_case((3, 5)), op_case((2,), rate=0.0))
 
 
 layer_norm.batching(along_with_parameters("axis"))

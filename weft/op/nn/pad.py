@@ -10,7 +10,7 @@ import numpy as np
 from weft import op, te
 from weft.ir.attrs import Attrs, attr, one_of, sizes_from
 from weft.ir.expr import Call, Expr, Tuple
-from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim, KnownDim, dim_add, dim_max, may_be_at_least
 from weft.ir.traits import OpTraits, linear
 from weft.ir.types import TensorType, Type
@@ -153,11 +153,11 @@ def _pad_layout(
 
 pad.spec(
     _pad_reference,
-    case((3, 4), (), pad_width=((1, 2), (0, 3))),
-    case((2, 3), (), pad_width=((0, 0), (0, 0))),
-    case((3, 4), (), pad_width=((1, 2), (3, 0)), pad_mode="reflect"),
-    case((3, 4), (), pad_width=((2, 1), (0, 5)), pad_mode="edge"),
-    case((0, 2), (), pad_width=((1, 1), (0, 0))),
+    op_case((3, 4), (), pad_width=((1, 2), (0, 3))),
+    op_case((2, 3), (), pad_width=((0, 0), (0, 0))),
+    op_case((3, 4), (), pad_width=((1, 2), (3, 0)), pad_mode="reflect"),
+    op_case((3, 4), (), pad_width=((2, 1), (0, 5)), pad_mode="edge"),
+    op_case((0, 2), (), pad_width=((1, 1), (0, 0))),
 )
 
 

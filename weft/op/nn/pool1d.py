@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.ir.attrs import attr
-from weft.ir.op import case
+from weft.ir.op import op_case
 from weft.op.nn.conv import padding_attr, steps_attr
 from weft.op.nn.pool import (
     PADDING_DOC,
@@ -31,16 +31,16 @@ class AvgPool1DAttrs(MaxPool1DAttrs):
 
 
 _CASES = (
-    case((1, 2, 7), pool_size=(3,), strides=(2,)),
-    case((2, 3, 8), pool_size=(3,), strides=(2,), padding=(1, 0), ceil_mode=True),
-    case((1, 1, 9), pool_size=(2,), dilation=(3,), padding=(1,)),
-    case((1, 2, 5, 4), pool_size=(2,), layout="NCW4c"),
-    case((0, 2, 5), pool_size=(2,)),
+    op_case((1, 2, 7), pool_size=(3,), strides=(2,)),
+    op_case((2, 3, 8), pool_size=(3,), strides=(2,), padding=(1, 0), ceil_mode=True),
+    op_case((1, 1, 9), pool_size=(2,), dilation=(3,), padding=(1,)),
+    op_case((1, 2, 5, 4), pool_size=(2,), layout="NCW4c"),
+    op_case((0, 2, 5), pool_size=(2,)),
 )
 
 max_pool1d = define_max_pool("nn.max_pool1d", MaxPool1DAttrs, (
-    *_CASES, case((1, 2, 4), pool_size=(2,), padding=(1,), dtypes="int32", low=-9, high=9),
+    *_CASES, op_case((1, 2, 4), pool_size=(2,), padding=(1,), dtypes="int32", low=-9, high=9),
 ))
 avg_pool1d = define_avg_pool("nn.avg_pool1d", AvgPool1DAttrs, (
-    *_CASES, case((1, 2, 6), pool_size=(3,), padding=(1,), count_include_pad=True),
+    *_CASES, op_case((1, 2, 6), pool_size=(3,), padding=(1,), count_include_pad=True),
 ))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.ir.attrs import attr
-from weft.ir.op import case
+from weft.ir.op import op_case
 from weft.op.nn.conv import padding_attr, steps_attr
 from weft.op.nn.pool import (
     PADDING_DOC,
@@ -31,23 +31,23 @@ class AvgPool2DAttrs(MaxPool2DAttrs):
 
 
 _CASES = (
-    case((1, 2, 6, 7), pool_size=(2, 3), strides=(2, 2)),
-    case((2, 2, 7, 7), pool_size=(3, 3), strides=(2, 2), padding=(1, 1)),
-    case((1, 2, 7, 6), pool_size=(3, 3), strides=(2, 2), padding=(0, 1, 1, 0), ceil_mode=True),
-    case((1, 1, 9, 8), pool_size=(2, 3), dilation=(2, 2), padding=(1, 2)),
-    case((1, 2, 5, 5, 4), pool_size=(3, 3), strides=(2, 2), layout="NCHW4c", padding=(1, 1)),
-    case((1, 5, 6, 3), pool_size=(2, 2), strides=(3, 2), layout="NHWC", ceil_mode=True),
+    op_case((1, 2, 6, 7), pool_size=(2, 3), strides=(2, 2)),
+    op_case((2, 2, 7, 7), pool_size=(3, 3), strides=(2, 2), padding=(1, 1)),
+    op_case((1, 2, 7, 6), pool_size=(3, 3), strides=(2, 2), padding=(0, 1, 1, 0), ceil_mode=True),
+    op_case((1, 1, 9, 8), pool_size=(2, 3), dilation=(2, 2), padding=(1, 2)),
+    op_case((1, 2, 5, 5, 4), pool_size=(3, 3), strides=(2, 2), layout="NCHW4c", padding=(1, 1)),
+    op_case((1, 5, 6, 3), pool_size=(2, 2), strides=(3, 2), layout="NHWC", ceil_mode=True),
 )
 
 max_pool2d = define_max_pool("nn.max_pool2d", MaxPool2DAttrs, (
     *_CASES,
-    case((1, 2, 4, 4), pool_size=(2, 2), padding=(1, 1), dtypes="int32", low=-9, high=9),
+    op_case((1, 2, 4, 4), pool_size=(2, 2), padding=(1, 1), dtypes="int32", low=-9, high=9),
 ))
 avg_pool2d = define_avg_pool("nn.avg_pool2d", AvgPool2DAttrs, (
     *_CASES,
-    case((1, 2, 6, 7), pool_size=(3, 3), padding=(1, 1), count_include_pad=True),
-    case((1, 1, 6, 6), pool_size=(3, 3), strides=(2, 2), padding=(1, 1), ceil_mode=True,
-         count_include_pad=True),
-    case((1, 1, 8, 7), pool_size=(2, 2), strides=(3, 3), dilation=(2, 2), padding=(1, 1),
-         ceil_mode=True, count_include_pad=True),
+    op_case((1, 2, 6, 7), pool_size=(3, 3), padding=(1, 1), count_include_pad=True),
+    op_case((1, 1, 6, 6), pool_size=(3, 3), strides=(2, 2), padding=(1, 1), ceil_mode=True,
+            count_include_pad=True),
+    op_case((1, 1, 8, 7), pool_size=(2, 2), strides=(3, 3), dilation=(2, 2), padding=(1, 1),
+            ceil_mode=True, count_include_pad=True),
 ))

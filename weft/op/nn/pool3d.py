@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.ir.attrs import attr
-from weft.ir.op import case
+from weft.ir.op import op_case
 from weft.op.nn.conv import padding_attr, steps_attr
 from weft.op.nn.pool import (
     PADDING_DOC,
@@ -31,17 +31,17 @@ class AvgPool3DAttrs(MaxPool3DAttrs):
 
 
 _CASES = (
-    case((1, 2, 4, 5, 6), pool_size=(2, 3, 2), strides=(2, 1, 2)),
-    case((1, 1, 5, 4, 5), pool_size=(3, 3, 3), strides=(2, 2, 2), padding=(1, 1, 1),
-         ceil_mode=True),
-    case((1, 1, 4, 4, 5), pool_size=(2, 2, 2), dilation=(1, 2, 3), padding=(0, 1, 1, 1, 0, 0)),
-    case((1, 2, 2, 3, 3, 4), pool_size=(2, 2, 2), layout="NCDHW4c"),
+    op_case((1, 2, 4, 5, 6), pool_size=(2, 3, 2), strides=(2, 1, 2)),
+    op_case((1, 1, 5, 4, 5), pool_size=(3, 3, 3), strides=(2, 2, 2), padding=(1, 1, 1),
+            ceil_mode=True),
+    op_case((1, 1, 4, 4, 5), pool_size=(2, 2, 2), dilation=(1, 2, 3), padding=(0, 1, 1, 1, 0, 0)),
+    op_case((1, 2, 2, 3, 3, 4), pool_size=(2, 2, 2), layout="NCDHW4c"),
 )
 
 max_pool3d = define_max_pool("nn.max_pool3d", MaxPool3DAttrs, (
     *_CASES,
-    case((1, 1, 3, 3, 3), pool_size=(2, 2, 2), padding=(1,), dtypes="int32", low=-9, high=9),
+    op_case((1, 1, 3, 3, 3), pool_size=(2, 2, 2), padding=(1,), dtypes="int32", low=-9, high=9),
 ))
 avg_pool3d = define_avg_pool("nn.avg_pool3d", AvgPool3DAttrs, (
-    *_CASES, case((1, 1, 3, 4, 4), pool_size=(3, 3, 3), padding=(1,), count_include_pad=True),
+    *_CASES, op_case((1, 1, 3, 4, 4), pool_size=(3, 3, 3), padding=(1,), count_include_pad=True),
 ))

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft import op, te
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
@@ -132,16 +132,16 @@ def _avg_reference(grad: np.ndarray, data: np.ndarray, **values: Any) -> np.ndar
 
 
 _CASES = (
-    case((1, 2, 3, 3), (1, 2, 6, 7), pool_size=(2, 3), strides=(2, 2), padding=(0, 0)),
-    case((2, 2, 4, 4), (2, 2, 7, 7), pool_size=(3, 3), strides=(2, 2), padding=(1, 1)),
-    case((1, 1, 3, 4), (1, 1, 7, 7), pool_size=(3, 3), strides=(2, 2), padding=(0, 1, 0, 0),
-         ceil_mode=True),
-    case((1, 5, 4, 2), (1, 6, 6, 2), pool_size=(2, 2), dilation=(1, 2), layout="NHWC"),
+    op_case((1, 2, 3, 3), (1, 2, 6, 7), pool_size=(2, 3), strides=(2, 2), padding=(0, 0)),
+    op_case((2, 2, 4, 4), (2, 2, 7, 7), pool_size=(3, 3), strides=(2, 2), padding=(1, 1)),
+    op_case((1, 1, 3, 4), (1, 1, 7, 7), pool_size=(3, 3), strides=(2, 2), padding=(0, 1, 0, 0),
+            ceil_mode=True),
+    op_case((1, 5, 4, 2), (1, 6, 6, 2), pool_size=(2, 2), dilation=(1, 2), layout="NHWC"),
 )
 max_pool2d_grad.spec(_max_reference, *_CASES)
 avg_pool2d_grad.spec(
     _avg_reference, *_CASES,
-    case((1, 1, 6, 6), (1, 1, 6, 6), pool_size=(3, 3), padding=(1, 1), count_include_pad=True),
+    op_case((1, 1, 6, 6), (1, 1, 6, 6), pool_size=(3, 3), padding=(1, 1), count_include_pad=True),
 )
 
 for _op in (max_pool2d_grad, avg_pool2d_grad):

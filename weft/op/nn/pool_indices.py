@@ -16,7 +16,7 @@ from weft import op, te
 from weft.ir.attrs import attr
 from weft.ir.dtype import int64
 from weft.ir.expr import Call, Constant, Expr, const
-from weft.ir.op import Case, Op, OpPattern, case, define_op
+from weft.ir.op import Case, Op, OpPattern, define_op, op_case
 from weft.ir.shape import Shape, dim_product
 from weft.ir.traits import linear
 from weft.ir.types import TensorType
@@ -294,21 +294,21 @@ _2D: tuple[dict[str, Any], ...] = (
 _1D: dict[str, Any] = {"pool_size": (3,), "strides": (2,), "padding": (1,)}
 _3D: dict[str, Any] = {"pool_size": (2, 2, 2), "strides": (2, 1, 2), "padding": (0, 1, 0)}
 
-max_pool1d_indices = _define(1, MaxPool1DAttrs, (case((2, 3, 8), **_1D),))
+max_pool1d_indices = _define(1, MaxPool1DAttrs, (op_case((2, 3, 8), **_1D),))
 max_pool2d_indices = _define(2, MaxPool2DAttrs, (
-    *(case((1, 2, 7, 6), **window) for window in _2D),
-    case((1, 2, 5, 5), dtypes="int32", low=-2, high=2, **_2D[1]),
-    case(_LOWEST, **_2D[1]), case((0, 2, 5, 5), **_2D[0]),
+    *(op_case((1, 2, 7, 6), **window) for window in _2D),
+    op_case((1, 2, 5, 5), dtypes="int32", low=-2, high=2, **_2D[1]),
+    op_case(_LOWEST, **_2D[1]), op_case((0, 2, 5, 5), **_2D[0]),
 ))
-max_pool3d_indices = _define(3, MaxPool3DAttrs, (case((1, 2, 4, 3, 5), **_3D),))
+max_pool3d_indices = _define(3, MaxPool3DAttrs, (op_case((1, 2, 4, 3, 5), **_3D),))
 adaptive_max_pool1d_indices = _define_adaptive(1, AdaptivePool1DAttrs, (
-    case((2, 3, 7), output_size=(3,)), case((1, 2, 2), output_size=(5,))))
+    op_case((2, 3, 7), output_size=(3,)), op_case((1, 2, 2), output_size=(5,))))
 adaptive_max_pool2d_indices = _define_adaptive(2, AdaptivePool2DAttrs, (
-    case((1, 2, 7, 5), output_size=(3, 2)), case((1, 2, 6, 4), output_size=(3, 2)),
-    case((1, 1, 5, 4), output_size=(2, 3), dtypes="int32", low=-2, high=2),
-    case(_LOWEST, output_size=(2, 2))))
+    op_case((1, 2, 7, 5), output_size=(3, 2)), op_case((1, 2, 6, 4), output_size=(3, 2)),
+    op_case((1, 1, 5, 4), output_size=(2, 3), dtypes="int32", low=-2, high=2),
+    op_case(_LOWEST, output_size=(2, 2))))
 adaptive_max_pool3d_indices = _define_adaptive(3, AdaptivePool3DAttrs, (
-    case((1, 2, 3, 4, 5), output_size=(2, 2, 3)),))
+    op_case((1, 2, 3, 4, 5), output_size=(2, 2, 3)),))
 
 
 for _positions in (max_pool1d_indices, max_pool2d_indices, max_pool3d_indices,
@@ -323,7 +323,7 @@ def _grad_case(size: tuple[int, ...], window: dict[str, Any], attrs_type: type[P
     attrs = attrs_type(**window)
     indices = _reference(x, attrs, _window_counts(x, attrs))
     indices[(0, 0) + (0,) * len(size)] = -1
-    return case(indices.shape, indices, size=size, **window)
+    return op_case(indices.shape, indices, size=size, **window)
 
 
 max_pool1d_indices_grad = _define_grad(1, MaxPool1DIndicesGradAttrs, (

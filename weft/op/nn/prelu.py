@@ -7,7 +7,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.traits import CONTINUOUS
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
@@ -69,7 +69,8 @@ def _gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 
 
 prelu.layout(along_axis())
-prelu.spec(_reference, case((2, 3, 4), (3,)), case((3, 5), (5,), axis=-1), case((0, 4), (4,)),
-           case((2, 3), (3,), dtypes="int32", low=-5, high=5))
+prelu.spec(_reference, op_case((2, 3, 4), (3,)), op_case((3, 5), (5,), axis=-1),
+           op_case((0, 4), (4,)),
+           op_case((2, 3), (3,), dtypes="int32", low=-5, high=5))
 
 prelu.batching(along_with_parameters("axis"))

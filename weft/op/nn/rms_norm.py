@@ -10,7 +10,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, const
-from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim
 from weft.ir.traits import CONTINUOUS
 from weft.ir.typing.relation import RelationContext
@@ -74,9 +74,9 @@ def _expand_rms_norm(call: Call) -> Expr | None:
 rms_norm.layout(along_axis())
 rms_norm.spec(
     _rms_reference,
-    case((3, 7), (7,)),
-    case((2, 3, 4), (3,), axis=1, epsilon=1e-3),
-    case((0, 4), (4,)),
+    op_case((3, 7), (7,)),
+    op_case((2, 3, 4), (3,), axis=1, epsilon=1e-3),
+    op_case((0, 4), (4,)),
 )
 
 
@@ -130,10 +130,10 @@ def _expand_l2_normalize(call: Call) -> Expr | None:
 
 l2_normalize.spec(
     _l2_reference,
-    case((2, 3, 4)),
-    case((3, 4, 2), axis=(-1, 0), eps=0.5),
-    case((3, 5), axis=-1),
-    case((0, 4)),
+    op_case((2, 3, 4)),
+    op_case((3, 4, 2), axis=(-1, 0), eps=0.5),
+    op_case((3, 5), axis=-1),
+    op_case((0, 4)),
 )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim
 from weft.ir.traits import CONTINUOUS
 from weft.ir.types import TensorType
@@ -157,18 +157,18 @@ rotary_from_frequencies.gradient(frequency_gradient)
 _POSITIONS = np.array([[0, 1, 2], [5, 3, 9]])
 rotary_embedding.spec(
     _table_reference,
-    case((2, 4, 3, 8), _POSITIONS, (7, 4), (7, 4)),
-    case((2, 4, 3, 8), _POSITIONS, (7, 4), (7, 4), interleaved=True),
-    case((2, 3, 4, 6), _POSITIONS[:1].astype(np.int32), (4, 2), (4, 2), axis=1),
-    case((2, 2, 3, 6), _POSITIONS, (7, 2), (7, 2), interleaved=True),
-    case((2, 3, 4), _POSITIONS, (10, 2), (10, 2), axis=1, dtypes=("float16",)),
-    case((1, 2, 0, 4), np.zeros((1, 0), np.int64), (3, 2), (3, 2)),
+    op_case((2, 4, 3, 8), _POSITIONS, (7, 4), (7, 4)),
+    op_case((2, 4, 3, 8), _POSITIONS, (7, 4), (7, 4), interleaved=True),
+    op_case((2, 3, 4, 6), _POSITIONS[:1].astype(np.int32), (4, 2), (4, 2), axis=1),
+    op_case((2, 2, 3, 6), _POSITIONS, (7, 2), (7, 2), interleaved=True),
+    op_case((2, 3, 4), _POSITIONS, (10, 2), (10, 2), axis=1, dtypes=("float16",)),
+    op_case((1, 2, 0, 4), np.zeros((1, 0), np.int64), (3, 2), (3, 2)),
 )
 rotary_from_frequencies.spec(
     _frequency_reference,
-    case((2, 4, 3, 8), _POSITIONS, (4,), high=1.0, low=0.0),
-    case((2, 4, 3, 8), _POSITIONS, (3,), interleaved=True),
-    case((2, 3, 4, 6), _POSITIONS[:1], (2,), axis=1),
+    op_case((2, 4, 3, 8), _POSITIONS, (4,), high=1.0, low=0.0),
+    op_case((2, 4, 3, 8), _POSITIONS, (3,), interleaved=True),
+    op_case((2, 3, 4, 6), _POSITIONS[:1], (2,), axis=1),
 )
 
 

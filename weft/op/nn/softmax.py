@@ -8,7 +8,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import float32
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.traits import CONTINUOUS, SENSITIVE
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
@@ -81,8 +81,8 @@ def _log_softmax_reference(x: np.ndarray, axis: int = -1) -> np.ndarray:
     return (shifted - np.log(total)).astype(x.dtype)
 
 
-_CASES = (case((3, 5)), case((2, 4, 3), axis=1), case((7,), axis=0),
-          case((2, 5), low=80.0, high=100.0), case((0, 4)))
+_CASES = (op_case((3, 5)), op_case((2, 4, 3), axis=1), op_case((7,), axis=0),
+          op_case((2, 5), low=80.0, high=100.0), op_case((0, 4)))
 
 @softmax.gradient
 @fast_softmax.gradient
@@ -100,9 +100,9 @@ fast_softmax.layout(along_axis())
 log_softmax.layout(along_axis())
 softmax.spec(_softmax_reference, *_CASES)
 _ROWS = np.linspace(-9, 9, 24, dtype=np.float32)
-fast_softmax.spec(_softmax_reference, case(_ROWS.reshape(4, 6), rtol=1e-5),
-                  case(_ROWS.reshape(2, 4, 3), axis=1, rtol=1e-5),
-                  case(np.zeros((0, 4), np.float32)))
+fast_softmax.spec(_softmax_reference, op_case(_ROWS.reshape(4, 6), rtol=1e-5),
+                  op_case(_ROWS.reshape(2, 4, 3), axis=1, rtol=1e-5),
+                  op_case(np.zeros((0, 4), np.float32)))
 log_softmax.spec(_log_softmax_reference, *_CASES)
 for _op in (softmax, fast_softmax, log_softmax):
     _op.batching(along("axis"))

@@ -11,7 +11,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import dim_add, dim_floordiv, dim_mul, may_be_multiple
 from weft.ir.traits import linear
 from weft.ir.types import TensorType
@@ -158,13 +158,13 @@ def _to_space_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 
 space_to_batch_nd.spec(
     _to_batch_reference,
-    case((2, 4, 6, 3), block_shape=(2, 3), paddings=((0, 0), (0, 0))),
-    case((1, 3, 5), block_shape=(2,), paddings=((1, 2),), pad_value=0.5),
-    case((2, 2, 3, 2, 2), block_shape=(1, 2, 2), paddings=((0, 0), (1, 0), (2, 0))),
+    op_case((2, 4, 6, 3), block_shape=(2, 3), paddings=((0, 0), (0, 0))),
+    op_case((1, 3, 5), block_shape=(2,), paddings=((1, 2),), pad_value=0.5),
+    op_case((2, 2, 3, 2, 2), block_shape=(1, 2, 2), paddings=((0, 0), (1, 0), (2, 0))),
 )
 batch_to_space_nd.spec(
     _to_space_reference,
-    case((12, 2, 2, 3), block_shape=(2, 3), crops=((0, 0), (0, 0))),
-    case((2, 3, 5), block_shape=(2,), crops=((1, 2),)),
-    case((4, 2, 2), block_shape=(2, 2), crops=((0, 1), (1, 0)), dtypes="int32", low=-9, high=9),
+    op_case((12, 2, 2, 3), block_shape=(2, 3), crops=((0, 0), (0, 0))),
+    op_case((2, 3, 5), block_shape=(2,), crops=((1, 2),)),
+    op_case((4, 2, 2), block_shape=(2, 2), crops=((0, 1), (1, 0)), dtypes="int32", low=-9, high=9),
 )

@@ -9,7 +9,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import dim_floordiv, dim_mul, may_be_multiple
 from weft.ir.traits import linear
 from weft.ir.types import TensorType
@@ -150,15 +150,15 @@ def _to_space_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 
 
 space_to_depth.spec(
-    _to_depth_reference, case((2, 3, 4, 6), block_size=2),
-    case((1, 3, 6, 2), block_size=3, layout="NHWC"), case((0, 1, 2, 2), block_size=2),
+    _to_depth_reference, op_case((2, 3, 4, 6), block_size=2),
+    op_case((1, 3, 6, 2), block_size=3, layout="NHWC"), op_case((0, 1, 2, 2), block_size=2),
 )
 depth_to_space.spec(
-    _to_space_reference, case((2, 8, 3, 2), block_size=2),
-    case((1, 18, 2, 2), block_size=3, mode="CRD"),
-    case((1, 2, 3, 8), block_size=2, layout="NHWC"),
-    case((1, 2, 3, 8), block_size=2, layout="NHWC", mode="CRD"),
-    case((1, 4, 2, 2), block_size=1, dtypes="int32", low=-9, high=9),
+    _to_space_reference, op_case((2, 8, 3, 2), block_size=2),
+    op_case((1, 18, 2, 2), block_size=3, mode="CRD"),
+    op_case((1, 2, 3, 8), block_size=2, layout="NHWC"),
+    op_case((1, 2, 3, 8), block_size=2, layout="NHWC", mode="CRD"),
+    op_case((1, 4, 2, 2), block_size=1, dtypes="int32", low=-9, high=9),
 )
 
 for _op in (space_to_depth, depth_to_space):

@@ -10,7 +10,7 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import int64
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem, const
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim, KnownDim, dim_add, dim_floordiv, dim_mul
 from weft.ir.traits import linear, multilinear
 from weft.ir.types import TensorType, TupleType
@@ -160,10 +160,10 @@ _ENDS = np.array([0, 2, 2, 5, 6], np.int32)
 _BLOCK_COLUMNS, _BLOCK_ENDS = np.array([1, 0, 2], np.int32), np.array([0, 1, 3], np.int32)
 sparse_dense.spec(
     _sparse_dense_reference,
-    case((3, 5), (6,), _COLUMNS, _ENDS),
-    case((3, 5), (6,), _COLUMNS, _ENDS, sparse_lhs=True),
-    case((2, 6), (3, 4, 2), _BLOCK_COLUMNS, _BLOCK_ENDS),
-    case((2, 9), (3, 1, 3), _BLOCK_COLUMNS, _BLOCK_ENDS, sparse_lhs=True),
+    op_case((3, 5), (6,), _COLUMNS, _ENDS),
+    op_case((3, 5), (6,), _COLUMNS, _ENDS, sparse_lhs=True),
+    op_case((2, 6), (3, 4, 2), _BLOCK_COLUMNS, _BLOCK_ENDS),
+    op_case((2, 9), (3, 1, 3), _BLOCK_COLUMNS, _BLOCK_ENDS, sparse_lhs=True),
 )
 
 
@@ -211,7 +211,7 @@ def _add_reference(
     return (dense + dense_of(data, indices, indptr, dense.shape[1])).astype(dense.dtype)
 
 
-sparse_add.spec(_add_reference, case((4, 5), (6,), _COLUMNS, _ENDS))
+sparse_add.spec(_add_reference, op_case((4, 5), (6,), _COLUMNS, _ENDS))
 
 
 def _transpose_relation(ctx: RelationContext) -> bool:
@@ -255,4 +255,4 @@ def _transpose_reference(
 
 
 _SQUARE: Any = (np.array([0, 3, 1, 1, 2, 0], np.int32), _ENDS)
-sparse_transpose.spec(_transpose_reference, case((6,), *_SQUARE))
+sparse_transpose.spec(_transpose_reference, op_case((6,), *_SQUARE))

@@ -9,7 +9,7 @@ import numpy as np
 from weft import op, te
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.expr import Call, Expr, Tuple
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import dim_add, dim_mul, dim_product
 from weft.ir.traits import multilinear
 from weft.ir.types import TensorType
@@ -108,6 +108,6 @@ def _reference(
 _COLUMNS, _ENDS = np.array([1, 0, 2], np.int32), np.array([0, 1, 3], np.int32)
 sparse_conv2d.spec(
     _reference,
-    case((1, 3, 2, 6), (3, 4, 2), _COLUMNS, _ENDS),
-    case((2, 1, 3, 4), (3,), _COLUMNS, _ENDS, kernel_size=3, layout="NCHW"),
+    op_case((1, 3, 2, 6), (3, 4, 2), _COLUMNS, _ENDS),
+    op_case((2, 1, 3, 4), (3,), _COLUMNS, _ENDS, kernel_size=3, layout="NCHW"),
 )

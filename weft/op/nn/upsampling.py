@@ -10,7 +10,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.expr import Call, Expr
-from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
+from weft.ir.op import Case, Op, OpPattern, define_op, get_op, op_case
 from weft.ir.shape import AnyDim, Dim, dim_mul
 from weft.ir.traits import CONTINUOUS, linear
 from weft.ir.types import TensorType
@@ -157,17 +157,17 @@ def _define(name: str, attrs_type: type[Attrs], cases: Sequence[Case]) -> Op:
 
 
 upsampling = _define("nn.upsampling", UpSamplingAttrs, (
-    case((1, 2, 3, 4), scale_h=2.0, scale_w=3.0),
-    case((1, 2, 3, 4), scale_h=2.0, scale_w=2.0, method="bilinear"),
-    case((1, 2, 4, 3), scale_h=1.5, scale_w=2.0, method="bilinear", align_corners=True),
-    case((1, 3, 3, 2), scale_h=2.0, scale_w=2.0, method="bicubic", layout="NHWC"),
-    case((1, 1, 4, 4), scale_h=0.5, scale_w=1.5),
-    case((1, 1, 3, 3, 4), scale_h=2.0, scale_w=2.0, layout="NCHW4c"),
-    case((1, 1, 2, 2), scale_h=2.0, scale_w=1.0, dtypes="int32", low=-9, high=9),
+    op_case((1, 2, 3, 4), scale_h=2.0, scale_w=3.0),
+    op_case((1, 2, 3, 4), scale_h=2.0, scale_w=2.0, method="bilinear"),
+    op_case((1, 2, 4, 3), scale_h=1.5, scale_w=2.0, method="bilinear", align_corners=True),
+    op_case((1, 3, 3, 2), scale_h=2.0, scale_w=2.0, method="bicubic", layout="NHWC"),
+    op_case((1, 1, 4, 4), scale_h=0.5, scale_w=1.5),
+    op_case((1, 1, 3, 3, 4), scale_h=2.0, scale_w=2.0, layout="NCHW4c"),
+    op_case((1, 1, 2, 2), scale_h=2.0, scale_w=1.0, dtypes="int32", low=-9, high=9),
 ))
 upsampling3d = _define("nn.upsampling3d", UpSampling3DAttrs, (
-    case((1, 2, 2, 3, 2), scale_d=2.0, scale_h=2.0, scale_w=3.0),
-    case((1, 1, 3, 2, 2), scale_d=1.0, scale_h=2.0, scale_w=2.5, method="trilinear",
-         align_corners=True),
+    op_case((1, 2, 2, 3, 2), scale_d=2.0, scale_h=2.0, scale_w=3.0),
+    op_case((1, 1, 3, 2, 2), scale_d=1.0, scale_h=2.0, scale_w=2.5, method="trilinear",
+            align_corners=True),
 ))
 

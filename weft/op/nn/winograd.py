@@ -13,7 +13,7 @@ import numpy as np
 from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, Tuple, const
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import dim_add, dim_product
 from weft.ir.traits import OpTraits, linear, multilinear
 from weft.ir.types import TensorType
@@ -109,9 +109,9 @@ def _weight_reference(weight: np.ndarray, *, tile: int = 4) -> np.ndarray:
 
 winograd_weight.spec(
     _weight_reference,
-    case((4, 3, 3, 3)),
-    case((2, 5, 3, 3), tile=2),
-    case((0, 2, 3, 3)),
+    op_case((4, 3, 3, 3)),
+    op_case((2, 5, 3, 3), tile=2),
+    op_case((0, 2, 3, 3)),
 )
 
 
@@ -239,8 +239,8 @@ def _kronecker_square(matrix: np.ndarray, call: Call) -> Expr:
 winograd_conv2d.spec(
     _conv2d_reference,
     # Results of some hundreds, of which float32 rounds away 1e-5.
-    case((1, 3, 8, 8), (6, 6, 4, 3), tile=4, padding=(1, 1), rtol=1e-4, atol=1e-3),
-    case((2, 2, 5, 7), (4, 4, 3, 2), tile=2, padding=(0, 1, 2, 0)),
-    case((1, 2, 6, 5, 4), (6, 6, 2, 8, 3), tile=4, padding=(1,), data_layout="NCHW4c",
-         kernel_layout="HWOI3o", out_layout="NCHW3c"),
+    op_case((1, 3, 8, 8), (6, 6, 4, 3), tile=4, padding=(1, 1), rtol=1e-4, atol=1e-3),
+    op_case((2, 2, 5, 7), (4, 4, 3, 2), tile=2, padding=(0, 1, 2, 0)),
+    op_case((1, 2, 6, 5, 4), (6, 6, 2, 8, 3), tile=4, padding=(1,), data_layout="NCHW4c",
+            kernel_layout="HWOI3o", out_layout="NCHW3c"),
 )

@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.ir.attrs import attr
 from weft.ir.expr import Expr, const
-from weft.ir.op import Case, Op, OpPattern, case
+from weft.ir.op import Case, Op, OpPattern, op_case
 from weft.ir.typing.infer import infer_expr
 from weft.op import elementwise
 from weft.op.broadcast import (
@@ -112,14 +112,14 @@ def _binary(name: str, build: Build, meaning: Callable[..., np.ndarray], doc: st
     bytes_ = {"dtypes": "int8", "low": -128, "high": 127}
     return define_composed(
         name, build, meaning,
-        case((3, 5), (3, 5), *_IN, *_OUT, *_OUT, **bytes_),
-        case((2, 1, 4), (3, 1), *_IN, *_OUT, np.float32(2), np.int32(7), dtypes="uint8", low=0,
-             high=255),
-        case((2, 4), (2, 4), *per_channel, *_IN, *_OUT, **bytes_),
-        case((4, 2), (4, 2), *per_channel, *per_channel, *_OUT, lhs_axis=0, rhs_axis=0,
-             rounding="upward", **bytes_),
-        case((), (2, 3), *_IN, *_IN, *_OUT, **bytes_), case((0, 4), (1, 4), *_IN, *_IN, *_OUT,
-                                                            **bytes_),
+        op_case((3, 5), (3, 5), *_IN, *_OUT, *_OUT, **bytes_),
+        op_case((2, 1, 4), (3, 1), *_IN, *_OUT, np.float32(2), np.int32(7), dtypes="uint8", low=0,
+                high=255),
+        op_case((2, 4), (2, 4), *per_channel, *_IN, *_OUT, **bytes_),
+        op_case((4, 2), (4, 2), *per_channel, *per_channel, *_OUT, lhs_axis=0, rhs_axis=0,
+                rounding="upward", **bytes_),
+        op_case((), (2, 3), *_IN, *_IN, *_OUT, **bytes_), op_case((0, 4), (1, 4), *_IN, *_IN, *_OUT,
+                                                                  **bytes_),
         attrs=BinaryAttrs, pattern=OpPattern.BROADCAST, doc=doc,
         roles=(("lhs", Quantized(BYTES)), ("rhs", Quantized(BYTES)),
                ("lhs_scale", scale(0, _lhs_axis)), ("lhs_zero_point", zero(0, _lhs_axis)),
@@ -157,11 +157,12 @@ def _unary(
 
 
 _BYTES = {"dtypes": "int8", "low": -128, "high": 127}
-_ANY = (case((3, 5), *_IN, *_OUT, **_BYTES), case((), *_IN, *_OUT, **_BYTES),
-        case((0, 4), *_IN, *_OUT, **_BYTES),
-        case((2, 9), np.array([0.02], np.float32), np.array([128], np.int32), *_PLAIN,
-             dtypes="uint8", low=0, high=255, rounding="away"))
-_POSITIVE = tuple(case(shape, np.float32(0.05), np.int32(-1), *_OUT, dtypes="int8", low=0, high=127)
+_ANY = (op_case((3, 5), *_IN, *_OUT, **_BYTES), op_case((), *_IN, *_OUT, **_BYTES),
+        op_case((0, 4), *_IN, *_OUT, **_BYTES),
+        op_case((2, 9), np.array([0.02], np.float32), np.array([128], np.int32), *_PLAIN,
+                dtypes="uint8", low=0, high=255, rounding="away"))
+_POSITIVE = tuple(op_case(shape, np.float32(0.05), np.int32(-1), *_OUT, dtypes="int8", low=0,
+                          high=127)
                   for shape in ((3, 5), (), (0, 4)))
 
 
@@ -229,7 +230,7 @@ def _leaky_relu_reference(
 
 qnn_leaky_relu = define_composed(
     "qnn.leaky_relu", _leaky_relu, _leaky_relu_reference, *_ANY,
-    case((3, 5), *_IN, *_OUT, alpha=0.5, **_BYTES),
+    op_case((3, 5), *_IN, *_OUT, alpha=0.5, **_BYTES),
     roles=UNARY_ROLES, attrs=LeakyReluAttrs, pattern=OpPattern.ELEMWISE,
     doc="x of a quantized tensor, times ``alpha`` where it is negative.",
 )

@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.ir.attrs import Attrs
 from weft.ir.expr import Constant, Expr, const
-from weft.ir.op import OpPattern, case
+from weft.ir.op import OpPattern, op_case
 from weft.op.broadcast import multiply, subtract
 from weft.op.elementwise import cast
 from weft.op.gradients import tensor_type
@@ -86,12 +86,12 @@ _MIXED = {"low": 0, "high": 127, "dtypes": ("uint8", "int8")}
 
 qnn_dense = define_composed(
     "qnn.dense", _dense, _dense_reference,
-    case((3, 5), (4, 5), _ZX, _ZW, _ONE, _ONE, **_BYTES),
-    case((2, 3, 5), (4, 5), _ZX, _Z4, _ONE, _S4, units=4, **_MIXED),
-    case((3, 5), (4, 5), _NONE, _NONE, _ONE, _ONE, **_BYTES),
-    case((3, 5), (5, 4), _ZX, _Z4, _ONE, _S4, weight_layout="KN", **_BYTES),
-    case((3, 5), (4, 5), _ZX, _ZW, _ONE, _ONE, dtypes="int16", low=-999, high=999),
-    case((0, 5), (4, 5), _ZX, _ZW, _ONE, _ONE, **_BYTES),
+    op_case((3, 5), (4, 5), _ZX, _ZW, _ONE, _ONE, **_BYTES),
+    op_case((2, 3, 5), (4, 5), _ZX, _Z4, _ONE, _S4, units=4, **_MIXED),
+    op_case((3, 5), (4, 5), _NONE, _NONE, _ONE, _ONE, **_BYTES),
+    op_case((3, 5), (5, 4), _ZX, _Z4, _ONE, _S4, weight_layout="KN", **_BYTES),
+    op_case((3, 5), (4, 5), _ZX, _ZW, _ONE, _ONE, dtypes="int16", low=-999, high=999),
+    op_case((0, 5), (4, 5), _ZX, _ZW, _ONE, _ONE, **_BYTES),
     roles=_roles("weight", _weight_rows), attrs=DenseAttrs, pattern=OpPattern.OUT_FUSABLE,
     doc="``nn.dense`` of quantized tensors, accumulated in int32.\n\n"
         "The result has scale ``input_scale * weight_scale`` and zero point 0.",
@@ -124,9 +124,9 @@ def _batch_matmul_reference(
 
 qnn_batch_matmul = define_composed(
     "qnn.batch_matmul", _batch_matmul, _batch_matmul_reference,
-    case((2, 3, 5), (2, 4, 5), _ZX, _ZW, _ONE, _ONE, **_BYTES),
-    case((1, 5, 3), (2, 5, 4), _ZX, _NONE, _ONE, _ONE, transpose_a=True, transpose_b=False,
-         **_MIXED),
+    op_case((2, 3, 5), (2, 4, 5), _ZX, _ZW, _ONE, _ONE, **_BYTES),
+    op_case((1, 5, 3), (2, 5, 4), _ZX, _NONE, _ONE, _ONE, transpose_a=True, transpose_b=False,
+            **_MIXED),
     roles=_roles("rhs", None), attrs=BatchMatmulAttrs, pattern=OpPattern.OUT_FUSABLE,
     doc="``nn.batch_matmul`` of quantized tensors, accumulated in int32.\n\n"
         "The result has scale ``input_scale * rhs_scale`` and zero point 0.",
@@ -191,12 +191,12 @@ def _conv2d_reference(x: np.ndarray, w: np.ndarray, xz: np.ndarray, wz: np.ndarr
 
 qnn_conv2d = define_composed(
     "qnn.conv2d", _conv2d, _conv2d_reference,
-    case((1, 3, 5, 6), (4, 3, 3, 3), _ZX, _Z4, _ONE, _S4, padding=(1, 1), **_BYTES),
-    case((2, 4, 7, 5), (6, 2, 3, 2), _ZX, _ZW, _ONE, _ONE, strides=(2, 1), padding=(0, 1, 2, 0),
-         groups=2, **_MIXED),
-    case((1, 5, 5, 3), (3, 3, 3, 4), _ZX, _Z4, _ONE, _S4, data_layout="NHWC",
-         kernel_layout="HWIO", dilation=(2, 1), **_BYTES),
-    case((0, 3, 5, 5), (4, 3, 1, 1), _NONE, _NONE, _ONE, _ONE, **_BYTES),
+    op_case((1, 3, 5, 6), (4, 3, 3, 3), _ZX, _Z4, _ONE, _S4, padding=(1, 1), **_BYTES),
+    op_case((2, 4, 7, 5), (6, 2, 3, 2), _ZX, _ZW, _ONE, _ONE, strides=(2, 1), padding=(0, 1, 2, 0),
+            groups=2, **_MIXED),
+    op_case((1, 5, 5, 3), (3, 3, 3, 4), _ZX, _Z4, _ONE, _S4, data_layout="NHWC",
+            kernel_layout="HWIO", dilation=(2, 1), **_BYTES),
+    op_case((0, 3, 5, 5), (4, 3, 1, 1), _NONE, _NONE, _ONE, _ONE, **_BYTES),
     roles=_roles("kernel", _kernel_outputs), attrs=Conv2DAttrs, pattern=OpPattern.OUT_FUSABLE,
     doc="``nn.conv2d`` of quantized tensors, accumulated in int32; padding is real zeros.\n\n"
         "The result has scale ``input_scale * kernel_scale`` and zero point 0.",
@@ -221,10 +221,10 @@ def _conv2d_transpose_reference(
 
 qnn_conv2d_transpose = define_composed(
     "qnn.conv2d_transpose", _conv2d_transpose, _conv2d_transpose_reference,
-    case((1, 3, 4, 5), (3, 4, 3, 3), _ZX, _Z4, _ONE, _S4, strides=(2, 2), padding=(1, 1),
-         **_BYTES),
-    case((1, 2, 3, 3), (2, 3, 2, 2), _ZX, _ZW, _ONE, _ONE, strides=(2, 2),
-         output_padding=(1, 0), **_MIXED),
+    op_case((1, 3, 4, 5), (3, 4, 3, 3), _ZX, _Z4, _ONE, _S4, strides=(2, 2), padding=(1, 1),
+            **_BYTES),
+    op_case((1, 2, 3, 3), (2, 3, 2, 2), _ZX, _ZW, _ONE, _ONE, strides=(2, 2),
+            output_padding=(1, 0), **_MIXED),
     roles=_roles("kernel", _kernel_outputs), attrs=Conv2DTransposeAttrs,
     pattern=OpPattern.OUT_FUSABLE,
     doc="``nn.conv2d_transpose`` of quantized tensors, accumulated in int32.\n\n"

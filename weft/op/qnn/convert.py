@@ -10,7 +10,7 @@ from weft import op
 from weft.ir.attrs import attr
 from weft.ir.dtype import DType
 from weft.ir.expr import Call, Expr, const
-from weft.ir.op import OpPattern, case
+from weft.ir.op import OpPattern, op_case
 from weft.ir.typing.infer import infer_expr
 from weft.op.broadcast import (
     add,
@@ -85,13 +85,13 @@ ONE = (np.float32(1), np.int32(0))
 
 quantize = define_composed(
     "qnn.quantize", _quantize, _quantize_reference,
-    *(case(_HALVES, *ONE, rounding=r) for r in ("even", "upward", "away")),
-    case((3, 5), _S, _Z, low=-9, high=9), case((), _S, _Z), case((0, 4), _S4, _Z4),
-    case((2, 4, 3), _S4, _Z4, axis=1, out_dtype="uint8", low=-20, high=20),
-    case((2, 4), _S4, _Z4, out_dtype="int16", low=-900, high=900),
-    case((3,), np.array([1e-7], np.float32), np.array([5], np.int32), out_dtype="int32",
-         low=-400, high=400),
-    case((3, 4), _S, _Z, dtypes="float16"),
+    *(op_case(_HALVES, *ONE, rounding=r) for r in ("even", "upward", "away")),
+    op_case((3, 5), _S, _Z, low=-9, high=9), op_case((), _S, _Z), op_case((0, 4), _S4, _Z4),
+    op_case((2, 4, 3), _S4, _Z4, axis=1, out_dtype="uint8", low=-20, high=20),
+    op_case((2, 4), _S4, _Z4, out_dtype="int16", low=-900, high=900),
+    op_case((3,), np.array([1e-7], np.float32), np.array([5], np.int32), out_dtype="int32",
+            low=-400, high=400),
+    op_case((3, 4), _S, _Z, dtypes="float16"),
     attrs=QuantizeAttrs, pattern=OpPattern.BROADCAST,
     roles=(("data", Real()), ("scale", scale(0, _axis)), ("zero_point", zero(0, _axis))),
     doc="The nearest integer to ``data / scale``, plus ``zero_point``, clipped to ``out_dtype``.",
@@ -112,10 +112,11 @@ def _dequantize_reference(x: np.ndarray, s: np.ndarray, z: np.ndarray, axis: int
 
 dequantize = define_composed(
     "qnn.dequantize", _dequantize, _dequantize_reference,
-    case((3, 5), _S, _Z, dtypes="int8", low=-128, high=127),
-    case((), _S, _Z, dtypes="uint8", low=0, high=255),
-    case((2, 4, 3), _S4, _Z4, axis=-2, dtypes="uint8", low=0, high=255),
-    case((0, 4), _S4, _Z4, dtypes="int32"), case((5,), _S, _Z, dtypes="int16", low=-99, high=99),
+    op_case((3, 5), _S, _Z, dtypes="int8", low=-128, high=127),
+    op_case((), _S, _Z, dtypes="uint8", low=0, high=255),
+    op_case((2, 4, 3), _S4, _Z4, axis=-2, dtypes="uint8", low=0, high=255),
+    op_case((0, 4), _S4, _Z4, dtypes="int32"),
+    op_case((5,), _S, _Z, dtypes="int16", low=-99, high=99),
     attrs=DequantizeAttrs, pattern=OpPattern.BROADCAST,
     roles=(("data", Quantized()), ("scale", scale(0, _axis)), ("zero_point", zero(0, _axis))),
     doc="``(data - zero_point) * scale`` in float32.",
@@ -138,13 +139,13 @@ def _requantize_reference(
 
 requantize = define_composed(
     "qnn.requantize", _requantize, _requantize_reference,
-    case((3, 5), np.float32(0.001), np.int32(0), _S, _Z, dtypes="int32", low=-9000, high=9000),
-    case((2, 4), _S4, _Z4, np.float32(0.25), np.int32(128), dtypes="int32", out_dtype="uint8",
-         low=-99, high=99),
-    case((2, 4, 3), _S4, _Z4, _S4[::-1].copy(), _Z4, axis=1, dtypes="int8", low=-128, high=127),
-    *(case(_ODD, np.float32(0.5), np.int32(0), *ONE, rounding=r)
+    op_case((3, 5), np.float32(0.001), np.int32(0), _S, _Z, dtypes="int32", low=-9000, high=9000),
+    op_case((2, 4), _S4, _Z4, np.float32(0.25), np.int32(128), dtypes="int32", out_dtype="uint8",
+            low=-99, high=99),
+    op_case((2, 4, 3), _S4, _Z4, _S4[::-1].copy(), _Z4, axis=1, dtypes="int8", low=-128, high=127),
+    *(op_case(_ODD, np.float32(0.5), np.int32(0), *ONE, rounding=r)
       for r in ("even", "upward", "away")),
-    case((), _S, _Z, _S, _Z, dtypes="int8"), case((0, 3), _S, _Z, _S, _Z, dtypes="int8"),
+    op_case((), _S, _Z, _S, _Z, dtypes="int8"), op_case((0, 3), _S, _Z, _S, _Z, dtypes="int8"),
     attrs=QuantizeAttrs, pattern=OpPattern.BROADCAST,
     roles=(("data", Quantized()), ("input_scale", scale(0, _axis)),
            ("input_zero_point", zero(0, _axis)), ("output_scale", scale(0, _axis)),
@@ -165,8 +166,8 @@ def _simulated_quantize(data: Expr, s: Expr, z: Expr, attrs: QuantizeAttrs) -> E
 simulated_quantize = define_composed(
     "qnn.simulated_quantize", _simulated_quantize,
     lambda *arrays, **attrs: _quantize_reference(*arrays, **attrs).astype(np.float32),
-    case((3, 5), _S, _Z, low=-9, high=9),
-    case((2, 4, 3), _S4, _Z4, axis=1, out_dtype="uint8", low=-20, high=20),
+    op_case((3, 5), _S, _Z, low=-9, high=9),
+    op_case((2, 4, 3), _S4, _Z4, axis=1, out_dtype="uint8", low=-20, high=20),
     attrs=QuantizeAttrs, pattern=OpPattern.BROADCAST,
     roles=(("data", Real()), ("scale", scale(0, _axis)), ("zero_point", zero(0, _axis))),
     doc="The result of ``qnn.quantize``, kept in float32.\n\n"
@@ -212,7 +213,7 @@ def _simulated_dequantize_reference(x: np.ndarray, s: np.ndarray, z: np.ndarray,
 
 simulated_dequantize = define_composed(
     "qnn.simulated_dequantize", _simulated_dequantize, _simulated_dequantize_reference,
-    case((3, 5), _S, _Z, low=-9, high=9), case((2, 4, 3), _S4, _Z4, axis=1, low=-9, high=9),
+    op_case((3, 5), _S, _Z, low=-9, high=9), op_case((2, 4, 3), _S4, _Z4, axis=1, low=-9, high=9),
     attrs=DequantizeAttrs, pattern=OpPattern.BROADCAST,
     roles=(("data", Real()), ("scale", scale(0, _axis)), ("zero_point", zero(0, _axis))),
     doc="``(data - zero_point) * scale`` for quantized integers kept as floats.",

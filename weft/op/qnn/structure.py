@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.ir.attrs import attr
 from weft.ir.expr import Expr, Tuple, TupleGetItem
-from weft.ir.op import OpPattern, case
+from weft.ir.op import OpPattern, op_case
 from weft.ir.types import TupleType
 from weft.op.broadcast import multiply
 from weft.op.elementwise import cast
@@ -78,9 +78,9 @@ def _concatenate_reference(
 _SCALES, _ZEROS = [np.float32(0.05), np.float32(0.02)], [np.int32(3), np.int32(-9)]
 qnn_concatenate = define_composed(
     "qnn.concatenate", _concatenate, _concatenate_reference,
-    case([(2, 3), (2, 4)], _SCALES, _ZEROS, *_OUT, axis=1, **_BYTES),
-    case([(2, 3), (0, 3)], _SCALES, _ZEROS, *_OUT, **_BYTES),
-    case([(2, 1, 3), (2, 2, 3)], _SCALES, _ZEROS, *_OUT, axis=-2, rounding="upward", **_BYTES),
+    op_case([(2, 3), (2, 4)], _SCALES, _ZEROS, *_OUT, axis=1, **_BYTES),
+    op_case([(2, 3), (0, 3)], _SCALES, _ZEROS, *_OUT, **_BYTES),
+    op_case([(2, 1, 3), (2, 2, 3)], _SCALES, _ZEROS, *_OUT, axis=-2, rounding="upward", **_BYTES),
     roles=(("data", Quantized(BYTES, many=True)), ("input_scales", scale(many=True)),
            ("input_zero_points", zero(many=True)),
            ("output_scale", scale()), ("output_zero_point", zero())),
@@ -108,10 +108,10 @@ def _avg_pool2d_reference(x: np.ndarray, s: np.ndarray, z: np.ndarray, out_s: np
 
 qnn_avg_pool2d = define_composed(
     "qnn.avg_pool2d", _avg_pool2d, _avg_pool2d_reference,
-    case((1, 2, 6, 8), *_IN, *_OUT, pool_size=(2, 4), strides=(2, 2), **_BYTES),
-    case((2, 2, 7, 7), *_IN, *_OUT, pool_size=(4, 4), strides=(3, 3), padding=(1, 1),
-         count_include_pad=True, **_BYTES),
-    case((1, 4, 4, 3), *_IN, *_OUT, pool_size=(2, 2), strides=(2, 2), layout="NHWC", **_BYTES),
+    op_case((1, 2, 6, 8), *_IN, *_OUT, pool_size=(2, 4), strides=(2, 2), **_BYTES),
+    op_case((2, 2, 7, 7), *_IN, *_OUT, pool_size=(4, 4), strides=(3, 3), padding=(1, 1),
+            count_include_pad=True, **_BYTES),
+    op_case((1, 4, 4, 3), *_IN, *_OUT, pool_size=(2, 2), strides=(2, 2), layout="NHWC", **_BYTES),
     roles=UNARY_ROLES, attrs=AvgPool2DAttrs,
     doc="``nn.avg_pool2d`` of a quantized tensor; padding represents real zeros; halves to even.",
 )
@@ -140,8 +140,8 @@ def _softmax_reference(
 _SHARE = (np.float32(1 / 256), np.int32(-128))
 qnn_softmax = define_composed(
     "qnn.softmax", _softmax, _softmax_reference,
-    case((3, 5), *_IN, *_SHARE, **_BYTES), case((2, 4, 3), *_IN, *_SHARE, axis=1, **_BYTES),
-    case((0, 4), *_IN, *_SHARE, **_BYTES),
+    op_case((3, 5), *_IN, *_SHARE, **_BYTES), op_case((2, 4, 3), *_IN, *_SHARE, axis=1, **_BYTES),
+    op_case((0, 4), *_IN, *_SHARE, **_BYTES),
     roles=UNARY_ROLES, attrs=SoftmaxAttrs,
     doc="The softmax of a quantized tensor along an axis, computed in float32 and requantized.",
 )

@@ -12,7 +12,7 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr, size_from, sizes_from
 from weft.ir.dtype import DType, bool_, int64
 from weft.ir.expr import Call, Expr, TupleGetItem
-from weft.ir.op import Case, Op, OpPattern, case, define_op
+from weft.ir.op import Case, Op, OpPattern, define_op, op_case
 from weft.ir.shape import KnownDim
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
@@ -115,14 +115,14 @@ def _normal_reference(
 
 _SCALARS = (np.float32(-1.0), np.float32(3.0))
 _PARAMETER_CASES = (
-    case(CASE_KEY, *_SCALARS, out_shape=(7,)), case(CASE_KEY, *_SCALARS, out_shape=(2, 3)),
-    case(CASE_KEY, np.float64(0), np.float64(2), out_shape=(3,)),
-    case(CASE_KEY, *_SCALARS, out_shape=()), case(CASE_KEY, *_SCALARS, out_shape=(0,)),
+    op_case(CASE_KEY, *_SCALARS, out_shape=(7,)), op_case(CASE_KEY, *_SCALARS, out_shape=(2, 3)),
+    op_case(CASE_KEY, np.float64(0), np.float64(2), out_shape=(3,)),
+    op_case(CASE_KEY, *_SCALARS, out_shape=()), op_case(CASE_KEY, *_SCALARS, out_shape=(0,)),
 )
 uniform = _two_parameters(
     "random.uniform", topi.uniform, _uniform_reference, ("low", "high"),
     doc="The next key, and numbers uniformly distributed between low and high.",
-    cases=(*_PARAMETER_CASES, case(CASE_KEY, np.float16(0), np.float16(1), out_shape=(5,))))
+    cases=(*_PARAMETER_CASES, op_case(CASE_KEY, np.float16(0), np.float16(1), out_shape=(5,))))
 
 
 @uniform.gradient
@@ -185,9 +185,10 @@ def _randint_reference(
     return derived(key, NEXT), np.asarray(drawn).astype(DType.of(dtype).numpy)
 
 
-randint.spec(_randint_reference, case(CASE_KEY, out_shape=(9,), start=-3, stop=4),
-             case(CASE_KEY, out_shape=(2, 2), stop=2**32), case(CASE_KEY, out_shape=(), stop=1),
-             case(CASE_KEY, out_shape=(3,), stop=100, dtype="int8"))
+randint.spec(_randint_reference, op_case(CASE_KEY, out_shape=(9,), start=-3, stop=4),
+             op_case(CASE_KEY, out_shape=(2, 2), stop=2**32),
+             op_case(CASE_KEY, out_shape=(), stop=1),
+             op_case(CASE_KEY, out_shape=(3,), stop=100, dtype="int8"))
 
 
 def _bernoulli_relation(ctx: RelationContext) -> bool:
@@ -208,8 +209,8 @@ def bernoulli(key: te.Tensor, p: te.Tensor, _attrs: Attrs) -> tuple[te.Tensor, .
 
 
 bernoulli.spec(lambda key, p: (derived(key, NEXT), np.asarray(unit(key, p.shape, p.dtype) < p)),
-               case(CASE_KEY, np.linspace(0, 1, 9, dtype=np.float32).reshape(3, 3)),
-               case(CASE_KEY, np.float32(0.5)), case(CASE_KEY, np.zeros((0, 2), np.float32)))
+               op_case(CASE_KEY, np.linspace(0, 1, 9, dtype=np.float32).reshape(3, 3)),
+               op_case(CASE_KEY, np.float32(0.5)), op_case(CASE_KEY, np.zeros((0, 2), np.float32)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,10 +258,10 @@ def _multinomial_reference(
 
 
 _WEIGHTS = np.array([[1, 0, 2, 1], [0, 0, 0, 3]], np.float32)
-multinomial.spec(_multinomial_reference, case(CASE_KEY, _WEIGHTS, num_samples=6),
-                 case(CASE_KEY, _WEIGHTS[0], num_samples=3),
-                 case(CASE_KEY, _WEIGHTS, num_samples=0),
-                 case(CASE_KEY, np.ones((2, 3, 1), np.float64), num_samples=2))
+multinomial.spec(_multinomial_reference, op_case(CASE_KEY, _WEIGHTS, num_samples=6),
+                 op_case(CASE_KEY, _WEIGHTS[0], num_samples=3),
+                 op_case(CASE_KEY, _WEIGHTS, num_samples=0),
+                 op_case(CASE_KEY, np.ones((2, 3, 1), np.float64), num_samples=2))
 uniform.batching(uniform_each)
 normal.batching(normal_each)
 randint.batching(randint_each)

@@ -8,7 +8,7 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import bool_
 from weft.ir.expr import Call, Expr, TupleGetItem
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of, scalar, typed_zeros
@@ -62,12 +62,12 @@ def _reference(key: np.ndarray, data: np.ndarray, rate: float = 0.5) -> tuple[np
 
 dropout.spec(
     _reference,
-    case(CASE_KEY, (4, 5)),
-    case(CASE_KEY, (2, 3, 4), rate=0.1),
-    case(CASE_KEY, (7,), rate=0.0),
-    case(CASE_KEY, (7,), rate=1.0),
-    case(CASE_KEY, (0, 3)),
-    case(CASE_KEY, (3, 3), rate=0.3, dtypes="float64"),
+    op_case(CASE_KEY, (4, 5)),
+    op_case(CASE_KEY, (2, 3, 4), rate=0.1),
+    op_case(CASE_KEY, (7,), rate=0.0),
+    op_case(CASE_KEY, (7,), rate=1.0),
+    op_case(CASE_KEY, (0, 3)),
+    op_case(CASE_KEY, (3, 3), rate=0.3, dtypes="float64"),
 )
 
 

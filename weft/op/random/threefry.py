@@ -13,7 +13,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr, one_of, sizes_from
 from weft.ir.dtype import DType
 from weft.ir.expr import Constant, const
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import KnownDim
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
@@ -110,9 +110,9 @@ def _generate_reference(
 
 
 threefry_generate.spec(
-    _generate_reference, case(CASE_KEY, out_shape=(7,)), case(CASE_KEY, out_shape=(2, 3)),
-    case(CASE_KEY, out_shape=(5,), dtype="uint64"), case(CASE_KEY, out_shape=()),
-    case(np.zeros(2, np.uint32), out_shape=(0, 2)),
+    _generate_reference, op_case(CASE_KEY, out_shape=(7,)), op_case(CASE_KEY, out_shape=(2, 3)),
+    op_case(CASE_KEY, out_shape=(5,), dtype="uint64"), op_case(CASE_KEY, out_shape=()),
+    op_case(np.zeros(2, np.uint32), out_shape=(0, 2)),
 )
 
 
@@ -129,7 +129,7 @@ def threefry_split(key: te.Tensor, _attrs: Attrs) -> tuple[te.Tensor, ...]:
     return topi.derived_key(key, LEFT), topi.derived_key(key, RIGHT)
 
 
-threefry_split.spec(lambda key: (derived(key, LEFT), derived(key, RIGHT)), case(CASE_KEY),
-                    case(np.zeros(2, np.uint32)))
+threefry_split.spec(lambda key: (derived(key, LEFT), derived(key, RIGHT)), op_case(CASE_KEY),
+                    op_case(np.zeros(2, np.uint32)))
 threefry_generate.batching(generate_each)
 threefry_split.batching(split_each)

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from weft.ir.expr import Call, Expr
-from weft.ir.op import case
+from weft.ir.op import op_case
 from weft.op.broadcast import divide, equal, where
 from weft.op.elementwise import sign
 from weft.op.gradients import scalar
@@ -15,11 +15,11 @@ from weft.op.special.family import special
 from weft.topi.special import bessel as topi
 
 _ENDS = np.array([0.0, np.nan, np.inf, -np.inf, 8.0, -8.0], np.float32)
-_EVEN = (case((3, 5), low=-16.0, high=16.0), case(_ENDS),
-         case((5,), low=0.0, high=20.0, dtypes="float64"))
-_POSITIVE = (case((3, 5), low=0.05, high=12.0),
-             case(np.array([0.0, -1.0, np.nan, np.inf], np.float32)),
-             case((5,), low=0.5, high=20.0, dtypes="float64"))
+_EVEN = (op_case((3, 5), low=-16.0, high=16.0), op_case(_ENDS),
+         op_case((5,), low=0.0, high=20.0, dtypes="float64"))
+_POSITIVE = (op_case((3, 5), low=0.05, high=12.0),
+             op_case(np.array([0.0, -1.0, np.nan, np.inf], np.float32)),
+             op_case((5,), low=0.5, high=20.0, dtypes="float64"))
 
 
 def _over(y: Expr, x: Expr, at_zero: float) -> Expr:
@@ -87,7 +87,7 @@ def _airy_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     return [dy * airy_ai_prime(call.args[0])]
 
 
-_AIRY_CASES = (case((3, 5), low=-9.0, high=4.0), case(()), case((0, 4)), case(_ENDS))
+_AIRY_CASES = (op_case((3, 5), low=-9.0, high=4.0), op_case(()), op_case((0, 4)), op_case(_ENDS))
 airy_ai = special("airy_ai", topi.airy_ai, doc="The Airy function Ai(x), NaN at infinities.",
                   cases=_AIRY_CASES, grad=_airy_gradient)
 airy_ai_prime = special(

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from weft.ir.op import case
+from weft.ir.op import op_case
 from weft.op.elementwise import exp
 from weft.op.gradients import scalar
 from weft.op.special.family import special
@@ -17,21 +17,21 @@ _ENDS = np.array([0.0, 1.0, -1.0, 2.0, np.nan, np.inf], np.float32)
 
 erfc = special(
     "erfc", topi.erfc, doc="1 - erf(x), accurate where it is small.",
-    cases=(case((3, 5), low=-5.0, high=9.0), case(()), case((0, 4)), case(_ENDS)),
+    cases=(op_case((3, 5), low=-5.0, high=9.0), op_case(()), op_case((0, 4)), op_case(_ENDS)),
     grad=lambda call, _y, dy: [
         dy * exp(-(call.args[0] * call.args[0])) * scalar(-2 / _ROOT_PI, dy)])
 erfcx = special(
     "erfcx", topi.erfcx, doc="exp(x**2) * erfc(x), which does not underflow.",
-    cases=(case((3, 5), low=-2.0, high=30.0), case((4,), dtypes="float64"), case(_ENDS)),
+    cases=(op_case((3, 5), low=-2.0, high=30.0), op_case((4,), dtypes="float64"), op_case(_ENDS)),
     grad=lambda call, y, dy: [
         dy * (call.args[0] * y * scalar(2, dy) - scalar(2 / _ROOT_PI, dy))])
 erfinv = special(
     "erfinv", topi.erfinv, doc="The inverse of erf: infinite at -1 and 1, NaN beyond.",
-    cases=(case((3, 5), low=-0.99, high=0.99), case((6,), dtypes="float64"), case(_ENDS)),
+    cases=(op_case((3, 5), low=-0.99, high=0.99), op_case((6,), dtypes="float64"), op_case(_ENDS)),
     grad=lambda _call, y, dy: [dy * exp(y * y) * scalar(_ROOT_PI / 2, dy)])
 ndtri = special(
     "ndtri", topi.ndtri, doc="The quantile of the standard normal distribution at x.",
-    cases=(case((3, 5), low=0.01, high=0.99), case((6,), low=0.0, high=1.0, dtypes="float64"),
-           case(_ENDS)),
+    cases=(op_case((3, 5), low=0.01, high=0.99), op_case((6,), low=0.0, high=1.0, dtypes="float64"),
+           op_case(_ENDS)),
     grad=lambda _call, y, dy: [
         dy * exp(y * y * scalar(0.5, dy)) * scalar(math.sqrt(2 * math.pi), dy)])

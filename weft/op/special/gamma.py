@@ -7,7 +7,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import float_unary
@@ -28,8 +28,8 @@ from weft.topi.special import recurrences
 from weft.topi.special.arithmetic import Arithmetic, Function, of_elements, on_arrays
 
 _POLES = np.array([0.0, -0.0, -1.0, -2.5, 1.0, 2.0, np.nan, np.inf], np.float32)
-_BOTH_SIGNS = (case((3, 5), low=0.1, high=12.0), case((2, 4), low=-4.9, high=-4.1),
-               case(_POLES), case((4,), low=20.0, high=90.0, dtypes="float64"))
+_BOTH_SIGNS = (op_case((3, 5), low=0.1, high=12.0), op_case((2, 4), low=-4.9, high=-4.1),
+               op_case(_POLES), op_case((4,), low=20.0, high=90.0, dtypes="float64"))
 
 lgamma = special("lgamma", topi.lgamma, doc="log |gamma(x)|, infinite at 0, -1, -2, …",
                  cases=_BOTH_SIGNS,
@@ -68,8 +68,8 @@ def _polygamma_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 polygamma.layout(keep_layout)
 polygamma.spec(
     lambda x, order: on_arrays(_polygamma(order), x),
-    case((3, 5), low=0.3, high=9.0, order=1), case((2, 4), low=-2.9, high=-2.1, order=2),
-    case(_POLES, order=1), case((4,), low=5.0, high=30.0, order=4, dtypes="float64"),
+    op_case((3, 5), low=0.3, high=9.0, order=1), op_case((2, 4), low=-2.9, high=-2.1, order=2),
+    op_case(_POLES, order=1), op_case((4,), low=5.0, high=30.0, order=4, dtypes="float64"),
 )
 
 
@@ -85,7 +85,7 @@ _STARTS = np.array([1.0, 0.25, 0.0, -1.0, -2.5, 7.0], np.float32)
 zeta.layout(join_layouts)
 zeta.spec(
     lambda s, q: on_arrays(topi.zeta, s, q),
-    case((3, 5), (5,), low=1.1, high=6.0), case(_ORDERS, _STARTS),
+    op_case((3, 5), (5,), low=1.1, high=6.0), op_case(_ORDERS, _STARTS),
 )
 
 
@@ -125,6 +125,6 @@ _A = np.array([0.0, 0.0, 2.0, 2.0, -1.0, 3.0, 50.0, 0.5], np.float32)
 _X = np.array([0.0, 1.0, 0.0, np.inf, 1.0, np.nan, 45.0, 30.0], np.float32)
 incomplete_gamma.spec(
     _incomplete_reference,
-    case((7,), (7,), low=0.1, high=9.0), case((5,), (5,), low=0.1, high=9.0, upper=True),
-    case(_A, _X), case(_A, _X, upper=True), case((0,), (0,)),
+    op_case((7,), (7,), low=0.1, high=9.0), op_case((5,), (5,), low=0.1, high=9.0, upper=True),
+    op_case(_A, _X), op_case(_A, _X, upper=True), op_case((0,), (0,)),
 )

@@ -9,7 +9,7 @@ import numpy as np
 from weft import op, te
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of, typed_zeros
@@ -89,10 +89,10 @@ def _reference(x: np.ndarray, n: np.ndarray, kind: str, derivative: int = 0) -> 
 _DEGREES = np.array([0, 1, 2, 3, 7, -1, 12])
 orthogonal_polynomial.spec(
     _reference,
-    *(case((7,), _DEGREES, kind=kind) for kind in ("chebyshev_t", "hermite_h", "laguerre_l")),
-    case(np.array([1.0, -1.0, 1.0, -1.0, 0.0, 2.0, np.nan], np.float32), _DEGREES,
-         kind="chebyshev_t"),
-    case((3,), np.array([4, 5, 6], np.int32), kind="legendre_p", dtypes=("float64", "int32")),
-    case((7,), _DEGREES, kind="chebyshev_u", derivative=1),
-    case((7,), _DEGREES, kind="legendre_p", derivative=3, dtypes=("float64", "int64")),
+    *(op_case((7,), _DEGREES, kind=kind) for kind in ("chebyshev_t", "hermite_h", "laguerre_l")),
+    op_case(np.array([1.0, -1.0, 1.0, -1.0, 0.0, 2.0, np.nan], np.float32), _DEGREES,
+            kind="chebyshev_t"),
+    op_case((3,), np.array([4, 5, 6], np.int32), kind="legendre_p", dtypes=("float64", "int32")),
+    op_case((7,), _DEGREES, kind="chebyshev_u", derivative=1),
+    op_case((7,), _DEGREES, kind="legendre_p", derivative=3, dtypes=("float64", "int64")),
 )

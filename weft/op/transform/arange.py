@@ -12,7 +12,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.dtype import DType, float32, float64, int64
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
-from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import KnownDim, SymDim, dim_max
 from weft.ir.traits import OpTraits, linear
 from weft.ir.types import TensorType, TupleType
@@ -84,9 +84,9 @@ def _arange_reference(
     return (start + numbers * step).astype(DType.of(dtype).numpy)
 
 
-arange.spec(_arange_reference, case(stop=5), case(start=2, stop=11, step=3, dtype="int32"),
-            case(start=1.0, stop=0.0, step=-0.3), case(start=3, stop=3, dtype="int64"),
-            case(start=4, stop=-1, step=-2))
+arange.spec(_arange_reference, op_case(stop=5), op_case(start=2, stop=11, step=3, dtype="int32"),
+            op_case(start=1.0, stop=0.0, step=-0.3), op_case(start=3, stop=3, dtype="int64"),
+            op_case(start=4, stop=-1, step=-2))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,8 +141,9 @@ def _meshgrid_reference(
                  for line, s in zip(lines, along, strict=True))
 
 
-meshgrid.spec(_meshgrid_reference, case([(3,), (4,)]), case([(3,), (4,), (2,)], indexing="xy"),
-              case([(3,)]), case([(0,), (2,)]))
+meshgrid.spec(_meshgrid_reference, op_case([(3,), (4,)]),
+              op_case([(3,), (4,), (2,)], indexing="xy"),
+              op_case([(3,)]), op_case([(0,), (2,)]))
 
 
 @meshgrid.gradient

@@ -11,7 +11,7 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr, sizes_from
 from weft.ir.dtype import DType, float32, int64
 from weft.ir.expr import Call, Expr
-from weft.ir.op import Op, OpPattern, case, define_op
+from weft.ir.op import Op, OpPattern, define_op, op_case
 from weft.ir.shape import Dim, KnownDim
 from weft.ir.traits import ZERO_GRADIENT, OpTraits, linear
 from weft.ir.types import TensorType
@@ -47,7 +47,7 @@ def _constant_op(name: str, value: int, doc: str) -> Op:
                    inputs=(), level=3,
                    traits=OpTraits(is_creation=True, has_zero_gradient=True))(run)
     op.spec(lambda shape, dtype=float32: np.full(shape, value, DType.of(dtype).numpy),
-            case(shape=(2, 3)), case(shape=(), dtype="int32"), case(shape=(0, 2)))
+            op_case(shape=(2, 3)), op_case(shape=(), dtype="int32"), op_case(shape=(0, 2)))
     return op
 
 
@@ -86,8 +86,8 @@ def _full_reference(value: Any, shape: tuple[int, ...], dtype: DType | None = No
     return np.full(shape, array, array.dtype if dtype is None else DType.of(dtype).numpy)
 
 
-full.spec(_full_reference, case((), shape=(2, 3)), case((), shape=(), dtypes="int32"),
-          case((), shape=(4,), dtype="int64", low=-9, high=9))
+full.spec(_full_reference, op_case((), shape=(2, 3)), op_case((), shape=(), dtypes="int32"),
+          op_case((), shape=(4,), dtype="int64", low=-9, high=9))
 
 
 @full.gradient
@@ -117,7 +117,7 @@ def shape_of(x: te.Tensor, attrs: ShapeOfAttrs) -> te.Tensor:
 
 
 shape_of.spec(lambda x, dtype=int64: np.asarray(x.shape, DType.of(dtype).numpy),
-              case((2, 3, 5)), case((4,), dtype="int32"))
+              op_case((2, 3, 5)), op_case((4,), dtype="int32"))
 
 
 @full.batching

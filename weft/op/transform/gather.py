@@ -9,7 +9,7 @@ import numpy as np
 from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim, may_be_at_least
 from weft.ir.traits import linear
 from weft.ir.types import TensorType
@@ -68,9 +68,9 @@ def _gather_reference(x: np.ndarray, indices: np.ndarray, axis: int = 0) -> np.n
 
 gather.spec(
     _gather_reference,
-    case((3, 4), np.array([[0, 2, 1, 2]]), axis=0),
-    case((3, 4), np.array([[3, 0], [1, 1], [9, -4]], np.int32), axis=-1),
-    case((2, 3), np.zeros((0, 3), np.int64)),
+    op_case((3, 4), np.array([[0, 2, 1, 2]]), axis=0),
+    op_case((3, 4), np.array([[3, 0], [1, 1], [9, -4]], np.int32), axis=-1),
+    op_case((2, 3), np.zeros((0, 3), np.int64)),
 )
 
 
@@ -145,11 +145,11 @@ def _gather_nd_reference(x: np.ndarray, indices: np.ndarray, batch_dims: int = 0
 
 gather_nd.spec(
     _gather_nd_reference,
-    case((3, 4), np.array([[0, 2], [1, 3]])),
-    case((4,), np.array([2])),
-    case((3, 4, 2), np.array([[0, 2, -1]], np.int32)),
-    case((2, 3, 4), np.array([[1, 3]]), batch_dims=1),
-    case((2, 3), np.zeros((2, 0), np.int64)),
+    op_case((3, 4), np.array([[0, 2], [1, 3]])),
+    op_case((4,), np.array([2])),
+    op_case((3, 4, 2), np.array([[0, 2, -1]], np.int32)),
+    op_case((2, 3, 4), np.array([[1, 3]]), batch_dims=1),
+    op_case((2, 3), np.zeros((2, 0), np.int64)),
 )
 
 

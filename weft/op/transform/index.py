@@ -10,7 +10,7 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim, KnownDim, dim_product
 from weft.ir.traits import linear
 from weft.ir.types import TensorType
@@ -73,11 +73,11 @@ def _take_reference(
 
 take.spec(
     _take_reference,
-    case((5, 3), np.array([0, 4, 2]), axis=0),
-    case((2, 4), np.array([[3, 0], [1, -1]], np.int32), axis=1, mode="wrap"),
-    case((2, 4), np.array([-2, 9]), axis=-1),
-    case((2, 3), np.array([5, 0])),
-    case((4, 3), np.int64(2), axis=0),
+    op_case((5, 3), np.array([0, 4, 2]), axis=0),
+    op_case((2, 4), np.array([[3, 0], [1, -1]], np.int32), axis=1, mode="wrap"),
+    op_case((2, 4), np.array([-2, 9]), axis=-1),
+    op_case((2, 3), np.array([5, 0])),
+    op_case((4, 3), np.int64(2), axis=0),
 )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import (
     Dim,
     KnownDim,
@@ -105,11 +105,11 @@ def _fits(layout: Layout, shape: Shape) -> bool:
 
 concatenate.spec(
     lambda tensors, axis=0: np.concatenate(tensors, axis),
-    case([(2, 3), (4, 3)], axis=0),
-    case([(2, 3, 5), (2, 1, 5), (2, 4, 5)], axis=1),
-    case([(2, 3), (2, 2)], axis=-1),
-    case([(3,)]),
-    case([(2, 0), (2, 3)], axis=1),
+    op_case([(2, 3), (4, 3)], axis=0),
+    op_case([(2, 3, 5), (2, 1, 5), (2, 4, 5)], axis=1),
+    op_case([(2, 3), (2, 2)], axis=-1),
+    op_case([(3,)]),
+    op_case([(2, 0), (2, 3)], axis=1),
 )
 
 
@@ -220,9 +220,9 @@ def _split_layout(
     return LayoutResult((layout,), (layout,) * count, changed)
 
 
-split.spec(_split_reference, case((6, 4), indices_or_sections=3),
-           case((2, 7), indices_or_sections=(2, 3), axis=-1),
-           case((4, 3), indices_or_sections=(0, 4)), case((5,), indices_or_sections=1))
+split.spec(_split_reference, op_case((6, 4), indices_or_sections=3),
+           op_case((2, 7), indices_or_sections=(2, 3), axis=-1),
+           op_case((4, 3), indices_or_sections=(0, 4)), op_case((5,), indices_or_sections=1))
 
 
 @split.gradient

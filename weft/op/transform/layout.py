@@ -9,7 +9,7 @@ import numpy as np
 from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim
 from weft.ir.traits import linear
 from weft.ir.types import TensorType
@@ -51,13 +51,13 @@ def _layout_transform_reference(x: np.ndarray, src_layout: str, dst_layout: str)
 
 layout_transform.spec(
     _layout_transform_reference,
-    case((2, 32, 3, 5), src_layout="NCHW", dst_layout="NCHW16c"),
-    case((2, 2, 3, 5, 16), src_layout="NCHW16c", dst_layout="NCHW"),
-    case((1, 2, 3, 3, 16), src_layout="NCHW16c", dst_layout="NCHW8c"),
-    case((1, 2, 3, 3, 4), src_layout="NCHW4c", dst_layout="NHWC"),
-    case((8, 4, 3, 3), src_layout="OIHW", dst_layout="OIHW2i4o"),
-    case((4, 1, 3, 3), src_layout="OIHW", dst_layout="OIHW1i4o"),
-    case((6, 5), src_layout="NK", dst_layout="NK3n"),
+    op_case((2, 32, 3, 5), src_layout="NCHW", dst_layout="NCHW16c"),
+    op_case((2, 2, 3, 5, 16), src_layout="NCHW16c", dst_layout="NCHW"),
+    op_case((1, 2, 3, 3, 16), src_layout="NCHW16c", dst_layout="NCHW8c"),
+    op_case((1, 2, 3, 3, 4), src_layout="NCHW4c", dst_layout="NHWC"),
+    op_case((8, 4, 3, 3), src_layout="OIHW", dst_layout="OIHW2i4o"),
+    op_case((4, 1, 3, 3), src_layout="OIHW", dst_layout="OIHW1i4o"),
+    op_case((6, 5), src_layout="NK", dst_layout="NK3n"),
 )
 
 

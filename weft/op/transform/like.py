@@ -11,7 +11,7 @@ from weft import te
 from weft.ir.attrs import Attrs, NoAttrs, attr, sizes_from
 from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr
-from weft.ir.op import BatchingRule, Case, Op, OpPattern, case, define_op, get_op
+from weft.ir.op import BatchingRule, Case, Op, OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim, KnownDim, Shape, dim_product, dim_sub, may_be_at_least, may_be_equal
 from weft.ir.traits import ZERO_GRADIENT, linear
 from weft.ir.types import TensorType
@@ -30,12 +30,12 @@ from weft.topi.sizes import as_sizes
 zeros_like = unary("zeros_like", np.zeros_like, doc="Zeros in the shape and dtype of x.",
                    compute=lambda x: indexing.full(x.shape, const(0, x.dtype), "zeros_like"),
                    relation=identity_relation,
-                   cases=(*UNARY_CASES, case((2, 3), dtypes="int8", low=0, high=3)),
+                   cases=(*UNARY_CASES, op_case((2, 3), dtypes="int8", low=0, high=3)),
                    grad=lambda _call, _y, dy: [zeros_like(dy)])
 ones_like = unary("ones_like", np.ones_like, doc="Ones in the shape and dtype of x.",
                   compute=lambda x: indexing.full(x.shape, const(1, x.dtype), "ones_like"),
                   relation=identity_relation,
-                  cases=(*UNARY_CASES, case((2, 3), dtypes="int8", low=0, high=3)),
+                  cases=(*UNARY_CASES, op_case((2, 3), dtypes="int8", low=0, high=3)),
                   grad=lambda _call, _y, dy: [zeros_like(dy)])
 
 
@@ -99,8 +99,10 @@ def collapse_reference(x: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     return np.sum(x, axis=axes, keepdims=True).reshape(shape).astype(x.dtype)
 
 
-_SMALL = (case((3, 1), (2, 3, 5)), case((), (4,)), case((5,), (5,)), case((1, 2), (0, 2)))
-_LARGE = (case((2, 3, 5), (3, 1)), case((4,), ()), case((5,), (5,)), case((0, 2), (1, 2)))
+_SMALL = (op_case((3, 1), (2, 3, 5)), op_case((), (4,)), op_case((5,), (5,)),
+          op_case((1, 2), (0, 2)))
+_LARGE = (op_case((2, 3, 5), (3, 1)), op_case((4,), ()), op_case((5,), (5,)),
+          op_case((0, 2), (1, 2)))
 
 broadcast_to_like = _like(
     "broadcast_to_like", lambda x, like: np.array(np.broadcast_to(x, like.shape), order="C"),
@@ -118,8 +120,8 @@ cast_like = _like(
     lambda x, like, _: elementwise.cast(x, like.dtype),
     lambda call, dy: get_op("cast")(dy, dtype=tensor_type(call.args[0]).dtype),
     doc="x in the dtype of like.",
-    cases=(case((2, 3), (4,), dtypes=("int32", "float32"), low=-9, high=9),
-           case((), (0,), dtypes=("float32", "int64"), low=-9, high=9)))
+    cases=(op_case((2, 3), (4,), dtypes=("int32", "float32"), low=-9, high=9),
+           op_case((), (0,), dtypes=("float32", "int64"), low=-9, high=9)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,8 +171,8 @@ def _slice_like_gradient(call: Call, dy: Expr) -> Expr:
 slice_like = _like(
     "slice_like", _slice_like_reference, _slice_shape, _slice_like_compute, _slice_like_gradient,
     attrs=SliceLikeAttrs, doc="The leading elements of x, in the sizes of like along some axes.",
-    cases=(case((4, 5), (2, 3)), case((4, 5, 2), (2, 9), axes=(0,)),
-           case((3, 4), (0, 2), axes=(-1,)), case((3,), (0,))))
+    cases=(op_case((4, 5), (2, 3)), op_case((4, 5, 2), (2, 9), axes=(0,)),
+           op_case((3, 4), (0, 2), axes=(-1,)), op_case((3,), (0,))))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,8 +209,8 @@ reshape_like = _like(
     lambda x, like, attrs: transform.reshape(x, _reshaped(x.shape, like.shape, attrs)),
     lambda call, dy: reshape_like(dy, call.args[0]),
     attrs=ReshapeLikeAttrs, doc="The elements of x in the shape of like.",
-    cases=(case((2, 6), (3, 4)), case((6, 5), (2, 3, 9), lhs_end=1, rhs_end=2),
-           case((0, 3), (3, 0)), case((), (1, 1))))
+    cases=(op_case((2, 6), (3, 4)), op_case((6, 5), (2, 3, 9), lhs_end=1, rhs_end=2),
+           op_case((0, 3), (3, 0)), op_case((), (1, 1))))
 
 
 def _full_like_relation(ctx: RelationContext) -> bool:
@@ -229,8 +231,8 @@ def full_like(x: te.Tensor, fill_value: te.Tensor, _attrs: Attrs) -> te.Tensor:
     return indexing.full(x.shape, fill_value[()], "full_like")
 
 
-full_like.spec(np.full_like, case((2, 3), ()), case((), ()), case((0, 2), ()),
-               case((4,), (), dtypes="int32", low=-9, high=9))
+full_like.spec(np.full_like, op_case((2, 3), ()), op_case((), ()), op_case((0, 2), ()),
+               op_case((4,), (), dtypes="int32", low=-9, high=9))
 full_like.gradient(lambda call, _y, dy: [zeros_like(call.args[0]), get_op("sum")(dy)])
 
 
@@ -257,8 +259,8 @@ def collapse_sum_to(x: te.Tensor, attrs: CollapseSumToAttrs) -> te.Tensor:
     return topi_reduce.collapse_sum(x, [as_prim(d) for d in as_sizes(attrs.shape)])
 
 
-collapse_sum_to.spec(collapse_reference, case((2, 3, 5), shape=(3, 1)), case((4,), shape=()),
-                     case((2, 3), shape=(2, 3)), case((0, 2), shape=(1, 2)))
+collapse_sum_to.spec(collapse_reference, op_case((2, 3, 5), shape=(3, 1)), op_case((4,), shape=()),
+                     op_case((2, 3), shape=(2, 3)), op_case((0, 2), shape=(1, 2)))
 collapse_sum_to.gradient(lambda call, _y, dy: [broadcast_to_like(dy, call.args[0])])
 
 
@@ -283,7 +285,7 @@ def ndarray_size(x: te.Tensor, attrs: NdarraySizeAttrs) -> te.Tensor:
 
 
 ndarray_size.spec(lambda x, dtype=int64: np.asarray(x.size, DType.of(dtype).numpy),
-                  case((2, 3)), case(()), case((0, 2), dtype="int32"))
+                  op_case((2, 3)), op_case(()), op_case((0, 2), dtype="int32"))
 
 
 def _as_static(operator: str) -> BatchingRule:

@@ -12,7 +12,7 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim, Shape, dim_product, may_be_at_least
 from weft.ir.traits import ZERO_GRADIENT, linear
 from weft.ir.types import TensorType, TupleType
@@ -75,10 +75,10 @@ def _adv_index_reference(tensors: Sequence[np.ndarray]) -> np.ndarray:
 
 
 adv_index.spec(
-    _adv_index_reference, case([(4, 3), np.array([0, -1, 2])]),
-    case([(4, 3, 2), np.array([[0], [3]]), np.array([1, 2], np.int32)]),
-    case([(3,), np.int64(1)]), case([(2, 3), np.array([9, -9])]),
-    case([(2, 3), np.zeros((0,), np.int64)]),
+    _adv_index_reference, op_case([(4, 3), np.array([0, -1, 2])]),
+    op_case([(4, 3, 2), np.array([[0], [3]]), np.array([1, 2], np.int32)]),
+    op_case([(3,), np.int64(1)]), op_case([(2, 3), np.array([9, -9])]),
+    op_case([(2, 3), np.zeros((0,), np.int64)]),
 )
 
 
@@ -133,9 +133,9 @@ def _unravel_index_reference(indices: np.ndarray, shape: np.ndarray) -> np.ndarr
 
 
 unravel_index.spec(
-    _unravel_index_reference, case(np.array([22, 3, 0]), np.array([4, 6])),
-    case(np.array([[7, 1], [5, 2]], np.int32), np.array([2, 2, 2])),
-    case(np.int64(3), np.array([5])), case(np.zeros(0, np.int64), np.array([2, 3])),
+    _unravel_index_reference, op_case(np.array([22, 3, 0]), np.array([4, 6])),
+    op_case(np.array([[7, 1], [5, 2]], np.int32), np.array([2, 2, 2])),
+    op_case(np.int64(3), np.array([5])), op_case(np.zeros(0, np.int64), np.array([2, 3])),
 )
 
 
@@ -164,8 +164,8 @@ def _invert_reference(x: np.ndarray) -> np.ndarray:
 
 
 invert_permutation.spec(
-    _invert_reference, case(np.array([3, 4, 0, 2, 1])), case((0,), dtypes="int64"),
-    case(np.array([0, 2, 1], np.int32)), case(np.array([1, 1, 7])))
+    _invert_reference, op_case(np.array([3, 4, 0, 2, 1])), op_case((0,), dtypes="int64"),
+    op_case(np.array([0, 2, 1], np.int32)), op_case(np.array([1, 1, 7])))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,9 +220,10 @@ _LINE = np.array([-1.0, 0.5, 0.5, 2.0, np.nan], np.float32)
 _SOUGHT = np.array([[0.5, -3.0, 2.0], [np.nan, 9.0, 0.4]], np.float32)
 searchsorted.no_gradient("positions are integers")
 searchsorted.spec(
-    _searchsorted_reference, case(_LINE, _SOUGHT), case(_LINE, _SOUGHT, right=True, dtype="int32"),
-    case(np.array([[1, 3, 5], [2, 2, 2]]), np.array([[3, 9], [2, 1]])),
-    case(_LINE, np.float32(0.5)), case((0,), (3,)), case(_LINE, (0,)),
+    _searchsorted_reference, op_case(_LINE, _SOUGHT),
+    op_case(_LINE, _SOUGHT, right=True, dtype="int32"),
+    op_case(np.array([[1, 3, 5], [2, 2, 2]]), np.array([[3, 9], [2, 1]])),
+    op_case(_LINE, np.float32(0.5)), op_case((0,), (3,)), op_case(_LINE, (0,)),
 )
 
 
@@ -268,10 +269,11 @@ def _strided_set_reference(
 
 strided_set.spec(
     _strided_set_reference,
-    case((4, 5), (2, 2), np.array([1, 0]), np.array([3, 4]), np.array([1, 2])),
-    case((6,), (3,), np.array([-1], np.int32), np.array([-9], np.int32), np.array([-2], np.int32)),
-    case((4,), (2,), np.array([3]), np.array([99]), np.array([1])),
-    case((3, 2), (0, 2), np.array([1, 0]), np.array([1, 2]), np.array([1, 1])),
+    op_case((4, 5), (2, 2), np.array([1, 0]), np.array([3, 4]), np.array([1, 2])),
+    op_case((6,), (3,), np.array([-1], np.int32), np.array([-9], np.int32),
+            np.array([-2], np.int32)),
+    op_case((4,), (2,), np.array([3]), np.array([99]), np.array([1])),
+    op_case((3, 2), (0, 2), np.array([1, 0]), np.array([1, 2]), np.array([1, 1])),
 )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr, size_from
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim, KnownDim
 from weft.ir.traits import linear
 from weft.ir.types import TensorType
@@ -74,10 +74,10 @@ def _one_hot_reference(
 
 
 _NUMBERS = np.array([[0, 2, 1], [3, -1, 7]], np.int32)
-one_hot.spec(_one_hot_reference, case(_NUMBERS, (), (), depth=4),
-             case(_NUMBERS, (), (), depth=3, axis=0), case(np.int64(1), (), (), depth=2),
-             case(_NUMBERS, (), (), depth=4, axis=1, dtypes="int8", high=5),
-             case(_NUMBERS, (), (), depth=0))
+one_hot.spec(_one_hot_reference, op_case(_NUMBERS, (), (), depth=4),
+             op_case(_NUMBERS, (), (), depth=3, axis=0), op_case(np.int64(1), (), (), depth=2),
+             op_case(_NUMBERS, (), (), depth=4, axis=1, dtypes="int8", high=5),
+             op_case(_NUMBERS, (), (), depth=0))
 
 
 @one_hot.gradient
@@ -116,9 +116,9 @@ def _trilu_reference(x: np.ndarray, k: np.ndarray, upper: bool = True) -> np.nda
     return np.ascontiguousarray((np.triu if upper else np.tril)(x, int(k)))
 
 
-trilu.spec(_trilu_reference, case((3, 4), np.int64(0)), case((2, 3, 3), np.int64(1)),
-           case((4, 2), np.int32(-1), upper=False), case((0, 3), np.int64(0)),
-           case((3, 3), np.int64(9), dtypes="int32", low=1, high=9, upper=False))
+trilu.spec(_trilu_reference, op_case((3, 4), np.int64(0)), op_case((2, 3, 3), np.int64(1)),
+           op_case((4, 2), np.int32(-1), upper=False), op_case((0, 3), np.int64(0)),
+           op_case((3, 3), np.int64(9), dtypes="int32", low=1, high=9, upper=False))
 trilu.gradient(lambda call, _y, dy: [
     trilu(dy, call.args[1], upper=attrs_of(call, TriluAttrs).upper), zeros_like(call.args[1])])
 
@@ -161,9 +161,10 @@ def _sequence_mask_reference(
 
 
 sequence_mask.spec(
-    _sequence_mask_reference, case((4, 3), np.array([2, 0, 9])),
-    case((2, 5, 3), np.array([4, 1], np.int32), axis=1, mask_value=-1.5),
-    case((3, 0, 2), np.zeros(0, np.int64)), case((3, 2), np.array([1, 2]), dtypes="int32", high=9),
+    _sequence_mask_reference, op_case((4, 3), np.array([2, 0, 9])),
+    op_case((2, 5, 3), np.array([4, 1], np.int32), axis=1, mask_value=-1.5),
+    op_case((3, 0, 2), np.zeros(0, np.int64)),
+    op_case((3, 2), np.array([1, 2]), dtypes="int32", high=9),
 )
 sequence_mask.gradient(lambda call, _y, dy: [
     sequence_mask(dy, call.args[1], axis=attrs_of(call, SequenceMaskAttrs).axis),
@@ -234,9 +235,9 @@ def _matrix_set_diag_reference(
 
 
 matrix_set_diag.spec(
-    _matrix_set_diag_reference, case((3, 4), (3,)), case((2, 3, 4), (2, 2), k1=2, k2=2),
-    case((4, 3), (3, 3), k1=-1, k2=1), case((2, 3, 3), (2, 3, 3), k1=-2, k2=0),
-    case((3, 5), (4, 3), k1=-1, k2=2, super_diag_right_align=False, sub_diag_right_align=True),
+    _matrix_set_diag_reference, op_case((3, 4), (3,)), op_case((2, 3, 4), (2, 2), k1=2, k2=2),
+    op_case((4, 3), (3, 3), k1=-1, k2=1), op_case((2, 3, 3), (2, 3, 3), k1=-2, k2=0),
+    op_case((3, 5), (4, 3), k1=-1, k2=2, super_diag_right_align=False, sub_diag_right_align=True),
 )
 
 

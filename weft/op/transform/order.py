@@ -10,7 +10,7 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr, size_from
 from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
-from weft.ir.op import Op, OpPattern, case, define_op
+from weft.ir.op import Op, OpPattern, define_op, op_case
 from weft.ir.shape import KnownDim, may_be_at_least
 from weft.ir.traits import ZERO_GRADIENT, OpTraits, linear
 from weft.ir.types import TensorType, TupleType
@@ -67,9 +67,9 @@ def _scan(name: str, combine: str, accumulate: Callable[..., np.ndarray], doc: s
     op = define_op(name, attrs=ScanAttrs, relation=_scan_relation, pattern=OpPattern.OPAQUE,
                    level=3, inputs=("x",), traits=traits)(run)
     op.batching(along("axis"))
-    op.spec(reference, case((3, 5), axis=1), case((4, 3)), case((6,), exclusive=True),
-            case((2, 3, 4), axis=-2, reverse=True), case((5,), exclusive=True, reverse=True),
-            case((0, 3)), case((4,), dtypes="int32", dtype="int64", low=-9, high=9))
+    op.spec(reference, op_case((3, 5), axis=1), op_case((4, 3)), op_case((6,), exclusive=True),
+            op_case((2, 3, 4), axis=-2, reverse=True), op_case((5,), exclusive=True, reverse=True),
+            op_case((0, 3)), op_case((4,), dtypes="int32", dtype="int64", low=-9, high=9))
     return op
 
 
@@ -199,12 +199,12 @@ def _topk_reference(
 
 
 _TIES = np.array([[2, 1, 2, 0, 1], [5, 5, 5, -1, 7]], np.int32)
-_CASES = (case((3, 5)), case((4, 2), axis=0), case(_TIES), case(_TIES, is_ascend=False),
-          case((2, 3, 4), axis=1, is_ascend=False),
-          case(np.array([1.0, np.nan, -np.inf, 3.0], np.float32)))
+_CASES = (op_case((3, 5)), op_case((4, 2), axis=0), op_case(_TIES), op_case(_TIES, is_ascend=False),
+          op_case((2, 3, 4), axis=1, is_ascend=False),
+          op_case(np.array([1.0, np.nan, -np.inf, 3.0], np.float32)))
 # Long enough to need merging, with a number of runs other than a power of two.
-_LONG = (case((2, 37), dtypes="int32", low=0, high=9), case((35, 2), axis=0, is_ascend=False))
-sort.spec(_sort_reference, *_CASES, *_LONG, case((0, 3)))
+_LONG = (op_case((2, 37), dtypes="int32", low=0, high=9), op_case((35, 2), axis=0, is_ascend=False))
+sort.spec(_sort_reference, *_CASES, *_LONG, op_case((0, 3)))
 
 
 def _add_at(x: Expr, positions: Expr, values: Expr, axis: int) -> Expr:
@@ -230,11 +230,12 @@ def _sort_tangent(call: Call, _y: Expr, tangents: Sequence[Expr | None]) -> Expr
     return op.gather(tangent, positions, axis=attrs.axis)
 
 
-argsort.spec(_argsort_reference, *_CASES, *_LONG, case((6,), dtype="int32"))
-topk.spec(_topk_reference, case((3, 5), k=2), case((33,), k=3),
-          case((2, 40), dtypes="int32", low=0, high=9, k=9, is_ascend=True),
-          case((36, 2), k=1, axis=0), case((4, 2), k=3, axis=0, is_ascend=True), case(_TIES, k=4),
-          case(_TIES, k=4, is_ascend=True, dtype="int32"), case((5,), k=0))
+argsort.spec(_argsort_reference, *_CASES, *_LONG, op_case((6,), dtype="int32"))
+topk.spec(_topk_reference, op_case((3, 5), k=2), op_case((33,), k=3),
+          op_case((2, 40), dtypes="int32", low=0, high=9, k=9, is_ascend=True),
+          op_case((36, 2), k=1, axis=0), op_case((4, 2), k=3, axis=0, is_ascend=True),
+          op_case(_TIES, k=4),
+          op_case(_TIES, k=4, is_ascend=True, dtype="int32"), op_case((5,), k=0))
 
 
 @topk.gradient

@@ -9,7 +9,7 @@ import numpy as np
 from weft import op, te
 from weft.ir.attrs import Attrs, attr, sizes_from
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim, KnownDim, dim_mul
 from weft.ir.traits import COPIES_ELEMENTS, linear
 from weft.ir.types import TensorType
@@ -66,8 +66,8 @@ def tile(x: te.Tensor, attrs: TileAttrs) -> te.Tensor:
     )
 
 
-tile.spec(np.tile, case((2, 3), reps=(2, 1)), case((3,), reps=(2, 2)),
-          case((2, 3), reps=(3,)), case((), reps=(4,)), case((2,), reps=(0,)))
+tile.spec(np.tile, op_case((2, 3), reps=(2, 1)), op_case((3,), reps=(2, 2)),
+          op_case((2, 3), reps=(3,)), op_case((), reps=(4,)), op_case((2,), reps=(0,)))
 
 
 @tile.gradient
@@ -109,8 +109,8 @@ def reverse(x: te.Tensor, attrs: ReverseAttrs) -> te.Tensor:
     )
 
 
-reverse.spec(lambda x, axis=0: np.ascontiguousarray(np.flip(x, axis)), case((3, 4)),
-             case((2, 3, 4), axis=-2), case((0, 2)))
+reverse.spec(lambda x, axis=0: np.ascontiguousarray(np.flip(x, axis)), op_case((3, 4)),
+             op_case((2, 3, 4), axis=-2), op_case((0, 2)))
 
 
 @reverse.gradient
@@ -163,9 +163,10 @@ def _reverse_sequence_reference(
 
 
 reverse_sequence.spec(
-    _reverse_sequence_reference, case((2, 5), np.array([3, 1])),
-    case((4, 3, 2), np.array([0, 4, 9], np.int32), seq_axis=0, batch_axis=1),
-    case((2, 4), np.array([2, 3]), seq_axis=-1, batch_axis=-2), case((0, 3), np.zeros(0, np.int64)),
+    _reverse_sequence_reference, op_case((2, 5), np.array([3, 1])),
+    op_case((4, 3, 2), np.array([0, 4, 9], np.int32), seq_axis=0, batch_axis=1),
+    op_case((2, 4), np.array([2, 3]), seq_axis=-1, batch_axis=-2),
+    op_case((0, 3), np.zeros(0, np.int64)),
 )
 reverse_sequence.gradient(lambda call, _y, dy: [
     reverse_sequence(dy, call.args[1], **dict(call.attrs.items())), zeros_like(call.args[1])])

@@ -7,7 +7,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim, Shape, dim_floordiv, dim_product, may_be_equal, may_be_multiple
 from weft.ir.traits import linear
 from weft.ir.types import TensorType
@@ -74,9 +74,10 @@ def _reference(x: np.ndarray, newshape: tuple[int, ...]) -> np.ndarray:
     return x.reshape([x.shape[a - lead] if d == 0 else d for a, d in enumerate(newshape)])
 
 
-reverse_reshape.spec(_reference, case((10, 5, 4), newshape=(-1, 0)),
-                     case((2, 3, 4), newshape=(6, 4)), case((2, 3, 4), newshape=(1, -1, 0, 0)),
-                     case((), newshape=(1,)), case((0, 3), newshape=(-1, 3)))
+reverse_reshape.spec(_reference, op_case((10, 5, 4), newshape=(-1, 0)),
+                     op_case((2, 3, 4), newshape=(6, 4)),
+                     op_case((2, 3, 4), newshape=(1, -1, 0, 0)),
+                     op_case((), newshape=(1,)), op_case((0, 3), newshape=(-1, 3)))
 
 
 @reverse_reshape.gradient

@@ -10,7 +10,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import int64
 from weft.ir.expr import Call, Constant, Expr
-from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
+from weft.ir.op import Case, Op, OpPattern, define_op, get_op, op_case
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import along
@@ -77,14 +77,15 @@ def _running(name: str, combine: str, accumulate: Callable[..., np.ndarray], doc
     op = define_op(name, attrs=RunningAttrs, pattern=OpPattern.OPAQUE, level=3, inputs=("x",),
                    relation=_float_relation if is_float else _relation)(run)
     op.batching(along("axis"))
-    op.spec(_accumulated(accumulate), case((3, 5), axis=1), case((4, 3)), case((6,)),
-            case((2, 3, 4), axis=-2, reverse=True), case((0, 3)), case((9, 4), axis=1), *cases)
+    op.spec(_accumulated(accumulate), op_case((3, 5), axis=1), op_case((4, 3)), op_case((6,)),
+            op_case((2, 3, 4), axis=-2, reverse=True), op_case((0, 3)), op_case((9, 4), axis=1),
+            *cases)
     return op
 
 
 _WITH_NAN = np.array([1.0, -2.0, 4.0, np.nan, 9.0], np.float32)
-_EXTREME_CASES = (case(_WITH_NAN), case(_WITH_NAN, reverse=True),
-                  case((4, 5), axis=1, dtypes="int32", low=-3, high=3))
+_EXTREME_CASES = (op_case(_WITH_NAN), op_case(_WITH_NAN, reverse=True),
+                  op_case((4, 5), axis=1, dtypes="int32", low=-3, high=3))
 cummax = _running("cummax", "max", np.maximum.accumulate,
                   "The cumulative maximum along an axis; NaN after a NaN.",
                   *_EXTREME_CASES)

@@ -11,7 +11,7 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.dtype import int64
 from weft.ir.expr import Call, Constant, Expr
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim, may_be_at_least
 from weft.ir.traits import OpTraits
 from weft.ir.types import TensorType
@@ -105,12 +105,12 @@ def _scatter_elements_reference(
 _ROWS = np.array([[1, 0, 2], [1, 2, 0]])
 scatter_elements.spec(
     _scatter_elements_reference,
-    case((3, 3), _ROWS, (2, 3)),
-    case((3, 3), _ROWS, (2, 3), axis=1, reduction="add"),
-    case((4,), np.array([1, 1, 7, -2]), (4,), reduction="mul"),
-    case((4,), np.array([1, 1, 3], np.int32), (3,), axis=-1, reduction="max"),
-    case((4,), np.array([1, 1, 3]), (3,), reduction="min", dtypes="int32", low=-9, high=9),
-    case((3, 2), np.zeros((0, 2), np.int64), (0, 2)),
+    op_case((3, 3), _ROWS, (2, 3)),
+    op_case((3, 3), _ROWS, (2, 3), axis=1, reduction="add"),
+    op_case((4,), np.array([1, 1, 7, -2]), (4,), reduction="mul"),
+    op_case((4,), np.array([1, 1, 3], np.int32), (3,), axis=-1, reduction="max"),
+    op_case((4,), np.array([1, 1, 3]), (3,), reduction="min", dtypes="int32", low=-9, high=9),
+    op_case((3, 2), np.zeros((0, 2), np.int64), (0, 2)),
 )
 
 
@@ -202,11 +202,11 @@ def _scatter_nd_reference(
 
 scatter_nd.spec(
     _scatter_nd_reference,
-    case((3, 4), np.array([[0, 2, 0], [1, 3, 1]]), (3,)),
-    case((3, 4), np.array([[0, 2]]), (2, 4), mode="add"),
-    case((5,), np.array([[1, 1, 9, 4]], np.int32), (4,), mode="mul"),
-    case((2, 3), np.zeros((1, 0), np.int64), (0, 3), mode="max"),
-    case((4,), np.array([[1, 1, -1]]), (3,), mode="min", dtypes="int32", low=-9, high=9),
+    op_case((3, 4), np.array([[0, 2, 0], [1, 3, 1]]), (3,)),
+    op_case((3, 4), np.array([[0, 2]]), (2, 4), mode="add"),
+    op_case((5,), np.array([[1, 1, 9, 4]], np.int32), (4,), mode="mul"),
+    op_case((2, 3), np.zeros((1, 0), np.int64), (0, 3), mode="max"),
+    op_case((4,), np.array([[1, 1, -1]]), (3,), mode="min", dtypes="int32", low=-9, high=9),
 )
 
 

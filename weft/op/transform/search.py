@@ -11,7 +11,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import int64
 from weft.ir.dynamic import Bounds
 from weft.ir.expr import Call, Expr, TupleGetItem
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import ANY, dim_product
 from weft.ir.traits import ZERO_GRADIENT
 from weft.ir.types import TensorType, TupleType, Type
@@ -46,8 +46,9 @@ def _argwhere_bounds(_attrs: Attrs, types: Sequence[Type]) -> Bounds:
 argwhere.no_gradient("positions are integers")
 argwhere.spec(
     lambda x: np.ascontiguousarray(np.argwhere(x)).astype(np.int64),
-    case((3, 4), dtypes="bool"), case((2, 3, 2), dtypes="int32", low=0, high=1), case((5,)),
-    case((), dtypes="bool"), case((0, 3)), case((4, 2), dtypes="bool"),
+    op_case((3, 4), dtypes="bool"), op_case((2, 3, 2), dtypes="int32", low=0, high=1),
+    op_case((5,)),
+    op_case((), dtypes="bool"), op_case((0, 3)), op_case((4, 2), dtypes="bool"),
 )
 
 
@@ -105,6 +106,7 @@ def _unique_reference(x: np.ndarray, is_sorted: bool = True) -> tuple[np.ndarray
 
 
 _REPEATED = np.array([2, 1, 2, 2, -1, 1, 7], np.int32)
-unique.spec(_unique_reference, case(_REPEATED), case(_REPEATED, is_sorted=False),
-            case(np.array([1.5, np.nan, -np.inf, np.nan, 1.5], np.float32)), case((0,)), case((1,)),
-            case((40,), dtypes="int64", low=0, high=9, is_sorted=False))
+unique.spec(_unique_reference, op_case(_REPEATED), op_case(_REPEATED, is_sorted=False),
+            op_case(np.array([1.5, np.nan, -np.inf, np.nan, 1.5], np.float32)), op_case((0,)),
+            op_case((1,)),
+            op_case((40,), dtypes="int64", low=0, high=9, is_sorted=False))

@@ -10,7 +10,7 @@ import numpy as np
 from weft import op, te
 from weft.ir.attrs import Attrs, attr, sizes_from
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import (
     Dim,
     KnownDim,
@@ -164,14 +164,14 @@ def _reshape_layout(
 
 reshape.spec(
     _reshape_reference,
-    case((2, 3, 4), newshape=(6, 4)),
-    case((2, 3, 4), newshape=(0, -1)),
-    case((2, 3, 4), newshape=(-1,)),
-    case((12,), newshape=(2, 1, 6)),
-    case((), newshape=(1, 1)),
-    case((1,), newshape=()),
-    case((0, 3), newshape=(3, 0), allowzero=True),
-    case((0, 6), newshape=(0, 2, -1)),
+    op_case((2, 3, 4), newshape=(6, 4)),
+    op_case((2, 3, 4), newshape=(0, -1)),
+    op_case((2, 3, 4), newshape=(-1,)),
+    op_case((12,), newshape=(2, 1, 6)),
+    op_case((), newshape=(1, 1)),
+    op_case((1,), newshape=()),
+    op_case((0, 3), newshape=(3, 0), allowzero=True),
+    op_case((0, 6), newshape=(0, 2, -1)),
 )
 
 
@@ -218,11 +218,11 @@ def transpose(x: te.Tensor, attrs: TransposeAttrs) -> te.Tensor:
 
 transpose.spec(
     lambda x, axes=None: np.transpose(x, axes).copy(order="C"),
-    case((2, 3, 4), axes=(2, 0, 1)),
-    case((2, 3, 4), axes=(0, -1, 1)),
-    case((3, 5)),
-    case(()),
-    case((0, 3), axes=(1, 0)),
+    op_case((2, 3, 4), axes=(2, 0, 1)),
+    op_case((2, 3, 4), axes=(0, -1, 1)),
+    op_case((3, 5)),
+    op_case(()),
+    op_case((0, 3), axes=(1, 0)),
 )
 
 
@@ -273,8 +273,8 @@ def _expand_dims_reference(x: np.ndarray, axis: int, num_newaxis: int = 1) -> np
     return x.reshape(*x.shape[:at], *(1,) * num_newaxis, *x.shape[at:])
 
 
-expand_dims.spec(_expand_dims_reference, case((3, 4), axis=1), case((3, 4), axis=-1),
-                 case((3,), axis=0, num_newaxis=2), case((), axis=0))
+expand_dims.spec(_expand_dims_reference, op_case((3, 4), axis=1), op_case((3, 4), axis=-1),
+                 op_case((3,), axis=0, num_newaxis=2), op_case((), axis=0))
 
 
 @expand_dims.gradient
@@ -352,8 +352,8 @@ def _squeeze_layout(
     return LayoutResult((layout,), (result,), attrs.replace(axis=axes))
 
 
-squeeze.spec(_squeeze_reference, case((1, 3, 1), axis=0), case((1, 3, 1), axis=(-1,)),
-             case((1, 3, 1, 2)), case((1, 1), axis=(0, 1)))
+squeeze.spec(_squeeze_reference, op_case((1, 3, 1), axis=0), op_case((1, 3, 1), axis=(-1,)),
+             op_case((1, 3, 1, 2)), op_case((1, 1), axis=(0, 1)))
 
 
 @squeeze.gradient
@@ -406,7 +406,7 @@ def _batch_flatten_layout(
     return LayoutResult((layout,), (None,), attrs)
 
 
-batch_flatten.spec(_batch_flatten_reference, case((2, 3, 4)), case((3, 4)), case((3,)))
+batch_flatten.spec(_batch_flatten_reference, op_case((2, 3, 4)), op_case((3, 4)), op_case((3,)))
 
 
 batch_flatten.gradient(_reshape_gradient)

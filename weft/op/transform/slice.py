@@ -11,7 +11,7 @@ import numpy as np
 from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import AnyDim, Dim, KnownDim, bounds_of, dim_max, dim_min
 from weft.ir.traits import COPIES_ELEMENTS
 from weft.ir.types import TensorType, Type
@@ -249,11 +249,11 @@ def _in_blocks(cut: AxisSlice, factor: int, size: Dim) -> AxisSlice | None:
 
 strided_slice.spec(
     _strided_slice_reference,
-    case((4, 6), begin=(1, 0), end=(3, 6)),
-    case((4, 6), begin=(-3,), end=(100,), axes=(1,)),
-    case((7,), begin=(0,), end=(7,), strides=(2,)),
-    case((7, 2), begin=(6,), end=(-8,), strides=(-2,), axes=(0,)),
-    case((4, 3), begin=(2,), end=(2,)),
+    op_case((4, 6), begin=(1, 0), end=(3, 6)),
+    op_case((4, 6), begin=(-3,), end=(100,), axes=(1,)),
+    op_case((7,), begin=(0,), end=(7,), strides=(2,)),
+    op_case((7, 2), begin=(6,), end=(-8,), strides=(-2,), axes=(0,)),
+    op_case((4, 3), begin=(2,), end=(2,)),
 )
 
 

@@ -14,7 +14,7 @@ from weft.ir.attrs import Attrs, attr, sizes_from
 from weft.ir.dtype import bool_, int64
 from weft.ir.dynamic import Bounds
 from weft.ir.expr import Call, Constant, Expr, TupleGetItem
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import ANY, KnownDim, dim_add
 from weft.ir.traits import linear
 from weft.ir.types import TensorType, TupleType, Type
@@ -86,9 +86,9 @@ def _sparse_to_dense_reference(
 
 _ROWS = np.array([[0, 1], [2, 3], [2, 3], [5, 0]])
 sparse_to_dense.spec(
-    _sparse_to_dense_reference, case(_ROWS, (4,), (), output_shape=(3, 4)),
-    case(np.array([[1], [4]], np.int32), (2,), (), output_shape=(5,), dtypes="int32", high=9),
-    case(np.zeros((0, 2), np.int64), (0,), (), output_shape=(2, 0)),
+    _sparse_to_dense_reference, op_case(_ROWS, (4,), (), output_shape=(3, 4)),
+    op_case(np.array([[1], [4]], np.int32), (2,), (), output_shape=(5,), dtypes="int32", high=9),
+    op_case(np.zeros((0, 2), np.int64), (0,), (), output_shape=(2, 0)),
 )
 
 
@@ -190,9 +190,9 @@ def _fill_reference(
 
 _SPARSE = np.array([[3, 1], [0, 2], [3, 0], [7, 0]])
 sparse_fill_empty_rows.spec(
-    _fill_reference, case(_SPARSE, (4,), np.array([5, 4]), (), num_rows=5),
-    case(np.zeros((0, 2), np.int64), (0,), np.array([2, 2]), (), num_rows=2),
-    case(np.array([[0]], np.int32), (1,), np.array([1]), (), num_rows=1),
+    _fill_reference, op_case(_SPARSE, (4,), np.array([5, 4]), (), num_rows=5),
+    op_case(np.zeros((0, 2), np.int64), (0,), np.array([2, 2]), (), num_rows=2),
+    op_case(np.array([[0]], np.int32), (1,), np.array([1]), (), num_rows=1),
 )
 
 
@@ -238,8 +238,8 @@ def _sparse_reshape_reference(
 
 sparse_reshape.spec(
     _sparse_reshape_reference,
-    case(np.array([[0, 0, 1], [1, 2, 3]]), np.array([2, 3, 4]), np.array([6, 4])),
-    case(np.array([[0, 3], [2, 1]], np.int32), np.array([3, 4], np.int32),
-         np.array([2, -1, 3], np.int32)),
-    case(np.zeros((0, 1), np.int64), np.array([4]), np.array([2, 2])),
+    op_case(np.array([[0, 0, 1], [1, 2, 3]]), np.array([2, 3, 4]), np.array([6, 4])),
+    op_case(np.array([[0, 3], [2, 1]], np.int32), np.array([3, 4], np.int32),
+            np.array([2, -1, 3], np.int32)),
+    op_case(np.zeros((0, 1), np.int64), np.array([4]), np.array([2, 2])),
 )

@@ -7,7 +7,7 @@ import numpy as np
 from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, const
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import AnyDim, Dim, dim_add, dim_floordiv, dim_sub
 from weft.ir.traits import linear, multilinear
 from weft.ir.types import TensorType, TupleType
@@ -73,8 +73,9 @@ def _dft_reference(
             np.ascontiguousarray(found.imag).astype(real.dtype))
 
 
-dft.spec(_dft_reference, case((2, 8), (2, 8)), case((7,), (7,), inverse=True), case((1,), (1,)),
-         case((2, 3, 5), (2, 3, 5)), case((0, 4), (0, 4)))
+dft.spec(_dft_reference, op_case((2, 8), (2, 8)), op_case((7,), (7,), inverse=True),
+         op_case((1,), (1,)),
+         op_case((2, 3, 5), (2, 3, 5)), op_case((0, 4), (0, 4)))
 
 
 @dft.gradient
@@ -159,8 +160,8 @@ def _stft_reference(
     return np.ascontiguousarray(parts).astype(data.dtype)
 
 
-stft.spec(_stft_reference, case((2, 16), (8,), n_fft=8, hop_length=4),
-          case((1, 11), (5,), n_fft=5, hop_length=2, normalized=True, onesided=False),
-          case((3, 4), (4,), n_fft=4, hop_length=9))
+stft.spec(_stft_reference, op_case((2, 16), (8,), n_fft=8, hop_length=4),
+          op_case((1, 11), (5,), n_fft=5, hop_length=2, normalized=True, onesided=False),
+          op_case((3, 4), (4,), n_fft=4, hop_length=9))
 
 dft.batching(leading)

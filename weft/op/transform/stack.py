@@ -11,7 +11,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr, size_from
 from weft.ir.expr import Call, Expr, Tuple
-from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim, KnownDim, dim_add, dim_floordiv, dim_mul, dim_product, dim_sub
 from weft.ir.traits import COPIES_ELEMENTS, linear
 from weft.ir.types import TensorType, TupleType
@@ -62,8 +62,8 @@ def _stack_reference(tensors: Sequence[np.ndarray], axis: int = 0) -> np.ndarray
     return np.stack(tensors, axis)
 
 
-stack.spec(_stack_reference, case([(2, 3), (2, 3)]), case([(2, 3), (2, 3), (2, 3)], axis=-1),
-           case([(), ()]), case([(4,)], axis=1), case([(0, 2), (0, 2)], axis=1))
+stack.spec(_stack_reference, op_case([(2, 3), (2, 3)]), op_case([(2, 3), (2, 3), (2, 3)], axis=-1),
+           op_case([(), ()]), op_case([(4,)], axis=1), op_case([(0, 2), (0, 2)], axis=1))
 
 
 @stack.gradient
@@ -104,9 +104,9 @@ def repeat(x: te.Tensor, attrs: RepeatAttrs) -> te.Tensor:
     return indexing.repeat(x, as_size(attrs.repeats), (attrs.axis or 0) % x.ndim)
 
 
-repeat.spec(np.repeat, case((2, 3), repeats=2, axis=1), case((2, 3), repeats=3, axis=-2),
-            case((2, 3), repeats=2), case((), repeats=3), case((4,), repeats=0, axis=0),
-            case((0, 2), repeats=2, axis=0))
+repeat.spec(np.repeat, op_case((2, 3), repeats=2, axis=1), op_case((2, 3), repeats=3, axis=-2),
+            op_case((2, 3), repeats=2), op_case((), repeats=3), op_case((4,), repeats=0, axis=0),
+            op_case((0, 2), repeats=2, axis=0))
 
 
 @repeat.gradient
@@ -170,10 +170,10 @@ def _sliding_window_reference(
 
 
 sliding_window.spec(
-    _sliding_window_reference, case((2, 7), axis=1, window_shape=(3,), strides=(2,)),
-    case((2, 6, 5), axis=-2, window_shape=(2, 3), strides=(2, 1)),
-    case((4,), axis=0, window_shape=(4,), strides=(1,)),
-    case((0, 3), axis=1, window_shape=(2,), strides=(1,)),
+    _sliding_window_reference, op_case((2, 7), axis=1, window_shape=(3,), strides=(2,)),
+    op_case((2, 6, 5), axis=-2, window_shape=(2, 3), strides=(2, 1)),
+    op_case((4,), axis=0, window_shape=(4,), strides=(1,)),
+    op_case((0, 3), axis=1, window_shape=(2,), strides=(1,)),
 )
 
 

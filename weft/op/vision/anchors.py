@@ -12,7 +12,7 @@ from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import int32, int64
 from weft.ir.expr import Call, Expr, Tuple, const
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import KnownDim, dim_mul
 from weft.ir.traits import ZERO_GRADIENT
 from weft.ir.types import TensorType, TupleType
@@ -88,8 +88,8 @@ def _prior_reference(data: np.ndarray, **values: Any) -> np.ndarray:
 
 multibox_prior.spec(
     _prior_reference,
-    case((1, 3, 2, 4), sizes=(0.5, 0.25), ratios=(1.0, 2.0, 0.5)),
-    case((2, 1, 3, 3), sizes=(0.9,), steps=(0.3, 0.2), offsets=(0.1, 0.7), clip=True),
+    op_case((1, 3, 2, 4), sizes=(0.5, 0.25), ratios=(1.0, 2.0, 0.5)),
+    op_case((2, 1, 3, 3), sizes=(0.9,), steps=(0.3, 0.2), offsets=(0.1, 0.7), clip=True),
 )
 
 
@@ -206,8 +206,8 @@ def _transform_reference(
 
 multibox_transform_loc.spec(
     _transform_reference,
-    case((2, 3, 5), (2, 20), (1, 5, 4), low=0.05, high=1.0, threshold=0.6),
-    case((1, 4, 6), (1, 24), (1, 6, 4), low=0.0, high=1.0, keep_background=True, clip=False),
+    op_case((2, 3, 5), (2, 20), (1, 5, 4), low=0.05, high=1.0, threshold=0.6),
+    op_case((1, 4, 6), (1, 24), (1, 6, 4), low=0.0, high=1.0, keep_background=True, clip=False),
 )
 
 
@@ -309,9 +309,9 @@ proposal.no_gradient("which boxes stay is discrete, and the proposals of a netwo
 _INFO = np.array([[40.0, 56.0, 1.0], [64.0, 64.0, 0.5]], np.float32)
 proposal.spec(
     _proposal_reference,
-    case((2, 8, 4, 4), (2, 16, 4, 4), _INFO, scales=(1.0, 2.0), ratios=(0.5, 1.0),
-         rpn_min_size=4.0, rpn_post_nms_top_n=6, threshold=0.5, low=0.0, high=0.6, rtol=1e-4),
-    case((2, 2, 4, 4), (2, 4, 4, 4), _INFO, scales=(1.5,), ratios=(1.0,), iou_loss=True,
-         rpn_pre_nms_top_n=9, rpn_post_nms_top_n=12, threshold=0.3, low=0.0, high=0.9,
-         rtol=1e-4),
+    op_case((2, 8, 4, 4), (2, 16, 4, 4), _INFO, scales=(1.0, 2.0), ratios=(0.5, 1.0),
+            rpn_min_size=4.0, rpn_post_nms_top_n=6, threshold=0.5, low=0.0, high=0.6, rtol=1e-4),
+    op_case((2, 2, 4, 4), (2, 4, 4, 4), _INFO, scales=(1.5,), ratios=(1.0,), iou_loss=True,
+            rpn_pre_nms_top_n=9, rpn_post_nms_top_n=12, threshold=0.3, low=0.0, high=0.9,
+            rtol=1e-4),
 )

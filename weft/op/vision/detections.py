@@ -9,7 +9,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import int32
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.op.relations import attrs_as, expect_dim, expect_float, expect_rank, tensors_known
@@ -106,8 +106,8 @@ def _boxes(seed: int, *shape: int) -> np.ndarray:
 regular_non_max_suppression.no_gradient("which boxes stay is discrete")
 regular_non_max_suppression.spec(
     _reference,
-    case(_boxes(0, 2, 9), (2, 9, 4), max_detections_per_class=4, max_detections=6, num_classes=3,
-         score_threshold=0.2),
-    case(_boxes(1, 1, 5), (1, 5, 2), max_detections_per_class=2, max_detections=12,
-         num_classes=2, iou_threshold=0.3),
+    op_case(_boxes(0, 2, 9), (2, 9, 4), max_detections_per_class=4, max_detections=6, num_classes=3,
+            score_threshold=0.2),
+    op_case(_boxes(1, 1, 5), (1, 5, 2), max_detections_per_class=2, max_detections=12,
+            num_classes=2, iou_threshold=0.3),
 )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.relations import tensors_known
@@ -114,14 +114,14 @@ def _pool_reference(data: np.ndarray, rois: np.ndarray, **values: Any) -> np.nda
 _ROIS = np.array([[0, 1.2, 0.7, 6.3, 5.1], [1, -2.0, 3.0, 4.5, 9.0], [0, 2.0, 2.0, 2.2, 2.1]],
                  np.float32)
 _ALIGN_CASES = (
-    case((2, 3, 7, 8), _ROIS, pooled_size=(2, 3)),
-    case((2, 2, 7, 8), _ROIS, pooled_size=(2, 2), sample_ratio=2, spatial_scale=0.5,
-         aligned=True),
-    case((2, 6, 5, 2), _ROIS, pooled_size=(2, 1), layout="NHWC", mode="max"),
+    op_case((2, 3, 7, 8), _ROIS, pooled_size=(2, 3)),
+    op_case((2, 2, 7, 8), _ROIS, pooled_size=(2, 2), sample_ratio=2, spatial_scale=0.5,
+            aligned=True),
+    op_case((2, 6, 5, 2), _ROIS, pooled_size=(2, 1), layout="NHWC", mode="max"),
 )
 _POOL_CASES = (
-    case((2, 3, 7, 8), _ROIS, pooled_size=(2, 3)),
-    case((2, 6, 5, 2), _ROIS, pooled_size=(3, 2), layout="NHWC", spatial_scale=0.5),
+    op_case((2, 3, 7, 8), _ROIS, pooled_size=(2, 3)),
+    op_case((2, 6, 5, 2), _ROIS, pooled_size=(3, 2), layout="NHWC", spatial_scale=0.5),
 )
 roi_align.spec(_align_reference, *_ALIGN_CASES)
 roi_pool.spec(_pool_reference, *_POOL_CASES)

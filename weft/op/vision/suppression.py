@@ -12,7 +12,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import int32, int64
 from weft.ir.dynamic import Bounds
 from weft.ir.expr import Call, Expr, TupleGetItem
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import ANY, dim_mul
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
@@ -102,8 +102,8 @@ def _valid_reference(data: np.ndarray, **values: Any) -> tuple[np.ndarray, ...]:
 
 get_valid_counts.spec(
     _valid_reference,
-    case((2, 5, 6), score_threshold=0.1), case((1, 4, 5), id_index=-1, score_index=0),
-    case((1, 0, 6)),
+    op_case((2, 5, 6), score_threshold=0.1), op_case((1, 4, 5), id_index=-1, score_index=0),
+    op_case((1, 0, 6)),
 )
 
 
@@ -235,11 +235,11 @@ non_max_suppression.no_gradient(
     "which boxes stay is discrete; gather them by the indices of return_indices")
 non_max_suppression.spec(
     _suppression_reference,
-    case(_boxes(0, 2, 12), _COUNTS, _NUMBERS, _ALL, _HALF),
-    case(_boxes(1, 2, 12), _COUNTS, _NUMBERS, _THREE, _THIRD, force_suppress=True, top_k=9),
-    case(_boxes(2, 2, 12), _COUNTS, _NUMBERS, _ALL, _THIRD, return_indices=False,
-         invalid_to_bottom=True),
-    case(_boxes(3, 2, 12), _COUNTS, _NUMBERS, _THREE, _HALF, return_indices=False, id_index=-1),
+    op_case(_boxes(0, 2, 12), _COUNTS, _NUMBERS, _ALL, _HALF),
+    op_case(_boxes(1, 2, 12), _COUNTS, _NUMBERS, _THREE, _THIRD, force_suppress=True, top_k=9),
+    op_case(_boxes(2, 2, 12), _COUNTS, _NUMBERS, _ALL, _THIRD, return_indices=False,
+            invalid_to_bottom=True),
+    op_case(_boxes(3, 2, 12), _COUNTS, _NUMBERS, _THREE, _HALF, return_indices=False, id_index=-1),
 )
 
 
@@ -312,8 +312,8 @@ def _all_class_reference(
 _LOW = np.asarray(0.2, np.float32)
 all_class_non_max_suppression.spec(
     _all_class_reference,
-    case(_corners(4, 2, 9), (2, 3, 9), np.asarray(9, np.int64), _HALF, _LOW),
-    case(_corners(5, 1, 7), (1, 2, 7), _THREE, _THIRD, _LOW, center_point_box=True),
-    case(_corners(6, 1, 5), (1, 1, 5), np.asarray(0, np.int32), _HALF, _LOW),
-    case((1, 0, 4), (1, 2, 0), _ALL, _HALF, _LOW),
+    op_case(_corners(4, 2, 9), (2, 3, 9), np.asarray(9, np.int64), _HALF, _LOW),
+    op_case(_corners(5, 1, 7), (1, 2, 7), _THREE, _THIRD, _LOW, center_point_box=True),
+    op_case(_corners(6, 1, 5), (1, 1, 5), np.asarray(0, np.int32), _HALF, _LOW),
+    op_case((1, 0, 4), (1, 2, 0), _ALL, _HALF, _LOW),
 )

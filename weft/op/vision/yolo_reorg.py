@@ -7,7 +7,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import dim_floordiv, dim_mul, may_be_multiple
 from weft.ir.traits import linear
 from weft.ir.types import TensorType
@@ -73,5 +73,5 @@ def _gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     return [get_op("reshape")(blocks, newshape=shape, allowzero=True)]
 
 
-yolo_reorg.spec(_reference, case((1, 8, 4, 6), stride=2), case((2, 3, 2, 2)),
-                case((0, 4, 2, 2), stride=2))
+yolo_reorg.spec(_reference, op_case((1, 8, 4, 6), stride=2), op_case((2, 3, 2, 2)),
+                op_case((0, 4, 2, 2), stride=2))

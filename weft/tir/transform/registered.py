@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias, TypeVar
 
 from weft.support.errors import LoweringError, OptionError, WeftError
-from weft.support.insertion import Insertion, as_insertions, insert, inserted
+from weft.support.insertion import Insertion, as_insertions, inserted, pass_at
 from weft.support.registry import Registry
 from weft.support.user_code import location_of
 from weft.tir.buffer import Buffer
@@ -30,7 +30,7 @@ def register_tir_pass(*, after: str | None = None, before: str | None = None
     """
 
     def wrap(function: F) -> F:
-        insertion: TirInsertion = insert(function, after=after, before=before)
+        insertion: TirInsertion = pass_at(function, after=after, before=before)
         INSERTED_TIR_PASSES.register(tir_pass_name(function), insertion)
         return function
 

@@ -1,6 +1,6 @@
 """Rewrite rules by subject; ``simplify_expr`` applies ``SIMPLIFICATIONS``."""
 
-from weft.ir.rewrite.driver import RuleSet
+from weft.ir.rewrite.rules import RuleSet
 from weft.transform.rules import (
     algebraic,
     distributive,

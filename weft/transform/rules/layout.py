@@ -6,8 +6,8 @@ from typing import Any
 
 from weft import op
 from weft.ir.expr import Call, Expr
-from weft.ir.rewrite.driver import NoMatch, RuleSet, rule
 from weft.ir.rewrite.pattern import any_
+from weft.ir.rewrite.rules import NoMatch, RuleSet, rule
 from weft.ir.types import TensorType, is_static
 from weft.topi.layout import Layout, transform_steps
 from weft.transform.analysis.graph import known_type

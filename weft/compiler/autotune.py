@@ -1,4 +1,4 @@
-"""``weft.tune_model``: time the kernels of a model and append the results to a records file."""
+"""``weft.autotune``: time the kernels of a model and append the results to a records file."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TuningReport:
             left=("kernel", "chosen by model", "fastest"))
 
 
-def tune_model(
+def autotune(
     model: ModelLike,
     records: str | os.PathLike[str],
     *,

@@ -51,7 +51,7 @@ class OperatorReport:
                 f"{gradient}")
 
 
-def check_operator(op: Op | str, target: str | Target | None = None) -> OperatorReport:
+def opcheck(op: Op | str, target: str | Target | None = None) -> OperatorReport:
     """Check ``op`` (or the operator of that name) on its own cases; random numbers are seeded.
 
     Raises ``OperatorError`` with the case, the expected and the found value, and the line in the
@@ -61,7 +61,7 @@ def check_operator(op: Op | str, target: str | Target | None = None) -> Operator
     machine = Target.of(target)
     if operator.reference is None or not operator.cases:
         raise OperatorError(f"{operator.name} states no cases to check",
-                            help="state them: op.spec(numpy_reference, case((3, 5)), ...)")
+                            help="state them: op.spec(numpy_reference, op_case((3, 5)), ...)")
     checks = [_CaseCheck(operator, one, number, machine)
               for number, one in enumerate(operator.cases)]
     names = {name: None for check in checks for name in check.run()}

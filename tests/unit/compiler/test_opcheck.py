@@ -1,4 +1,4 @@
-"""``weft.check_operator`` finds what is wrong with an operator, and passes what is right."""
+"""``weft.opcheck`` finds what is wrong with an operator, and passes what is right."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 import weft
-from weft import case, define_op, te
+from weft import define_op, op_case, te
 from weft.ir.op import OPS
 from weft.ir.typing.relations import same_type_as
 from weft.strategy import Implementation, strategy
@@ -25,7 +25,7 @@ def operator(reference=lambda x: x * x, gradient=None, compute=None, **options):
     relation = options.pop("relation", same_type_as(0))
     op = define_op("test.square", relation=relation, **options)(compute or square)
     try:
-        op.spec(reference, case((3, 5)), case(()))
+        op.spec(reference, op_case((3, 5)), op_case(()))
         if gradient is not None:
             op.gradient(gradient)
         yield op
@@ -37,13 +37,13 @@ def operator(reference=lambda x: x * x, gradient=None, compute=None, **options):
 
 def test_a_right_operator_is_reported():
     with operator(gradient=lambda call, _, dy: [dy * call.args[0] * 2.0]) as op:
-        report = weft.check_operator(op)
+        report = weft.opcheck(op)
     assert str(report) == ("test.square: 2 cases on test.square.cpu.default; gradient checked")
 
 
 def refusal(**parts) -> WeftError:
     with operator(**parts), pytest.raises(OperatorError) as caught:
-        weft.check_operator("test.square")
+        weft.opcheck("test.square")
     assert __file__ in caught.value.where
     return caught.value
 
@@ -77,19 +77,19 @@ def test_every_implementation_is_run():
             yield Implementation("wrong", lambda ctx: None, cubed, seconds=1.0)
 
         with pytest.raises(OperatorError, match="wrong computes something else"):
-            weft.check_operator("test.square")
+            weft.opcheck("test.square")
 
 
 def test_an_operator_without_cases_has_nothing_to_check():
     with operator() as op:
         del op.hooks["cases"]
         with pytest.raises(OperatorError, match="no cases"):
-            weft.check_operator(op)
+            weft.opcheck(op)
 
 
 def test_the_built_in_ones_pass():
     for name in ("nn.softmax", "split", "argwhere", "nn.dense"):
-        assert weft.check_operator(name).cases
+        assert weft.opcheck(name).cases
 
 
 def test_strategies_of_users_compete_and_fall_back():
@@ -100,12 +100,12 @@ def test_strategies_of_users_compete_and_fall_back():
             if call.args[0].checked_type.ndim == 2:
                 yield Implementation("mine", lambda ctx: None)
 
-        report = weft.check_operator("test.square")
+        report = weft.opcheck("test.square")
         assert report.implementations == ("mine", "test.square.cpu.default")
 
         @strategy("test.square", target="cpu")
         def for_matrices(call, target):  # noqa: F811 - a notebook's cell, run again
             yield Implementation("mine again", lambda ctx: None)
 
-        assert weft.check_operator("test.square").implementations == (
+        assert weft.opcheck("test.square").implementations == (
             "mine again", "test.square.cpu.default")

@@ -42,7 +42,7 @@ def implementation_of(model, **knobs):
 
 def test_tuning_records_select_implementations(cache):
     model, path = weft.parse(PROGRAM), cache / "r.jsonl"
-    report = weft.tune_model(model, path, seconds=1e-3, threads=1)
+    report = weft.autotune(model, path, seconds=1e-3, threads=1)
     assert [k.text for k in report.tuned] == ["nn.dense + nn.relu"]
     assert set(report.tuned[0].seconds) >= {"nn.dense.cpu.gemm", "nn.dense.cpu.generic"}
     assert "nn.dense.cpu.gemm" in report.table()
@@ -61,12 +61,12 @@ def test_tuning_records_select_implementations(cache):
 
 def test_a_second_run_times_only_missing_implementations(cache):
     model, path = weft.parse(PROGRAM), cache / "r.jsonl"
-    weft.tune_model(model, path, seconds=1e-3, threads=1)
+    weft.autotune(model, path, seconds=1e-3, threads=1)
     lines = path.read_text()
-    again = weft.tune_model(model, path, seconds=1e-3, threads=1)
+    again = weft.autotune(model, path, seconds=1e-3, threads=1)
     assert path.read_text() == lines
     assert set(again.tuned[0].seconds) >= {"nn.dense.cpu.gemm", "nn.dense.cpu.generic"}
-    weft.tune_model(model, path, seconds=1e-3, threads=1, again=True)
+    weft.autotune(model, path, seconds=1e-3, threads=1, again=True)
     assert path.read_text().startswith(lines)
     assert len(path.read_text()) > len(lines)
 
@@ -91,20 +91,20 @@ def test_measured_kernels_are_lowered_with_the_tir_passes_of_the_user(cache):
         seen.append(func.name)
         return func
 
-    weft.tune_model(weft.parse(PROGRAM), cache / "r", seconds=1e-4, threads=1,
+    weft.autotune(weft.parse(PROGRAM), cache / "r", seconds=1e-4, threads=1,
                     tir_passes=[observed])
     assert seen
 
 
 def test_other_machines_cannot_be_timed(tmp_path):
     with pytest.raises(TargetError, match="cannot tune for another machine"):
-        weft.tune_model(weft.parse(PROGRAM), tmp_path / "r", target="llvm -mcpu=haswell")
+        weft.autotune(weft.parse(PROGRAM), tmp_path / "r", target="llvm -mcpu=haswell")
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])
 def test_seconds_are_positive(tmp_path, seconds):
     with pytest.raises(OptionError, match="seconds"):
-        weft.tune_model(weft.parse(PROGRAM), tmp_path / "r", seconds=seconds)
+        weft.autotune(weft.parse(PROGRAM), tmp_path / "r", seconds=seconds)
 
 
 def test_implementations_with_different_results_are_an_error():

@@ -1,0 +1,169 @@
+"""Rewrite rules as data, sets of them, and those that users register for every compilation.
+
+A rule is a pattern, a function from the captured expressions to the new expression, and a
+docstring that shows a program before and after; ``driver.check_rule_docstring`` executes it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from weft.ir.expr import Call, Expr
+from weft.ir.op import Op
+from weft.ir.rewrite.matcher import matches
+from weft.ir.rewrite.pattern import AltTerm, Term, captured_names, may_start_at, root_ops
+from weft.support.dataclass import dataclass
+from weft.support.deprecation import warn_renamed
+from weft.support.errors import OptionError, RegistryError
+from weft.support.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class NoMatch:
+    """A rule's refusal, with the reason that ``WEFT_EXPLAIN`` shows."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rule:
+    """A rewriting of expressions that match ``pattern``.
+
+    ``function`` takes captured names as parameters (``None`` if an optional part is missing)
+    and ``call``, the whole expression; it returns the new expression, or ``NoMatch``.
+    """
+
+    name: str
+    pattern: Term
+    function: Callable[..., Expr | NoMatch]
+    group: str = ""
+    doc: str = ""
+    where: str = ""
+    parameters: tuple[str, ...] = ()
+
+    def apply(self, expr: Expr) -> Expr | NoMatch | None:
+        """The new expression; a refusal; or ``None`` if the pattern does not match."""
+        refusal: NoMatch | None = None
+        for captured in matches(self.pattern, expr):
+            values = {**captured, "call": expr}
+            result = self.function(**{p: values.get(p) for p in self.parameters})
+            if not isinstance(result, NoMatch):
+                return result
+            refusal = refusal or result
+        return refusal
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.where})"
+
+
+# Every rule, by name, with its source location: the names that WEFT_EXPLAIN accepts.
+KNOWN_RULES: dict[str, str] = {}
+# Group -> the pass that applies its rules.
+RULE_GROUPS = {"simplify": "simplify_expr"}
+REGISTERED_RULES: Registry[Rule] = Registry("registered rule")
+
+
+def rule(*patterns: Term, group: str = "", register: bool = False
+         ) -> Callable[[Callable[..., Expr | NoMatch]], Rule]:
+    """Make a rule of the decorated function; several patterns are alternatives.
+
+    With ``register`` the rule takes part in every compilation from then on: ``simplify_expr``
+    applies it, before weft's own rules. Without, it is for ``weft.compile(model, rules=[..])`` and
+    for rule sets.
+
+    Raises ``RegistryError`` if a parameter is not a captured name, the docstring is missing, or the
+    name of a registered rule is in use; ``OptionError`` if the group of a registered rule is not in
+    ``RULE_GROUPS``.
+    """
+    def wrap(function: Callable[..., Expr | NoMatch]) -> Rule:
+        made = _rule(function, patterns, group)
+        return registered(made) if register else made
+
+    return wrap
+
+
+def _rule(function: Callable[..., Expr | NoMatch], patterns: tuple[Term, ...], group: str) -> Rule:
+    pattern = patterns[0] if len(patterns) == 1 else AltTerm(patterns)
+    parameters = tuple(inspect.signature(function).parameters)
+    known = {*captured_names(pattern), "call"}
+    for parameter in parameters:
+        if parameter not in known:
+            raise RegistryError(f"rule {function.__name__}: {parameter!r} is not captured",
+                                expected=", ".join(sorted(known)))
+    doc = inspect.getdoc(function)
+    if not doc:
+        raise RegistryError(f"missing docstring of rule {function.__name__}",
+                            help="show a program before and after, with => between them")
+    code = function.__code__
+    where = f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+    KNOWN_RULES.setdefault(function.__name__, where)
+    return Rule(function.__name__, pattern, function, group, doc, where, parameters)
+
+
+def registered(rule_: Rule) -> Rule:
+    """Let a rule take part in every compilation; raises what ``rule`` raises for ``register``."""
+    check_rules([rule_])
+    return REGISTERED_RULES.register(rule_.name, rule_)
+
+
+def register_rule(rule_: Rule) -> Rule:
+    """The old name of ``rule(..., register=True)``, which decorated a rule."""
+    warn_renamed("weft.register_rule", "weft.rule(..., register=True)")
+    return registered(rule_)
+
+
+class RuleSet:
+    """Rules in order of preference, indexed by the operator at their root."""
+
+    def __init__(self, *rules: Rule | RuleSet) -> None:
+        flat: list[Rule] = []
+        for item in rules:
+            flat.extend(item.rules if isinstance(item, RuleSet) else (item,))
+        self.rules = tuple(flat)
+        self._by_op: dict[str, list[Rule]] = {}
+        self._general = [r for r in flat if root_ops(r.pattern) is None]
+        names = {name for r in flat for name in root_ops(r.pattern) or ()}
+        for name in sorted(names):
+            starts = ((r, root_ops(r.pattern)) for r in flat)
+            self._by_op[name] = [r for r, ops in starts if ops is None or name in ops]
+
+    def candidates(self, expr: Expr) -> list[Rule]:
+        """The rules whose root pattern may match ``expr``."""
+        operator = expr.op if isinstance(expr, Call) and isinstance(expr.op, Op) else None
+        rules = self._general if operator is None else (
+            self._by_op.get(operator.name, self._general))
+        return [r for r in rules if may_start_at(r.pattern, operator)]
+
+    def __add__(self, other: RuleSet) -> RuleSet:
+        return RuleSet(self, other)
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self.rules)
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+
+def check_rules(rules: Iterable[Rule | RuleSet]) -> tuple[Rule, ...]:
+    """The rules with rule sets flattened; ``OptionError`` for other values and unknown groups.
+
+    A rule without a group belongs to ``simplify``.
+    """
+    if isinstance(rules, Rule) or not isinstance(rules, Iterable):
+        raise OptionError("rules is not a list", got=repr(rules), expected="rules=[my_rule]")
+    flat: list[Rule] = []
+    for item in rules:
+        if isinstance(item, RuleSet):
+            flat.extend(item.rules)
+        elif isinstance(item, Rule):
+            flat.append(item)
+        else:
+            raise OptionError("not a rewrite rule", got=repr(item),
+                              expected="a function decorated with @weft.ir.rule(pattern)")
+    for rule in flat:
+        if rule.group and rule.group not in RULE_GROUPS:
+            raise OptionError(f"unknown group {rule.group!r} of the rule {rule.name}",
+                              where=rule.where, expected=", ".join(RULE_GROUPS))
+    return tuple(flat)
