@@ -5,24 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from weft.ir.expr import (
-    Clause,
-    Constructor,
-    Expr,
-    Match,
-    Pattern,
-    PatternConstructor,
-    PatternTuple,
-    TypeData,
-)
+from weft.ir import expr
 from weft.ir.types import Type
 
 
 def changed_constructors(
-    definitions: Mapping[str, TypeData], change: Callable[[Type], Type]
-) -> dict[str, Constructor]:
+    definitions: Mapping[str, expr.TypeData], change: Callable[[Type], Type]
+) -> dict[str, expr.Constructor]:
     """The constructors whose field types ``change`` changes, by name."""
-    found: dict[str, Constructor] = {}
+    found: dict[str, expr.Constructor] = {}
     for data in definitions.values():
         for constructor in data.constructors:
             inputs = tuple(map(change, constructor.inputs))
@@ -33,29 +24,30 @@ def changed_constructors(
 
 
 def with_new_constructors(
-    definitions: Mapping[str, TypeData], new: Mapping[str, Constructor]
-) -> dict[str, TypeData]:
+    definitions: Mapping[str, expr.TypeData], new: Mapping[str, expr.Constructor]
+) -> dict[str, expr.TypeData]:
     """``definitions`` with the constructors ``new``."""
     return {name: dataclasses.replace(data, constructors=tuple(new.get(c.name, c)
                                                                for c in data.constructors))
             for name, data in definitions.items()}
 
 
-def over_new_constructors(node: Expr, new: Mapping[str, Constructor]) -> Expr:
+def over_new_constructors(node: expr.Expr, new: Mapping[str, expr.Constructor]) -> expr.Expr:
     """``node`` itself with the constructors ``new``: a constructor, or the patterns of a match."""
-    if isinstance(node, Constructor):
+    if isinstance(node, expr.Constructor):
         return new.get(node.name, node)
-    if not isinstance(node, Match) or not new:
+    if not isinstance(node, expr.Match) or not new:
         return node
-    clauses = tuple(Clause(_pattern(c.lhs, new), c.rhs) for c in node.clauses)
+    clauses = tuple(expr.Clause(_pattern(c.lhs, new), c.rhs) for c in node.clauses)
     return node.replace(clauses=clauses)
 
 
-def _pattern(pattern: Pattern, new: Mapping[str, Constructor]) -> Pattern:
+def _pattern(pattern: expr.Pattern, new: Mapping[str, expr.Constructor]) -> expr.Pattern:
     # Patterns are written by hand and short, which bounds this recursion.
-    if isinstance(pattern, PatternTuple):
-        return PatternTuple(tuple(_pattern(p, new) for p in pattern.patterns))
-    if isinstance(pattern, PatternConstructor):
+    if isinstance(pattern, expr.PatternTuple):
+        return expr.PatternTuple(tuple(_pattern(p, new) for p in pattern.patterns))
+    if isinstance(pattern, expr.PatternConstructor):
         constructor = new.get(pattern.constructor.name, pattern.constructor)
-        return PatternConstructor(constructor, tuple(_pattern(p, new) for p in pattern.patterns))
+        return expr.PatternConstructor(constructor,
+                                       tuple(_pattern(p, new) for p in pattern.patterns))
     return pattern

@@ -8,23 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from weft.ir.expr import (
-    Call,
-    Constant,
-    Constructor,
-    Expr,
-    Function,
-    GlobalVar,
-    If,
-    Let,
-    Match,
-    RefCreate,
-    RefRead,
-    RefWrite,
-    Tuple,
-    TupleGetItem,
-    Var,
-)
+from weft.ir import expr
 from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.text.values import value_text
@@ -46,10 +30,10 @@ class DrawnNode:
     inputs: tuple[int, ...]
 
 
-def drawn_nodes(fn: Function) -> list[DrawnNode]:
+def drawn_nodes(fn: expr.Function) -> list[DrawnNode]:
     """The nodes of a function in post-order, with its result last."""
-    bound = {n.var: n.value for n in post_order(fn, enter=_is_open) if isinstance(n, Let)}
-    numbers: dict[Expr, int] = {}
+    bound = {n.var: n.value for n in post_order(fn, enter=_is_open) if isinstance(n, expr.Let)}
+    numbers: dict[expr.Expr, int] = {}
     nodes: list[DrawnNode] = []
     for node in (*fn.params, *post_order(fn.body, enter=_is_open)):
         if node not in numbers and not _is_passed_through(node, bound):
@@ -80,63 +64,64 @@ _COLORS = {"input": "#e3edf8", "call": "#ffffff", "kernel": "#e6f3e6", "control"
            "result": "#eeeeee"}
 
 
-def _is_open(node: Expr) -> bool:
+def _is_open(node: expr.Expr) -> bool:
     return not _is_kernel(node)
 
 
-def _is_kernel(node: Expr) -> bool:
-    return isinstance(node, Function) and bool(node.attrs.get("primitive"))
+def _is_kernel(node: expr.Expr) -> bool:
+    return isinstance(node, expr.Function) and bool(node.attrs.get("primitive"))
 
 
-def _is_passed_through(node: Expr, bound: dict[Var, Expr]) -> bool:
+def _is_passed_through(node: expr.Expr, bound: dict[expr.Var, expr.Expr]) -> bool:
     """Whether a node is not drawn, so that its users get an edge from the node it resolves to."""
-    if isinstance(node, Var):
+    if isinstance(node, expr.Var):
         return node in bound
-    return isinstance(node, (Let, Constant, Op, GlobalVar, Constructor)) or _is_kernel(node)
+    names = (expr.Let, expr.Constant, Op, expr.GlobalVar, expr.Constructor)
+    return isinstance(node, names) or _is_kernel(node)
 
 
-def _uses(node: Expr, bound: dict[Var, Expr]) -> Iterator[Expr]:
+def _uses(node: expr.Expr, bound: dict[expr.Var, expr.Expr]) -> Iterator[expr.Expr]:
     for child in children(node):
         yield from _resolve(child, bound)
 
 
-def _resolve(node: Expr, bound: dict[Var, Expr]) -> Iterator[Expr]:
+def _resolve(node: expr.Expr, bound: dict[expr.Var, expr.Expr]) -> Iterator[expr.Expr]:
     """The drawn nodes that ``node`` resolves to."""
-    while isinstance(node, Let) or (isinstance(node, Var) and node in bound):
-        node = node.body if isinstance(node, Let) else bound[node]
+    while isinstance(node, expr.Let) or (isinstance(node, expr.Var) and node in bound):
+        node = node.body if isinstance(node, expr.Let) else bound[node]
     yield node
 
 
-def _kind(node: Expr) -> str:
-    if isinstance(node, Var):
+def _kind(node: expr.Expr) -> str:
+    if isinstance(node, expr.Var):
         return "input"
-    if isinstance(node, Call):
+    if isinstance(node, expr.Call):
         return "kernel" if _is_kernel(node.op) else "call"
     return "control"
 
 
-def _label(node: Expr) -> Iterator[str]:
-    if isinstance(node, Call):
+def _label(node: expr.Expr) -> Iterator[str]:
+    if isinstance(node, expr.Call):
         yield from _callee(node)
-        constants = sum(isinstance(arg, Constant) for arg in node.args)
+        constants = sum(isinstance(arg, expr.Constant) for arg in node.args)
         if constants:
             yield f"{constants} constant{'s' if constants > 1 else ''}"
-    elif isinstance(node, Var):
+    elif isinstance(node, expr.Var):
         yield f"%{node.name}"
-    elif isinstance(node, TupleGetItem):
+    elif isinstance(node, expr.TupleGetItem):
         yield f".{node.index}"
     else:
         yield _WORDS.get(type(node), type(node).__name__)
     yield from _type_line(node)
 
 
-_WORDS: dict[type[Expr], str] = {
-    Tuple: "tuple", If: "if", Match: "match", Function: "fn", RefCreate: "ref",
-    RefRead: "ref_read", RefWrite: "ref_write",
+_WORDS: dict[type[expr.Expr], str] = {
+    expr.Tuple: "tuple", expr.If: "if", expr.Match: "match", expr.Function: "fn",
+    expr.RefCreate: "ref", expr.RefRead: "ref_read", expr.RefWrite: "ref_write",
 }
 
 
-def _callee(call: Call) -> Iterator[str]:
+def _callee(call: expr.Call) -> Iterator[str]:
     op = call.op
     if isinstance(op, Op):
         yield op.name
@@ -144,17 +129,17 @@ def _callee(call: Call) -> Iterator[str]:
                           for name, value in call.attrs.non_default_items())
         if given:
             yield given if len(given) <= _MOST_ATTRIBUTES else f"{given[:_MOST_ATTRIBUTES]}..."
-    elif isinstance(op, Function) and _is_kernel(op):
+    elif isinstance(op, expr.Function) and _is_kernel(op):
         inside = [n.op.name for n in post_order(op.body)
-                  if isinstance(n, Call) and isinstance(n.op, Op)]
+                  if isinstance(n, expr.Call) and isinstance(n.op, Op)]
         yield " + ".join(inside)
-    elif isinstance(op, GlobalVar):
+    elif isinstance(op, expr.GlobalVar):
         yield f"@{op.name}"
     else:
-        yield f"%{op.name}" if isinstance(op, Var) else "call"
+        yield f"%{op.name}" if isinstance(op, expr.Var) else "call"
 
 
-def _type_line(node: Expr) -> Iterator[str]:
+def _type_line(node: expr.Expr) -> Iterator[str]:
     if node.checked_type is not None:
         yield str(node.checked_type)
 

@@ -15,15 +15,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from weft.ir.size_range import (
-    ANY_SIZE,
-    SizeRange,
-    is_reserved,
-    is_symbol,
-    name_of,
-    range_of,
-    symbol_text,
-)
+from weft.ir import size_range
 from weft.support.errors import TypeInferenceError
 
 T = TypeVar("T")
@@ -43,8 +35,8 @@ def parse_size(text: str, symbol: Callable[[str], T]) -> T:
     """
     # As Python normalises the names in the expressions below.
     text = unicodedata.normalize("NFKC", text)
-    if is_symbol(text):
-        if not is_size_name(name_of(text)):
+    if size_range.is_symbol(text):
+        if not is_size_name(size_range.name_of(text)):
             raise _refused(text)
         return symbol(text)
     try:
@@ -64,8 +56,8 @@ def is_size_name(name: str) -> bool:
 
     Its characters are letters, digits and ``_``, in the form that Python gives to names (NFKC).
     """
-    return (name.isidentifier() and is_symbol(name) and not keyword.iskeyword(name)
-            and not is_reserved(name) and unicodedata.is_normalized("NFKC", name))
+    return (name.isidentifier() and size_range.is_symbol(name) and not keyword.iskeyword(name)
+            and not size_range.is_reserved(name) and unicodedata.is_normalized("NFKC", name))
 
 
 def _refused(text: str) -> TypeInferenceError:
@@ -96,7 +88,7 @@ def _bounded(tree: ast.expr, text: str) -> str:
     if isinstance(tree, ast.BoolOp) and not isinstance(tree.op, ast.And):
         raise _refused(text)
     names: set[str] = set()
-    sizes = ANY_SIZE
+    sizes = size_range.ANY_SIZE
     for part in parts:
         if not isinstance(part, ast.Compare):
             raise _refused(text)
@@ -107,28 +99,30 @@ def _bounded(tree: ast.expr, text: str) -> str:
             sizes = common_range(name, sizes, found)
     if len(names) != 1 or not all(map(is_size_name, names)):
         raise _refused(text)
-    found = symbol_text(names.pop(), sizes)
-    range_of(found)  # raises for an empty range, and for sizes beyond int64
+    found = size_range.symbol_text(names.pop(), sizes)
+    size_range.range_of(found)  # raises for an empty range, and for sizes beyond int64
     return found
 
 
-def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr, text: str) -> tuple[str, SizeRange]:
+def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr,
+              text: str) -> tuple[str, size_range.SizeRange]:
     match left, right:
         case ast.Name(id=name), ast.Constant(value=int(bound)) if type(op) in _FROM_BELOW:
-            return name, SizeRange(0, bound - _FROM_BELOW[type(op)])
+            return name, size_range.SizeRange(0, bound - _FROM_BELOW[type(op)])
         case ast.Name(id=name), ast.Constant(value=int(bound)) if type(op) in _FROM_ABOVE:
-            return name, SizeRange(max(bound + _FROM_ABOVE[type(op)], 0))
+            return name, size_range.SizeRange(max(bound + _FROM_ABOVE[type(op)], 0))
         case ast.Constant(value=int(bound)), ast.Name(id=name) if type(op) in _FROM_BELOW:
-            return name, SizeRange(max(bound + _FROM_BELOW[type(op)], 0))
+            return name, size_range.SizeRange(max(bound + _FROM_BELOW[type(op)], 0))
         case ast.Constant(value=int(bound)), ast.Name(id=name) if type(op) in _FROM_ABOVE:
-            return name, SizeRange(0, bound - _FROM_ABOVE[type(op)])
+            return name, size_range.SizeRange(0, bound - _FROM_ABOVE[type(op)])
         case (ast.BinOp(left=ast.Name(id=name), op=ast.Mod(), right=ast.Constant(value=int(n))),
               ast.Constant(value=0)) if isinstance(op, ast.Eq) and n > 0:
-            return name, SizeRange(0, None, n)
+            return name, size_range.SizeRange(0, None, n)
     raise _refused(text)
 
 
-def common_range(name: str, a: SizeRange, b: SizeRange) -> SizeRange:
+def common_range(name: str, a: size_range.SizeRange,
+                 b: size_range.SizeRange) -> size_range.SizeRange:
     """The sizes in both ranges; ``TypeInferenceError`` if there are none."""
     low, multiple = max(a.low, b.low), math.lcm(a.multiple, b.multiple)
     highs = [r.high for r in (a, b) if r.high is not None]
@@ -136,4 +130,4 @@ def common_range(name: str, a: SizeRange, b: SizeRange) -> SizeRange:
     if high is not None and (high < 0 or high // multiple * multiple < low):
         raise TypeInferenceError(f"the bounds of {name} contradict each other",
                                  expected="bounds that some size meets", got=f"{a} and {b}")
-    return SizeRange(low, high, multiple)
+    return size_range.SizeRange(low, high, multiple)

@@ -11,24 +11,8 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
+from weft.ir import expr
 from weft.ir.encode import TypeEncoder, array_digest, encode_attrs, encode_value
-from weft.ir.expr import (
-    Call,
-    Constant,
-    Constructor,
-    Expr,
-    Function,
-    GlobalVar,
-    Let,
-    Match,
-    Pattern,
-    PatternConstructor,
-    PatternTuple,
-    PatternVar,
-    TupleGetItem,
-    TypeData,
-    Var,
-)
 from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.typing.report import describe
@@ -36,7 +20,7 @@ from weft.ir.visitor import binders, children, post_order
 from weft.support.dataclass import dataclass
 from weft.support.errors import WeftError
 
-Node = Expr | IRModule
+Node = expr.Expr | IRModule
 
 
 class StructuralMismatchError(WeftError):
@@ -76,7 +60,7 @@ _Difference = tuple[str, str, str]
 
 
 def _first_difference(a: Any, b: Any, *, map_free_vars: bool) -> _Difference | None:
-    if isinstance(a, Expr) and isinstance(b, Expr):
+    if isinstance(a, expr.Expr) and isinstance(b, expr.Expr):
         return _Comparison(map_free_vars).compare(a, b, "")
     if isinstance(a, IRModule) and isinstance(b, IRModule):
         return _compare_modules(a, b, map_free_vars=map_free_vars)
@@ -103,7 +87,7 @@ def _definitions(mod: IRModule) -> list[str]:
     return [_definition_text(mod.type_definitions[n]) for n in sorted(mod.type_definitions)]
 
 
-def _definition_text(data: TypeData) -> str:
+def _definition_text(data: expr.TypeData) -> str:
     types = TypeEncoder()
     generics = [types.encode(v) for v in data.type_vars]
     parts = [f"{c.name}({','.join(map(types.encode, c.inputs))})" for c in data.constructors]
@@ -113,49 +97,49 @@ def _definition_text(data: TypeData) -> str:
 # -- the label of a node: all but its operands ---------------------------------------------------
 
 
-def _label(node: Expr, types: TypeEncoder) -> str:
+def _label(node: expr.Expr, types: TypeEncoder) -> str:
     """Everything about ``node`` that is neither an operand nor a variable's identity."""
     kind = type(node)
     extra = _EXTRA.get(kind)
     return kind.__name__ if extra is None else f"{kind.__name__} {extra(node, types)}"
 
 
-def _call_label(call: Call, types: TypeEncoder) -> str:
+def _call_label(call: expr.Call, types: TypeEncoder) -> str:
     name = call.op.name if isinstance(call.op, Op) else ""
     generics = f" [{','.join(map(types.encode, call.type_args))}]" if call.type_args else ""
     return f"{name} {encode_attrs(call.attrs)}{generics}"
 
 
-def _function_label(fn: Function, types: TypeEncoder) -> str:
+def _function_label(fn: expr.Function, types: TypeEncoder) -> str:
     generics = ",".join(types.encode(v) for v in fn.type_params)
     return f"[{generics}] {encode_value(fn.attrs)} {types.encode(fn.ret_type)}"
 
 
-def _match_label(match: Match, _: TypeEncoder) -> str:
+def _match_label(match: expr.Match, _: TypeEncoder) -> str:
     return f"{match.complete} {' '.join(_pattern_text(c.lhs) for c in match.clauses)}"
 
 
-def _pattern_text(pattern: Pattern) -> str:
-    if isinstance(pattern, PatternConstructor):
+def _pattern_text(pattern: expr.Pattern) -> str:
+    if isinstance(pattern, expr.PatternConstructor):
         return f"{pattern.constructor.name}({','.join(map(_pattern_text, pattern.patterns))})"
-    if isinstance(pattern, PatternTuple):
+    if isinstance(pattern, expr.PatternTuple):
         return f"({','.join(map(_pattern_text, pattern.patterns))})"
-    return "%" if isinstance(pattern, PatternVar) else "_"
+    return "%" if isinstance(pattern, expr.PatternVar) else "_"
 
 
 _EXTRA: dict[type, Callable[[Any, TypeEncoder], str]] = {
     Op: lambda e, _: e.name,
-    Var: lambda e, types: types.encode(e.annotation),
-    GlobalVar: lambda e, _: e.name,
-    Constant: lambda e, _: array_digest(e.data),
-    Constructor: lambda e, _: f"{e.belongs_to}.{e.name}",
-    Call: _call_label,
-    Function: _function_label,
-    TupleGetItem: lambda e, _: str(e.index),
-    Match: _match_label,
+    expr.Var: lambda e, types: types.encode(e.annotation),
+    expr.GlobalVar: lambda e, _: e.name,
+    expr.Constant: lambda e, _: array_digest(e.data),
+    expr.Constructor: lambda e, _: f"{e.belongs_to}.{e.name}",
+    expr.Call: _call_label,
+    expr.Function: _function_label,
+    expr.TupleGetItem: lambda e, _: str(e.index),
+    expr.Match: _match_label,
 }
 # Nodes of these kinds compare by value: sharing one makes no difference.
-_VALUES = (Op, GlobalVar, Constant, Constructor)
+_VALUES = (Op, expr.GlobalVar, expr.Constant, expr.Constructor)
 
 
 # -- equality ------------------------------------------------------------------------------------
@@ -182,12 +166,12 @@ class _Comparison:
 
     def __init__(self, map_free_vars: bool) -> None:
         self.map_free_vars = map_free_vars
-        self.left: dict[int, Expr] = {}
-        self.right: dict[int, Expr] = {}
+        self.left: dict[int, expr.Expr] = {}
+        self.right: dict[int, expr.Expr] = {}
         self.left_types = TypeEncoder()
         self.right_types = TypeEncoder()
 
-    def compare(self, a: Expr, b: Expr, root: str) -> _Difference | None:
+    def compare(self, a: expr.Expr, b: expr.Expr, root: str) -> _Difference | None:
         pending = [(a, b, _Path(None, root))]
         while pending:
             x, y, path = pending.pop()
@@ -199,7 +183,7 @@ class _Comparison:
                 if x is not y and not self._same_label(x, y):
                     return self._differ(path, x, y)
                 continue
-            if isinstance(x, Var) and x is not y and not self.map_free_vars:
+            if isinstance(x, expr.Var) and x is not y and not self.map_free_vars:
                 return self._differ(path, x, y, "free variable ")
             if not self._same_label(x, y):
                 return self._differ(path, x, y)
@@ -216,11 +200,11 @@ class _Comparison:
             )
         return None
 
-    def _pair(self, x: Expr, y: Expr) -> None:
+    def _pair(self, x: expr.Expr, y: expr.Expr) -> None:
         self.left[id(x)] = y
         self.right[id(y)] = x
 
-    def _pair_binders(self, x: Expr, y: Expr) -> bool:
+    def _pair_binders(self, x: expr.Expr, y: expr.Expr) -> bool:
         mine, theirs = binders(x), binders(y)
         if len(mine) != len(theirs):
             return False
@@ -230,24 +214,24 @@ class _Comparison:
             self._pair(v, w)
         return True
 
-    def _same_label(self, x: Expr, y: Expr) -> bool:
+    def _same_label(self, x: expr.Expr, y: expr.Expr) -> bool:
         if type(x) is not type(y):
             return False
         return _label(x, self.left_types) == _label(y, self.right_types)
 
-    def _differ(self, path: _Path, x: Expr, y: Expr, prefix: str = "") -> _Difference:
+    def _differ(self, path: _Path, x: expr.Expr, y: expr.Expr, prefix: str = "") -> _Difference:
         left, right = describe(x), describe(y)
         if left == right:
             left, right = _label(x, self.left_types), _label(y, self.right_types)
         return str(path) or "root", prefix + left, prefix + right
 
 
-def _steps(node: Expr, count: int) -> list[str]:
-    if isinstance(node, Call) and isinstance(node.op, Op):
+def _steps(node: expr.Expr, count: int) -> list[str]:
+    if isinstance(node, expr.Call) and isinstance(node.op, Op):
         return [f".{node.op.name}[{i}]" for i in range(count)]
-    if isinstance(node, Function):
+    if isinstance(node, expr.Function):
         return [f".params[{i}]" for i in range(count - 1)] + [".body"]
-    if isinstance(node, Let):
+    if isinstance(node, expr.Let):
         return [".var", ".value", ".body"]
     return [f".{type(node).__name__.lower()}[{i}]" for i in range(count)]
 
@@ -261,10 +245,10 @@ def _records(node: Any) -> list[str]:
         for name in sorted(node.functions):
             records += [f"@{name}", *_expr_records(node.functions[name])]
         return records
-    return _expr_records(node) if isinstance(node, Expr) else [encode_value(node)]
+    return _expr_records(node) if isinstance(node, expr.Expr) else [encode_value(node)]
 
 
-def _expr_records(root: Expr) -> list[str]:
+def _expr_records(root: expr.Expr) -> list[str]:
     """One line per node: its label and the numbers of its operands."""
     types = TypeEncoder()
     bound = {id(v) for node in post_order(root) for v in binders(node)}
@@ -275,7 +259,7 @@ def _expr_records(root: Expr) -> list[str]:
         if isinstance(node, _VALUES):
             operand[id(node)] = label
             continue
-        if isinstance(node, Var) and id(node) not in bound:
+        if isinstance(node, expr.Var) and id(node) not in bound:
             label += f" {node.name}"
         parts = " ".join(operand[id(c)] for c in children(node))
         operand[id(node)] = str(len(records))

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from weft.te.plan import StagePlan
 from weft.te.state import AttachAt, StageState
 from weft.te.tensor import ComputeOp
-from weft.tir.expr import PrimExpr, ProducerLoad, Var, int_value
-from weft.tir.visitor import post_order
+from weft.tir import PrimExpr, ProducerLoad, Var, int_value, post_order
 
 Box = Sequence[tuple[PrimExpr, PrimExpr]]
 

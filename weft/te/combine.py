@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.tir.buffer import Buffer
-from weft.tir.expr import CommReducer, PrimExpr, Var
-from weft.tir.stmt import BufferStore, LetStmt, Stmt, seq
-from weft.tir.visitor import substitute
+from weft.tir import Buffer, BufferStore, CommReducer, LetStmt, PrimExpr, Stmt, Var, seq, substitute
 
 
 def combined(combiner: CommReducer, old: Sequence[PrimExpr], new: Sequence[PrimExpr]

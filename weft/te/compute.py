@@ -8,20 +8,8 @@ from typing import TypeAlias, overload
 
 from weft.ir.dtype import DType, int64
 from weft.support.errors import LoweringError
+from weft.te import tensor
 from weft.te.role import StageRole
-from weft.te.tensor import (
-    ComputeOp,
-    ExternBody,
-    ExternOp,
-    Index,
-    IterVar,
-    PlaceholderOp,
-    Tensor,
-    as_index,
-    as_shape,
-    data_axis,
-    reduction_axis,
-)
 from weft.te.walk import contains_reduce
 from weft.tir.expr import ExprLike, PrimExpr, Reduce, Var, as_prim
 
@@ -34,47 +22,48 @@ def var(name: str = "n", dtype: DType | str = int64) -> Var:
 
 
 def placeholder(
-    shape: Sequence[Index], dtype: DType | str = "float32", name: str = "placeholder"
-) -> Tensor:
+    shape: Sequence[tensor.Index], dtype: DType | str = "float32", name: str = "placeholder"
+) -> tensor.Tensor:
     """An input tensor."""
-    return PlaceholderOp(name, as_shape(shape), DType.of(dtype)).outputs[0]
+    return tensor.PlaceholderOp(name, tensor.as_shape(shape), DType.of(dtype)).outputs[0]
 
 
-def reduce_axis(domain: Index | tuple[Index, Index], name: str = "k") -> IterVar:
+def reduce_axis(domain: tensor.Index | tuple[tensor.Index, tensor.Index],
+                name: str = "k") -> tensor.IterVar:
     """A reduction axis over ``[0, extent)``, or over ``[low, high)``."""
     if isinstance(domain, tuple):
-        low, high = (as_index(d) for d in domain)
-        return reduction_axis(name, high - low, low)
-    return reduction_axis(name, as_index(domain))
+        low, high = (tensor.as_index(d) for d in domain)
+        return tensor.reduction_axis(name, high - low, low)
+    return tensor.reduction_axis(name, tensor.as_index(domain))
 
 
 @overload
 def compute(
-    shape: Sequence[Index],
+    shape: Sequence[tensor.Index],
     fcompute: Callable[..., ExprLike],
     name: str = ...,
     *,
     role: StageRole | None = ...,
-) -> Tensor: ...
+) -> tensor.Tensor: ...
 
 
 @overload
 def compute(
-    shape: Sequence[Index],
+    shape: Sequence[tensor.Index],
     fcompute: Callable[..., Sequence[ExprLike]],
     name: str = ...,
     *,
     role: StageRole | None = ...,
-) -> tuple[Tensor, ...]: ...
+) -> tuple[tensor.Tensor, ...]: ...
 
 
 def compute(
-    shape: Sequence[Index],
+    shape: Sequence[tensor.Index],
     fcompute: Callable[..., Body],
     name: str = "compute",
     *,
     role: StageRole | None = None,
-) -> Tensor | tuple[Tensor, ...]:
+) -> tensor.Tensor | tuple[tensor.Tensor, ...]:
     """The tensor whose element at each index is ``fcompute(i0, i1, …)``; a tuple gives a tuple.
 
     A reduction is allowed only at the root of the expression. ``role`` tells schedules what
@@ -82,13 +71,13 @@ def compute(
     number of parameters, a reduction inside an expression, or outputs that reduce over different
     axes.
     """
-    sizes = as_shape(shape)
-    axes = tuple(data_axis(n, s) for n, s in zip(_axis_names(fcompute, len(sizes)), sizes,
-                                                 strict=True))
+    sizes = tensor.as_shape(shape)
+    axes = tuple(tensor.data_axis(n, s) for n, s in zip(_axis_names(fcompute, len(sizes)), sizes,
+                                                        strict=True))
     result = fcompute(*(a.var for a in axes))
     values = tuple(result) if isinstance(result, Sequence) else (result,)
     body = tuple(as_prim(e) for e in values)
-    op = ComputeOp(name, axes, _reduced_axes(name, body), body, role)
+    op = tensor.ComputeOp(name, axes, _reduced_axes(name, body), body, role)
     return op.outputs if isinstance(result, Sequence) else op.outputs[0]
 
 
@@ -109,7 +98,7 @@ def _axis_names(fcompute: Callable[..., Body], count: int) -> list[str]:
     return names
 
 
-def _reduced_axes(name: str, body: tuple[PrimExpr, ...]) -> tuple[IterVar, ...]:
+def _reduced_axes(name: str, body: tuple[PrimExpr, ...]) -> tuple[tensor.IterVar, ...]:
     """The reduction axes of a body; raises ``LoweringError`` for a reduction below the root."""
     first = body[0]
     if isinstance(first, Reduce):
@@ -130,18 +119,18 @@ def _reduced_axes(name: str, body: tuple[PrimExpr, ...]) -> tuple[IterVar, ...]:
 
 
 def extern(
-    shapes: Sequence[Sequence[Index]],
-    inputs: Sequence[Tensor],
-    build: ExternBody,
+    shapes: Sequence[Sequence[tensor.Index]],
+    inputs: Sequence[tensor.Tensor],
+    build: tensor.ExternBody,
     dtypes: Sequence[DType | str],
     name: str = "extern",
     flops: int = 0,
-) -> tuple[Tensor, ...]:
+) -> tuple[tensor.Tensor, ...]:
     """Tensors of ``shapes`` and ``dtypes`` written by a hand-written tir statement.
 
     ``build(input_buffers, output_buffers)`` returns the statement; it is called when the schedule
     is lowered and may read any element of each input. ``flops`` is the number of arithmetic
     operations that profiles report.
     """
-    types = tuple((as_shape(s), DType.of(d)) for s, d in zip(shapes, dtypes, strict=True))
-    return ExternOp(name, tuple(inputs), types, build, flops=flops).outputs
+    types = tuple((tensor.as_shape(s), DType.of(d)) for s, d in zip(shapes, dtypes, strict=True))
+    return tensor.ExternOp(name, tuple(inputs), types, build, flops=flops).outputs

@@ -10,10 +10,8 @@ from weft.support.dataclass import dataclass
 from weft.te.combine import combined, stores
 from weft.te.plan import StagePlan
 from weft.te.tensor import REDUCE
-from weft.tir.buffer import Buffer
+from weft.tir import Allocate, AttrStmt, Buffer, BufferLoad, PrimExpr, Reduce, Stmt, Var, const, seq
 from weft.tir.cross_thread import CROSS_THREAD_REDUCE, CrossThreadReduce
-from weft.tir.expr import BufferLoad, PrimExpr, Reduce, Var, const
-from weft.tir.stmt import Allocate, AttrStmt, Stmt, seq
 
 _ELEMENT = (const(0),)
 

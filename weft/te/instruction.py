@@ -8,10 +8,8 @@ from weft.support.errors import LoweringError
 from weft.te.schedule import create_schedule
 from weft.te.tensor import PlaceholderOp, Tensor
 from weft.te.update import Update
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, Var, const, int_value
-from weft.tir.instruction import INSTRUCTIONS, Emit, Instruction, register_instruction
-from weft.tir.visitor import substitute
+from weft.tir import Buffer, Instruction, PrimExpr, Var, const, int_value, substitute
+from weft.tir.instruction import INSTRUCTIONS, Emit, register_instruction
 
 
 def instruction(

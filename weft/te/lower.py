@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from weft import tir
 from weft.support.errors import InternalError, LoweringError
 from weft.te.bounds import infer_bounds, symbolic_sizes
 from weft.te.nest import NestBuilder
 from weft.te.plan import StagePlan
 from weft.te.state import INLINE, ROOT, AttachAt, ScheduleState, StageState
 from weft.te.tensor import ComputeOp, ExternOp, IterVar, PlaceholderOp, ScanOp, Tensor
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, Var, const, int_value
-from weft.tir.func import PrimFunc
-from weft.tir.simplify import Analyzer
-from weft.tir.stmt import Allocate, AttrStmt, For, ForKind, Stmt, seq
 from weft.tir.transform.inject_double_buffer import KEY as DOUBLE_BUFFER
 
 
 def lower(schedule: ScheduleState, args: Sequence[Tensor], name: str = "main",
-          sizes: Sequence[Var] | None = None) -> PrimFunc:
+          sizes: Sequence[tir.Var] | None = None) -> tir.PrimFunc:
     """The loops of ``schedule`` as a tir function over ``args``: inputs, then outputs.
 
     Every input and output of the schedule must be among ``args``. Symbolic sizes follow the
@@ -30,7 +26,7 @@ def lower(schedule: ScheduleState, args: Sequence[Tensor], name: str = "main",
     is read outside the loop to which it is attached.
     """
     outputs = _check_arguments(schedule, args, name)
-    given = {t: Buffer(t.name, t.shape, t.dtype) for t in args}
+    given = {t: tir.Buffer(t.name, t.shape, t.dtype) for t in args}
     body = _Lowering(schedule, given).run()
     scalars = symbolic_sizes(list(args)) if sizes is None else sizes
     params = (*given.values(), *scalars)
@@ -39,7 +35,7 @@ def lower(schedule: ScheduleState, args: Sequence[Tensor], name: str = "main",
                  for f in s.op.functions}
     if functions:
         attrs["python_functions"] = functions
-    return PrimFunc(name, params, body, attrs)
+    return tir.PrimFunc(name, params, body, attrs)
 
 
 def _check_arguments(schedule: ScheduleState, args: Sequence[Tensor], name: str) -> int:
@@ -67,10 +63,10 @@ def _check_arguments(schedule: ScheduleState, args: Sequence[Tensor], name: str)
 
 
 class _Lowering:
-    def __init__(self, schedule: ScheduleState, given: dict[Tensor, Buffer]) -> None:
+    def __init__(self, schedule: ScheduleState, given: dict[Tensor, tir.Buffer]) -> None:
         self.schedule = schedule
         self.given = given
-        self.analyzer = Analyzer()
+        self.analyzer = tir.Analyzer()
         self.plans = infer_bounds(schedule, self.analyzer, given)
         self.owner = {t: s for s in schedule.stages for t in s.tensors}
         # The updates of a scan read its results through the state placeholders.
@@ -80,24 +76,24 @@ class _Lowering:
                 self.owner.update(dict.fromkeys(stage.op.states, stage))
                 self._state_indices.update((t, i) for i, t in enumerate(stage.op.states))
 
-    def run(self) -> Stmt:
+    def run(self) -> tir.Stmt:
         stages = [s for s in self.schedule.stages if s.attach == ROOT and not s.is_placeholder]
         return self._in_order(stages, None)
 
-    def _in_order(self, stages: list[StageState], rest: Stmt | None) -> Stmt:
+    def _in_order(self, stages: list[StageState], rest: tir.Stmt | None) -> tir.Stmt:
         """The stages one after the other, then ``rest``; buffers stay allocated until its end."""
         # From the last stage backwards, because an ``Allocate`` encloses all that follows it.
         for stage in reversed(stages):
-            body = seq([self._nest(stage), rest])
+            body = tir.seq([self._nest(stage), rest])
             for buffer in self._allocated_with(stage):
                 if buffer not in self.given.values():
-                    body = Allocate(buffer, body)
+                    body = tir.Allocate(buffer, body)
             if stage.is_double_buffered and isinstance(stage.attach, AttachAt):
-                body = AttrStmt(DOUBLE_BUFFER, stage.name, body)
+                body = tir.AttrStmt(DOUBLE_BUFFER, stage.name, body)
             rest = body
-        return seq([rest])
+        return tir.seq([rest])
 
-    def _allocated_with(self, stage: StageState) -> tuple[Buffer, ...]:
+    def _allocated_with(self, stage: StageState) -> tuple[tir.Buffer, ...]:
         """Buffers allocated before a stage; those of a scan are allocated before its first init."""
         starts = {t for s in self.schedule.stages if isinstance(s.op, ScanOp) for t in s.op.init}
         plan = self.plans[stage]
@@ -105,7 +101,7 @@ class _Lowering:
             plan.is_part_of_scan and stage.tensors[0] not in starts)
         return () if is_later else plan.buffers
 
-    def _nest(self, stage: StageState) -> Stmt:
+    def _nest(self, stage: StageState) -> tir.Stmt:
         plan = self.plans[stage]
         if isinstance(stage.op, ExternOp):
             return self._extern(plan, stage.op)
@@ -114,7 +110,7 @@ class _Lowering:
         if not isinstance(stage.op, ComputeOp):
             raise InternalError(f"{stage.name} is a placeholder and cannot be lowered")
 
-        def inside(leaf: IterVar, body: Stmt) -> Stmt:
+        def inside(leaf: IterVar, body: tir.Stmt) -> tir.Stmt:
             return self._in_order(self._computed_at(stage, leaf), body)
 
         return NestBuilder(plan, self.analyzer, self._locate, inside).build()
@@ -123,7 +119,7 @@ class _Lowering:
         return [s for s in self.schedule.stages if isinstance(s.attach, AttachAt)
                 and s.attach.stage is stage and s.attach.axis is leaf]
 
-    def _locate(self, tensor: Tensor) -> tuple[Buffer, tuple[PrimExpr, ...]]:
+    def _locate(self, tensor: Tensor) -> tuple[tir.Buffer, tuple[tir.PrimExpr, ...]]:
         stage = self.owner[tensor]
         if stage.attach == INLINE:
             raise InternalError(f"{tensor.name} is inlined: it is not in memory")
@@ -131,16 +127,18 @@ class _Lowering:
         # An extern body writes whole tensors, whose ranks may differ from the first output's.
         origin = () if isinstance(stage.op, ExternOp) else plan.origin
         return plan.buffers[self._state_indices.get(tensor, tensor.value_index)], (
-            origin or tuple(const(0) for _ in tensor.shape))
+            origin or tuple(tir.const(0) for _ in tensor.shape))
 
-    def _scan(self, plan: StagePlan, op: ScanOp) -> Stmt:
+    def _scan(self, plan: StagePlan, op: ScanOp) -> tir.Stmt:
         """The time loop; the updates inside it write the buffers of the scan."""
         body = self._in_order(self._computed_at(plan.stage, op.axis), None)
         var, extent = plan.loop_vars[op.axis], plan.extents[op.axis]
         # The inits compute all entries.
-        if int_value(extent) == 0:
-            return seq([])
-        return For(var, const(0), extent, ForKind.SERIAL, body) if isinstance(var, Var) else body
+        if tir.int_value(extent) == 0:
+            return tir.seq([])
+        if not isinstance(var, tir.Var):
+            return body
+        return tir.For(var, tir.const(0), extent, tir.ForKind.SERIAL, body)
 
-    def _extern(self, plan: StagePlan, op: ExternOp) -> Stmt:
+    def _extern(self, plan: StagePlan, op: ExternOp) -> tir.Stmt:
         return op.build(tuple(self._locate(t)[0] for t in op.inputs), plan.buffers)

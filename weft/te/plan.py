@@ -10,9 +10,7 @@ from weft.te.domain import Exprs
 from weft.te.state import INLINE, ROOT, AttachAt, Prefetch, ScheduleState, StageState
 from weft.te.tensor import ComputeOp, IterVar, ScanOp, Tensor
 from weft.te.walk import input_tensors, rewrite_body
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, ProducerLoad, Var, const
-from weft.tir.stmt import ForKind
+from weft.tir import Buffer, ForKind, PrimExpr, ProducerLoad, Var, const
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,10 +17,8 @@ from weft.support.errors import LoweringError
 from weft.support.function_digest import function_digest, plain_function
 from weft.support.user_code import location_of
 from weft.te.tensor import ExternOp, Index, Tensor, as_shape
-from weft.tir.buffer import Buffer
-from weft.tir.expr import Call, PrimExpr, StringImm, const, int_value
+from weft.tir import Allocate, Buffer, Call, Evaluate, PrimExpr, Stmt, StringImm, const, int_value
 from weft.tir.python_function import ArrayParam, PythonFunction, Scalar
-from weft.tir.stmt import Allocate, Evaluate, Stmt
 
 # Dtypes of arrays in a body; the operator converts narrower types before and after it.
 _DTYPES = frozenset(["bool", "float32", "float64"]

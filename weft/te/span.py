@@ -13,38 +13,19 @@ from typing import TypeAlias
 from weft.ir.dtype import DType
 from weft.support.dataclass import dataclass
 from weft.tir import expr as tir
-from weft.tir.expr import (
-    Add,
-    Call,
-    Cast,
-    FloorDiv,
-    FloorMod,
-    IntImm,
-    Max,
-    Min,
-    Mul,
-    PrimExpr,
-    Select,
-    Sub,
-    Var,
-    const,
-    floordiv,
-    floormod,
-    int_value,
-)
 from weft.tir.simplify import Analyzer
 from weft.tir.visitor import rebuild_binary
 
-ZERO = const(0)
+ZERO = tir.const(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
     """``base + [low, high]``, both ends included."""
 
-    base: PrimExpr
-    low: PrimExpr
-    high: PrimExpr
+    base: tir.PrimExpr
+    low: tir.PrimExpr
+    high: tir.PrimExpr
 
     @property
     def is_point(self) -> bool:
@@ -52,15 +33,15 @@ class Span:
         return self.low is self.high
 
     @property
-    def lowest(self) -> PrimExpr:
+    def lowest(self) -> tir.PrimExpr:
         return self.base + self.low
 
     @property
-    def highest(self) -> PrimExpr:
+    def highest(self) -> tir.PrimExpr:
         return self.base + self.high
 
     @property
-    def width(self) -> PrimExpr:
+    def width(self) -> tir.PrimExpr:
         """The number of values."""
         return self.high - self.low + 1
 
@@ -68,12 +49,12 @@ class Span:
 MaybeSpan: TypeAlias = "Span | None"
 
 
-def point(value: PrimExpr) -> Span:
+def point(value: tir.PrimExpr) -> Span:
     """The span of one value."""
-    return Span(value, ZERO, ZERO) if int_value(value) is None else Span(ZERO, value, value)
+    return Span(value, ZERO, ZERO) if tir.int_value(value) is None else Span(ZERO, value, value)
 
 
-def counted(extent: PrimExpr) -> Span:
+def counted(extent: tir.PrimExpr) -> Span:
     """The values of a loop variable: ``[0, extent - 1]``."""
     return Span(ZERO, ZERO, extent - 1)
 
@@ -84,27 +65,28 @@ class SpanOf:
     ``varying`` gives the spans of the variables that vary; every other variable is fixed.
     """
 
-    def __init__(self, analyzer: Analyzer, varying: Mapping[Var, MaybeSpan]) -> None:
+    def __init__(self, analyzer: Analyzer, varying: Mapping[tir.Var, MaybeSpan]) -> None:
         self.analyzer = analyzer
-        self._memo: dict[PrimExpr, MaybeSpan] = {**varying}
+        self._memo: dict[tir.PrimExpr, MaybeSpan] = {**varying}
 
-    def __call__(self, e: PrimExpr) -> MaybeSpan:
+    def __call__(self, e: tir.PrimExpr) -> MaybeSpan:
         if e in self._memo:
             return self._memo[e]
         result = self._memo[e] = self._evaluate(e)
         return result
 
-    def _evaluate(self, e: PrimExpr) -> MaybeSpan:
+    def _evaluate(self, e: tir.PrimExpr) -> MaybeSpan:
         match e:
-            case Var() | IntImm():
+            case tir.Var() | tir.IntImm():
                 return point(e)
-            case Add() | Sub() | Mul() | FloorDiv() | FloorMod() | Min() | Max():
+            case (tir.Add() | tir.Sub() | tir.Mul() | tir.FloorDiv() | tir.FloorMod() | tir.Min()
+                  | tir.Max()):
                 return self._binary(e, self(e.a), self(e.b))
-            case Cast() if _keeps_indices(e.value.dtype) and _keeps_indices(e.dtype):
+            case tir.Cast() if _keeps_indices(e.value.dtype) and _keeps_indices(e.dtype):
                 return self(e.value)
-            case Select():
+            case tir.Select():
                 return self.hull(self(e.true_value), self(e.false_value))
-            case Call() if e.name == "if_then_else":
+            case tir.Call() if e.name == "if_then_else":
                 return self.hull(self(e.args[1]), self(e.args[2]))
         return None
 
@@ -114,25 +96,25 @@ class SpanOf:
         if a.is_point and b.is_point:
             return point(rebuild_binary(type(e), a.lowest, b.lowest))
         match e:
-            case Add():
+            case tir.Add():
                 return Span(a.base + b.base, a.low + b.low, a.high + b.high)
-            case Sub():
+            case tir.Sub():
                 return Span(a.base - b.base, a.low - b.high, a.high - b.low)
-            case Mul():
+            case tir.Mul():
                 return self._product(a, b)
-            case FloorDiv():
+            case tir.FloorDiv():
                 return self._quotient(a, b)
-            case FloorMod():
+            case tir.FloorMod():
                 return self._remainder(a, b)
-            case Min() | Max():
+            case tir.Min() | tir.Max():
                 return self._extremum(e, a, b)
         return None
 
     def _remainder_only(self, e: tir.Binary, b: MaybeSpan) -> MaybeSpan:
         divisor = _constant(b)
         # A remainder is bounded by its divisor even where the dividend is data.
-        if type(e) is FloorMod and divisor is not None and divisor > 0:
-            return counted(const(divisor))
+        if type(e) is tir.FloorMod and divisor is not None and divisor > 0:
+            return counted(tir.const(divisor))
         return None
 
     def _product(self, a: Span, b: Span) -> MaybeSpan:
@@ -155,45 +137,46 @@ class SpanOf:
         if divisor is None or divisor <= 0:
             return None
         step = self._step(a.base, divisor)
-        first, last = floordiv(a.low, const(step)), floordiv(a.high, const(step))
+        first, last = tir.floordiv(a.low, tir.const(step)), tir.floordiv(a.high, tir.const(step))
         if step == divisor:
-            return Span(self.analyzer.simplify(floordiv(a.base, const(divisor))), first, last)
+            return Span(self.analyzer.simplify(tir.floordiv(a.base, tir.const(divisor))), first,
+                        last)
         # With base = step * q, (base + x) // divisor = (q + x // step) // steps. Adding d to the
         # dividend of that quotient increases it by at most ceil(d / steps).
         steps = divisor // step
-        reach = floordiv(last - first + (steps - 1), const(steps))
-        return Span(floordiv(a.base + first * step, const(divisor)), ZERO, reach)
+        reach = tir.floordiv(last - first + (steps - 1), tir.const(steps))
+        return Span(tir.floordiv(a.base + first * step, tir.const(divisor)), ZERO, reach)
 
     def _remainder(self, a: Span, b: Span) -> MaybeSpan:
         divisor = _constant(b)
         if divisor is None or divisor <= 0:
             return None
         step = self._step(a.base, divisor)
-        low, high = int_value(a.low), int_value(a.high)
+        low, high = tir.int_value(a.low), tir.int_value(a.high)
         if low is None or high is None or low // step != high // step:
-            return counted(const(divisor))
+            return counted(tir.const(divisor))
         # All values lie between two multiples of ``step``, and so does their remainder, because
         # ``step`` divides the divisor: it cannot wrap around.
         start = low // step * step
-        base = self.analyzer.simplify(floormod(a.base + start, const(divisor)))
-        return Span(base, const(low - start), const(high - start))
+        base = self.analyzer.simplify(tir.floormod(a.base + start, tir.const(divisor)))
+        return Span(base, tir.const(low - start), tir.const(high - start))
 
-    def _step(self, base: PrimExpr, divisor: int) -> int:
+    def _step(self, base: tir.PrimExpr, divisor: int) -> int:
         """The largest divisor of ``divisor`` that ``base`` is known to be a multiple of."""
         for step in range(divisor, 1, -1):
             if divisor % step == 0 and self._divides(base, step):
                 return step
         return 1
 
-    def _divides(self, base: PrimExpr, divisor: int) -> bool:
-        return int_value(self.analyzer.simplify(floormod(base, const(divisor)))) == 0
+    def _divides(self, base: tir.PrimExpr, divisor: int) -> bool:
+        return tir.int_value(self.analyzer.simplify(tir.floormod(base, tir.const(divisor)))) == 0
 
     def _extremum(self, e: tir.Binary, a: Span, b: Span) -> MaybeSpan:
         base = rebuild_binary(type(e), a.lowest, b.lowest)
         # Operands that grow by at most their widths move the extremum by at most the larger width.
         widest = tir.maximum(a.high - a.low, b.high - b.low)
         return Span(ZERO, base, rebuild_binary(type(e), a.highest, b.highest)) if (
-            int_value(base) is not None
+            tir.int_value(base) is not None
         ) else Span(base, ZERO, widest)
 
     def hull(self, a: MaybeSpan, b: MaybeSpan) -> MaybeSpan:
@@ -201,19 +184,19 @@ class SpanOf:
         if a is None or b is None or a == b:
             return a if a == b else None
         offset = ZERO if a.base is b.base else self.analyzer.simplify(b.base - a.base)
-        if int_value(offset) is not None:
+        if tir.int_value(offset) is not None:
             low = self._smaller(a.low, b.low + offset)
             return Span(a.base, low, self._larger(a.high, b.high + offset))
         # The bases differ by a variable; the union has a constant extent only if that is bounded.
         lowest = tir.minimum(a.lowest, b.lowest)
         reach = self.analyzer.simplify(tir.maximum(a.highest, b.highest) - lowest)
         bound = self.analyzer.int_bounds(reach)[1]
-        return None if bound is None else Span(lowest, ZERO, const(bound))
+        return None if bound is None else Span(lowest, ZERO, tir.const(bound))
 
-    def _smaller(self, a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    def _smaller(self, a: tir.PrimExpr, b: tir.PrimExpr) -> tir.PrimExpr:
         return a if a is b else self.analyzer.simplify(tir.minimum(a, b))
 
-    def _larger(self, a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    def _larger(self, a: tir.PrimExpr, b: tir.PrimExpr) -> tir.PrimExpr:
         return a if a is b else self.analyzer.simplify(tir.maximum(a, b))
 
 
@@ -223,4 +206,4 @@ def _keeps_indices(dtype: DType) -> bool:
 
 
 def _constant(span: MaybeSpan) -> int | None:
-    return int_value(span.lowest) if span is not None and span.is_point else None
+    return tir.int_value(span.lowest) if span is not None and span.is_point else None

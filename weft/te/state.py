@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import field
 from typing import Any, TypeAlias
 
+from weft import tir
 from weft.support.dataclass import dataclass
 from weft.support.errors import ScheduleError
 from weft.te.tensor import (
@@ -19,9 +20,6 @@ from weft.te.tensor import (
     Tensor,
 )
 from weft.te.walk import input_tensors
-from weft.tir.expr import PrimExpr, Var, const, floordiv, int_value, maximum, minimum
-from weft.tir.instruction import Instruction
-from weft.tir.stmt import ForKind
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,18 +32,18 @@ class Split:
     factor: int | None
     nparts: int | None
 
-    def extents(self, parent: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+    def extents(self, parent: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.PrimExpr]:
         """The extents of ``outer`` and ``inner``, given the extent of the parent.
 
         A factor above a constant extent shrinks to it, so that short axes need no guard.
         """
         if self.factor is not None:
-            size = int_value(parent)
-            inner = const(self.factor if size is None else max(1, min(self.factor, size)))
+            size = tir.int_value(parent)
+            inner = tir.const(self.factor if size is None else max(1, min(self.factor, size)))
             return ceil_div(parent, inner), inner
-        outer: PrimExpr = const(self.nparts or 1)
-        if int_value(parent) is not None:
-            outer = maximum(minimum(outer, parent), const(1))
+        outer: tir.PrimExpr = tir.const(self.nparts or 1)
+        if tir.int_value(parent) is not None:
+            outer = tir.maximum(tir.minimum(outer, parent), tir.const(1))
         return outer, ceil_div(parent, outer)
 
 
@@ -61,10 +59,10 @@ class Fuse:
 Relation: TypeAlias = "Split | Fuse"
 
 
-def ceil_div(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+def ceil_div(a: tir.PrimExpr, b: tir.PrimExpr) -> tir.PrimExpr:
     """``a / b`` rounded up, for positive ``b``."""
-    width = int_value(b)
-    return a if width == 1 else floordiv(a + (b - 1), b)
+    width = tir.int_value(b)
+    return a if width == 1 else tir.floordiv(a + (b - 1), b)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +82,7 @@ class Readers:
     """
 
     within: IterVar
-    runs: tuple[tuple[IterVar, int, PrimExpr], ...]
+    runs: tuple[tuple[IterVar, int, tir.PrimExpr], ...]
     distance: int | None = None
 
 
@@ -123,12 +121,12 @@ class StageState:
     is_output: bool = False
     relations: list[Relation] = field(default_factory=list)
     leaf_iter_vars: list[IterVar] = field(default_factory=list)
-    kinds: dict[IterVar, ForKind] = field(default_factory=dict)
+    kinds: dict[IterVar, tir.ForKind] = field(default_factory=dict)
     thread_tags: dict[IterVar, str] = field(default_factory=dict)
     pragmas: dict[IterVar, dict[str, Any]] = field(default_factory=dict)
     attach: Attach = ROOT
     scope: str = "global"
-    tensorized: tuple[IterVar, Instruction] | None = None
+    tensorized: tuple[IterVar, tir.Instruction] | None = None
     prefetches: list[Prefetch] = field(default_factory=list)
     alignments: dict[IterVar, tuple[int, int]] = field(default_factory=dict)
     is_double_buffered: bool = False
@@ -252,7 +250,7 @@ class StageState:
                 help="tensorize last",
             )
 
-    def set_kind(self, axis: IterVar, kind: ForKind) -> None:
+    def set_kind(self, axis: IterVar, kind: tir.ForKind) -> None:
         """Set how a loop runs; raises ``ScheduleError`` if it has another kind already."""
         self.require_no_instruction(axis, kind.value)
         old = self.kinds.get(axis)
@@ -266,8 +264,8 @@ class StageState:
             raise self.error(f"{primitive} of reduction axis {axis.name}: {why}",
                              help="rfactor the reduction to get a data axis out of it")
 
-    def new_axis(self, name: str, extent: PrimExpr, kind: str) -> IterVar:
-        return IterVar(Var(name), const(0), extent, kind)
+    def new_axis(self, name: str, extent: tir.PrimExpr, kind: str) -> IterVar:
+        return IterVar(tir.Var(name), tir.const(0), extent, kind)
 
 
 class ScheduleState(ABC):

@@ -10,25 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any, TypeAlias
 
+from weft import tir
 from weft.ir.dtype import DType, int64
 from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
 from weft.te.role import StageRole
-from weft.tir.buffer import Buffer
-from weft.tir.expr import (
-    ExprLike,
-    IntImm,
-    PrimExpr,
-    ProducerLoad,
-    Var,
-    as_prim,
-    cast,
-    const,
-)
 from weft.tir.python_function import PythonFunction
-from weft.tir.stmt import Stmt
 
-Index: TypeAlias = "ExprLike | IterVar"
+Index: TypeAlias = "tir.ExprLike | IterVar"
 DATA = "data"
 REDUCE = "reduce"
 
@@ -41,9 +30,9 @@ class IterVar:
     arithmetic on its variable.
     """
 
-    var: Var
-    min: PrimExpr
-    extent: PrimExpr
+    var: tir.Var
+    min: tir.PrimExpr
+    extent: tir.PrimExpr
     kind: str = DATA
 
     @property
@@ -53,69 +42,69 @@ class IterVar:
     def __repr__(self) -> str:
         return f"IterVar({self.name}, extent={self.extent}, {self.kind})"
 
-    def __add__(self, other: Index) -> PrimExpr:
+    def __add__(self, other: Index) -> tir.PrimExpr:
         return self.var + as_index(other)
 
-    def __radd__(self, other: Index) -> PrimExpr:
+    def __radd__(self, other: Index) -> tir.PrimExpr:
         return as_index(other) + self.var
 
-    def __sub__(self, other: Index) -> PrimExpr:
+    def __sub__(self, other: Index) -> tir.PrimExpr:
         return self.var - as_index(other)
 
-    def __rsub__(self, other: Index) -> PrimExpr:
+    def __rsub__(self, other: Index) -> tir.PrimExpr:
         return as_index(other) - self.var
 
-    def __mul__(self, other: Index) -> PrimExpr:
+    def __mul__(self, other: Index) -> tir.PrimExpr:
         return self.var * as_index(other)
 
-    def __rmul__(self, other: Index) -> PrimExpr:
+    def __rmul__(self, other: Index) -> tir.PrimExpr:
         return as_index(other) * self.var
 
-    def __floordiv__(self, other: Index) -> PrimExpr:
+    def __floordiv__(self, other: Index) -> tir.PrimExpr:
         return self.var // as_index(other)
 
-    def __mod__(self, other: Index) -> PrimExpr:
+    def __mod__(self, other: Index) -> tir.PrimExpr:
         return self.var % as_index(other)
 
-    def __neg__(self) -> PrimExpr:
+    def __neg__(self) -> tir.PrimExpr:
         return -self.var
 
-    def __lt__(self, other: Index) -> PrimExpr:
+    def __lt__(self, other: Index) -> tir.PrimExpr:
         return self.var < as_index(other)
 
-    def __le__(self, other: Index) -> PrimExpr:
+    def __le__(self, other: Index) -> tir.PrimExpr:
         return self.var <= as_index(other)
 
-    def __gt__(self, other: Index) -> PrimExpr:
+    def __gt__(self, other: Index) -> tir.PrimExpr:
         return self.var > as_index(other)
 
-    def __ge__(self, other: Index) -> PrimExpr:
+    def __ge__(self, other: Index) -> tir.PrimExpr:
         return self.var >= as_index(other)
 
-    def equal(self, other: Index) -> PrimExpr:
+    def equal(self, other: Index) -> tir.PrimExpr:
         """The expression ``self == other`` (Python's ``==`` is identity)."""
         return self.var.equal(as_index(other))
 
-    def not_equal(self, other: Index) -> PrimExpr:
+    def not_equal(self, other: Index) -> tir.PrimExpr:
         return self.var.not_equal(as_index(other))
 
-    def astype(self, dtype: DType | str) -> PrimExpr:
+    def astype(self, dtype: DType | str) -> tir.PrimExpr:
         return self.var.astype(dtype)
 
 
-def as_index(value: Index) -> PrimExpr:
+def as_index(value: Index) -> tir.PrimExpr:
     """An index expression (int64) from a number, an expression or an axis."""
     if isinstance(value, IterVar):
         return value.var
-    e = as_prim(value)
+    e = tir.as_prim(value)
     if e.dtype is int64:
         return e
     if not e.dtype.is_int:
         raise LoweringError("an index must be an integer", expected="int64", got=e.dtype)
-    return cast(e, int64)
+    return tir.cast(e, int64)
 
 
-def as_shape(shape: Sequence[Index] | Index) -> tuple[PrimExpr, ...]:
+def as_shape(shape: Sequence[Index] | Index) -> tuple[tir.PrimExpr, ...]:
     """A shape as int64 expressions; a single size makes a 1-D shape."""
     sizes = shape if isinstance(shape, Sequence) else (shape,)
     return tuple(as_index(s) for s in sizes)
@@ -127,7 +116,7 @@ class Tensor:
 
     op: Operation
     value_index: int
-    shape: tuple[PrimExpr, ...]
+    shape: tuple[tir.PrimExpr, ...]
     dtype: DType
 
     @property
@@ -142,10 +131,10 @@ class Tensor:
     @property
     def static_shape(self) -> tuple[int, ...] | None:
         """The shape as integers; ``None`` if a size is symbolic."""
-        sizes = tuple(s.value for s in self.shape if isinstance(s, IntImm))
+        sizes = tuple(s.value for s in self.shape if isinstance(s, tir.IntImm))
         return sizes if len(sizes) == self.ndim else None
 
-    def __getitem__(self, indices: Index | tuple[Index, ...]) -> ProducerLoad:
+    def __getitem__(self, indices: Index | tuple[Index, ...]) -> tir.ProducerLoad:
         """The element at ``indices``, one per axis; raises ``LoweringError`` for another number."""
         given = indices if isinstance(indices, tuple) else (indices,)
         if len(given) != self.ndim:
@@ -154,9 +143,9 @@ class Tensor:
                 expected=f"{self.ndim} indices",
                 got=f"{len(given)} indices",
             )
-        return ProducerLoad(self, tuple(as_index(i) for i in given))
+        return tir.ProducerLoad(self, tuple(as_index(i) for i in given))
 
-    def __call__(self, *indices: Index) -> ProducerLoad:
+    def __call__(self, *indices: Index) -> tir.ProducerLoad:
         return self[indices]
 
     def __iter__(self) -> Any:
@@ -173,7 +162,7 @@ class Operation:
     name: str
     outputs: tuple[Tensor, ...] = field(init=False, repr=False)
 
-    def _define(self, *types: tuple[tuple[PrimExpr, ...], DType]) -> None:
+    def _define(self, *types: tuple[tuple[tir.PrimExpr, ...], DType]) -> None:
         self.outputs = tuple(Tensor(self, i, s, d) for i, (s, d) in enumerate(types))
 
     @property
@@ -188,7 +177,7 @@ class Operation:
 class PlaceholderOp(Operation):
     """An input tensor, whose memory the caller provides."""
 
-    shape: tuple[PrimExpr, ...]
+    shape: tuple[tir.PrimExpr, ...]
     dtype: DType
 
     def __post_init__(self) -> None:
@@ -205,7 +194,7 @@ class ComputeOp(Operation):
 
     axis: tuple[IterVar, ...]
     reduce_axis: tuple[IterVar, ...]
-    body: tuple[PrimExpr, ...]
+    body: tuple[tir.PrimExpr, ...]
     role: StageRole | None = None
     # The tensors that ``body`` reads, once ``walk.input_tensors`` has found them.
     inputs: tuple[Tensor, ...] | None = field(default=None, init=False, repr=False)
@@ -215,7 +204,7 @@ class ComputeOp(Operation):
         self._define(*((shape, e.dtype) for e in self.body))
 
 
-ExternBody: TypeAlias = Callable[[tuple[Buffer, ...], tuple[Buffer, ...]], Stmt]
+ExternBody: TypeAlias = Callable[[tuple[tir.Buffer, ...], tuple[tir.Buffer, ...]], tir.Stmt]
 
 
 @dataclass(slots=True, eq=False)
@@ -227,7 +216,7 @@ class ExternOp(Operation):
     """
 
     inputs: tuple[Tensor, ...]
-    types: tuple[tuple[tuple[PrimExpr, ...], DType], ...]
+    types: tuple[tuple[tuple[tir.PrimExpr, ...], DType], ...]
     build: ExternBody
     functions: tuple[PythonFunction, ...] = ()
     flops: int = 0
@@ -260,11 +249,11 @@ class ScanOp(Operation):
         return None
 
 
-def data_axis(name: str, extent: PrimExpr) -> IterVar:
+def data_axis(name: str, extent: tir.PrimExpr) -> IterVar:
     """An axis of the result over ``[0, extent)``."""
-    return IterVar(Var(name), const(0), extent, DATA)
+    return IterVar(tir.Var(name), tir.const(0), extent, DATA)
 
 
-def reduction_axis(name: str, extent: PrimExpr, low: PrimExpr | None = None) -> IterVar:
+def reduction_axis(name: str, extent: tir.PrimExpr, low: tir.PrimExpr | None = None) -> IterVar:
     """A reduction axis over ``[low, low + extent)``; ``low`` is 0 by default."""
-    return IterVar(Var(name), const(0) if low is None else low, extent, REDUCE)
+    return IterVar(tir.Var(name), tir.const(0) if low is None else low, extent, REDUCE)

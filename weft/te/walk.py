@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from weft.te.tensor import ComputeOp, ExternOp, Operation, ScanOp, Tensor
-from weft.tir.expr import PrimExpr, ProducerLoad, Reduce, Var
-from weft.tir.visitor import post_order, transform_expr
+from weft.tir import PrimExpr, ProducerLoad, Reduce, Var, post_order
+from weft.tir.visitor import transform_expr
 
 
 def contains_reduce(expr: PrimExpr) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.ir.dtype import int64
-from weft.ir.symbol import is_symbol, name_of, range_of
+from weft.ir import int64, range_of
+from weft.ir.symbol import is_symbol, name_of
 from weft.runtime.sizes import Size
 from weft.support.errors import LoweringError
 from weft.tir import expr as x

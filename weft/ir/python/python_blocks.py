@@ -7,24 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from weft.ir.expr import (
-    Call,
-    Clause,
-    Constructor,
-    Expr,
-    Function,
-    If,
-    Let,
-    Match,
-    Pattern,
-    PatternConstructor,
-    PatternTuple,
-    PatternVar,
-    PatternWildcard,
-    Tuple,
-    TupleGetItem,
-    Var,
-)
+from weft.ir import expr
 from weft.ir.op import as_expr
 from weft.ir.python.python_source import PythonSource, contains, stored_names
 from weft.ir.span import Span
@@ -32,7 +15,7 @@ from weft.ir.types import Type
 
 Names: TypeAlias = dict[str, Any]
 # Makes the value of a block that does not return, from the names at its end.
-Tail: TypeAlias = Callable[[Names], Expr]
+Tail: TypeAlias = Callable[[Names], expr.Expr]
 _LOOPS = (ast.Return, ast.Break, ast.Continue)
 
 
@@ -45,7 +28,7 @@ class BlockReader:
         self.source = source
         self.annotation = annotation
 
-    def function(self, tree: ast.FunctionDef, names: Names) -> Function:
+    def function(self, tree: ast.FunctionDef, names: Names) -> expr.Function:
         """The function that ``tree`` defines, with ``names`` in scope."""
         inner = dict(names)
         params = []
@@ -55,13 +38,13 @@ class BlockReader:
                              expected="positional parameters without defaults")
         for arg in (*args.posonlyargs, *args.args):
             type_ = self.annotation(arg.annotation, names) if arg.annotation else None
-            params.append(Var(arg.arg, type_, span=self.source.span(arg)))
+            params.append(expr.Var(arg.arg, type_, span=self.source.span(arg)))
             inner[arg.arg] = params[-1]
         ret_type = self.annotation(tree.returns, names) if tree.returns else None
         body = self.block(tree.body, inner, None)
-        return Function(tuple(params), body, ret_type, span=self.source.span(tree))
+        return expr.Function(tuple(params), body, ret_type, span=self.source.span(tree))
 
-    def block(self, statements: Sequence[ast.stmt], names: Names, tail: Tail | None) -> Expr:
+    def block(self, statements: Sequence[ast.stmt], names: Names, tail: Tail | None) -> expr.Expr:
         """The value of ``statements``; ``tail`` ends a block that does not return."""
         return _Block(self, names, tail).read(statements)
 
@@ -78,9 +61,9 @@ class _Block:
         self.source = reader.source
         self.names = names
         self.tail = tail
-        self.lets: list[tuple[Var, Expr, Span]] = []
+        self.lets: list[tuple[expr.Var, expr.Expr, Span]] = []
 
-    def read(self, statements: Sequence[ast.stmt]) -> Expr:
+    def read(self, statements: Sequence[ast.stmt]) -> expr.Expr:
         result = self._run(statements)
         if result is None:
             if self.tail is None:
@@ -88,20 +71,20 @@ class _Block:
                 self.source.fail(last, "the function ends without a result", help="add a return")
             result = self.tail(self.names)
         for variable, value, span in reversed(self.lets):
-            result = Let(variable, value, result, span=span)
+            result = expr.Let(variable, value, result, span=span)
         return result
 
-    def _run(self, statements: Sequence[ast.stmt]) -> Expr | None:
+    def _run(self, statements: Sequence[ast.stmt]) -> expr.Expr | None:
         pending = deque(statements)
         while pending:
             statement = pending.popleft()
             if isinstance(statement, ast.Return):
                 if statement.value is None:
-                    return Tuple((), span=self.source.span(statement))
+                    return expr.Tuple((), span=self.source.span(statement))
                 return as_expr(self._value(statement.value))
             if isinstance(statement, ast.If):
                 cond = self._value(statement.test)
-                if not isinstance(cond, Expr):  # known while the program is built
+                if not isinstance(cond, expr.Expr):  # known while the program is built
                     pending.extendleft(reversed(statement.body if cond else statement.orelse))
                     continue
                 result = self._branches(statement, cond, list(pending))
@@ -132,7 +115,7 @@ class _Block:
             self._for(statement)
         elif isinstance(statement, ast.Expr):
             value = self._value(statement.value)
-            if isinstance(value, Expr):
+            if isinstance(value, expr.Expr):
                 self._let("_", value, statement)  # for its side effects
         elif not isinstance(statement, ast.Pass):
             self.source.fail(
@@ -145,15 +128,15 @@ class _Block:
     def _value(self, node: ast.expr) -> Any:
         return self.reader.value(node, self.names)
 
-    def _let(self, name: str, value: Expr, at: ast.AST, type_: Type | None = None) -> Var:
-        variable = Var(name, type_, span=self.source.span(at))
+    def _let(self, name: str, value: expr.Expr, at: ast.AST, type_: Type | None = None) -> expr.Var:
+        variable = expr.Var(name, type_, span=self.source.span(at))
         self.lets.append((variable, value, self.source.span(at)))
         return variable
 
     def _assign(self, target: ast.expr, value: Any, type_: Type | None = None) -> None:
         if isinstance(target, ast.Name):
-            if isinstance(value, Expr) or type_ is not None:
-                bare = isinstance(value, Var) and type_ is None
+            if isinstance(value, expr.Expr) or type_ is not None:
+                bare = isinstance(value, expr.Var) and type_ is None
                 value = value if bare else self._let(target.id, as_expr(value), target, type_)
             self.names[target.id] = value
         elif isinstance(target, (ast.Tuple, ast.List)):
@@ -163,10 +146,10 @@ class _Block:
                              help="values are immutable")
 
     def _unpack(self, target: ast.Tuple | ast.List, value: Any) -> None:
-        if isinstance(value, Expr):
+        if isinstance(value, expr.Expr):
             whole = self._let("fields", value, target)
             span = self.source.span(target)
-            value = [TupleGetItem(whole, i, span=span) for i in range(len(target.elts))]
+            value = [expr.TupleGetItem(whole, i, span=span) for i in range(len(target.elts))]
         if len(value) != len(target.elts):
             self.source.fail(target, f"cannot unpack {len(value)} values", help="name each one",
                              expected=f"{len(target.elts)} values")
@@ -174,7 +157,7 @@ class _Block:
             self._assign(name, item)
 
     def _inner_function(self, tree: ast.FunctionDef) -> None:
-        variable = Var(tree.name, span=self.source.span(tree))
+        variable = expr.Var(tree.name, span=self.source.span(tree))
         names = {**self.names, tree.name: variable}
         self.lets.append((variable, self.reader.function(tree, names), self.source.span(tree)))
         self.names[tree.name] = variable
@@ -183,7 +166,7 @@ class _Block:
 
     def _branches(
         self, statement: ast.If | ast.Match, subject: Any, rest: Sequence[ast.stmt]
-    ) -> Expr | None:
+    ) -> expr.Expr | None:
         """An ``if`` or ``match``; the value of the block if a branch returns."""
         bodies = _bodies(statement)
         if contains([s for body in bodies for s in body], ast.Return):
@@ -203,13 +186,13 @@ class _Block:
         every = dict.fromkeys(name for names in stored for name in names)
         return [n for n in every if n in self.names or all(n in names for names in stored)]
 
-    def _rebind(self, joined: Sequence[str], value: Expr, at: ast.AST) -> None:
+    def _rebind(self, joined: Sequence[str], value: expr.Expr, at: ast.AST) -> None:
         if len(joined) == 1:
             self.names[joined[0]] = self._let(joined[0], value, at)
             return
         whole = self._let("joined", value, at)
         for index, name in enumerate(joined):
-            field = TupleGetItem(whole, index, span=self.source.span(at))
+            field = expr.TupleGetItem(whole, index, span=self.source.span(at))
             self.names[name] = self._let(name, field, at)
 
     def _choose(
@@ -218,12 +201,12 @@ class _Block:
         subject: Any,
         rest: Sequence[ast.stmt],
         tail: Tail | None,
-    ) -> Expr:
+    ) -> expr.Expr:
         span = self.source.span(statement)
         if isinstance(statement, ast.If):
             true = self._branch([*statement.body, *rest], {}, tail, statement)
             false = self._branch([*statement.orelse, *rest], {}, tail, statement)
-            return If(subject, true, false, span=span)
+            return expr.If(subject, true, false, span=span)
         clauses = []
         for case in statement.cases:
             if case.guard is not None:
@@ -232,29 +215,29 @@ class _Block:
             bound: Names = {}
             pattern = self._pattern(case.pattern, bound)
             body = self._branch([*case.body, *rest], bound, tail, statement)
-            clauses.append(Clause(pattern, body))
-        return Match(as_expr(subject), tuple(clauses), span=span)
+            clauses.append(expr.Clause(pattern, body))
+        return expr.Match(as_expr(subject), tuple(clauses), span=span)
 
     def _branch(
         self, statements: Sequence[ast.stmt], bound: Names, tail: Tail | None, at: ast.stmt
-    ) -> Expr:
+    ) -> expr.Expr:
         if not statements and tail is None:
             self.source.fail(at, "not every branch returns", help="add a return to each")
         return self.reader.block(statements, {**self.names, **bound}, tail)
 
-    def _pattern(self, tree: ast.pattern, bound: Names) -> Pattern:
+    def _pattern(self, tree: ast.pattern, bound: Names) -> expr.Pattern:
         if isinstance(tree, ast.MatchAs) and tree.pattern is None:
             if tree.name is None:
-                return PatternWildcard()
-            bound[tree.name] = Var(tree.name, span=self.source.span(tree))
-            return PatternVar(bound[tree.name])
+                return expr.PatternWildcard()
+            bound[tree.name] = expr.Var(tree.name, span=self.source.span(tree))
+            return expr.PatternVar(bound[tree.name])
         if isinstance(tree, ast.MatchSequence):
-            return PatternTuple(tuple(self._pattern(p, bound) for p in tree.patterns))
+            return expr.PatternTuple(tuple(self._pattern(p, bound) for p in tree.patterns))
         if isinstance(tree, ast.MatchClass) and not tree.kwd_attrs:
             constructor = self._value(tree.cls)
-            if isinstance(constructor, Constructor):
+            if isinstance(constructor, expr.Constructor):
                 inner = tuple(self._pattern(p, bound) for p in tree.patterns)
-                return PatternConstructor(constructor, inner)
+                return expr.PatternConstructor(constructor, inner)
         return self.source.fail(
             tree,
             "unsupported pattern",
@@ -287,7 +270,7 @@ class _Block:
         counter, (start, stop, step) = statement.target.id, bounds
         self.names[counter] = start
 
-        def body(names: Names, tail: Tail) -> Expr:
+        def body(names: Names, tail: Tail) -> expr.Expr:
             here = names[counter]
             return self.reader.block(
                 statement.body, names, lambda after: tail({**after, counter: here + step})
@@ -303,11 +286,11 @@ class _Block:
         if not isinstance(tree.func, ast.Name) or tree.func.id != "range":
             return None
         values = [self._value(arg) for arg in tree.args]
-        if not any(isinstance(v, Expr) for v in values):
+        if not any(isinstance(v, expr.Expr) for v in values):
             return None
         start, stop = (0, values[0]) if len(values) == 1 else values[:2]
         step = values[2] if len(values) > 2 else 1
-        if isinstance(step, Expr) or step < 1:
+        if isinstance(step, expr.Expr) or step < 1:
             self.source.fail(tree, "unsupported step of range", help="use while",
                              expected="a number above 0")
         return start, stop, step
@@ -325,22 +308,22 @@ class _Block:
         statement: ast.stmt,
         stored: Sequence[str],
         test: Callable[[Names], Any],
-        body: Callable[[Names, Tail], Expr],
+        body: Callable[[Names, Tail], expr.Expr],
     ) -> None:
         carried = [n for n in dict.fromkeys(stored) if n in self.names]
         if not carried:
             self.source.fail(statement, "the loop assigns no variable from outside",
                              help="assign one in its body")
         span = self.source.span(statement)
-        loop = Var("loop", span=span)
-        params = tuple(Var(name, span=span) for name in carried)
+        loop = expr.Var("loop", span=span)
+        params = tuple(expr.Var(name, span=span) for name in carried)
         inner = {**self.names, **dict(zip(carried, params, strict=True))}
         cond = as_expr(test(inner))
-        again = body(dict(inner), lambda names: Call(loop, _values(names, carried), span=span))
+        again = body(dict(inner), lambda names: expr.Call(loop, _values(names, carried), span=span))
         done = _pack(inner, carried)
-        fn = Function(params, If(cond, again, done, span=span), span=span)
+        fn = expr.Function(params, expr.If(cond, again, done, span=span), span=span)
         self.lets.append((loop, fn, span))
-        result = Call(loop, _values(self.names, carried), span=span)
+        result = expr.Call(loop, _values(self.names, carried), span=span)
         for name in stored:
             self.names.pop(name, None)
         self._rebind(carried, result, statement)
@@ -360,10 +343,10 @@ def _spelled_out(statement: ast.AugAssign) -> ast.expr:
     return ast.copy_location(whole, statement)
 
 
-def _values(names: Names, wanted: Sequence[str]) -> tuple[Expr, ...]:
+def _values(names: Names, wanted: Sequence[str]) -> tuple[expr.Expr, ...]:
     return tuple(as_expr(names[name]) for name in wanted)
 
 
-def _pack(names: Names, wanted: Sequence[str]) -> Expr:
+def _pack(names: Names, wanted: Sequence[str]) -> expr.Expr:
     values = _values(names, wanted)
-    return values[0] if len(values) == 1 else Tuple(values)
+    return values[0] if len(values) == 1 else expr.Tuple(values)

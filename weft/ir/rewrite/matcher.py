@@ -13,24 +13,7 @@ import numpy as np
 from weft.ir.encode import encode_value
 from weft.ir.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
 from weft.ir.op import Op
-from weft.ir.rewrite.pattern import (
-    AltTerm,
-    AnyTerm,
-    ApplyTerm,
-    CallTerm,
-    ConstTerm,
-    DominatorTerm,
-    ExprTerm,
-    FieldTerm,
-    FunctionTerm,
-    IfTerm,
-    LetTerm,
-    OneOfTerm,
-    Term,
-    TraitTerm,
-    TupleTerm,
-    VarTerm,
-)
+from weft.ir.rewrite import pattern
 from weft.ir.structural import structural_equal
 from weft.ir.visitor import evaluated, post_order
 from weft.support.dataclass import dataclass
@@ -76,7 +59,7 @@ _NOTHING = Found({})
 _Matches = Iterator[Found]
 
 
-def match(term: Term, expr: Expr, *, root: Expr | None = None) -> dict[str, Expr] | None:
+def match(term: pattern.Term, expr: Expr, *, root: Expr | None = None) -> dict[str, Expr] | None:
     """The captured names of ``term``; ``None`` if ``expr`` does not match.
 
     ``root`` is the program that contains ``expr``, for patterns with ``dominates``; without it,
@@ -86,12 +69,12 @@ def match(term: Term, expr: Expr, *, root: Expr | None = None) -> dict[str, Expr
     return None if found is None else dict(found.names)
 
 
-def matches(term: Term, expr: Expr) -> Iterator[dict[str, Expr]]:
+def matches(term: pattern.Term, expr: Expr) -> Iterator[dict[str, Expr]]:
     """Every way in which ``expr`` matches, as captured names."""
     return (dict(found.names) for found in find(term, expr))
 
 
-def find(term: Term, expr: Expr, users: Users | None = None) -> _Matches:
+def find(term: pattern.Term, expr: Expr, users: Users | None = None) -> _Matches:
     """Every way in which ``expr`` matches, with the nodes that the pattern spells out."""
     return _Matcher(expr, users).match(term, expr, _NOTHING)
 
@@ -103,7 +86,7 @@ class _Matcher:
         self._root = root
         self._users = users
 
-    def match(self, term: Term, expr: Expr, known: Found) -> _Matches:
+    def match(self, term: pattern.Term, expr: Expr, known: Found) -> _Matches:
         if not all(condition(expr) for condition in term.conditions):
             return
         if term.name is not None:
@@ -114,7 +97,7 @@ class _Matcher:
                 return
         yield from _KINDS[type(term)](self, term, expr, known)
 
-    def _all(self, terms: Sequence[Term], exprs: Sequence[Expr], known: Found) -> _Matches:
+    def _all(self, terms: Sequence[pattern.Term], exprs: Sequence[Expr], known: Found) -> _Matches:
         if len(terms) != len(exprs):
             return
         if not terms:
@@ -125,42 +108,43 @@ class _Matcher:
 
     # -- one method per kind of pattern ----------------------------------------------------------
 
-    def any(self, _: AnyTerm, __: Expr, known: Found) -> _Matches:
+    def any(self, _: pattern.AnyTerm, __: Expr, known: Found) -> _Matches:
         yield known
 
-    def var(self, _: VarTerm, expr: Expr, known: Found) -> _Matches:
+    def var(self, _: pattern.VarTerm, expr: Expr, known: Found) -> _Matches:
         if isinstance(expr, Var):
             yield known
 
-    def const(self, term: ConstTerm, expr: Expr, known: Found) -> _Matches:
+    def const(self, term: pattern.ConstTerm, expr: Expr, known: Found) -> _Matches:
         if isinstance(expr, Constant) and _filled_with(expr, term.value):
             yield Found(known.names, expr, known)
 
-    def expr(self, term: ExprTerm, expr: Expr, known: Found) -> _Matches:
+    def expr(self, term: pattern.ExprTerm, expr: Expr, known: Found) -> _Matches:
         if expr is term.expr or structural_equal(expr, term.expr):
             yield known if isinstance(expr, (Op, Var)) else Found(known.names, expr, known)
 
-    def call(self, term: CallTerm | OneOfTerm, expr: Expr, known: Found) -> _Matches:
+    def call(self, term: pattern.CallTerm | pattern.OneOfTerm, expr: Expr,
+             known: Found) -> _Matches:
         if not isinstance(expr, Call) or not isinstance(expr.op, Op):
             return
-        wanted = (term.op,) if isinstance(term, CallTerm) else term.ops
+        wanted = (term.op,) if isinstance(term, pattern.CallTerm) else term.ops
         if expr.op not in wanted:
             return
-        if isinstance(term, CallTerm) and not _attrs_match(expr, term.attrs):
+        if isinstance(term, pattern.CallTerm) and not _attrs_match(expr, term.attrs):
             return
         yield from self._operands(term.args, expr, known)
 
-    def call_where(self, term: TraitTerm, expr: Expr, known: Found) -> _Matches:
+    def call_where(self, term: pattern.TraitTerm, expr: Expr, known: Found) -> _Matches:
         if isinstance(expr, Call) and isinstance(expr.op, Op) and term.holds(expr.op.traits):
             yield from self._operands(term.args, expr, known)
 
-    def _operands(self, terms: Sequence[Term], call: Call, known: Found) -> _Matches:
+    def _operands(self, terms: Sequence[pattern.Term], call: Call, known: Found) -> _Matches:
         known = Found(known.names, call, known)
         yield from self._all(terms, call.args, known)
         if isinstance(call.op, Op) and call.op.traits.is_commutative:
             yield from self._all(terms, call.args[::-1], known)
 
-    def apply(self, term: ApplyTerm, expr: Expr, known: Found) -> _Matches:
+    def apply(self, term: pattern.ApplyTerm, expr: Expr, known: Found) -> _Matches:
         if not isinstance(expr, Call):
             return
         for found in self.match(term.callee, expr.op, known):
@@ -169,11 +153,11 @@ class _Matcher:
             else:
                 yield from self._operands(term.args, expr, found)
 
-    def alternatives(self, term: AltTerm, expr: Expr, known: Found) -> _Matches:
+    def alternatives(self, term: pattern.AltTerm, expr: Expr, known: Found) -> _Matches:
         for option in term.options:
             yield from self.match(option, expr, known)
 
-    def tuple(self, term: TupleTerm, expr: Expr, known: Found) -> _Matches:
+    def tuple(self, term: pattern.TupleTerm, expr: Expr, known: Found) -> _Matches:
         if isinstance(expr, Tuple):
             inside = Found(known.names, expr, known)
             if term.fields is None:
@@ -181,24 +165,24 @@ class _Matcher:
             else:
                 yield from self._all(term.fields, expr.fields, inside)
 
-    def field(self, term: FieldTerm, expr: Expr, known: Found) -> _Matches:
+    def field(self, term: pattern.FieldTerm, expr: Expr, known: Found) -> _Matches:
         if isinstance(expr, TupleGetItem) and term.index in (None, expr.index):
             yield from self.match(term.value, expr.tuple_value, Found(known.names, expr, known))
 
-    def function(self, term: FunctionTerm, expr: Expr, known: Found) -> _Matches:
+    def function(self, term: pattern.FunctionTerm, expr: Expr, known: Found) -> _Matches:
         if isinstance(expr, Function):
             inside = Found(known.names, expr, known)
             params = expr.params if term.params is not None else ()
             terms = (*(term.params or ()), term.body)
             yield from self._all(terms, (*params, expr.body), inside)
 
-    def let(self, term: LetTerm, expr: Expr, known: Found) -> _Matches:
+    def let(self, term: pattern.LetTerm, expr: Expr, known: Found) -> _Matches:
         if isinstance(expr, Let):
             parts = (expr.var, expr.value, expr.body)
             inside = Found(known.names, expr, known)
             yield from self._all((term.var, term.value, term.body), parts, inside)
 
-    def conditional(self, term: IfTerm, expr: Expr, known: Found) -> _Matches:
+    def conditional(self, term: pattern.IfTerm, expr: Expr, known: Found) -> _Matches:
         if isinstance(expr, If):
             parts = (expr.cond, expr.true_branch, expr.false_branch)
             inside = Found(known.names, expr, known)
@@ -206,7 +190,7 @@ class _Matcher:
 
     # -- dominators ------------------------------------------------------------------------------
 
-    def dominator(self, term: DominatorTerm, child: Expr, known: Found) -> _Matches:
+    def dominator(self, term: pattern.DominatorTerm, child: Expr, known: Found) -> _Matches:
         for found in self.match(term.child, child, known):
             for parent in self._above(term, child, found):
                 for whole in self.match(term.parent, parent, found):
@@ -214,7 +198,7 @@ class _Matcher:
                     if between is not None:
                         yield between
 
-    def _above(self, term: DominatorTerm, child: Expr, known: Found) -> Iterator[Expr]:
+    def _above(self, term: pattern.DominatorTerm, child: Expr, known: Found) -> Iterator[Expr]:
         """Operands of ``child``, nearest first, reached through nodes that match ``path``."""
         pending, seen = list(evaluated(child)), {id(child)}
         while pending:
@@ -227,7 +211,7 @@ class _Matcher:
             if self._fits(term.path, node, known):
                 pending.extend(evaluated(node))
 
-    def _between(self, path: Term, parent: Expr, child: Expr, known: Found) -> Found | None:
+    def _between(self, path: pattern.Term, parent: Expr, child: Expr, known: Found) -> Found | None:
         """``known`` with the nodes from ``parent`` to ``child``; ``None`` if a use bypasses it."""
         if self._users is None:
             self._users = Users(self._root)
@@ -246,26 +230,26 @@ class _Matcher:
                 pending.append(user)
         return known
 
-    def _fits(self, term: Term, expr: Expr, known: Found) -> bool:
+    def _fits(self, term: pattern.Term, expr: Expr, known: Found) -> bool:
         return next(self.match(term, expr, known), None) is not None
 
 
 _KINDS: dict[type, Callable[[_Matcher, Any, Expr, Found], _Matches]] = {
-    AnyTerm: _Matcher.any,
-    VarTerm: _Matcher.var,
-    ConstTerm: _Matcher.const,
-    ExprTerm: _Matcher.expr,
-    CallTerm: _Matcher.call,
-    OneOfTerm: _Matcher.call,
-    TraitTerm: _Matcher.call_where,
-    ApplyTerm: _Matcher.apply,
-    AltTerm: _Matcher.alternatives,
-    TupleTerm: _Matcher.tuple,
-    FieldTerm: _Matcher.field,
-    FunctionTerm: _Matcher.function,
-    LetTerm: _Matcher.let,
-    IfTerm: _Matcher.conditional,
-    DominatorTerm: _Matcher.dominator,
+    pattern.AnyTerm: _Matcher.any,
+    pattern.VarTerm: _Matcher.var,
+    pattern.ConstTerm: _Matcher.const,
+    pattern.ExprTerm: _Matcher.expr,
+    pattern.CallTerm: _Matcher.call,
+    pattern.OneOfTerm: _Matcher.call,
+    pattern.TraitTerm: _Matcher.call_where,
+    pattern.ApplyTerm: _Matcher.apply,
+    pattern.AltTerm: _Matcher.alternatives,
+    pattern.TupleTerm: _Matcher.tuple,
+    pattern.FieldTerm: _Matcher.field,
+    pattern.FunctionTerm: _Matcher.function,
+    pattern.LetTerm: _Matcher.let,
+    pattern.IfTerm: _Matcher.conditional,
+    pattern.DominatorTerm: _Matcher.dominator,
 }
 
 

@@ -6,40 +6,12 @@ import json
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from weft.ir.expr import (
-    Call,
-    Clause,
-    Constant,
-    Constructor,
-    Expr,
-    Function,
-    GlobalVar,
-    If,
-    Let,
-    Match,
-    Pattern,
-    PatternConstructor,
-    PatternTuple,
-    PatternVar,
-    PatternWildcard,
-    RefCreate,
-    RefRead,
-    RefWrite,
-    Tuple,
-    TupleGetItem,
-    Var,
-)
+from weft.ir import expr
 from weft.ir.op import OPS, Op, get_op
 from weft.ir.span import Span
+from weft.ir.text import parse_types
 from weft.ir.text.lexer import Tokens
 from weft.ir.text.parse_scope import Metadata, Scope, split_metadata
-from weft.ir.text.parse_types import (
-    TypeParser,
-    parse_constant,
-    parse_scalar,
-    parse_value,
-    string_value,
-)
 from weft.ir.trampoline import Routine
 from weft.ir.visitor import pattern_vars
 from weft.support.dataclass import dataclass
@@ -78,9 +50,9 @@ class ExpressionParser:
         text, metadata = split_metadata(text)
         self.tokens = Tokens(text, source)
         self.metadata = Metadata(metadata, source)
-        self.types = TypeParser(self.tokens)
+        self.types = parse_types.TypeParser(self.tokens)
         self.scope = Scope()
-        self.constructors: dict[str, Constructor] = {}
+        self.constructors: dict[str, expr.Constructor] = {}
 
     def _global_name(self) -> str:
         text = self.tokens.expect_kind("global", "the name of a function, such as @main")
@@ -88,16 +60,16 @@ class ExpressionParser:
 
     # -- scopes --------------------------------------------------------------------------------
 
-    def _binder(self) -> Var:
+    def _binder(self) -> expr.Var:
         span = self.tokens.span()
         name = self.tokens.expect_kind("local", "a variable, such as %x")
         annotation = self.types.type_() if self.tokens.accept(":") else None
-        return Var(name[1:], annotation, span=span)
+        return expr.Var(name[1:], annotation, span=span)
 
-    def _declare(self, variable: Var) -> None:
+    def _declare(self, variable: expr.Var) -> None:
         self.scope.bind(f"%{variable.name}", variable)
 
-    def _lookup(self) -> Expr:
+    def _lookup(self) -> expr.Expr:
         found = self.scope.names.get(self.tokens.text)
         if found is None:
             known = ", ".join(list(self.scope.names)[-8:])
@@ -110,11 +82,11 @@ class ExpressionParser:
 
     # -- blocks and functions --------------------------------------------------------------------
 
-    def block(self) -> Routine[Expr]:
+    def block(self) -> Routine[expr.Expr]:
         """Statements and a result expression, without the braces."""
         tokens = self.tokens
         mark = self.scope.mark()
-        lets: list[tuple[Var, Expr, Span]] = []
+        lets: list[tuple[expr.Var, expr.Expr, Span]] = []
         while True:
             span = tokens.span()
             if tokens.accept("let"):
@@ -130,10 +102,10 @@ class ExpressionParser:
         body = yield self.expression()
         self.scope.leave(mark)
         for variable, value, span in reversed(lets):
-            body = Let(variable, value, body, span=span)
+            body = expr.Let(variable, value, body, span=span)
         return body
 
-    def _let_statement(self, span: Span) -> Routine[tuple[Var, Expr, Span]]:
+    def _let_statement(self, span: Span) -> Routine[tuple[expr.Var, expr.Expr, Span]]:
         variable = self._binder()
         self.tokens.expect("=")
         if self.tokens.at("fn"):
@@ -143,18 +115,18 @@ class ExpressionParser:
         self._declare(variable)
         return variable, value, span
 
-    def braced(self) -> Routine[Expr]:
+    def braced(self) -> Routine[expr.Expr]:
         self.tokens.expect("{")
         body = yield self.block()
         self.tokens.expect("}")
         return body
 
-    def function_rest(self, span: Span) -> Routine[Function]:
+    def function_rest(self, span: Span) -> Routine[expr.Function]:
         """The remainder of a function after ``fn`` or its name."""
         tokens = self.tokens
         mark, outer_types = self.scope.mark(), dict(self.types.type_vars)
         generics = self.types.generics()
-        params: list[Var] = []
+        params: list[expr.Var] = []
         attrs: dict[str, Any] = {}
         tokens.expect("(")
         while not tokens.accept(")"):
@@ -163,18 +135,19 @@ class ExpressionParser:
                 self._declare(params[-1])
             else:
                 key = self._attribute_name()
-                attrs[key] = parse_value(tokens)
+                attrs[key] = parse_types.parse_value(tokens)
             if not tokens.at(")"):
                 tokens.expect(",")
         ret_type = self.types.type_() if tokens.accept("->") else None
         body = yield self.braced()
         self.scope.leave(mark)
         self.types.type_vars = outer_types
-        return Function(tuple(params), body, ret_type, generics, attrs, span=tokens.since(span))
+        return expr.Function(tuple(params), body, ret_type, generics, attrs,
+                             span=tokens.since(span))
 
     def _attribute_name(self) -> str:
         if self.tokens.kind == "string":
-            key = string_value(self.tokens)
+            key = parse_types.string_value(self.tokens)
         else:
             key = self.tokens.expect_kind("name", "a parameter or an attribute")
         self.tokens.expect("=")
@@ -182,7 +155,7 @@ class ExpressionParser:
 
     # -- expressions -----------------------------------------------------------------------------
 
-    def expression(self, level: int = 0) -> Routine[Expr]:
+    def expression(self, level: int = 0) -> Routine[expr.Expr]:
         """One expression with its projections, calls and binary operators.
 
         Operators whose level is at most ``level`` are left to the caller.
@@ -200,7 +173,7 @@ class ExpressionParser:
             value = self._simple(span)
         while True:
             if tokens.kind == "field":
-                value = TupleGetItem(value, int(tokens.next()[1:]), span=tokens.since(span))
+                value = expr.TupleGetItem(value, int(tokens.next()[1:]), span=tokens.since(span))
             elif tokens.at("(") or tokens.at("["):
                 value = yield self._call(value, span)
             elif tokens.at("loc") and tokens.following() == "[":
@@ -217,7 +190,7 @@ class ExpressionParser:
         """``loc["net.weft", 3, 14, None, 3, 20]``: the source location of the expression."""
         self.tokens.next()
         start = self.tokens.offset
-        value = parse_value(self.tokens)
+        value = parse_types.parse_value(self.tokens)
         number = (int, type(None))
         kinds = ((str,), number, number, (str, type(None)), number, number)
         if len(value) not in (4, 6) or not all(map(isinstance, value, kinds)):
@@ -229,23 +202,23 @@ class ExpressionParser:
             )
         return Span(*value)
 
-    def _simple(self, span: Span) -> Expr:
+    def _simple(self, span: Span) -> expr.Expr:
         tokens = self.tokens
         if tokens.kind == "local":
             return self._lookup()
         if tokens.kind == "global":
-            return GlobalVar(self._global_name(), span=tokens.since(span))
+            return expr.GlobalVar(self._global_name(), span=tokens.since(span))
         if tokens.kind == "number" or tokens.text in ("-", "True", "False"):
-            return parse_scalar(tokens)
+            return parse_types.parse_scalar(tokens)
         if tokens.at("const"):
-            return parse_constant(tokens, self.types)
+            return parse_types.parse_constant(tokens, self.types)
         if tokens.at("meta"):
             return self._metadata_constant()
         if tokens.kind == "name":
             return self._named()
         return tokens.fail("expected an expression", expected="a variable, a call, a constant, ..")
 
-    def _named(self) -> Expr:
+    def _named(self) -> expr.Expr:
         name = self.tokens.text
         found = self.constructors.get(name) or OPS.find(name)
         if found is None:
@@ -256,7 +229,7 @@ class ExpressionParser:
         self.tokens.next()
         return found  # type: ignore[return-value]
 
-    def _metadata_constant(self) -> Constant:
+    def _metadata_constant(self) -> expr.Constant:
         tokens = self.tokens
         start = tokens.offset
         tokens.next()
@@ -266,16 +239,16 @@ class ExpressionParser:
         tokens.expect("]")
         return self.metadata.constant(index, tokens, start)
 
-    def _call(self, callee: Expr, span: Span) -> Routine[Expr]:
+    def _call(self, callee: expr.Expr, span: Span) -> Routine[expr.Expr]:
         tokens = self.tokens
         type_args = self.types.type_args() if tokens.at("[") else ()
         tokens.expect("(")
-        args: list[Expr] = []
+        args: list[expr.Expr] = []
         attrs: dict[str, Any] = {}
         while not tokens.accept(")"):
             if tokens.following() == "=" and tokens.kind in ("name", "string"):
                 key = self._attribute_name()
-                attrs[key] = parse_value(tokens)
+                attrs[key] = parse_types.parse_value(tokens)
             else:
                 args.append((yield self.expression()))
             if not tokens.at(")"):
@@ -284,9 +257,10 @@ class ExpressionParser:
             return self._op_call(callee, args, attrs, span)
         if attrs:
             tokens.fail("only operators take attributes", got=", ".join(attrs))
-        return Call(callee, tuple(args), type_args=type_args, span=tokens.since(span))
+        return expr.Call(callee, tuple(args), type_args=type_args, span=tokens.since(span))
 
-    def _op_call(self, op: Op, args: list[Expr], attrs: dict[str, Any], span: Span) -> Expr:
+    def _op_call(self, op: Op, args: list[expr.Expr], attrs: dict[str, Any],
+                 span: Span) -> expr.Expr:
         try:
             return op(*args, span=self.tokens.since(span), **attrs)
         except AttrsError as error:
@@ -295,17 +269,17 @@ class ExpressionParser:
                 error.what, expected=error.expected, got=error.got, offset=offset, help=error.help
             )
 
-    def _block_expression(self, _: Span) -> Routine[Expr]:
+    def _block_expression(self, _: Span) -> Routine[expr.Expr]:
         return (yield self.braced())
 
-    def _function(self, span: Span) -> Routine[Expr]:
+    def _function(self, span: Span) -> Routine[expr.Expr]:
         self.tokens.next()
         return (yield self.function_rest(span))
 
-    def _tuple(self, span: Span) -> Routine[Expr]:
+    def _tuple(self, span: Span) -> Routine[expr.Expr]:
         tokens = self.tokens
         tokens.expect("(")
-        fields: list[Expr] = []
+        fields: list[expr.Expr] = []
         comma = False
         while not tokens.accept(")"):
             fields.append((yield self.expression()))
@@ -314,9 +288,9 @@ class ExpressionParser:
                 tokens.expect(",")
         if len(fields) == 1 and not comma:
             return fields[0]
-        return Tuple(tuple(fields), span=tokens.since(span))
+        return expr.Tuple(tuple(fields), span=tokens.since(span))
 
-    def _if(self, span: Span) -> Routine[Expr]:
+    def _if(self, span: Span) -> Routine[expr.Expr]:
         self.tokens.next()
         self.tokens.expect("(")
         cond = yield self.expression()
@@ -324,9 +298,9 @@ class ExpressionParser:
         true_branch = yield self.braced()
         self.tokens.expect("else")
         false_branch = yield self.braced()
-        return If(cond, true_branch, false_branch, span=self.tokens.since(span))
+        return expr.If(cond, true_branch, false_branch, span=self.tokens.since(span))
 
-    def _operands(self, count: int) -> Routine[list[Expr]]:
+    def _operands(self, count: int) -> Routine[list[expr.Expr]]:
         self.tokens.next()
         self.tokens.expect("(")
         found = []
@@ -337,19 +311,19 @@ class ExpressionParser:
         self.tokens.expect(")")
         return found
 
-    def _ref(self, span: Span) -> Routine[Expr]:
+    def _ref(self, span: Span) -> Routine[expr.Expr]:
         (value,) = yield self._operands(1)
-        return RefCreate(value, span=self.tokens.since(span))
+        return expr.RefCreate(value, span=self.tokens.since(span))
 
-    def _ref_read(self, span: Span) -> Routine[Expr]:
+    def _ref_read(self, span: Span) -> Routine[expr.Expr]:
         (ref,) = yield self._operands(1)
-        return RefRead(ref, span=self.tokens.since(span))
+        return expr.RefRead(ref, span=self.tokens.since(span))
 
-    def _ref_write(self, span: Span) -> Routine[Expr]:
+    def _ref_write(self, span: Span) -> Routine[expr.Expr]:
         ref, value = yield self._operands(2)
-        return RefWrite(ref, value, span=self.tokens.since(span))
+        return expr.RefWrite(ref, value, span=self.tokens.since(span))
 
-    def _match(self, span: Span) -> Routine[Expr]:
+    def _match(self, span: Span) -> Routine[expr.Expr]:
         tokens = self.tokens
         tokens.next()
         complete = not tokens.accept("?")
@@ -371,29 +345,29 @@ class ExpressionParser:
                     offset=start,
                 )
             tokens.expect("=>")
-            clauses.append(Clause(pattern, (yield self.braced())))
+            clauses.append(expr.Clause(pattern, (yield self.braced())))
             self.scope.leave(mark)
             if not tokens.at("}"):
                 tokens.expect(",")
-        return Match(data, tuple(clauses), complete, span=tokens.since(span))
+        return expr.Match(data, tuple(clauses), complete, span=tokens.since(span))
 
-    def _pattern(self) -> Pattern:
+    def _pattern(self) -> expr.Pattern:
         tokens = self.tokens
         if tokens.kind == "local":
             variable = self._binder()
             self._declare(variable)
-            return PatternVar(variable)
+            return expr.PatternVar(variable)
         if tokens.accept("_"):
-            return PatternWildcard()
+            return expr.PatternWildcard()
         if tokens.at("("):
-            return PatternTuple(self._patterns())
+            return expr.PatternTuple(self._patterns())
         constructor = self.constructors.get(tokens.text)
         if constructor is None:
             tokens.fail("expected a pattern", expected="a constructor, %x, (..), or _")
         tokens.next()
-        return PatternConstructor(constructor, self._patterns() if tokens.at("(") else ())
+        return expr.PatternConstructor(constructor, self._patterns() if tokens.at("(") else ())
 
-    def _patterns(self) -> tuple[Pattern, ...]:
+    def _patterns(self) -> tuple[expr.Pattern, ...]:
         self.tokens.expect("(")
         found = []
         while not self.tokens.accept(")"):
@@ -402,7 +376,7 @@ class ExpressionParser:
                 self.tokens.expect(",")
         return tuple(found)
 
-    _special: ClassVar[dict[str, Callable[[Any, Span], Routine[Expr]]]] = {
+    _special: ClassVar[dict[str, Callable[[Any, Span], Routine[expr.Expr]]]] = {
         "{": _block_expression,
         "(": _tuple,
         "fn": _function,

@@ -10,18 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from weft.ir.expr import (
-    Clause,
-    Constant,
-    Constructor,
-    Expr,
-    Function,
-    GlobalVar,
-    Let,
-    Match,
-    TypeData,
-    Var,
-)
+from weft.ir import expr
 from weft.ir.op import Op
 from weft.ir.types import (
     IncompleteType,
@@ -48,20 +37,20 @@ class Constraints(NodeRules):
     def __init__(
         self,
         global_types: Mapping[str, Type],
-        definitions: Mapping[str, TypeData] | None,
+        definitions: Mapping[str, expr.TypeData] | None,
         *,
         trust: bool = False,
     ) -> None:
         super().__init__(definitions)
         self.clean: set[int] = set()
-        self.order: list[Expr] = []
+        self.order: list[expr.Expr] = []
         self._trust = trust
         self._global_types = global_types
 
-    def collect(self, root: Expr, function: str | None = None) -> Type:
+    def collect(self, root: expr.Expr, function: str | None = None) -> Type:
         """Visit all nodes below ``root``, and return its type as far as known."""
         self.function = function
-        stack: list[tuple[Expr, int]] = [(root, _ENTER)]
+        stack: list[tuple[expr.Expr, int]] = [(root, _ENTER)]
         entered: set[int] = set()
         while stack:
             node, step = stack.pop()
@@ -83,7 +72,7 @@ class Constraints(NodeRules):
                 if not relation.done:
                     self.errors.append(context.stuck())
 
-    def agree(self, fn: Function, declared: Type, found: Type) -> None:
+    def agree(self, fn: expr.Function, declared: Type, found: Type) -> None:
         """Require that a global function has the type that its callers assumed."""
         self._unify(
             fn,
@@ -95,7 +84,7 @@ class Constraints(NodeRules):
 
     # -- the walk ----------------------------------------------------------------------------
 
-    def _enter(self, node: Expr, stack: list[tuple[Expr, int]]) -> None:
+    def _enter(self, node: expr.Expr, stack: list[tuple[expr.Expr, int]]) -> None:
         if self._trust and node.checked_type is not None:
             self.clean.add(id(node))
             self._set(node, node.checked_type)
@@ -105,12 +94,12 @@ class Constraints(NodeRules):
             leaf(self, node)
             return
         stack.append((node, _EXIT))
-        if isinstance(node, Let):
-            if isinstance(node.value, Function) and node.var.annotation is None:
+        if isinstance(node, expr.Let):
+            if isinstance(node.value, expr.Function) and node.var.annotation is None:
                 # A recursive function: the type inferred for it before may be outdated.
                 self._set(node.var, IncompleteType())
             stack += [(node.body, _ENTER), (node, _BIND), (node.value, _ENTER)]
-        elif isinstance(node, Match):
+        elif isinstance(node, expr.Match):
             stack.extend((clause.rhs, _ENTER) for clause in reversed(node.clauses))
             stack += [(node, _BIND), (node.data, _ENTER)]
         else:
@@ -120,14 +109,14 @@ class Constraints(NodeRules):
                     self._set(child, ERROR)
                 stack.append((child, _ENTER))
 
-    def _bind(self, node: Expr) -> None:
-        if isinstance(node, Let):
+    def _bind(self, node: expr.Expr) -> None:
+        if isinstance(node, expr.Let):
             self._bind_var(node.var, self.types[id(node.value)])
-        elif isinstance(node, Match):
+        elif isinstance(node, expr.Match):
             for clause in node.clauses:
                 self._bind_clause(node, clause)
 
-    def _bind_clause(self, match: Match, clause: Clause) -> None:
+    def _bind_clause(self, match: expr.Match, clause: expr.Clause) -> None:
         data = self.types[id(match.data)]
         try:
             bind_pattern(clause.lhs, data, self.solver, self._definitions, self._bind_var)
@@ -135,7 +124,7 @@ class Constraints(NodeRules):
             self._report(error, match)
             self._ill_formed.add(id(match))
 
-    def _bind_var(self, var: Var, type_: Type) -> None:
+    def _bind_var(self, var: expr.Var, type_: Type) -> None:
         known = self.types.get(id(var))
         if known is None:
             self._check_kind(var, var.annotation)
@@ -154,7 +143,7 @@ class Constraints(NodeRules):
         if var.checked_type is not None and var.checked_type == self.solver.resolve(known):
             self.clean.add(id(var))
 
-    def _exit(self, node: Expr) -> None:
+    def _exit(self, node: expr.Expr) -> None:
         known = node.checked_type
         if known is not None and all(id(c) in self.clean for c in children(node)):
             self.clean.add(id(node))
@@ -162,17 +151,17 @@ class Constraints(NodeRules):
         else:
             self._set(node, self._rules[type(node)](self, node))
 
-    def _set(self, node: Expr, type_: Type) -> None:
+    def _set(self, node: expr.Expr, type_: Type) -> None:
         self.types[id(node)] = type_
         self.order.append(node)
 
     # -- leaves ------------------------------------------------------------------------------
 
-    def _leaf_constant(self, constant: Constant) -> None:
+    def _leaf_constant(self, constant: expr.Constant) -> None:
         self.clean.add(id(constant))
         self._set(constant, constant.checked_type or constant.tensor_type)
 
-    def _leaf_var(self, var: Var) -> None:
+    def _leaf_var(self, var: expr.Var) -> None:
         if var.annotation is not None:
             self._check_kind(var, var.annotation)
             self._set(var, var.annotation)
@@ -181,7 +170,7 @@ class Constraints(NodeRules):
         if var.checked_type is not None:
             self.clean.add(id(var))
 
-    def _leaf_global(self, node: GlobalVar) -> None:
+    def _leaf_global(self, node: expr.GlobalVar) -> None:
         known = self._global_types.get(node.name)
         if known is None:
             names = ", ".join(f"@{n}" for n in self._global_types)
@@ -197,7 +186,7 @@ class Constraints(NodeRules):
             self.clean.add(id(node))
         self._set(node, known)
 
-    def _leaf_constructor(self, node: Constructor) -> None:
+    def _leaf_constructor(self, node: expr.Constructor) -> None:
         self.clean.add(id(node))
         try:
             self._set(node, constructor_type(node, self._definitions))
@@ -209,7 +198,7 @@ class Constraints(NodeRules):
         self._operator_as_value(node, node)
         self._set(node, ERROR)
 
-    def _operator_as_value(self, user: Expr, node: Op) -> None:
+    def _operator_as_value(self, user: expr.Expr, node: Op) -> None:
         self._fail(
             user,
             f"the operator {node.name} is used as a value",
@@ -219,10 +208,10 @@ class Constraints(NodeRules):
         )
 
     _leaves: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
-        Constant: _leaf_constant,
-        Var: _leaf_var,
-        GlobalVar: _leaf_global,
-        Constructor: _leaf_constructor,
+        expr.Constant: _leaf_constant,
+        expr.Var: _leaf_var,
+        expr.GlobalVar: _leaf_global,
+        expr.Constructor: _leaf_constructor,
         Op: _leaf_op,
     }
 

@@ -5,22 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from weft.ir import expr
 from weft.ir.dtype import bool_
-from weft.ir.expr import (
-    Call,
-    Constructor,
-    Expr,
-    Function,
-    If,
-    Let,
-    Match,
-    RefCreate,
-    RefRead,
-    RefWrite,
-    Tuple,
-    TupleGetItem,
-    TypeData,
-)
 from weft.ir.op import Op
 from weft.ir.types import (
     FuncType,
@@ -31,17 +17,10 @@ from weft.ir.types import (
     Type,
     is_complete,
 )
+from weft.ir.typing import report
 from weft.ir.typing.adt import instantiate, missing_case
 from weft.ir.typing.call import CallContext
 from weft.ir.typing.kinds import kind_error
-from weft.ir.typing.report import (
-    argument_name,
-    counted,
-    describe,
-    readable_type,
-    signature_help,
-    type_error,
-)
 from weft.ir.typing.solver import ERROR, Deferred, TypeSolver, UnifyError, join_types
 from weft.support.errors import WeftError
 
@@ -57,7 +36,7 @@ class NodeRules:
     refer to data types of any module.
     """
 
-    def __init__(self, definitions: Mapping[str, TypeData] | None) -> None:
+    def __init__(self, definitions: Mapping[str, expr.TypeData] | None) -> None:
         self.solver = TypeSolver()
         self.types: dict[int, Type] = {}
         self.type_args: dict[int, tuple[Type, ...]] = {}
@@ -68,7 +47,7 @@ class NodeRules:
         self._ill_formed: set[int] = set()
         self._contexts: list[tuple[Deferred, CallContext]] = []
 
-    def _call(self, call: Call) -> Type:
+    def _call(self, call: expr.Call) -> Type:
         args = tuple(self.types[id(a)] for a in call.args)
         if isinstance(call.op, Op):
             return self._op_call(call, call.op, args)
@@ -88,7 +67,7 @@ class NodeRules:
         if not isinstance(callee, FuncType):
             self._fail(
                 call,
-                f"{describe(call.op)} is not a function",
+                f"{report.describe(call.op)} is not a function",
                 expected="a function",
                 got=callee,
                 help="only functions, operators and constructors can be called",
@@ -96,14 +75,14 @@ class NodeRules:
             return ERROR
         return self._function_call(call, callee, args)
 
-    def _op_call(self, call: Call, op: Op, args: tuple[Type, ...]) -> Type:
+    def _op_call(self, call: expr.Call, op: Op, args: tuple[Type, ...]) -> Type:
         if len(args) != len(op.inputs) or op.relation is None:
             self._fail(
                 call,
-                f"{op.name} takes {counted(len(op.inputs), 'argument')}",
+                f"{op.name} takes {report.counted(len(op.inputs), 'argument')}",
                 expected=", ".join(op.inputs),
-                got=counted(len(args), "argument"),
-                help=signature_help(op),
+                got=report.counted(len(args), "argument"),
+                help=report.signature_help(op),
             )
             return ERROR
         out = IncompleteType()
@@ -114,22 +93,24 @@ class NodeRules:
             self._contexts.append((relation, context))
         return self.solver.shallow(out)
 
-    def _function_call(self, call: Call, callee: FuncType, args: tuple[Type, ...]) -> Type:
+    def _function_call(self, call: expr.Call, callee: FuncType, args: tuple[Type, ...]) -> Type:
         if call.type_args and len(call.type_args) != len(callee.type_params):
             self._fail(
                 call,
-                f"{describe(call.op)} takes {counted(len(callee.type_params), 'type argument')}",
+                f"{report.describe(call.op)} takes "
+                f"{report.counted(len(callee.type_params), 'type argument')}",
                 expected=callee,
-                got=counted(len(call.type_args), "type argument"),
+                got=report.counted(len(call.type_args), "type argument"),
                 help="leave the type arguments out to have them inferred",
             )
             return ERROR
         if len(args) != len(callee.arg_types):
             self._fail(
                 call,
-                f"{describe(call.op)} takes {counted(len(callee.arg_types), 'argument')}",
+                f"{report.describe(call.op)} takes "
+                f"{report.counted(len(callee.arg_types), 'argument')}",
                 expected=callee,
-                got=counted(len(args), "argument"),
+                got=report.counted(len(args), "argument"),
                 help=f"the arguments are {_listed(callee.arg_types)}",
             )
             return ERROR
@@ -144,13 +125,13 @@ class NodeRules:
         return concrete.ret_type
 
     def _argument(
-        self, call: Call, index: int, given: Type, asked: Type, callee: FuncType
+        self, call: expr.Call, index: int, given: Type, asked: Type, callee: FuncType
     ) -> None:
         try:
             self.solver.unify(asked, given)
         except UnifyError as error:
             # Types may be large; format them only for an error.
-            where = f"{argument_name(call, index)} of {describe(call.op)}"
+            where = f"{report.argument_name(call, index)} of {report.describe(call.op)}"
             self._fail(
                 call,
                 f"{where} has the wrong type ({error.detail})",
@@ -166,10 +147,10 @@ class NodeRules:
             return instantiate(known)
         return given
 
-    def _tuple(self, node: Tuple) -> Type:
+    def _tuple(self, node: expr.Tuple) -> Type:
         return TupleType(tuple(self.solver.shallow(self.types[id(f)]) for f in node.fields))
 
-    def _tuple_get_item(self, node: TupleGetItem) -> Type:
+    def _tuple_get_item(self, node: expr.TupleGetItem) -> Type:
         known = self.solver.shallow(self.types[id(node.tuple_value)])
         if isinstance(known, TupleType):
             if 0 <= node.index < len(known.fields):
@@ -182,7 +163,7 @@ class NodeRules:
             self._fail_field(node, known)
         return ERROR
 
-    def _later_field(self, node: TupleGetItem, value: Type) -> Type:
+    def _later_field(self, node: expr.TupleGetItem, value: Type) -> Type:
         out = IncompleteType()
 
         def attempt() -> bool:
@@ -199,7 +180,7 @@ class NodeRules:
         self.solver.add(Deferred(attempt, (value,)))
         return out
 
-    def _fail_field(self, node: TupleGetItem, known: Type) -> None:
+    def _fail_field(self, node: expr.TupleGetItem, known: Type) -> None:
         if not isinstance(known, TupleType):
             what, way_out = "projection of a value that is not a tuple", "project tuples only"
             self._fail(node, what, expected="a tuple", got=known, help=way_out)
@@ -213,7 +194,7 @@ class NodeRules:
             help="fields are counted from 0",
         )
 
-    def _function(self, fn: Function) -> Type:
+    def _function(self, fn: expr.Function) -> Type:
         result = self.types[id(fn.body)]
         if fn.ret_type is not None:
             self._check_kind(fn, fn.ret_type)
@@ -228,10 +209,10 @@ class NodeRules:
         params = tuple(self.solver.shallow(self.types[id(p)]) for p in fn.params)
         return FuncType(params, self.solver.shallow(result), fn.type_params)
 
-    def _let(self, node: Let) -> Type:
+    def _let(self, node: expr.Let) -> Type:
         return self.types[id(node.body)]
 
-    def _if(self, node: If) -> Type:
+    def _if(self, node: expr.If) -> Type:
         self._unify(
             node,
             _CONDITION,
@@ -243,7 +224,7 @@ class NodeRules:
             node, [self.types[id(node.true_branch)], self.types[id(node.false_branch)]]
         )
 
-    def _join(self, node: Expr, branches: list[Type]) -> Type:
+    def _join(self, node: expr.Expr, branches: list[Type]) -> Type:
         """The type of a value that comes from any of the branches."""
         result = branches[0]
         for branch in branches[1:]:
@@ -263,10 +244,10 @@ class NodeRules:
             result = joined
         return result
 
-    def _ref_create(self, node: RefCreate) -> Type:
+    def _ref_create(self, node: expr.RefCreate) -> Type:
         return RefType(self.types[id(node.value)])
 
-    def _ref_read(self, node: RefRead) -> Type:
+    def _ref_read(self, node: expr.RefRead) -> Type:
         held = IncompleteType()
         self._unify(
             node,
@@ -277,7 +258,7 @@ class NodeRules:
         )
         return self.solver.shallow(held)
 
-    def _ref_write(self, node: RefWrite) -> Type:
+    def _ref_write(self, node: expr.RefWrite) -> Type:
         self._unify(
             node,
             self.types[id(node.ref)],
@@ -287,7 +268,7 @@ class NodeRules:
         )
         return _UNIT
 
-    def _match(self, node: Match) -> Type:
+    def _match(self, node: expr.Match) -> Type:
         if not node.clauses:
             self._fail(
                 node,
@@ -312,7 +293,7 @@ class NodeRules:
     # -- errors --------------------------------------------------------------------------------
 
     def _unify(
-        self, node: Expr, asked: Type, given: Type, message: str, *, help: str | None = None
+        self, node: expr.Expr, asked: Type, given: Type, message: str, *, help: str | None = None
     ) -> None:
         try:
             self.solver.unify(asked, given)
@@ -325,13 +306,13 @@ class NodeRules:
                 help=help,
             )
 
-    def _fail(self, node: Expr, what: str, **fields: Any) -> None:
-        self.errors.append(type_error(node, self.function, what, **fields))
+    def _fail(self, node: expr.Expr, what: str, **fields: Any) -> None:
+        self.errors.append(report.type_error(node, self.function, what, **fields))
 
-    def _report(self, error: WeftError, node: Expr) -> None:
+    def _report(self, error: WeftError, node: expr.Expr) -> None:
         self._fail(node, error.what, expected=error.expected, got=error.got, help=error.help)
 
-    def _check_kind(self, node: Expr, type_: Type | None) -> None:
+    def _check_kind(self, node: expr.Expr, type_: Type | None) -> None:
         """Report a declared type with an undefined data type or wrong type arguments."""
         if type_ is None or isinstance(type_, TensorType) or not self._closed:
             return
@@ -340,24 +321,24 @@ class NodeRules:
             self._report(error, node)
 
     _rules: ClassVar[dict[type, Callable[[Any, Any], Type]]] = {
-        Call: _call,
-        Tuple: _tuple,
-        TupleGetItem: _tuple_get_item,
-        Function: _function,
-        Let: _let,
-        If: _if,
-        RefCreate: _ref_create,
-        RefRead: _ref_read,
-        RefWrite: _ref_write,
-        Match: _match,
+        expr.Call: _call,
+        expr.Tuple: _tuple,
+        expr.TupleGetItem: _tuple_get_item,
+        expr.Function: _function,
+        expr.Let: _let,
+        expr.If: _if,
+        expr.RefCreate: _ref_create,
+        expr.RefRead: _ref_read,
+        expr.RefWrite: _ref_write,
+        expr.Match: _match,
     }
 
 
 def _listed(types: tuple[Type, ...]) -> str:
-    return ", ".join(map(readable_type, types)) or "none"
+    return ", ".join(map(report.readable_type, types)) or "none"
 
 
-def _argument_help(arg: Expr, callee: FuncType, call: Call) -> str:
-    if isinstance(arg, Constructor) and not arg.inputs:
+def _argument_help(arg: expr.Expr, callee: FuncType, call: expr.Call) -> str:
+    if isinstance(arg, expr.Constructor) and not arg.inputs:
         return f"a constructor without fields must be called as well: {arg.name}()"
-    return f"{describe(call.op, arguments=False)} is {readable_type(callee)}"
+    return f"{report.describe(call.op, arguments=False)} is {report.readable_type(callee)}"

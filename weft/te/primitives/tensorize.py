@@ -6,10 +6,8 @@ from weft.te.domain import loop_extents
 from weft.te.state import AttachAt, StageState
 from weft.te.tensor import REDUCE, IterVar
 from weft.te.update import Update
-from weft.tir.expr import Var, int_value
-from weft.tir.instruction import Instruction
+from weft.tir import Analyzer, Instruction, Var, int_value
 from weft.tir.match_instruction import NoMatchError, match_instruction
-from weft.tir.simplify import Analyzer
 
 
 def tensorize(self: StageState, axis: IterVar, instruction: Instruction) -> None:

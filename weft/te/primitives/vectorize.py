@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from weft.te.state import AttachAt, StageState
 from weft.te.tensor import IterVar
-from weft.tir.expr import int_value
-from weft.tir.stmt import ForKind
+from weft.tir import ForKind, int_value
 
 
 def vectorize(self: StageState, axis: IterVar) -> None:

@@ -13,20 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from weft.support.dataclass import dataclass
 from weft.tir import stmt as s
+from weft.tir import visitor
 from weft.tir.buffer import Buffer
 from weft.tir.expr import Add, Broadcast, BufferLoad, PrimExpr, Ramp, Var, const, int_value, minimum
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import ForKind, Stmt
 from weft.tir.transform.rewriter import RewriterWithAnalyzer
-from weft.tir.visitor import (
-    exprs_of,
-    map_body,
-    map_stmts,
-    mentions,
-    post_order,
-    stmts_of,
-    substitute,
-)
 
 # Each accumulator costs an addition, a load and a store per block. Those of few are hidden behind
 # the loads of the terms, those of a register tile of a GEMM or of a convolution are not.
@@ -51,7 +43,7 @@ class _Sums:
             if isinstance(node, s.Allocate):
                 inside.add(node.buffer)
             elif not isinstance(node, s.BufferStore) or node.buffer in inside:
-                addends.extend(exprs_of(node))
+                addends.extend(visitor.exprs_of(node))
             elif (parts := _parts(node)) is None:
                 return None
             else:
@@ -62,12 +54,14 @@ class _Sums:
 
     def stay(self, bound: set[Var]) -> bool:
         """Whether all iterations add to the same elements: no index has a variable of ``bound``."""
-        return not any(mentions(index, *bound) for load in self.loads for index in load.indices)
+        return not any(visitor.mentions(index, *bound) for load in self.loads
+                       for index in load.indices)
 
     def are_in(self, expressions: Iterable[PrimExpr]) -> bool:
         buffers = {load.buffer for load in self.loads}
         return any(isinstance(e, BufferLoad) and e.buffer in buffers
-                   for expression in dict.fromkeys(expressions) for e in post_order(expression))
+                   for expression in dict.fromkeys(expressions)
+                   for e in visitor.post_order(expression))
 
     @property
     def block(self) -> int:
@@ -78,8 +72,8 @@ class _Sums:
         """``loop`` by ``factor`` iterations at a time, each time into accumulators at zero."""
         fresh = {load: _registers(load) for load in self.loads}
         outer, inner = Var(f"{loop.loop_var.name}.block"), Var(loop.loop_var.name)
-        body = substitute(_adding_to(loop.body, fresh),
-                          {loop.loop_var: loop.min + outer * factor + inner})
+        body = visitor.substitute(_adding_to(loop.body, fresh),
+                                  {loop.loop_var: loop.min + outer * factor + inner})
         size = int_value(loop.extent)
         is_whole = size is not None and size % factor == 0
         steps = const(factor) if is_whole else minimum(
@@ -101,7 +95,7 @@ def _top_down(stmt: Stmt) -> Iterator[Stmt]:
     while pending:
         node = pending.pop()
         yield node
-        pending.extend(reversed(stmts_of(node)))
+        pending.extend(reversed(visitor.stmts_of(node)))
 
 
 def _parts(store: s.BufferStore) -> tuple[BufferLoad, PrimExpr] | None:
@@ -130,7 +124,7 @@ def _zero(load: BufferLoad) -> PrimExpr:
 def _adding_to(stmt: Stmt, fresh: Mapping[BufferLoad, BufferLoad]) -> Stmt:
     """``stmt`` with the accumulators ``fresh`` in place of its own."""
     if not isinstance(stmt, s.BufferStore):
-        return map_stmts(stmt, lambda inner: _adding_to(inner, fresh))
+        return visitor.map_stmts(stmt, lambda inner: _adding_to(inner, fresh))
     parts = _parts(stmt)
     block = None if parts is None else fresh.get(parts[0])
     if parts is None or block is None:
@@ -168,7 +162,7 @@ class _Blocker(RewriterWithAnalyzer):
         if isinstance(stmt, s.For):
             count = self._bound(stmt.extent)
             return (sums.block if count is None else count) * self._terms(stmt.body, sums)
-        return max((self._terms(inner, sums) for inner in stmts_of(stmt)), default=0)
+        return max((self._terms(inner, sums) for inner in visitor.stmts_of(stmt)), default=0)
 
     def _bound(self, extent: PrimExpr) -> int | None:
         return self.analyzer.int_bounds(extent)[1]
@@ -199,4 +193,4 @@ def block_sums(func: PrimFunc) -> PrimFunc:
         T[0] = T[0] + T.block[0]
     B[0] = T[0]
     """
-    return map_body(func, _Blocker(func).visit)
+    return visitor.map_body(func, _Blocker(func).visit)

@@ -11,20 +11,13 @@ import dataclasses
 from weft.ir.dtype import int64
 from weft.support.errors import LoweringError
 from weft.tir import stmt as s
+from weft.tir import visitor
 from weft.tir.buffer import Buffer, next_uid
 from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, Var, access_lanes, const
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import Stmt
 from weft.tir.transform.interleave import interleave, interleaved_starts, of_lane
 from weft.tir.transform.rewriter import RewriterWithAnalyzer
-from weft.tir.visitor import (
-    depth_checkpoints,
-    map_children,
-    map_stmts,
-    mentions,
-    post_order,
-    substitute,
-)
 
 
 class _Flattener(RewriterWithAnalyzer):
@@ -85,12 +78,13 @@ class _Flattener(RewriterWithAnalyzer):
             return None
         self.analyzer.bind(lane, 0, lanes)
         here = self._sum([(index, stride) for index, stride in by_lane if index is not None])
-        there = self.analyzer.simplify(substitute(here, {lane: lane + 1}))
+        there = self.analyzer.simplify(visitor.substitute(here, {lane: lane + 1}))
         step = self.analyzer.simplify(there - here)
         self.analyzer.release(lane)
-        if mentions(step, lane) or any(type(e) is BufferLoad for e in post_order(step)):
+        if visitor.mentions(step, lane) or any(type(e) is BufferLoad
+                                               for e in visitor.post_order(step)):
             return None
-        base = self.analyzer.simplify(substitute(here, {lane: const(0)}))
+        base = self.analyzer.simplify(visitor.substitute(here, {lane: const(0)}))
         return Ramp(base, step, lanes) if step is not const(0) else Broadcast(base, lanes)
 
     def _lane_by_lane(
@@ -106,14 +100,15 @@ class _Flattener(RewriterWithAnalyzer):
 
     def expr(self, e: PrimExpr) -> PrimExpr:
         e = super().expr(e)
-        for inner in depth_checkpoints(e, self.heights):
+        for inner in visitor.depth_checkpoints(e, self.heights):
             self._flatten(inner)
         return self._flatten(e)
 
     def _flatten(self, e: PrimExpr) -> PrimExpr:
         done = self._loads.get(e)
         if done is None:
-            done = self._load(e) if type(e) is BufferLoad else map_children(e, self._flatten)
+            is_load = type(e) is BufferLoad
+            done = self._load(e) if is_load else visitor.map_children(e, self._flatten)
             self._loads[e] = done
         return done
 
@@ -145,7 +140,7 @@ class _Flattener(RewriterWithAnalyzer):
             case s.Allocate():
                 return s.Allocate(self.buffer(node.buffer), self.visit(node.body))
             case s.SeqStmt():
-                return map_stmts(node, self.visit)
+                return visitor.map_stmts(node, self.visit)
         return super().visit(node)
 
     def case(self, condition: PrimExpr, body: Stmt) -> Stmt:

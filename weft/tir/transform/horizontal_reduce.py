@@ -10,18 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from weft.support.dataclass import dataclass
+from weft.tir import expr as x
 from weft.tir import stmt as s
-from weft.tir.expr import (
-    Broadcast,
-    BufferLoad,
-    Call,
-    PrimExpr,
-    Ramp,
-    Shuffle,
-    Var,
-    const,
-    int_value,
-)
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import ForKind, Stmt
 from weft.tir.visitor import children, map_body, map_stmts, mentions, post_order, with_children
@@ -38,17 +28,17 @@ class _Combiner:
     """
 
     stores: tuple[s.BufferStore, ...]
-    results: tuple[PrimExpr, ...]
-    old: tuple[PrimExpr, ...]
-    new: tuple[BufferLoad, ...]
+    results: tuple[x.PrimExpr, ...]
+    old: tuple[x.PrimExpr, ...]
+    new: tuple[x.BufferLoad, ...]
 
-    def apply(self, a: Sequence[PrimExpr], b: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
+    def apply(self, a: Sequence[x.PrimExpr], b: Sequence[x.PrimExpr]) -> tuple[x.PrimExpr, ...]:
         """Combine two (tuples of) partial results, vectors or scalars."""
         values = {**dict(zip(self.old, a, strict=True)), **dict(zip(self.new, b, strict=True))}
         return tuple(_vectorized(e, values, a[0].dtype.lanes) for e in self.results)
 
 
-def _vectorized(e: PrimExpr, values: Mapping[PrimExpr, PrimExpr], lanes: int) -> PrimExpr:
+def _vectorized(e: x.PrimExpr, values: Mapping[x.PrimExpr, x.PrimExpr], lanes: int) -> x.PrimExpr:
     """``e`` with sub-expressions replaced by ``values``, which are vectors of ``lanes``."""
     done = values.get(e)
     if done is not None:
@@ -57,8 +47,9 @@ def _vectorized(e: PrimExpr, values: Mapping[PrimExpr, PrimExpr], lanes: int) ->
     new = tuple(_vectorized(c, values, lanes) for c in old)
     if lanes == 1 or not any(c.dtype.lanes > 1 for c in new):
         return with_children(e, new)
-    wide = tuple(c if c.dtype.lanes > 1 else Broadcast(c, lanes) for c in new)
-    return Call(e.dtype.vector(lanes), e.name, wide) if type(e) is Call else with_children(e, wide)
+    wide = tuple(c if c.dtype.lanes > 1 else x.Broadcast(c, lanes) for c in new)
+    return x.Call(e.dtype.vector(lanes), e.name,
+                  wide) if type(e) is x.Call else with_children(e, wide)
 
 
 def _combiner(loop: s.For) -> _Combiner | None:
@@ -68,7 +59,7 @@ def _combiner(loop: s.For) -> _Combiner | None:
     with loads indexed by it.
     """
     body = loop.body
-    values: dict[PrimExpr, PrimExpr] = {}
+    values: dict[x.PrimExpr, x.PrimExpr] = {}
     while isinstance(body, s.LetStmt):
         values[body.var] = body.value
         body = body.body
@@ -81,13 +72,13 @@ def _combiner(loop: s.For) -> _Combiner | None:
     results = tuple(values.get(p.value, p.value) for p in stores)
     lanes = dict.fromkeys(
         e for r in results for e in post_order(r)
-        if isinstance(e, BufferLoad) and _is_lane(e, loop.loop_var)
+        if isinstance(e, x.BufferLoad) and _is_lane(e, loop.loop_var)
     )
-    old = tuple(BufferLoad(p.buffer, p.indices) for p in stores)
+    old = tuple(x.BufferLoad(p.buffer, p.indices) for p in stores)
     new = tuple(lanes)
-    outside = {e: const(0, e.dtype) for e in (*old, *new)}
+    outside = {e: x.const(0, e.dtype) for e in (*old, *new)}
     rest = tuple(_vectorized(r, outside, 1) for r in results)
-    if len(new) != len(old) or any(type(e) in (Var, BufferLoad) for r in rest
+    if len(new) != len(old) or any(type(e) in (x.Var, x.BufferLoad) for r in rest
                                    for e in post_order(r)):
         return None
     # Stores, and buffers of partial results by uid, are both in the order of the result tuple.
@@ -97,7 +88,7 @@ def _combiner(loop: s.For) -> _Combiner | None:
     return _Combiner(stores, results, old, partners)
 
 
-def _is_lane(e: BufferLoad, var: Var) -> bool:
+def _is_lane(e: x.BufferLoad, var: x.Var) -> bool:
     """Whether ``e`` loads one element per iteration of ``var``, contiguously."""
     if not e.indices or e.predicate is not None:
         return False
@@ -109,19 +100,19 @@ class _Tree:
 
     def __init__(self, combiner: _Combiner) -> None:
         self.combiner = combiner
-        self.bound: list[tuple[Var, PrimExpr]] = []
+        self.bound: list[tuple[x.Var, x.PrimExpr]] = []
 
-    def let(self, values: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
-        names = tuple(Var("lanes", e.dtype) for e in values)
+    def let(self, values: Sequence[x.PrimExpr]) -> tuple[x.PrimExpr, ...]:
+        names = tuple(x.Var("lanes", e.dtype) for e in values)
         self.bound += zip(names, values, strict=True)
         return names
 
-    def load(self, start: int, lanes: int) -> tuple[PrimExpr, ...]:
-        index = Ramp(const(start), const(1), lanes)
-        return self.let([BufferLoad(e.buffer, (*e.indices[:-1], index))
+    def load(self, start: int, lanes: int) -> tuple[x.PrimExpr, ...]:
+        index = x.Ramp(x.const(start), x.const(1), lanes)
+        return self.let([x.BufferLoad(e.buffer, (*e.indices[:-1], index))
                          for e in self.combiner.new])
 
-    def combine_vectors(self, vectors: list[tuple[PrimExpr, ...]]) -> tuple[PrimExpr, ...]:
+    def combine_vectors(self, vectors: list[tuple[x.PrimExpr, ...]]) -> tuple[x.PrimExpr, ...]:
         """Combine several vectors pairwise into one."""
         while len(vectors) > 1:
             pairs = zip(vectors[::2], vectors[1::2], strict=False)
@@ -129,19 +120,19 @@ class _Tree:
             vectors = [self.let(self.combiner.apply(a, b)) for a, b in pairs] + odd
         return vectors[0]
 
-    def reduce_lanes(self, vector: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
+    def reduce_lanes(self, vector: tuple[x.PrimExpr, ...]) -> tuple[x.PrimExpr, ...]:
         """Combine the upper half of a vector with the lower half, until one lane is left."""
         lanes = vector[0].dtype.lanes
         while lanes > 1:
             lanes //= 2
             low, high = (
-                tuple(Shuffle((v,), tuple(range(first, first + lanes))) for v in vector)
+                tuple(x.Shuffle((v,), tuple(range(first, first + lanes))) for v in vector)
                 for first in (0, lanes)
             )
             vector = self.let(self.combiner.apply(self.let(low), self.let(high)))
         return vector
 
-    def stores(self, value: tuple[PrimExpr, ...]) -> Stmt:
+    def stores(self, value: tuple[x.PrimExpr, ...]) -> Stmt:
         combiner = self.combiner
         final = self.let(combiner.apply(combiner.old, value))
         body = s.seq([p.replace(value=v) for p, v in zip(combiner.stores, final, strict=True)])
@@ -151,10 +142,10 @@ class _Tree:
 
 
 def _combine(loop: s.For) -> Stmt:
-    lanes, extent = int(loop.annotations[ANNOTATION]), int_value(loop.extent)
+    lanes, extent = int(loop.annotations[ANNOTATION]), x.int_value(loop.extent)
     combiner = _combiner(loop)
     plain = loop.replace(kind=ForKind.SERIAL)
-    if combiner is None or extent is None or extent % lanes or int_value(loop.min) != 0:
+    if combiner is None or extent is None or extent % lanes or x.int_value(loop.min) != 0:
         return plain
     if lanes & (lanes - 1):
         return plain

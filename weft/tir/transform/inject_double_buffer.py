@@ -7,33 +7,25 @@ import itertools
 
 from weft.tir import expr as x
 from weft.tir import stmt as s
+from weft.tir import visitor
 from weft.tir.buffer import Buffer, next_uid
 from weft.tir.expr import BufferLoad, PrimExpr, const
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import ForKind, Stmt
-from weft.tir.visitor import (
-    all_exprs,
-    map_body,
-    map_stmts,
-    post_order_stmts,
-    substitute,
-    transform_expr,
-    transform_stmt,
-)
 
 KEY = "double_buffer"
 
 
 def _reads(node: Stmt) -> set[Buffer]:
-    return {e.buffer for e in all_exprs(node) if type(e) is BufferLoad}
+    return {e.buffer for e in visitor.all_exprs(node) if type(e) is BufferLoad}
 
 
 def _writes(node: Stmt) -> set[Buffer]:
-    return {n.buffer for n in post_order_stmts(node) if isinstance(n, s.BufferStore)}
+    return {n.buffer for n in visitor.post_order_stmts(node) if isinstance(n, s.BufferStore)}
 
 
 def _allocates(node: Stmt) -> set[Buffer]:
-    return {n.buffer for n in post_order_stmts(node) if isinstance(n, s.Allocate)}
+    return {n.buffer for n in visitor.post_order_stmts(node) if isinstance(n, s.Allocate)}
 
 
 def _in_half(node: Stmt, buffer: Buffer, twice: Buffer, half: PrimExpr) -> Stmt:
@@ -50,7 +42,7 @@ def _in_half(node: Stmt, buffer: Buffer, twice: Buffer, half: PrimExpr) -> Stmt:
             return inner.replace(buffer=twice, indices=(half, *inner.indices))
         return inner
 
-    return transform_stmt(node, on_stmt, lambda e: transform_expr(e, on_expr, memo))
+    return visitor.transform_stmt(node, on_stmt, lambda e: visitor.transform_expr(e, on_expr, memo))
 
 
 def _pipelined(loop: s.For) -> Stmt | None:
@@ -98,7 +90,7 @@ def _ahead(loop: s.For, marked: s.AttrStmt, allocation: s.Allocate) -> Stmt:
     twice = dataclasses.replace(buffer, shape=(const(2), *buffer.shape), uid=next_uid())
     iteration = var - loop.min
     fill, rest = _split(allocation)
-    following = substitute(fill, {var: var + 1})
+    following = visitor.substitute(fill, {var: var + 1})
     body = s.seq([
         s.IfThenElse(x.compare(x.LT, iteration + 1, loop.extent),
                      _in_half(following, buffer, twice, (iteration + 1) % 2)),
@@ -106,9 +98,9 @@ def _ahead(loop: s.For, marked: s.AttrStmt, allocation: s.Allocate) -> Stmt:
     ])
 
     def without(node: Stmt) -> Stmt:
-        return body if node is marked else map_stmts(node, without)
+        return body if node is marked else visitor.map_stmts(node, without)
 
-    start = _in_half(substitute(fill, {var: loop.min}), buffer, twice, const(0))
+    start = _in_half(visitor.substitute(fill, {var: loop.min}), buffer, twice, const(0))
     nonempty = x.compare(x.GT, loop.extent, const(0))
     if nonempty is not x.TRUE:
         start = s.IfThenElse(nonempty, start)
@@ -116,14 +108,14 @@ def _ahead(loop: s.For, marked: s.AttrStmt, allocation: s.Allocate) -> Stmt:
 
 
 def _rewrite(node: Stmt) -> Stmt:
-    node = map_stmts(node, _rewrite)
+    node = visitor.map_stmts(node, _rewrite)
     if isinstance(node, s.For) and node.kind is ForKind.SERIAL:
         return _pipelined(node) or node
     return node
 
 
 def _unmarked(node: Stmt) -> Stmt:
-    node = map_stmts(node, _unmarked)
+    node = visitor.map_stmts(node, _unmarked)
     return node.body if isinstance(node, s.AttrStmt) and node.key == KEY else node
 
 
@@ -148,5 +140,6 @@ def inject_double_buffer(func: PrimFunc) -> PrimFunc:
         for j in range(8):
             B[i, j] = T[i % 2, j] * 2.0
     """
-    marked = any(isinstance(n, s.AttrStmt) and n.key == KEY for n in post_order_stmts(func.body))
-    return map_body(map_body(func, _rewrite), _unmarked) if marked else func
+    marked = any(isinstance(n, s.AttrStmt) and n.key == KEY
+                 for n in visitor.post_order_stmts(func.body))
+    return visitor.map_body(visitor.map_body(func, _rewrite), _unmarked) if marked else func

@@ -16,15 +16,9 @@ from weft.tir import stmt as s
 from weft.tir.expr import Broadcast, PrimExpr, Ramp, Shuffle, Var, const, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import ForKind, Stmt
+from weft.tir.transform import vectorize_loop
 from weft.tir.transform.masked_tail import MASKED_TAIL
 from weft.tir.transform.rewriter import RewriterWithAnalyzer
-from weft.tir.transform.vectorize_loop import (
-    CannotVectorizeError,
-    Vectorizer,
-    legal_vector_widths,
-    mask_loads,
-    without_hints,
-)
 from weft.tir.visitor import has_annotation, map_body, substitute, without_annotation
 
 ANNOTATION = "interleave"
@@ -43,7 +37,7 @@ def _guarded(columns: s.For) -> tuple[Stmt, PrimExpr | None]:
     body = columns.body
     if isinstance(body, s.IfThenElse) and body.else_case is None and MASKED_TAIL in (
             columns.annotations):
-        return body.then_case, without_hints(body.condition)
+        return body.then_case, vectorize_loop.without_hints(body.condition)
     return body, None
 
 
@@ -67,11 +61,11 @@ class _Interleaver(RewriterWithAnalyzer):
         tiles: list[Stmt] = []
         start = node.min
         try:
-            for size, times in legal_vector_widths(rows):
+            for size, times in vectorize_loop.legal_vector_widths(rows):
                 for _ in range(times):
                     tiles.append(self._tile(node, inner, store, start, size, mask))
                     start = start + size
-        except CannotVectorizeError:
+        except vectorize_loop.CannotVectorizeError:
             return super().loop(plain)
         return self.visit(s.seq(tiles))
 
@@ -110,12 +104,13 @@ class _Interleaver(RewriterWithAnalyzer):
         columns = int_value(column.extent) or 0
         at = [column.min + c for c in range(columns)]
         if mask is not None:
-            store = store.replace(value=mask_loads(store.value, mask.guard))
+            store = store.replace(value=vectorize_loop.mask_loads(store.value, mask.guard))
         if rows == 1 and mask is None:
             single = substitute(store, {row.loop_var: start})
             return s.seq([substitute(single, {column.loop_var: c}) for c in at])
         loop = row.replace(min=start, extent=const(rows), kind=ForKind.VECTORIZED)
-        vectors = [Vectorizer(loop, rows).wide(substitute(store.value, {column.loop_var: c}))
+        vectors = [vectorize_loop.Vectorizer(loop, rows).wide(substitute(store.value,
+                                                                         {column.loop_var: c}))
                    for c in at]
         names = [Var("column", v.dtype) for v in vectors]
         [index] = store.indices

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from weft.tir import expr as x
 from weft.tir import stmt as s
+from weft.tir import visitor
 from weft.tir.expr import Call, PrimExpr, Var, const, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.simplify.linear import Linear
@@ -38,15 +39,6 @@ from weft.tir.transform.guards import (
 )
 from weft.tir.transform.masked_tail import MASKED_TAIL
 from weft.tir.transform.rewriter import RewriterWithAnalyzer
-from weft.tir.visitor import (
-    all_exprs,
-    map_body,
-    mentions,
-    substitute,
-    transform_expr,
-    transform_stmt,
-    vars_of,
-)
 
 # Splitting duplicates the body. Above this many expressions the guard costs less than the code.
 _MAX_NODES = 20000
@@ -73,7 +65,7 @@ class _Partition(RewriterWithAnalyzer):
         self.analyzer.release(node.loop_var)
         node = node.replace(min=self.expr(node.min), extent=self.expr(node.extent))
         if int_value(node.extent) == 1 and node.kind is not ForKind.THREAD_BINDING:
-            return self.visit(substitute(node.body, {node.loop_var: node.min}))
+            return self.visit(visitor.substitute(node.body, {node.loop_var: node.min}))
         if node.extent is const(0):
             return s.SeqStmt(())
         self._bind(node)
@@ -114,7 +106,7 @@ class _Partition(RewriterWithAnalyzer):
         """
         self.analyzer.bind(node.loop_var, node.min, node.extent)
         for end in _operands_of_min(node.extent):
-            if vars_of(end) & self._sizes:
+            if visitor.vars_of(end) & self._sizes:
                 first = node.loop_var - node.min
                 self.analyzer.bind_fact(node.loop_var, x.LT(first, end))
                 step = int_value(end.b) if isinstance(end, x.FloorDiv) else None
@@ -369,7 +361,7 @@ class _Partition(RewriterWithAnalyzer):
         inner = {loop.loop_var for loop in guard.inner}
         extreme = Linear.of_const(total.const)
         for atom, c in total.terms.items():
-            if mentions(atom, *inner):
+            if visitor.mentions(atom, *inner):
                 low, high = self.analyzer.int_bounds(atom)
                 end = low if (c > 0) is not largest else high
                 if end is None:
@@ -387,7 +379,7 @@ class _Partition(RewriterWithAnalyzer):
         var = node.loop_var
         c = worst.terms.get(var)
         rest = worst.plus(Linear.of_atom(var), -(c or 0))
-        if c is None or any(mentions(atom, var) for atom in rest.terms):
+        if c is None or any(visitor.mentions(atom, var) for atom in rest.terms):
             return None
         if c < 0:  # holds up to rest // -c
             cut = x.floordiv(rest.to_expr(), const(-c)) + 1
@@ -416,7 +408,8 @@ def _decided(body: Stmt, guard: Guard, holds: bool) -> Stmt:
 
 def _replaced(body: Stmt, predicate: PrimExpr, by: PrimExpr) -> Stmt:
     memo: dict[PrimExpr, PrimExpr] = {predicate: by}
-    return transform_stmt(body, None, lambda e: transform_expr(e, lambda node: node, memo))
+    return visitor.transform_stmt(body, None,
+                                  lambda e: visitor.transform_expr(e, lambda node: node, memo))
 
 
 def _without_hint(e: PrimExpr) -> PrimExpr:
@@ -432,15 +425,15 @@ def _without_select_hints(body: Stmt) -> Stmt:
     def plain(e: PrimExpr) -> PrimExpr:
         if type(e) is not Call or e.name != "if_then_else":
             return e
-        condition = transform_expr(e.args[0], _without_hint, {})
+        condition = visitor.transform_expr(e.args[0], _without_hint, {})
         return Call(e.dtype, e.name, (condition, *e.args[1:]))
 
     memo: dict[PrimExpr, PrimExpr] = {}
-    return transform_stmt(body, None, lambda e: transform_expr(e, plain, memo))
+    return visitor.transform_stmt(body, None, lambda e: visitor.transform_expr(e, plain, memo))
 
 
 def _size(stmt: Stmt) -> int:
-    return sum(1 for _ in all_exprs(stmt))
+    return sum(1 for _ in visitor.all_exprs(stmt))
 
 
 def loop_partition(func: PrimFunc) -> PrimFunc:
@@ -457,6 +450,6 @@ def loop_partition(func: PrimFunc) -> PrimFunc:
     for j in vectorized(6):
         A[j + 64] = 1.0
     """
-    if not any(map(is_hint, all_exprs(func.body))):
+    if not any(map(is_hint, visitor.all_exprs(func.body))):
         return func
-    return map_body(func, _Partition(func).visit)
+    return visitor.map_body(func, _Partition(func).visit)

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import math
 
+from weft.tir import visitor
 from weft.tir.buffer import Buffer
 from weft.tir.expr import BufferLoad, Call, PrimExpr, access_lanes, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import BufferStore, For, IfThenElse, SeqStmt, Stmt, seq
-from weft.tir.visitor import (
-    exprs_of,
-    post_order,
-    post_order_stmts,
-    stmts_of,
-    transform_expr,
-    transform_stmt,
-)
 
 
 def reuse_input(func: PrimFunc, source: Buffer, target: Buffer) -> PrimFunc | None:
@@ -55,7 +48,8 @@ def reuse_input(func: PrimFunc, source: Buffer, target: Buffer) -> PrimFunc | No
         return e
 
     memo: dict[PrimExpr, PrimExpr] = {}
-    body = transform_stmt(func.body, fn_expr=lambda e: transform_expr(e, renamed, memo))
+    body = visitor.transform_stmt(func.body,
+                                  fn_expr=lambda e: visitor.transform_expr(e, renamed, memo))
     return func.replace(body=body)
 
 
@@ -68,8 +62,8 @@ def _without_copy(body: Stmt, source: Buffer, target: Buffer) -> Stmt | None:
     if not isinstance(body, SeqStmt) or not _is_copy(body.stmts[0], source, target):
         return None
     rest = seq(body.stmts[1:])
-    loads = (e for node in post_order_stmts(rest) for root in exprs_of(node)
-             for e in post_order(root) if type(e) is BufferLoad)
+    loads = (e for node in visitor.post_order_stmts(rest) for root in visitor.exprs_of(node)
+             for e in visitor.post_order(root) if type(e) is BufferLoad)
     return None if any(e.buffer is source for e in loads) else rest
 
 
@@ -84,9 +78,9 @@ def _is_copy(stmt: Stmt, source: Buffer, target: Buffer) -> bool:
 
 def _reads_only_where_written(body: Stmt, source: Buffer, target: Buffer) -> bool:
     """Whether ``target`` is never read, and ``source`` only in a store at the same index."""
-    for node in post_order_stmts(body):
+    for node in visitor.post_order_stmts(body):
         stored = node.indices if isinstance(node, BufferStore) and node.buffer is target else None
-        for e in (e for root in exprs_of(node) for e in post_order(root)):
+        for e in (e for root in visitor.exprs_of(node) for e in visitor.post_order(root)):
             if type(e) is Call and e.name == "address_of":
                 element = e.args[0]
                 if type(element) is BufferLoad and element.buffer in (source, target):
@@ -107,7 +101,7 @@ def _count_stores(stmt: Stmt, target: Buffer) -> int | None:
         lanes = access_lanes((*stmt.indices, stmt.value))
         return lanes if stmt.predicate is None else None
     total = 0
-    for inside in stmts_of(stmt):
+    for inside in visitor.stmts_of(stmt):
         count = _count_stores(inside, target)
         if count is None:
             return None

@@ -16,27 +16,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from weft.tir import expr as x
 from weft.tir import stmt as s
+from weft.tir import visitor
 from weft.tir.expr import BufferLoad, Call, PrimExpr, Shuffle, Var, const, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.simplify import Analyzer
 from weft.tir.stmt import ForKind, Stmt
+from weft.tir.transform import vectorize_loop
 from weft.tir.transform.masked_tail import MASKED_TAIL
 from weft.tir.transform.rewriter import RewriterWithAnalyzer
-from weft.tir.transform.vectorize_loop import (
-    CannotVectorizeError,
-    Vectorizer,
-    legal_vector_widths,
-    without_hints,
-)
-from weft.tir.visitor import (
-    has_annotation,
-    map_body,
-    mentions,
-    post_order,
-    substitute,
-    transform_expr,
-    without_annotation,
-)
 
 ANNOTATION = "transpose"
 # The value of the pragma for sources whose rows may be anywhere, instead of 1.
@@ -52,8 +39,8 @@ class _TileBuilder:
     def __init__(self, row: Var, lane: Var, store: s.BufferStore, guards: Sequence[PrimExpr]
                  ) -> None:
         self.row, self.lane, self.store = row, lane, store
-        self.lane_guard = x.all_of(*(g for g in guards if mentions(g, lane)))
-        self.row_guard = x.all_of(*(g for g in guards if not mentions(g, lane)))
+        self.lane_guard = x.all_of(*(g for g in guards if visitor.mentions(g, lane)))
+        self.row_guard = x.all_of(*(g for g in guards if not visitor.mentions(g, lane)))
         self.bound: list[tuple[Var, PrimExpr]] = []
 
     def let(self, value: PrimExpr) -> Var:
@@ -83,16 +70,16 @@ class _TileBuilder:
         index = first + lane
         if not lane or self.lane_guard is x.TRUE:
             return index
-        return x.select(substitute(self.lane_guard, {self.lane: index}), index, first)
+        return x.select(visitor.substitute(self.lane_guard, {self.lane: index}), index, first)
 
     def _along_rows(self, load: BufferLoad, first_row: PrimExpr, lane: PrimExpr,
                     size: int) -> PrimExpr:
         """A vector load along the source's contiguous axis: ``load`` at ``size`` rows, one lane."""
         masked = load if self.row_guard is x.TRUE else BufferLoad(
             load.buffer, load.indices, self.row_guard)
-        at_lane = substitute(masked, {self.lane: lane})
+        at_lane = visitor.substitute(masked, {self.lane: lane})
         loop = s.For(self.row, first_row, const(size), ForKind.VECTORIZED, s.SeqStmt(()))
-        return Vectorizer(loop, size).wide(at_lane)
+        return vectorize_loop.Vectorizer(loop, size).wide(at_lane)
 
     def _network(self, rows: Sequence[PrimExpr]) -> Sequence[PrimExpr]:
         """Transpose a square: swap the off-diagonal quadrants at each scale, the largest first."""
@@ -134,18 +121,18 @@ class _TileBuilder:
     def _row(self, values: Mapping[BufferLoad, Var], columns: Mapping[BufferLoad, list[PrimExpr]],
              start: tuple[PrimExpr, PrimExpr], i: int, lanes: int) -> Stmt:
         """The store of row ``i`` of a tile; ``values`` are the names of the transposed loads."""
-        value = transform_expr(
+        value = visitor.transform_expr(
             self.store.value, lambda e: values.get(e, e) if isinstance(e, BufferLoad) else e)
         store: Stmt = self.store.replace(value=value)
         if self.lane_guard is not x.TRUE:
             store = s.IfThenElse(self.lane_guard, store)
         at_row = {self.row: start[0] + i}
-        store, guard = substitute(store, at_row), substitute(self.row_guard, at_row)
+        store, guard = visitor.substitute(store, at_row), visitor.substitute(self.row_guard, at_row)
         if lanes == 1:
-            store = substitute(store, {self.lane: start[1]})
+            store = visitor.substitute(store, {self.lane: start[1]})
         else:
             loop = s.For(self.lane, start[1], const(lanes), ForKind.VECTORIZED, store)
-            vectorizer = Vectorizer(loop, lanes)
+            vectorizer = vectorize_loop.Vectorizer(loop, lanes)
             for load, name in values.items():
                 vectorizer.bind(name, columns[load][i])
             store = vectorizer.stmt(store, None)
@@ -157,7 +144,7 @@ def _step(load: BufferLoad, var: Var, analyzer: Analyzer) -> PrimExpr:
     position: PrimExpr = const(0)
     for index, size in zip(load.indices, load.buffer.shape, strict=True):
         position = position * size + index
-    after = substitute(position, {var: var + 1})
+    after = visitor.substitute(position, {var: var + 1})
     return analyzer.simplify(analyzer.simplify(after) - analyzer.simplify(position))
 
 
@@ -165,7 +152,7 @@ class _Transposer(RewriterWithAnalyzer):
     def loop(self, node: s.For) -> Stmt:
         if not node.annotations.get(ANNOTATION):
             return super().loop(node)
-        plain = without_annotation(node, ANNOTATION).replace(kind=ForKind.SERIAL)
+        plain = visitor.without_annotation(node, ANNOTATION).replace(kind=ForKind.SERIAL)
         inner, store, guards = _parts_of_tile(node)
         rows, lanes = int_value(node.extent), None if inner is None else int_value(inner.extent)
         if inner is None or rows is None or lanes is None or not isinstance(store, s.BufferStore):
@@ -180,7 +167,7 @@ class _Transposer(RewriterWithAnalyzer):
         try:
             builder = _TileBuilder(node.loop_var, inner.loop_var, store, guards)
             return _split_to_tiles(builder, (node.min, inner.min), loads, (rows, lanes))
-        except CannotVectorizeError:
+        except vectorize_loop.CannotVectorizeError:
             return super().loop(plain)
 
     def _transposed_loads(self, value: PrimExpr, rows: s.For, lane: Var) -> list[BufferLoad]:
@@ -190,12 +177,13 @@ class _Transposer(RewriterWithAnalyzer):
         """
         found: list[BufferLoad] = []
         row, is_any = rows.loop_var, rows.annotations[ANNOTATION] == ANY_COLUMNS
-        for e in post_order(value):
+        for e in visitor.post_order(value):
             if isinstance(e, Call) and e.name == "if_then_else":
                 return []
             if isinstance(e, BufferLoad) and e.predicate is None:
                 along, across = (_step(e, v, self.analyzer) for v in (row, lane))
-                is_regular = int_value(across) not in (0, 1) and not mentions(across, row, lane)
+                is_regular = int_value(across) not in (0, 1) and not visitor.mentions(across, row,
+                                                                                      lane)
                 if int_value(along) == 1 and (is_regular or is_any):
                     found.append(e)
         return found
@@ -212,7 +200,7 @@ def _parts_of_tile(rows: s.For) -> tuple[s.For | None, Stmt, list[PrimExpr]]:
     inside, store = _unguarded(inner.body)
     guards = [*outside, *inside]
     may_mask = MASKED_TAIL in inner.annotations and not any(
-        mentions(g, rows.loop_var) and mentions(g, inner.loop_var) for g in guards)
+        visitor.mentions(g, rows.loop_var) and visitor.mentions(g, inner.loop_var) for g in guards)
     is_plain = isinstance(store, s.BufferStore) and store.predicate is None
     if not is_plain or (guards and not may_mask):
         return None, store, []
@@ -222,7 +210,7 @@ def _parts_of_tile(rows: s.For) -> tuple[s.For | None, Stmt, list[PrimExpr]]:
 def _unguarded(node: Stmt) -> tuple[list[PrimExpr], Stmt]:
     """The conditions around a statement without an alternative, and the statement."""
     if isinstance(node, s.IfThenElse) and node.else_case is None:
-        return list(_conjuncts(without_hints(node.condition))), node.then_case
+        return list(_conjuncts(vectorize_loop.without_hints(node.condition))), node.then_case
     return [], node
 
 
@@ -239,9 +227,9 @@ def _split_to_tiles(builder: _TileBuilder, start: tuple[PrimExpr, PrimExpr],
     """The nest as tiles whose sides are legal vector widths."""
     tiles: list[Stmt] = []
     row = start[0]
-    for rows, times in legal_vector_widths(extents[0]):
+    for rows, times in vectorize_loop.legal_vector_widths(extents[0]):
         lane = start[1]
-        for lanes, copies in legal_vector_widths(extents[1]):
+        for lanes, copies in vectorize_loop.legal_vector_widths(extents[1]):
             for i in range(times):
                 tiles += [builder.tile(loads, (row + rows * i, lane + lanes * j), rows, lanes)
                           for j in range(copies)]
@@ -264,6 +252,6 @@ def transpose_tile(func: PrimFunc) -> PrimFunc:
     B[0, ramp(0, 1, 2)] = row_2
     B[1, ramp(0, 1, 2)] = row_3
     """
-    if not has_annotation(func.body, ANNOTATION):
+    if not visitor.has_annotation(func.body, ANNOTATION):
         return func
-    return map_body(func, _Transposer(func).visit)
+    return visitor.map_body(func, _Transposer(func).visit)

@@ -17,6 +17,7 @@ from weft.ir.dtype import int64
 from weft.support.dataclass import dataclass
 from weft.tir import expr as x
 from weft.tir import stmt as s
+from weft.tir import visitor
 from weft.tir.buffer import Buffer
 from weft.tir.expr import Broadcast, BufferLoad, Call, PrimExpr, Ramp, Var, const, int_value
 from weft.tir.func import PrimFunc
@@ -27,18 +28,6 @@ from weft.tir.transform.masked_tail import (
     Tail,
     only_excludes_padding,
     pad_for_tails,
-)
-from weft.tir.visitor import (
-    children,
-    depth_checkpoints,
-    loads_from,
-    map_body,
-    map_stmts,
-    mentions,
-    post_order_stmts,
-    substitute,
-    transform_expr,
-    with_children,
 )
 
 # Loops of at most this extent are unrolled if they cannot be vectorised, so that the indices of
@@ -102,16 +91,16 @@ class Vectorizer:
         return done
 
     def _generic(self, e: PrimExpr) -> PrimExpr:
-        old = children(e)
+        old = visitor.children(e)
         new = tuple(self.expr(c) for c in old)
         if not any(c.dtype.lanes > 1 for c in new):
-            return with_children(e, new)
+            return visitor.with_children(e, new)
         if type(e) is Call:
             if e.name in _UNMASKABLE:
                 raise CannotVectorizeError(f"it calls {e.name}")
             args = tuple(self._spread(c) for c in new)
             return Call(e.dtype.vector(self.lanes), e.name, args)
-        made = with_children(e, tuple(self._spread(c) for c in new))
+        made = visitor.with_children(e, tuple(self._spread(c) for c in new))
         if isinstance(made, x.Binary) and made.dtype.element is int64:
             return fold_index_vector(_NoSimplifier, made)
         return made
@@ -208,7 +197,7 @@ class Vectorizer:
             case s.Allocate():
                 return self._allocate(node, mask)
             case s.SeqStmt() | s.AttrStmt():
-                return map_stmts(node, lambda inner: self.stmt(inner, mask))
+                return visitor.map_stmts(node, lambda inner: self.stmt(inner, mask))
         raise CannotVectorizeError(f"it contains a {type(node).__name__}")
 
     def _store(self, node: s.BufferStore, mask: PrimExpr | None) -> Stmt:
@@ -217,7 +206,7 @@ class Vectorizer:
             condition = x.all_of(mask, node.predicate)
         value = node.value if mask is None else mask_loads(node.value, mask)
         indices = tuple(map(self.expr, node.indices))
-        for inner in depth_checkpoints(value):
+        for inner in visitor.depth_checkpoints(value):
             self.expr(inner)
         value, where = self.expr(value), self._mask(node.buffer, node.indices, condition)
         buffer = self._expanded.get(node.buffer, node.buffer)
@@ -226,7 +215,7 @@ class Vectorizer:
         if not _any_vector(indices):
             if _any_vector((value,)) or (where is not None and _any_vector((where,))):
                 raise CannotVectorizeError(f"every lane writes the same element of {buffer.name}")
-            if loads_from(value, node.buffer):
+            if visitor.loads_from(value, node.buffer):
                 raise CannotVectorizeError(f"every lane updates one element of {buffer.name}")
             return s.BufferStore(buffer, value, indices, where)
         value, where = self._spread(value), self._within_tail(buffer, indices, where)
@@ -295,7 +284,7 @@ def _is_zero(e: PrimExpr) -> bool:
 
 def without_hints(e: PrimExpr) -> PrimExpr:
     """``e`` without calls of ``likely``."""
-    new = with_children(e, tuple(map(without_hints, children(e))))
+    new = visitor.with_children(e, tuple(map(without_hints, visitor.children(e))))
     return new.args[0] if type(new) is Call and new.name == "likely" else new
 
 
@@ -308,7 +297,7 @@ def mask_loads(e: PrimExpr, mask: PrimExpr) -> PrimExpr:
         both = mask if new.predicate is None else x.all_of(new.predicate, mask)
         return BufferLoad(new.buffer, new.indices, both)
 
-    return transform_expr(e, masked)  # each shared node once
+    return visitor.transform_expr(e, masked)  # each shared node once
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +317,7 @@ def _ranges_of_loops(body: Stmt) -> dict[PrimExpr, tuple[int, int]]:
     After partitioning, several loops may have one variable; all must be over constants.
     """
     found: dict[PrimExpr, tuple[int, int]] = {}
-    for node in post_order_stmts(body):
+    for node in visitor.post_order_stmts(body):
         if isinstance(node, s.For):
             first, count = int_value(node.min), int_value(node.extent)
             low, high = found.get(node.loop_var, (0, 0))
@@ -383,11 +372,15 @@ def _split_to_widths(node: s.For, body: Stmt, widths: list[tuple[int, int]],
     """
     match body:
         case s.SeqStmt() | s.AttrStmt():
-            return map_stmts(body, lambda inner: _split_to_widths(node, inner, widths, around))
-        case s.For() if not any(mentions(e, node.loop_var) for e in (body.min, body.extent)):
-            return map_stmts(body, lambda inner: _split_to_widths(node, inner, widths, around))
-        case s.IfThenElse() if not mentions(body.condition, node.loop_var):
-            return map_stmts(body, lambda inner: _split_to_widths(node, inner, widths, around))
+            return visitor.map_stmts(body, lambda inner: _split_to_widths(node, inner, widths,
+                                                                          around))
+        case s.For() if not any(visitor.mentions(e, node.loop_var)
+                                for e in (body.min, body.extent)):
+            return visitor.map_stmts(body, lambda inner: _split_to_widths(node, inner, widths,
+                                                                          around))
+        case s.IfThenElse() if not visitor.mentions(body.condition, node.loop_var):
+            return visitor.map_stmts(body, lambda inner: _split_to_widths(node, inner, widths,
+                                                                          around))
     vectors: list[Stmt] = []
     start = node.min
     for lanes, times in widths:
@@ -405,7 +398,7 @@ def _vectors(node: s.For, body: Stmt, start: PrimExpr, width: tuple[int, int],
         vector = _vectors(node, body, start + chunk * lanes, (lanes, 1), around)
         return s.For(chunk, const(0), const(times), ForKind.SERIAL, vector)
     if lanes == 1:
-        return substitute(body, {node.loop_var: start})
+        return visitor.substitute(body, {node.loop_var: start})
     if lanes.bit_count() > 1:  # the remainder of a loop with a masked tail
         full = node.annotations[MASKED_TAIL]
         return Vectorizer(node.replace(min=start), full, tail=Tail(lanes, full, around.padded)
@@ -437,8 +430,8 @@ def vectorize_loop(func: PrimFunc) -> PrimFunc:
     around = _Around(padded, _ranges_of_loops(func.body))
 
     def rewrite(node: Stmt) -> Stmt:
-        node = map_stmts(node, rewrite)
+        node = visitor.map_stmts(node, rewrite)
         is_vector = isinstance(node, s.For) and node.kind is ForKind.VECTORIZED
         return _vectorize(node, around) if is_vector else node  # type: ignore[arg-type]
 
-    return map_body(func, rewrite)
+    return visitor.map_body(func, rewrite)

@@ -14,30 +14,17 @@ import math
 
 from weft.ir.dtype import DType, float32, int32, int64
 from weft.support.errors import InternalError
+from weft.tir import expr as x
 from weft.tir import stmt as s
 from weft.tir.buffer import Buffer
 from weft.tir.cross_thread import CROSS_THREAD_REDUCE, CrossThreadReduce
-from weft.tir.expr import (
-    EQ,
-    BufferLoad,
-    Call,
-    PrimExpr,
-    Var,
-    all_of,
-    call,
-    cast,
-    const,
-    floordiv,
-    floormod,
-    int_value,
-)
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import BufferStore, IfThenElse, LetStmt, Stmt, seq
 from weft.tir.transform.gpu.thread_axes import THREAD_TAGS, THREADS_APART, WARP, is_bound, is_thread
 from weft.tir.visitor import map_stmts, substitute
 
-_ELEMENT = (const(0),)
-Values = list[PrimExpr]
+_ELEMENT = (x.const(0),)
+Values = list[x.PrimExpr]
 
 
 def cross_thread_reduce(func: PrimFunc) -> PrimFunc:
@@ -45,9 +32,9 @@ def cross_thread_reduce(func: PrimFunc) -> PrimFunc:
     return func.replace(body=_rewrite(func.body, {}))
 
 
-def _rewrite(node: Stmt, threads: dict[str, tuple[Var, int]]) -> Stmt:
+def _rewrite(node: Stmt, threads: dict[str, tuple[x.Var, int]]) -> Stmt:
     if isinstance(node, s.For) and is_bound(node) and is_thread(node):
-        threads = {**threads, node.thread_tag or "": (node.loop_var, int_value(node.extent) or 1)}
+        threads = {**threads, node.thread_tag or "": (node.loop_var, x.int_value(node.extent) or 1)}
     if isinstance(node, s.AttrStmt) and node.key == CROSS_THREAD_REDUCE:
         return _Group(node.value, threads).reduced(node.body)
     return map_stmts(node, lambda inner: _rewrite(inner, threads))
@@ -56,7 +43,7 @@ def _rewrite(node: Stmt, threads: dict[str, tuple[Var, int]]) -> Stmt:
 class _Group:
     """The threads that combine their partial results, and how."""
 
-    def __init__(self, record: CrossThreadReduce, threads: dict[str, tuple[Var, int]]) -> None:
+    def __init__(self, record: CrossThreadReduce, threads: dict[str, tuple[x.Var, int]]) -> None:
         if not threads:
             raise InternalError("a reduction over threads outside of a block", got=record)
         self.record = record
@@ -83,11 +70,11 @@ class _Group:
         return self._tree(body)
 
     def _partial(self) -> Values:
-        return [BufferLoad(b, _ELEMENT) for b in self.record.partial]
+        return [x.BufferLoad(b, _ELEMENT) for b in self.record.partial]
 
     def _combine(self, a: Values, b: Values) -> Values:
         combiner = self.record.combiner
-        values: dict[Var, PrimExpr] = dict(zip(combiner.lhs, a, strict=True))
+        values: dict[x.Var, x.PrimExpr] = dict(zip(combiner.lhs, a, strict=True))
         values.update(zip(combiner.rhs, b, strict=True))
         return [substitute(e, values) for e in combiner.result]
 
@@ -101,7 +88,7 @@ class _Group:
         distance = lanes // 2
         while distance:
             mine = self._partial()
-            others = [Var("other", v.dtype) for v in mine]
+            others = [x.Var("other", v.dtype) for v in mine]
             step = self._assign(self._combine(mine, list(others)))
             for var, value in reversed(list(zip(others, mine, strict=True))):
                 step = LetStmt(var, exchanged(value, distance), step)
@@ -112,41 +99,41 @@ class _Group:
     def _over_warps(self, body: Stmt) -> Stmt:
         warps = self.size // WARP
         slots = 1 << (warps - 1).bit_length()
-        memory = [Buffer(f"{b.name}.warps", (const(self.total // WARP),), b.dtype, "shared")
+        memory = [Buffer(f"{b.name}.warps", (x.const(self.total // WARP),), b.dtype, "shared")
                   for b in self.record.partial]
         number = self.group * self.size + self.rank
-        lane = floormod(self.rank, const(WARP))
-        store = IfThenElse(EQ(lane, const(0)),
-                           _stores(memory, self._partial(), (floordiv(number, const(WARP)),)))
+        lane = x.floormod(self.rank, x.const(WARP))
+        store = IfThenElse(x.EQ(lane, x.const(0)),
+                           _stores(memory, self._partial(), (x.floordiv(number, x.const(WARP)),)))
         first = self.group * warps
-        slot = floormod(self.rank, const(slots))
-        found: Values = [BufferLoad(m, (first + slot,)) for m in memory]
+        slot = x.floormod(self.rank, x.const(slots))
+        found: Values = [x.BufferLoad(m, (first + slot,)) for m in memory]
         load = self._assign(found)
         if slots != warps:
             identity = list(self.record.combiner.identity)
-            load = s.IfThenElse(slot < const(warps), load, self._assign(identity))
+            load = s.IfThenElse(slot < x.const(warps), load, self._assign(identity))
         steps = [self._butterfly(WARP), store, load, self._butterfly(slots), body]
         return _allocated(memory, seq(steps))
 
     def _tree(self, body: Stmt) -> Stmt:
         """Halve the number of partial results in shared memory until one is left."""
-        memory = [Buffer(f"{b.name}.threads", (const(self.total),), b.dtype, "shared")
+        memory = [Buffer(f"{b.name}.threads", (x.const(self.total),), b.dtype, "shared")
                   for b in self.record.partial]
         rank = self.rank
         steps: list[Stmt] = [_stores(memory, self._partial(), (self._slot(rank),))]
         half = 1 << ((self.size - 1).bit_length() - 1)
         while half:
-            mine: Values = [BufferLoad(m, (self._slot(rank),)) for m in memory]
-            other: Values = [BufferLoad(m, (self._slot(rank + half),)) for m in memory]
+            mine: Values = [x.BufferLoad(m, (self._slot(rank),)) for m in memory]
+            other: Values = [x.BufferLoad(m, (self._slot(rank + half),)) for m in memory]
             joined = _stores(memory, self._combine(mine, other), (self._slot(rank),))
-            inside = all_of(rank < half, rank + half < self.size)
+            inside = x.all_of(rank < half, rank + half < self.size)
             steps.append(s.AttrStmt(THREADS_APART, True, IfThenElse(inside, joined)))
             half //= 2
-        first = [BufferLoad(m, (self._slot(const(0)),)) for m in memory]
+        first = [x.BufferLoad(m, (self._slot(x.const(0)),)) for m in memory]
         steps += [self._assign(list(first)), body]
         return _allocated(memory, seq(steps))
 
-    def _slot(self, rank: PrimExpr) -> PrimExpr:
+    def _slot(self, rank: x.PrimExpr) -> x.PrimExpr:
         """Where the thread of this group with number ``rank`` keeps its result.
 
         The threads of a warp have adjacent slots, so that they reach different banks.
@@ -156,9 +143,9 @@ class _Group:
         return rank * (self.total // self.size) + self.group
 
 
-def _number(axes: list[tuple[Var, int]]) -> PrimExpr:
+def _number(axes: list[tuple[x.Var, int]]) -> x.PrimExpr:
     """The row-major number of a thread among the indices of ``axes``, x first."""
-    number: PrimExpr = const(0)
+    number: x.PrimExpr = x.const(0)
     for var, extent in reversed(axes):
         number = number * extent + var
     return number
@@ -171,40 +158,41 @@ def _allocated(buffers: list[Buffer], body: Stmt) -> Stmt:
 
 
 def _stores(buffers: list[Buffer] | tuple[Buffer, ...], values: Values,
-            indices: tuple[PrimExpr, ...]) -> Stmt:
+            indices: tuple[x.PrimExpr, ...]) -> Stmt:
     if len(values) == 1:
         return BufferStore(buffers[0], values[0], indices)
-    new = [Var(f"{b.name}.new", b.dtype) for b in buffers]
+    new = [x.Var(f"{b.name}.new", b.dtype) for b in buffers]
     body = seq([BufferStore(b, v, indices) for b, v in zip(buffers, new, strict=True)])
     for var, value in reversed(list(zip(new, values, strict=True))):
         body = LetStmt(var, value, body)
     return body
 
 
-def exchanged(value: PrimExpr, distance: int) -> PrimExpr:
+def exchanged(value: x.PrimExpr, distance: int) -> x.PrimExpr:
     """The value of the thread whose lane differs by the bits of ``distance``."""
-    dtype, lane = value.dtype, const(distance, int32)
+    dtype, lane = value.dtype, x.const(distance, int32)
     if dtype is float32:
-        return Call(float32, "shfl_xor_f32", (value, lane))
+        return x.Call(float32, "shfl_xor_f32", (value, lane))
     if dtype.bits == 32:
-        bits = value if dtype is int32 else call(int32, "reinterpret", value)
-        return _as(Call(int32, "shfl_xor_b32", (bits, lane)), dtype)
+        bits = value if dtype is int32 else x.call(int32, "reinterpret", value)
+        return _as(x.Call(int32, "shfl_xor_b32", (bits, lane)), dtype)
     if dtype.bits == 64:
         return _as(_exchanged_halves(value, distance), dtype)
     if dtype.is_float:  # exact in float32
-        return cast(exchanged(cast(value, "float32"), distance), dtype)
-    return cast(exchanged(cast(value, "int32"), distance), dtype)
+        return x.cast(exchanged(x.cast(value, "float32"), distance), dtype)
+    return x.cast(exchanged(x.cast(value, "int32"), distance), dtype)
 
 
-def _as(bits: PrimExpr, dtype: DType) -> PrimExpr:
-    return bits if bits.dtype is dtype else call(dtype, "reinterpret", bits)
+def _as(bits: x.PrimExpr, dtype: DType) -> x.PrimExpr:
+    return bits if bits.dtype is dtype else x.call(dtype, "reinterpret", bits)
 
 
-def _exchanged_halves(value: PrimExpr, distance: int) -> PrimExpr:
+def _exchanged_halves(value: x.PrimExpr, distance: int) -> x.PrimExpr:
     """64 bits, exchanged as two words."""
     bits = _as(value, int64)
-    low, high = cast(bits, "int32"), cast(call("int64", "shift_right", bits, const(32)), "int32")
-    words = [cast(exchanged(word, distance), "int64") for word in (low, high)]
-    low_bits = call("int64", "bitwise_and", words[0], const(0xFFFFFFFF))
-    high_bits = call("int64", "shift_left", words[1], const(32))
-    return call("int64", "bitwise_or", low_bits, high_bits)
+    low, high = x.cast(bits, "int32"), x.cast(x.call("int64", "shift_right", bits, x.const(32)),
+                                              "int32")
+    words = [x.cast(exchanged(word, distance), "int64") for word in (low, high)]
+    low_bits = x.call("int64", "bitwise_and", words[0], x.const(0xFFFFFFFF))
+    high_bits = x.call("int64", "shift_left", words[1], x.const(32))
+    return x.call("int64", "bitwise_or", low_bits, high_bits)

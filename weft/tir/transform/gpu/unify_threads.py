@@ -18,29 +18,13 @@ from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
 from weft.tir import expr as x
 from weft.tir import stmt as s
+from weft.tir import visitor
 from weft.tir.buffer import Buffer, next_uid
 from weft.tir.cross_thread import CROSS_THREAD_REDUCE
 from weft.tir.expr import BufferLoad, Call, PrimExpr, Var, const, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import ForKind, Stmt, seq
-from weft.tir.transform.gpu.thread_axes import (
-    BLOCK_TAGS,
-    THREAD_TAGS,
-    bound_loop,
-    has_bound,
-    is_block,
-    is_bound,
-    is_thread,
-)
-from weft.tir.visitor import (
-    exprs_of,
-    map_stmts,
-    mentions,
-    post_order,
-    post_order_stmts,
-    replace_buffers,
-    substitute,
-)
+from weft.tir.transform.gpu import thread_axes
 
 # A buffer that the threads of a block share, and that is not too large, is in shared memory.
 MAX_IMPLICIT_SHARED = 16 * 1024
@@ -70,24 +54,24 @@ def _host(func: PrimFunc, node: Stmt) -> Stmt:
     """Statements outside of blocks."""
     if isinstance(node, s.SeqStmt | s.AttrStmt) or (
             isinstance(node, s.Allocate) and node.buffer.scope == "global"
-            and not is_thread(node.body)):
-        return map_stmts(node, lambda inner: _host(func, inner))
-    if not has_bound(node):
+            and not thread_axes.is_thread(node.body)):
+        return visitor.map_stmts(node, lambda inner: _host(func, inner))
+    if not thread_axes.has_bound(node):
         return node
-    if isinstance(node, s.For) and not is_bound(node) and _has_blocks(node.body):
+    if isinstance(node, s.For) and not thread_axes.is_bound(node) and _has_blocks(node.body):
         count = int_value(node.extent)
         if count is None or count > MAX_HOST_ITERATIONS:
             raise LoweringError("a serial loop around the blocks of a kernel", where=func.name,
                                 got=f"{node.extent} iterations of {node.loop_var.name}",
                                 expected=f"a constant of at most {MAX_HOST_ITERATIONS}",
                                 help="bind a loop outside of it, so that one launch runs it")
-        return seq([_host(func, substitute(node.body, {node.loop_var: node.min + i}))
+        return seq([_host(func, visitor.substitute(node.body, {node.loop_var: node.min + i}))
                     for i in range(count)])
     return _Launch(func, node).unified()
 
 
 def _has_blocks(node: Stmt) -> bool:
-    return any(map(is_block, post_order_stmts(node)))
+    return any(map(thread_axes.is_block, visitor.post_order_stmts(node)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +92,11 @@ class _Path:
 class _Launch:
     def __init__(self, func: PrimFunc, node: Stmt) -> None:
         self.func, self.node = func, node
-        loops = [n for n in post_order_stmts(node) if isinstance(n, s.For) and is_bound(n)]
+        loops = [n for n in visitor.post_order_stmts(node) if isinstance(n, s.For)
+                 and thread_axes.is_bound(n)]
         self.extents = self._extents(loops)
         self.vars = {tag: Var(tag) for tag in self.extents}
-        self.threads = [self.vars[t] for t in THREAD_TAGS if t in self.vars]
+        self.threads = [self.vars[t] for t in thread_axes.THREAD_TAGS if t in self.vars]
         # The numbers of thread loops and of conditions around the allocation of each buffer.
         self.owned: dict[Buffer, tuple[int, int]] = {}
 
@@ -124,7 +109,7 @@ class _Launch:
                 found[tag] = extent
                 continue
             a, b = int_value(old), int_value(extent)
-            if a is None or b is None or tag in BLOCK_TAGS:
+            if a is None or b is None or tag in thread_axes.BLOCK_TAGS:
                 raise LoweringError(f"loops of different extents are bound to {tag}",
                                     where=self.func.name, got=f"{old} and {extent}",
                                     help="bind loops of equal constant extents")
@@ -135,27 +120,27 @@ class _Launch:
         body = self._visit(self.node, _Path())
         if "threadIdx.x" not in self.vars:
             self.vars["threadIdx.x"], self.extents["threadIdx.x"] = Var("threadIdx.x"), const(1)
-        for tag in THREAD_TAGS:
+        for tag in thread_axes.THREAD_TAGS:
             if tag in self.vars:
-                body = bound_loop(self.vars[tag], self.extents[tag], tag, body)
+                body = thread_axes.bound_loop(self.vars[tag], self.extents[tag], tag, body)
         if "blockIdx.x" not in self.vars:
             self.vars["blockIdx.x"], self.extents["blockIdx.x"] = Var("blockIdx.x"), const(1)
-        for tag in BLOCK_TAGS:
+        for tag in thread_axes.BLOCK_TAGS:
             if tag in self.vars:
-                body = bound_loop(self.vars[tag], self.extents[tag], tag, body)
+                body = thread_axes.bound_loop(self.vars[tag], self.extents[tag], tag, body)
         return body
 
     def _visit(self, node: Stmt, path: _Path) -> Stmt:
         if path.conditions and isinstance(node, s.For | s.SeqStmt | s.LetStmt | s.IfThenElse) \
                 and not self._meets(node):
             # No thread waits for another in it: one test for the whole statement.
-            starts = {self._first_condition(n) for n in post_order_stmts(node)
+            starts = {self._first_condition(n) for n in visitor.post_order_stmts(node)
                       if isinstance(n, s.BufferStore | s.Evaluate)}
             if len(starts) == 1:
                 conditions = path.conditions[starts.pop():]
                 return self._guarded(self._visit(node, _Path(path.tags)), list(conditions))
         match node:
-            case s.For() if is_bound(node):
+            case s.For() if thread_axes.is_bound(node):
                 return self._bound(node, path)
             case s.IfThenElse():
                 return self._branch(node, path)
@@ -167,14 +152,15 @@ class _Launch:
                 if _is_barrier(node):
                     return node
                 return self._guarded(node, self._conditions(node, path))
-        return map_stmts(node, lambda inner: self._visit(inner, path))
+        return visitor.map_stmts(node, lambda inner: self._visit(inner, path))
 
     def _bound(self, loop: s.For, path: _Path) -> Stmt:
         tag = loop.thread_tag or ""
         var = self.vars[tag]
-        body = substitute(loop.body, {loop.loop_var: loop.min + var})
-        if tag in BLOCK_TAGS:
-            if any(isinstance(n, s.For) and n.thread_tag == tag for n in post_order_stmts(body)):
+        body = visitor.substitute(loop.body, {loop.loop_var: loop.min + var})
+        if tag in thread_axes.BLOCK_TAGS:
+            if any(isinstance(n, s.For) and n.thread_tag == tag
+                   for n in visitor.post_order_stmts(body)):
                 raise LoweringError(f"nested loops are bound to {tag}", where=self.func.name,
                                     got=loop.loop_var.name,
                                     help="a stage inside of a block is shared among its threads")
@@ -185,8 +171,8 @@ class _Launch:
         return self._visit(body, path.inside(tag, *shorter))
 
     def _branch(self, node: s.IfThenElse, path: _Path) -> Stmt:
-        if not mentions(node.condition, *self.threads) or not self._meets(node):
-            return map_stmts(node, lambda inner: self._visit(inner, path))
+        if not visitor.mentions(node.condition, *self.threads) or not self._meets(node):
+            return visitor.map_stmts(node, lambda inner: self._visit(inner, path))
         then = self._visit(node.then_case, path.inside(None, node.condition))
         if node.else_case is None:
             return then
@@ -195,15 +181,17 @@ class _Launch:
 
     def _meets(self, node: Stmt) -> bool:
         """Whether the threads of the block work together in ``node``."""
-        return any(is_thread(n) or (isinstance(n, s.Allocate) and n.buffer.scope == "shared")
-                   or _is_barrier(n) or _is_reduction(n) for n in post_order_stmts(node))
+        return any(thread_axes.is_thread(n)
+                   or (isinstance(n, s.Allocate) and n.buffer.scope == "shared")
+                   or _is_barrier(n) or _is_reduction(n) for n in visitor.post_order_stmts(node))
 
     def _allocate(self, node: s.Allocate, path: _Path) -> Stmt:
         buffer, body = node.buffer, node.body
-        is_of_block = not path.tags and any(map(is_thread, post_order_stmts(body)))
+        is_of_block = not path.tags and any(map(thread_axes.is_thread,
+                                                visitor.post_order_stmts(body)))
         if buffer.scope == "global" and is_of_block:
             buffer = self._shared_form(buffer)
-            body = replace_buffers(body, {node.buffer: buffer})
+            body = visitor.replace_buffers(body, {node.buffer: buffer})
         self.owned[buffer] = len(path.tags), len(path.conditions)
         return s.Allocate(buffer, self._visit(body, path))
 
@@ -220,14 +208,14 @@ class _Launch:
     def _conditions(self, node: s.BufferStore | s.Evaluate, path: _Path) -> list[PrimExpr]:
         """The conditions of a statement: those around it, and one thread of those alike."""
         if isinstance(node, s.BufferStore) and self._is_private(node.buffer):
-            reads = [e for root in exprs_of(node) for e in post_order(root)
+            reads = [e for root in visitor.exprs_of(node) for e in visitor.post_order(root)
                      if type(e) is BufferLoad and not self._is_private(e.buffer)]
             return list(path.conditions) if reads else []
         conditions = path.conditions[self._first_condition(node):]
         if isinstance(node, s.Evaluate):
             return list(conditions)
         inside = path.tags[self.owned.get(node.buffer, (0, 0))[0]:]
-        alike = [tag for tag in THREAD_TAGS if tag in self.extents and tag not in inside
+        alike = [tag for tag in thread_axes.THREAD_TAGS if tag in self.extents and tag not in inside
                  and int_value(self.extents[tag]) != 1]
         return [*conditions, *(x.EQ(self.vars[tag], const(0)) for tag in alike)]
 
@@ -240,7 +228,7 @@ class _Launch:
         if isinstance(node, s.BufferStore):
             written = [node.buffer] if not self._is_private(node.buffer) else []
         else:
-            written = [e.buffer for root in exprs_of(node) for e in post_order(root)
+            written = [e.buffer for root in visitor.exprs_of(node) for e in visitor.post_order(root)
                        if type(e) is BufferLoad and e.buffer.scope == "shared"]
         return max((self.owned.get(b, (0, 0))[1] for b in written), default=0)
 
@@ -268,12 +256,12 @@ def serial_threads(func: PrimFunc) -> PrimFunc:
     """
 
     def rewrite(node: Stmt) -> Stmt:
-        node = map_stmts(node, rewrite)
-        if isinstance(node, s.For) and is_bound(node):
+        node = visitor.map_stmts(node, rewrite)
+        if isinstance(node, s.For) and thread_axes.is_bound(node):
             return node.replace(kind=ForKind.SERIAL, thread_tag=None)
         if isinstance(node, s.Allocate) and node.buffer.scope == "shared":
             private = dataclasses.replace(node.buffer, scope="global", uid=next_uid())
-            return s.Allocate(private, replace_buffers(node.body, {node.buffer: private}))
+            return s.Allocate(private, visitor.replace_buffers(node.body, {node.buffer: private}))
         return node
 
     return func.replace(body=rewrite(func.body))
