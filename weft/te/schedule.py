@@ -1,7 +1,7 @@
 """Schedules: the loops, memory and threads with which the tensors of a program are computed.
 
 ``create_schedule`` gives every operation a stage with one loop per axis. The methods of a stage
-transform those loops (``weft.te.primitives``, one file each); none changes a computed value.
+transform those loops (``weft.te.primitives``); none changes a computed value.
 """
 
 from __future__ import annotations
@@ -11,29 +11,15 @@ from typing import cast
 
 from weft.support.errors import ScheduleError
 from weft.te.plan import attach_to_scans
-from weft.te.primitives.bind import bind
-from weft.te.primitives.cache_read import cache_read
-from weft.te.primitives.cache_write import cache_write
-from weft.te.primitives.compute_at import compute_at
-from weft.te.primitives.compute_inline import compute_inline
-from weft.te.primitives.compute_root import compute_root
-from weft.te.primitives.double_buffer import double_buffer
-from weft.te.primitives.fuse import fuse
+from weft.te.primitives.attach import compute_at, compute_inline, compute_root
+from weft.te.primitives.cache import cache_read, cache_write
 from weft.te.primitives.implement import implement
-from weft.te.primitives.parallel import parallel
-from weft.te.primitives.pragma import pragma
-from weft.te.primitives.prefetch import prefetch
-from weft.te.primitives.prefetch_next_block import prefetch_next_block
-from weft.te.primitives.reorder import reorder
+from weft.te.primitives.loop_kinds import bind, parallel, pragma, unroll, vectorize
+from weft.te.primitives.loops import fuse, reorder, split, tile
+from weft.te.primitives.prefetch import prefetch, prefetch_next_block
 from weft.te.primitives.rfactor import rfactor
-from weft.te.primitives.set_scope import set_scope
-from weft.te.primitives.split import split
-from weft.te.primitives.storage_align import storage_align
-from weft.te.primitives.store_in import store_in
+from weft.te.primitives.storage import double_buffer, set_scope, storage_align, store_in
 from weft.te.primitives.tensorize import tensorize
-from weft.te.primitives.tile import tile
-from weft.te.primitives.unroll import unroll
-from weft.te.primitives.vectorize import vectorize
 from weft.te.printer import as_text
 from weft.te.state import ScheduleState, StageState
 from weft.te.tensor import Operation, PlaceholderOp, ScanOp, Tensor

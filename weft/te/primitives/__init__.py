@@ -1,1 +1,1 @@
-"""Schedule primitives, one file each; every docstring shows the loops before and after."""
+"""Schedule primitives, which are methods of stages and schedules; every docstring shows the loops before and after."""

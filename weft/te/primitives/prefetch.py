@@ -1,10 +1,13 @@
-"""``prefetch``: load the memory that a later iteration reads into the caches."""
+"""Loads into the caches ahead of their use: ``prefetch``, ``prefetch_next_block``."""
 
 from __future__ import annotations
 
-from weft.te.state import INLINE, Prefetch, StageState
+from collections.abc import Sequence
+
+from weft.te.state import INLINE, Prefetch, Readers, StageState, ceil_div
 from weft.te.tensor import ComputeOp, IterVar, Tensor
 from weft.te.walk import input_tensors
+from weft.tir.expr import PrimExpr, const
 from weft.tir.stmt import ForKind
 
 
@@ -59,3 +62,60 @@ def _read_by(stage: StageState) -> dict[Tensor, None]:
                 pending.append(producer)
             found[tensor] = None
     return found
+
+
+def prefetch_next_block(
+    self: StageState, tensor: Tensor, axis: IterVar,
+    runs: Sequence[tuple[IterVar, int, int | None]], within: IterVar | None = None,
+    distance: int | None = None,
+) -> None:
+    """While a run of loop ``within`` reads a block of ``tensor``, prefetch the next one in memory.
+
+    Several runs in turn read the same block: ``runs`` names data axes, outermost first, with the
+    elements of a run along each and how many there are (``None``: as many as the axis has). Each
+    iteration of loop ``axis``, which is ``within`` itself (the default) or inside of it, prefetches
+    an equal share into L2: the block has arrived when its first run starts, and no burst of hints
+    fills the queue of misses. The block must be contiguous, as a panel of a packed operand of a
+    GEMM is, which several tiles of rows read while the next panel arrives. The next block starts
+    ``distance`` elements after the current one, if that is given.
+
+    >>> k = te.reduce_axis(25, "k")
+    >>> B = te.compute((4, 6), lambda i, j: te.sum(A[i * 25 + k] * (j + 1).astype("float32"), k),
+    ...                name="B")
+    >>> s = te.create_schedule(B)
+    >>> print(s)
+    B(4, 6): root
+      i in 4
+      j in 6
+      k in 25: reduce
+    >>> s[B].prefetch_next_block(A, k, [(B.op.axis[1], 1, None)])
+    >>> print(s)
+    B(4, 6): root
+      i in 4
+      j in 6
+      k in 25: reduce, prefetch A block ahead
+    """
+    op = require_prefetchable(self, tensor, axis)
+    within = axis if within is None else within
+    if self.leaf_index(within) > self.leaf_index(axis):
+        raise self.error(f"prefetch_next_block within {within.name}, which is inside {axis.name}")
+    if distance is not None and (not isinstance(distance, int) or distance < 1):
+        raise self.error(f"prefetch_next_block with distance {distance!r}: it must be a positive "
+                         "integer")
+    readers = Readers(within, tuple(_checked(self, op, *run) for run in runs), distance)
+    ahead = Prefetch(tensor, axis, 1, readers)
+    self.require_ahead(ahead)
+    self.prefetches.append(ahead)
+
+
+def _checked(
+    stage: StageState, op: ComputeOp, along: IterVar, step: int, count: int | None
+) -> tuple[IterVar, int, PrimExpr]:
+    """An entry of ``runs`` with the number of runs."""
+    if along not in op.axis:
+        raise stage.error(f"prefetch_next_block along {along.name}, which is not a data axis of it")
+    for name, value in (("step", step), ("count", 1 if count is None else count)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise stage.error(f"prefetch_next_block with {name} {value!r}: it must be a positive "
+                              "integer")
+    return along, step, ceil_div(along.extent, const(step)) if count is None else const(count)

@@ -1,4 +1,4 @@
-"""``cache_read``: some consumers of a tensor read a copy of it."""
+"""Stages that copy a tensor to or from another buffer: ``cache_read``, ``cache_write``."""
 
 from __future__ import annotations
 
@@ -54,3 +54,48 @@ def _redirect(stage: StageState, old: Tensor, new: Tensor) -> None:
     elif isinstance(op, ExternOp):
         inputs = tuple(new if t is old else t for t in op.inputs)
         stage.op = dataclasses.replace(op, inputs=inputs)
+
+
+def cache_write(
+    self: ScheduleState, tensor: Tensor, scope: str
+) -> Tensor | tuple[Tensor, ...]:
+    """Compute ``tensor`` in a new stage in ``scope`` and copy it; returns the new tensor.
+
+    The new stage takes over the reduction axes. Call it before scheduling ``tensor``. All outputs
+    of a compute with several are cached together and returned as a tuple.
+
+    >>> k = te.reduce_axis(100, name="k")
+    >>> B = te.compute((4,), lambda i: te.sum(A[k], axis=k), name="B")
+    >>> s = te.create_schedule(B)
+    >>> print(s)
+    B(4): root
+      i in 4
+      k in 100: reduce
+    >>> L = s.cache_write(B, "local")
+    >>> print(s)
+    B.local(4): root, local
+      i.c in 4
+      k in 100: reduce
+    B(4): root
+      i in 4
+    """
+    stage = self.stage_of(tensor)
+    op = stage.require_compute("cache_write")
+    for axis in stage.leaf_iter_vars:
+        stage.require_unused(axis, "cache_write")
+    if stage.relations:
+        raise stage.error("cache_write of a stage whose loops were already changed",
+                          help="cache_write first, then schedule both stages")
+    axes = tuple(data_axis(f"{a.name}.c", a.extent) for a in op.axis)
+    values = {a.var: b.var for a, b in zip(op.axis, axes, strict=True)}
+    cached = ComputeOp(f"{op.name}.{scope}", axes, op.reduce_axis,
+                       rewrite_body(op.body, values), op.role)
+    new = self.make_stage(cached, cached.outputs)
+    new.set_scope(scope)  # type: ignore[attr-defined]
+    indices = tuple(a.var for a in op.axis)
+    # The role describes the computation, which is that of the new stage now; this one copies.
+    stage.op = dataclasses.replace(op, reduce_axis=(), role=None,
+                                   body=tuple(t[indices] for t in cached.outputs))
+    stage.leaf_iter_vars = list(op.axis)
+    self.stages.insert(self.stages.index(stage), new)
+    return cached.outputs if len(cached.outputs) > 1 else cached.outputs[0]
