@@ -1,1 +1,1 @@
-"""Schedule primitives, which are methods of stages and schedules; every docstring shows the loops before and after."""
+"""Schedule primitives: each docstring shows the loops before and after."""
