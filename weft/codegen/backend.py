@@ -9,15 +9,18 @@ docs/tutorials/add_target.md adds one. The rest of the compiler finds the back e
 from __future__ import annotations
 
 import abc
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
+from weft.codegen.cost_model import CostModel
 from weft.codegen.launch import LaunchProgram
 from weft.runtime.device import HOST, HOST_MEMORY, Device, MemorySpace
 from weft.runtime.library import Library
 from weft.runtime.manifest import ARGUMENT_KINDS, Manifest, TargetSpec
 from weft.support.dataclass import dataclass
 from weft.support.errors import RegistryError, TargetError
+from weft.support.interrupts import interrupts_held
 from weft.support.log import Level
 from weft.support.registry import Registry
 from weft.target import Target
@@ -57,6 +60,10 @@ class Backend(abc.ABC, Generic[T]):
     # Loop programs: what they may use, and the passes that lower them.
     limits: ClassVar[Limits] = Limits()
     tir_passes: ClassVar[Sequence[TirPass]] = TIR_PIPELINE
+    # The module that registers the strategies and schedules of the kind, and the class of its cost
+    # model, which a text "module:class" names. Both are imported when they are first asked for.
+    strategies: ClassVar[str | None] = None
+    cost_model_class: ClassVar[type[CostModel] | str] = CostModel
     # Tensor instructions that schedules may use; among equals the first is preferred.
     instructions: ClassVar[Sequence[Instruction]] = ()
     # The device of all kernels, and the memory spaces of a program: one arena is planned for each.
@@ -69,6 +76,14 @@ class Backend(abc.ABC, Generic[T]):
     # Who launches the kernels if there is no main function (``weft.runtime.manifest.LAUNCHERS``).
     launched_by: ClassVar[str] = "steps"
     memory_spaces: ClassVar[Sequence[MemorySpace]] = (HOST_MEMORY,)
+
+    def cost_model(self, target: T) -> CostModel:
+        """The estimates for a target: seconds of a call, rates, and what fusion may use."""
+        kind = self.cost_model_class
+        if isinstance(kind, str):
+            with interrupts_held():
+                kind = pkgutil.resolve_name(kind)
+        return kind(target)
 
     def lower(self, func: PrimFunc, *, insertions: Sequence[TirInsertion] = (),
               instruments: Sequence[TirInstrument] = (), verify: bool = False) -> PrimFunc:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 
+from weft.codegen import backend_of
 from weft.compiler.decisions import ExplainDecisions
 from weft.compiler.options import CompileOptions
 from weft.compiler.phases import Phase, with_passes
@@ -34,7 +34,7 @@ from weft.ir import (
 from weft.ir.instruments import readable
 from weft.ir.passes import Instrument
 from weft.ir.rewrite.rules import KNOWN_RULES, RuleSet
-from weft.strategy import layout_conversion_seconds, layout_hooks, legalizations, multiplies_bytes
+from weft.strategy import layout_hooks, legalizations
 from weft.support import progress, trace
 from weft.support.config import config
 from weft.support.errors import OptionError
@@ -203,9 +203,8 @@ def make_context(options: CompileOptions, *further: Instrument) -> PassContext:
         instruments.append(VerifyInstrument(compare))
     facts: dict[str, Any] = {
         "alter_layout": layout_hooks(options.target),
-        "layout_conversion": partial(layout_conversion_seconds, target=options.target),
+        "cost_model": backend_of(options.target).cost_model(options.target),
         "legalize": legalizations(options.target),
-        "multiplies_bytes": partial(multiplies_bytes, target=options.target),
         "winograd": options.winograd,
     }
     if options.extensions.rules:

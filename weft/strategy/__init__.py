@@ -12,8 +12,6 @@ from weft.support.lazy_package import load_names_lazily
 
 if TYPE_CHECKING:
     from weft.strategy import cpu, cuda
-    from weft.strategy.cpu.common.layout_conversion import layout_conversion_seconds
-    from weft.strategy.cpu.dot_product.instruction import multiplies_bytes
     from weft.strategy.implementation import Implementation, ScheduleContext
     from weft.strategy.lower_function import (
         LoweredKernel,
@@ -41,12 +39,10 @@ __all__ = [
     "cpu",
     "cuda",
     "implementations",
-    "layout_conversion_seconds",
     "layout_hooks",
     "legalizations",
     "legalize",
     "lower_function",
-    "multiplies_bytes",
     "schedule_function",
     "select",
     "strategy",

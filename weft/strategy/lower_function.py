@@ -13,7 +13,6 @@ from weft.strategy.explain import explain_kernel
 from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.strategy.parallel_work import parallel_from
 from weft.strategy.records import ranking_of
-from weft.strategy.registry import DEFAULT_SCHEDULES
 from weft.strategy.selection import select
 from weft.strategy.size_vars import SizeVars
 from weft.strategy.upcast import inline_upcasts
@@ -123,10 +122,11 @@ def lower_function(
     kernel = schedule_function(function, target, implementation)
     outputs = kernel.tensors[len(kernel.tensors) - kernel.num_outputs:]
     flops = count_flops(outputs)
-    func = backend_of(target).lower(kernel.loop_nest(name), insertions=tir_passes)
-    default = DEFAULT_SCHEDULES.find(target.kind)
-    if default is not None and default.parallel_from is not None:
-        func = parallel_from(func, kernel.schedule, default.parallel_from(target))
+    backend = backend_of(target)
+    func = backend.lower(kernel.loop_nest(name), insertions=tir_passes)
+    threshold = backend.cost_model(target).parallel_from
+    if threshold is not None:
+        func = parallel_from(func, kernel.schedule, threshold)
     moved = count_bytes(kernel.tensors[:len(kernel.tensors) - kernel.num_outputs], outputs)
     return LoweredKernel(func, kernel.implementation, flops, moved,
                          kernel.sizes.values, kernel.seconds)

@@ -32,13 +32,11 @@ class RegisteredStrategy:
 class DefaultSchedule:
     """The schedule that can run every call, and the seconds that it is estimated to take.
 
-    ``parallel_from`` is the number of scalar operations from which on kernels of symbolic sizes run
-    on several threads of a target.
+    Without ``seconds`` the cost model of the target estimates them.
     """
 
     schedule: Schedule
-    seconds: Estimate
-    parallel_from: Callable[[Target], int] | None = None
+    seconds: Estimate | None = None
 
 
 # By target kind and operator: weft's own generator, then those of users.
@@ -86,19 +84,17 @@ def _name(function: Strategy) -> tuple[str, str]:
     return function.__module__, function.__qualname__
 
 
-def default_schedule(
-    *, target: str, seconds: Estimate,
-    parallel_from: Callable[[Target], int] | None = None,
-) -> Callable[[Schedule], Schedule]:
+def default_schedule(*, target: str, seconds: Estimate | None = None
+                     ) -> Callable[[Schedule], Schedule]:
     """Register the schedule of operators without a strategy, with its estimate in seconds.
 
-    ``parallel_from`` gives the number of scalar operations from which on threads pay. Raises
-    ``RegistryError`` for an unknown target kind.
+    Without ``seconds`` the cost model of the target estimates a call (``CostModel.call_seconds``).
+    Raises ``RegistryError`` for an unknown target kind.
     """
     check_kind(target)
 
     def wrap(function: Schedule) -> Schedule:
-        DEFAULT_SCHEDULES.register(target, DefaultSchedule(function, seconds, parallel_from))
+        DEFAULT_SCHEDULES.register(target, DefaultSchedule(function, seconds))
         return function
 
     return wrap

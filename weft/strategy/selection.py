@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Sequence
 
+from weft.codegen import backend_of
 from weft.ir.expr import Call
 from weft.ir.op import Op
 from weft.strategy.implementation import Implementation
@@ -52,8 +53,9 @@ def default_implementation(call: Call, target: Target) -> Implementation:
     default = DEFAULT_SCHEDULES.find(target.kind)
     if default is None:
         return Implementation(f"{name}.{target.kind}.unscheduled", lambda _: None, is_fallback=True)
-    return Implementation(f"{name}.{target.kind}.default", default.schedule,
-                          seconds=default.seconds(call, target))
+    seconds = (backend_of(target).cost_model(target).call_seconds(call) if default.seconds is None
+               else default.seconds(call, target))
+    return Implementation(f"{name}.{target.kind}.default", default.schedule, seconds=seconds)
 
 
 def in_order(offered: Iterable[Implementation]) -> list[Implementation]:

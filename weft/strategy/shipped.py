@@ -1,6 +1,7 @@
-"""Registries of strategies by kind of target, which import weft's own when a kind is first asked.
+"""Registries of strategies by kind of target.
 
-A program for CPUs never imports the strategies for GPUs.
+They import the module that the back end of a kind names (``Backend.strategies``) when the kind is
+first asked for, so that a program for CPUs never imports the strategies for GPUs.
 """
 
 from __future__ import annotations
@@ -10,18 +11,17 @@ import sys
 from collections.abc import Iterator
 from typing import TypeVar
 
+from weft.codegen import BACKENDS
 from weft.support.interrupts import interrupts_held
 from weft.support.registry import Registry
 
 V = TypeVar("V")
 
-# Kind of target -> the package that registers weft's strategies for it.
-PACKAGES = {"cpu": "weft.strategy.cpu", "cuda": "weft.strategy.cuda"}
-
 
 def load_strategies(kind: str) -> None:
-    """Import weft's strategies for a kind of target, if it has any."""
-    package = PACKAGES.get(kind)
+    """Import the strategies of a kind of target, if its back end names any."""
+    backend = BACKENDS.find(kind)
+    package = None if backend is None else backend.strategies
     if package in sys.modules:
         importlib.import_module(package)  # another thread may still import it
     elif package is not None:
@@ -33,7 +33,7 @@ class StrategyRegistry(Registry[V]):
     """A registry whose keys are ``kind`` or ``kind:operator``."""
 
     def register(self, name: str, value: V) -> V:
-        """Register after weft's own entries, with which ``name`` might collide."""
+        """Register after the entries of the back end, with which ``name`` might collide."""
         load_strategies(name.partition(":")[0])
         return super().register(name, value)
 

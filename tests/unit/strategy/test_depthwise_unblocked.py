@@ -10,9 +10,9 @@ from weft import op
 from weft.ir.expr import Call, Constant, Function, var
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
-from weft.strategy.cpu.common.layout_conversion import layout_conversion_seconds
 from weft.strategy.cpu.convolution.layouts import conv_layouts
 from weft.strategy.cpu.depthwise.schedule_unblocked import RowTile, row_tile
+from weft.strategy.cpu.estimate import CpuCostModel
 
 
 @pytest.mark.parametrize(("shape", "attrs"), [
@@ -51,7 +51,7 @@ def choices_of(shape, taps, target, **attrs):
 
 def test_few_taps_are_worth_no_change_of_layout():
     shape = (1, 96, 56, 56)
-    change = 2 * layout_conversion_seconds(TensorType.of(shape), WIDE_CPU)
+    change = 2 * CpuCostModel(WIDE_CPU).conversion_seconds(TensorType.of(shape))
     blocked, unblocked = choices_of(shape, (3, 3), WIDE_CPU, padding=(1, 1))
     assert blocked.takes_blocks
     assert blocked.seconds < unblocked.seconds < blocked.seconds + change

@@ -34,6 +34,8 @@ class CudaBackend(Backend[CudaTarget]):
     """CUDA for sm_80 and later; a kernel is a ``KernelObject`` (``runtime.devices.cuda.image``)."""
 
     kind: ClassVar[str] = "cuda"
+    strategies: ClassVar[str] = "weft.strategy.cuda"
+    cost_model_class: ClassVar[str] = "weft.strategy.cuda.estimate:CudaCostModel"
     limits: ClassVar[Limits] = Limits(
         thread_axes=LAUNCH_TAGS, scopes=("global", "local", "shared", "constant"),
         max_alignment=1024)

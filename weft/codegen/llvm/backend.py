@@ -36,6 +36,8 @@ class CpuBackend(Backend[CpuTarget]):
     """LLVM for x86-64, AArch64 and RISC-V with ELF objects."""
 
     kind: ClassVar[str] = "cpu"
+    strategies: ClassVar[str] = "weft.strategy.cpu"
+    cost_model_class: ClassVar[str] = "weft.strategy.cpu.estimate:CpuCostModel"
     takes_sizes: ClassVar[bool] = True
     instructions: ClassVar[Sequence[Instruction]] = DOT_PRODUCTS
 

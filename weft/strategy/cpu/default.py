@@ -8,20 +8,13 @@ from weft import te
 from weft.strategy.analysis import computes_below, is_reduction
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.elementwise.schedule import schedule_injective
-from weft.strategy.cpu.estimate import roofline_seconds
-from weft.strategy.cpu.machine_model import parallel_threshold
 from weft.strategy.cpu.reduction.schedule import schedule_reductions
 from weft.strategy.registry import default_schedule
-from weft.target import CpuTarget, Target
 from weft.te.tensor import ExternOp
 from weft.te.walk import input_tensors
 
 
-def _threads_from(target: Target) -> int:
-    return parallel_threshold(CpuTarget.of(target))
-
-
-@default_schedule(target="cpu", seconds=roofline_seconds, parallel_from=_threads_from)
+@default_schedule(target="cpu")
 def schedule_default(ctx: CpuContext) -> None:
     """The injective schedule, or the reduction schedule if a stage reduces.
 

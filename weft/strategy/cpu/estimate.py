@@ -1,53 +1,62 @@
-"""Estimates of one call from the types of its arguments and result alone, without its schedule."""
+"""The cost model of CPUs, and estimates of a call from its types alone, without its schedule."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
+from weft.codegen.cost_model import CostModel, call_work, tensor_types, typical_elements
+from weft.ir.dtype import DType
 from weft.ir.expr import Call
-from weft.ir.op import Op
-from weft.ir.symbol import typical_size
-from weft.ir.types import TensorType, TupleType, Type
+from weft.ir.types import TensorType
+from weft.strategy.cpu.dot_product.instruction import select_dot_instruction
 from weft.strategy.cpu.machine_model import machine_model
 from weft.target import CpuTarget
+
+# Bytes of L2 for each element of a row that is read twice: half of it holds the row and its result.
+_L2_BYTES_PER_ELEMENT = 16
+
+
+class CpuCostModel(CostModel):
+    """The answers of the machine model of a CPU."""
+
+    target: CpuTarget
+
+    def __init__(self, target: CpuTarget) -> None:
+        super().__init__(target)
+        self.longest_row = target.l2_bytes // _L2_BYTES_PER_ELEMENT
+        self.parallel_from = machine_model(target).parallel_threshold
+
+    def call_seconds(self, call: Call) -> float:
+        return roofline_seconds(call, self.target)
+
+    def conversion_seconds(self, type_: TensorType) -> float:
+        model = machine_model(self.target)
+        cycles = model.conversion_cycles(type_.dtype.itemsize) * math.prod(type_.concrete_shape)
+        return model.seconds(cycles)
+
+    def multiplies_bytes(self, left: DType, right: DType) -> bool:
+        return select_dot_instruction(left, right, self.target) is not None
 
 
 def roofline_seconds(call: Call, target: CpuTarget) -> float:
     """Seconds to move all operands and results once, with one operation per element of the largest.
 
-    An expensive operator (``OpTraits.is_expensive``) takes as long per vector as an exponential.
-    Symbolic dimensions count as their typical size. The estimate is a lower bound.
+    An expensive operator takes as long per vector as an exponential. The estimate is a lower bound.
     """
-    tensors = [t for x in (call, *call.args) for t in _tensors(x.checked_type)]
-    moved = sum(_elements(t) * t.dtype.itemsize for t in tensors)
-    operations = max(map(_elements, tensors), default=0)
-    itemsize = max((t.dtype.itemsize for t in tensors), default=1)
-    model = machine_model(target)
-    cycles = model.roofline_cycles(operations, itemsize, moved)
-    if isinstance(call.op, Op) and call.op.traits.is_expensive:
-        vectors = operations * itemsize / model.vector_bytes
+    work, model = call_work(call), machine_model(target)
+    cycles = model.roofline_cycles(work.elements, work.itemsize, work.moved_bytes)
+    if work.is_expensive:
+        vectors = work.elements * work.itemsize / model.vector_bytes
         cycles = max(cycles, vectors * model.exp_vector_cycles)
     return model.seconds(cycles)
 
 
 def gemm_seconds(call: Call, target: CpuTarget) -> float:
     """Seconds of a matmul, batched or not, by the default schedule, which blocks nothing."""
-    sizes = [_elements(t) for x in (call, *call.args[:2]) for t in _tensors(x.checked_type)]
+    sizes = [typical_elements(t) for x in (call, *call.args[:2])
+             for t in tensor_types(x.checked_type)]
     # (M * N) * (M * K) * (K * N) is the square of M * N * K; zeros in panels add a little.
     multiply_adds = math.isqrt(math.prod(sizes))
     model = machine_model(target)
     arithmetic = model.seconds(multiply_adds * model.unblocked_fma_cycles)
     return arithmetic + roofline_seconds(call, target)
-
-
-def _tensors(type_: Type | None) -> Iterator[TensorType]:
-    if isinstance(type_, TensorType):
-        yield type_
-    elif isinstance(type_, TupleType):
-        for field in type_.fields:
-            yield from _tensors(field)
-
-
-def _elements(type_: TensorType) -> int:
-    return math.prod(map(typical_size, type_.shape))

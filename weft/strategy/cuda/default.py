@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from weft.strategy.analysis import computes_below, is_reduction
 from weft.strategy.cuda.common.context import CudaContext
-from weft.strategy.cuda.estimate import roofline_seconds
 from weft.strategy.cuda.injective.schedule import schedule_injective
 from weft.strategy.cuda.reduction.schedule import schedule_reductions
 from weft.strategy.registry import default_schedule
 from weft.te.tensor import ExternOp
 
 
-@default_schedule(target="cuda", seconds=roofline_seconds)
+@default_schedule(target="cuda")
 def schedule_default(ctx: CudaContext) -> None:
     """The injective schedule, or the reduction schedule if a stage reduces.
 

@@ -1,42 +1,35 @@
-"""Estimates of one call from the types of its arguments and result alone, without its schedule."""
+"""The cost model of NVIDIA GPUs, and the estimate of a call from its types alone."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-
+from weft.codegen.cost_model import CostModel, call_work
 from weft.ir.expr import Call
-from weft.ir.op import Op
-from weft.ir.symbol import typical_size
-from weft.ir.types import TensorType, TupleType, Type
 from weft.strategy.cuda.machine_model import machine_model
 from weft.target import CudaTarget
 
-# Operations of an expensive operator (``OpTraits.is_expensive``) per element: a polynomial.
-_EXPENSIVE_OPERATIONS = 20
+
+class CudaCostModel(CostModel):
+    """The answers of the machine model of a GPU."""
+
+    target: CudaTarget
+
+    def __init__(self, target: CudaTarget) -> None:
+        super().__init__(target)
+        model = machine_model(target)
+        self.launch_seconds = model.launch_seconds
+        self.flops_per_second = model.fp32_flops
+        self.bytes_per_second = model.bandwidth
+
+    def call_seconds(self, call: Call) -> float:
+        return roofline_seconds(call, self.target)
 
 
 def roofline_seconds(call: Call, target: CudaTarget) -> float:
     """Seconds of a launch that moves all operands and results once, a thread per element.
 
     One operation per element of the largest tensor, a polynomial's for expensive operators.
-    Symbolic dimensions count as their typical size.
     """
-    tensors = [t for x in (call, *call.args) for t in _tensors(x.checked_type)]
-    moved = sum(_elements(t) * t.dtype.itemsize for t in tensors)
-    operations = max(map(_elements, tensors), default=0)
-    expensive = isinstance(call.op, Op) and call.op.traits.is_expensive
-    return machine_model(target).kernel_seconds(
-        moved, operations * (_EXPENSIVE_OPERATIONS if expensive else 1), max(1, operations))
-
-
-def _tensors(type_: Type | None) -> Iterator[TensorType]:
-    if isinstance(type_, TensorType):
-        yield type_
-    elif isinstance(type_, TupleType):
-        for field in type_.fields:
-            yield from _tensors(field)
-
-
-def _elements(type_: TensorType) -> int:
-    return math.prod(map(typical_size, type_.shape))
+    work = call_work(call)
+    operations = work.elements * (CostModel.expensive_operations if work.is_expensive else 1)
+    return machine_model(target).kernel_seconds(work.moved_bytes, operations,
+                                                max(1, work.elements))

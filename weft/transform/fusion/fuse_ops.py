@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from weft.codegen.cost_model import NEUTRAL, CostModel
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from weft.ir.op import Op, OpPattern
 from weft.ir.passes import FunctionPass, PassContext, register_pass
@@ -22,7 +23,6 @@ from weft.transform.analysis.graph import (
     type_of,
 )
 from weft.transform.fusion.fusion_groups import FusionGroups
-from weft.transform.fusion.row_groups import longest_row
 
 
 @register_pass
@@ -57,8 +57,9 @@ class FuseOps(FunctionPass):
         graph = DataflowGraph(fn, is_barrier=regrouping | _relayouts_at_concatenations(calls))
         # Without optimization every call becomes a separate kernel.
         limit = self.max_depth if ctx.opt_level >= 1 else 1
+        costs: CostModel = ctx.config.get("cost_model", NEUTRAL)
         groups = FusionGroups(graph, max_depth=limit, reduce_epilogue=self.reduce_epilogue,
-                              longest_row=longest_row(ctx.target))
+                              longest_row=costs.longest_row)
         kernels: dict[Expr, list[Call]] = {}
         for indices in groups.members():
             for members in _peel([graph.nodes[i].call for i in indices]):

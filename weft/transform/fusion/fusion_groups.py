@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.codegen.cost_model import NEUTRAL
 from weft.ir.op import OpPattern
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.dataflow_graph import DataflowGraph, Dominator
-from weft.transform.fusion.row_groups import LONGEST_ROW, rows_of_group
+from weft.transform.fusion.row_groups import rows_of_group
 
 ELEMWISE = OpPattern.ELEMWISE
 BROADCAST = OpPattern.BROADCAST
@@ -55,7 +56,7 @@ class FusionGroups:
     """
 
     def __init__(self, graph: DataflowGraph, *, max_depth: int, reduce_epilogue: bool,
-                 longest_row: int = LONGEST_ROW) -> None:
+                 longest_row: int = NEUTRAL.longest_row) -> None:
         self.graph = graph
         self.max_depth = max_depth
         self.longest_row = longest_row

@@ -17,21 +17,8 @@ from weft.ir.symbol import typical_size
 from weft.ir.types import TensorType, has_any
 from weft.op.reduce import ReduceAttrs, reduced_axes
 from weft.support.dataclass import dataclass
-from weft.target import CpuTarget
 from weft.transform.analysis.dataflow_graph import DataflowNode
 from weft.transform.analysis.graph import is_reshape, known_type
-
-# Elements of rows on other targets, and a CPU's bytes of L2 for each: longer rows do not stay in a
-# private cache, and are worth their own threads.
-LONGEST_ROW = 1 << 16
-L2_BYTES_PER_ELEMENT = 16
-
-
-def longest_row(target: object) -> int:
-    """Elements of the longest rows that a group of reductions keeps in a private cache."""
-    if isinstance(target, CpuTarget):
-        return target.l2_bytes // L2_BYTES_PER_ELEMENT
-    return LONGEST_ROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +57,7 @@ def reduced_rows(call: Call) -> Rows | None:
     return Rows(source.shape, count)
 
 
-def rows_of_group(nodes: Iterable[DataflowNode], longest: int = LONGEST_ROW) -> Rows | None:
+def rows_of_group(nodes: Iterable[DataflowNode], longest: int) -> Rows | None:
     """The rows that all calls of a group share; ``None`` if nothing is gained row by row.
 
     A row must be read again after a reduction: by the result, or by another reduction. It has at

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from weft import op
+from weft.codegen.cost_model import NEUTRAL, CostModel
 from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, const
 from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.types import TensorType, TupleType, Type
+from weft.ir.types import TupleType, Type
 from weft.ir.visitor import post_order
 from weft.op.layout_inference import LayoutResult
 from weft.support.dataclass import dataclass
@@ -33,7 +34,7 @@ class AlterOpLayout(FunctionPass):
     ``config["alter_layout"]`` of the context maps operator names to hooks that return a
     ``LayoutChoice``; the arguments are converted as it says. Of several, the pass takes the one
     that is fastest together with the conversions before and after it (``LayoutCosts``;
-    ``config["layout_conversion"]`` estimates a conversion). Operators with a ``layout`` hook then
+    ``config["cost_model"]`` estimates a conversion). Operators with a ``layout`` hook then
     run in the layout in which their data arrives; the others, and the results of the function, get
     the original layout back. ``fold_constant`` converts constants, so weights are packed when the
     model is compiled. Without hooks nothing changes.
@@ -59,13 +60,8 @@ class AlterOpLayout(FunctionPass):
         hooks: Mapping[str, AlterLayoutHook] = ctx.config.get("alter_layout", {})
         if not hooks:
             return fn
-        conversion: ConversionCost = ctx.config.get("layout_conversion", _free)
-        return _Relayout(hooks, ctx.target, conversion).run(fn)
-
-
-def _free(_: TensorType) -> float:
-    """The cost of conversions in a context without a cost model."""
-    return 0.0
+        costs: CostModel = ctx.config.get("cost_model", NEUTRAL)
+        return _Relayout(hooks, ctx.target, costs.conversion_seconds).run(fn)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from weft.transform.analysis.graph import known_type
 from weft.transform.layout.layout_choice import LayoutChoice
 from weft.transform.layout.typical_images import typical_image_type
 
-# The seconds to change the layout of a tensor of this type, whose sizes are fixed. The pass context
-# holds that of the target: ``config["layout_conversion"]``.
+# The seconds to change the layout of a tensor of this type, whose sizes are fixed
+# (``CostModel.conversion_seconds``).
 ConversionCost: TypeAlias = Callable[[TensorType], float]
 
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from weft import op
+from weft.codegen.cost_model import CostModel
 from weft.ir.dtype import DType
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, const
 from weft.ir.op import Op
@@ -48,8 +49,8 @@ class FakeQuantizationToInteger(FunctionPass):
     form stay real; they read the dequantized result of an integer contraction.
 
     ``closing=False`` leaves the second kind of operators real, which float32 computes as fast.
-    Contractions stay real too where ``config["multiplies_bytes"]`` of the context says that the
-    target lacks instructions for their two dtypes.
+    Contractions stay real too where ``config["cost_model"]`` of the context says that the target
+    lacks instructions for their two dtypes.
 
     def @main(%x: Tensor[(2, 3), int8]) {
       qnn.quantize(nn.relu(qnn.dequantize(%x, 0.5f, 1)), 0.25f, 2)
@@ -65,8 +66,9 @@ class FakeQuantizationToInteger(FunctionPass):
     closing: bool = True
 
     def run(self, fn: Function, ctx: PassContext) -> Function:
-        multiplies: MultipliesBytes | None = ctx.config.get("multiplies_bytes")
-        return _Conversion(self.closing, multiplies or (lambda _a, _b: True)).run(fn)
+        costs: CostModel | None = ctx.config.get("cost_model")
+        multiplies = (lambda _a, _b: True) if costs is None else costs.multiplies_bytes
+        return _Conversion(self.closing, multiplies).run(fn)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,15 @@ from weft.runtime.arena import AlignedBlock
 from weft.runtime.library import Library
 from weft.runtime.sizes import evaluate
 from weft.target import Target
-from weft.transform.placement.cost_model import CostModel
+from weft.transform.placement.measured_costs import MeasuredCosts
 
 _REPEAT = 5
 # Python's call of a kernel, which is not the kernel's time.
 _CALL_SECONDS = 1e-6
 
 
-def measured_costs(program: Program, kernels: Sequence[BuiltKernel], target: Target) -> CostModel:
+def measured_costs(program: Program, kernels: Sequence[BuiltKernel], target: Target
+                   ) -> MeasuredCosts:
     """The costs of the kernels by symbol, each as often as the program calls it.
 
     A kernel is timed once, on one thread: the best of some calls. Sizes are typical ones, and data
@@ -32,7 +33,7 @@ def measured_costs(program: Program, kernels: Sequence[BuiltKernel], target: Tar
     library = backend.load([*objects, *backend.support_objects(target)], target)
     typical = {s.name: SizeRange(s.low, s.high, s.multiple).typical
                for s in symbol_specs(program.inputs)}
-    costs, seconds = CostModel(), dict[str, float]()
+    costs, seconds = MeasuredCosts(), dict[str, float]()
     for step in program.steps:
         kernel = kernels[step.kernel]
         symbol = kernel.facts.symbol

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from weft.codegen import backend_of
 from weft.compiler.build.kernel import KernelFacts
 from weft.compiler.device_options import BY_COST, BY_PROFILE, device_of
 from weft.compiler.options import CompileOptions
@@ -38,7 +39,8 @@ def partitioned(program: Program, facts: Sequence[KernelFacts], options: Compile
     """
     dissolved = dissolve(program)
     program = dissolved.program
-    made = tasks_of(program, facts, dissolved.regions, options.devices,
+    costs = backend_of(options.target).cost_model(options.target)
+    made = tasks_of(program, facts, dissolved.regions, options.devices, costs,
                     soft=options.soft_placement, measured=measured)
     chosen = _chosen(made, topology_of(options.devices), options)
     return spread(program, chosen.devices, chosen.order)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
+from weft.codegen.cost_model import CostModel
 from weft.compiler.build.kernel import KernelFacts
 from weft.compiler.device_options import DeviceSpec, device_of
 from weft.compiler.program.devices.copies import is_copy
@@ -30,11 +31,8 @@ from weft.runtime.devices.sim.description import Links, SimDevice
 from weft.runtime.sizes import Size, evaluate
 from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
-from weft.transform.placement.cost_model import computation_seconds
 from weft.transform.placement.task_graph import DeviceModel, Link, Task, TaskInput, Topology
 
-# Where a kernel has no estimate: a core at a modest rate, and memory that all levels share.
-_FLOPS_PER_SECOND, _BYTES_PER_SECOND, _START_SECONDS = 2e10, 1e10, 2e-7
 # A lane learns of the end of another lane's work, and starts: measured between Python threads.
 HANDOVER_SECONDS = 3e-5
 
@@ -61,14 +59,14 @@ def topology_of(devices: Sequence[DeviceSpec]) -> Topology:
 
 
 def tasks_of(program: Program, facts: Sequence[KernelFacts], regions: Sequence[Region | None],
-             devices: Sequence[DeviceSpec], *, soft: bool,
+             devices: Sequence[DeviceSpec], costs: CostModel, *, soft: bool,
              measured: Mapping[str, float] | None = None) -> StepTasks:
     """The tasks of a program on ``devices``; ``measured`` are seconds of kernels by symbol.
 
-    With ``soft``, a region that wants another device is on the first one; ``TargetError``
-    otherwise.
+    ``costs`` estimates the kernels that have no better estimate. With ``soft``, a region that wants
+    another device is on the first one; ``TargetError`` otherwise.
     """
-    return _Tasks(program, facts, regions, devices, soft, measured or {}).run()
+    return _Tasks(program, facts, regions, devices, costs, soft, measured or {}).run()
 
 
 @dataclass(slots=True)
@@ -77,6 +75,7 @@ class _Tasks:
     facts: Sequence[KernelFacts]
     regions: Sequence[Region | None]
     devices: Sequence[DeviceSpec]
+    costs: CostModel
     soft: bool
     measured: Mapping[str, float]
     tasks: list[Task] = field(default_factory=list)
@@ -151,13 +150,13 @@ class _Tasks:
                 for one in self.devices}
 
     def _estimate(self, facts: KernelFacts) -> float:
-        arithmetic = computation_seconds(self._size(facts.flops), _FLOPS_PER_SECOND)
+        costs, flops = self.costs, self._size(facts.flops)
         if not facts.seconds:
-            return _START_SECONDS + max(
-                arithmetic, self._size(facts.bytes_moved) / _BYTES_PER_SECOND)
+            return costs.kernel_seconds(flops, self._size(facts.bytes_moved))
         # The estimate of the default schedule is that of its memory traffic.
         is_default = facts.implementation.endswith(".default")
-        return _START_SECONDS + max(facts.seconds, arithmetic if is_default else 0.0)
+        return max(costs.launch_seconds + facts.seconds,
+                   costs.kernel_seconds(flops, 0) if is_default else 0.0)
 
     def _pin(self, at: int) -> VirtualDevice | None:
         region = self.regions[at]

@@ -10,7 +10,7 @@ from weft import te
 from weft.codegen import CPU_BACKEND
 from weft.ir.dtype import DType
 from weft.support.dataclass import dataclass
-from weft.target import CpuTarget, Target
+from weft.target import CpuTarget
 from weft.tir.expr import PrimExpr, const
 from weft.tir.instruction import Instruction
 from weft.tir.node import int_value
@@ -94,11 +94,6 @@ def select_dot_instruction(
         plan = DotInstruction(instruction, changes[0] == _SHIFTED, changes[1] == _SHIFTED)
         plans.append(((-plan.lanes, -plan.k_group, changes.count(_SHIFTED)), plan))
     return min(plans, key=lambda entry: entry[0])[1] if plans else None
-
-
-def multiplies_bytes(left: DType, right: DType, target: Target) -> bool:
-    """Whether a dot-product instruction of a CPU takes these dtypes, with sums of 32 bits."""
-    return isinstance(target, CpuTarget) and select_dot_instruction(left, right, target) is not None
 
 
 def features_for(left: DType, right: DType, target: CpuTarget) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
-"""``CostModel``: what is known of the costs of operations by name, measured or estimated.
+"""``MeasuredCosts``: counts, seconds, bytes and memory of operations by name, recorded run by run.
 
-TensorFlow's ``CostModel``: counts, bytes, seconds and memory are recorded run by run, models of
-parts of a program (*local*) are merged into that of the whole (*global*), and operations that ran
-seldom are set aside. With ``placement="profile"``, the seconds of tasks for ``place_tasks`` come
-from it.
+This is TensorFlow's ``CostModel``: the costs of parts of a program (*local*) are merged into those
+of the whole (*global*), and operations that ran seldom are set aside. ``placement="profile"`` takes
+the seconds of tasks from it. Estimates that come before a measurement are those of the back end
+(``weft.codegen.cost_model``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class OpCost:
         self.max_memory = max(self.max_memory, other.max_memory)
 
 
-class CostModel:
+class MeasuredCosts:
     """Costs by the name of an operation, such as the symbol of a kernel."""
 
     def __init__(self) -> None:
@@ -133,12 +133,12 @@ class CostModel:
         counts = [cost.count for cost in self._costs.values() if cost.count > 0]
         self._min_count = int(statistics.median(counts)) // 2 if counts else 0
 
-    def merge_from_global(self, other: CostModel) -> None:
+    def merge_from_global(self, other: MeasuredCosts) -> None:
         """Add the runs of a model with the same names."""
         for name, cost in other._costs.items():
             self._of(name).merge(cost)
 
-    def merge_from_local(self, other: CostModel, names: Mapping[str, str]) -> None:
+    def merge_from_local(self, other: MeasuredCosts, names: Mapping[str, str]) -> None:
         """Add the runs of the model of a part; ``names`` are the names here of its operations.
 
         What ``names`` does not have was added to the part, as copies are, and is left out.
@@ -169,11 +169,6 @@ class CostModel:
     def _kept(self, name: str) -> OpCost | None:
         cost = self._costs.get(name)
         return None if cost is None or cost.count < self._min_count else cost
-
-
-def computation_seconds(flops: float, flops_per_second: float = 1e9) -> float:
-    """How long floating-point operations take that were not measured."""
-    return flops / flops_per_second
 
 
 def _check(fits: bool, what: str, value: float) -> None:

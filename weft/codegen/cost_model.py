@@ -1,0 +1,104 @@
+"""``CostModel``: how fast a target is, as passes, selection and placement ask for it.
+
+A back end names the class of its kind (``Backend.cost_model_class``); ``Backend.cost_model`` makes
+it for a target. All times are seconds of one call on one core, or on the whole device where a
+kernel uses all of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from weft.ir.dtype import DType
+from weft.ir.expr import Call
+from weft.ir.op import Op
+from weft.ir.symbol import typical_size
+from weft.ir.types import TensorType, TupleType, Type
+from weft.support.dataclass import dataclass
+from weft.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class CallWork:
+    """What the types of a call say about its work.
+
+    ``moved_bytes`` are those of all operands and results, ``elements`` and ``itemsize`` those of
+    the largest of them. ``is_expensive`` is the trait of the operator (``OpTraits.is_expensive``).
+    """
+
+    moved_bytes: int
+    elements: int
+    itemsize: int
+    is_expensive: bool
+
+
+class CostModel:
+    """The neutral model, for a kind of target that has none, and the base of all others.
+
+    Its rates are those of one core that computes and reads memory at a modest rate. It has no
+    instructions for products of bytes, and changes of layout are free, so that the layouts of
+    operators decide alone. A subclass replaces what it knows better.
+    """
+
+    # Rates and overhead of a kernel that has no better estimate.
+    flops_per_second: float = 2e10
+    bytes_per_second: float = 1e10
+    launch_seconds: float = 2e-7
+    # Operations per element of an expensive operator: a polynomial.
+    expensive_operations: int = 20
+    # Elements of the longest rows that a private cache holds between two reads. Reductions along
+    # longer rows are not fused, because each is worth its own threads.
+    longest_row: int = 1 << 16
+    # Scalar operations from which on a kernel of symbolic sizes runs on several threads; ``None``:
+    # its schedule decides alone.
+    parallel_from: int | None = None
+
+    def __init__(self, target: Target | None = None) -> None:
+        self.target = target
+
+    def kernel_seconds(self, flops: float, moved_bytes: float) -> float:
+        """The roofline of a kernel and its launch (Williams et al., "Roofline", 2009)."""
+        return self.launch_seconds + max(flops / self.flops_per_second,
+                                         moved_bytes / self.bytes_per_second)
+
+    def call_seconds(self, call: Call) -> float:
+        """Seconds of a call by the default schedule, estimated from its types alone."""
+        work = call_work(call)
+        each = self.expensive_operations if work.is_expensive else 1
+        return self.kernel_seconds(work.elements * each, work.moved_bytes)
+
+    def conversion_seconds(self, type_: TensorType) -> float:  # noqa: ARG002
+        """Seconds to read a tensor of fixed sizes and to store it in another layout."""
+        return 0.0
+
+    def multiplies_bytes(self, left: DType, right: DType) -> bool:  # noqa: ARG002
+        """Whether an instruction multiplies these 8-bit types and adds sums of 32 bits."""
+        return False
+
+
+NEUTRAL = CostModel()
+
+
+def call_work(call: Call) -> CallWork:
+    """The work of a typed call; symbolic dimensions count as their typical size."""
+    tensors = [t for x in (call, *call.args) for t in tensor_types(x.checked_type)]
+    return CallWork(
+        sum(typical_elements(t) * t.dtype.itemsize for t in tensors),
+        max(map(typical_elements, tensors), default=0),
+        max((t.dtype.itemsize for t in tensors), default=1),
+        isinstance(call.op, Op) and call.op.traits.is_expensive)
+
+
+def tensor_types(type_: Type | None) -> Iterator[TensorType]:
+    """The tensors of a type, in order."""
+    if isinstance(type_, TensorType):
+        yield type_
+    elif isinstance(type_, TupleType):
+        for field in type_.fields:
+            yield from tensor_types(field)
+
+
+def typical_elements(type_: TensorType) -> int:
+    """The number of elements; symbolic dimensions count as their typical size."""
+    return math.prod(map(typical_size, type_.shape))
