@@ -16,6 +16,7 @@ from tests.unit.transform.test_alter_op_layout import (
     weight,
 )
 from weft import op
+from weft.codegen.cost_model import CostModel
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import make_context
 from weft.ir.expr import Call, const, var
@@ -24,6 +25,12 @@ from weft.ir.types import TensorType
 from weft.ir.visitor import post_order
 from weft.transform.layout.alter_op_layout import AlterOpLayout
 from weft.transform.layout.layout_choice import LayoutChoice
+
+
+class NanosecondPerElement(CostModel):
+    def conversion_seconds(self, type_):
+        return 1e-9 * math.prod(type_.shape)
+
 
 CONVERSION = 8 * 4 * 4e-9  # seconds for one tensor of the convolutions below
 
@@ -38,7 +45,7 @@ def context(unblocked_seconds: float) -> PassContext:
         )
 
     return PassContext(config={"alter_layout": {"nn.conv2d": hook},
-                               "layout_conversion": lambda type_: 1e-9 * math.prod(type_.shape)})
+                               "cost_model": NanosecondPerElement()})
 
 
 def blocked_convolutions(mod) -> list[bool]:
@@ -83,7 +90,8 @@ def test_padded_channels_are_cut_off_again():
 
 
 def test_the_pipeline_gives_the_cost_of_conversions_by_bytes():
-    cost = make_context(CompileOptions.make("llvm -mcpu=znver4")).config["layout_conversion"]
-    wide, narrow = (cost(TensorType.of((1, 64, 56, 56), dtype)) for dtype in ("float32", "float16"))
+    model = make_context(CompileOptions.make("llvm -mcpu=znver4")).config["cost_model"]
+    wide, narrow = (model.conversion_seconds(TensorType.of((1, 64, 56, 56), dtype))
+                    for dtype in ("float32", "float16"))
     assert 10e-6 < wide < 1e-3
     assert wide == pytest.approx(2 * narrow)
