@@ -55,7 +55,7 @@ class CostModel:
     parallel_from: int | None = None
 
     def __init__(self, target: Target | None = None) -> None:
-        self.target = target
+        """``target`` decides nothing in the neutral model."""
 
     def kernel_seconds(self, flops: float, moved_bytes: float) -> float:
         """The roofline of a kernel and its launch (Williams et al., "Roofline", 2009)."""

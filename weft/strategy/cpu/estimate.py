@@ -19,23 +19,22 @@ _L2_BYTES_PER_ELEMENT = 16
 class CpuCostModel(CostModel):
     """The answers of the machine model of a CPU."""
 
-    target: CpuTarget
-
     def __init__(self, target: CpuTarget) -> None:
         super().__init__(target)
+        self._target = target
         self.longest_row = target.l2_bytes // _L2_BYTES_PER_ELEMENT
         self.parallel_from = machine_model(target).parallel_threshold
 
     def call_seconds(self, call: Call) -> float:
-        return roofline_seconds(call, self.target)
+        return roofline_seconds(call, self._target)
 
     def conversion_seconds(self, type_: TensorType) -> float:
-        model = machine_model(self.target)
+        model = machine_model(self._target)
         cycles = model.conversion_cycles(type_.dtype.itemsize) * math.prod(type_.concrete_shape)
         return model.seconds(cycles)
 
     def multiplies_bytes(self, left: DType, right: DType) -> bool:
-        return select_dot_instruction(left, right, self.target) is not None
+        return select_dot_instruction(left, right, self._target) is not None
 
 
 def roofline_seconds(call: Call, target: CpuTarget) -> float:

@@ -11,17 +11,16 @@ from weft.target import CudaTarget
 class CudaCostModel(CostModel):
     """The answers of the machine model of a GPU."""
 
-    target: CudaTarget
-
     def __init__(self, target: CudaTarget) -> None:
         super().__init__(target)
+        self._target = target
         model = machine_model(target)
         self.launch_seconds = model.launch_seconds
         self.flops_per_second = model.fp32_flops
         self.bytes_per_second = model.bandwidth
 
     def call_seconds(self, call: Call) -> float:
-        return roofline_seconds(call, self.target)
+        return roofline_seconds(call, self._target)
 
 
 def roofline_seconds(call: Call, target: CudaTarget) -> float:
