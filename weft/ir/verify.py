@@ -9,22 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weft.ir.expr import (
-    Call,
-    Constructor,
-    Expr,
-    Function,
-    GlobalVar,
-    If,
-    Let,
-    Match,
-    RefCreate,
-    RefRead,
-    RefWrite,
-    TupleGetItem,
-    TypeData,
-    Var,
-)
+from weft.ir import expr
 from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.types import FuncType, TensorType, TupleType
@@ -36,7 +21,7 @@ from weft.support.errors import WellFormedError
 def verify_module(mod: IRModule, *, typed: bool = True, after: str | None = None) -> None:
     """Raise ``WellFormedError`` for a violation; ``after`` names the last pass."""
     for name, fn in mod.functions.items():
-        if not isinstance(fn, Function):
+        if not isinstance(fn, expr.Function):
             raise WellFormedError(f"@{name} is not a function", got=type(fn).__name__)
         rules = _Rules(mod.functions, mod.type_definitions, name, typed, after)
         for node in post_order(fn):
@@ -44,12 +29,12 @@ def verify_module(mod: IRModule, *, typed: bool = True, after: str | None = None
         _Scopes(rules).walk(fn)
 
 
-def verify_expr(expr: Expr, *, typed: bool = False) -> None:
+def verify_expr(root: expr.Expr, *, typed: bool = False) -> None:
     """The same checks for a single expression, which may have free variables."""
     rules = _Rules(None, None, None, typed, None)
-    for node in post_order(expr):
+    for node in post_order(root):
         rules.check(node)
-    _Scopes(rules).walk(expr)
+    _Scopes(rules).walk(root)
 
 
 class _Rules:
@@ -57,8 +42,8 @@ class _Rules:
 
     def __init__(
         self,
-        functions: Mapping[str, Function] | None,
-        definitions: Mapping[str, TypeData] | None,
+        functions: Mapping[str, expr.Function] | None,
+        definitions: Mapping[str, expr.TypeData] | None,
         function: str | None,
         typed: bool,
         after: str | None,
@@ -69,24 +54,25 @@ class _Rules:
         self.typed = typed
         self.after = after
 
-    def check(self, node: Expr) -> None:
-        if self.typed and node.checked_type is None and not isinstance(node, (Constructor, Op)):
+    def check(self, node: expr.Expr) -> None:
+        if self.typed and node.checked_type is None and not isinstance(node, (expr.Constructor,
+                                                                              Op)):
             self.fail(node, f"{describe(node)} is untyped")
-        if isinstance(node, Call) and isinstance(node.op, Op):
+        if isinstance(node, expr.Call) and isinstance(node.op, Op):
             self._check_op_call(node, node.op)
-        elif isinstance(node, Call):
+        elif isinstance(node, expr.Call):
             self._check_type_args(node)
-        elif isinstance(node, TupleGetItem) and node.index < 0:
+        elif isinstance(node, expr.TupleGetItem) and node.index < 0:
             self.fail(node, "a tuple index is negative", ">= 0", node.index)
-        elif isinstance(node, GlobalVar):
+        elif isinstance(node, expr.GlobalVar):
             if self.functions is not None and node.name not in self.functions:
                 self.fail(node, f"unknown function @{node.name}")
-        elif isinstance(node, Constructor):
+        elif isinstance(node, expr.Constructor):
             header = node.belongs_to
             if self.definitions is not None and header.name not in self.definitions:
                 self.fail(node, f"unknown data type {header}")
 
-    def _check_op_call(self, call: Call, op: Op) -> None:
+    def _check_op_call(self, call: expr.Call, op: Op) -> None:
         if len(call.args) != len(op.inputs):
             what = f"{op.name} is called with the wrong number of arguments"
             self.fail(call, what, len(op.inputs), len(call.args))
@@ -94,7 +80,7 @@ class _Rules:
             what = f"{op.name} is called with the attributes of another operator"
             self.fail(call, what, op.attrs_type.__name__, type(call.attrs).__name__)
 
-    def _check_type_args(self, call: Call) -> None:
+    def _check_type_args(self, call: expr.Call) -> None:
         callee = call.op.checked_type
         asked = len(callee.type_params) if isinstance(callee, FuncType) else 0
         for given in filter(None, (call.type_args, call.checked_type_args)):
@@ -102,7 +88,7 @@ class _Rules:
                 what = f"{describe(call)} has the wrong number of type arguments"
                 self.fail(call, what, asked, len(given))
 
-    def fail(self, node: Expr, what: str, expected: object = None, got: object = None) -> None:
+    def fail(self, node: expr.Expr, what: str, expected: object = None, got: object = None) -> None:
         raise WellFormedError(
             what if self.after is None else f"after the pass {self.after}: {what}",
             where=location_of(node, self.function),
@@ -111,12 +97,12 @@ class _Rules:
         )
 
 
-_EFFECTS = (RefCreate, RefRead, RefWrite)
+_EFFECTS = (expr.RefCreate, expr.RefRead, expr.RefWrite)
 _ENTER, _OPEN, _EXIT = 0, 1, 2
 # The innermost scope that a node needs, as (depth, number of the scope).
 _Need = tuple[int, int]
 _NO_SCOPE: _Need = (0, 0)
-_Step = tuple[Expr, int, tuple[Var, ...]]
+_Step = tuple[expr.Expr, int, tuple[expr.Var, ...]]
 
 
 class _Scopes:
@@ -140,7 +126,7 @@ class _Scopes:
         self._clause_open: set[int] = set()
         self.stack: list[_Step] = []
 
-    def walk(self, root: Expr) -> None:
+    def walk(self, root: expr.Expr) -> None:
         self.stack.append((root, _ENTER, ()))
         while self.stack:
             node, step, variables = self.stack.pop()
@@ -151,8 +137,8 @@ class _Scopes:
             else:
                 self._exit(node)
 
-    def _enter(self, node: Expr) -> None:
-        if isinstance(node, Var):
+    def _enter(self, node: expr.Expr) -> None:
+        if isinstance(node, expr.Var):
             self._use(node)
         elif id(node) in self.needs:
             if not self._is_open(self.needs[id(node)]):
@@ -167,19 +153,19 @@ class _Scopes:
             self.stack.append((node, _EXIT, ()))
             self.stack.extend(reversed(self._steps(node)))
 
-    def _steps(self, node: Expr) -> list[_Step]:
-        if isinstance(node, Function):
+    def _steps(self, node: expr.Expr) -> list[_Step]:
+        if isinstance(node, expr.Function):
             return [(node, _OPEN, node.params), (node.body, _ENTER, ())]
-        if isinstance(node, Let):
+        if isinstance(node, expr.Let):
             value, opened = (node.value, _ENTER, ()), (node, _OPEN, (node.var,))
-            recursive = isinstance(node.value, Function)
+            recursive = isinstance(node.value, expr.Function)
             return [*((opened, value) if recursive else (value, opened)), (node.body, _ENTER, ())]
-        if isinstance(node, Match):
+        if isinstance(node, expr.Match):
             steps: list[_Step] = [(node.data, _ENTER, ())]
             for clause in node.clauses:
                 steps += [(node, _OPEN, pattern_vars(clause.lhs)), (clause.rhs, _ENTER, ())]
             return steps
-        if isinstance(node, If):
+        if isinstance(node, expr.If):
             branches = (node.true_branch, node.false_branch)
             opened = [[(node, _OPEN, ()), (b, _ENTER, ())] for b in branches]
             return [(node.cond, _ENTER, ()), *opened[0], *opened[1]]
@@ -189,7 +175,7 @@ class _Scopes:
         depth, scope = need
         return depth < len(self.open) and self.open[depth] == scope
 
-    def _use(self, variable: Var) -> None:
+    def _use(self, variable: expr.Var) -> None:
         need = self.home.get(id(variable), _NO_SCOPE)
         known = id(variable) in self.home
         if not self._is_open(need):
@@ -198,9 +184,9 @@ class _Scopes:
             self.rules.fail(variable, f"unbound variable %{variable.name}")
         self.needs[id(variable)] = need
 
-    def _open(self, node: Expr, variables: tuple[Var, ...]) -> None:
+    def _open(self, node: expr.Expr, variables: tuple[expr.Var, ...]) -> None:
         self.scopes += 1
-        if isinstance(node, (If, Match)):
+        if isinstance(node, (expr.If, expr.Match)):
             self._close_clause(node)
         self.open.append(self.scopes)
         for variable in variables:
@@ -209,14 +195,15 @@ class _Scopes:
             self.bound.add(id(variable))
             self.home[id(variable)] = (len(self.open) - 1, self.scopes)
 
-    def _close_clause(self, node: Expr) -> None:
+    def _close_clause(self, node: expr.Expr) -> None:
         """Close the scope of the previous branch or clause where the next one begins."""
         if id(node) in self._clause_open:
             self.open.pop()
         self._clause_open.add(id(node))
 
-    def _exit(self, node: Expr) -> None:
-        if isinstance(node, (Function, If, Let)) or (isinstance(node, Match) and node.clauses):
+    def _exit(self, node: expr.Expr) -> None:
+        if isinstance(node, (expr.Function, expr.If, expr.Let)) or (isinstance(node, expr.Match)
+                                                                    and node.clauses):
             self.open.pop()
         depth = len(self.open)
         inner = [self.needs[id(c)] for c in children(node) if id(c) in self.needs]
@@ -226,14 +213,14 @@ class _Scopes:
             self.effects[id(node)] = (len(self.open) - 1, self.open[-1])
             self.reach[id(node)] = reach
 
-    def _reach(self, node: Expr) -> int | None:
+    def _reach(self, node: expr.Expr) -> int | None:
         """The depth of the outermost reference that evaluating ``node`` touches, or ``None``."""
-        inside = () if isinstance(node, Function) else evaluated(node)  # a closure runs later
+        inside = () if isinstance(node, expr.Function) else evaluated(node)  # a closure runs later
         found = [self.reach[id(c)] for c in inside if id(c) in self.effects]
         if isinstance(node, _EFFECTS):
-            ref = None if isinstance(node, RefCreate) else node.ref
+            ref = None if isinstance(node, expr.RefCreate) else node.ref
             found.append(self.home.get(id(ref), _NO_SCOPE)[0])
-        if isinstance(node, Let) and found and isinstance(node.value, RefCreate):
+        if isinstance(node, expr.Let) and found and isinstance(node.value, expr.RefCreate):
             # A reference that does not outlive the expression is invisible outside.
             depth = self.home[id(node.var)][0]
             inner = self.reach.get(id(node.body), depth) >= depth
@@ -242,7 +229,7 @@ class _Scopes:
         return min(found, default=None)
 
 
-def _holds_tensors(node: Expr) -> bool:
+def _holds_tensors(node: expr.Expr) -> bool:
     """Whether no reference can escape through the value of ``node``."""
     pending = [node.checked_type]
     while pending:

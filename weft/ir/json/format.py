@@ -13,31 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from weft.ir import expr
 from weft.ir.dtype import DType
-from weft.ir.expr import (
-    Call,
-    Clause,
-    Constant,
-    Constructor,
-    Expr,
-    Function,
-    GlobalVar,
-    If,
-    Let,
-    Match,
-    Pattern,
-    PatternConstructor,
-    PatternTuple,
-    PatternVar,
-    PatternWildcard,
-    RefCreate,
-    RefRead,
-    RefWrite,
-    Tuple,
-    TupleGetItem,
-    TypeData,
-    Var,
-)
 from weft.ir.json.types import TypeReader, TypeWriter
 from weft.ir.json.values import load_value, save_value
 from weft.ir.module import IRModule
@@ -74,25 +51,25 @@ def save_json(mod: IRModule) -> str:
         "attrs": save_value(dict(mod.attrs)),
         "type_definitions": [writer.definition(d) for d in mod.type_definitions.values()],
         "functions": {name: writer.write(fn) for name, fn in mod.functions.items()},
-        "named": {name: writer.write(expr) for name, expr in _named_of(mod).items()},
+        "named": {name: writer.write(node) for name, node in _named_of(mod).items()},
     }
     # The nodes that functions and definitions refer to, in post-order.
     document |= {"types": writer.types.records, "nodes": writer.nodes}
     return json.dumps(document)
 
 
-def _named_of(mod: IRModule) -> dict[str, Expr]:
+def _named_of(mod: IRModule) -> dict[str, expr.Expr]:
     """The named tensors over the parameters of ``main``."""
     if not mod.named:
         return {}
     params = set(mod["main"].params)
-    whole = Tuple(tuple(mod.named.values()))
-    foreign: set[Expr] = set()
+    whole = expr.Tuple(tuple(mod.named.values()))
+    foreign: set[expr.Expr] = set()
     for node in post_order(whole):
-        is_other = isinstance(node, Var) and node not in params
+        is_other = isinstance(node, expr.Var) and node not in params
         if is_other or any(part in foreign for part in children(node)):
             foreign.add(node)
-    return {name: expr for name, expr in mod.named.items() if expr not in foreign}
+    return {name: node for name, node in mod.named.items() if node not in foreign}
 
 
 def load_json(text: str, *, source: str = "<json>") -> IRModule:
@@ -153,12 +130,12 @@ class _Writer:
         self.nodes: list[Record] = []
         self._numbers: dict[int, int] = {}
 
-    def write(self, root: Expr) -> int:
+    def write(self, root: expr.Expr) -> int:
         for node in post_order(root):
             self._number(node)
         return self._numbers[id(root)]
 
-    def definition(self, data: TypeData) -> Record:
+    def definition(self, data: expr.TypeData) -> Record:
         constructors = [
             {"name": c.name, "inputs": [self.types.write(t) for t in c.inputs]}
             for c in data.constructors
@@ -166,7 +143,7 @@ class _Writer:
         generics = [self.types.write(v) for v in data.type_vars]
         return {"name": data.header.name, "type_vars": generics, "constructors": constructors}
 
-    def _number(self, node: Expr) -> int:
+    def _number(self, node: expr.Expr) -> int:
         known = self._numbers.get(id(node))
         if known is not None:
             return known
@@ -178,10 +155,10 @@ class _Writer:
         return self._numbers[id(node)]
 
     # A walk does not visit operators, globals and constructors; they are numbered on demand.
-    def all(self, nodes: tuple[Expr, ...]) -> list[int]:
+    def all(self, nodes: tuple[expr.Expr, ...]) -> list[int]:
         return [self._number(n) for n in nodes]
 
-    def call(self, call: Call) -> Record:
+    def call(self, call: expr.Call) -> Record:
         record: Record = {"op": self._number(call.op), "args": self.all(call.args)}
         attrs = call.attrs.non_default_items()
         if attrs:
@@ -190,7 +167,7 @@ class _Writer:
             record["type_args"] = [self.types.write(t) for t in call.type_args]
         return record
 
-    def function(self, fn: Function) -> Record:
+    def function(self, fn: expr.Function) -> Record:
         record: Record = {"params": self.all(fn.params), "body": self._number(fn.body)}
         if fn.ret_type is not None:
             record["ret_type"] = self.types.write(fn.ret_type)
@@ -200,28 +177,28 @@ class _Writer:
             record["attrs"] = save_value(dict(fn.attrs))
         return record
 
-    def var(self, var: Var) -> Record:
+    def var(self, var: expr.Var) -> Record:
         if var.annotation is None:
             return {"name": var.name}
         return {"name": var.name, "type": self.types.write(var.annotation)}
 
-    def match(self, match: Match) -> Record:
+    def match(self, match: expr.Match) -> Record:
         clauses = [[self._pattern(c.lhs), self._number(c.rhs)] for c in match.clauses]
         return {"data": self._number(match.data), "clauses": clauses, "complete": match.complete}
 
-    def _pattern(self, pattern: Pattern) -> Any:
+    def _pattern(self, pattern: expr.Pattern) -> Any:
         # Patterns are written by hand and short, which bounds this recursion.
-        if isinstance(pattern, PatternVar):
+        if isinstance(pattern, expr.PatternVar):
             return self._number(pattern.var)
-        if isinstance(pattern, PatternTuple):
+        if isinstance(pattern, expr.PatternTuple):
             return {"tuple": [self._pattern(p) for p in pattern.patterns]}
-        if isinstance(pattern, PatternConstructor):
+        if isinstance(pattern, expr.PatternConstructor):
             inner = [self._pattern(p) for p in pattern.patterns]
             return {"constructor": self._number(pattern.constructor), "fields": inner}
         return None
 
 
-def _save_constant(_: _Writer, constant: Constant) -> Record:
+def _save_constant(_: _Writer, constant: expr.Constant) -> Record:
     data = constant.data
     text = base64.b64encode(data.tobytes()).decode()
     return {"dtype": DType.of(data.dtype).name, "shape": list(data.shape), "data": text}
@@ -229,20 +206,20 @@ def _save_constant(_: _Writer, constant: Constant) -> Record:
 
 _SAVE: dict[type, Callable[[_Writer, Any], Record]] = {
     Op: lambda _, e: {"name": e.name},
-    GlobalVar: lambda _, e: {"name": e.name},
-    Constructor: lambda _, e: {"type": e.belongs_to.name, "name": e.name},
-    Var: _Writer.var,
-    Constant: _save_constant,
-    Tuple: lambda w, e: {"fields": w.all(e.fields)},
-    TupleGetItem: lambda w, e: {"tuple": w.all((e.tuple_value,))[0], "index": e.index},
-    Call: _Writer.call,
-    Function: _Writer.function,
-    Let: lambda w, e: {"parts": w.all((e.var, e.value, e.body))},
-    If: lambda w, e: {"parts": w.all((e.cond, e.true_branch, e.false_branch))},
-    RefCreate: lambda w, e: {"parts": w.all((e.value,))},
-    RefRead: lambda w, e: {"parts": w.all((e.ref,))},
-    RefWrite: lambda w, e: {"parts": w.all((e.ref, e.value))},
-    Match: _Writer.match,
+    expr.GlobalVar: lambda _, e: {"name": e.name},
+    expr.Constructor: lambda _, e: {"type": e.belongs_to.name, "name": e.name},
+    expr.Var: _Writer.var,
+    expr.Constant: _save_constant,
+    expr.Tuple: lambda w, e: {"fields": w.all(e.fields)},
+    expr.TupleGetItem: lambda w, e: {"tuple": w.all((e.tuple_value,))[0], "index": e.index},
+    expr.Call: _Writer.call,
+    expr.Function: _Writer.function,
+    expr.Let: lambda w, e: {"parts": w.all((e.var, e.value, e.body))},
+    expr.If: lambda w, e: {"parts": w.all((e.cond, e.true_branch, e.false_branch))},
+    expr.RefCreate: lambda w, e: {"parts": w.all((e.value,))},
+    expr.RefRead: lambda w, e: {"parts": w.all((e.ref,))},
+    expr.RefWrite: lambda w, e: {"parts": w.all((e.ref, e.value))},
+    expr.Match: _Writer.match,
 }
 
 
@@ -253,7 +230,7 @@ class _Reader:
         self.document = document
         self.types = TypeReader(document["types"])
         self.definitions = {d["name"]: self._definition(d) for d in document["type_definitions"]}
-        self.nodes: list[Expr] = []
+        self.nodes: list[expr.Expr] = []
 
     def module(self) -> IRModule:
         for record in self.document["nodes"]:
@@ -267,41 +244,41 @@ class _Reader:
         return IRModule(functions, self.definitions, load_value(self.document["attrs"]),
                         named=named)
 
-    def _function(self, index: int) -> Function:
+    def _function(self, index: int) -> expr.Function:
         found = self.nodes[index]
-        if not isinstance(found, Function):
+        if not isinstance(found, expr.Function):
             raise TypeError(f"node {index} is not a function")
         return found
 
-    def _definition(self, record: Record) -> TypeData:
+    def _definition(self, record: Record) -> expr.TypeData:
         header = GlobalTypeVar(record["name"])
         made = [
-            Constructor(c["name"], tuple(map(self.types.type_, c["inputs"])), header, tag)
+            expr.Constructor(c["name"], tuple(map(self.types.type_, c["inputs"])), header, tag)
             for tag, c in enumerate(record["constructors"])
         ]
         generics = tuple(self.types.variable(i) for i in record["type_vars"])
-        return TypeData(header, generics, tuple(made))
+        return expr.TypeData(header, generics, tuple(made))
 
-    def all(self, numbers: list[int]) -> tuple[Expr, ...]:
+    def all(self, numbers: list[int]) -> tuple[expr.Expr, ...]:
         return tuple(self.nodes[i] for i in numbers)
 
-    def var(self, index: int) -> Var:
+    def var(self, index: int) -> expr.Var:
         found = self.nodes[index]
-        if not isinstance(found, Var):
+        if not isinstance(found, expr.Var):
             raise TypeError(f"node {index} is not a variable")
         return found
 
-    def call(self, record: Record) -> Expr:
+    def call(self, record: Record) -> expr.Expr:
         op, args = self.nodes[record["op"]], self.all(record["args"])
         attrs = {name: load_value(value) for name, value in record.get("attrs", {}).items()}
         if isinstance(op, Op):
-            return Call(op, args, op.attrs_type.make(attrs))
+            return expr.Call(op, args, op.attrs_type.make(attrs))
         type_args = tuple(map(self.types.type_, record.get("type_args", ())))
-        return Call(op, args, type_args=type_args)
+        return expr.Call(op, args, type_args=type_args)
 
-    def function(self, record: Record) -> Expr:
+    def function(self, record: Record) -> expr.Expr:
         result = record.get("ret_type")
-        return Function(
+        return expr.Function(
             tuple(self.var(i) for i in record["params"]),
             self.nodes[record["body"]],
             None if result is None else self.types.type_(result),
@@ -309,50 +286,50 @@ class _Reader:
             load_value(record["attrs"]) if "attrs" in record else {},
         )
 
-    def variable(self, record: Record) -> Expr:
+    def variable(self, record: Record) -> expr.Expr:
         type_ = record.get("type")
-        return Var(record["name"], None if type_ is None else self.types.type_(type_))
+        return expr.Var(record["name"], None if type_ is None else self.types.type_(type_))
 
-    def match(self, record: Record) -> Expr:
-        clauses = tuple(Clause(self._pattern(p), self.nodes[i]) for p, i in record["clauses"])
-        return Match(self.nodes[record["data"]], clauses, record["complete"])
+    def match(self, record: Record) -> expr.Expr:
+        clauses = tuple(expr.Clause(self._pattern(p), self.nodes[i]) for p, i in record["clauses"])
+        return expr.Match(self.nodes[record["data"]], clauses, record["complete"])
 
-    def _pattern(self, record: Any) -> Pattern:
+    def _pattern(self, record: Any) -> expr.Pattern:
         if record is None:
-            return PatternWildcard()
+            return expr.PatternWildcard()
         if isinstance(record, int):
-            return PatternVar(self.var(record))
+            return expr.PatternVar(self.var(record))
         if "tuple" in record:
-            return PatternTuple(tuple(map(self._pattern, record["tuple"])))
+            return expr.PatternTuple(tuple(map(self._pattern, record["tuple"])))
         constructor = self.nodes[record["constructor"]]
-        if not isinstance(constructor, Constructor):
+        if not isinstance(constructor, expr.Constructor):
             raise TypeError("a pattern names something other than a constructor")
-        return PatternConstructor(constructor, tuple(map(self._pattern, record["fields"])))
+        return expr.PatternConstructor(constructor, tuple(map(self._pattern, record["fields"])))
 
-    def constructor(self, record: Record) -> Expr:
+    def constructor(self, record: Record) -> expr.Expr:
         found = self.definitions[record["type"]].constructors
         return next(c for c in found if c.name == record["name"])
 
-    def constant(self, record: Record) -> Expr:
+    def constant(self, record: Record) -> expr.Expr:
         data = base64.b64decode(record["data"], validate=True)
         dtype = DType.parse(record["dtype"]).numpy
-        return Constant(np.frombuffer(data, dtype).reshape(record["shape"]))
+        return expr.Constant(np.frombuffer(data, dtype).reshape(record["shape"]))
 
 
-_LOAD: dict[str, Callable[[_Reader, Record], Expr]] = {
+_LOAD: dict[str, Callable[[_Reader, Record], expr.Expr]] = {
     "Op": lambda _, r: get_op(r["name"]),
-    "GlobalVar": lambda _, r: GlobalVar(r["name"]),
+    "GlobalVar": lambda _, r: expr.GlobalVar(r["name"]),
     "Constructor": _Reader.constructor,
     "Var": _Reader.variable,
     "Constant": _Reader.constant,
-    "Tuple": lambda reader, r: Tuple(reader.all(r["fields"])),
-    "TupleGetItem": lambda reader, r: TupleGetItem(reader.nodes[r["tuple"]], r["index"]),
+    "Tuple": lambda reader, r: expr.Tuple(reader.all(r["fields"])),
+    "TupleGetItem": lambda reader, r: expr.TupleGetItem(reader.nodes[r["tuple"]], r["index"]),
     "Call": _Reader.call,
     "Function": _Reader.function,
-    "Let": lambda reader, r: Let(reader.var(r["parts"][0]), *reader.all(r["parts"][1:])),
-    "If": lambda reader, r: If(*reader.all(r["parts"])),
-    "RefCreate": lambda reader, r: RefCreate(*reader.all(r["parts"])),
-    "RefRead": lambda reader, r: RefRead(*reader.all(r["parts"])),
-    "RefWrite": lambda reader, r: RefWrite(*reader.all(r["parts"])),
+    "Let": lambda reader, r: expr.Let(reader.var(r["parts"][0]), *reader.all(r["parts"][1:])),
+    "If": lambda reader, r: expr.If(*reader.all(r["parts"])),
+    "RefCreate": lambda reader, r: expr.RefCreate(*reader.all(r["parts"])),
+    "RefRead": lambda reader, r: expr.RefRead(*reader.all(r["parts"])),
+    "RefWrite": lambda reader, r: expr.RefWrite(*reader.all(r["parts"])),
     "Match": _Reader.match,
 }

@@ -11,30 +11,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from weft.ir import expr
 from weft.ir.blocks import Block, BlockPlan
 from weft.ir.dtype import DType
-from weft.ir.expr import (
-    Call,
-    Constant,
-    Constructor,
-    Expr,
-    Function,
-    GlobalVar,
-    If,
-    Let,
-    Match,
-    Pattern,
-    PatternConstructor,
-    PatternTuple,
-    PatternVar,
-    RefCreate,
-    RefRead,
-    RefWrite,
-    Tuple,
-    TupleGetItem,
-    TypeData,
-    Var,
-)
 from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.text.values import Names, TypeText, constant_text, value_text
@@ -51,12 +30,12 @@ _DEEPEST_INLINE = 3
 # Deeper nested blocks are not indented further, which bounds the size of deeply nested text.
 _DEEPEST_MARGIN = 40
 _LONGEST_COMMENT = 1_000
-_ATOMS = (Var, GlobalVar, Constant, Constructor, Op)
+_ATOMS = (expr.Var, expr.GlobalVar, expr.Constant, expr.Constructor, Op)
 
 
 def as_text(
-    node: Expr | IRModule, *, metadata: bool = True, types: bool = False, spans: bool = False,
-    devices: Mapping[Expr, VirtualDevice] | None = None,
+    node: expr.Expr | IRModule, *, metadata: bool = True, types: bool = False, spans: bool = False,
+    devices: Mapping[expr.Expr, VirtualDevice] | None = None,
 ) -> str:
     """The text form of a module or an expression.
 
@@ -77,7 +56,7 @@ def as_text(
 class _Printer:
     """The state of one printing: assigned names and collected constants."""
 
-    def __init__(self, *, types: bool, spans: bool, devices: Mapping[Expr, VirtualDevice]
+    def __init__(self, *, types: bool, spans: bool, devices: Mapping[expr.Expr, VirtualDevice]
                  ) -> None:
         self.types = types
         self.devices = devices
@@ -86,7 +65,7 @@ class _Printer:
         self.type_text = TypeText()
         self.variables: dict[int, str] = {}
         self.constants: dict[int, int] = {}
-        self.constant_data: list[Constant] = []
+        self.constant_data: list[expr.Constant] = []
 
     # -- whole programs ------------------------------------------------------------------------
 
@@ -99,20 +78,20 @@ class _Printer:
             lines.extend(self._function_lines(f"def {global_name(name)}", fn))
         return "\n".join(lines).rstrip("\n") + "\n"
 
-    def expression(self, expr: Expr) -> str:
-        free = (v for v in free_vars(expr) if v is not expr)
+    def expression(self, node: expr.Expr) -> str:
+        free = (v for v in free_vars(node) if v is not node)
         lines = [f"free_var {self._binder(v)};" for v in free]
-        lines += _Body(self, expr).lines(0)
+        lines += _Body(self, node).lines(0)
         return "\n".join(lines)
 
-    def _function_lines(self, prefix: str, fn: Function) -> list[str]:
+    def _function_lines(self, prefix: str, fn: expr.Function) -> list[str]:
         self.names, self.variables = Names(), {}
         body = _Body(self, fn)
         body.walk()
         head = f"{prefix}{self.signature(fn)} {{"
         return [*_render([head, body.plan.inner[id(fn), 0], "}"], 0), ""]
 
-    def _definition(self, data: TypeData) -> str:
+    def _definition(self, data: expr.TypeData) -> str:
         generics = self._generics(data.type_vars)
         lines = [f"type {data.header}{generics} {{"]
         for constructor in data.constructors:
@@ -138,7 +117,7 @@ class _Printer:
 
     # -- signatures, names and types ------------------------------------------------------------
 
-    def signature(self, fn: Function) -> str:
+    def signature(self, fn: expr.Function) -> str:
         parts = [self._binder(p) for p in fn.params]
         parts += [f"{_key_text(k)}={value_text(v)}" for k, v in fn.attrs.items()]
         result = f" -> {self.type_text(fn.ret_type)}" if fn.ret_type is not None else ""
@@ -148,20 +127,20 @@ class _Printer:
         names = ", ".join(str(self.type_text.variable(v)) for v in variables)
         return f"[{names}]" if names else ""
 
-    def _binder(self, variable: Var) -> str:
+    def _binder(self, variable: expr.Var) -> str:
         name = self.variable(variable)
         if variable.annotation is None:
             return name
         return f"{name}: {self.type_text(variable.annotation)}"
 
-    def variable(self, variable: Var) -> str:
+    def variable(self, variable: expr.Var) -> str:
         known = self.variables.get(id(variable))
         if known is None:
             known = f"%{self.names.unique(variable.name)}"
             self.variables[id(variable)] = known
         return known
 
-    def constant(self, constant: Constant) -> str:
+    def constant(self, constant: expr.Constant) -> str:
         literal = constant_text(constant)
         if literal is not None:
             return literal
@@ -170,25 +149,25 @@ class _Printer:
             self.constant_data.append(constant)
         return f"meta[Constant][{index}]"
 
-    def let_binder(self, variable: Var) -> str:
+    def let_binder(self, variable: expr.Var) -> str:
         return f"let {self._binder(variable)}"
 
-    def pattern(self, pattern: Pattern) -> str:
-        if isinstance(pattern, PatternVar):
+    def pattern(self, pattern: expr.Pattern) -> str:
+        if isinstance(pattern, expr.PatternVar):
             return self._binder(pattern.var)
-        if isinstance(pattern, PatternTuple):
+        if isinstance(pattern, expr.PatternTuple):
             return _tuple_text([self.pattern(p) for p in pattern.patterns])
-        if isinstance(pattern, PatternConstructor):
+        if isinstance(pattern, expr.PatternConstructor):
             inner = ", ".join(map(self.pattern, pattern.patterns))
             return f"{pattern.constructor.name}({inner})"
         return "_"
 
-    def comment(self, node: Expr) -> str:
+    def comment(self, node: expr.Expr) -> str:
         device = self.devices.get(node)
         where = f" /* on {device} */" if device is not None and str(device) else ""
         return self._type_comment(node) + where
 
-    def _type_comment(self, node: Expr) -> str:
+    def _type_comment(self, node: expr.Expr) -> str:
         if not self.types or node.checked_type is None:
             return ""
         text = type_text(node.checked_type, limit=_LONGEST_COMMENT)
@@ -218,7 +197,7 @@ class _Body:
     that is written inline, several for one that spans lines.
     """
 
-    def __init__(self, printer: _Printer, root: Expr) -> None:
+    def __init__(self, printer: _Printer, root: expr.Expr) -> None:
         self.printer = printer
         self.root = root
         self.plan = BlockPlan(root)
@@ -232,7 +211,7 @@ class _Body:
 
     def walk(self) -> None:
         """Fill the blocks, in order of evaluation."""
-        stack: list[tuple[Expr, int]] = [(self.root, _ENTER)]
+        stack: list[tuple[expr.Expr, int]] = [(self.root, _ENTER)]
         entered: set[int] = set()
         while stack:
             node, step = stack.pop()
@@ -243,23 +222,23 @@ class _Body:
             elif id(node) not in entered:
                 entered.add(id(node))
                 stack.append((node, _EXIT))
-                if isinstance(node, Let):
+                if isinstance(node, expr.Let):
                     stack += [(node.body, _ENTER), (node, _BIND), (node.value, _ENTER)]
                 else:
                     stack.extend((c, _ENTER) for c in reversed(evaluated(node)))
         self.plan.top.result = self.segments[id(self.root)]
 
-    def _bind(self, node: Expr) -> None:
-        if isinstance(node, Let):
+    def _bind(self, node: expr.Expr) -> None:
+        if isinstance(node, expr.Let):
             head = self.printer.let_binder(node.var)
             comment = self.printer.comment(node.value)
             block = self.plan.block_of_let(node)
             block.statements.append([f"{head} = ", *self.segments[id(node.value)], f";{comment}"])
 
-    def _finish(self, node: Expr) -> None:
+    def _finish(self, node: expr.Expr) -> None:
         text = _TEXT[type(node)](self, node)
         segments = text if isinstance(text, list) else [text]
-        if self.printer.spans and not isinstance(node, Let):
+        if self.printer.spans and not isinstance(node, expr.Let):
             segments = [*segments, self._location(node)]
         if self._in_place(node):
             self.segments[id(node)] = segments
@@ -270,19 +249,19 @@ class _Body:
         self.plan.home[id(node)].statements.append([f"{name} = ", *segments, f";{comment}"])
         self.segments[id(node)] = [name]
 
-    def _location(self, node: Expr) -> str:
+    def _location(self, node: expr.Expr) -> str:
         """The suffix with the source location of ``node``; empty for variables and constants."""
         if node.span is None or isinstance(node, _ATOMS):
             return ""
         at = node.span
         return f" loc{value_text(at.fields())}"
 
-    def _in_place(self, node: Expr) -> bool:
+    def _in_place(self, node: expr.Expr) -> bool:
         if isinstance(node, _ATOMS):
             return True
         if self.plan.standalone(node):
             return True
-        if self.plan.uses[id(node)] > 1 or not isinstance(node, (Tuple, TupleGetItem)):
+        if self.plan.uses[id(node)] > 1 or not isinstance(node, (expr.Tuple, expr.TupleGetItem)):
             return False
         depth = 1 + max((self.nesting.get(id(c), 0) for c in children(node)), default=0)
         self.nesting[id(node)] = depth
@@ -290,15 +269,15 @@ class _Body:
 
     # -- one method per kind of node --------------------------------------------------------------
 
-    def one(self, node: Expr) -> str:
+    def one(self, node: expr.Expr) -> str:
         return "".join(map(str, self.segments[id(node)]))
 
-    def _block(self, node: Expr, index: int, result: Expr) -> Block:
+    def _block(self, node: expr.Expr, index: int, result: expr.Expr) -> Block:
         block = self.plan.inner[id(node), index]
         block.result = self.segments[id(result)]
         return block
 
-    def call(self, call: Call) -> str:
+    def call(self, call: expr.Call) -> str:
         callee = call.op.name if isinstance(call.op, Op) else self.one(call.op)
         generics = call.type_args or (call.checked_type_args if self.printer.types else ())
         if generics:
@@ -307,15 +286,15 @@ class _Body:
         parts += [f"{k}={value_text(v)}" for k, v in call.attrs.non_default_items()]
         return f"{callee}({', '.join(parts)})"
 
-    def function(self, fn: Function) -> list[object]:
+    def function(self, fn: expr.Function) -> list[object]:
         return [f"fn {self.printer.signature(fn)} {{", self._block(fn, 0, fn.body), "}"]
 
-    def let_text(self, let: Let) -> list[object]:
+    def let_text(self, let: expr.Let) -> list[object]:
         if id(let) in self.plan.tail:
             return self.segments[id(let.body)]
         return ["{", self._block(let, 0, let.body), "}"]
 
-    def if_text(self, node: If) -> list[object]:
+    def if_text(self, node: expr.If) -> list[object]:
         return [
             f"if ({self.one(node.cond)}) {{",
             self._block(node, 0, node.true_branch),
@@ -324,7 +303,7 @@ class _Body:
             "}",
         ]
 
-    def match(self, node: Match) -> list[object]:
+    def match(self, node: expr.Match) -> list[object]:
         clauses = Block()
         for index, clause in enumerate(node.clauses):
             head = f"{self.printer.pattern(clause.lhs)} => {{"
@@ -334,20 +313,20 @@ class _Body:
 
 _TEXT: dict[type, Callable[[_Body, Any], str | list[object]]] = {
     Op: lambda _, e: e.name,
-    Constructor: lambda _, e: e.name,
-    Var: lambda body, e: body.printer.variable(e),
-    GlobalVar: lambda _, e: global_name(e.name),
-    Constant: lambda body, e: body.printer.constant(e),
-    Tuple: lambda body, e: _tuple_text([body.one(f) for f in e.fields]),
-    TupleGetItem: lambda body, e: f"{body.one(e.tuple_value)}.{e.index}",
-    RefCreate: lambda body, e: f"ref({body.one(e.value)})",
-    RefRead: lambda body, e: f"ref_read({body.one(e.ref)})",
-    RefWrite: lambda body, e: f"ref_write({body.one(e.ref)}, {body.one(e.value)})",
-    Call: _Body.call,
-    Function: _Body.function,
-    Let: _Body.let_text,
-    If: _Body.if_text,
-    Match: _Body.match,
+    expr.Constructor: lambda _, e: e.name,
+    expr.Var: lambda body, e: body.printer.variable(e),
+    expr.GlobalVar: lambda _, e: global_name(e.name),
+    expr.Constant: lambda body, e: body.printer.constant(e),
+    expr.Tuple: lambda body, e: _tuple_text([body.one(f) for f in e.fields]),
+    expr.TupleGetItem: lambda body, e: f"{body.one(e.tuple_value)}.{e.index}",
+    expr.RefCreate: lambda body, e: f"ref({body.one(e.value)})",
+    expr.RefRead: lambda body, e: f"ref_read({body.one(e.ref)})",
+    expr.RefWrite: lambda body, e: f"ref_write({body.one(e.ref)}, {body.one(e.value)})",
+    expr.Call: _Body.call,
+    expr.Function: _Body.function,
+    expr.Let: _Body.let_text,
+    expr.If: _Body.if_text,
+    expr.Match: _Body.match,
 }
 
 

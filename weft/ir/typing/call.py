@@ -148,8 +148,8 @@ class CallContext:
 
     # -- driven by inference -----------------------------------------------------------------
 
-    def attempt(self, report: Callable[[WeftError], None]) -> bool:
-        """Run the relation once; report a failure, which ends it."""
+    def attempt(self, on_error: Callable[[WeftError], None]) -> bool:
+        """Run the relation once; ``on_error`` gets its failure, which ends it."""
         if any(self._solver.is_error(a) for a in self._args):
             self._give_up()
             return True
@@ -160,9 +160,9 @@ class CallContext:
                                    expected="True if done, False to be retried", got=repr(done))
             return done
         except TypeInferenceError as error:
-            report(error if error.where else self._placed(error))
+            on_error(error if error.where else self._placed(error))
         except AttrsError as error:
-            report(self._placed(error))
+            on_error(self._placed(error))
         self._give_up()
         return True
 

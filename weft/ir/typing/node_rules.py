@@ -334,8 +334,8 @@ class NodeRules:
     }
 
 
-def _listed(types: tuple[Type, ...]) -> str:
-    return ", ".join(map(report.readable_type, types)) or "none"
+def _listed(given: tuple[Type, ...]) -> str:
+    return ", ".join(map(report.readable_type, given)) or "none"
 
 
 def _argument_help(arg: expr.Expr, callee: FuncType, call: expr.Call) -> str:

@@ -5,23 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.ir.expr import (
-    Call,
-    Constant,
-    Constructor,
-    Expr,
-    Function,
-    GlobalVar,
-    If,
-    Let,
-    Match,
-    RefCreate,
-    RefRead,
-    RefWrite,
-    Tuple,
-    TupleGetItem,
-    Var,
-)
+from weft.ir import expr
 from weft.ir.op import Op
 from weft.ir.types import Type, type_text
 from weft.support.errors import TypeInferenceError, WeftError
@@ -33,60 +17,60 @@ _FURTHEST = 100_000  # characters of a type that are formatted at most
 _DEEPEST = 8  # levels of nested expressions in a description
 
 
-def describe(expr: Expr, *, arguments: bool = True, depth: int = _DEEPEST) -> str:
-    """One short line for ``expr``: the operator with the names of its operands.
+def describe(node: expr.Expr, *, arguments: bool = True, depth: int = _DEEPEST) -> str:
+    """One short line for ``node``: the operator with the names of its operands.
 
     ``depth`` bounds the nesting; deeper expressions are omitted.
     """
-    if isinstance(expr, Var):
-        return f"%{expr.name}"
-    if isinstance(expr, GlobalVar):
-        return f"@{expr.name}"
-    if isinstance(expr, (Op, Constructor)):
-        return expr.name
-    if isinstance(expr, Constant):
-        return str(expr.data) if expr.is_scalar else f"constant {expr.tensor_type}"
+    if isinstance(node, expr.Var):
+        return f"%{node.name}"
+    if isinstance(node, expr.GlobalVar):
+        return f"@{node.name}"
+    if isinstance(node, (Op, expr.Constructor)):
+        return node.name
+    if isinstance(node, expr.Constant):
+        return str(node.data) if node.is_scalar else f"constant {node.tensor_type}"
     if depth == 0:
         return ".."
 
-    def inner(part: Expr) -> str:
+    def inner(part: expr.Expr) -> str:
         return describe(part, arguments=False, depth=depth - 1)
 
-    if isinstance(expr, Call):
-        return f"{inner(expr.op)}({_operands(expr.args, inner) if arguments else '..'})"
-    if isinstance(expr, Tuple):
-        return f"({_operands(expr.fields, inner) if arguments else '..'})"
-    form = _FORMS.get(type(expr))
-    return form(expr, inner) if form is not None else f"{type(expr).__name__.lower()} expression"
+    if isinstance(node, expr.Call):
+        return f"{inner(node.op)}({_operands(node.args, inner) if arguments else '..'})"
+    if isinstance(node, expr.Tuple):
+        return f"({_operands(node.fields, inner) if arguments else '..'})"
+    form = _FORMS.get(type(node))
+    return form(node, inner) if form is not None else f"{type(node).__name__.lower()} expression"
 
 
-_Describe = Callable[[Expr], str]
+_Describe = Callable[[expr.Expr], str]
 _FORMS: dict[type, Callable[[Any, _Describe], str]] = {
-    TupleGetItem: lambda node, inner: f"{inner(node.tuple_value)}.{node.index}",
-    Function: lambda fn, inner: f"fn ({_operands(fn.params, inner)})",
-    Let: lambda let, _: f"let %{let.var.name}",
-    If: lambda node, inner: f"if ({inner(node.cond)})",
-    Match: lambda node, inner: f"match ({inner(node.data)})",
-    RefCreate: lambda node, inner: f"ref({inner(node.value)})",
-    RefRead: lambda node, inner: f"ref_read({inner(node.ref)})",
-    RefWrite: lambda node, inner: f"ref_write({inner(node.ref)}, {inner(node.value)})",
+    expr.TupleGetItem: lambda node, inner: f"{inner(node.tuple_value)}.{node.index}",
+    expr.Function: lambda fn, inner: f"fn ({_operands(fn.params, inner)})",
+    expr.Let: lambda let, _: f"let %{let.var.name}",
+    expr.If: lambda node, inner: f"if ({inner(node.cond)})",
+    expr.Match: lambda node, inner: f"match ({inner(node.data)})",
+    expr.RefCreate: lambda node, inner: f"ref({inner(node.value)})",
+    expr.RefRead: lambda node, inner: f"ref_read({inner(node.ref)})",
+    expr.RefWrite: lambda node, inner: f"ref_write({inner(node.ref)}, {inner(node.value)})",
 }
 
 
-def _operands(args: Sequence[Expr], inner: _Describe) -> str:
+def _operands(args: Sequence[expr.Expr], inner: _Describe) -> str:
     shown = [inner(a) for a in args[:_SHOWN_ARGUMENTS]]
     return ", ".join(shown + [".."] * (len(args) > _SHOWN_ARGUMENTS))
 
 
-def location_of(expr: Expr, function: str | None) -> str:
-    """The location of ``expr``: its span, its text, and the enclosing function."""
+def location_of(node: expr.Expr, function: str | None) -> str:
+    """The location of ``node``: its span, its text, and the enclosing function."""
     inside = f" in @{function}" if function else ""
-    text = f"`{describe(expr)}`{inside}"
-    return f"{expr.span}: {text}" if expr.span else text
+    text = f"`{describe(node)}`{inside}"
+    return f"{node.span}: {text}" if node.span else text
 
 
 def type_error(
-    expr: Expr,
+    node: expr.Expr,
     function: str | None,
     what: str,
     *,
@@ -95,11 +79,11 @@ def type_error(
     notes: Sequence[str] = (),
     help: str | None = None,
 ) -> TypeInferenceError:
-    """An error about ``expr``, with its source line if that is available."""
-    excerpt = expr.span.excerpt() if expr.span else ()
+    """An error about ``node``, with its source line if that is available."""
+    excerpt = node.span.excerpt() if node.span else ()
     return TypeInferenceError(
         what,
-        where=location_of(expr, function),
+        where=location_of(node, function),
         expected=_shortened(expected),
         got=_shortened(got),
         notes=[*excerpt, *map(_shortened, notes)],
@@ -131,14 +115,14 @@ def signature_help(op: Op) -> str:
     return f"{op.name}({', '.join(op.inputs)}): {about}"
 
 
-def argument_name(call: Call, index: int) -> str:
+def argument_name(call: expr.Call, index: int) -> str:
     """``argument 1 (weight)``; counts from 0, like ``call.args``."""
     names = call.op.inputs if isinstance(call.op, Op) else ()
     name = f" ({names[index].lstrip('*')})" if index < len(names) else ""
     return f"argument {index}{name}"
 
 
-def argument_notes(call: Call, types: Sequence[Type]) -> list[str]:
+def argument_notes(call: expr.Call, types: Sequence[Type]) -> list[str]:
     """One line per argument with its type."""
     lines = [
         f"{argument_name(call, i)}: {readable_type(t)}"
