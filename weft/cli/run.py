@@ -155,7 +155,9 @@ def profile_command(model: str, target: str | None, shapes: Shapes, opt_level: i
 
 
 def _print_static(model: str, options: CompileOptions) -> None:
-    from weft.compiler.report.static_kernels import COLUMNS, static_profile
+    from weft.compiler.report.static_kernels import static_profile
 
-    rows = [launch.row() for launch in static_profile(model, options)]
-    print_table(f"static profile for {options.target}: estimates, not measurements", COLUMNS, rows)
+    rows = static_profile(model, options)
+    columns = tuple(rows[0]) if rows else ("operators",)
+    print_table(f"static profile for {options.target}: estimates, not measurements", columns,
+                [tuple(row.values()) for row in rows])

@@ -16,7 +16,9 @@ from weft.ir.op import Op
 from weft.ir.symbol import typical_size
 from weft.ir.types import TensorType, TupleType, Type
 from weft.support.dataclass import dataclass
+from weft.support.errors import TargetError
 from weft.target import Target
+from weft.tir.func import PrimFunc
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,15 @@ class CostModel:
     def multiplies_bytes(self, left: DType, right: DType) -> bool:  # noqa: ARG002
         """Whether an instruction multiplies these 8-bit types and adds sums of 32 bits."""
         return False
+
+    def static_launches(self, func: PrimFunc) -> list[dict[str, str]]:
+        """What a lowered kernel uses, a row of texts by column for each of its launches.
+
+        Raises ``TargetError`` for a kind of target that does not tell, ``CodegenError`` without the
+        tools of the target.
+        """
+        raise TargetError("a static profile of kernels is not supported for this target",
+                          where=func.name, help="use --target cuda, or measure without --static")
 
 
 NEUTRAL = CostModel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+from weft.codegen import backend_of
 from weft.ir.virtual_device import VirtualDevice
 from weft.runtime.device import HOST, Device
 from weft.runtime.devices.sim.description import SIM, SimDevice
@@ -73,17 +74,19 @@ def _device_of(value: object) -> DeviceSpec:
 
 
 def _check_together(devices: Sequence[Device], target: Target) -> None:
+    own = backend_of(target).device
     for device in devices:
-        if device.kind == "cpu" and device != HOST:
+        if device.kind == HOST.kind and device != HOST:
             raise TargetError(f"no device {device}: the CPUs of this machine are one device",
                               expected="cpu:0, or simulated devices: sim:0, sim:1")
-        if device.kind == "cuda" and device.number:
-            raise TargetError(f"no device {device}: a program runs on one GPU", expected="cuda:0")
-        if device.kind not in ("cpu", SIM, target.kind):
+        if device.kind == own.kind and device != own:
+            raise TargetError(f"no device {device}: a program runs on one device of its target",
+                              expected=own)
+        if device.kind not in (HOST.kind, SIM, own.kind):
             raise TargetError(f"a program for {target.kind!r} cannot run on {device}",
                               expected=_EXPECTED, got=target,
-                              help=did_you_mean(device.kind, ("cpu", SIM, target.kind)))
-    if target.kind != "cpu" and any(device.kind == SIM for device in devices):
+                              help=did_you_mean(device.kind, (HOST.kind, SIM, own.kind)))
+    if own != HOST and any(device.kind == SIM for device in devices):
         raise TargetError("simulated devices run kernels for CPUs", got=target,
                           expected="a target for CPUs",
                           help="run on simulated devices and the host, or on a GPU and the host")

@@ -7,13 +7,14 @@ from typing import Any, TypeAlias
 from weft import te
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from weft.ir.op import Op, OpPattern
+from weft.ir.symbol import typical_size
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.visitor import post_order
 from weft.strategy.contract import check_compute
 from weft.strategy.implementation import Implementation
 from weft.strategy.size_vars import SizeVars, symbols_of
 from weft.support.dataclass import dataclass
-from weft.support.errors import LoweringError
+from weft.support.errors import InternalError, LoweringError
 from weft.support.user_code import location_in_traceback
 
 Value: TypeAlias = "te.Tensor | tuple[te.Tensor, ...]"
@@ -152,3 +153,21 @@ def _distinct_computes(
 
 def _copy(tensor: te.Tensor) -> te.Tensor:
     return te.compute(tensor.shape, lambda *i: tensor[i], name="copy")
+
+
+def tensors_of_call(call: Call) -> tuple[te.Tensor, ...]:
+    """What the operator computes; symbolic dimensions have their typical sizes.
+
+    Raises ``InternalError`` for a call of anything but an operator with a compute.
+    """
+    if not isinstance(call.op, Op) or call.op.compute is None:
+        raise InternalError("only operators with a compute have tensor expressions")
+    inputs = [te.placeholder(_typical_sizes(arg.checked_type), dtype) for arg in call.args
+              if (dtype := getattr(arg.checked_type, "dtype", None)) is not None]
+    result = call.op.compute(*inputs, call.attrs)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _typical_sizes(type_: object) -> list[int]:
+    shape = type_.shape if isinstance(type_, TensorType) else ()
+    return list(map(typical_size, shape))

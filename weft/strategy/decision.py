@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from weft.ir.expr import Call
-from weft.strategy.checks import check_operator
-from weft.strategy.shipped import StrategyRegistry
+from weft.strategy.strategy_registry import StrategyRegistry, check_operator
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
 from weft.target import Target

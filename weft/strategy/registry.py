@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from weft.ir.expr import Call
-from weft.strategy.checks import check_kind, check_operator
 from weft.strategy.implementation import Implementation, ScheduleContext
-from weft.strategy.shipped import StrategyRegistry
+from weft.strategy.strategy_registry import StrategyRegistry, check_kind, check_operator
 from weft.support.dataclass import dataclass
 from weft.target import Target
 from weft.transform.layout.layout_choice import AlterLayoutHook

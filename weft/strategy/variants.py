@@ -20,9 +20,8 @@ from weft.ir.op import Op
 from weft.ir.shape import Dim, SymDim, bounds_of
 from weft.ir.symbol import SizeRange, range_of
 from weft.strategy.build_tensors import anchor_of
-from weft.strategy.checks import check_operator
-from weft.strategy.shipped import StrategyRegistry
 from weft.strategy.size_vars import symbols_of
+from weft.strategy.strategy_registry import StrategyRegistry, check_operator
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
 from weft.target import Target

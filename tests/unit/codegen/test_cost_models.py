@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -11,6 +12,7 @@ import weft
 from weft.codegen import BACKENDS, Backend, backend_of, register_backend
 from weft.codegen.cost_model import NEUTRAL, CostModel, call_work
 from weft.compiler.options import CompileOptions
+from weft.compiler.report.static_kernels import static_profile
 from weft.compiler.stages import Stages, kernels_of
 from weft.ir import infer_type
 from weft.ir.dtype import DType
@@ -137,3 +139,16 @@ def test_unknown_and_repeated_kinds_name_the_nearest(plain):
     with pytest.raises(TargetError, match="unknown target 'plane'") as caught:
         Target.of("plane")
     assert "plain" in caught.value.help
+
+
+def test_static_profiles_come_from_the_cost_model(plain):
+    mod = weft.parse(SOFTMAX)
+    with pytest.raises(TargetError, match="static profile of kernels is not supported"):
+        static_profile(mod, CompileOptions.make("plain"))
+    if shutil.which("ptxas") is None:
+        pytest.skip("needs ptxas")
+    (row,) = static_profile(mod, CompileOptions.make("cuda"))
+    assert list(row)[:4] == ["operators", "implementation", "grid", "block"]
+    assert row["implementation"] == "nn.softmax.cuda.default"
+    assert float(row["roofline us"]) > 0
+    assert row["occupancy"].endswith("%")

@@ -1,98 +1,47 @@
-"""A profile of the CUDA kernels of a model without a GPU: what the assembler says, and estimates.
+"""A profile of the kernels of a model without the device: what their code uses, and estimates.
 
 ``weft profile --static`` prints it. Estimates rank schedules; they are not measurements.
 """
 
 from __future__ import annotations
 
-from weft.codegen.cuda.build import build_kernel_object
-from weft.codegen.cuda.static_report import KernelFacts, kernel_facts
+from weft.codegen import backend_of
+from weft.codegen.cost_model import CostModel
 from weft.compiler.build.kernel import lower_kernel
 from weft.compiler.options import CompileOptions
-from weft.compiler.program.program import KernelSource
 from weft.compiler.sources import Source
 from weft.compiler.stages import Stages, kernels_of
 from weft.strategy import LoweredKernel
-from weft.strategy.cuda.machine_model import machine_model
-from weft.support.dataclass import dataclass
-from weft.support.errors import TargetError
-from weft.target import CudaTarget
-
-COLUMNS = ("operators", "implementation", "grid", "block", "registers", "spills", "shared",
-           "occupancy", "limited by", "loads and stores", "roofline us", "bound by")
 
 
-@dataclass(frozen=True, slots=True)
-class StaticLaunch:
-    """One launch of a kernel: ``seconds`` is the roofline of the whole kernel, without launches.
+def static_profile(model: Source, options: CompileOptions) -> list[dict[str, str]]:
+    """A row of texts by column for each launch, in the order in which the kernels are built.
 
-    It is ``None`` for a kernel of symbolic sizes. ``occupancy`` is the share of the warps that an
-    SM can hold, ``limit`` what limits it.
-    """
-
-    operators: str
-    implementation: str
-    facts: KernelFacts
-    occupancy: float
-    limit: str
-    seconds: float | None
-    bound: str
-
-    def row(self) -> tuple[str, ...]:
-        """The cells of the table, one for each of ``COLUMNS``."""
-        launch, used = self.facts.launch, self.facts.resources
-        seconds = "" if self.seconds is None else f"{self.seconds * 1e6:.2f}"
-        return (self.operators, self.implementation, _size(launch.grid), _size(launch.block),
-                str(used.registers), str(used.spill_stores + used.spill_loads),
-                str(self.facts.shared_bytes), f"{self.occupancy:.0%}", self.limit,
-                _accesses(self.facts), seconds, self.bound)
-
-
-def static_profile(model: Source, options: CompileOptions) -> list[StaticLaunch]:
-    """The launches of a model's kernels, in the order in which the kernels are built.
-
-    Raises ``TargetError`` for a target that is not CUDA, ``CodegenError`` without ``ptxas``.
+    Raises ``TargetError`` for a target whose cost model gives no facts of launches, and
+    ``CodegenError`` without the tools of the target.
     """
     target = options.target
-    if not isinstance(target, CudaTarget):
-        raise TargetError("a static profile needs a CUDA target", got=target,
-                          help="--target cuda, or measure without --static")
+    costs = backend_of(target).cost_model(target)
     kernels = kernels_of(Stages(model, options).module_at("lowered"))
+    rows: list[dict[str, str]] = []
     with options.settings():
-        return [launch for kernel in kernels for launch in _launches(kernel, target)]
+        for kernel in kernels:
+            lowered = lower_kernel(kernel.name, kernel.function, target)
+            start = {"operators": kernel.text, "implementation": lowered.implementation}
+            rows += [{**start, **facts, **_roofline(lowered, costs)}
+                     for facts in costs.static_launches(lowered.func)]
+    return rows
 
 
-def _launches(kernel: KernelSource, target: CudaTarget) -> list[StaticLaunch]:
-    lowered = lower_kernel(kernel.name, kernel.function, target)
-    model = machine_model(target)
-    seconds, bound = _roofline(lowered, target)
-    found = []
-    for facts in kernel_facts(build_kernel_object(lowered.func, target)):
-        used = model.occupancy(facts.threads, facts.resources.registers, facts.shared_bytes)
-        found.append(StaticLaunch(kernel.text, lowered.implementation, facts, used.fraction,
-                                  used.limit, seconds, bound))
-    return found
+def _roofline(lowered: LoweredKernel, costs: CostModel) -> dict[str, str]:
+    """The larger of the times that memory and arithmetic need at their peaks, and which it is.
 
-
-def _roofline(lowered: LoweredKernel, target: CudaTarget) -> tuple[float | None, str]:
-    """The larger of the times that memory and arithmetic need at their peaks, and which it is."""
-    if not isinstance(lowered.bytes_moved, int) or not isinstance(lowered.flops, int):
-        return None, ""
-    model = machine_model(target)
-    memory, arithmetic = lowered.bytes_moved / model.bandwidth, lowered.flops / model.fp32_flops
-    return max(memory, arithmetic), "memory" if memory >= arithmetic else "arithmetic"
-
-
-def _size(counts: tuple[object, ...]) -> str:
-    """Grid or block without trailing ones."""
-    kept = list(counts)
-    while len(kept) > 1 and kept[-1] == 1:
-        kept.pop()
-    return " x ".join(map(str, kept))
-
-
-def _accesses(facts: KernelFacts) -> str:
-    kinds = facts.instructions
-    names = [k for k in kinds if k.startswith(("ld.global", "st.global", "mma", "wgmma", "TMA"))]
-    return ", ".join(f"{kinds[name]} {name}" for name in names)
-
+    It is that of the whole kernel, without launches, and empty for a kernel of symbolic sizes.
+    """
+    seconds, bound = "", ""
+    if isinstance(lowered.bytes_moved, int) and isinstance(lowered.flops, int):
+        memory = lowered.bytes_moved / costs.bytes_per_second
+        arithmetic = lowered.flops / costs.flops_per_second
+        seconds = f"{max(memory, arithmetic) * 1e6:.2f}"
+        bound = "memory" if memory >= arithmetic else "arithmetic"
+    return {"roofline us": seconds, "bound by": bound}

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from weft import te
 from weft.ir.expr import Call
 from weft.strategy.analysis import elements, work_of
-from weft.strategy.call_tensors import tensors_of_call
+from weft.strategy.build_tensors import tensors_of_call
 from weft.strategy.cpu.elementwise.schedule import MIN_PARALLEL_EXTENT
 from weft.strategy.cpu.machine_model import machine_model, parallel_threshold
 from weft.strategy.cpu.reduction.column_blocks import ColumnBlocks

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from weft import te
 from weft.ir.expr import Call
 from weft.strategy.analysis import elements, is_reduction
-from weft.strategy.call_tensors import tensors_of_call
+from weft.strategy.build_tensors import tensors_of_call
 from weft.strategy.cuda.machine_model import GpuModel, machine_model
 from weft.strategy.cuda.reduction.decide import decide_alone, plan_group
 from weft.strategy.cuda.reduction.groups import GroupPlan

@@ -11,11 +11,30 @@ import sys
 from collections.abc import Iterator
 from typing import TypeVar
 
+import weft.op  # noqa: F401 - makes the operators known
 from weft.codegen import BACKENDS
+from weft.ir.op import OPS
+from weft.support.errors import RegistryError
 from weft.support.interrupts import interrupts_held
 from weft.support.registry import Registry
+from weft.support.suggestion import did_you_mean
+from weft.target import TARGET_KINDS
 
 V = TypeVar("V")
+
+
+def check_operator(op_name: str, target: str) -> None:
+    """Raise ``RegistryError`` for an unknown operator or target kind."""
+    if op_name not in OPS:
+        OPS.get(op_name)  # raises the error
+    check_kind(target)
+
+
+def check_kind(target: str) -> None:
+    """Raise ``RegistryError`` for an unknown target kind."""
+    if target not in TARGET_KINDS:
+        raise RegistryError(f"unknown kind of target {target!r}", expected=", ".join(TARGET_KINDS),
+                            help=did_you_mean(target, TARGET_KINDS))
 
 
 def load_strategies(kind: str) -> None:
