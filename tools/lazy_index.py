@@ -26,6 +26,7 @@ class Layer(NamedTuple):
     package: str
     lazy: tuple[str, ...]
     registries: Mapping[str, str]
+    beside: tuple[str, ...] = ()  # other packages that make entries of these registries
 
 
 _OP = ("weft.op", *(f"weft.op.{name}" for name in (
@@ -33,7 +34,8 @@ _OP = ("weft.op", *(f"weft.op.{name}" for name in (
 LAYERS = (
     Layer("weft.op", _OP, {"OPERATORS": "weft.ir.op:OPS"}),
     Layer("weft.codegen", ("weft.codegen",), {"KINDS": "weft.codegen.backend:BACKENDS"}),
-    Layer("weft.transform", ("weft.transform",), {"PASSES": "weft.ir.passes:PASSES"}),
+    Layer("weft.transform", ("weft.transform",), {"PASSES": "weft.ir.passes:PASSES"},
+          beside=("weft.compat.optimizer",)),
     Layer("weft.strategy", ("weft.strategy",), {}),
 )
 
@@ -55,13 +57,15 @@ def entries_of(layer: Layer, registry: str) -> dict[str, str]:
     """Module -> the entries of a registry that it makes."""
     module, _, attribute = registry.partition(":")
     table: Registry[object] = getattr(importlib.import_module(module), attribute)
-    package = importlib.import_module(layer.package)
-    for found in pkgutil.walk_packages(package.__path__, f"{layer.package}."):
-        importlib.import_module(found.name)
+    packages = (layer.package, *layer.beside)
+    for package in packages:
+        path = importlib.import_module(package).__path__
+        for found in pkgutil.walk_packages(path, f"{package}."):
+            importlib.import_module(found.name)
     made: dict[str, list[str]] = {}
     for name in table:
         origin = table.origin_of(name).module
-        if origin == layer.package or origin.startswith(f"{layer.package}."):
+        if any(origin == p or origin.startswith(f"{p}.") for p in packages):
             made.setdefault(origin, []).append(name)
     return {origin: " ".join(names) for origin, names in sorted(made.items())}
 

@@ -43,7 +43,7 @@ OLD_TERMS = {
 }
 # Path -> patterns that mean something else there, each with its meaning.
 ALLOWED: dict[str, dict[str, str]] = {
-    "weft/frontend/graphdef/ops/array.py": {
+    "weft/compat/graphdef/ops/array.py": {
         r"\bbands?\b|\bstaged\b|axis_parts": "TensorFlow's name of the result of MatrixBandPart",
     },
 }

@@ -12,7 +12,7 @@ import pytest
 import weft
 from tests.fuzz.onnx_peers import differing
 from tests.fuzz.random_onnx import described, draw_graph, outputs_of
-from tests.unit.frontend.test_onnx_symbolic_cases import with_symbols
+from tests.unit.frontend.onnx.test_onnx_symbolic_cases import with_symbols
 from weft.compiler.dynamic_model import DynamicModel
 from weft.frontend.onnx import from_onnx
 from weft.ir.module import IRModule

@@ -7,8 +7,8 @@ import pytest
 
 import weft
 from tests.gpu.hardware import missing, target
-from tests.unit.ops.cuda_cases import case_ids, run_case
-from tests.unit.runtime.cuda.ptx_texts import SCALE
+from tests.unit.cuda.op.cuda_cases import case_ids, run_case
+from tests.unit.cuda.runtime.ptx_texts import SCALE
 from weft.runtime.devices.cuda.context import context_of
 from weft.runtime.devices.cuda.driver import Geometry
 from weft.runtime.devices.cuda.errors import DeviceMemoryError

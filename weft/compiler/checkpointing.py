@@ -8,7 +8,7 @@ from typing import overload
 from weft.ir.expr import Function
 from weft.ir.python.from_python import PythonFunction
 from weft.support.errors import OptionError
-from weft.transform.autodiff.checkpoint import checkpointed, in_segments
+from weft.transform.autodiff.checkpoint.checkpoint import checkpointed, in_segments
 
 
 class CheckpointedFunction(PythonFunction):

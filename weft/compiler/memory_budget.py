@@ -20,7 +20,7 @@ from weft.runtime.sizes import evaluate
 from weft.support.errors import OptionError
 from weft.support.plugins import load_plugins
 from weft.transform.analysis.graph import traits_of
-from weft.transform.autodiff.recompute import Recompute
+from weft.transform.autodiff.checkpoint.recompute import Recompute
 from weft.transform.external.generate_external import external_code_of
 
 ATTRIBUTE = "memory_budget"

@@ -30,7 +30,7 @@ from weft.support.errors import OperatorError, PassError, TypeInferenceError
 from weft.support.user_code import location_of
 from weft.target import Target
 from weft.tir import eval as tir_eval
-from weft.transform.autodiff.gradient_contract import checked_gradients
+from weft.transform.autodiff.reverse.gradient_contract import checked_gradients
 
 _TOLERANCE = {"float16": 2e-2, "bfloat16": 2e-2, "float32": 2e-5, "float64": 1e-10}
 _STEP = 1e-6

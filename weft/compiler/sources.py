@@ -178,7 +178,7 @@ def _graph_def(model: object) -> GraphLike | None:
     is_file = isinstance(model, (str, os.PathLike)) and Path(model).suffix in GRAPHDEF_SUFFIXES
     if not is_file and not (hasattr(model, "SerializeToString") and hasattr(model, "node")):
         return None
-    from weft.frontend.graphdef import GraphDefModel
+    from weft.compat.graphdef import GraphDefModel
 
     return GraphDefModel.of(model)
 

@@ -15,7 +15,7 @@ from weft.ir.types import TensorType
 from weft.ir.visitor import post_order
 from weft.support.errors import OptionError
 from weft.support.plugins import load_plugins
-from weft.transform.autodiff.batching import Axes, Vectorize
+from weft.transform.autodiff.batching.vectorize import Axes, Vectorize
 
 
 def vmap(

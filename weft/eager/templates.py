@@ -35,8 +35,8 @@ from weft.ir.visitor import post_order
 from weft.op.gradients import field_of, typed_zeros
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
-from weft.transform.autodiff.gradient import Gradient
-from weft.transform.autodiff.gradient_contract import checked_gradients
+from weft.transform.autodiff.reverse.gradient import Gradient
+from weft.transform.autodiff.reverse.gradient_contract import checked_gradients
 from weft.transform.passes.canonicalize_ops import decomposed
 
 

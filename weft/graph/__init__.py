@@ -1,63 +1,8 @@
-"""Programs as graphs of named nodes, in TensorFlow's terms: docs/graphs.md."""
+"""Programs as graphs of named nodes, in TensorFlow's terms: ``weft.compat.graph``.
 
-from __future__ import annotations
+``weft.graph.symbol`` is that of ``weft.compat.symbol``, NNVM's interface (docs/graphs.md,
+docs/symbols.md).
+"""
 
-from weft.frontend.graphdef import (
-    ArgDef,
-    AttrDef,
-    AttrPlaceholder,
-    FunctionDef,
-    FunctionRef,
-    GraphDef,
-    Library,
-    NodeDef,
-    ShapeAttr,
-    Versions,
-)
-from weft.graph.from_module import from_module
-from weft.graph.graph import Graph, default_graph
-from weft.graph.import_graph import ImportResults, import_graph
-from weft.graph.inline import expand_inline_functions
-from weft.graph.node import SINK, SOURCE, Edge, Node, Tensor
-from weft.graph.session import Session
-from weft.graph.to_tensorflow import to_tensorflow
-from weft.graph.walks import (
-    dfs,
-    fixup_source_and_sink_edges,
-    get_post_order,
-    get_reverse_post_order,
-    prune_for_reverse_reachability,
-    reverse_dfs,
-)
-
-__all__ = [
-    "SINK",
-    "SOURCE",
-    "ArgDef",
-    "AttrDef",
-    "AttrPlaceholder",
-    "Edge",
-    "FunctionDef",
-    "FunctionRef",
-    "Graph",
-    "GraphDef",
-    "ImportResults",
-    "Library",
-    "Node",
-    "NodeDef",
-    "Session",
-    "ShapeAttr",
-    "Tensor",
-    "Versions",
-    "default_graph",
-    "dfs",
-    "expand_inline_functions",
-    "fixup_source_and_sink_edges",
-    "from_module",
-    "get_post_order",
-    "get_reverse_post_order",
-    "import_graph",
-    "prune_for_reverse_reachability",
-    "reverse_dfs",
-    "to_tensorflow",
-]
+from weft.compat.graph import *  # noqa: F403 - its ``__all__`` is the list of public names
+from weft.compat.graph import __all__  # noqa: F401

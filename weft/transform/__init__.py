@@ -19,15 +19,18 @@ from weft.transform.index import NAMES
 from weft.transform.index import PASSES as PASS_MODULES
 
 if TYPE_CHECKING:
+    from weft.compat.optimizer.auto_control_dependencies import AutoControlDependencies
+    from weft.compat.optimizer.graph_optimizer import GraphOptimizer
+    from weft.compat.optimizer.prune_control_edges import PruneControlEdges
     from weft.transform.analysis.equivalence import check_same_values
     from weft.transform.analysis.reference import evaluate
-    from weft.transform.autodiff.batching import Vectorize
-    from weft.transform.autodiff.checkpoint_loops import CheckpointLoops
-    from weft.transform.autodiff.expand_for_gradient import ExpandForGradient
-    from weft.transform.autodiff.forward import ForwardMode
-    from weft.transform.autodiff.gradient import Gradient, gradient
-    from weft.transform.autodiff.lazy_gradient_init import LazyGradientInit
-    from weft.transform.autodiff.recompute import Recompute
+    from weft.transform.autodiff.batching.vectorize import Vectorize
+    from weft.transform.autodiff.checkpoint.checkpoint_loops import CheckpointLoops
+    from weft.transform.autodiff.checkpoint.recompute import Recompute
+    from weft.transform.autodiff.forward.transform import ForwardMode
+    from weft.transform.autodiff.reverse.expand_for_gradient import ExpandForGradient
+    from weft.transform.autodiff.reverse.gradient import Gradient, gradient
+    from weft.transform.autodiff.reverse.lazy_gradient_init import LazyGradientInit
     from weft.transform.external.codegen import (
         CompositePattern,
         ExternalCodegen,
@@ -61,9 +64,6 @@ if TYPE_CHECKING:
     from weft.transform.normal_form.to_cps import ToCPS
     from weft.transform.normal_form.to_graph_normal_form import ToGraphNormalForm
     from weft.transform.normal_form.un_cps import UnCPS
-    from weft.transform.optimizer.auto_control_dependencies import AutoControlDependencies
-    from weft.transform.optimizer.graph_optimizer import GraphOptimizer
-    from weft.transform.optimizer.prune_control_edges import PruneControlEdges
     from weft.transform.passes.annotate_spans import AnnotateSpans
     from weft.transform.passes.backward_fold_scale_axis import BackwardFoldScaleAxis
     from weft.transform.passes.bind_data_sizes import BindDataSizes, counts_data

@@ -17,8 +17,8 @@ from onnx import numpy_helper
 
 import weft
 from tests.unit.compiler.test_sizes_of_calls import resident_bytes
-from tests.unit.frontend.test_onnx_data_sizes import CONSTANTS, DETECTOR, HEAD
-from tests.unit.frontend.test_onnx_symbolic_loops import FEATURES, recurrent
+from tests.unit.frontend.onnx.test_onnx_data_sizes import CONSTANTS, DETECTOR, HEAD
+from tests.unit.frontend.onnx.test_onnx_symbolic_loops import FEATURES, recurrent
 
 Inputs: TypeAlias = "dict[str, np.ndarray]"
 

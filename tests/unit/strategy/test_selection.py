@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 
-from tests.unit.ops.harness import make_call, make_inputs, static_call
+from tests.unit.op.harness import make_call, make_inputs, static_call
 from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, primitive
 from weft import op
 from weft.ir.expr import Call, var

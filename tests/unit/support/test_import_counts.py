@@ -59,7 +59,7 @@ def test_a_small_compilation(tmp_path):
     assert not families(
         modules, "numba", "onnx", "rich", "click", "weft.strategy.cuda", "weft.codegen.cuda",
         "weft.frontend.onnx.ops", "weft.op.vision", "weft.op.image", "weft.op.random",
-        "weft.op.special", "weft.transform.autodiff.batching")
+        "weft.op.special", "weft.transform.autodiff.batching.vectorize")
 
 
 def test_a_warm_start(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.unit.codegen.test_random_expressions import build, trees
-from tests.unit.ops.harness import make_call, make_compute, make_inputs
+from tests.unit.op.harness import make_call, make_compute, make_inputs
 from tests.unit.strategy.kernels import WIDE_CPU, primitive
 from weft import op, te
 from weft.ir.dynamic import needs_values

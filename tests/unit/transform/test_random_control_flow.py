@@ -15,7 +15,7 @@ from weft.ir.structural import assert_structural_equal
 from weft.ir.text.parser import parse
 from weft.ir.typing.infer import infer_type
 from weft.transform.analysis.reference import evaluate
-from weft.transform.autodiff.gradient import Gradient
+from weft.transform.autodiff.reverse.gradient import Gradient
 
 NAMES = (
     "annotate_spans",

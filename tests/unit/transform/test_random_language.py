@@ -12,8 +12,8 @@ from tests.unit.transform.helpers import parse_program
 from tests.unit.transform.random_language import texts
 from weft.ir.verify import verify_module
 from weft.transform.analysis.reference import evaluate
-from weft.transform.autodiff.checkpoint_loops import CheckpointLoops
-from weft.transform.autodiff.gradient import Gradient
+from weft.transform.autodiff.checkpoint.checkpoint_loops import CheckpointLoops
+from weft.transform.autodiff.reverse.gradient import Gradient
 
 STEP = 1e-6
 checks = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "derandomize": True,

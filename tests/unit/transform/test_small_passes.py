@@ -27,9 +27,9 @@ from weft.ir.verify import verify_module
 from weft.ir.visitor import post_order
 from weft.support.errors import OptionError, PassError, WellFormedError
 from weft.transform.analysis.reference import evaluate
-from weft.transform.autodiff.gradient import Gradient
-from weft.transform.autodiff.lazy_gradient_init import LazyGradientInit
-from weft.transform.autodiff.recompute import Recompute
+from weft.transform.autodiff.checkpoint.recompute import Recompute
+from weft.transform.autodiff.reverse.gradient import Gradient
+from weft.transform.autodiff.reverse.lazy_gradient_init import LazyGradientInit
 from weft.transform.normal_form.dedup import Dedup
 from weft.transform.normal_form.eta_expand import EtaExpand
 from weft.transform.passes.annotate_spans import AnnotateSpans

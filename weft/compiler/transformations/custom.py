@@ -11,8 +11,8 @@ from weft.ir.types import FuncType, TupleType, Type
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import substitute
 from weft.support.errors import OptionError
-from weft.transform.autodiff.adjoint import is_differentiable
-from weft.transform.autodiff.custom_rules import JVP, VJP
+from weft.transform.autodiff.reverse.adjoint import is_differentiable
+from weft.transform.autodiff.reverse.custom_rules import JVP, VJP
 
 
 def custom_vjp(function: PythonFunction | Callable[..., Any]) -> CustomFunction:

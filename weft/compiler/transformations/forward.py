@@ -13,7 +13,7 @@ from weft.compiler.transformations.parameters import (
     imported,
 )
 from weft.ir.module import IRModule
-from weft.transform.autodiff.forward import ForwardMode
+from weft.transform.autodiff.forward.transform import ForwardMode
 
 
 def jvp(

@@ -24,7 +24,7 @@ from weft.ir.visitor import substitute
 from weft.op.gradients import field_of
 from weft.support.errors import OptionError
 from weft.transform.analysis.graph import type_of
-from weft.transform.autodiff.gradient import Gradient
+from weft.transform.autodiff.reverse.gradient import Gradient
 
 # An array for a tensor, a tuple for a tuple; "parameter" or "ones".
 Cotangent: TypeAlias = Any

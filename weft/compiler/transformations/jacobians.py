@@ -26,9 +26,9 @@ from weft.ir.visitor import substitute
 from weft.op.gradients import field_of
 from weft.support.errors import OptionError, PassError
 from weft.transform.analysis.graph import type_of
-from weft.transform.autodiff.batching import Axes, Vectorize
-from weft.transform.autodiff.forward import ForwardMode
-from weft.transform.autodiff.gradient import Gradient
+from weft.transform.autodiff.batching.vectorize import Axes, Vectorize
+from weft.transform.autodiff.forward.transform import ForwardMode
+from weft.transform.autodiff.reverse.gradient import Gradient
 
 _MODES = (None, "forward", "reverse")
 

@@ -13,7 +13,7 @@ from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 from weft.support.plugins import load_plugins
 from weft.transform.analysis.graph import type_of
-from weft.transform.autodiff.adjoint import is_differentiable
+from weft.transform.autodiff.reverse.adjoint import is_differentiable
 
 Inputs: TypeAlias = "Mapping[str, Sequence[object]] | None"
 ExampleInputs: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"

@@ -27,7 +27,7 @@ from weft.ir.op import get_op
 from weft.ir.types import TupleType
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidInputError
-from weft.transform.autodiff.custom_rules import VJP
+from weft.transform.autodiff.reverse.custom_rules import VJP
 
 
 def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> IRModule:

@@ -12,10 +12,10 @@ from weft.ir.expr import Expr, Function, Tuple, Var
 from weft.ir.passes import PassContext
 from weft.ir.typing.infer import infer_expr
 from weft.support.errors import UnsupportedModelError
-from weft.transform.autodiff.differentiable import missing_gradients
-from weft.transform.autodiff.expand_for_gradient import ExpandForGradient
-from weft.transform.autodiff.pure_graph import pure_graph
-from weft.transform.autodiff.reverse import gradients_of
+from weft.transform.autodiff.reverse.differentiable import missing_gradients
+from weft.transform.autodiff.reverse.expand_for_gradient import ExpandForGradient
+from weft.transform.autodiff.reverse.pure_graph import pure_graph
+from weft.transform.autodiff.reverse.sweep import gradients_of
 from weft.transform.normal_form.alpha import fresh_copy
 
 

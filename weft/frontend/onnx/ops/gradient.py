@@ -11,8 +11,8 @@ from weft.ir.module import IRModule
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import children, post_order, replace_children
 from weft.support.errors import UnsupportedModelError
-from weft.transform.autodiff.gradient import gradient
-from weft.transform.autodiff.pure_graph import pure_graph
+from weft.transform.autodiff.reverse.gradient import gradient
+from weft.transform.autodiff.reverse.pure_graph import pure_graph
 
 
 @converts("ai.onnx.preview.training::Gradient", attributes=("xs", "zs", "y"), outputs=1 << 20)

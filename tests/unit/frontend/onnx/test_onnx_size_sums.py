@@ -1,0 +1,91 @@
+"""Names of sizes that are sums of others: one program for a decoder with a growing cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import weft
+from tests.unit.frontend.onnx.contrib_cases import assert_same, run_onnxruntime
+from weft.frontend.onnx import from_onnx
+from weft.support.errors import WeftError
+
+F32, INT32 = TensorProto.FLOAT, TensorProto.INT32
+
+
+def model_of(nodes: list[Any], inputs: dict[str, tuple[int, list[Any]]], outputs: list[str]
+             ) -> Any:
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(nodes, "g", [value(n, *t) for n, t in inputs.items()],
+                              [value(n, F32, None) for n in outputs])
+    return helper.make_model(graph, ir_version=9, opset_imports=[
+        helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)])
+
+
+def multi_head(unidirectional: int) -> Any:
+    cache = (F32, ["batch", 2, "past", 8])
+    rows = (F32, ["batch", "seq", 16])
+    node = helper.make_node(
+        "MultiHeadAttention", ["q", "k", "v", "", "mask", "", "past_k", "past_v"],
+        ["y", "new_k", "new_v"], domain="com.microsoft", num_heads=2,
+        unidirectional=unidirectional)
+    return model_of([node], {"q": rows, "k": rows, "v": rows, "mask": (INT32, ["batch", "total"]),
+                             "past_k": cache, "past_v": cache}, ["y", "new_k", "new_v"])
+
+
+def masked_scores() -> Any:
+    """As exporters write attention: a mask of the total length is added to scores."""
+    nodes = [helper.make_node("Concat", ["past", "new"], ["keys"], axis=1),
+             helper.make_node("Transpose", ["keys"], ["across"], perm=[0, 2, 1]),
+             helper.make_node("MatMul", ["new", "across"], ["scores"]),
+             helper.make_node("Add", ["scores", "mask"], ["y"])]
+    return model_of(nodes, {"past": (F32, ["batch", "held", 4]), "new": (F32, ["batch", "seq", 4]),
+                            "mask": (F32, ["batch", 1, "total"])}, ["y"])
+
+
+@pytest.mark.parametrize("unidirectional", [0, 1])
+def test_multi_head_attention_with_a_growing_cache(unidirectional: int) -> None:
+    model = multi_head(unidirectional)
+    compiled = weft.compile(model)
+    assert compiled.general is not None, compiled.reason
+    rng = np.random.default_rng(0)
+    for held, new in ((0, 5), (5, 1), (6, 1), (3, 4)):
+        feeds = {n: rng.normal(size=(2, new, 16)).astype(np.float32) for n in "qkv"}
+        feeds |= {n: rng.normal(size=(2, 2, held, 8)).astype(np.float32)
+                  for n in ("past_k", "past_v")}
+        feeds["mask"] = rng.integers(0, 2, (2, held + new)).astype(np.int32)
+        feeds["mask"][:, 0] = 1
+        assert_same(compiled.run(None, feeds), run_onnxruntime(model, feeds))
+    with pytest.raises(WeftError, match=r"'mask' cannot have size 3"):
+        compiled.run(None, {**feeds, "mask": np.ones((2, 3), np.int32)})
+
+
+def test_a_mask_that_is_added() -> None:
+    model = masked_scores()
+    compiled = weft.compile(model)
+    assert compiled.general is not None, compiled.reason
+    for held, new in ((0, 3), (3, 1), (7, 2)):
+        feeds = {"past": np.ones((2, held, 4), np.float32), "new": np.ones((2, new, 4), np.float32),
+                 "mask": np.arange(2 * (held + new), dtype=np.float32).reshape(2, 1, -1)}
+        assert_same(compiled.run(None, feeds), run_onnxruntime(model, feeds))
+
+
+def test_sizes_of_the_user_stay() -> None:
+    given = {"past": (1, "p", 4), "new": (1, "n", 4)}
+    main = from_onnx(masked_scores(), inputs=given)["main"]
+    assert str(main.params[2].checked_type.shape[2]) in ("n + p", "p + n")
+    with pytest.raises(WeftError):
+        from_onnx(masked_scores(), inputs={**given, "mask": (1, 1, 6)})
+
+
+def test_two_names_are_not_one() -> None:
+    """Which of two sizes is 1 is for the caller to know."""
+    add = helper.make_node("Add", ["a", "b"], ["y"])
+    model = model_of([add], {"a": (F32, ["n"]), "b": (F32, ["m"])}, ["y"])
+    with pytest.warns(weft.FallbackWarning, match="compiled for each new set of input shapes"):
+        compiled = weft.compile(model)
+    found = compiled.run(None, {"a": np.ones(3, np.float32), "b": np.ones(1, np.float32)})
+    np.testing.assert_array_equal(found[0], np.full(3, 2, np.float32))

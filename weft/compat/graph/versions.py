@@ -1,0 +1,32 @@
+"""Versions of graphs: who wrote one, and who may read it (``tensorflow/core/public/version.h``)."""
+
+from __future__ import annotations
+
+from weft.compat.graphdef.definitions import Versions
+from weft.support.errors import InvalidModelError
+
+# The version that weft writes and reads, that of TensorFlow 2.17: no later feature of the format
+# concerns what weft has operators for. Graphs of every producer are read.
+CURRENT = 1882
+OLDEST_PRODUCER = 0
+
+
+def check_versions(versions: Versions, where: object) -> None:
+    """Raise ``InvalidModelError`` for a graph that weft may not read."""
+    if versions.min_consumer > CURRENT:
+        raise InvalidModelError("the graph needs a newer reader", where=where,
+                                expected=f"min_consumer up to {CURRENT}",
+                                got=str(versions.min_consumer))
+    if versions.producer < OLDEST_PRODUCER:
+        raise InvalidModelError("the graph comes from an unknown producer", where=where,
+                                expected=f"producer from {OLDEST_PRODUCER}",
+                                got=str(versions.producer))
+    if CURRENT in versions.bad_consumers:
+        raise InvalidModelError(f"the graph refuses readers of version {CURRENT}", where=where,
+                                help="write the graph again with its producer")
+
+
+def merged(a: Versions, b: Versions) -> Versions:
+    """The versions of a graph with nodes of both: what the older one means, who may read both."""
+    bad = tuple(sorted({*a.bad_consumers, *b.bad_consumers}))
+    return Versions(min(a.producer, b.producer), max(a.min_consumer, b.min_consumer), bad)

@@ -1,0 +1,200 @@
+"""The argument of a converter: a node with typed operands and methods to build expressions."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from weft.compat.graphdef.definitions import (
+    ForeignType,
+    FunctionRef,
+    NodeDef,
+    ShapeAttr,
+)
+from weft.compat.graphdef.registry import attribute_text
+from weft.frontend.typed import inferred, tensor_type, typed
+from weft.ir.dtype import DType
+from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem
+from weft.ir.op import Op
+from weft.ir.shape import Dim, KnownDim, Shape, SymDim
+from weft.ir.span import Span
+from weft.ir.types import TensorType
+from weft.support.dataclass import dataclass
+from weft.support.errors import InvalidModelError, UnsupportedModelError, WeftError
+
+V = TypeVar("V")
+_REQUIRED: Any = object()
+
+
+class Functions(Protocol):
+    """The functions that a node may call."""
+
+    def expand(self, ref: FunctionRef, args: Sequence[Expr]) -> tuple[Expr, ...]:
+        """The results of a function for ``args``."""
+
+    def unchanged(self, ref: FunctionRef, args: Sequence[Expr]) -> frozenset[int]:
+        """The positions of the arguments that the function returns as they are."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node to convert. ``inputs`` are typed; ``values`` holds the small operands that are known.
+
+    With ``folds``, calls of constants become constants at once.
+    """
+
+    proto: NodeDef
+    span: Span
+    inputs: tuple[Expr, ...]
+    values: tuple[np.ndarray | None, ...]
+    functions: Functions
+    folds: bool = False
+
+    @property
+    def op(self) -> str:
+        return self.proto.op
+
+    def fail(self, what: str, **details: Any) -> InvalidModelError:
+        """The error of a node that contradicts itself or its operands."""
+        return InvalidModelError(f"{self.op}: {what}", where=self.span, **details)
+
+    def unsupported(self, what: str, **details: Any) -> UnsupportedModelError:
+        """The error of a valid node that weft cannot lower."""
+        return UnsupportedModelError(f"{self.op}: {what}", where=self.span, **details)
+
+    def input(self, index: int) -> Expr:
+        if index >= len(self.inputs):
+            raise self.fail(f"operand {index} is missing", got=f"{len(self.inputs)} operands")
+        return self.inputs[index]
+
+    def type(self, index: int = 0) -> TensorType:
+        return tensor_type(self.input(index))
+
+    def shape(self, index: int = 0) -> Shape:
+        return self.type(index).shape
+
+    def rank(self, index: int = 0) -> int:
+        return self.type(index).ndim
+
+    def constant(self, index: int, what: str) -> np.ndarray:
+        """The value of an operand; ``UnsupportedModelError`` if only run time determines it."""
+        self.input(index)
+        value = self.values[index]
+        if value is None or value.dtype == object:
+            raise self.unsupported(f"{what} (operand {index}) must be known at compile time",
+                                   got=f"a computed {self.type(index)}",
+                                   help="feed a constant, or fix the sizes of the inputs")
+        return value
+
+    def integers(self, index: int, what: str) -> tuple[int, ...]:
+        """The value of an operand as whole numbers, in one dimension."""
+        value = self.constant(index, what)
+        if value.dtype.kind not in "iu":
+            raise self.fail(f"{what} (operand {index}) must be integers", got=str(value.dtype))
+        return tuple(int(v) for v in value.reshape(-1))
+
+    def dims(self, index: int, what: str) -> tuple[KnownDim, ...]:
+        """The value of an operand as sizes, which may be symbolic."""
+        value = self.values[index] if index < len(self.values) else None
+        if value is None or value.dtype != object:
+            return self.integers(index, what)
+        return tuple(v if isinstance(v, SymDim) else int(v) for v in value.reshape(-1))
+
+    def integer(self, index: int, what: str) -> int:
+        found = self.integers(index, what)
+        if len(found) != 1:
+            raise self.fail(f"{what} (operand {index}) must be one number", got=str(found))
+        return found[0]
+
+    def axis(self, axis: int, rank: int | None = None) -> int:
+        """``axis`` counted from the start; ``InvalidModelError`` if it is out of range."""
+        rank = self.rank() if rank is None else rank
+        if not -rank <= axis < rank:
+            raise self.fail("axis out of range", got=str(axis), expected=f"[{-rank}, {rank})")
+        return axis % rank if rank else 0
+
+    def attr(self, name: str, kind: builtins.type[V], default: Any = _REQUIRED) -> V:
+        """The attribute ``name``, of Python type ``kind``."""
+        value = self.proto.attrs.get(name, default)
+        if value is _REQUIRED:
+            raise self.fail(f"attribute {name!r} is missing")
+        if isinstance(value, bytes) and kind is str:
+            value = value.decode("utf-8", "replace")
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        fits = isinstance(value, kind) and (kind is not int or not isinstance(value, bool))
+        if not fits and value is not default:
+            raise self.fail(f"attribute {name!r} has the wrong type",
+                            got=attribute_text(value), expected=kind.__name__)
+        return value  # type: ignore[no-any-return]
+
+    def sizes(self, name: str, default: Any = _REQUIRED) -> tuple[int, ...]:
+        """The attribute ``name``, a list of integers."""
+        value = tuple(self.attr(name, tuple, default))
+        if not all(isinstance(v, int) for v in value):
+            raise self.fail(f"attribute {name!r} is no list of integers",
+                            got=attribute_text(value))
+        return value
+
+    def dtype(self, name: str) -> DType:
+        """The attribute ``name``, an element type that weft has."""
+        value = self.proto.attrs.get(name)
+        if isinstance(value, ForeignType):
+            raise self.unsupported(f"weft has no element type {value}")
+        return self.attr(name, DType)
+
+    def function(self, name: str) -> FunctionRef:
+        return self.attr(name, FunctionRef)
+
+    def shape_attr(self, name: str) -> tuple[int | None, ...] | None:
+        value = self.attr(name, ShapeAttr, ShapeAttr(None))
+        return value.dims
+
+    def call(self, op: Op, *args: Any, **attrs: Any) -> Expr:
+        """The typed call of a weft operator; arrays and numbers become constants."""
+        try:
+            call = op(*args, span=self.span, **attrs)
+            return self.typed(call)
+        except WeftError as error:
+            raise error.at(str(self.span)) from None
+
+    def typed(self, expr: Call | TupleGetItem) -> Expr:
+        return typed(expr) if self.folds or isinstance(expr, TupleGetItem) else inferred(expr)
+
+    def field(self, value: Expr, index: int) -> Expr:
+        """One tensor of a tuple."""
+        if isinstance(value, Tuple):
+            return value.fields[index]
+        return self.typed(TupleGetItem(value, index, span=self.span))
+
+    def fields(self, value: Expr, count: int) -> tuple[Expr, ...]:
+        return tuple(self.field(value, i) for i in range(count))
+
+    def scalar_like(self, value: float, like: Expr) -> Constant:
+        """A scalar constant with the element type of ``like``."""
+        return Constant(np.asarray(value, tensor_type(like).dtype.numpy), span=self.span)
+
+    def array(self, value: Any, dtype: DType | str = "int32") -> Constant:
+        return Constant(np.asarray(value, DType.of(dtype).numpy), span=self.span)
+
+
+def static_shape(node: Node, shape: Shape, what: str) -> tuple[int, ...]:
+    """``shape`` as integers; ``UnsupportedModelError`` for a symbolic size."""
+    if not all(isinstance(d, int) for d in shape):
+        raise node.unsupported(f"{what} needs fixed sizes", got=str(shape),
+                               help='give them: inputs={"x": (1, 224, 224, 3)}')
+    return tuple(int(d) for d in shape)  # type: ignore[arg-type]
+
+
+def element_count(shape: Sequence[Dim]) -> int | None:
+    """The number of elements, or ``None`` for a symbolic size."""
+    return math.prod(shape) if all(isinstance(d, int) for d in shape) else None  # type: ignore[arg-type]
+
+
+def attrs_without_private(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes that an operator declares: those without a leading underscore."""
+    return {name: value for name, value in attrs.items() if not name.startswith("_")}

@@ -1,0 +1,93 @@
+"""Variables of a graph as state of the module: their first and last values in a run.
+
+A read gives the value after the assignments before it in the order of execution, which control
+edges and the order of the graph determine. A variable that is assigned is an input of the module
+and has an output with its next value (``mod.attrs["state"]``); one that is only read is its first
+value, or without one an ordinary input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from weft import op
+from weft.compat.graphdef.definitions import NodeDef
+from weft.frontend.typed import inferred
+from weft.ir.expr import Constant, Expr, Var
+from weft.ir.span import Span
+
+VARIABLES = frozenset({"VariableV2", "Variable", "VarHandleOp"})
+INITIAL_VALUE = "_initial_value"
+_CHANGES: Mapping[str, Any] = {
+    "Assign": None, "AssignVariableOp": None, "AssignAdd": op.add, "AssignAddVariableOp": op.add,
+    "AssignSub": op.subtract, "AssignSubVariableOp": op.subtract,
+}
+ASSIGNMENTS = frozenset(_CHANGES)
+STATE_OPS = VARIABLES | ASSIGNMENTS
+
+
+class Variables:
+    """The variables of a graph: ``first`` are their values at the start, by name."""
+
+    def __init__(self) -> None:
+        self.first: dict[str, Expr] = {}
+        self._current: dict[str, Expr] = {}
+        self._fed: set[str] = set()
+
+    def declare(self, node: NodeDef, var: Var, *, is_assigned: bool) -> None:
+        """Add a variable; one that is never assigned is its first value, if that is known."""
+        value = node.attrs.get(INITIAL_VALUE)
+        is_constant = not is_assigned and isinstance(value, np.ndarray)
+        self.first[node.name] = Constant(value, span=var.span) if is_constant else var
+        self._current[node.name] = self.first[node.name]
+
+    def value(self, name: str) -> Expr:
+        """The value at this point of the execution."""
+        return self._current[name]
+
+    def feed(self, name: str, value: Expr) -> None:
+        """Let reads and assignments see ``value``, which the caller gives: it is no state then."""
+        self._current[name] = value
+        self._fed.add(name)
+
+    def assign(self, name: str, change: str, value: Expr, span: Span) -> Expr:
+        """The value after an assignment (``AssignAdd``, ...) of ``value``."""
+        operator = _CHANGES[change]
+        if operator is not None:
+            value = inferred(operator(self._current[name], value, span=span))
+        self._current[name] = value
+        return value
+
+    def inputs(self) -> dict[str, Var]:
+        """The variables that are parameters of the module."""
+        return {name: value for name, value in self.first.items()
+                if isinstance(value, Var) and name not in self._fed}
+
+    def updated(self) -> dict[str, Expr]:
+        """The next values of the variables that were assigned."""
+        return {name: value for name, value in self._current.items()
+                if value is not self.first[name] and name not in self._fed}
+
+
+def next_value_name(variable: str) -> str:
+    """The name of the output with the next value of a variable."""
+    return f"{variable}/next"
+
+
+def assigned_variables(nodes: Mapping[str, NodeDef]) -> frozenset[str]:
+    """The variables that an assignment among ``nodes`` changes."""
+    return frozenset(target_of(node, nodes) for node in nodes.values()
+                     if node.op in ASSIGNMENTS and node.data_inputs)
+
+
+def target_of(node: NodeDef, nodes: Mapping[str, NodeDef]) -> str:
+    """The variable that an assignment changes, through the references that assignments return."""
+    name = node.data_inputs[0].split(":")[0]
+    seen: set[str] = set()
+    while name not in seen and name in nodes and nodes[name].op in ASSIGNMENTS:
+        seen.add(name)
+        name = nodes[name].data_inputs[0].split(":")[0]
+    return name

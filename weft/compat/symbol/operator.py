@@ -1,0 +1,117 @@
+"""The operators of symbols: those of weft's catalogue by name, and those of NNVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import weft.op  # noqa: F401 - fills the catalogue
+from weft.ir.attrs import Attrs
+from weft.ir.expr import Call, Expr, Tuple
+from weft.ir.op import OPS, Op
+from weft.support.dataclass import dataclass
+from weft.support.errors import RegistryError
+from weft.support.registry import Registry
+from weft.support.suggestion import did_you_mean
+
+if TYPE_CHECKING:
+    from weft.compat.symbol.node import Node
+
+# (attributes, inputs) -> the expression that the node computes.
+Lower: TypeAlias = "Callable[[Any, Sequence[Expr]], Expr]"
+InputNames: TypeAlias = "Callable[[Any], tuple[str, ...]]"
+
+
+@dataclass(frozen=True, eq=False)
+class SymbolOp:
+    """What a node may compute: names of inputs, attributes, number of results, and the program.
+
+    ``inputs`` are the names of the inputs for given attributes; one name with a leading ``*`` is
+    any number of inputs. ``op`` is the operator of weft that a node calls, if it calls just one.
+    ``outputs`` gives the number of results from the attributes and the number of inputs.
+    """
+
+    name: str
+    attrs_type: type[Attrs]
+    inputs: InputNames
+    lower: Lower
+    op: Op | None = None
+    outputs: Callable[[Any, int], int] | None = None
+
+    def num_outputs(self, node: Node) -> int:
+        """How many results a node has."""
+        return 1 if self.outputs is None else self.outputs(node.params, len(node.inputs))
+
+    def __repr__(self) -> str:
+        return f"<SymbolOp {self.name}>"
+
+
+# NNVM's operators by its names, which come before equal names of weft's catalogue.
+NNVM_OPS: Registry[SymbolOp] = Registry("NNVM operator")
+_WRAPPED: dict[str, SymbolOp] = {}
+
+
+OWN = "weft."
+BARRIER = "annotation.barrier"
+
+
+def operator(name: str) -> SymbolOp:
+    """The operator of a name: NNVM's, else weft's; ``weft.reshape`` is weft's in any case.
+
+    Raises ``RegistryError`` for an unknown name.
+    """
+    if name in NNVM_OPS:
+        return NNVM_OPS.get(name)
+    own = name.removeprefix(OWN)
+    if own not in OPS:
+        raise RegistryError(f"unknown operator {name!r}",
+                            help=did_you_mean(name, [*NNVM_OPS, *OPS]))
+    return operator_of(OPS.get(own))
+
+
+def operator_of(op: Op) -> SymbolOp:
+    """The operator of symbols that calls ``op``."""
+    known = _WRAPPED.get(op.name)
+    if known is None or known.op is not op:  # a user may register an operator again
+        known = _WRAPPED[op.name] = _wrapped(op)
+    return known
+
+
+def _wrapped(op: Op) -> SymbolOp:
+    count = _RESULTS.get(op.name)
+
+    def lower(attrs: Attrs, inputs: Sequence[Expr]) -> Expr:
+        args = (Tuple(tuple(inputs)),) if op.inputs[:1] and op.inputs[0].startswith("*") else inputs
+        return Call(op, tuple(args), attrs)
+
+    names = op.inputs
+    if op.name == BARRIER:  # its edges are the control dependencies of the node
+        names, lower = ("x",), lambda _attrs, inputs: op(inputs[0], Tuple(()))
+    outputs = count if callable(count) or count is None else _constantly(count)
+    name = f"{OWN}{op.name}" if op.name in NNVM_OPS else op.name
+    return SymbolOp(name, op.attrs_type, lambda _attrs: names, lower, op, outputs)
+
+
+def _constantly(count: int) -> Callable[[Any, int], int]:
+    return lambda _attrs, _inputs: count
+
+
+def _parts_of_split(attrs: Any, _inputs: int) -> int:
+    parts = attrs.indices_or_sections
+    return parts if isinstance(parts, int) else len(parts) + 1
+
+
+# The numbers of results of operators with several; tests compare them with the cases.
+_RESULTS: dict[str, int | Callable[[Any, int], int]] = {
+    "dft": 2, "dyn.topk": 2,
+    "linalg.cholesky": 2, "linalg.lu": 4, "linalg.qr": 2, "meshgrid": lambda _, inputs: inputs,
+    "nn.attention_backward": 3, "nn.batch_norm": 3, "nn.batch_norm_training": 5, "nn.dropout": 2,
+    "nn.masked_attention_backward": 3, "nn.sparse_transpose": 3, "random.bernoulli": 2,
+    "random.dropout": 3, "random.multinomial": 2, "random.normal": 2, "random.randint": 2,
+    "random.threefry_generate": 2, "random.threefry_split": 2, "random.uniform": 2,
+    "sparse_fill_empty_rows": 3, "sparse_reshape": 2, "split": _parts_of_split,
+    "topk": 2, "unique": 4,
+    "vision.get_valid_counts": 3, "vision.multibox_transform_loc": 2,
+    "vision.non_max_suppression": lambda attrs, _: 2 if attrs.return_indices else 1,
+    "vision.regular_non_max_suppression": 4,
+}

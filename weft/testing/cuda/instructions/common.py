@@ -1,0 +1,69 @@
+"""What emitters share: modifiers, rounding modes, and the type of an instruction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from weft.testing.cuda.block_writer import BlockWriter
+from weft.testing.cuda.ptx import Instruction
+from weft.testing.cuda.register_types import NUMPY
+
+Emitter: TypeAlias = Callable[[BlockWriter, Instruction], None]
+EmitterTable: TypeAlias = Mapping[str, Emitter]
+
+ROUNDINGS = ("rn", "rz", "rm", "rp", "rna", "rni", "rzi", "rmi", "rpi", "rs")
+HALF_KINDS = ("f16", "bf16", "f16x2", "bf16x2")
+
+
+def rounding(instruction: Instruction, default: str = "rn") -> str:
+    """The rounding modifier."""
+    return next((item for item in instruction.modifiers if item in ROUNDINGS), default)
+
+
+def last_type(instruction: Instruction) -> str:
+    """The type modifier: the last modifier."""
+    return instruction.modifiers[-1]
+
+
+def element(kind: str) -> str:
+    """The type of one number of a packed type."""
+    return kind.removesuffix("x2")
+
+
+def float_result(writer: BlockWriter, instruction: Instruction, kind: str, value: str) -> None:
+    """Write a float32 or float64 result with ``.ftz`` and ``.sat`` applied."""
+    if "ftz" in instruction.modifiers and kind == "f32":
+        value = f"F.flush({value})"
+    if "sat" in instruction.modifiers:
+        value = f"F.saturate({value})"
+    writer.write(instruction.operands[0], kind, value)
+
+
+def float_operands(writer: BlockWriter, instruction: Instruction, kind: str) -> list[str]:
+    """The source operands, flushed if the instruction says ``.ftz``."""
+    values = [writer.read(operand, kind) for operand in instruction.operands[1:]]
+    if "ftz" in instruction.modifiers and kind == "f32":
+        values = [writer.temporary(f"F.flush({value})") for value in values]
+    return values
+
+
+def half_result(writer: BlockWriter, instruction: Instruction, kind: str, function: str,
+                operands: list[str]) -> None:
+    """Apply ``function`` (an expression of a callable on elements) to a single or packed type."""
+    part = element(kind)
+    wrapped = function
+    if "sat" in instruction.modifiers:
+        wrapped = f"(lambda *o: H.write(F.saturate(H.read({wrapped}(*o), {part!r})), {part!r}))"
+    if "relu" in instruction.modifiers:
+        wrapped = f"(lambda *o: H.relu({wrapped}(*o), {part!r}))"
+    arguments = ", ".join(operands)
+    if kind != part:
+        writer.write(instruction.operands[0], kind, f"H.packed({wrapped}, {part!r}, {arguments})")
+    else:
+        writer.write(instruction.operands[0], kind, f"{wrapped}({arguments})")
+
+
+def numpy_of(kind: str) -> str:
+    """The NumPy type text of a PTX type."""
+    return NUMPY[kind]

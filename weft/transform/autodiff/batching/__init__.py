@@ -1,0 +1,1 @@
+"""Vectorisation: a function of one example becomes a function of a batch (``vmap``)."""

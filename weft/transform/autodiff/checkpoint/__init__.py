@@ -1,0 +1,1 @@
+"""Values that the gradient computes again rather than keeps."""

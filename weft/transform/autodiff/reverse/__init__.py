@@ -1,0 +1,1 @@
+"""Reverse mode: gradients by a sweep from the result to the inputs."""
