@@ -14,6 +14,8 @@ from tests.unit.cuda.op.cuda_exceptions import FAILING, ON_HOST, reason_for
 from weft.support.errors import WeftError
 
 
+# Programs with sizes of data are run by the host, which says so.
+@pytest.mark.filterwarnings("ignore::weft.support.fallback.FallbackWarning")
 @pytest.mark.parametrize(("name", "number"), [
     pytest.param(*case, id=f"{case[0]}-{case[1]}")
     for case in sampled("cuda", case_ids(first=True), 0.2)])
