@@ -9,7 +9,7 @@ from weft.ir import expr
 from weft.ir.dtype import DType
 from weft.ir.module import IRModule
 from weft.ir.op import Op
-from weft.ir.types import CompositeType, TensorType, Type, TypeVar
+from weft.ir.types import CompositeType, TensorType, TupleType, Type, TypeVar
 from weft.ir.typing.adt import uncovered_cases
 from weft.ir.visitor import binders, free_vars, post_order
 
@@ -29,6 +29,22 @@ _KINDS: tuple[tuple[str, type[expr.Expr]], ...] = (
     ("constructor", expr.Constructor),
     ("match", expr.Match),
 )
+
+
+def known_type(node: expr.Expr) -> Type | None:
+    """The inferred type, else the declared one, else ``None``."""
+    fields: list[int] = []
+    while isinstance(node, expr.TupleGetItem) and node.checked_type is None:
+        fields.append(node.index)
+        node = node.tuple_value
+    found = node.checked_type
+    if found is None and isinstance(node, expr.Var):
+        found = node.annotation
+    for index in reversed(fields):
+        if not isinstance(found, TupleType):
+            return None
+        found = found.fields[index]
+    return found
 
 
 def all_vars(node: expr.Expr) -> tuple[expr.Var, ...]:

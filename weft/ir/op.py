@@ -45,6 +45,9 @@ GradientRule: TypeAlias = "Callable[[Call, Expr, Expr], Sequence[Expr]]"
 # (typed call, its result y, the tangent of each argument or None for zero) -> the tangent of y.
 JvpRule: TypeAlias = "Callable[[Call, Expr, Sequence[Expr | None]], Expr | None]"
 
+# (attributes, number of inputs) -> the number of results.
+ResultCount: TypeAlias = "Callable[[Any, int], int]"
+
 # (typed call, its arguments with the batch as axis 0 of those that are batched, which are batched,
 # the size of the batch) -> the result with the batch as axis 0 (of each tensor in it), or None
 # where the rule does not cover these arguments.
@@ -113,7 +116,8 @@ class Op(Expr):
 
     ``compute(*tensors, attrs)`` returns a tensor, or a tuple of tensors, of tensor expressions;
     an argument that is a tuple arrives as a tuple of tensors. ``inputs`` names the arguments;
-    a leading ``*`` on the only name marks one argument that is a tuple of tensors.
+    a leading ``*`` on the only name marks one argument that is a tuple of tensors. ``results`` is
+    the number of tensors that a call gives, or computes it.
     """
 
     name: str
@@ -125,6 +129,7 @@ class Op(Expr):
     doc: str = ""
     level: int = 10
     traits: OpTraits = OpTraits()
+    results: int | ResultCount = 1
     hooks: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, Origin] = field(default_factory=dict)  # of the hooks
 
@@ -142,6 +147,10 @@ class Op(Expr):
         record = self.attrs_type.make(attrs)
         return Call(self, tuple(as_expr(a) for a in args), record, span=span or Span.of_caller())
 
+    def num_results(self, attrs: Attrs, num_inputs: int) -> int:
+        """How many tensors a call with these attributes and this number of tensors gives."""
+        return self.results if isinstance(self.results, int) else self.results(attrs, num_inputs)
+
     def hook(self, table: str) -> Any:
         """The hook of this operator in ``table`` ("gradient", "layout", …), or ``None``."""
         found = self.hooks.get(table)
@@ -153,7 +162,14 @@ class Op(Expr):
         """Name hooks that another module defines: ``refer(gradient="package.module:function")``.
 
         The module is imported when the hook is first asked for. This is how a hook stands outside
-        of the module of an operator that loads lazily, whose other modules nothing imports.
+        of the module of an operator that loads lazily, whose other modules nothing imports. Hooks
+        without a method here are named so; a value that is no function, such as a record, too:
+
+        - ``permuted``: how a call takes data whose axes are in another order (``op.permuted``);
+        - ``shape_value``: the integers that a call computes from shapes (``op.shape_values``);
+        - ``fast_form``: an approximation in float32 (``op.fast_math``);
+        - ``integer_form``, ``requantized_form``: the call on stored integers
+          (``op.qnn.integer_forms``).
         """
         for table, place in places.items():
             self._add_hook(table, HookPlace(*place.split(":", 1)))
@@ -254,6 +270,28 @@ class Op(Expr):
         """
         return self._add_hook("layout", function)
 
+    def canonical_form(self, function: Callable[[Call], Expr | None]) -> Any:
+        """Register ``call -> Expr | None``, the spelling that later passes and strategies expect.
+
+        The arguments of the call are typed. ``CanonicalizeOps`` applies it, or else the
+        decomposition; forward mode and ``vmap`` do not.
+        """
+        return self._add_hook("canonical_form", function)
+
+    def inference_form(self, function: Callable[[Call], Expr]) -> Any:
+        """Register ``call -> Expr``: what an operator of training computes in inference.
+
+        The arguments of the call are typed. ``SimplifyInference`` applies it.
+        """
+        return self._add_hook("inference_form", function)
+
+    def identity(self, function: Callable[[Call], Expr | None]) -> Any:
+        """Register ``call -> Expr | None``: the operand that is the (first) result unchanged.
+
+        For conditions other than equal types, which a trait states. ``EliminateIdentity`` asks it.
+        """
+        return self._add_hook("identity", function)
+
     def bounds(self, function: Callable[..., Any]) -> Any:
         """Register ``(attrs, argument types) -> Bounds`` (``ir.dynamic``) of dynamic results."""
         return self._add_hook("bounds", function)
@@ -323,12 +361,13 @@ def define_op(
     level: int = 10,
     inputs: Sequence[str] | None = None,
     traits: OpTraits = OpTraits(),
+    results: int | ResultCount = 1,
 ) -> Callable[[Callable[..., Any]], Op]:
     """Make an operator from the decorated compute function, and register it.
 
     The parameters before ``attrs`` are the operator's inputs. ``traits`` tell passes what they may
-    assume of it. Raises ``RegistryError`` for a duplicate name, a missing docstring, or a trait
-    that does not fit the inputs or attributes.
+    assume of it; ``results`` is the number of results. Raises ``RegistryError`` for a
+    duplicate name, a missing docstring, or a trait that does not fit the inputs or attributes.
     """
 
     def wrap(compute: Callable[..., Any]) -> Op:
@@ -339,7 +378,7 @@ def define_op(
             )
         names = tuple(inputs) if inputs is not None else _inputs_of(compute)
         _check_traits(name, names, attrs, traits)
-        record = Op(name, names, attrs, relation, pattern, compute, doc, level, traits)
+        record = Op(name, names, attrs, relation, pattern, compute, doc, level, traits, results)
         return OPS.register(name, record)
 
     return wrap

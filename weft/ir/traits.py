@@ -50,6 +50,16 @@ class Linearity(enum.Enum):
     """Linear in one argument while the others stay fixed: multiply, matmul, convolution."""
 
 
+class Family(enum.Enum):
+    """Operators that a target's strategies schedule alike, from the stages of their compute."""
+
+    NONE = "none"
+    REDUCTION = "reduction"
+    """Reductions of axes, and elementwise stages before and after them: softmax, norms, sums."""
+    RESAMPLING = "resampling"
+    """Elements at positions that lookup tables hold, axis by axis."""
+
+
 class NarrowFloatCompute(enum.Enum):
     """In which type a kernel evaluates a call on floats of at most 16 bits."""
 
@@ -90,6 +100,17 @@ class OpTraits:
     updates_first: bool = False
     """The result is the first argument, of the same type, with some elements replaced. At the last
     use of that argument a kernel may write these elements alone, into its memory."""
+
+    keeps_scale: bool = False
+    """The operator moves elements of its only argument or selects the largest or smallest, so
+    stored integers with one scale and zero point give the stored integers of the result."""
+
+    reads_shape_only: bool = False
+    """No element of the argument is read: the result depends on its type."""
+
+    family: Family = Family.NONE
+    """The family of operators for which a target's strategies and decisions are registered; one
+    registered for the operator itself takes precedence."""
 
     is_identity_at_same_type: bool = False
     """The result is the first argument itself wherever the two have the same type."""
@@ -153,6 +174,11 @@ def multilinear(traits: OpTraits = NO_TRAITS) -> OpTraits:
     return replace(traits, linearity=Linearity.EACH)
 
 
+def in_family(family: Family, traits: OpTraits = NO_TRAITS) -> OpTraits:
+    """``traits`` of a member of a family."""
+    return replace(traits, family=family)
+
+
 # Combinations that several operators share.
 CONTINUOUS = OpTraits(narrow_floats=NarrowFloatCompute.FLOAT32)
 SENSITIVE = OpTraits(narrow_floats=NarrowFloatCompute.FLOAT32,
@@ -160,7 +186,8 @@ SENSITIVE = OpTraits(narrow_floats=NarrowFloatCompute.FLOAT32,
 CONVOLUTION = multilinear(OpTraits(narrow_floats=NarrowFloatCompute.FLOAT32, is_contraction=True))
 MATMUL = multilinear(OpTraits(narrow_floats=NarrowFloatCompute.ACCUMULATOR, is_contraction=True,
                               mixed_precision=MixedPrecision.ALWAYS))
-RESHAPE = linear(OpTraits(is_reshape=True, copies_elements=True, is_identity_at_same_type=True))
+RESHAPE = linear(OpTraits(is_reshape=True, copies_elements=True, is_identity_at_same_type=True,
+                          keeps_scale=True))
 COPIES_ELEMENTS = linear(OpTraits(copies_elements=True))
 COMMUTATIVE = OpTraits(commutative=Commutativity.BITWISE)
 ZERO_GRADIENT = OpTraits(has_zero_gradient=True)

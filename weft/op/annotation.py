@@ -54,6 +54,7 @@ stop_gradient = _annotation(
     "stop_gradient", replace(ZERO_GRADIENT, is_annotation=True),
     "``x``, treated as a constant by differentiation: no gradient flows back through it\n"
     "(``detach`` in torch).")
+stop_gradient.inference_form(lambda call: call.args[0])
 for _identity in (stop_fusion, checkpoint):
     _identity.gradient(lambda _call, _y, dy: [dy])
 

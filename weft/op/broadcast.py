@@ -285,3 +285,15 @@ def _broadcast_to_each(
 
 for _comparison in (equal, not_equal, less, less_equal, greater, greater_equal):
     _comparison.no_gradient("a comparison is a step")
+
+
+_FORMS, _SHAPES = "weft.op.qnn.integer_forms", "weft.op.shape_values"
+add.refer(integer_form=f"{_FORMS}:add_to_sums")
+for _op in (add, subtract, multiply):
+    _op.refer(requantized_form=f"{_FORMS}:{_op.name}")
+divide.refer(fast_form="weft.op.fast_math:DIVIDE")
+for _op in (add, subtract, multiply, divide, floor_divide, trunc_divide, mod, floor_mod, trunc_mod,
+            maximum, minimum, equal, not_equal, less, less_equal, greater, greater_equal,
+            logical_and, logical_or, where):
+    _op.refer(shape_value=f"{_SHAPES}:{_op.name}")
+broadcast_to.refer(shape_value=f"{_SHAPES}:moved")

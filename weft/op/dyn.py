@@ -93,7 +93,7 @@ def _dynamic(
     moved = " and ".join(given)
     run.__doc__ = f"``{static.name}`` with {moved} as operands."
     op = define_op(f"dyn.{static.name}", attrs=attrs, relation=relation, pattern=OpPattern.OPAQUE,
-                   level=10, inputs=inputs,
+                   level=10, inputs=inputs, results=static.results,
                    traits=OpTraits(has_zero_gradient=static.traits.has_zero_gradient,
                                    linearity=Linearity.NONE if static.name in _ANY_NUMBER
                                    else static.traits.linearity))(run)

@@ -96,11 +96,24 @@ logical_not = unary("logical_not", np.logical_not, doc="not x, of booleans.",
                     cases=(op_case((3, 5), dtypes="bool"), op_case((), dtypes="bool")))
 copy = unary("copy", np.copy, doc="A copy of x.",
              compute=elementwise.identity, relation=identity_relation,
-             grad=lambda _call, _y, dy: [dy], traits=COPIES_ELEMENTS)
+             grad=lambda _call, _y, dy: [dy], traits=replace(COPIES_ELEMENTS, keeps_scale=True))
+copy.identity(lambda call: call.args[0])
 relu = unary("nn.relu", lambda x: np.maximum(x, np.zeros((), np.asarray(x).dtype)),
              doc="max(x, 0)", compute=elementwise.relu, relation=numeric,
              cases=(*UNARY_CASES, *_INTEGERS), grad=lambda _call, y, dy: [dy * sign(y)],
              traits=_RECTIFIER)
+
+_FORMS, _SHAPES, _FAST = (
+    "weft.op.qnn.integer_forms", "weft.op.shape_values", "weft.op.fast_math")
+relu.refer(integer_form=f"{_FORMS}:relu")
+for _op in (erf, exp, log, rsqrt, sigmoid, sqrt, tanh):
+    _op.refer(requantized_form=f"{_FORMS}:{_op.name}")
+abs.refer(requantized_form=f"{_FORMS}:abs_")
+for _op in (erf, exp, sigmoid, tanh):
+    _op.refer(fast_form=f"{_FAST}:{_op.name.upper()}")
+for _op in (negative, logical_not):
+    _op.refer(shape_value=f"{_SHAPES}:{_op.name}")
+copy.refer(shape_value=f"{_SHAPES}:moved")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +137,7 @@ def cast(x: te.Tensor, attrs: CastAttrs) -> te.Tensor:
 
 
 cast.layout(keep_layout)
+cast.refer(shape_value=f"{_SHAPES}:cast")
 cast.spec(
     lambda x, dtype: np.asarray(x).astype(DType.of(dtype).numpy),
     op_case((3, 5), dtype="int32", low=-9, high=9),
@@ -193,6 +207,7 @@ def leaky_relu(x: te.Tensor, attrs: LeakyReluAttrs) -> te.Tensor:
 
 
 leaky_relu.layout(keep_layout)
+leaky_relu.refer(requantized_form=f"{_FORMS}:leaky_relu")
 leaky_relu.spec(in_dtype(lambda x, alpha: np.where(x > 0, x, x * np.asarray(alpha, x.dtype))),
                 op_case((3, 5), alpha=0.1), op_case((2, 0, 3)), op_case((), alpha=0.5))
 

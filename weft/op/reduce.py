@@ -15,7 +15,16 @@ from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Case, Op, OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim, dim_product
-from weft.ir.traits import CONTINUOUS, SENSITIVE, ZERO_GRADIENT, MixedPrecision, OpTraits, linear
+from weft.ir.traits import (
+    CONTINUOUS,
+    SENSITIVE,
+    ZERO_GRADIENT,
+    Family,
+    MixedPrecision,
+    OpTraits,
+    in_family,
+    linear,
+)
 from weft.ir.types import TensorType, Type, is_static
 from weft.ir.typing.relation import Relation, RelationContext
 from weft.ir.typing.relations import reduce_along
@@ -114,6 +123,7 @@ _CASES = (
 )
 _EMPTY_CASES = (op_case((0, 3), axis=0), op_case((0, 3), axis=1))
 _BOOL_CASES = tuple(dataclasses.replace(c, dtypes=("bool",)) for c in _CASES)
+_EXTREME = replace(CONTINUOUS, keeps_scale=True)
 _INT_CASES = (op_case((3, 5), axis=0, dtypes="int32", low=-9, high=9),)
 
 
@@ -145,7 +155,7 @@ def _reduction(
     run.__doc__ = doc
     relation: Relation = checked(check, reduce_along(needs_element=needs_element))
     op = define_op(name, attrs=ReduceAttrs, relation=relation, pattern=OpPattern.COMM_REDUCE,
-                   level=4, inputs=("x",), traits=traits)(run)
+                   level=4, inputs=("x",), traits=in_family(Family.REDUCTION, traits))(run)
     empty = [dataclasses.replace(c, dtypes=cases[0].dtypes) for c in _EMPTY_CASES]
     more = (*(() if needs_element else empty), *(_INT_CASES if integers else ()))
     op.layout(reduce_layout)
@@ -163,9 +173,9 @@ def _with(reducer: Any, name: str) -> Callable[[te.Tensor, tuple[int, ...], bool
 sum = _reduction("sum", np.sum, _with(te.sum, "sum"), doc="The sum.", traits=linear(SENSITIVE))
 prod = _reduction("prod", np.prod, _with(te.prod, "prod"), doc="The product.", traits=SENSITIVE)
 max = _reduction("max", np.max, _with(te.max, "max"), needs_element=True,
-                 doc="The largest element; NaN if there is one.", traits=CONTINUOUS)
+                 doc="The largest element; NaN if there is one.", traits=_EXTREME)
 min = _reduction("min", np.min, _with(te.min, "min"), needs_element=True,
-                 doc="The smallest element; NaN if there is one.", traits=CONTINUOUS)
+                 doc="The smallest element; NaN if there is one.", traits=_EXTREME)
 mean = _reduction(
     "mean", np.mean, lambda x, axes, keepdims: topi_reduce.mean(x, axes, keepdims=keepdims),
     doc="The sum divided by the count.", check=expect_float, needs_element=True, integers=False,
@@ -334,7 +344,8 @@ def _arg_reduction(name: str, *, largest: bool, doc: str) -> Op:
     run.__doc__ = doc
     op = define_op(name, attrs=ArgReduceAttrs, relation=_arg_relation,
                    pattern=OpPattern.COMM_REDUCE, level=4, inputs=("x",),
-                   traits=replace(ZERO_GRADIENT, mixed_precision=MixedPrecision.NEVER))(run)
+                   traits=replace(ZERO_GRADIENT, mixed_precision=MixedPrecision.NEVER,
+                                  family=Family.REDUCTION))(run)
     op.batching(_reduce_each)
     ties = np.array([[1, 3, 3], [2, 0, 0]], np.float32)
     op.spec(_arg_reference(largest), *_CASES, op_case(ties, axis=1),
@@ -350,3 +361,7 @@ for _index in (argmax, argmin):
 
 
 variance.batching(_reduce_each)
+for _op in (sum, prod, max, min, mean):
+    _op.refer(permuted="weft.op.permuted:reduction")
+for _op, _rule in ((sum, "sum_"), (prod, "prod"), (max, "max_"), (min, "min_")):
+    _op.refer(shape_value=f"weft.op.shape_values:{_rule}")

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from weft.ir.expr import Call
-from weft.strategy.strategy_registry import StrategyRegistry, check_operator
+from weft.ir.traits import Family
+from weft.strategy.strategy_registry import StrategyRegistry, check_operator, key_of
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
 from weft.target import Target
@@ -126,17 +127,20 @@ DECISIONS: StrategyRegistry[RegisteredDecision] = StrategyRegistry("decision")
 F = TypeVar("F", bound=Decide)
 
 
-def decides(op_name: str, *, target: str, in_kernel: Decide | None = None) -> Callable[[F], F]:
-    """Register the function that decides for calls of ``op_name`` on targets of kind ``target``.
+def decides(
+    what: str | Family, *, target: str, in_kernel: Decide | None = None
+) -> Callable[[F], F]:
+    """Register the function that decides for calls of an operator, or of those of a family,
+    on targets of kind ``target``.
 
     It returns ``None`` for calls that it cannot decide yet, because a size is not fixed. A family
     that decides otherwise where no pass rewrites its calls gives ``in_kernel``. Raises
     ``RegistryError`` for an unknown operator or target kind.
     """
-    check_operator(op_name, target)
+    check_operator(what, target)
 
     def wrap(function: F) -> F:
-        DECISIONS.register(f"{target}:{op_name}",
+        DECISIONS.register(key_of(what, target),
                            RegisteredDecision(function, in_kernel or function))
         return function
 
@@ -145,7 +149,7 @@ def decides(op_name: str, *, target: str, in_kernel: Decide | None = None) -> Ca
 
 def deciders_of(op_name: str, target: str) -> tuple[Decide, ...]:
     """The functions that decide for calls of an operator on a target kind."""
-    found = DECISIONS.find(f"{target}:{op_name}")
+    found = DECISIONS.of_operator(op_name, target)
     return () if found is None else (found.decide, found.in_kernel)
 
 
@@ -154,7 +158,7 @@ def decision_of(call: Call, target: Target, *, in_kernel: bool = False) -> Decis
 
     With ``in_kernel`` that for a call which legalisation and the layout pass do not rewrite.
     """
-    found = DECISIONS.find(f"{target.kind}:{getattr(call.op, 'name', '')}")
+    found = DECISIONS.of_operator(getattr(call.op, "name", ""), target.kind)
     if found is None:
         return None
     return (found.in_kernel if in_kernel else found.decide)(call, target)

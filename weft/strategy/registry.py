@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from weft.ir.expr import Call
+from weft.ir.traits import Family
 from weft.strategy.implementation import Implementation, ScheduleContext
-from weft.strategy.strategy_registry import StrategyRegistry, check_kind, check_operator
+from weft.strategy.strategy_registry import StrategyRegistry, check_kind, check_operator, key_of
 from weft.support.dataclass import dataclass
 from weft.target import Target
 from weft.transform.layout.layout_choice import AlterLayoutHook
@@ -46,21 +47,24 @@ LEGALIZATIONS: StrategyRegistry[LegalizeHook] = StrategyRegistry("legalization")
 
 
 def strategy(
-    op_name: str, *, target: str, complete: bool = False
+    what: str | Family, *, target: str, complete: bool = False
 ) -> Callable[[Strategy], Strategy]:
-    """Register a generator of implementations of ``op_name`` for targets of kind ``target``.
+    """Register a generator of implementations of an operator for targets of kind ``target``.
 
-    An operator may have several generators: their implementations compete (``selection.select``).
+    ``what`` is the name of the operator, or a family: operators of it that have no generators of
+    their own. An operator may have several generators: their implementations compete
+    (``selection.select``).
     ``complete`` says that the generator yields an implementation for every call, so that the
     default schedule need not compete too. A generator replaces an earlier one of the same module
     and name, so that a notebook cell can run again. Raises ``RegistryError`` for an unknown
     operator or target kind.
     """
-    check_operator(op_name, target)
+    check_operator(what, target)
 
     def wrap(function: Strategy) -> Strategy:
-        key = f"{target}:{op_name}"
-        others = [s for s in registered(op_name, target) if _name(s.generate) != _name(function)]
+        key = key_of(what, target)
+        known = registered(what, target) if isinstance(what, str) else STRATEGIES.find(key) or ()
+        others = [s for s in known if _name(s.generate) != _name(function)]
         if key in STRATEGIES:
             STRATEGIES.remove(key)
         STRATEGIES.register(key, (*others, RegisteredStrategy(function, complete)))
@@ -71,7 +75,7 @@ def strategy(
 
 def registered(op_name: str, target: str) -> tuple[RegisteredStrategy, ...]:
     """The strategies of an operator for a target kind, in the order of registration."""
-    return STRATEGIES.find(f"{target}:{op_name}") or ()
+    return STRATEGIES.of_operator(op_name, target) or ()
 
 
 def strategies_of(op_name: str, target: str) -> tuple[Strategy, ...]:

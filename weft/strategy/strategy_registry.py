@@ -14,6 +14,7 @@ from typing import TypeVar
 import weft.op  # noqa: F401 - makes the operators known
 from weft.codegen import BACKENDS
 from weft.ir.op import OPS
+from weft.ir.traits import Family
 from weft.support.errors import RegistryError
 from weft.support.interrupts import interrupts_held
 from weft.support.registry import Registry
@@ -23,10 +24,10 @@ from weft.target import TARGET_KINDS
 V = TypeVar("V")
 
 
-def check_operator(op_name: str, target: str) -> None:
+def check_operator(what: str | Family, target: str) -> None:
     """Raise ``RegistryError`` for an unknown operator or target kind."""
-    if op_name not in OPS:
-        OPS.get(op_name)  # raises the error
+    if isinstance(what, str) and what not in OPS:
+        OPS.get(what)  # raises the error
     check_kind(target)
 
 
@@ -48,8 +49,13 @@ def load_strategies(kind: str) -> None:
             importlib.import_module(package)
 
 
+def key_of(what: str | Family, kind: str) -> str:
+    """The key of an operator, by name, or of a family of operators for a kind of target."""
+    return f"{kind}:{what}" if isinstance(what, str) else f"{kind}:family {what.value}"
+
+
 class StrategyRegistry(Registry[V]):
-    """A registry whose keys are ``kind`` or ``kind:operator``."""
+    """A registry whose keys are ``kind``, ``kind:operator`` or those of families (``key_of``)."""
 
     def register(self, name: str, value: V) -> V:
         """Register after the entries of the back end, with which ``name`` might collide."""
@@ -59,6 +65,14 @@ class StrategyRegistry(Registry[V]):
     def find(self, name: str) -> V | None:
         load_strategies(name.partition(":")[0])
         return super().find(name)
+
+    def of_operator(self, op_name: str, kind: str) -> V | None:
+        """The entry of an operator for a kind of target, or else that of its family."""
+        found = self.find(f"{kind}:{op_name}")
+        if found is None and op_name in OPS:
+            family = OPS.get(op_name).traits.family
+            found = None if family is Family.NONE else self.find(key_of(family, kind))
+        return found
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.find(name) is not None

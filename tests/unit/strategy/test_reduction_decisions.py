@@ -9,10 +9,12 @@ from tests.unit.strategy.kernels import WIDE_CPU, primitive
 from weft import op
 from weft.ir.expr import var
 from weft.ir.op import OPS
+from weft.ir.traits import Family
 from weft.strategy.cpu.pooling.decide import POOL_OPS
-from weft.strategy.cpu.reduction.decide import REDUCTION_OPS, ReductionAlgorithm
+from weft.strategy.cpu.reduction.decide import ReductionAlgorithm
 from weft.strategy.decision import decision_of
 
+REDUCTION_OPS = [name for name in OPS if OPS.get(name).traits.family is Family.REDUCTION]
 OTHERS = set(ReductionAlgorithm)
 
 

@@ -78,8 +78,6 @@ def operator_of(op: Op) -> SymbolOp:
 
 
 def _wrapped(op: Op) -> SymbolOp:
-    count = _RESULTS.get(op.name)
-
     def lower(attrs: Attrs, inputs: Sequence[Expr]) -> Expr:
         args = (Tuple(tuple(inputs)),) if op.inputs[:1] and op.inputs[0].startswith("*") else inputs
         return Call(op, tuple(args), attrs)
@@ -87,31 +85,6 @@ def _wrapped(op: Op) -> SymbolOp:
     names = op.inputs
     if op.name == BARRIER:  # its edges are the control dependencies of the node
         names, lower = ("x",), lambda _attrs, inputs: op(inputs[0], Tuple(()))
-    outputs = count if callable(count) or count is None else _constantly(count)
     name = f"{OWN}{op.name}" if op.name in NNVM_OPS else op.name
-    return SymbolOp(name, op.attrs_type, lambda _attrs: names, lower, op, outputs)
-
-
-def _constantly(count: int) -> Callable[[Any, int], int]:
-    return lambda _attrs, _inputs: count
-
-
-def _parts_of_split(attrs: Any, _inputs: int) -> int:
-    parts = attrs.indices_or_sections
-    return parts if isinstance(parts, int) else len(parts) + 1
-
-
-# The numbers of results of operators with several; tests compare them with the cases.
-_RESULTS: dict[str, int | Callable[[Any, int], int]] = {
-    "dft": 2, "dyn.topk": 2,
-    "linalg.cholesky": 2, "linalg.lu": 4, "linalg.qr": 2, "meshgrid": lambda _, inputs: inputs,
-    "nn.attention_backward": 3, "nn.batch_norm": 3, "nn.batch_norm_training": 5, "nn.dropout": 2,
-    "nn.masked_attention_backward": 3, "nn.sparse_transpose": 3, "random.bernoulli": 2,
-    "random.dropout": 3, "random.multinomial": 2, "random.normal": 2, "random.randint": 2,
-    "random.threefry_generate": 2, "random.threefry_split": 2, "random.uniform": 2,
-    "sparse_fill_empty_rows": 3, "sparse_reshape": 2, "split": _parts_of_split,
-    "topk": 2, "unique": 4,
-    "vision.get_valid_counts": 3, "vision.multibox_transform_loc": 2,
-    "vision.non_max_suppression": lambda attrs, _: 2 if attrs.return_indices else 1,
-    "vision.regular_non_max_suppression": 4,
-}
+    return SymbolOp(name, op.attrs_type, lambda _attrs: names, lower, op,
+                    None if op.results == 1 else op.num_results)

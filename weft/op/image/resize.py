@@ -14,7 +14,7 @@ from weft.ir.expr import Call, Expr, const
 from weft.ir.op import Case, Op, OpPattern, define_op, get_op, op_case
 from weft.ir.shape import AnyDim, KnownDim
 from weft.ir.substitution import has_symbols
-from weft.ir.traits import CONTINUOUS
+from weft.ir.traits import CONTINUOUS, Family, in_family
 from weft.ir.types import TensorType, is_static
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
@@ -196,7 +196,7 @@ def _define(name: str, attrs_type: type[ResizeAttrs], cases: Sequence[Case]) -> 
         "ONNX's Resize. Interpolated integers are rounded."
     )
     op = define_op(name, attrs=attrs_type, relation=_relation, pattern=OpPattern.OUT_FUSABLE,
-                   level=5, inputs=("x",), traits=CONTINUOUS)(run)
+                   level=5, inputs=("x",), traits=in_family(Family.RESAMPLING, CONTINUOUS))(run)
     op.layout(image_layout)
     op.expansion(_as_products)
     op.batching(merging(layout="layout"))

@@ -13,7 +13,7 @@ from weft.ir.dtype import int64
 from weft.ir.expr import Call, Constant, Expr, const
 from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import KnownDim
-from weft.ir.traits import CONTINUOUS, linear
+from weft.ir.traits import CONTINUOUS, Family, in_family, linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
@@ -87,7 +87,7 @@ def _grid_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("image.grid_sample", attrs=GridSampleAttrs, relation=_grid_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=5, traits=CONTINUOUS)
+           pattern=OpPattern.OUT_FUSABLE, level=5, traits=in_family(Family.RESAMPLING, CONTINUOUS))
 def grid_sample(data: te.Tensor, grid: te.Tensor, attrs: GridSampleAttrs) -> te.Tensor:
     """The data sampled at the positions of a grid (N, coordinates, height, width), from -1 to 1.
 
@@ -258,7 +258,7 @@ def _crop_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("image.crop_and_resize", attrs=CropAndResizeAttrs, relation=_crop_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=5)
+           pattern=OpPattern.OUT_FUSABLE, level=5, traits=in_family(Family.RESAMPLING))
 def crop_and_resize(
     data: te.Tensor, boxes: te.Tensor, box_indices: te.Tensor, attrs: CropAndResizeAttrs
 ) -> te.Tensor:

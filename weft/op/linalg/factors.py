@@ -51,7 +51,7 @@ def _lu_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("linalg.lu", relation=_lu_relation, pattern=OpPattern.OPAQUE, level=3,
-           inputs=("x",))
+           inputs=("x",), results=4)
 def lu(x: te.Tensor, _attrs: Attrs) -> tuple[te.Tensor, ...]:
     """LU factors with partial pivoting: packed factors, pivots (from 1), row permutation, info.
 
@@ -132,7 +132,7 @@ def _cholesky_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("linalg.cholesky", relation=_cholesky_relation, pattern=OpPattern.OPAQUE, level=3,
-           inputs=("x",))
+           inputs=("x",), results=2)
 def cholesky(x: te.Tensor, _attrs: Attrs) -> tuple[te.Tensor, ...]:
     """The lower factor L of ``x = L L'``, computed from the lower triangle, and info.
 
@@ -184,7 +184,7 @@ def _qr_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("linalg.qr", relation=_qr_relation, pattern=OpPattern.OPAQUE, level=3,
-           inputs=("x",))
+           inputs=("x",), results=2)
 def qr(x: te.Tensor, _attrs: Attrs) -> tuple[te.Tensor, ...]:
     """R on and above the diagonal, Householder vectors below it, and their scales."""
     return topi.qr(x)

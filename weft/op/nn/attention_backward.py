@@ -50,7 +50,7 @@ def _relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.attention_backward", attrs=AttentionAttrs, relation=_relation,
-           pattern=OpPattern.OPAQUE, level=10)
+           pattern=OpPattern.OPAQUE, level=10, results=3)
 def attention_backward(
     dy: te.Tensor, y: te.Tensor, q: te.Tensor, k: te.Tensor, v: te.Tensor, attrs: AttentionAttrs,
 ) -> tuple[te.Tensor, ...]:
@@ -63,7 +63,7 @@ def attention_backward(
 
 
 @define_op("nn.masked_attention_backward", attrs=AttentionAttrs, relation=_relation,
-           pattern=OpPattern.OPAQUE, level=10)
+           pattern=OpPattern.OPAQUE, level=10, results=3)
 def masked_attention_backward(
     dy: te.Tensor, y: te.Tensor, q: te.Tensor, k: te.Tensor, v: te.Tensor, mask: te.Tensor,
     attrs: AttentionAttrs,

@@ -53,7 +53,8 @@ def _relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.batch_norm_training", attrs=BatchNormTrainingAttrs, relation=_relation,
-           pattern=OpPattern.OPAQUE, level=1, traits=OpTraits(mixed_precision=MixedPrecision.NEVER))
+           pattern=OpPattern.OPAQUE, level=1, traits=OpTraits(mixed_precision=MixedPrecision.NEVER),
+           results=5)
 def batch_norm_training(
     data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, moving_mean: te.Tensor,
     moving_var: te.Tensor, attrs: BatchNormTrainingAttrs,

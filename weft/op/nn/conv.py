@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
+from weft.ir.analysis import known_type
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType
 from weft.ir.expr import Call, Expr
@@ -249,7 +250,28 @@ def define_conv(name: str, attrs_type: type[ConvAttrs], doc: str, cases: Sequenc
     made.spec(reference, *cases)
     made.gradient(convolution_gradient)
     made.batching(_convolve_each)
+    made.canonical_form(_with_explicit_sizes)
     return made
+
+
+def _with_explicit_sizes(call: Call) -> Expr:
+    """Padding on every side, and the channels and the size of the kernel, as attributes."""
+    attrs: Any = call.attrs
+    changes: dict[str, Any] = {"padding": full_padding(attrs.padding, len(attrs.spatial))}
+    kernel, weight = Layout.parse(attrs.kernel_layout), known_type(call.args[1])
+    if kernel.is_primal and isinstance(weight, TensorType):
+        size = tuple(weight.shape[kernel.index_of(letter)] for letter in attrs.spatial)
+        channels = weight.shape[kernel.index_of("O")]
+        if all(isinstance(d, int) for d in (*size, channels)):
+            changes.update(kernel_size=size, channels=channels)
+    return with_changes(call, changes)
+
+
+def with_changes(call: Call, changes: dict[str, Any]) -> Call:
+    """``call`` with some attributes replaced; itself if they have these values already."""
+    if all(getattr(call.attrs, name) == value for name, value in changes.items()):
+        return call
+    return call.replace(attrs=call.attrs.replace(**changes), checked_type=call.checked_type)
 
 
 def _convolve_each(

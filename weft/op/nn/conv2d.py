@@ -48,3 +48,4 @@ conv2d = define_conv(
         op_case((0, 2, 4, 4), (2, 2, 3, 3)),
     ),
 )
+conv2d.refer(integer_form="weft.op.qnn.integer_forms:conv2d")

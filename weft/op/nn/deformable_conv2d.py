@@ -13,7 +13,7 @@ from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr, Tuple, const
 from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim, KnownDim, dim_add, dim_floordiv, dim_mul
-from weft.ir.traits import CONTINUOUS
+from weft.ir.traits import CONTINUOUS, Family, in_family
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
@@ -97,7 +97,7 @@ def _relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.deformable_conv2d", attrs=DeformableConv2DAttrs, relation=_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=5, traits=CONTINUOUS)
+           pattern=OpPattern.OUT_FUSABLE, level=5, traits=in_family(Family.RESAMPLING, CONTINUOUS))
 def deformable_conv2d(
     data: te.Tensor, offset: te.Tensor, kernel: te.Tensor, attrs: DeformableConv2DAttrs
 ) -> te.Tensor:

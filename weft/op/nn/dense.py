@@ -10,7 +10,7 @@ import numpy as np
 from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType
-from weft.ir.expr import Call, Expr
+from weft.ir.expr import Call, Constant, Expr
 from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim, dim_product
 from weft.ir.traits import CONTINUOUS, MATMUL, linear
@@ -193,6 +193,16 @@ def _packed(dw: Expr, weight: Expr, attrs: DenseAttrs) -> Expr:
     return to_order(infer_expr(filled, trust=True), "NK", attrs.weight_layout)
 
 
+@dense.canonical_form
+def _with_weight_rows(call: Call) -> Expr | None:
+    """A constant weight as (N, K); its transpose is folded."""
+    attrs, (data, weight) = attrs_of(call, DenseAttrs), call.args
+    if attrs.weight_layout != "KN" or not isinstance(weight, Constant):
+        return None
+    rows = op.transpose(weight, span=weight.span)
+    return call.replace(args=(data, rows), attrs=attrs.replace(weight_layout="NK"))
+
+
 @dataclass(frozen=True, kw_only=True)
 class BiasAddAttrs(Attrs):
     axis: int = attr(1, "axis of the data that the bias runs along")
@@ -260,3 +270,6 @@ def _dense_each(
 
 
 bias_add.batching(along_with_parameters("axis"))
+dense.refer(integer_form="weft.op.qnn.integer_forms:dense")
+bias_add.refer(permuted="weft.op.permuted:along_axis",
+                integer_form="weft.op.qnn.integer_forms:bias_add")

@@ -89,6 +89,7 @@ def _global_pool(
     op.layout(image_layout)
     op.expansion(_as_reduction(reduction))
     op.batching(merging(layout="layout"))
+    op.refer(permuted="weft.op.permuted:image")
     op.spec(reference, *cases)
     return op
 

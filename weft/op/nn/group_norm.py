@@ -12,7 +12,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, const
 from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import ANY, may_be_multiple
-from weft.ir.traits import CONTINUOUS
+from weft.ir.traits import CONTINUOUS, Family, in_family
 from weft.ir.types import has_any
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
@@ -66,7 +66,7 @@ def _norm_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.group_norm", attrs=GroupNormAttrs, relation=_norm_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=1, traits=CONTINUOUS)
+           pattern=OpPattern.OUT_FUSABLE, level=1, traits=in_family(Family.REDUCTION, CONTINUOUS))
 def group_norm(
     data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, attrs: GroupNormAttrs
 ) -> te.Tensor:
@@ -82,7 +82,7 @@ def group_norm(
 
 
 @define_op("nn.instance_norm", attrs=InstanceNormAttrs, relation=_norm_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=1, traits=CONTINUOUS)
+           pattern=OpPattern.OUT_FUSABLE, level=1, traits=in_family(Family.REDUCTION, CONTINUOUS))
 def instance_norm(
     data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, attrs: InstanceNormAttrs
 ) -> te.Tensor:

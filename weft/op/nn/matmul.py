@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
+from weft.ir.analysis import known_type
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType
-from weft.ir.expr import Call, Expr
+from weft.ir.expr import Call, Constant, Expr
 from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim, Shape, dim_product
 from weft.ir.traits import MATMUL
@@ -196,6 +197,19 @@ def _as_dense_or_batch_matmul(call: Call) -> Expr | None:
 matmul.expansion(_as_dense_or_batch_matmul)
 
 
+@matmul.canonical_form
+def _by_constant_rows(call: Call) -> Expr | None:
+    """Two matrices, of which the second is constant, as ``nn.dense``."""
+    attrs, (data, weight) = attrs_of(call, MatmulAttrs), call.args
+    types = [known_type(x) for x in (data, weight, call)]
+    if attrs.transpose_a or not isinstance(weight, Constant) or not all(
+            isinstance(t, TensorType) and t.ndim == _MATRIX for t in types):
+        return None
+    rows = weight if attrs.transpose_b else get_op("transpose")(weight, span=weight.span)
+    return get_op("nn.dense")(data, rows, units=types[2].shape[-1],  # type: ignore[no-any-return]
+                              out_dtype=attrs.out_dtype, span=call.span)
+
+
 def _of_stacks(left: Expr, right: Expr, a: Shape, b: Shape, attrs: MatmulAttrs) -> Expr:
     """A matmul of rank 2 or more by ``nn.batch_matmul``; ``a`` and ``b`` are the shapes."""
     batch = _broadcast(a[:-2], b[:-2])
@@ -323,3 +337,6 @@ def _matmul_rule(
     call: Call, args: Sequence[Expr], is_batched: Sequence[bool], _size: Dim
 ) -> Expr:
     return matmul_each(args[0], args[1], call.args, is_batched, call.attrs)
+
+matmul.refer(integer_form="weft.op.qnn.integer_forms:matmul")
+batch_matmul.refer(integer_form="weft.op.qnn.integer_forms:batch_matmul")

@@ -10,10 +10,10 @@ import numpy as np
 
 from weft import op, te
 from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import Call, Expr, Tuple, TupleGetItem, const
-from weft.ir.op import OpPattern, define_op, get_op, op_case
+from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, const
+from weft.ir.op import Op, OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim
-from weft.ir.traits import SENSITIVE, MixedPrecision, OpTraits
+from weft.ir.traits import SENSITIVE, Family, MixedPrecision, OpTraits, in_family
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation, normalize_axis
@@ -71,7 +71,8 @@ def _batch_norm_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.batch_norm", attrs=BatchNormAttrs, relation=_batch_norm_relation,
-           pattern=OpPattern.OPAQUE, level=1, traits=OpTraits(mixed_precision=MixedPrecision.NEVER))
+           pattern=OpPattern.OPAQUE, level=1, traits=OpTraits(mixed_precision=MixedPrecision.NEVER),
+           results=3)
 def batch_norm(
     data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, moving_mean: te.Tensor,
     moving_var: te.Tensor, attrs: BatchNormAttrs,
@@ -132,6 +133,42 @@ batch_norm.spec(
 )
 
 
+@batch_norm.inference_form
+def _scaled_and_shifted(call: Call) -> Expr:
+    """``(x - mean) / sqrt(var + epsilon) * gamma + beta`` as ``x * scale + shift``.
+
+    The two statistics are returned unchanged.
+    """
+    data, gamma, beta, mean, variance = call.args
+    attrs, ndim = attrs_of(call, BatchNormAttrs), tensor_type(data).ndim
+    scale = _folded(op.rsqrt, _folded(op.add, variance, const(
+        attrs.epsilon, tensor_type(mean).dtype)))
+    if attrs.scale:
+        scale = _folded(op.multiply, gamma, scale)
+    shift = _folded(op.negative, _folded(op.multiply, mean, scale))
+    if attrs.center:
+        shift = _folded(op.add, beta, shift)
+    scale, shift = (_broadcast_along(v, attrs.axis % ndim, ndim) for v in (scale, shift))
+    scaled = op.multiply(data, scale, span=call.span)
+    return Tuple((op.add(scaled, shift, span=call.span), mean, variance), span=call.span)
+
+
+def _broadcast_along(vector: Expr, axis: int, ndim: int) -> Expr:
+    if isinstance(vector, Constant):
+        shape = (*vector.data.shape, *(1,) * (ndim - 1 - axis))
+        return Constant(vector.data.reshape(shape), span=vector.span)
+    return align_to_axis(vector, axis, ndim)
+
+
+def _folded(function: Op, *args: Expr) -> Expr:
+    """``function`` of vectors: with constant statistics, as in a trained model, a constant."""
+    if not all(isinstance(a, Constant) for a in args) or function.reference is None:
+        return function(*args, span=args[0].span)  # type: ignore[no-any-return]
+    with np.errstate(all="ignore"):
+        value = function.reference(*(a.data for a in args))  # type: ignore[attr-defined]
+    return Constant(np.asarray(value), span=args[0].span)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LayerNormAttrs(Attrs):
     axis: int = attr(-1, "axis normalised over")
@@ -153,7 +190,7 @@ def _layer_norm_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.layer_norm", attrs=LayerNormAttrs, relation=_layer_norm_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=1, traits=SENSITIVE)
+           pattern=OpPattern.OUT_FUSABLE, level=1, traits=in_family(Family.REDUCTION, SENSITIVE))
 def layer_norm(
     data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, attrs: LayerNormAttrs
 ) -> te.Tensor:
@@ -290,7 +327,7 @@ def _dropout_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.dropout", attrs=DropoutAttrs, relation=_dropout_relation,
-           pattern=OpPattern.OPAQUE, level=1, inputs=("data",))
+           pattern=OpPattern.OPAQUE, level=1, inputs=("data",), results=2)
 def dropout(data: te.Tensor, _attrs: DropoutAttrs) -> tuple[te.Tensor, te.Tensor]:
     """``data`` unchanged, as in inference, and a mask of ones."""
     mask = indexing.full(data.shape, tir_const(1, data.dtype), "mask")
@@ -310,6 +347,14 @@ def _dropout_layout(
     return None if layout is None else LayoutResult((layout,), (layout, layout), attrs)
 
 
+@dropout.inference_form
+def _with_everything_kept(call: Call) -> Expr:
+    type_ = tensor_type(call.args[0])
+    mask = op.ones(shape=type_.shape, dtype=type_.dtype, span=call.span)
+    return Tuple((call.args[0], mask), span=call.span)
+
+
+dropout.identity(lambda call: call.args[0])
 dropout.spec(_dropout_reference, op_case((3, 5)), op_case((2,), rate=0.0))
 
 
@@ -331,3 +376,4 @@ def _batch_norm_each(
     channels = tensor_type(call.args[3]).shape
     same = tuple(op.broadcast_to(args[i], shape=(size, *channels)) for i in (3, 4))
     return Tuple((TupleGetItem(result, 0), *same), span=call.span)
+lrn.refer(permuted="weft.op.permuted:along_axis")

@@ -184,3 +184,4 @@ def _pad_each(
 ) -> Expr | None:
     widths = attrs_of(call, PadAttrs).pad_width
     return None if is_batched[1] else with_attrs(call, args, pad_width=((0, 0), *widths))
+pad.refer(permuted="weft.op.permuted:pad")

@@ -13,6 +13,7 @@ import numpy as np
 
 from weft import te
 from weft.ir.attrs import Attrs, attr
+from weft.ir.expr import Call, Expr
 from weft.ir.op import Case, Op, OpPattern, define_op
 from weft.ir.shape import AnyDim, Dim, Shape, dim_min
 from weft.ir.traits import CONTINUOUS, SENSITIVE, Homogeneity, linear
@@ -20,7 +21,7 @@ from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
 from weft.op.layout_inference import image_layout
-from weft.op.nn.conv import positive
+from weft.op.nn.conv import positive, with_changes
 from weft.op.nn.conv_reference import images_in, pad_spatial, unblocked_images, windows
 from weft.op.nn.pool_gradients import avg_pool_gradient, max_pool_gradient
 from weft.op.relations import (
@@ -34,6 +35,7 @@ from weft.op.relations import (
 from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
 from weft.topi.nn import pool as topi_pool
+from weft.topi.nn.conv import full_padding
 from weft.topi.nn.pool import AxisWindow, PoolWindow, axis_windows
 from weft.topi.nn.window import window_count, window_count_up
 
@@ -175,6 +177,11 @@ def _whole_windows(x: np.ndarray, window: PoolWindow, counts: Sequence[int]) -> 
     return view[(slice(None), slice(None), *map(slice, counts))]
 
 
+def _with_explicit_padding(call: Call) -> Expr:
+    window: PoolWindow = call.attrs.window  # type: ignore[attr-defined]
+    return with_changes(call, {"padding": full_padding(window.padding, len(window.size))})
+
+
 def define_max_pool(name: str, attrs_type: type[PoolAttrs], cases: Sequence[Case]) -> Op:
     def run(x: te.Tensor, attrs: PoolAttrs) -> te.Tensor:
         return topi_pool.max_pool(x, attrs.window, Layout.parse(attrs.layout))
@@ -182,9 +189,12 @@ def define_max_pool(name: str, attrs_type: type[PoolAttrs], cases: Sequence[Case
     run.__doc__ = "The largest element of each window."
     op = define_op(name, attrs=attrs_type, relation=checked(expect_number, pool_relation),
                    pattern=OpPattern.OUT_FUSABLE, level=2, inputs=("x",),
-                   traits=replace(CONTINUOUS, homogeneity=Homogeneity.POSITIVE))(run)
+                   traits=replace(CONTINUOUS, homogeneity=Homogeneity.POSITIVE,
+                                  keeps_scale=True))(run)
     op.layout(image_layout)
     op.batching(merging(layout="layout"))
+    op.canonical_form(_with_explicit_padding)
+    op.refer(permuted="weft.op.permuted:image")
     op.gradient(max_pool_gradient)
     op.spec(lambda x, **values: max_reference(x, attrs_type(**values)), *cases)
     return op
@@ -203,7 +213,8 @@ def define_avg_pool(name: str, attrs_type: type[PoolAttrs], cases: Sequence[Case
                    traits=linear(replace(SENSITIVE, homogeneity=Homogeneity.ANY_SCALE)))(run)
     op.layout(image_layout)
     op.batching(merging(layout="layout"))
+    op.canonical_form(_with_explicit_padding)
+    op.refer(permuted="weft.op.permuted:image")
     op.gradient(avg_pool_gradient)
     op.spec(lambda x, **values: avg_reference(x, attrs_type(**values)), *cases)
     return op
-

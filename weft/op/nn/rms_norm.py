@@ -12,7 +12,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, const
 from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim
-from weft.ir.traits import CONTINUOUS
+from weft.ir.traits import CONTINUOUS, Family, in_family
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axes, normalize_axis
 from weft.op.batching import along_with_parameters, shifted_axes, with_attrs
@@ -43,7 +43,7 @@ def _rms_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.rms_norm", attrs=RmsNormAttrs, relation=_rms_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=1, traits=CONTINUOUS)
+           pattern=OpPattern.OUT_FUSABLE, level=1, traits=in_family(Family.REDUCTION, CONTINUOUS))
 def rms_norm(data: te.Tensor, weight: te.Tensor, attrs: RmsNormAttrs) -> te.Tensor:
     """``data`` / sqrt(mean of its squares along an axis + epsilon) * ``weight``"""
     return topi_norm.rms_norm(data, weight, axis=attrs.axis % data.ndim, epsilon=attrs.epsilon)
@@ -103,7 +103,7 @@ def _l2_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.l2_normalize", attrs=L2NormalizeAttrs, relation=_l2_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=2, traits=CONTINUOUS)
+           pattern=OpPattern.OUT_FUSABLE, level=2, traits=in_family(Family.REDUCTION, CONTINUOUS))
 def l2_normalize(data: te.Tensor, attrs: L2NormalizeAttrs) -> te.Tensor:
     """``data`` / sqrt(max(sum of its squares along axes, eps))"""
     return topi_norm.l2_normalize(data, axes=_l2_axes(attrs.axis, data.ndim), epsilon=attrs.eps)

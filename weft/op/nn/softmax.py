@@ -9,7 +9,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import float32
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, define_op, op_case
-from weft.ir.traits import CONTINUOUS, SENSITIVE
+from weft.ir.traits import CONTINUOUS, SENSITIVE, Family, in_family
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation, normalize_axis
@@ -38,14 +38,14 @@ def _softmax_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.softmax", attrs=SoftmaxAttrs, relation=_softmax_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=1, traits=SENSITIVE)
+           pattern=OpPattern.OUT_FUSABLE, level=1, traits=in_family(Family.REDUCTION, SENSITIVE))
 def softmax(x: te.Tensor, attrs: SoftmaxAttrs) -> te.Tensor:
     """y[i] = exp(x[i] - max x) / sum exp(x - max x), along an axis."""
     return topi_softmax.softmax(x, attrs.axis % x.ndim)
 
 
 @define_op("nn.log_softmax", attrs=SoftmaxAttrs, relation=_softmax_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=1, traits=SENSITIVE)
+           pattern=OpPattern.OUT_FUSABLE, level=1, traits=in_family(Family.REDUCTION, SENSITIVE))
 def log_softmax(x: te.Tensor, attrs: SoftmaxAttrs) -> te.Tensor:
     """y[i] = x[i] - max x - log sum exp(x - max x), along an axis."""
     return topi_softmax.log_softmax(x, attrs.axis % x.ndim)
@@ -106,3 +106,7 @@ fast_softmax.spec(_softmax_reference, op_case(_ROWS.reshape(4, 6), rtol=1e-5),
 log_softmax.spec(_log_softmax_reference, *_CASES)
 for _op in (softmax, fast_softmax, log_softmax):
     _op.batching(along("axis"))
+softmax.refer(fast_form="weft.op.fast_math:SOFTMAX",
+              requantized_form="weft.op.qnn.integer_forms:softmax")
+for _op in (softmax, log_softmax):
+    _op.refer(permuted="weft.op.permuted:along_axis")

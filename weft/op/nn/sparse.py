@@ -226,7 +226,7 @@ def _transpose_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.sparse_transpose", relation=_transpose_relation, pattern=OpPattern.OPAQUE, level=1,
-           inputs=("sparse_data", "sparse_indices", "sparse_indptr"), traits=linear())
+           inputs=("sparse_data", "sparse_indices", "sparse_indptr"), traits=linear(), results=3)
 def sparse_transpose(
     sparse_data: te.Tensor, sparse_indices: te.Tensor, sparse_indptr: te.Tensor, _attrs: Attrs
 ) -> tuple[te.Tensor, ...]:

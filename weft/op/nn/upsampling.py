@@ -12,7 +12,7 @@ from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Case, Op, OpPattern, define_op, get_op, op_case
 from weft.ir.shape import AnyDim, Dim, dim_mul
-from weft.ir.traits import CONTINUOUS, linear
+from weft.ir.traits import CONTINUOUS, Family, in_family, linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
@@ -148,7 +148,8 @@ def _define(name: str, attrs_type: type[Attrs], cases: Sequence[Case]) -> Op:
         "elements instead."
     )
     op = define_op(name, attrs=attrs_type, relation=_relation, pattern=OpPattern.OUT_FUSABLE,
-                   level=2, inputs=("x",), traits=linear(CONTINUOUS))(run)
+                   level=2, inputs=("x",),
+                   traits=in_family(Family.RESAMPLING, linear(CONTINUOUS)))(run)
     op.layout(image_layout)
     op.expansion(_as_resize)
     op.batching(merging(layout="layout"))

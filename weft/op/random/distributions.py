@@ -87,7 +87,7 @@ def _two_parameters(
 
     run.__doc__ = doc
     op = define_op(name, attrs=NormalAttrs, relation=relation, pattern=OpPattern.OPAQUE, level=10,
-                   inputs=("key", *inputs))(run)
+                   inputs=("key", *inputs), results=2)(run)
     op.spec(whole, *cases)
     return op
 
@@ -170,7 +170,7 @@ def _randint_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("random.randint", attrs=RandintAttrs, relation=_randint_relation,
-           pattern=OpPattern.OPAQUE, level=10)
+           pattern=OpPattern.OPAQUE, level=10, results=2)
 def randint(key: te.Tensor, attrs: RandintAttrs) -> tuple[te.Tensor, ...]:
     """The next key, and integers from start (inclusive) to stop (exclusive)."""
     drawn = topi.randint(key, as_sizes(attrs.out_shape), attrs.start, attrs.stop, attrs.dtype)
@@ -202,7 +202,7 @@ def _bernoulli_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("random.bernoulli", relation=_bernoulli_relation, pattern=OpPattern.OPAQUE, level=10,
-           inputs=("key", "p"))
+           inputs=("key", "p"), results=2)
 def bernoulli(key: te.Tensor, p: te.Tensor, _attrs: Attrs) -> tuple[te.Tensor, ...]:
     """The next key, and booleans that are true with the probabilities p, elementwise."""
     return topi.derived_key(key, NEXT), topi.bernoulli(key, p)
@@ -235,7 +235,7 @@ def _multinomial_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("random.multinomial", attrs=MultinomialAttrs, relation=_multinomial_relation,
-           pattern=OpPattern.OPAQUE, level=10)
+           pattern=OpPattern.OPAQUE, level=10, results=2)
 def multinomial(
     key: te.Tensor, weights: te.Tensor, attrs: MultinomialAttrs
 ) -> tuple[te.Tensor, ...]:

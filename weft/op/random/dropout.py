@@ -42,7 +42,7 @@ def _relation(ctx: RelationContext) -> bool:
 
 
 @define_op("random.dropout", attrs=RandomDropoutAttrs, relation=_relation,
-           pattern=OpPattern.OPAQUE, level=10)
+           pattern=OpPattern.OPAQUE, level=10, results=3)
 def dropout(key: te.Tensor, data: te.Tensor, attrs: RandomDropoutAttrs) -> tuple[te.Tensor, ...]:
     """The next key, ``data`` with elements dropped, and the mask of the elements kept.
 

@@ -94,7 +94,7 @@ def _generate_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("random.threefry_generate", attrs=ThreefryGenerateAttrs, relation=_generate_relation,
-           pattern=OpPattern.OPAQUE, level=10)
+           pattern=OpPattern.OPAQUE, level=10, results=2)
 def threefry_generate(key: te.Tensor, attrs: ThreefryGenerateAttrs) -> tuple[te.Tensor, ...]:
     """The next key, and random bits."""
     return topi.derived_key(key, NEXT), topi.bits(key, as_sizes(attrs.out_shape), attrs.dtype)
@@ -123,7 +123,7 @@ def _split_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("random.threefry_split", relation=_split_relation, pattern=OpPattern.OPAQUE, level=10,
-           inputs=("key",))
+           inputs=("key",), results=2)
 def threefry_split(key: te.Tensor, _attrs: Attrs) -> tuple[te.Tensor, ...]:
     """Two keys derived from one; their streams and its own are independent."""
     return topi.derived_key(key, LEFT), topi.derived_key(key, RIGHT)

@@ -119,7 +119,8 @@ def _meshgrid_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("meshgrid", attrs=MeshgridAttrs, relation=_meshgrid_relation,
-           pattern=OpPattern.INJECTIVE, inputs=("*lines",), level=3, traits=linear())
+           pattern=OpPattern.INJECTIVE, inputs=("*lines",), level=3, traits=linear(),
+           results=lambda _, inputs: inputs)
 def meshgrid(lines: tuple[te.Tensor, ...], attrs: MeshgridAttrs) -> tuple[te.Tensor, ...]:
     """Each line broadcast to the grid of all lines: the coordinates of the grid points."""
     axes = _line_axes(len(lines), attrs.indexing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,7 @@ def _full_reference(value: Any, shape: tuple[int, ...], dtype: DType | None = No
     return np.full(shape, array, array.dtype if dtype is None else DType.of(dtype).numpy)
 
 
+full.refer(shape_value="weft.op.shape_values:filled")
 full.spec(_full_reference, op_case((), shape=(2, 3)), op_case((), shape=(), dtypes="int32"),
           op_case((), shape=(4,), dtype="int64", low=-9, high=9))
 
@@ -110,12 +112,13 @@ def _shape_of_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("shape_of", attrs=ShapeOfAttrs, relation=_shape_of_relation, pattern=OpPattern.OPAQUE,
-           level=10, traits=ZERO_GRADIENT)
+           level=10, traits=replace(ZERO_GRADIENT, reads_shape_only=True))
 def shape_of(x: te.Tensor, attrs: ShapeOfAttrs) -> te.Tensor:
     """The sizes of x as a tensor of one axis."""
     return indexing.shape_of(x, attrs.dtype)
 
 
+shape_of.refer(shape_value="weft.op.shape_values:sizes")
 shape_of.spec(lambda x, dtype=int64: np.asarray(x.shape, DType.of(dtype).numpy),
               op_case((2, 3, 5)), op_case((4,), dtype="int32"))
 

@@ -177,3 +177,5 @@ def _gather_nd_each(
         return with_attrs(call, (args[0], moved(args[1], 0, 1, ndim + 1)))
     x, indices = all_repeated(call, args, is_batched, size)
     return with_attrs(call, (x, moved(indices, 0, 1, ndim + 1)), batch_dims=batch + 1)
+
+gather.refer(shape_value="weft.op.shape_values:gathered")

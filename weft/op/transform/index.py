@@ -143,3 +143,5 @@ def _in_range(indices: Expr, size: KnownDim, mode: str, dtype: DType) -> Expr:
     if mode == "wrap":
         return op.floor_mod(indices, size_value(size, dtype))
     return clamped(indices, size, dtype)
+
+take.refer(shape_value="weft.op.shape_values:gathered")

@@ -22,7 +22,7 @@ from weft.ir.shape import (
     may_be_equal,
     may_be_multiple,
 )
-from weft.ir.traits import linear
+from weft.ir.traits import OpTraits, linear
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
@@ -119,6 +119,13 @@ def _fields(call: Call) -> tuple[TensorType, ...]:
     return tuple(f for f in fields if isinstance(f, TensorType))
 
 
+@concatenate.identity
+def _alone(call: Call) -> Expr | None:
+    """The only tensor."""
+    fields = call.args[0]
+    return fields.fields[0] if isinstance(fields, Tuple) and len(fields.fields) == 1 else None
+
+
 @concatenate.gradient
 def _concatenate_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     attrs = attrs_of(call, ConcatenateAttrs)
@@ -176,8 +183,13 @@ def _part_sizes(
     return [dim_sub(b, a) for a, b in itertools.pairwise(bounds)]
 
 
+def _parts(attrs: SplitAttrs, _inputs: int) -> int:
+    sections = attrs.indices_or_sections
+    return sections if isinstance(sections, int) else len(sections) + 1
+
+
 @define_op("split", attrs=SplitAttrs, relation=_split_relation, pattern=OpPattern.INJECTIVE,
-           level=3, traits=linear())
+           level=3, traits=linear(OpTraits(keeps_scale=True)), results=_parts)
 def split(x: te.Tensor, attrs: SplitAttrs) -> tuple[te.Tensor, ...]:
     """The sections of x along an axis, as a tuple."""
     axis = attrs.axis % x.ndim
@@ -243,3 +255,8 @@ def _concatenate_each(
 
 
 split.batching(along("axis"))
+
+concatenate.refer(shape_value="weft.op.shape_values:moved",
+                  permuted="weft.op.permuted:concatenate",
+                  requantized_form="weft.op.qnn.integer_forms:concatenate")
+split.refer(shape_value="weft.op.shape_values:moved")

@@ -61,6 +61,12 @@ layout_transform.spec(
 )
 
 
+@layout_transform.identity
+def _in_its_layout(call: Call) -> Expr | None:
+    attrs = attrs_of(call, LayoutTransformAttrs)
+    return call.args[0] if attrs.src_layout == attrs.dst_layout else None
+
+
 @layout_transform.gradient
 def _layout_transform_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     attrs = attrs_of(call, LayoutTransformAttrs)

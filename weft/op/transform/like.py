@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr
 from weft.ir.op import BatchingRule, Case, Op, OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim, KnownDim, Shape, dim_product, dim_sub, may_be_at_least, may_be_equal
-from weft.ir.traits import ZERO_GRADIENT, linear
+from weft.ir.traits import ZERO_GRADIENT, OpTraits, linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_dims, identity_relation, normalize_axes
@@ -31,12 +32,14 @@ zeros_like = unary("zeros_like", np.zeros_like, doc="Zeros in the shape and dtyp
                    compute=lambda x: indexing.full(x.shape, const(0, x.dtype), "zeros_like"),
                    relation=identity_relation,
                    cases=(*UNARY_CASES, op_case((2, 3), dtypes="int8", low=0, high=3)),
-                   grad=lambda _call, _y, dy: [zeros_like(dy)])
+                   grad=lambda _call, _y, dy: [zeros_like(dy)],
+                   traits=OpTraits(reads_shape_only=True))
 ones_like = unary("ones_like", np.ones_like, doc="Ones in the shape and dtype of x.",
                   compute=lambda x: indexing.full(x.shape, const(1, x.dtype), "ones_like"),
                   relation=identity_relation,
                   cases=(*UNARY_CASES, op_case((2, 3), dtypes="int8", low=0, high=3)),
-                  grad=lambda _call, _y, dy: [zeros_like(dy)])
+                  grad=lambda _call, _y, dy: [zeros_like(dy)],
+                  traits=OpTraits(reads_shape_only=True))
 
 
 
@@ -278,12 +281,13 @@ def _ndarray_size_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("ndarray_size", attrs=NdarraySizeAttrs, relation=_ndarray_size_relation, level=10,
-           traits=ZERO_GRADIENT)
+           traits=replace(ZERO_GRADIENT, reads_shape_only=True))
 def ndarray_size(x: te.Tensor, attrs: NdarraySizeAttrs) -> te.Tensor:
     """The number of elements of x, a scalar."""
     return indexing.full((), topi_reduce.count(x, range(x.ndim)).astype(attrs.dtype), "size")
 
 
+ndarray_size.refer(shape_value="weft.op.shape_values:size")
 ndarray_size.spec(lambda x, dtype=int64: np.asarray(x.size, DType.of(dtype).numpy),
                   op_case((2, 3)), op_case(()), op_case((0, 2), dtype="int32"))
 

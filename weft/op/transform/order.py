@@ -162,7 +162,8 @@ def argsort(x: te.Tensor, attrs: ArgsortAttrs) -> te.Tensor:
                              dtype=attrs.dtype)
 
 
-@define_op("topk", attrs=TopkAttrs, relation=_sort_relation, pattern=OpPattern.OPAQUE, level=6)
+@define_op("topk", attrs=TopkAttrs, relation=_sort_relation, pattern=OpPattern.OPAQUE, level=6,
+           results=2)
 def topk(x: te.Tensor, attrs: TopkAttrs) -> tuple[te.Tensor, te.Tensor]:
     """The k largest (or smallest) elements along an axis, and their indices."""
     axis = attrs.axis % x.ndim

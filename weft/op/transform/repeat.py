@@ -184,3 +184,6 @@ def _tile_each(
     return with_attrs(call, [aligned(args[0], call.args[0], ndim)], reps=times)
 
 reverse_sequence.batching(sequences_at(lambda attrs: attrs.batch_axis))
+
+for _op in (tile, reverse):
+    _op.refer(shape_value="weft.op.shape_values:moved")

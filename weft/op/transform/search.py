@@ -70,7 +70,7 @@ def _unique_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("unique", attrs=UniqueAttrs, relation=_unique_relation, pattern=OpPattern.OPAQUE,
-           level=3)
+           level=3, results=4)
 def unique(x: te.Tensor, attrs: UniqueAttrs) -> tuple[te.Tensor, ...]:
     """The distinct values of x, their first indices, the inverse indices, and their counts.
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import op, te
+from weft.ir.analysis import known_type
 from weft.ir.attrs import Attrs, attr, sizes_from
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, define_op, op_case
@@ -226,6 +227,14 @@ transpose.spec(
 )
 
 
+@transpose.identity
+def _untransposed(call: Call) -> Expr | None:
+    type_ = known_type(call)
+    ndim = type_.ndim if isinstance(type_, TensorType) else 0
+    order = _permutation(attrs_of(call, TransposeAttrs).axes, ndim)
+    return call.args[0] if order == tuple(range(ndim)) else None
+
+
 @transpose.gradient
 def _transpose_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     attrs = attrs_of(call, TransposeAttrs)
@@ -412,6 +421,22 @@ batch_flatten.spec(_batch_flatten_reference, op_case((2, 3, 4)), op_case((3, 4))
 batch_flatten.gradient(_reshape_gradient)
 
 
+@batch_flatten.canonical_form
+def _flattened(call: Call) -> Expr | None:
+    """A reshape."""
+    type_ = known_type(call.args[0])
+    if not isinstance(type_, TensorType):
+        return None
+    batch, *rest = type_.shape
+    size = dim_product(tuple(rest))
+    # 0 copies a symbolic batch; then no other size may be zero, for 0 must keep that meaning.
+    no_copy = isinstance(batch, int) and 0 in (batch, size)
+    if not isinstance(size, int) or (size == 0 and not no_copy):
+        return None
+    return op.reshape(call.args[0], newshape=(batch if isinstance(batch, int) else 0, size),
+                      allowzero=no_copy, span=call.span)
+
+
 for _op in (reshape, expand_dims, squeeze, batch_flatten):
     _op.batching(to_example_shape)
 
@@ -422,3 +447,9 @@ def _transpose_each(
 ) -> Expr:
     order = _permutation(attrs_of(call, TransposeAttrs).axes, tensor_type(call).ndim)
     return with_attrs(call, args, axes=(0, *(a + 1 for a in order)))
+
+
+for _op in (reshape, transpose, expand_dims, squeeze):
+    _op.refer(shape_value="weft.op.shape_values:moved")
+transpose.refer(permuted="weft.op.permuted:transpose",
+                integer_form="weft.op.qnn.integer_forms:transpose")

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
+from weft.ir.analysis import known_type
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import AnyDim, Dim, KnownDim, bounds_of, dim_max, dim_min
 from weft.ir.traits import COPIES_ELEMENTS
-from weft.ir.types import TensorType, Type
+from weft.ir.types import TensorType, Type, has_any
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axes
 from weft.op.batching import with_attrs
@@ -174,7 +175,7 @@ DIMS = AxisMath(dim_max, dim_min, lambda dim: _counts_from_front(dim) is True)
 
 
 @define_op("strided_slice", attrs=StridedSliceAttrs, relation=_strided_slice_relation,
-           pattern=OpPattern.INJECTIVE, level=4, traits=COPIES_ELEMENTS)
+           pattern=OpPattern.INJECTIVE, level=4, traits=replace(COPIES_ELEMENTS, keeps_scale=True))
 def strided_slice(x: te.Tensor, attrs: StridedSliceAttrs) -> te.Tensor:
     """``x[begin:end:strides]`` along the given axes; bounds out of range are clamped."""
     begin: list[PrimExpr | int] = [0] * x.ndim
@@ -257,6 +258,16 @@ strided_slice.spec(
 )
 
 
+@strided_slice.identity
+def _whole(call: Call) -> Expr | None:
+    """A slice that keeps the type; a negative stride may keep it and reverse the elements."""
+    type_ = known_type(call)
+    if not isinstance(type_, TensorType) or has_any(type_.shape) \
+            or min(attrs_of(call, StridedSliceAttrs).strides or (), default=1) <= 0:
+        return None
+    return call.args[0] if known_type(call.args[0]) == type_ else None
+
+
 @strided_slice.gradient
 def _strided_slice_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     """Write elements back between zeros, axis by axis; reverse backward slices first."""
@@ -296,3 +307,5 @@ def _slice_each(
     cuts = axis_slices(attrs, tensor_type(call.args[0]).ndim)
     return with_attrs(call, args, axes=tuple(c.axis + 1 for c in cuts),
                       strides=tuple(c.stride for c in cuts))
+
+strided_slice.refer(shape_value="weft.op.shape_values:moved")

@@ -138,7 +138,7 @@ class FillEmptyRowsAttrs(Attrs):
 
 @define_op("sparse_fill_empty_rows", attrs=FillEmptyRowsAttrs, relation=_fill_relation,
            pattern=OpPattern.OPAQUE, level=3,
-           inputs=("indices", "values", "dense_shape", "default"), traits=linear())
+           inputs=("indices", "values", "dense_shape", "default"), traits=linear(), results=3)
 def sparse_fill_empty_rows(
     indices: te.Tensor, values: te.Tensor, _dense_shape: te.Tensor, default: te.Tensor,
     attrs: FillEmptyRowsAttrs,
@@ -212,7 +212,7 @@ def _sparse_reshape_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("sparse_reshape", relation=_sparse_reshape_relation, pattern=OpPattern.OPAQUE, level=3,
-           inputs=("indices", "old_shape", "new_shape"))
+           inputs=("indices", "old_shape", "new_shape"), results=2)
 def sparse_reshape(
     indices: te.Tensor, old_shape: te.Tensor, new_shape: te.Tensor, _attrs: Attrs
 ) -> tuple[te.Tensor, ...]:

@@ -57,7 +57,7 @@ def _dft_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("dft", attrs=DFTAttrs, relation=_dft_relation, pattern=OpPattern.OPAQUE, level=3,
-           traits=linear())
+           traits=linear(), results=2)
 def dft(real: te.Tensor, imaginary: te.Tensor, attrs: DFTAttrs) -> tuple[te.Tensor, ...]:
     """The Fourier transform along the last axis of complex numbers given as two tensors."""
     return topi.dft(real, imaginary, inverse=attrs.inverse)

@@ -201,3 +201,6 @@ def _repeat_each(
         flat = get_op("reshape")(x, newshape=(size, dim_product(shape)), allowzero=True)
         return with_attrs(call, [flat], axis=1)
     return with_attrs(call, [x], axis=axis % len(shape) + 1)
+
+for _op in (stack, repeat):
+    _op.refer(shape_value="weft.op.shape_values:moved")

@@ -125,7 +125,7 @@ def _transform_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("vision.multibox_transform_loc", attrs=MultiBoxTransformLocAttrs,
-           relation=_transform_relation, pattern=OpPattern.OPAQUE, level=5)
+           relation=_transform_relation, pattern=OpPattern.OPAQUE, level=5, results=2)
 def multibox_transform_loc(
     cls_prob: te.Tensor, loc_pred: te.Tensor, anchor: te.Tensor, attrs: MultiBoxTransformLocAttrs
 ) -> tuple[te.Tensor, ...]:

@@ -59,7 +59,7 @@ def _relation(ctx: RelationContext) -> bool:
 
 
 @define_op("vision.regular_non_max_suppression", attrs=RegularNonMaxSuppressionAttrs,
-           relation=_relation, pattern=OpPattern.OPAQUE, level=5)
+           relation=_relation, pattern=OpPattern.OPAQUE, level=5, results=4)
 def regular_non_max_suppression(
     boxes: te.Tensor, scores: te.Tensor, attrs: RegularNonMaxSuppressionAttrs
 ) -> tuple[te.Tensor, ...]:

@@ -66,7 +66,7 @@ def _expect_elements(ctx: RelationContext, data: TensorType, **indices: int) -> 
 
 
 @define_op("vision.get_valid_counts", attrs=GetValidCountsAttrs, relation=_valid_relation,
-           pattern=OpPattern.OPAQUE, level=5)
+           pattern=OpPattern.OPAQUE, level=5, results=3)
 def get_valid_counts(data: te.Tensor, attrs: GetValidCountsAttrs) -> tuple[te.Tensor, ...]:
     """The number of rows per batch with a score above the threshold; these rows; their indices.
 
@@ -146,7 +146,8 @@ def _suppression_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("vision.non_max_suppression", attrs=NonMaxSuppressionAttrs,
-           relation=_suppression_relation, pattern=OpPattern.OPAQUE, level=5)
+           relation=_suppression_relation, pattern=OpPattern.OPAQUE, level=5,
+           results=lambda attrs, _: 2 if attrs.return_indices else 1)
 def non_max_suppression(
     data: te.Tensor, valid_count: te.Tensor, indices: te.Tensor, max_output_size: te.Tensor,
     iou_threshold: te.Tensor, attrs: NonMaxSuppressionAttrs,

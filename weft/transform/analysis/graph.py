@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from weft.ir.analysis import known_type
+from weft.ir.expr import Call, Constant, Expr, Function, Tuple
 from weft.ir.op import Op
 from weft.ir.shape import Shape
 from weft.ir.traits import NO_TRAITS, OpTraits
-from weft.ir.types import FuncType, TensorType, TupleType, Type, component_types
+from weft.ir.types import FuncType, TensorType, Type, component_types
 from weft.ir.visitor import children, post_order, replace_children
 from weft.support.errors import InternalError
 
@@ -33,22 +34,6 @@ def is_reshape(expr: Expr) -> bool:
 def is_primitive(expr: Expr) -> bool:
     """Whether ``expr`` is a function that becomes one kernel."""
     return isinstance(expr, Function) and bool(expr.attrs.get("primitive"))
-
-
-def known_type(expr: Expr) -> Type | None:
-    """The inferred type, else the declared one, else ``None``."""
-    fields: list[int] = []
-    while isinstance(expr, TupleGetItem) and expr.checked_type is None:
-        fields.append(expr.index)
-        expr = expr.tuple_value
-    found = expr.checked_type
-    if found is None and isinstance(expr, Var):
-        found = expr.annotation
-    for index in reversed(fields):
-        if not isinstance(found, TupleType):
-            return None
-        found = found.fields[index]
-    return found
 
 
 def type_of(expr: Expr) -> Type:

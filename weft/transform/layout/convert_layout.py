@@ -11,6 +11,7 @@ from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.typing.infer import infer_expr
 from weft.ir.visitor import post_order
+from weft.op.permuted import Permutation, Permuted, is_identity, permutation, rule_of
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 from weft.topi.layout import Layout
@@ -21,7 +22,6 @@ from weft.transform.analysis.graph import (
     op_name,
     over_new_children,
 )
-from weft.transform.layout.permuted import Permutation, Permuted, is_identity, permutation, rule_of
 
 
 @register_pass

@@ -15,9 +15,6 @@ from weft.transform.placement.constraints import Constraints
 from weft.transform.placement.domains import Domains, Origin
 from weft.transform.placement.explain import calls_text
 
-# They read no element of their argument.
-_METADATA = frozenset({"shape_of", "ndarray_size", "zeros_like", "ones_like"})
-
 
 @dataclass(slots=True)
 class _Region:
@@ -91,4 +88,5 @@ def _side(domains: Domains, root: int, sides: dict[object, int]) -> int:
 
 
 def _is_metadata(call: Call) -> bool:
-    return isinstance(call.op, Op) and (call.op.traits.is_reshape or call.op.name in _METADATA)
+    return isinstance(call.op, Op) and (call.op.traits.is_reshape
+                                        or call.op.traits.reads_shape_only)

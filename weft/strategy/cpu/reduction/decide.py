@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from weft import te
 from weft.ir.expr import Call
+from weft.ir.traits import Family
 from weft.strategy.analysis import elements, work_of
 from weft.strategy.build_tensors import tensors_of_call
 from weft.strategy.cpu.elementwise.schedule import MIN_PARALLEL_EXTENT
@@ -22,12 +23,6 @@ from weft.strategy.decision import Candidate, Decision, Rejected, choose, decide
 from weft.strategy.kept_stages import KeptStages, SharedRows
 from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
-
-REDUCTION_OPS = (
-    "all", "any", "argmax", "argmin", "max", "mean", "min", "nn.group_norm", "nn.instance_norm",
-    "nn.l2_normalize", "nn.layer_norm", "nn.log_softmax", "nn.rms_norm", "nn.softmax", "prod",
-    "sum",
-)  # fmt: skip
 
 
 class ReductionAlgorithm(enum.StrEnum):
@@ -92,12 +87,10 @@ def has_few_results(op: te.ComputeOp, target: CpuTarget) -> bool:
     return elements(op) < MIN_PARALLEL_EXTENT and is_large
 
 
+@decides(Family.REDUCTION, target="cpu")
 def decide_reduction_call(call: Call, target: CpuTarget) -> Decision[ReductionPlan]:
     """The loop structure of one operator that is not fused; symbolic dimensions count as
     their typical sizes.
     """
     return decide_reduction(tensors_of_call(call), target)
 
-
-for _name in REDUCTION_OPS:
-    decides(_name, target="cpu")(decide_reduction_call)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from weft import te
 from weft.ir.expr import Call
+from weft.ir.traits import Family
 from weft.strategy.analysis import elements, is_reduction
 from weft.strategy.build_tensors import tensors_of_call
 from weft.strategy.cuda.machine_model import GpuModel, machine_model
@@ -23,12 +24,6 @@ from weft.strategy.kept_stages import KeptStages
 from weft.support.dataclass import dataclass
 from weft.target import CudaTarget
 from weft.te.walk import loads_of
-
-REDUCTION_OPS = (
-    "all", "any", "argmax", "argmin", "max", "mean", "min", "nn.group_norm", "nn.instance_norm",
-    "nn.l2_normalize", "nn.layer_norm", "nn.log_softmax", "nn.rms_norm", "nn.softmax", "prod",
-    "sum",
-)  # fmt: skip
 
 
 class GroupAlgorithm(enum.StrEnum):
@@ -110,12 +105,10 @@ def _bytes(tensors: Iterable[te.Tensor]) -> int:
     return sum(math.prod(map(size_of, t.shape)) * t.dtype.itemsize for t in tensors)
 
 
+@decides(Family.REDUCTION, target="cuda")
 def decide_reduction_call(call: Call, target: CudaTarget) -> Decision[ReductionPlan]:
     """The launches of one operator that is not fused; symbolic dimensions count as their typical
     sizes.
     """
     return decide_reduction(tensors_of_call(call), target)
 
-
-for _name in REDUCTION_OPS:
-    decides(_name, target="cuda")(decide_reduction_call)

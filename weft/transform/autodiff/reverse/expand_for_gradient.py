@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from weft import op
@@ -10,13 +11,9 @@ from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.typing.infer import infer_expr
 from weft.support.dataclass import dataclass
-from weft.transform.analysis.graph import as_function, op_name, rewrite_function, tensor_type_of
+from weft.transform.analysis.graph import as_function, rewrite_function
 from weft.transform.passes.canonicalize_ops import decomposed
-from weft.transform.passes.simplify_inference import (
-    field_of_tuple,
-    normalised,
-    with_everything_kept,
-)
+from weft.transform.passes.simplify_inference import field_of_tuple
 
 
 @register_pass
@@ -43,20 +40,17 @@ class ExpandForGradient(FunctionPass):
         simple = infer_expr(rewrite_function(fn, self._without_training), trust=True)
         return rewrite_function(as_function(simple), _expand) if self.hooks else as_function(simple)
 
-    def _without_training(self, original: Expr, node: Expr) -> Expr:
+    def _without_training(self, _: Expr, node: Expr) -> Expr:
         """Batch norm as arithmetic; dropout as its argument (the gradient pass has checked it)."""
         if isinstance(node, TupleGetItem):
             return field_of_tuple(node)
-        name = op_name(node)
-        if name not in _TRAINED or not isinstance(node, Call) or not isinstance(original, Call):
+        if not isinstance(node, Call) or not isinstance(node.op, Op) \
+                or node.op.traits.is_annotation:
             return node
-        data = tensor_type_of(original.args[0])
-        if name == "nn.dropout":
-            return with_everything_kept(node, data)
-        return _by_batch(node) if self.training else normalised(node, data.ndim)
-
-
-_TRAINED = ("nn.batch_norm", "nn.dropout")
+        if self.training and node.op is op.nn.batch_norm:
+            return _by_batch(node)
+        form: Callable[[Call], Expr] | None = node.op.hook("inference_form")
+        return node if form is None else form(node)
 
 
 def _by_batch(call: Call) -> Expr:

@@ -1,4 +1,8 @@
-"""How operators run on data whose axes arrive in another order."""
+"""How operators take data whose axes are in another order: the rules of ``convert_layout``.
+
+An operator names its rule as its hook ``permuted``. Operators whose layout inference is
+``keep_layout`` or ``join_layouts`` need none.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from weft import op
-from weft.ir.expr import Call, Constant, Expr, Tuple
-from weft.ir.op import Op
-from weft.ir.types import TensorType
+from weft.ir import Call, Constant, Expr, Op, TensorType, Tuple
+from weft.ir.analysis import known_type
 from weft.op.layout_inference import join_layouts, keep_layout
 from weft.op.reduce import reduced_axes
 from weft.support.dataclass import dataclass
-from weft.transform.analysis.graph import known_type
 
 # order[i] is the original axis at position i.
 Permutation: TypeAlias = tuple[int, ...]
@@ -79,7 +81,7 @@ def _operand(arg: Expr, order: Permutation, ordered: Ordered) -> Expr:
     return op.transpose(op.expand_dims(original, axis=0, num_newaxis=added), axes=order)
 
 
-def _image(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
+def image(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
     """Operators with a ``layout`` attribute, which names the order of the axes."""
     attrs: Any = call.attrs
     order = values[call.args[0]].order
@@ -90,7 +92,7 @@ def _image(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
     return Permuted(call.replace(args=(ordered(call.args[0], order),), attrs=new), order)
 
 
-def _along_axis(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
+def along_axis(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
     attrs: Any = call.attrs
     order = values[call.args[0]].order
     if order is None:
@@ -100,7 +102,7 @@ def _along_axis(call: Call, values: Values, ordered: Ordered) -> Permuted | None
     return Permuted(call.replace(args=args, attrs=attrs.replace(axis=axis)), order)
 
 
-def _reduction(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
+def reduction(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
     attrs: Any = call.attrs
     order = values[call.args[0]].order
     if order is None:
@@ -117,7 +119,7 @@ def _reduction(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
     return Permuted(result, None if is_identity(remaining) else remaining)
 
 
-def _concatenate(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
+def concatenate(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
     attrs: Any = call.attrs
     fields = call.args[0]
     if not isinstance(fields, Tuple):
@@ -130,7 +132,7 @@ def _concatenate(call: Call, values: Values, ordered: Ordered) -> Permuted | Non
     return Permuted(call.replace(args=(permuted,), attrs=attrs.replace(axis=axis)), order)
 
 
-def _pad(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
+def pad(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
     attrs: Any = call.attrs
     order = values[call.args[0]].order
     if order is None:
@@ -140,7 +142,7 @@ def _pad(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
     return Permuted(call.replace(args=args, attrs=attrs.replace(pad_width=widths)), order)
 
 
-def _transpose(call: Call, values: Values, _: Ordered) -> Permuted | None:
+def transpose(call: Call, values: Values, _: Ordered) -> Permuted | None:
     """A transpose only renames axes: the value stays, and its order changes."""
     attrs: Any = call.attrs
     value = values[call.args[0]]
@@ -152,32 +154,16 @@ def _transpose(call: Call, values: Values, _: Ordered) -> Permuted | None:
     return Permuted(value.expr, None if is_identity(order) else order)
 
 
-_RULES: dict[str, Rule] = {
-    **dict.fromkeys(("max", "mean", "min", "prod", "sum"), _reduction),
-    "concatenate": _concatenate,
-    "nn.avg_pool2d": _image,
-    "nn.bias_add": _along_axis,
-    "nn.global_avg_pool2d": _image,
-    "nn.global_max_pool2d": _image,
-    "nn.log_softmax": _along_axis,
-    "nn.lrn": _along_axis,
-    "nn.max_pool2d": _image,
-    "nn.pad": _pad,
-    "nn.softmax": _along_axis,
-    "transpose": _transpose,
-}
-
-
 def rule_of(operator: Op) -> Rule | None:
     """How calls of ``operator`` take permuted data; ``None`` if they need the original order.
 
-    Besides operators with a rule in this module, these are operators whose registered layout
-    inference is ``keep_layout`` or ``join_layouts``. The fusion pattern would not do: an
-    elementwise operator may have an attribute ``axis``, or return several results.
+    The fusion pattern would not tell: an elementwise operator may have an attribute ``axis``, or
+    return several results.
     """
+    rule: Rule | None = operator.hook("permuted")
+    if rule is not None:
+        return rule
     inference = operator.hook("layout")
     if inference is keep_layout:
-        return _RULES.get(operator.name, _unary)
-    if inference is join_layouts:
-        return _RULES.get(operator.name, _broadcast)
-    return _RULES.get(operator.name)
+        return _unary
+    return _broadcast if inference is join_layouts else None
