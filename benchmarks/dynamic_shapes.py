@@ -59,7 +59,7 @@ def contestants(path: Path, model: weft.Executable, threads: int,
 
 
 def _fixed(model: Any, feeds: Mapping[str, np.ndarray]) -> Run:
-    program = model.at({name: array.shape for name, array in feeds.items()})
+    program = model.specialize({name: array.shape for name, array in feeds.items()})
     return lambda: program.run(None, feeds)
 
 

@@ -114,7 +114,7 @@ def test_a_module_of_torch_and_the_back_end_of_torch():
 def test_sizes_in_c(tmp_path):
     """The lines of the page, with arrays around them: they run at a size of the program."""
     f = weft.parse("def @main(%x: Tensor[(batch{1..16}, 4), float32]) { nn.relu(%x) }")
-    weft.compile(f).export(tmp_path / "net", kind="c")
+    weft.compile(f).export(tmp_path / "net", format="c")
     (tmp_path / "use.c").write_text("""
         #include <stdio.h>
         #include <stdlib.h>

@@ -105,7 +105,8 @@ def test_a_batch_of_different_lengths_gives_the_tokens_of_single_runs() -> None:
 @pytest.mark.slow
 def test_a_draft_model_does_not_change_the_tokens() -> None:
     draft = decoder_of("llama", batch=1)
-    found = weft.generate(decoder_of("qwen3", batch=1), [5, 17, 3], max_new_tokens=60, draft=draft)
+    found = weft.generate(decoder_of("qwen3", batch=1), [5, 17, 3], max_new_tokens=60,
+                          assistant_model=draft)
     assert found.tokens.tolist() == eager_tokens("qwen3", [5, 17, 3], 60)
 
 
@@ -113,14 +114,15 @@ def test_a_draft_model_does_not_change_the_tokens() -> None:
 @pytest.mark.parametrize(("beams", "penalty", "eos"), [(3, 1.0, None), (4, 0.5, 7), (2, 2.0, 19)])
 def test_beams_are_those_of_transformers(beams: int, penalty: float, eos: int | None) -> None:
     decoder, prompt = decoder_of("gpt2", batch=4, capacity=64), [5, 17, 3]
-    found = weft.generate(decoder, prompt, max_new_tokens=16, beams=beams, length_penalty=penalty,
-                          eos=eos)
+    found = weft.generate(decoder, prompt, max_new_tokens=16, num_beams=beams,
+                          length_penalty=penalty,
+                          eos_token_id=eos)
     options = {"num_beams": beams, "length_penalty": penalty, "early_stopping": False}
     wanted = eager_tokens("gpt2", prompt, 16, eos_token_id=eos, pad_token_id=0, **options)
     assert found.tokens.tolist() == wanted
     request = new_request(decoder, prompt, sampling=GREEDY, stream=RandomStream(0),
-                          stopping=Stopping(max_new_tokens=16, eos=eos))
-    every = beam_search(decoder, request, BeamSearch(beams=beams, length_penalty=penalty))
+                          stopping=Stopping(max_new_tokens=16, eos_token_id=eos))
+    every = beam_search(decoder, request, BeamSearch(num_beams=beams, length_penalty=penalty))
     scores = [generation.score for generation in every]
     assert scores == sorted(scores, reverse=True)
 

@@ -94,7 +94,7 @@ def test_200_greedy_tokens_are_those_of_eager_torch(name: str) -> None:
 def test_beams_are_those_of_transformers(name: str) -> None:
     source = sources_of(name)[0]
     found = weft.generate(decoder_of(name, batch=3, capacity=32), source=source,
-                          max_new_tokens=16, beams=3)
+                          max_new_tokens=16, num_beams=3)
     wanted = eager_tokens(name, source, 16, num_beams=3, early_stopping=False)
     assert found.tokens.tolist() == wanted
 
@@ -103,7 +103,7 @@ def test_beams_are_those_of_transformers(name: str) -> None:
 def test_a_draft_model_reads_the_same_source() -> None:
     source = sources_of("t5")[0]
     found = weft.generate(decoder_of("t5"), source=source, max_new_tokens=40,
-                          draft=decoder_of("t5_gated"))
+                          assistant_model=decoder_of("t5_gated"))
     assert found.tokens.tolist() == eager_tokens("t5", source, 40)
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import click
 
 from weft.support.config import config
+from weft.support.deprecation import renaming
 from weft.support.errors import InvalidInputError
 from weft.support.progress import report_to, reporter_for
 
@@ -81,6 +82,22 @@ def records_option(function: F) -> F:
 def _use_records(context: click.Context, _: click.Parameter, value: Path | None) -> None:
     if value is not None:
         context.with_resource(config(records=value))
+
+
+def renamed_option(old: str, new: str, **settings: Any) -> Callable[[F], F]:
+    """The old name of the option ``new``: hidden, with a warning on standard error.
+
+    ``settings`` are those of ``click.option``. A value for ``new`` itself has precedence.
+    """
+    def use(context: click.Context, _: click.Parameter, value: Any) -> None:
+        if value is not None:
+            click.echo(f"warning: {renaming(old, new)}", err=True)
+            name = new.removeprefix("--").replace("-", "_")
+            context.default_map = {**(context.default_map or {}), name: value}
+
+    # Eager: its value is the default of ``new``, which is read later.
+    return click.option(old, default=None, hidden=True, is_eager=True, expose_value=False,
+                        callback=use, **settings)
 
 
 def run_options(function: F) -> F:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import weft
-from weft.cli.common import compile_options, print_json, records_option, session
+from weft.cli.common import compile_options, print_json, records_option, renamed_option, session
 from weft.cli.device_options import device_arguments, device_options
 from weft.cli.models import ModelFile
 from weft.cli.output import check_writable
@@ -18,13 +18,16 @@ from weft.cli.plan_options import plan_options, show_timing
 from weft.cli.specialize_option import Sizes, all_variants, specialize_option
 from weft.support.errors import ArtifactError
 
+_FORMATS = click.Choice(["weft", "c"])
+
 
 @click.command("compile")
 @click.argument("model", type=ModelFile())
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None,
               help="the artifact (default: the model's name with .weft, or without a suffix for C)")
-@click.option("--kind", type=click.Choice(["weft", "c"]), default="weft", show_default=True,
+@click.option("--format", type=_FORMATS, default="weft", show_default=True,
               help="weft: one file for weft.load; c: a folder with object, header and main.c")
+@renamed_option("--kind", "--format", type=_FORMATS)
 @compile_options
 @records_option
 @specialize_option
@@ -33,7 +36,7 @@ from weft.support.errors import ArtifactError
 @click.option("--json", "as_json", is_flag=True, help="print the facts as JSON")
 def compile_command(model: str, output: Path | None, target: str | None,
                     shapes: tuple[tuple[str, tuple[object, ...]], ...], opt_level: int,
-                    variants: Sequence[Sequence[Sizes]], *, kind: str, as_json: bool,
+                    variants: Sequence[Sequence[Sizes]], *, format: str, as_json: bool,
                     strict: bool, timing: bool, **devices: Any) -> None:
     """Compile MODEL into an artifact that runs without a compiler.
 
@@ -42,17 +45,17 @@ def compile_command(model: str, output: Path | None, target: str | None,
     weft compile net.onnx -o net.weft --target "llvm -mcpu=haswell"
     weft compile net.onnx --input-shape data:8x3x224x224
     weft compile net.onnx --specialize "batch=1,8"    faster kernels for these sizes
-    weft compile net.onnx --kind c -o build/net       net.o, net.h and main.c for C
+    weft compile net.onnx --format c -o build/net     net.o, net.h and main.c for C
 
     An artifact runs at all sizes of a model with dynamic shapes. As it contains no compiler, a
     model without a program for all sizes (weft inspect says why) needs --input-shape for each
     input with a dynamic shape.
     """
-    suffix = ".weft" if kind == "weft" else ""
+    suffix = ".weft" if format == "weft" else ""
     is_file = Path(model).is_file()  # weft.compile reports other paths
     path = output or (Path(model).with_suffix(suffix) if is_file else Path())
     if output is not None or is_file:
-        check_writable(path, folder=kind == "c")
+        check_writable(path, folder=format == "c")
     start = time.perf_counter()
     with session():
         module = weft.compile(model, target=target, inputs=dict(shapes) or None,
@@ -61,7 +64,7 @@ def compile_command(model: str, output: Path | None, target: str | None,
         seconds = time.perf_counter() - start
         if isinstance(module, weft.DynamicModel) and module.general is None:
             raise _dynamic_shapes(module, path)
-        module.export(path, kind=kind)
+        module.export(path, format=format)
     if timing:
         show_timing(module, seconds)
     files = [path] if path.is_file() else sorted(path.iterdir())

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from weft.cli.common import compile_options, records_option, session
+from weft.cli.common import compile_options, records_option, renamed_option, session
 from weft.cli.device_options import device_arguments, device_options
 from weft.cli.models import ModelFile
 from weft.cli.output import check_writable, write_text
@@ -27,17 +27,18 @@ STAGES = (
 @records_option
 @specialize_option
 @device_options
-@click.option("--phase", type=click.Choice(STAGES), default=None,
+@click.option("--stage", type=click.Choice(STAGES), default=None,
               help="print this stage as text (with --html: unfold it on the page)")
+@renamed_option("--phase", "--stage", type=click.Choice(STAGES))
 @click.option("--dot", is_flag=True,
-              help="print the graph of --phase (default: optimized) in Graphviz's DOT language")
+              help="print the graph of --stage (default: optimized) in Graphviz's DOT language")
 @click.option("--tensors", is_flag=True,
               help="list the names of all tensors, which runs and `weft debug` take")
 @click.option("--html", type=click.Path(path_type=Path), default=None,
               help="write one self-contained page: kernels, times, decisions, stages")
 def inspect_command(model: str, target: str | None,
                     shapes: tuple[tuple[str, tuple[object, ...]], ...], opt_level: int,
-                    variants: Sequence[Sequence[Sizes]], phase: str | None, html: Path | None, *,
+                    variants: Sequence[Sequence[Sizes]], stage: str | None, html: Path | None, *,
                     dot: bool, tensors: bool, **devices: Any) -> None:
     """Show how MODEL is compiled.
 
@@ -45,9 +46,9 @@ def inspect_command(model: str, target: str | None,
     weft inspect model.onnx                      inputs, outputs, kernels, memory, decisions;
                                                  of symbolic sizes ranges and variants
     weft inspect model.onnx --specialize "seq=1,128"    with kernels for these sizes
-    weft inspect model.onnx --phase decisions    algorithms, estimates and rejected candidates
-    weft inspect model.onnx --phase optimized    the graph after optimisation
-    weft inspect model.onnx --phase asm | less   machine code
+    weft inspect model.onnx --stage decisions    algorithms, estimates and rejected candidates
+    weft inspect model.onnx --stage optimized    the graph after optimisation
+    weft inspect model.onnx --stage asm | less   machine code
     weft inspect model.onnx --tensors            the names of inner tensors, and their types
     weft inspect model.onnx --dot | dot -Tsvg > model.svg    a drawing of the graph
     weft inspect model.onnx --devices sim:0,sim:1 --placement cost
@@ -70,13 +71,13 @@ def inspect_command(model: str, target: str | None,
             from weft.compiler.report.page import html_report
 
             check_timed(module)
-            write_text(html, html_report(module, title=Path(model).name, opened=phase))
+            write_text(html, html_report(module, title=Path(model).name, opened=stage))
             click.echo(f"wrote {html}", err=dot)  # a drawing may go down a pipe
         if dot:
-            click.echo(module.as_dot(phase or "optimized"), nl=False)
-        elif phase is not None and html is None:
-            click.echo(module.as_text(phase))
-        if dot or phase is not None or html is not None:
+            click.echo(module.as_dot(stage or "optimized"), nl=False)
+        elif stage is not None and html is None:
+            click.echo(module.as_text(stage))
+        if dot or stage is not None or html is not None:
             return
     print_summary(module)
     click.echo(f"\ndecisions\n{module.as_text('decisions')}")

@@ -106,7 +106,7 @@ def cli() -> None:
     weft bench model.onnx --threads 1         time it
     weft profile model.onnx                   time each kernel
     weft tune model.onnx --records r.jsonl    choose kernels by measured times
-    weft inspect model.onnx --phase llvm      any stage as text
+    weft inspect model.onnx --stage llvm      any stage as text
     weft inspect model.onnx --html out.html   all stages on one page
     weft debug model.onnx --against onnxruntime    every tensor, side by side
     weft opt net.ir -p fold_constant,fuse_ops run passes on the text form

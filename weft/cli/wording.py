@@ -8,12 +8,12 @@ _SHAPES = re.compile(
     r"""(?:as\ in\ )?(?:(?:weft\.compile|from_onnx)\((?:model|module),\ )?
         inputs=\{"(?P<name>[^"]+)":\ \((?P<sizes>[^)]*)\)\}\)?""", re.VERBOSE)
 _LOADED = re.compile(r"weft\.load\('(?P<path>[^']+)'\)")
-_AT = re.compile(r",? or export model\.at\([^)]*\)\}\)")
+_SPECIALIZE = re.compile(r",? or export model\.specialize\([^)]*\)\}\)")
 
 
 def for_command_line(text: str) -> str:
     """``text`` with command-line options and commands instead of Python arguments and calls."""
-    text = _AT.sub("", text)
+    text = _SPECIALIZE.sub("", text)
     text = _LOADED.sub(lambda m: f"weft run {m['path']}", text)
     return _SHAPES.sub(lambda m: f"--input-shape {_quoted(m['name'], _with_x(m['sizes']))}", text)
 

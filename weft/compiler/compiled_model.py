@@ -20,6 +20,7 @@ from weft.runtime.arena import AlignedBlock
 from weft.runtime.library import Library
 from weft.runtime.named_call import NamedCall
 from weft.runtime.run_control import RunControl
+from weft.support.deprecation import renamed_arguments, renamed_method
 from weft.support.errors import ArtifactError, OptionError, TargetError
 from weft.support.fallback import FallbackLog, recording
 
@@ -74,37 +75,44 @@ class Compiled:
             return placement_table(self._code.manifest)
         return self._stages.as_text(stage)
 
-    def as_dot(self, phase: str = "optimized") -> str:
+    @renamed_arguments(phase="stage")
+    def as_dot(self, stage: str = "optimized") -> str:
         """The graph at the end of import, canonical, optimized or lowered, for Graphviz.
 
-        Raises ``OptionError`` for another phase.
+        Raises ``OptionError`` for another stage.
         """
         from weft.ir.drawing import as_dot
 
-        return as_dot(self._stages.module_at(phase))
+        return as_dot(self._stages.module_at(stage))
 
-    def drawing(self, phase: str = "lowered") -> str | None:
+    @renamed_arguments(phase="stage")
+    def as_svg(self, stage: str = "lowered") -> str | None:
         """The graph of ``main`` as SVG; ``None`` if it is too large to draw."""
         from weft.compiler.report.graph_svg import MAX_NODES, graph_svg
         from weft.ir.drawing import drawn_nodes
 
-        nodes = drawn_nodes(self._stages.module_at(phase)["main"])
+        nodes = drawn_nodes(self._stages.module_at(stage)["main"])
         return graph_svg(nodes) if len(nodes) <= MAX_NODES else None
 
-    def export(self, path: str | os.PathLike[str], *, kind: str = "weft") -> None:
+    drawing = renamed_method("drawing", "as_svg")
+
+    @renamed_arguments(kind="format")
+    def export(self, path: str | os.PathLike[str], *, format: str = "weft") -> None:
         """Write the model as an artifact that runs without a compiler.
 
-        ``kind="weft"`` writes one file for ``weft.load``. ``kind="c"`` makes the folder ``path``
-        with an object, a header and a ``main.c``, for programs without Python; the name of the
-        folder is the prefix of the functions. Symbolic sizes are parameters of the functions, and
-        state is an array that the caller keeps. Raises ``LinkerError`` if no linker is found,
-        ``OptionError`` for another kind, and ``ArtifactError`` for a model with dynamic shapes.
+        ``format="weft"`` writes one file for ``weft.load``. ``format="c"`` makes the folder
+        ``path`` with an object, a header and a ``main.c``, for programs without Python; the name
+        of the folder is the prefix of the functions. Symbolic sizes are parameters of the
+        functions, and state is an array that the caller keeps. Raises ``LinkerError`` if no
+        linker is found, ``OptionError`` for another format, and ``ArtifactError`` for a model with
+        dynamic shapes.
         """
         from weft.codegen import backend_of
         from weft.export import export_artifact, export_c
 
-        if kind not in ("weft", "c"):
-            raise OptionError("unknown kind of artifact", got=repr(kind), expected="'weft' or 'c'")
+        if format not in ("weft", "c"):
+            raise OptionError("unknown format of an artifact", got=repr(format),
+                              expected="'weft' or 'c'")
         self._code.check_portable()
         program = self._code.manifest.vm
         if program is not None and program.has_dynamic_kernels:
@@ -115,11 +123,11 @@ class Compiled:
             )
         code, target = self._code, self.options.target_of(self._code.manifest)
         backend = backend_of(target)
-        if kind == "c":
+        if format == "c":
             if code.manifest.launched_by == "lanes":
                 raise TargetError("a C program runs on one device", got=", ".join(
-                    map(str, self.options.devices)), help='export kind="weft", or compile without '
-                    "devices")
+                    map(str, self.options.devices)),
+                    help='export format="weft", or compile without devices')
             # The last objects are the runtime support of weft.load, not of C programs.
             own = code.objects[: len(code.objects) - len(backend.support_objects(target))]
             export_c(path, code.manifest, own, code.constants, target)

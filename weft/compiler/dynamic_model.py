@@ -32,6 +32,7 @@ from weft.runtime.sized_module import SizedModule, shape_of
 from weft.runtime.state import State
 from weft.runtime.vm.module import with_sizes
 from weft.support.config import config
+from weft.support.deprecation import renamed_arguments, renamed_method
 from weft.support.errors import ArtifactError, InvalidInputError
 from weft.support.fallback import recording, report
 from weft.support.fork_locks import renew_in_child
@@ -80,15 +81,15 @@ class DynamicModel(CallsByShape, Compiled):
         """The tensors that the module keeps from call to call, by the name of their input."""
         return State(()) if self.general is None else self.general.state
 
-    def at(self, inputs: Mapping[str, Sequence[int]]) -> Executable:
+    def specialize(self, inputs: Mapping[str, Sequence[int]]) -> Executable:
         """The program for these input shapes: to export it, print it, or compile it ahead of time.
 
         An input with a fixed shape may be left out. Raises ``InvalidInputError`` for unknown
         inputs, for shapes of another rank, and for sizes that contradict the model.
         """
         if not isinstance(inputs, Mapping):
-            raise InvalidInputError("at() takes shapes by input name", got=repr(inputs),
-                                    expected='such as at({"x": (1, 3, 224, 224)})')
+            raise InvalidInputError("specialize() takes shapes by input name", got=repr(inputs),
+                                    expected='such as specialize({"x": (1, 3, 224, 224)})')
         known = {spec.name: spec.shape for spec in self.inputs}
         unknown = [name for name in inputs if name not in known]
         if unknown:
@@ -98,20 +99,23 @@ class DynamicModel(CallsByShape, Compiled):
         return self._program(tuple(_fixed(spec, inputs.get(spec.name, spec.shape), sizes)
                                    for spec in self.inputs))
 
-    def export(self, path: str | os.PathLike[str], *, kind: str = "weft") -> None:
+    at = renamed_method("at", "specialize")
+
+    @renamed_arguments(kind="format")
+    def export(self, path: str | os.PathLike[str], *, format: str = "weft") -> None:
         """Write the general program as an artifact that runs at all sizes.
 
         Raises ``ArtifactError`` for a model without one, besides what other executables raise.
         """
         if self.general is not None:
-            super().export(path, kind=kind)
+            super().export(path, format=format)
             return
         raise ArtifactError(
             "a model with dynamic shapes cannot be exported: artifacts contain no compiler",
             where=path, got=self.manifest.signature(),
             notes=[] if self.reason is None else [f"not compiled for all sizes: {self.reason}"],
             help='give all sizes, as in weft.compile(model, inputs={"x": (1, 3, 224, 224)}), '
-                 'or export model.at({"x": (1, 3, 224, 224)})',
+                 'or export model.specialize({"x": (1, 3, 224, 224)})',
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

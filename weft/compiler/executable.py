@@ -80,14 +80,14 @@ class Executable(Protocol):
         """A stage of the compilation as text; ``OptionError`` for an unknown stage."""
         ...
 
-    def as_dot(self, phase: str = "optimized") -> str:
-        """The graph at the end of a phase, for Graphviz."""
+    def as_dot(self, stage: str = "optimized") -> str:
+        """The graph at the end of a stage, for Graphviz."""
         ...
 
-    def drawing(self, phase: str = "lowered") -> str | None:
+    def as_svg(self, stage: str = "lowered") -> str | None:
         """The graph of ``main`` as SVG; ``None`` if it is too large to draw."""
         ...
 
-    def export(self, path: str | os.PathLike[str], *, kind: str = "weft") -> None:
-        """Write an artifact for ``weft.load`` (``kind="weft"``) or a C program (``kind="c"``)."""
+    def export(self, path: str | os.PathLike[str], *, format: str = "weft") -> None:
+        """Write an artifact for ``weft.load`` (``format="weft"``) or C (``format="c"``)."""
         ...

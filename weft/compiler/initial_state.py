@@ -17,20 +17,21 @@ _ALIGNMENT = 64
 
 
 def export_with_state(model: CompiledModel, states: Mapping[str, np.ndarray],
-                      path: str | os.PathLike[str], kind: str = "weft") -> None:
+                      path: str | os.PathLike[str], format: str = "weft") -> None:
     """Write ``model`` as an artifact that starts with these values of its states.
 
-    They follow the constants (``Manifest.initial``). ``kind`` is that of ``model.export``. Raises
+    They follow the constants (``Manifest.initial``). ``format`` is that of ``model.export``. Raises
     what ``model.export`` raises.
     """
-    if kind not in ("weft", "c"):
-        raise OptionError("unknown kind of artifact", got=repr(kind), expected="'weft' or 'c'")
+    if format not in ("weft", "c"):
+        raise OptionError("unknown format of an artifact", got=repr(format),
+                          expected="'weft' or 'c'")
     code, target = model._code, model.options.target  # noqa: SLF001 - of this package
     code.check_portable()
     backend = backend_of(target)
     block, offsets = _with_values(code.constants, [states[s.name] for s in code.manifest.states])
     manifest = dataclasses.replace(code.manifest, constants_bytes=len(block), initial=offsets)
-    if kind == "c":
+    if format == "c":
         own = code.objects[: len(code.objects) - len(backend.support_objects(target))]
         export_c(path, manifest, own, block, target)
     else:

@@ -175,7 +175,7 @@ def unpickled_for_all_sizes(payload: bytes, options: CompileOptions) -> DynamicM
     """The executable of a pickled program with symbolic sizes."""
     def compile_at(_: CompileOptions) -> NoReturn:
         raise ArtifactError("an unpickled model cannot be compiled for other shapes",
-                            help="use at() in the process that compiled it")
+                            help="use specialize() in the process that compiled it")
 
     return open_for_all_sizes(ModelCode.from_payload(memoryview(payload)), Stages(None, options),
                               compile_at)

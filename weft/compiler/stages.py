@@ -58,15 +58,15 @@ class Stages:
     model: Source | None
     options: CompileOptions
 
-    def module_at(self, phase: str, *instruments: Instrument) -> IRModule:
+    def module_at(self, stage: str, *instruments: Instrument) -> IRModule:
         """The program at the end of a phase of the pipeline."""
         if self.model is None:
-            raise OptionError("an unpickled model cannot show its stages", got=phase,
+            raise OptionError("an unpickled model cannot show its stages", got=stage,
                               help="use as_text in the process that compiled it")
         # What is shown again was reported when it was compiled.
         with self.options.settings(), recording(FallbackLog(is_trial=True)):
             return run_pipeline(import_model(self.model, self.options), self.options,
-                                stop_at=phase, instruments=instruments)
+                                stop_at=stage, instruments=instruments)
 
     def decisions(self) -> tuple[list[Described], list[Described]]:
         """The decisions of operator families before legalisation, and those of the kernels.

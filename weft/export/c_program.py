@@ -31,7 +31,7 @@ def export_c(path: str | os.PathLike[str], manifest: Manifest, objects: Sequence
         raise ArtifactError(
             "data determines sizes of the program, which a C artifact cannot return",
             got=", ".join(count.name for count in manifest.counts),
-            help='export it for weft.load, with kind="weft"',
+            help='export it for weft.load, with format="weft"',
         )
     if manifest.vm is not None:
         raise ArtifactError(

@@ -17,13 +17,13 @@ from weft.support.errors import OptionError
 
 @dataclass(frozen=True, kw_only=True)
 class BeamSearch:
-    """``beams`` sequences are kept per step; scores are divided by length ** ``length_penalty``.
+    """``num_beams`` sequences are kept per step; scores are divided by length^``length_penalty``.
 
-    With ``early_stopping`` the search ends as soon as ``beams`` sequences have ended; without, it
-    goes on while a running sequence may still get a better score at its present length.
+    With ``early_stopping`` the search ends as soon as ``num_beams`` sequences have ended; without,
+    it goes on while a running sequence may still get a better score at its present length.
     """
 
-    beams: int
+    num_beams: int
     length_penalty: float = 1.0
     early_stopping: bool = False
 
@@ -31,9 +31,10 @@ class BeamSearch:
         """``OptionError`` if the decoder cannot hold or extend that many sequences."""
         for limit, what in ((decoder.vocab_size, "tokens in the vocabulary"),
                             (decoder.slots, "slots of the decoder")):
-            if not isinstance(self.beams, (int, np.integer)) or not 1 <= self.beams <= limit:
+            count = self.num_beams
+            if not isinstance(count, (int, np.integer)) or not 1 <= count <= limit:
                 raise OptionError("invalid number of beams", expected=f"1 to {limit} ({what})",
-                                  got=self.beams)
+                                  got=count)
 
 
 @dataclass(frozen=True)
@@ -67,18 +68,18 @@ class _Finished:
 
 
 def beam_search(decoder: Decoder, request: Request, search: BeamSearch) -> list[Generation]:
-    """The ``search.beams`` best continuations of a request, best first.
+    """The ``search.num_beams`` best continuations of a request, best first.
 
-    Uses the first ``search.beams`` slots of the decoder, whose caches are lost.
+    Uses the first ``search.num_beams`` slots of the decoder, whose caches are lost.
     """
     search.check(decoder)
-    slots = range(search.beams)
+    slots = range(search.num_beams)
     try:
         for slot in slots:
             decoder.free(slot)
         encode(decoder, 0, request.source)
         logits = decoder.prefill([0], [request.prompt])
-        finished = _Finished(search.beams)
+        finished = _Finished(search.num_beams)
         beams = _expand([_Beam((), 0.0, 0)], logits, request, search, finished)
         while beams and not _done(beams, finished, search):
             beams = _in_slots(decoder, beams, slots)
@@ -98,8 +99,9 @@ def _expand(beams: Sequence[_Beam], logits: np.ndarray, request: Request, search
     scores = np.stack([_log_probabilities(row, beam, request) + beam.score
                        for row, beam in zip(logits, beams, strict=True)])
     vocab, stopping = scores.shape[1], request.stopping
-    enders = len(stopping.stop_tokens) + len(stopping.stop_sequences) + (stopping.eos is not None)
-    count = min(scores.size, max(2, 1 + enders) * search.beams)
+    enders = (len(stopping.stop_tokens) + len(stopping.stop_sequences)
+              + (stopping.eos_token_id is not None))
+    count = min(scores.size, max(2, 1 + enders) * search.num_beams)
     flat = scores.ravel()
     best = np.argpartition(flat, -count)[-count:]
     best = best[np.lexsort((best, -flat[best]))]
@@ -110,9 +112,9 @@ def _expand(beams: Sequence[_Beam], logits: np.ndarray, request: Request, search
         reason = stopping.reason(tokens, request.limit)
         if reason is None:
             running.append(_Beam(tokens, float(flat[index]), parent.slot))
-        elif rank < search.beams:
+        elif rank < search.num_beams:
             finished.add(float(flat[index]) / len(tokens) ** search.length_penalty, tokens, reason)
-    return running[:search.beams]
+    return running[:search.num_beams]
 
 
 def _log_probabilities(logits: np.ndarray, beam: _Beam, request: Request) -> np.ndarray:

@@ -14,19 +14,21 @@ from weft.generation.session import Session
 from weft.generation.speculative import Speculation, decode_speculatively
 from weft.generation.stopping import Stopping
 from weft.models.decoder import Decoder, EncoderDecoder
+from weft.support.deprecation import renamed_arguments
 from weft.support.errors import InvalidInputError, OptionError
 
 Prompts = Sequence[int] | Sequence[Sequence[int]] | np.ndarray
 
 
+@renamed_arguments(beams="num_beams", draft="assistant_model", eos="eos_token_id")
 def generate(
     module: Decoder, ids: Prompts | None = None, *, source: Any = None,
-    max_new_tokens: int | None = None, max_length: int | None = None, eos: int | None = None,
-    stop_tokens: Iterable[int] = (), stop_sequences: Iterable[Sequence[int]] = (),
-    temperature: float | None = None,
+    max_new_tokens: int | None = None, max_length: int | None = None,
+    eos_token_id: int | None = None, stop_tokens: Iterable[int] = (),
+    stop_sequences: Iterable[Sequence[int]] = (), temperature: float | None = None,
     top_k: int | None = None, top_p: float = 1.0, min_p: float = 0.0,
-    repetition_penalty: float = 1.0, key: int = 0, beams: int = 1, length_penalty: float = 1.0,
-    early_stopping: bool = False, draft: Decoder | None = None, draft_tokens: int = 4,
+    repetition_penalty: float = 1.0, key: int = 0, num_beams: int = 1, length_penalty: float = 1.0,
+    early_stopping: bool = False, assistant_model: Decoder | None = None, draft_tokens: int = 4,
     on_token: Callable[[int, int], object] | None = None,
 ) -> Any:
     """Continue ``ids``: one prompt, or a list of prompts of any lengths.
@@ -39,16 +41,17 @@ def generate(
     tokens of a text, or a spectrogram. Without ``ids`` each sequence begins with the start token of
     the model; one prompt may serve several sources, and one source several prompts.
 
-    A generation ends with the token ``eos``, one of ``stop_tokens``, one of ``stop_sequences``, or
-    after ``max_new_tokens`` tokens (``max_length`` with the prompt).
+    A generation ends with the token ``eos_token_id``, one of ``stop_tokens``, one of
+    ``stop_sequences``, or after ``max_new_tokens`` tokens (``max_length`` with the prompt).
 
     Without ``temperature`` each token is the most likely one. With it, tokens are drawn from the
     distribution that ``top_k``, ``top_p`` and ``min_p`` leave (``weft.generation.sampling``);
     prompt i of a list uses the random numbers of ``(key, i)``, whatever runs beside it.
 
-    ``beams`` > 1 searches for the likeliest sequence (``weft.generation.beam``). ``draft`` is a
-    smaller decoder that proposes ``draft_tokens`` tokens per step; the distribution of the result
-    remains that of ``module``. ``on_token(i, token)`` is called with each token of prompt i.
+    ``num_beams`` > 1 searches for the likeliest sequence (``weft.generation.beam``).
+    ``assistant_model`` is a smaller decoder that proposes ``draft_tokens`` tokens per step; the
+    distribution of the result remains that of ``module``. ``on_token(i, token)`` is called with
+    each token of prompt i.
 
     Raises ``InvalidInputError`` for invalid prompts and ``OptionError`` for invalid options.
     """
@@ -57,16 +60,17 @@ def generate(
             "generate takes a decoder", got=type(module).__name__,
             help="weft.models.decoder_from_transformers(model) makes one of a transformers model")
     stopping = Stopping.make(
-        module.vocab_size, max_new_tokens=max_new_tokens, max_length=max_length, eos=eos,
-        stop_tokens=stop_tokens, stop_sequences=stop_sequences)
+        module.vocab_size, max_new_tokens=max_new_tokens, max_length=max_length,
+        eos_token_id=eos_token_id, stop_tokens=stop_tokens, stop_sequences=stop_sequences)
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
                         repetition_penalty=repetition_penalty)
     single, pairs = _pairs(module, ids, source)
     requests = [new_request(module, prompt, sampling=sampling, stopping=stopping, source=read,
                             stream=RandomStream(key, index), on_token=_callback(on_token, index))
                 for index, (prompt, read) in enumerate(pairs)]
-    search = BeamSearch(beams=beams, length_penalty=length_penalty, early_stopping=early_stopping)
-    plan = None if draft is None else Speculation(draft, draft_tokens)
+    search = BeamSearch(num_beams=num_beams, length_penalty=length_penalty,
+                        early_stopping=early_stopping)
+    plan = None if assistant_model is None else Speculation(assistant_model, draft_tokens)
     found = _run(module, requests, search, plan)
     return found[0] if single else found
 
@@ -93,7 +97,7 @@ def stream(module: Decoder, ids: Sequence[int] | np.ndarray | None = None, *, ke
 
 def _run(module: Decoder, requests: list[Request], search: BeamSearch, plan: Speculation | None
          ) -> list[Generation]:
-    if search.beams != 1:
+    if search.num_beams != 1:
         _check_beams(module, requests, search, plan)
         return [beam_search(module, request, search)[0] for request in requests]
     if plan is not None:
@@ -115,11 +119,11 @@ def _check_beams(module: Decoder, requests: list[Request], search: BeamSearch,
                  plan: Speculation | None) -> None:
     search.check(module)
     for name, given in (("a temperature", not all(r.sampling.greedy for r in requests)),
-                        ("a draft model", plan is not None),
+                        ("an assistant model", plan is not None),
                         ("on_token", any(r.on_token is not None for r in requests))):
         if given:
             raise OptionError(f"beam search cannot be combined with {name}",
-                              got=f"beams={search.beams}")
+                              got=f"num_beams={search.num_beams}")
 
 
 def _pairs(module: Decoder, ids: Prompts | None, source: Any) -> tuple[bool, list[tuple[Any, Any]]]:

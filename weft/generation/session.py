@@ -17,6 +17,7 @@ from weft.generation.sampling import GREEDY, RandomStream, Sampling, choose_toke
 from weft.generation.slots import Cached, SlotTable, shared_prefix
 from weft.generation.stopping import FinishReason, Stopping
 from weft.models.decoder import Decoder, check_count
+from weft.support.deprecation import renamed_arguments
 
 
 class Session:
@@ -56,11 +57,13 @@ class Session:
         """Number of requests that have a slot."""
         return len(self._running)
 
+    @renamed_arguments(eos="eos_token_id")
     def submit(
         self, ids: Sequence[int] | np.ndarray, *, max_new_tokens: int | None = None,
-        max_length: int | None = None, eos: int | None = None, stop_tokens: Iterable[int] = (),
-        stop_sequences: Iterable[Sequence[int]] = (), sampling: Sampling = GREEDY, key: int = 0,
-        on_token: OnToken | None = None, source: Any = None,
+        max_length: int | None = None, eos_token_id: int | None = None,
+        stop_tokens: Iterable[int] = (), stop_sequences: Iterable[Sequence[int]] = (),
+        sampling: Sampling = GREEDY, key: int = 0, on_token: OnToken | None = None,
+        source: Any = None,
     ) -> Request:
         """Add a request; it starts at the next ``step``. ``on_token`` is called with each token.
 
@@ -70,8 +73,8 @@ class Session:
         Raises ``InvalidInputError`` and ``OptionError`` for requests that cannot be served.
         """
         stopping = Stopping.make(
-            self.decoder.vocab_size, max_new_tokens=max_new_tokens, max_length=max_length, eos=eos,
-            stop_tokens=stop_tokens, stop_sequences=stop_sequences)
+            self.decoder.vocab_size, max_new_tokens=max_new_tokens, max_length=max_length,
+            eos_token_id=eos_token_id, stop_tokens=stop_tokens, stop_sequences=stop_sequences)
         return self.add(new_request(self.decoder, ids, sampling=sampling, stopping=stopping,
                                     stream=RandomStream(key), on_token=on_token,
                                     source=source))

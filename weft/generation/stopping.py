@@ -24,21 +24,21 @@ class Stopping:
 
     max_new_tokens: int | None = None
     max_length: int | None = None
-    eos: int | None = None
+    eos_token_id: int | None = None
     stop_tokens: frozenset[int] = frozenset()
     stop_sequences: tuple[tuple[int, ...], ...] = ()
 
     @staticmethod
     def make(
         vocab_size: int, *, max_new_tokens: int | None = None, max_length: int | None = None,
-        eos: int | None = None, stop_tokens: Iterable[int] = (),
+        eos_token_id: int | None = None, stop_tokens: Iterable[int] = (),
         stop_sequences: Iterable[Sequence[int]] = (),
     ) -> Stopping:
         """The conditions; ``OptionError`` for tokens that the model can never generate."""
-        made = Stopping(max_new_tokens=max_new_tokens, max_length=max_length, eos=eos,
-                        stop_tokens=frozenset(_numbers("stop_tokens", stop_tokens)),
-                        stop_sequences=tuple(tuple(_numbers("stop_sequences", s))
-                                             for s in stop_sequences))
+        made = Stopping(
+            max_new_tokens=max_new_tokens, max_length=max_length, eos_token_id=eos_token_id,
+            stop_tokens=frozenset(_numbers("stop_tokens", stop_tokens)),
+            stop_sequences=tuple(tuple(_numbers("stop_sequences", s)) for s in stop_sequences))
         made.check(vocab_size)
         return made
 
@@ -50,7 +50,8 @@ class Stopping:
             value = getattr(self, name)
             if value is not None:
                 check_count(name, value)
-        known = {"eos": [] if self.eos is None else [self.eos], "stop_tokens": self.stop_tokens,
+        known = {"eos_token_id": [] if self.eos_token_id is None else [self.eos_token_id],
+                 "stop_tokens": self.stop_tokens,
                  "stop_sequences": [token for s in self.stop_sequences for token in s]}
         for name, tokens in known.items():
             for token in tokens:
@@ -73,7 +74,7 @@ class Stopping:
     def reason(self, tokens: Sequence[int], limit: int) -> FinishReason | None:
         """Why generated ``tokens`` end with the last of them, or ``None``."""
         last = tokens[-1]
-        if last == self.eos:
+        if last == self.eos_token_id:
             return "eos"
         if last in self.stop_tokens:
             return "stop_token"

@@ -8,8 +8,6 @@ arguments. ``docs/renamed.md`` lists all old names.
 from __future__ import annotations
 
 import functools
-import inspect
-import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -17,7 +15,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 REMOVED_IN = "0.3"
-_PACKAGE_ROOT = str(Path(__file__).resolve().parents[1]) + os.sep
+_PACKAGE = str(Path(__file__).resolve().parents[1] / "_").removesuffix("_")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,7 +38,7 @@ def warn_renamed(old: str, new: str) -> None:
 
 
 def _is_inside(file: str) -> bool:
-    return file.startswith((_PACKAGE_ROOT, "<frozen importlib"))
+    return file.startswith((_PACKAGE, "<frozen importlib"))
 
 
 def renamed_attribute(module: str, old: str, new: str) -> Any:
@@ -85,7 +83,6 @@ def renamed_arguments(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]
                 kwargs[new] = kwargs.pop(old)
             return function(*args, **kwargs)
 
-        call.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
         return call
 
     return wrap

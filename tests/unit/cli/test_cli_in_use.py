@@ -85,7 +85,7 @@ def test_a_model_that_is_missing_is_the_first_thing_said(command, folder, capsys
 @pytest.mark.usefixtures("refuse_to_compile")
 @pytest.mark.parametrize("command", [
     "compile net.ir -o nowhere/net.weft", "compile net.ir -o .",
-    "compile net.ir --kind c -o net.ir", "run net.ir -o nowhere/y.npz",
+    "compile net.ir --format c -o net.ir", "run net.ir -o nowhere/y.npz",
     "profile net.ir --trace nowhere/t.json",
     "inspect net.ir --html nowhere/page.html", "tune net.ir --records nowhere/r.jsonl",
     "opt net.ir -p nonsense -o nowhere/out.ir"])
@@ -137,13 +137,13 @@ def test_advice_of_every_part_of_weft_is_translated():
     assert found > 10
     assert for_command_line(
         'give all sizes, as in weft.compile(model, inputs={"x": (1, 3, 224, 224)}), '
-        'or export model.at({"x": (1, 3, 224, 224)})'
+        'or export model.specialize({"x": (1, 3, 224, 224)})'
     ) == "give all sizes, --input-shape x:1x3x224x224"
     assert for_command_line("run it with weft.load('a/b.weft')") == "run it with weft run a/b.weft"
 
 
 def test_a_page_with_a_stage_unfolded(folder, capsys):
-    code, out, _ = run(["inspect", "net.ir", "--html", "page.html", "--phase", "tir"], capsys)
+    code, out, _ = run(["inspect", "net.ir", "--html", "page.html", "--stage", "tir"], capsys)
     assert (code, out) == (0, "wrote page.html\n")
     page = (folder / "page.html").read_text()
     assert page.count("<details open>") == 1
@@ -170,7 +170,7 @@ def test_the_page_counts_calls_and_stays_small(folder, monkeypatch):
     whole = page.partition("<summary>asm</summary><pre>")[2].partition("</pre>")[0]
     assert len(asm) < 2_000
     assert whole.startswith(asm + "\n")
-    left = int(re.search(r"(\d+) more lines: <code>weft inspect MODEL --phase asm", short)[1])
+    left = int(re.search(r"(\d+) more lines: <code>weft inspect MODEL --stage asm", short)[1])
     assert asm.count("\n") + 1 + left == whole.rstrip("\n").count("\n") + 1
     assert len(short) < 30_000
 

@@ -95,7 +95,7 @@ def test_inspect_lists_kernels_and_prints_stages(model, capsys):
     code, out, _ = run(["inspect", model, *SHAPE], capsys)
     assert code == 0
     assert "nn.relu" in out
-    code, out, _ = run(["inspect", model, *SHAPE, "--phase", "llvm"], capsys)
+    code, out, _ = run(["inspect", model, *SHAPE, "--stage", "llvm"], capsys)
     assert code == 0
     assert "define" in out
 
@@ -119,7 +119,7 @@ def test_records_choose_the_implementation(tmp_path, capsys):
 
 
 def test_inspect_draws_the_graph(model, capsys):
-    code, out, _ = run(["inspect", model, *SHAPE, "--dot", "--phase", "lowered"], capsys)
+    code, out, _ = run(["inspect", model, *SHAPE, "--dot", "--stage", "lowered"], capsys)
     assert code == 0
     assert out.startswith("digraph weft {")
     assert " -> " in out
@@ -161,7 +161,7 @@ def test_inspect_shows_the_kernels_of_the_virtual_machine(tmp_path, capsys, monk
     code, out, _ = run(["inspect", path], capsys)
     assert code == 0
     assert "subtract" in out
-    code, out, _ = run(["inspect", path, "--phase", "vm"], capsys)
+    code, out, _ = run(["inspect", path, "--stage", "vm"], capsys)
     assert code == 0
     assert "tail_call @down" in out
     code, out, _ = run(["run", path, "--fill", "ones"], capsys)
@@ -176,3 +176,19 @@ def test_run_prints_data(tmp_path, capsys, monkeypatch):
     code, out, _ = run(["run", path, "--fill", "ones"], capsys)
     assert code == 0
     assert "Cons(array(1" in out
+
+
+@pytest.mark.parametrize(("arguments", "old", "new"), [
+    (["inspect"], ("--phase", "lowered"), ("--stage", "lowered")),
+    (["compile", "-o", "net"], ("--kind", "c"), ("--format", "c")),
+])
+def test_old_options_work_and_warn(model, tmp_path, monkeypatch, capsys, arguments, old, new):
+    monkeypatch.chdir(tmp_path)
+    command, *rest = arguments
+    found = run([command, model, *SHAPE, *rest, *old], capsys)
+    wanted = run([command, model, *SHAPE, *rest, *new], capsys)
+    assert found[:2] == wanted[:2]
+    assert found[0] == 0
+    assert f"warning: {old[0]} is now {new[0]}; the old name goes with" in found[2]
+    assert "warning" not in wanted[2]
+    assert old[0] not in run([command, "--help"], capsys)[1]

@@ -26,7 +26,7 @@ def model(tmp_path, monkeypatch):
 
 def test_inspect_shows_lanes_and_memory(model, capsys):
     code, out, err = run(["inspect", model, "--devices", "sim:0,sim:1", "--placement",
-                          "a=sim:0,b=sim:1", "--phase", "placement"], capsys)
+                          "a=sim:0,b=sim:1", "--stage", "placement"], capsys)
     assert code == 0, err
     for text in ("sim:1 -> sim:0  1024 bytes", "cpu:0 -> sim:1", "peak [bytes]", "estimated"):
         assert text in out

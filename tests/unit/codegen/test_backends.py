@@ -163,7 +163,7 @@ def test_a_strategy_for_another_kind_of_target(toy):
 def test_features_that_a_back_end_lacks_are_refused(toy, tmp_path):
     module = weft.compile(weft.parse(toy.MLP), target="toy")
     with pytest.raises(TargetError, match="'toy' do not support a C object"):
-        module.export(tmp_path / "net", kind="c")
+        module.export(tmp_path / "net", format="c")
     with pytest.raises(TargetError, match="unknown option of target 'toy'"):
         weft.compile(weft.parse(toy.MLP), target="toy -fast")
 

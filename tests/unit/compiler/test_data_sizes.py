@@ -96,7 +96,7 @@ def test_artifacts(model: weft.DynamicModel, tmp_path) -> None:
     for n in (1, 30):
         check(loaded(image(n, 4), W), image(n, 4))
     with pytest.raises(ArtifactError, match="data determines sizes"):
-        model.export(tmp_path / "c", kind="c")
+        model.export(tmp_path / "c", format="c")
 
 
 def test_arrays_of_the_caller(model: weft.DynamicModel) -> None:

@@ -70,7 +70,7 @@ def test_weft_explain_prints_decisions_of_the_named_operator(decided, capsys):
 
 def test_weft_inspect_prints_decisions(decided, capsys, tmp_path):
     (tmp_path / "m.ir").write_text(PROGRAM)
-    for arguments in ([], ["--phase", "decisions"]):
+    for arguments in ([], ["--stage", "decisions"]):
         with pytest.raises(SystemExit) as end:
             main(["inspect", str(tmp_path / "m.ir"), *arguments])
         assert end.value.code == 0

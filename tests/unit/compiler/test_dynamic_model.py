@@ -68,7 +68,7 @@ def test_the_same_sizes_are_compiled_once(model, monkeypatch):
 
 def test_a_program_of_fixed_sizes_is_exported(model, tmp_path):
     x, y = arrays(2)
-    fixed = model.at({"x": (2, 3), "y": (2, 1)})
+    fixed = model.specialize({"x": (2, 3), "y": (2, 1)})
     fixed.export(tmp_path / "m.weft")
     check(weft.load(tmp_path / "m.weft")(x, y), x, y)
     with pytest.raises(ArtifactError, match="artifacts contain no compiler"):
@@ -91,9 +91,9 @@ def test_sizes_that_contradict_are_refused_before_compiling(model, shapes, messa
 
 def test_shapes_asked_for_must_be_whole(model):
     with pytest.raises(InvalidInputError, match="'y' has a dynamic shape"):
-        model.at({"x": (2, 3)})
+        model.specialize({"x": (2, 3)})
     with pytest.raises(InvalidInputError, match="unknown input 'z'"):
-        model.at({"z": (2, 3)})
+        model.specialize({"z": (2, 3)})
 
 
 @pytest.mark.parametrize(("shape", "words"), [
@@ -108,9 +108,9 @@ def test_shapes_asked_for_must_be_whole(model):
 ])
 def test_shapes_that_do_not_fit_are_refused_before_anything_is_compiled(model, shape, words):
     with pytest.raises(InvalidInputError, match=words):
-        model.at({"x": shape, "y": (2, 1)})
+        model.specialize({"x": shape, "y": (2, 1)})
     with pytest.raises(InvalidInputError, match="takes shapes by input name"):
-        model.at([shape])
+        model.specialize([shape])
 
 
 def test_threads_that_meet_the_same_new_sizes():

@@ -49,7 +49,7 @@ def test_modules_with_dynamic_shapes(monkeypatch):
     assert mod.manifest.threads == 1
     mod(X)
     assert used(mod.general.program_for([X])) == 1
-    fixed = mod.at({"x": (600, 70)})
+    fixed = mod.specialize({"x": (600, 70)})
     fixed(X)
     assert used(fixed) == 1
 

@@ -129,7 +129,7 @@ def test_symbolic_sizes(model: Path) -> None:
     for rows in (1, 7):
         x = np.ones((rows, 3), np.float32)
         assert np.array_equal(found(x), x)
-    fixed = [made.at({"x": (2, 3)}).manifest.signature() for made in (found, cold)]
+    fixed = [made.specialize({"x": (2, 3)}).manifest.signature() for made in (found, cold)]
     assert fixed[0] == fixed[1]
 
 

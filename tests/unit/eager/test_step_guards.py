@@ -315,7 +315,7 @@ def test_a_step_names_its_state_as_the_model_does(tmp_path: Any) -> None:
     assert {"optimizer.exp_avg.body.0.weight", "optimizer.step", "random.key", "offset"} <= names
     np.testing.assert_array_equal(np.asarray(state["body.0.weight"]),
                                   model.body[0].weight.detach().numpy())
-    step.export(tmp_path / "c", kind="c")
+    step.export(tmp_path / "c", format="c")
 
 
 def test_a_step_without_state_is_exported(tmp_path: Any) -> None:

@@ -52,7 +52,7 @@ def build(folder, *files, program="main"):
 def test_a_program_in_c_gives_the_same_bytes(tmp_path):
     module = model()
     folder = tmp_path / "my-net.1"
-    module.export(folder, kind="c")
+    module.export(folder, format="c")
     assert sorted(p.name for p in folder.iterdir()) == ["main.c", "my_net_1.h", "my_net_1.o"]
     program = build(folder, folder / "main.c", folder / "my_net_1.o")
     n, x = np.int32(3), np.random.default_rng(1).standard_normal((2, 16), np.float32)
@@ -90,8 +90,8 @@ int main(void) {
 @needs_cc
 @needs_linker
 def test_two_models_in_one_program_and_the_error_codes(tmp_path):
-    model().export(tmp_path / "one", kind="c")
-    model(scale=2.0).export(tmp_path / "two", kind="c")
+    model().export(tmp_path / "one", format="c")
+    model(scale=2.0).export(tmp_path / "two", format="c")
     source = tmp_path / "caller.c"
     source.write_text(CALLER)
     program = tmp_path / "caller"
@@ -107,7 +107,7 @@ def test_the_command_line_writes_the_folder(tmp_path, capsys):
     path = tmp_path / "net.ir"
     path.write_text("def @main(%x: Tensor[(4,), float32]) { tanh(%x) }")
     with pytest.raises(SystemExit) as end:
-        main(["compile", str(path), "--kind", "c"])
+        main(["compile", str(path), "--format", "c"])
     assert end.value.code == 0
     assert "wrote" in capsys.readouterr().out
     assert {p.name for p in (tmp_path / "net").iterdir()} == {"main.c", "net.h", "net.o"}
@@ -116,14 +116,14 @@ def test_the_command_line_writes_the_folder(tmp_path, capsys):
 @needs_linker
 def test_the_object_shows_two_names_and_keeps_no_state(tmp_path):
     module = model()
-    module.export(tmp_path / "net", kind="c")
+    module.export(tmp_path / "net", format="c")
     first = (tmp_path / "net" / "net.o").read_bytes()
     visible = {s.name for s in read_symbols(first) if s.is_defined and s.is_global}
     assert visible == {"net_run", "net_workspace_size"}
     needed = {s.name for s in read_symbols(first) if not s.is_defined}
     assert needed <= {"memset", "memcpy", "memmove"}
     assert b".bss" not in first or b"weft.threads" not in first
-    module.export(tmp_path / "again" / "net", kind="c")
+    module.export(tmp_path / "again" / "net", format="c")
     assert (tmp_path / "again" / "net" / "net.o").read_bytes() == first
 
 
@@ -131,7 +131,7 @@ def test_the_object_shows_two_names_and_keeps_no_state(tmp_path):
 @needs_linker
 def test_models_without_inputs_constants_and_elements(tmp_path):
     text = 'def @main() { (zeros(shape=(2,), dtype="int64"), zeros(shape=(0, 3), dtype="int8")) }'
-    weft.compile(weft.parse(text)).export(tmp_path / "9", kind="c")
+    weft.compile(weft.parse(text)).export(tmp_path / "9", format="c")
     program = build(tmp_path / "9", tmp_path / "9" / "main.c", tmp_path / "9" / "net_9.o")
     subprocess.run([program, tmp_path / "a", tmp_path / "b"], check=True)
     assert (tmp_path / "a").read_bytes() == bytes(16)
@@ -148,10 +148,10 @@ def test_what_is_no_artifact_for_c(tmp_path):
         }
         def @main(%n: int32) { @f(%n) }"""))
     with pytest.raises(ArtifactError, match="virtual machine"):
-        module.export(tmp_path / "net", kind="c")
-    with pytest.raises(OptionError, match="unknown kind of artifact"):
-        module.export(tmp_path / "net", kind="wasm")
+        module.export(tmp_path / "net", format="c")
+    with pytest.raises(OptionError, match="unknown format of an artifact"):
+        module.export(tmp_path / "net", format="wasm")
     if find_linkers(machine()):
         (tmp_path / "file").write_text("")
         with pytest.raises(ArtifactError, match="cannot be written"):
-            model().export(tmp_path / "file", kind="c")
+            model().export(tmp_path / "file", format="c")

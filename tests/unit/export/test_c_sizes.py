@@ -49,7 +49,7 @@ class Net:
 
     def __init__(self, model, folder):
         self.model, self.folder = model, folder
-        model.export(folder, kind="c")
+        model.export(folder, format="c")
         library = folder / "net.so"
         subprocess.run([CC, "-shared", folder / f"{folder.name}.o", "-lm", "-o", library],
                        check=True)

@@ -28,7 +28,8 @@ def test_one_prompt_gives_one_generation() -> None:
                                  [np.array([5, 6])], []])
 def test_several_prompts_give_a_list(ids: object) -> None:
     decoder = TinyDecoder()
-    found = weft.generate(decoder, ids, max_new_tokens=4) if len(ids) else []  # type: ignore[arg-type]
+    found = weft.generate(decoder, ids,
+                          max_new_tokens=4) if len(ids) else []  # type: ignore[arg-type]
     assert [g.tokens.tolist() for g in found] == [greedy(decoder, p, 4) for p in ids]
 
 
@@ -52,8 +53,8 @@ def test_stop_conditions() -> None:
     def run(**stop: object) -> Generation:
         return weft.generate(decoder, [1, 2], max_new_tokens=12, **stop)  # type: ignore[arg-type]
 
-    assert run(eos=tokens[cut]).finish_reason == "eos"
-    assert run(eos=tokens[cut]).tokens.tolist() == tokens[:cut + 1]
+    assert run(eos_token_id=tokens[cut]).finish_reason == "eos"
+    assert run(eos_token_id=tokens[cut]).tokens.tolist() == tokens[:cut + 1]
     assert run(stop_tokens=[tokens[cut]]).finish_reason == "stop_token"
     found = run(stop_sequences=[(9, 9, 9, 9, 9), tokens[cut - 1:cut + 1]])
     assert found.finish_reason == "stop_sequence"
@@ -86,14 +87,14 @@ def test_beams_as_wide_as_the_tree_find_the_likeliest_sequence() -> None:
     decoder = TinyDecoder(vocab_size=4, slots=16)
     wide = TinyDecoder(vocab_size=16, slots=16)
     with pytest.raises(OptionError, match="invalid number of beams"):
-        weft.generate(decoder, [1], max_new_tokens=3, beams=16)
-    found = weft.generate(wide, [1, 2], max_new_tokens=2, beams=16)
+        weft.generate(decoder, [1], max_new_tokens=3, num_beams=16)
+    found = weft.generate(wide, [1, 2], max_new_tokens=2, num_beams=16)
     best = max(itertools.product(range(16), repeat=2),
                key=lambda tokens: _likelihood(wide, [1, 2], tokens))
     assert tuple(found.tokens) == best
     assert found.score == pytest.approx(_likelihood(wide, [1, 2], best) / 2, abs=1e-5)
     greedy_score = _likelihood(decoder, [1], tuple(greedy(decoder, [1], 6)))
-    beam = weft.generate(decoder, [1], max_new_tokens=6, beams=4)
+    beam = weft.generate(decoder, [1], max_new_tokens=6, num_beams=4)
     assert _likelihood(decoder, [1], tuple(beam.tokens)) >= greedy_score
 
 
@@ -106,16 +107,16 @@ def test_greedy_speculation_gives_the_tokens_of_the_target(
     prompts: list[list[int]], count: int, proposed: int, noise: float, penalty: float,
 ) -> None:
     target, draft = TinyDecoder(slots=3), TinyDecoder(slots=3, noise=noise)
-    options = {"max_new_tokens": count, "repetition_penalty": penalty, "eos": 4}
+    options = {"max_new_tokens": count, "repetition_penalty": penalty, "eos_token_id": 4}
     expected = weft.generate(TinyDecoder(), prompts, **options)
-    found = weft.generate(target, prompts, draft=draft, draft_tokens=proposed, **options)
+    found = weft.generate(target, prompts, assistant_model=draft, draft_tokens=proposed, **options)
     assert [g.tokens.tolist() for g in found] == [g.tokens.tolist() for g in expected]
     assert [g.finish_reason for g in found] == [g.finish_reason for g in expected]
 
 
 def test_a_perfect_draft_saves_steps_of_the_target() -> None:
     target = TinyDecoder()
-    weft.generate(target, [1, 2], max_new_tokens=21, draft=TinyDecoder(), draft_tokens=4)
+    weft.generate(target, [1, 2], max_new_tokens=21, assistant_model=TinyDecoder(), draft_tokens=4)
     assert len(target.calls) == 1 + 4
 
 
@@ -125,7 +126,8 @@ def test_speculative_samples_have_the_distribution_of_the_target() -> None:
     draft = TinyDecoder(vocab_size=5, slots=500, noise=1.0)
     draws = 4000
     # The draft model proposes the second token; the first and the third are the target's.
-    found = weft.generate(target, [[1]] * draws, max_new_tokens=3, temperature=1.5, draft=draft,
+    found = weft.generate(target, [[1]] * draws, max_new_tokens=3, temperature=1.5,
+                          assistant_model=draft,
                           draft_tokens=3, key=11)
     counts = np.zeros((5, 5))
     for generation in found:
@@ -146,16 +148,16 @@ def _probabilities(decoder: TinyDecoder, tokens: list[int]) -> np.ndarray:
     ({"temperature": "hot"}, "invalid temperature"),
     ({"temperature": 1.0, "top_k": 2.5}, "invalid top_k"),
     ({"temperature": float("nan")}, "invalid temperature"),
-    ({"beams": 0}, "invalid number of beams"),
-    ({"beams": 1.5}, "invalid number of beams"),
-    ({"beams": 5}, "slots of the decoder"),
-    ({"beams": 12}, "tokens in the vocabulary"),
-    ({"beams": 2, "temperature": 1.0}, "cannot be combined with a temperature"),
-    ({"eos": 11}, "outside the vocabulary"),
+    ({"num_beams": 0}, "invalid number of beams"),
+    ({"num_beams": 1.5}, "invalid number of beams"),
+    ({"num_beams": 5}, "slots of the decoder"),
+    ({"num_beams": 12}, "tokens in the vocabulary"),
+    ({"num_beams": 2, "temperature": 1.0}, "cannot be combined with a temperature"),
+    ({"eos_token_id": 11}, "outside the vocabulary"),
     ({"key": -1}, "key out of range"),
-    ({"draft": TinyDecoder(vocab_size=7)}, "vocab_size of the draft model"),
-    ({"draft": TinyDecoder(capacity=8)}, "capacity of the draft model"),
-    ({"draft": TinyDecoder(), "draft_tokens": 0}, "invalid number of draft tokens"),
+    ({"assistant_model": TinyDecoder(vocab_size=7)}, "vocab_size of the draft model"),
+    ({"assistant_model": TinyDecoder(capacity=8)}, "capacity of the draft model"),
+    ({"assistant_model": TinyDecoder(), "draft_tokens": 0}, "invalid number of draft tokens"),
 ])
 def test_bad_options_are_refused(options: dict[str, object], message: str) -> None:
     decoder = TinyDecoder()
@@ -179,3 +181,12 @@ def test_a_session_may_follow_a_generation_on_the_same_decoder() -> None:
     request = session.submit([1, 2], max_new_tokens=3)
     session.run()
     assert request.tokens == greedy(decoder, [1, 2], 3)
+
+
+def test_old_names_of_arguments_warn() -> None:
+    decoder = TinyDecoder()
+    wanted = weft.generate(decoder, [1], max_new_tokens=4, num_beams=2, eos_token_id=4)
+    with (pytest.warns(DeprecationWarning, match=r"generate\(eos=\) is now generate\(eos_token_id"),
+          pytest.warns(DeprecationWarning, match=r"beams=\) is now generate\(num_beams")):
+        found = weft.generate(decoder, [1], max_new_tokens=4, beams=2, eos=4)  # type: ignore[call-arg]
+    assert found.tokens.tolist() == wanted.tokens.tolist()

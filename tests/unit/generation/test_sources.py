@@ -82,12 +82,13 @@ def test_beams_drafts_and_streams() -> None:
     tokens = wanted(source, [1], 5)
     assert list(stream(TinyEncoderDecoder(), source=source, max_new_tokens=5)) == tokens
     drafted = weft.generate(TinyEncoderDecoder(), source=source, max_new_tokens=5,
-                            draft=TinyEncoderDecoder())
+                            assistant_model=TinyEncoderDecoder())
     assert drafted.tokens.tolist() == tokens
     with pytest.raises(OptionError, match="only one of the draft model and the target model"):
-        weft.generate(TinyEncoderDecoder(), source=source, max_new_tokens=5, draft=TinyDecoder())
-    beams = weft.generate(TinyEncoderDecoder(), source=source, max_new_tokens=5, beams=3)
-    alone = weft.generate(TinyDecoder(), [*source.tolist(), 1], max_new_tokens=5, beams=3)
+        weft.generate(TinyEncoderDecoder(), source=source, max_new_tokens=5,
+                      assistant_model=TinyDecoder())
+    beams = weft.generate(TinyEncoderDecoder(), source=source, max_new_tokens=5, num_beams=3)
+    alone = weft.generate(TinyDecoder(), [*source.tolist(), 1], max_new_tokens=5, num_beams=3)
     assert beams.tokens.tolist() == alone.tokens.tolist()
 
 

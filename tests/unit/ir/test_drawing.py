@@ -95,7 +95,7 @@ def test_a_long_chain_is_drawn():
 def test_compiled_modules_are_drawn(tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     module = weft.compile(weft.parse("def @main(%x: Tensor[(2,), float32]) { exp(tanh(%x)) }"))
-    assert "tanh + exp" in module.drawing()
+    assert "tanh + exp" in module.as_svg()
     assert "tanh + exp" in module.as_dot("lowered")
     with pytest.raises(weft.WeftError, match="unknown phase"):
         module.as_dot("llvm")

@@ -85,7 +85,7 @@ def test_every_result_is_an_executable(kind):
     assert module.options.opt_level == 3
     assert "exp" in module.as_text()
     assert module.as_dot().startswith("digraph")
-    assert "svg" in module.drawing()
+    assert "svg" in module.as_svg()
 
 
 def test_only_two_kinds_run():

@@ -37,7 +37,7 @@ def run(path: str, x: np.ndarray) -> tuple[TensorSpec, ...]:
     assert_type(module.run(None, {"x": x}), list[np.ndarray])
     assert_type(module.as_text("tir"), str)
     if isinstance(module, weft.DynamicModel):
-        assert_type(module.at({"x": (1, 3)}), weft.Executable)
+        assert_type(module.specialize({"x": (1, 3)}), weft.Executable)
     loaded = weft.load(path)
     assert_type(loaded, weft.CompiledModule | SizedModule)
     return module.inputs

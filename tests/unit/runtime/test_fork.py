@@ -78,7 +78,7 @@ def test_locks_that_other_threads_hold_are_free_in_a_child() -> None:
     locks = [pool._lock, general._lock, model._table_lock, model._compile_lock]
 
     def work() -> bool:
-        fixed = model.at({"x": (5, 16)})  # compiles under both locks of the model
+        fixed = model.specialize({"x": (5, 16)})  # compiles under both locks of the model
         return all(agrees(model, n) for n in (3, 7, 900)) and agrees(fixed, 5)
 
     assert child_with(locks, work) == 0

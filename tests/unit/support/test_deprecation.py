@@ -62,6 +62,21 @@ def test_a_line_warns_once_and_names_the_line():
         (__file__, use.__code__.co_firstlineno + 1)]
 
 
+def test_old_names_of_executables(tmp_path):
+    mod = weft.compile(weft.parse("def @main(%x: Tensor[(n, 2), float32]) { exp(%x) }"))
+    for old, new, use, expected in (
+            ("drawing", "as_svg", mod.drawing, mod.as_svg()),
+            ("drawing", "as_svg", lambda: mod.drawing("import"), mod.as_svg("import")),
+            ("at", "specialize", lambda: mod.at({"x": (3, 2)}), mod.specialize({"x": (3, 2)}))):
+        with pytest.warns(DeprecationWarning, match=rf"\.{old} is now \w+\.{new};"):
+            assert use() is expected or use() == expected
+    with pytest.warns(DeprecationWarning, match=r"as_dot\(phase=\) is now as_dot\(stage=\)"):
+        assert mod.as_dot(phase="lowered") == mod.as_dot("lowered")
+    with pytest.warns(DeprecationWarning, match=r"export\(kind=\) is now export\(format=\)"):
+        mod.export(tmp_path / "net", kind="c")
+    assert (tmp_path / "net" / "main.c").is_file()
+
+
 class Shape:
     def draw(self, size=1):
         return f"drawn {size}"

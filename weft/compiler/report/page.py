@@ -76,7 +76,7 @@ def html_report(module: Any, *, title: str, opened: str | None = None) -> str:
 
 def _stage(name: str, text: str, *, is_open: bool) -> str:
     shown, left_out = _beginning(text)
-    note = (f"<p>{left_out} more lines: <code>weft inspect MODEL --phase {name}</code></p>"
+    note = (f"<p>{left_out} more lines: <code>weft inspect MODEL --stage {name}</code></p>"
             if left_out else "")
     return (f"<details{' open' if is_open else ''}><summary>{name}</summary>"
             f"<pre>{html.escape(shown)}</pre>{note}</details>")
@@ -128,7 +128,7 @@ def _lanes(module: Any) -> str:
 
 
 def _graph(module: Any) -> str:
-    drawing = module.drawing()
+    drawing = module.as_svg()
     if drawing is None:
         return "<p>Too large to draw here; <code>weft inspect --dot</code> writes the graph.</p>"
     return f'<div class="drawing">{drawing}</div>'

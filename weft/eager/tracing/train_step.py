@@ -22,6 +22,7 @@ from weft.eager.tracing.memory import StepMemory, array_of
 from weft.eager.tracing.names import state_names
 from weft.eager.tracing.programs import Program, Programs, values_of
 from weft.eager.tracing.trace import Captured, Traced
+from weft.support.deprecation import renamed_arguments
 from weft.support.errors import InvalidInputError
 from weft.support.interrupts import interrupts_held
 
@@ -101,19 +102,20 @@ class TrainStep:
         """The programs of this step: for which arguments, and which value made each necessary."""
         return self._programs.explain()
 
-    def export(self, path: str | os.PathLike[str], *, kind: str = "weft") -> None:
+    @renamed_arguments(kind="format")
+    def export(self, path: str | os.PathLike[str], *, format: str = "weft") -> None:
         """Write the program of the last call with the present state as an artifact.
 
         ``weft.load(path)`` trains on, in a process without a compiler: it takes the arguments that
         are tensors or numbers, and its ``state`` are the tensors, named as the model and the
         optimiser name them (``body.0.weight``, ``optimizer.exp_avg.body.0.weight``).
-        ``kind="c"`` makes a C program. Raises what ``CompiledModel.export`` raises, and
+        ``format="c"`` makes a C program. Raises what ``CompiledModel.export`` raises, and
         ``InvalidInputError`` before the first call.
         """
         if self._last is None:
             raise InvalidInputError("a step is exported before its first call",
                                     help="call it once: the arguments give the shapes")
-        self._last.export(path, kind)
+        self._last.export(path, format)
 
     def cache_clear(self) -> None:
         """Forget all programs; the state stays in the tensors."""
@@ -243,7 +245,7 @@ class _Program(Program):
                               one=count == 1 and not self.states)
         return compile_module(module, state=dict(zip(after, self.state_names, strict=True)))
 
-    def export(self, path: str | os.PathLike[str], kind: str) -> None:
+    def export(self, path: str | os.PathLike[str], format: str) -> None:
         """Write the program with the present state; tensors that it only reads are constants.
 
         Checks stay out: a program of its own gives NaN for a label out of range.
@@ -259,7 +261,7 @@ class _Program(Program):
                     one.placeholder.value = None
         states = {name: memory.array for name, memory in zip(self.state_names, self._memory,
                                                             strict=True)}
-        export_with_state(module, states, path, kind)
+        export_with_state(module, states, path, format)
 
 
 def _check_leaves(bound: Arguments) -> None:

@@ -349,7 +349,7 @@ def test_files_are_compiled_again_in_a_new_process(tmp_path, values, expected):
 
 def test_c_programs_are_refused(tmp_path):
     with pytest.raises(TargetError, match="C program"):
-        towers().export(tmp_path / "net", kind="c")
+        towers().export(tmp_path / "net", format="c")
 
 
 def test_a_forked_child_has_lanes_of_its_own(values, expected):
