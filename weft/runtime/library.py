@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import ctypes
 import os
+import pkgutil
 import tempfile
 import weakref
 from collections.abc import Callable
@@ -157,20 +158,25 @@ Loader: TypeAlias = Callable[["bytes | memoryview"], Library]
 LOADERS: Registry[Loader] = Registry("loader")
 
 
-def register_loader(kind: str, loader: Loader) -> None:
-    """Load the artifacts for targets of ``kind`` with ``loader``."""
-    LOADERS.register(kind, loader)
+def register_loader(kind: str, loader: Loader | str) -> None:
+    """Load the artifacts for targets of ``kind`` with ``loader``.
+
+    A text "module:function" is imported with the first artifact: programs for CPUs do without the
+    runtime of other devices. Raises ``RegistryError`` for a kind that has a loader.
+    """
+    LOADERS.register(kind, _named_loader(loader) if isinstance(loader, str) else loader)
 
 
-def _cuda_library(code: bytes | memoryview) -> Library:
-    # Programs for CPUs do without the runtime of GPUs.
-    from weft.runtime.devices.cuda.library import CudaLibrary
+def _named_loader(where: str) -> Loader:
+    def load(code: bytes | memoryview) -> Library:
+        found: Loader = pkgutil.resolve_name(where)
+        return found(code)
 
-    return CudaLibrary.from_bundle(code)
+    return load
 
 
 register_loader("cpu", SharedLibrary.from_bytes)
-register_loader("cuda", _cuda_library)
+register_loader("cuda", "weft.runtime.devices.cuda.library:CudaLibrary.from_bundle")
 
 
 def _from_temporary_file(code: bytes | memoryview) -> SharedLibrary:
