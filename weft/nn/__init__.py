@@ -1,6 +1,9 @@
 """weft.nn: layers with torch's names, arguments and state dicts."""
 
-from weft.nn import functional, init, needle, utils
+import importlib
+from typing import Any
+
+from weft.nn import functional, init, utils
 from weft.nn.imported import ImportedModule, from_onnx
 from weft.nn.modules.activation import (
     CELU,
@@ -166,7 +169,7 @@ from weft.nn.modules.transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
-from weft.nn.needle import Residual, SoftmaxLoss
+from weft.support.suggestion import missing_attribute
 from weft.nn.parameter import Parameter
 
 __all__ = [
@@ -278,7 +281,6 @@ __all__ = [
     "ReplicationPad1d",
     "ReplicationPad2d",
     "ReplicationPad3d",
-    "Residual",
     "Sequential",
     "SiLU",
     "Sigmoid",
@@ -286,7 +288,6 @@ __all__ = [
     "SoftMarginLoss",
     "Softmax",
     "Softmax2d",
-    "SoftmaxLoss",
     "Softmin",
     "Softplus",
     "Softshrink",
@@ -311,6 +312,16 @@ __all__ = [
     "from_onnx",
     "functional",
     "init",
-    "needle",
     "utils",
 ]
+
+_NEEDLE = "weft.compat.needle"  # found by name: layers do not import what stands on them
+
+
+def __getattr__(name: str) -> Any:
+    """Needle's layers that torch does not have, under the names that ``weft.nn`` has for them."""
+    if name == "needle":
+        return importlib.import_module(_NEEDLE)
+    if name in ("Residual", "SoftmaxLoss"):
+        return getattr(importlib.import_module(_NEEDLE), name)
+    raise missing_attribute(__name__, name, (*__all__, "Residual", "SoftmaxLoss", "needle"))
