@@ -169,8 +169,8 @@ from weft.nn.modules.transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
-from weft.support.suggestion import missing_attribute
 from weft.nn.parameter import Parameter
+from weft.support.suggestion import missing_attribute
 
 __all__ = [
     "CELU",
