@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from numbers import Real
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from weft.ir.types import GlobalTypeVar, TensorType, Type, is_complete
 from weft.ir.types import TypeVar as IrTypeVar
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
-
-if TYPE_CHECKING:
-    from weft.ir.op import Op  # noqa: F401 - named in annotations only
 
 E = TypeVar("E", bound="Expr")
 

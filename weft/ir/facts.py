@@ -8,15 +8,12 @@ looked up in the program itself, so a program that is in the right form needs no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
 
+from weft.ir.module import IRModule
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.support.registry import Registry
-
-if TYPE_CHECKING:
-    from weft.ir.module import IRModule
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +25,7 @@ class Fact:
     holds: Callable[[IRModule], bool] | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KnownFacts:
-    """The facts that passes have established of these functions."""
-
-    functions: Mapping[str, Any] | None = None
-    names: frozenset[str] = frozenset()
-
-
 FACTS: Registry[Fact] = Registry("fact")
-NO_FACTS = KnownFacts()
 
 
 def register_fact(name: str, doc: str, holds: Callable[[IRModule], bool] | None = None) -> Fact:

@@ -8,7 +8,6 @@ from dataclasses import field
 from typing import Any
 
 from weft.ir.expr import Expr, Function, GlobalVar, TypeData, text_of
-from weft.ir.facts import NO_FACTS, KnownFacts
 from weft.ir.types import Type
 from weft.support.dataclass import dataclass
 from weft.support.errors import RegistryError
@@ -21,6 +20,14 @@ class Settled:
     function: Function
     globals: Mapping[str, Type]
     definitions: Mapping[str, TypeData]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownFacts:
+    """The facts that passes have established of these functions."""
+
+    functions: Mapping[str, Function] | None = None
+    names: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,7 +45,7 @@ class IRModule:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     settled: Mapping[str, Settled] = field(default_factory=dict)
     named: Mapping[str, Expr] = field(default_factory=dict)
-    facts: KnownFacts = NO_FACTS
+    facts: KnownFacts = KnownFacts()
 
     @property
     def known_facts(self) -> frozenset[str]:

@@ -14,8 +14,8 @@ from dataclasses import field
 from typing import Any, ClassVar, Protocol, TypeVar, overload
 
 from weft.ir.expr import Function
-from weft.ir.facts import FACTS, KnownFacts, check_needs
-from weft.ir.module import IRModule
+from weft.ir.facts import FACTS, check_needs
+from weft.ir.module import IRModule, KnownFacts
 from weft.ir.typing.infer import infer_type
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, PassError, TypeInferenceError, WeftError

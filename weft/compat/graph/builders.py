@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from weft.compat.graph.node import Tensor
+from weft.compat.graph.node import OwnerGraph, Tensor
 from weft.compat.graphdef.catalogue import OPERANDS, TENSOR
 from weft.compat.graphdef.definitions import ShapeAttr
 from weft.compat.graphdef.state import ASSIGNMENTS, INITIAL_VALUE, VARIABLES
@@ -18,25 +18,23 @@ from weft.ir.shape import as_dim
 from weft.ir.span import Span
 from weft.support.errors import AttrsError, InvalidModelError
 
-if TYPE_CHECKING:
-    from weft.compat.graph.graph import Graph
 
-
-def placeholder(graph: Graph, shape: Sequence[object], dtype: DType | str, name: str) -> Tensor:
+def placeholder(graph: OwnerGraph, shape: Sequence[object], dtype: DType | str, name: str
+                ) -> Tensor:
     """See ``Graph.placeholder``."""
     dims = tuple(None if size is None else as_dim(size) for size in shape)
     attrs = {"dtype": DType.of(dtype), "shape": ShapeAttr(dims)}  # type: ignore[arg-type]
     return Tensor(graph.create("Placeholder", name=name, attrs=attrs), 0)
 
 
-def constant(graph: Graph, value: Any, dtype: DType | str | None, name: str) -> Tensor:
+def constant(graph: OwnerGraph, value: Any, dtype: DType | str | None, name: str) -> Tensor:
     """See ``Graph.constant``."""
     data = const(value, dtype).data
     attrs = {"dtype": DType.of(data.dtype), "value": data}
     return Tensor(graph.create("Const", name=name, attrs=attrs), 0)
 
 
-def variable(graph: Graph, initial: Any, dtype: DType | str | None, name: str) -> Tensor:
+def variable(graph: OwnerGraph, initial: Any, dtype: DType | str | None, name: str) -> Tensor:
     """See ``Graph.variable``."""
     data = const(initial, dtype).data
     attrs = {"dtype": DType.of(data.dtype), "shape": ShapeAttr(tuple(data.shape)),
@@ -44,7 +42,7 @@ def variable(graph: Graph, initial: Any, dtype: DType | str | None, name: str) -
     return Tensor(graph.create("VariableV2", name=name, attrs=attrs), 0)
 
 
-def assign(graph: Graph, op: str, target: Tensor, value: Any, name: str) -> Tensor:
+def assign(graph: OwnerGraph, op: str, target: Tensor, value: Any, name: str) -> Tensor:
     """See ``Graph.assign``."""
     node = target.node
     while node.op in ASSIGNMENTS:  # their results are references to the variable
@@ -56,7 +54,7 @@ def assign(graph: Graph, op: str, target: Tensor, value: Any, name: str) -> Tens
     return Tensor(graph.create(op, [target, new], name=name), 0)
 
 
-def call(graph: Graph, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any],
+def call(graph: OwnerGraph, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any],
          name: str | None) -> Tensor | tuple[Tensor, ...]:
     """See ``Graph.call``."""
     record = OPS.find(op)
@@ -87,7 +85,7 @@ def _checked(op: Op, attrs: Mapping[str, Any], count: int) -> dict[str, Any]:
         raise error.at(str(Span.of_caller())) from None
 
 
-def _operands(graph: Graph, op: Op | None, inputs: Sequence[Any]
+def _operands(graph: OwnerGraph, op: Op | None, inputs: Sequence[Any]
               ) -> tuple[list[Tensor], tuple[int, ...]]:
     """The tensors of all operands, and the sizes of operands if one is a tuple."""
     like = None if op is None else next((x for x in inputs if isinstance(x, Tensor)), None)
@@ -109,7 +107,7 @@ def _operands(graph: Graph, op: Op | None, inputs: Sequence[Any]
     return found, tuple(sizes) if is_grouped else ()
 
 
-def _tensor(graph: Graph, value: Any, like: Tensor | None) -> Tensor:
+def _tensor(graph: OwnerGraph, value: Any, like: Tensor | None) -> Tensor:
     """``value``, or a constant; a Python number takes the element type of ``like``."""
     if isinstance(value, Tensor):
         return value

@@ -7,20 +7,16 @@ known, so the type relations of weft's operators decide.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.compat.graph.node import Edge, Facts, Node, Tensor
+from weft.compat.graph.node import Edge, Facts, Node, OwnerGraph, Tensor
 from weft.compat.graphdef.definitions import NodeDef
 from weft.compat.graphdef.lowering import Environment, lower_node, stand_ins, tensor_types
 from weft.compat.graphdef.ports import PLACEHOLDERS, declared_type
 from weft.ir.types import TensorType
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError
-
-if TYPE_CHECKING:
-    from weft.compat.graph.graph import Graph
 
 # An input of a Merge that comes from the iteration before has the type of the other input.
 BACK_EDGE = "NextIteration"
@@ -43,7 +39,7 @@ def fact_of(tensor: Tensor) -> Fact:
     return Fact(facts.types[tensor.index], facts.values[tensor.index])
 
 
-def infer(graph: Graph, proto: NodeDef, inputs: Sequence[Fact]) -> Facts:
+def infer(graph: OwnerGraph, proto: NodeDef, inputs: Sequence[Fact]) -> Facts:
     """What is known of the results of ``proto``. Raises what ``lower_node`` raises."""
     env = Environment(graph.name, graph.library)
     span = env.span_of(proto)
@@ -55,7 +51,7 @@ def infer(graph: Graph, proto: NodeDef, inputs: Sequence[Fact]) -> Facts:
     return Facts(tensor_types(env, proto, made.results), made.values)
 
 
-def facts_of(graph: Graph, node: Node) -> Facts:
+def facts_of(graph: OwnerGraph, node: Node) -> Facts:
     """The facts of ``node``, and of all nodes before it without facts."""
     pending = [node]
     waiting: set[int] = set()

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from weft.compat.graph.node import Node, Tensor
+from weft.compat.graph.structure import GraphStructure
 from weft.compat.graph.walks import reverse_dfs
 from weft.compat.graphdef.definitions import ArgDef, FunctionDef, Library
 from weft.support.errors import InvalidModelError
-
-if TYPE_CHECKING:
-    from weft.compat.graph.graph import Graph
 
 
 def with_functions(library: Library, added: Library, where: object) -> Library:
@@ -35,8 +33,8 @@ def with_functions(library: Library, added: Library, where: object) -> Library:
                    {**library.gradients, **added.gradients})
 
 
-def function_of(graph: Graph, name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *,
-                noinline: bool = False) -> FunctionDef:
+def function_of(graph: GraphStructure, name: str, inputs: Sequence[Tensor],
+                outputs: Sequence[Tensor], *, noinline: bool = False) -> FunctionDef:
     """The function that computes ``outputs`` of a graph from ``inputs``, which are placeholders.
 
     Raises ``InvalidModelError`` for an input that is no placeholder, and for a placeholder that

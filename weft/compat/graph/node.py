@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
-from weft.compat.graphdef.definitions import NodeDef
+from weft.compat.graphdef.definitions import Library, NodeDef
 from weft.compat.graphdef.names import CONTROL
 from weft.ir.dtype import DType
 from weft.ir.shape import Shape
@@ -14,10 +15,30 @@ from weft.ir.span import Span
 from weft.ir.types import TensorType
 from weft.support.dataclass import dataclass
 
-if TYPE_CHECKING:
-    from weft.compat.graph.graph import Graph
-
 SOURCE, SINK = 0, 1
+
+
+class OwnerGraph(Protocol):
+    """What nodes, tensors and builders need of the graph that owns them; ``Graph`` provides it."""
+
+    name: str
+    library: Library
+
+    @property
+    def num_node_ids(self) -> int: ...
+
+    @property
+    def op_nodes(self) -> Sequence[Node]: ...
+
+    def facts_of(self, node: Node) -> Facts: ...
+
+    def call(self, op: str, *inputs: Any, name: str | None = None, **attrs: Any
+             ) -> Tensor | tuple[Tensor, ...]: ...
+
+    def create(self, op: str, inputs: Sequence[Tensor] = (), *, name: str | None = None,
+               attrs: Mapping[str, Any] | None = None) -> Node: ...
+
+    def remove_node(self, node: Node) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +78,7 @@ class Node:
     __slots__ = ("attrs", "device", "facts", "graph", "id", "in_edges", "name", "op", "out_edges",
                  "span")
 
-    def __init__(self, graph: Graph, number: int, proto: NodeDef) -> None:
+    def __init__(self, graph: OwnerGraph, number: int, proto: NodeDef) -> None:
         self.graph = graph
         self.id = number
         self.name = proto.name
@@ -139,7 +160,7 @@ class Tensor:
         return f"{self.node.name}:{self.index}"
 
     @property
-    def graph(self) -> Graph:
+    def graph(self) -> OwnerGraph:
         return self.node.graph
 
     @property

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import weft.op  # noqa: F401 - fills the catalogue
-from weft.compat.graph.node import Tensor
+from weft.compat.graph.node import OwnerGraph, Tensor
 from weft.ir.op import OPS
 from weft.support.errors import RegistryError
 from weft.support.suggestion import did_you_mean
-
-if TYPE_CHECKING:
-    from weft.compat.graph.graph import Graph
 
 
 class OperatorNames:
@@ -19,7 +16,7 @@ class OperatorNames:
 
     __slots__ = ("_graph", "_name")
 
-    def __init__(self, graph: Graph, name: str) -> None:
+    def __init__(self, graph: OwnerGraph, name: str) -> None:
         self._graph = graph
         self._name = name
 

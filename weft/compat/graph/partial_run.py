@@ -7,19 +7,21 @@ once: values that later fetches need are kept between the calls.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from weft.compat.graph.fetches import FetchTree
+from weft.compat.graph.graph import Graph
 from weft.compat.graph.node import Node
 from weft.compat.graphdef.names import CONTROL, TensorRef, parse_tensor
 from weft.runtime.run_control import RunControl
 from weft.support.errors import InvalidInputError
 
-if TYPE_CHECKING:
-    from weft.compat.graph.session import Session
+# (names of tensors, feeds, limits of the run) -> their values.
+Evaluate: TypeAlias = Callable[[Sequence[str], Mapping[str, Any], RunControl | None],
+                               dict[str, Any]]
 
 
 class PartialRun:
@@ -29,10 +31,10 @@ class PartialRun:
     and ``pending_feeds`` are what is left.
     """
 
-    def __init__(self, session: Session, fetches: Sequence[str], feeds: Sequence[str],
-                 variables: Mapping[str, np.ndarray]) -> None:
-        self._session = session
-        self._graph = session.graph
+    def __init__(self, graph: Graph, evaluate: Evaluate, fetches: Sequence[str],
+                 feeds: Sequence[str], variables: Mapping[str, np.ndarray]) -> None:
+        self._graph = graph
+        self._evaluate = evaluate
         self._lock = threading.Lock()
         self._known: dict[str, Any] = dict(variables)
         self.fetches, self.feeds = tuple(fetches), tuple(feeds)
@@ -63,7 +65,7 @@ class PartialRun:
     def _compute(self, wanted: Sequence[str], left: Sequence[str], known: Mapping[str, Any],
                  control: RunControl | None) -> dict[str, Any]:
         """The fetched values, and those that ``left`` needs and that can be computed now."""
-        reach = _Reach(self._session, known)
+        reach = _Reach(self._graph, known)
         for text in wanted:
             missing = reach.missing(text)
             if missing is not None:
@@ -76,7 +78,7 @@ class PartialRun:
         if not texts:
             return ready
         given = {text: known[text] for text in reach.cut(texts)}
-        return ready | self._session.values(texts, given, control)
+        return ready | self._evaluate(texts, given, control)
 
     def _is_read(self, text: str) -> bool:
         node = self._graph.find_node(parse_tensor(text).node)
@@ -99,8 +101,8 @@ _PAST = {"fetch": "fetched", "feed": "fed"}
 class _Reach:
     """What can be computed from known tensors, without recursion over the depth of the graph."""
 
-    def __init__(self, session: Session, known: Mapping[str, Any]) -> None:
-        self._graph = session.graph
+    def __init__(self, graph: Graph, known: Mapping[str, Any]) -> None:
+        self._graph = graph
         self._known = {parse_tensor(text) for text in known}
         self._missing: dict[Node, str | None] = {}
 

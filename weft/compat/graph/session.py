@@ -127,8 +127,8 @@ class Session:
         """
         self._check_open()
         tree = FetchTree(self.graph, fetches)
-        return PartialRun(self, tree.texts, [tensor_text(self.graph, one) for one in feeds],
-                          self.variables)
+        names = [tensor_text(self.graph, one) for one in feeds]
+        return PartialRun(self.graph, self.values, tree.texts, names, self.variables)
 
     def partial_run(self, run: PartialRun, fetches: Any, feeds: Feeds | None = None, *,
                     timeout: float | None = None, cancel: CancellationToken | None = None) -> Any:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from weft.compat.graph.node import SINK, SOURCE, Edge, Node
+from weft.compat.graph.node import SINK, SOURCE, Edge, Node, OwnerGraph
 from weft.compat.graphdef.definitions import NodeDef
 from weft.compat.graphdef.names import CONTROL, check_node_name
 from weft.support.errors import InvalidModelError
-
-if TYPE_CHECKING:
-    from weft.compat.graph.graph import Graph
 
 
 class GraphStructure:
@@ -31,7 +28,7 @@ class GraphStructure:
         self.add_control_edge(source, sink)
 
     def _new_node(self, proto: NodeDef) -> Node:
-        node = Node(cast("Graph", self), len(self._nodes), proto)
+        node = Node(cast("OwnerGraph", self), len(self._nodes), proto)
         self._nodes.append(node)
         self._by_name[node.name] = node
         self.changes += 1

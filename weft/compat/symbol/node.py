@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from weft.compat.symbol.attribute_text import parsed_attrs
+from weft.compat.symbol.operator import SymbolOp
 from weft.ir.attrs import Attrs
 from weft.ir.span import Span
 from weft.support.dataclass import dataclass
-
-if TYPE_CHECKING:
-    from weft.compat.symbol.operator import SymbolOp
 
 
 class Node:
@@ -46,7 +43,10 @@ class Node:
 
     @property
     def num_outputs(self) -> int:
-        return 1 if self.op is None else self.op.num_outputs(self)
+        """How many results the node has."""
+        if self.op is None or self.op.outputs is None:
+            return 1
+        return self.op.outputs(self.params, len(self.inputs))
 
     def __repr__(self) -> str:
         return f"<Node {self.name!r} ({'variable' if self.op is None else self.op.name})>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import weft.op  # noqa: F401 - fills the catalogue
 from weft.ir.attrs import Attrs
@@ -13,9 +13,6 @@ from weft.support.dataclass import dataclass
 from weft.support.errors import RegistryError
 from weft.support.registry import Registry
 from weft.support.suggestion import did_you_mean
-
-if TYPE_CHECKING:
-    from weft.compat.symbol.node import Node
 
 # (attributes, inputs) -> the expression that the node computes.
 Lower: TypeAlias = "Callable[[Any, Sequence[Expr]], Expr]"
@@ -28,7 +25,8 @@ class SymbolOp:
 
     ``inputs`` are the names of the inputs for given attributes; one name with a leading ``*`` is
     any number of inputs. ``op`` is the operator of weft that a node calls, if it calls just one.
-    ``outputs`` gives the number of results from the attributes and the number of inputs.
+    ``outputs`` gives the number of results from the attributes and the number of inputs; ``None``
+    stands for one result.
     """
 
     name: str
@@ -37,10 +35,6 @@ class SymbolOp:
     lower: Lower
     op: Op | None = None
     outputs: Callable[[Any, int], int] | None = None
-
-    def num_outputs(self, node: Node) -> int:
-        """How many results a node has."""
-        return 1 if self.outputs is None else self.outputs(node.params, len(node.inputs))
 
     def __repr__(self) -> str:
         return f"<SymbolOp {self.name}>"

@@ -7,6 +7,7 @@ A slot maps operators to values, functions mostly. Slots that follow from weft's
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 from weft.compat.symbol.operator import SymbolOp, operator, operator_of
@@ -91,7 +92,7 @@ def _of_record(get: Callable[[Op], Any]) -> Callable[[SymbolOp], Any]:
 # no counterpart on a record: strategies decide (``weft.strategy``).
 _DERIVED: dict[str, Callable[[SymbolOp], Any]] = {
     "FListInputNames": lambda found: found.inputs,
-    "FNumOutputs": lambda found: found.num_outputs,
+    "FNumOutputs": lambda _: attrgetter("num_outputs"),  # of a node
     "FGradient": _of_record(lambda op: op.gradient_rule),
     "FCorrectLayout": _of_record(lambda op: op.hook("layout")),
     "FTVMCompute": _of_record(lambda op: op.compute),

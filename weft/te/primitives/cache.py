@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from weft.te.primitives.storage import set_scope
 from weft.te.state import ScheduleState, StageState
 from weft.te.tensor import ComputeOp, ExternOp, Operation, Tensor, data_axis
 from weft.te.walk import input_tensors, rewrite_body
@@ -36,7 +37,7 @@ def cache_read(
     axes = tuple(data_axis(f"i{n}", extent) for n, extent in enumerate(tensor.shape))
     copy = ComputeOp(f"{tensor.name}.{scope}", axes, (), (tensor[tuple(a.var for a in axes)],))
     new = self.make_stage(copy, copy.outputs)
-    new.set_scope(scope)  # type: ignore[attr-defined]
+    set_scope(new, scope)
     for reader in reading:
         _redirect(reader, tensor, copy.outputs[0])
     # ``stages`` keeps producers before consumers.
@@ -91,7 +92,7 @@ def cache_write(
     cached = ComputeOp(f"{op.name}.{scope}", axes, op.reduce_axis,
                        rewrite_body(op.body, values), op.role)
     new = self.make_stage(cached, cached.outputs)
-    new.set_scope(scope)  # type: ignore[attr-defined]
+    set_scope(new, scope)
     indices = tuple(a.var for a in op.axis)
     # The role describes the computation, which is that of the new stage now; this one copies.
     stage.op = dataclasses.replace(op, reduce_axis=(), role=None,
