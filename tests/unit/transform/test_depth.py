@@ -64,7 +64,8 @@ def _codegen():
 def test_options_are_those_of_registered_passes():
     assert set(OPTIONS) <= set(PASSES)
     names = {text.partition("{")[0] for text in every_pass()}
-    assert {n for n in PASSES if PASSES.get(n).__module__.startswith("weft.transform.")} == names
+    packages = ("weft.transform.", "weft.compat.optimizer.")
+    assert {n for n in PASSES if PASSES.get(n).__module__.startswith(packages)} == names
 
 
 @pytest.mark.parametrize("text", every_pass())

@@ -11,11 +11,7 @@ from weft.compat.graph.node import OwnerGraph, Tensor
 from weft.compat.graphdef.catalogue import OPERANDS, TENSOR
 from weft.compat.graphdef.definitions import ShapeAttr
 from weft.compat.graphdef.state import ASSIGNMENTS, INITIAL_VALUE, VARIABLES
-from weft.ir.dtype import DType
-from weft.ir.expr import const
-from weft.ir.op import OPS, Op
-from weft.ir.shape import as_dim
-from weft.ir.span import Span
+from weft.ir import OPS, DType, Op, Span, as_dim, const
 from weft.support.errors import AttrsError, InvalidModelError
 
 

@@ -21,10 +21,7 @@ from weft.compat.graph.versions import CURRENT
 from weft.compat.graphdef.definitions import FunctionRef, GraphDef, Library, NodeDef, Versions
 from weft.compat.graphdef.importer import InputShapes, from_graphdef, initial_values
 from weft.compat.graphdef.names import CONTROL, check_node_name, parse_tensor
-from weft.ir.dtype import DType
-from weft.ir.module import IRModule
-from weft.ir.span import Span
-from weft.ir.virtual_device import VirtualDevice
+from weft.ir import DType, IRModule, Span, VirtualDevice
 from weft.support.errors import InvalidModelError
 
 _DEFAULT: ContextVar[Graph | None] = ContextVar("default_graph", default=None)

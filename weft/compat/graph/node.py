@@ -9,10 +9,7 @@ import numpy as np
 
 from weft.compat.graphdef.definitions import Library, NodeDef
 from weft.compat.graphdef.names import CONTROL
-from weft.ir.dtype import DType
-from weft.ir.shape import Shape
-from weft.ir.span import Span
-from weft.ir.types import TensorType
+from weft.ir import DType, Shape, Span, TensorType
 from weft.support.dataclass import dataclass
 
 SOURCE, SINK = 0, 1

@@ -7,19 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from weft.compat.graphdef import tensor_values
 from weft.compat.graphdef.definitions import (
     AttrPlaceholder,
     ForeignType,
     FunctionRef,
     ShapeAttr,
-)
-from weft.compat.graphdef.tensor_values import (
-    shape_of,
-    tensor_of,
-    type_number,
-    type_of,
-    write_shape,
-    write_tensor,
 )
 from weft.ir.dtype import DType
 from weft.support.errors import UnsupportedModelError
@@ -49,9 +42,9 @@ def _single(kind: str, value: Any, where: object, depth: int) -> Any:
     if kind == "s":
         return _text(value)
     if kind == "type":
-        return type_of(value)
+        return tensor_values.type_of(value)
     if kind == "shape":
-        return shape_of(value)
+        return tensor_values.shape_of(value)
     if kind == "tensor":
         return _tensor(value, where)
     if kind == "func":
@@ -61,8 +54,8 @@ def _single(kind: str, value: Any, where: object, depth: int) -> Any:
 
 def _tensor(message: Any, where: object) -> Any:
     """A tensor, or its type where weft has no such elements: the node may never be lowered."""
-    type_ = type_of(message.dtype)
-    return type_ if isinstance(type_, ForeignType) else tensor_of(message, where)
+    type_ = tensor_values.type_of(message.dtype)
+    return type_ if isinstance(type_, ForeignType) else tensor_values.tensor_of(message, where)
 
 
 def _list_of(message: Any, where: object, depth: int) -> tuple[Any, ...]:
@@ -115,9 +108,9 @@ def _append(message: Any, value: Any, where: object) -> None:
 
 def _fill(message: Any, kind: str, value: Any, where: object) -> None:
     if kind == "shape":
-        write_shape(message, value)
+        tensor_values.write_shape(message, value)
     elif kind == "tensor":
-        write_tensor(message, value)
+        tensor_values.write_tensor(message, value)
     else:
         message.name = value.name
         write_attrs(message.attr, value.attrs, where)
@@ -127,7 +120,7 @@ def _plain(kind: str, value: Any) -> Any:
     if kind == "s":
         return value.encode() if isinstance(value, str) else value
     if kind == "type":
-        return type_number(value)
+        return tensor_values.type_number(value)
     return value.name if kind == "placeholder" else value
 
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.compat.graphdef.node import Node, attrs_without_private
-from weft.ir.expr import Expr, Tuple
-from weft.ir.op import Op, get_op
-from weft.ir.types import TensorType, TupleType
+from weft.ir import Expr, Op, TensorType, Tuple, TupleType, get_op
 
 OPERANDS = "_operands"
 TENSOR = -1

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, TypeAlias
 
-from weft.ir.dtype import DType
-from weft.ir.span import Span
+from weft.ir import DType, Span
 from weft.support.dataclass import dataclass
 
 

@@ -6,16 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from weft.compat.graphdef import definitions
 from weft.compat.graphdef.attr_values import attrs_of, value_of, write_attrs, write_value
-from weft.compat.graphdef.definitions import (
-    ArgDef,
-    AttrDef,
-    FunctionDef,
-    GraphDef,
-    Library,
-    NodeDef,
-    Versions,
-)
 from weft.compat.graphdef.messages import graph_message
 from weft.compat.graphdef.tensor_values import type_number, type_of
 from weft.ir.span import Span
@@ -26,7 +18,7 @@ TEXT_SUFFIXES = (".pbtxt",)
 GRAPHDEF_SUFFIXES = (*BINARY_SUFFIXES, *TEXT_SUFFIXES)
 
 
-def read_graph_def(source: str | os.PathLike[str] | bytes) -> GraphDef:
+def read_graph_def(source: str | os.PathLike[str] | bytes) -> definitions.GraphDef:
     """A GraphDef from a file, by its suffix, or from the bytes of the binary form.
 
     Raises ``InvalidModelError`` for a file that cannot be read or is damaged,
@@ -47,7 +39,7 @@ def read_graph_def(source: str | os.PathLike[str] | bytes) -> GraphDef:
     return parse_graph_def(data, str(path))
 
 
-def parse_graph_def(data: bytes | str, source: str = "<graph>") -> GraphDef:
+def parse_graph_def(data: bytes | str, source: str = "<graph>") -> definitions.GraphDef:
     """A GraphDef from its binary form, or from its text form if ``data`` is a string."""
     message = graph_message()()
     from google.protobuf import text_format
@@ -65,7 +57,7 @@ def parse_graph_def(data: bytes | str, source: str = "<graph>") -> GraphDef:
     return _graph_of(message, source)
 
 
-def write_graph_def(graph: GraphDef, path: str | os.PathLike[str]) -> None:
+def write_graph_def(graph: definitions.GraphDef, path: str | os.PathLike[str]) -> None:
     """Write a graph in the form that the suffix names: ``.pb`` or ``.pbtxt``.
 
     Raises ``UnsupportedModelError`` for values that the format cannot hold, ``OptionError`` for
@@ -81,13 +73,13 @@ def write_graph_def(graph: GraphDef, path: str | os.PathLike[str]) -> None:
                           expected=", ".join(GRAPHDEF_SUFFIXES))
 
 
-def graph_def_bytes(graph: GraphDef) -> bytes:
+def graph_def_bytes(graph: definitions.GraphDef) -> bytes:
     """The binary form; equal graphs give equal bytes."""
     data: bytes = _message_of(graph).SerializeToString(deterministic=True)
     return data
 
 
-def graph_def_text(graph: GraphDef) -> str:
+def graph_def_text(graph: definitions.GraphDef) -> str:
     """The text form."""
     message = _message_of(graph)
     from google.protobuf import text_format
@@ -96,31 +88,32 @@ def graph_def_text(graph: GraphDef) -> str:
     return text
 
 
-def _graph_of(message: Any, source: str) -> GraphDef:
-    versions = Versions(message.versions.producer or message.version,
-                        message.versions.min_consumer, tuple(message.versions.bad_consumers))
+def _graph_of(message: Any, source: str) -> definitions.GraphDef:
+    versions = definitions.Versions(message.versions.producer or message.version,
+                                    message.versions.min_consumer,
+                                    tuple(message.versions.bad_consumers))
     functions = {f.signature.name: _function_of(f, source) for f in message.library.function}
     if len(functions) < len(message.library.function):
         raise InvalidModelError("two functions of the library have one name", where=source)
     gradients = {g.function_name: g.gradient_func for g in message.library.gradient}
     nodes = tuple(_node_of(node, source) for node in message.node)
-    return GraphDef(nodes, versions, Library(functions, gradients), source)
+    return definitions.GraphDef(nodes, versions, definitions.Library(functions, gradients), source)
 
 
-def _node_of(message: Any, source: str) -> NodeDef:
+def _node_of(message: Any, source: str) -> definitions.NodeDef:
     span = Span(source, node=f"{message.name} ({message.op})")
     if not message.op:
         raise InvalidModelError("a node without an operator", where=span)
-    return NodeDef(message.name, message.op, tuple(message.input), message.device,
-                   attrs_of(message.attr, span), span)
+    return definitions.NodeDef(message.name, message.op, tuple(message.input), message.device,
+                               attrs_of(message.attr, span), span)
 
 
-def _function_of(message: Any, source: str) -> FunctionDef:
+def _function_of(message: Any, source: str) -> definitions.FunctionDef:
     signature = message.signature
     where = f"function {signature.name!r} of {source}"
-    attr_defs = tuple(AttrDef(a.name, a.type, value_of(a.default_value, where))
+    attr_defs = tuple(definitions.AttrDef(a.name, a.type, value_of(a.default_value, where))
                       for a in signature.attr)
-    return FunctionDef(
+    return definitions.FunctionDef(
         signature.name, tuple(map(_arg_of, signature.input_arg)),
         tuple(map(_arg_of, signature.output_arg)),
         tuple(_node_of(node, where) for node in message.node_def),
@@ -128,12 +121,12 @@ def _function_of(message: Any, source: str) -> FunctionDef:
         attrs_of(message.attr, where), signature.is_stateful)
 
 
-def _arg_of(message: Any) -> ArgDef:
-    return ArgDef(message.name, type_of(message.type) if message.type else None,
-                  message.type_attr, message.number_attr, message.type_list_attr)
+def _arg_of(message: Any) -> definitions.ArgDef:
+    return definitions.ArgDef(message.name, type_of(message.type) if message.type else None,
+                              message.type_attr, message.number_attr, message.type_list_attr)
 
 
-def _message_of(graph: GraphDef) -> Any:
+def _message_of(graph: definitions.GraphDef) -> Any:
     message = graph_message()()
     for node in graph.nodes:
         _write_node(message.node.add(), node)
@@ -147,13 +140,13 @@ def _message_of(graph: GraphDef) -> Any:
     return message
 
 
-def _write_node(message: Any, node: NodeDef) -> None:
+def _write_node(message: Any, node: definitions.NodeDef) -> None:
     message.name, message.op, message.device = node.name, node.op, node.device
     message.input.extend(node.inputs)
     write_attrs(message.attr, node.attrs, node.label)
 
 
-def _write_function(message: Any, function: FunctionDef) -> None:
+def _write_function(message: Any, function: definitions.FunctionDef) -> None:
     signature = message.signature
     signature.name = function.name
     signature.is_stateful = function.is_stateful

@@ -18,11 +18,7 @@ from weft.compat.graphdef.names import CONTROL, parse_tensor
 from weft.compat.graphdef.node_order import execution_order, needed, nodes_by_name
 from weft.compat.graphdef.ports import FedTensors, default_outputs, unknown_tensor
 from weft.compat.graphdef.state import INITIAL_VALUE, VARIABLES, next_value_name
-from weft.ir.expr import Expr, Function, Tuple
-from weft.ir.module import IRModule
-from weft.ir.span import Span
-from weft.ir.typing.infer import infer_type
-from weft.ir.visitor import post_order
+from weft.ir import Expr, Function, IRModule, Span, Tuple, infer_type, post_order
 from weft.support.allocation import allocation_budget
 from weft.support.errors import InvalidInputError
 

@@ -9,7 +9,9 @@ from dataclasses import field
 
 import numpy as np
 
+from weft import ir
 from weft.compat.graphdef import converters as _converters  # noqa: F401 - fills the table
+from weft.compat.graphdef import state
 from weft.compat.graphdef.annotate import Placements, ordered_after
 from weft.compat.graphdef.catalogue import convert_operator
 from weft.compat.graphdef.definitions import FunctionRef, Library, NodeDef
@@ -19,28 +21,7 @@ from weft.compat.graphdef.node import Node
 from weft.compat.graphdef.node_order import execution_order, needed, nodes_by_name
 from weft.compat.graphdef.registry import Converter, attribute_text, find_converter
 from weft.compat.graphdef.size_values import is_symbolic, size_values
-from weft.compat.graphdef.state import (
-    ASSIGNMENTS,
-    STATE_OPS,
-    VARIABLES,
-    Variables,
-    assigned_variables,
-    target_of,
-)
 from weft.frontend.typed import FOLD_LIMIT_ELEMENTS
-from weft.ir.expr import (
-    Call,
-    Constant,
-    Expr,
-    Function,
-    GlobalVar,
-    Tuple,
-    TupleGetItem,
-    Var,
-)
-from weft.ir.op import OPS
-from weft.ir.span import Span
-from weft.ir.types import FuncType, TensorType, TupleType
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError, UnsupportedModelError
 from weft.transform.autodiff.reverse.adjoint import is_differentiable
@@ -59,12 +40,12 @@ class Environment:
 
     source: str
     library: Library = field(default_factory=Library)
-    functions: dict[str, Function] = field(default_factory=dict)
+    functions: dict[str, ir.Function] = field(default_factory=dict)
     instances: dict[object, str] = field(default_factory=dict)
     active: list[str] = field(default_factory=list)
 
-    def span_of(self, proto: NodeDef) -> Span:
-        return proto.span or Span(self.source, node=proto.label)
+    def span_of(self, proto: NodeDef) -> ir.Span:
+        return proto.span or ir.Span(self.source, node=proto.label)
 
     @contextmanager
     def inside(self, name: str, where: object) -> Iterator[None]:
@@ -87,11 +68,11 @@ class Environment:
 class Lowered:
     """The results of a node, and those of their values that are known and small."""
 
-    results: tuple[Expr, ...]
+    results: tuple[ir.Expr, ...]
     values: tuple[np.ndarray | None, ...]
 
 
-def lower_node(env: Environment, proto: NodeDef, inputs: Sequence[Expr],
+def lower_node(env: Environment, proto: NodeDef, inputs: Sequence[ir.Expr],
                values: Sequence[np.ndarray | None]) -> Lowered:
     """The results of ``proto`` for typed ``inputs``, of which ``values`` are known.
 
@@ -106,20 +87,20 @@ def lower_node(env: Environment, proto: NodeDef, inputs: Sequence[Expr],
             return Lowered(results, tuple(sizes))
     is_known = all(v is not None and not is_symbolic(v) for v in values)
     if inputs and any(v is None for v in known) and is_known:
-        constants = [Constant(v, span=env.span_of(proto)) for v in values if v is not None]
+        constants = [ir.Constant(v, span=env.span_of(proto)) for v in values if v is not None]
         folded = _convert(env, proto, constants, values, folds=True)
         known = tuple(_small_value(result) for result in folded)
     return Lowered(results, known)
 
 
-def _small_value(result: Expr) -> np.ndarray | None:
-    if isinstance(result, Constant) and result.data.size <= FOLD_LIMIT_ELEMENTS:
+def _small_value(result: ir.Expr) -> np.ndarray | None:
+    if isinstance(result, ir.Constant) and result.data.size <= FOLD_LIMIT_ELEMENTS:
         return result.data
     return None
 
 
-def _convert(env: Environment, proto: NodeDef, inputs: Sequence[Expr],
-             values: Sequence[np.ndarray | None], *, folds: bool) -> tuple[Expr, ...]:
+def _convert(env: Environment, proto: NodeDef, inputs: Sequence[ir.Expr],
+             values: Sequence[np.ndarray | None], *, folds: bool) -> tuple[ir.Expr, ...]:
     span = env.span_of(proto)
     functions = _Functions(env, span)
     node = Node(proto, span, tuple(inputs), tuple(values), functions, folds)
@@ -129,12 +110,12 @@ def _convert(env: Environment, proto: NodeDef, inputs: Sequence[Expr],
     if converter is not None:
         _check(node, converter)
         made = converter.convert(node)
-    elif proto.op in OPS:
+    elif proto.op in ir.OPS:
         made = convert_operator(node)
     else:
         raise UnsupportedModelError(f"unknown operator {proto.op!r}", where=node.span,
                                     help="`weft ops` lists the operators of weft")
-    return (made,) if isinstance(made, Expr) else tuple(made)
+    return (made,) if isinstance(made, ir.Expr) else tuple(made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +123,12 @@ class _Functions:
     """The functions of the library, as a node at ``where`` calls them."""
 
     env: Environment
-    where: Span
+    where: ir.Span
 
-    def expand(self, ref: FunctionRef, args: Sequence[Expr]) -> tuple[Expr, ...]:
+    def expand(self, ref: FunctionRef, args: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
         return expand(self.env, ref, args, self.where)
 
-    def unchanged(self, ref: FunctionRef, args: Sequence[Expr]) -> frozenset[int]:
+    def unchanged(self, ref: FunctionRef, args: Sequence[ir.Expr]) -> frozenset[int]:
         types = _argument_types(ref, args, self.where)
         return returned_arguments(instantiate(self.env.library, ref, types, self.where))
 
@@ -172,20 +153,20 @@ class Body:
                  nodes: Mapping[str, NodeDef]) -> None:
         self.env = env
         self.placements = placements
-        self.variables = Variables()
+        self.variables = state.Variables()
         self._nodes = nodes
-        self._assigned = assigned_variables(nodes)
-        self.tensors: dict[str, tuple[Expr, ...]] = {}
+        self._assigned = state.assigned_variables(nodes)
+        self.tensors: dict[str, tuple[ir.Expr, ...]] = {}
         self.values: dict[str, tuple[np.ndarray | None, ...]] = {}
-        self.tokens: dict[str, tuple[Expr, ...]] = {}
+        self.tokens: dict[str, tuple[ir.Expr, ...]] = {}
 
-    def give(self, name: str, tensors: Sequence[Expr]) -> None:
+    def give(self, name: str, tensors: Sequence[ir.Expr]) -> None:
         """Set the results of a node: an argument, or a tensor that is fed."""
         self.tensors[name] = tuple(tensors)
         self.values[name] = tuple(_small_value(t) for t in tensors)
         self.tokens[name] = ()
 
-    def tensor(self, text: str, where: object = None) -> Expr:
+    def tensor(self, text: str, where: object = None) -> ir.Expr:
         """The tensor ``node:index``; ``InvalidModelError`` if the node has fewer results."""
         ref = parse_tensor(text, where)
         if ref.node in self.variables.first and ref.index == 0:
@@ -197,7 +178,7 @@ class Body:
                 got=f"{ref.node!r} has {len(results)} output{'s' if len(results) != 1 else ''}")
         return results[ref.index]
 
-    def output(self, text: str, where: Span) -> Expr:
+    def output(self, text: str, where: ir.Span) -> ir.Expr:
         """The tensor ``node:index`` as the caller reads it."""
         return self.placements.read(self.tensor(text, where), parse_tensor(text).node, None, where)
 
@@ -210,56 +191,57 @@ class Body:
         values = [self.values[ref.node][ref.index] for ref in refs]
         after = tuple(t for t in self._after(proto) if all(t is not x for x in inputs))
         waits = next((i for i, x in enumerate(inputs)
-                      if not isinstance(x, Constant) and isinstance(x.checked_type, TensorType)),
+                      if not isinstance(x, ir.Constant)
+                      and isinstance(x.checked_type, ir.TensorType)),
                      None)
         if after and waits is not None:
             inputs[waits] = ordered_after(inputs[waits], after, span)
         made = lower_node(self.env, proto, inputs, values)
         results = made.results
-        if proto.op in STATE_OPS:
+        if proto.op in state.STATE_OPS:
             results = self._with_state(proto, inputs, results, span)
         elif after and waits is None:
             results = tuple(ordered_after(x, after, span) for x in results)
         self.tensors[proto.name] = results
         self.values[proto.name] = made.values
         done = results or tuple(self._assignment(proto))
-        computed = tuple(x for x in done if not isinstance(x, (Constant, Var)))
+        computed = tuple(x for x in done if not isinstance(x, (ir.Constant, ir.Var)))
         self.tokens[proto.name] = computed or after
 
-    def _with_state(self, proto: NodeDef, inputs: Sequence[Expr], results: tuple[Expr, ...],
-                    span: Span) -> tuple[Expr, ...]:
+    def _with_state(self, proto: NodeDef, inputs: Sequence[ir.Expr], results: tuple[ir.Expr, ...],
+                    span: ir.Span) -> tuple[ir.Expr, ...]:
         """The results of a variable or an assignment, which takes effect here."""
         if self.env.active:
             raise UnsupportedModelError("variables of functions are not supported", where=span,
                                         help="use them outside of functions")
-        if proto.op in VARIABLES:
+        if proto.op in state.VARIABLES:
             (var,) = results
-            if isinstance(var, Var):
+            if isinstance(var, ir.Var):
                 self.variables.declare(proto, var, is_assigned=proto.name in self._assigned)
             return (self.variables.value(proto.name),)
-        target = target_of(proto, self._nodes)
+        target = state.target_of(proto, self._nodes)
         if target not in self.variables.first:
             raise InvalidModelError(f"{proto.op}: the target is not a variable", where=span,
                                     got=target)
         value = self.variables.assign(target, proto.op, inputs[1], span)
         return (value,) if results else ()
 
-    def _assignment(self, proto: NodeDef) -> list[Expr]:
+    def _assignment(self, proto: NodeDef) -> list[ir.Expr]:
         """The value that an assignment without results has just made."""
-        if proto.op not in ASSIGNMENTS:
+        if proto.op not in state.ASSIGNMENTS:
             return []
-        return [self.variables.value(target_of(proto, self._nodes))]
+        return [self.variables.value(state.target_of(proto, self._nodes))]
 
-    def _after(self, proto: NodeDef) -> tuple[Expr, ...]:
+    def _after(self, proto: NodeDef) -> tuple[ir.Expr, ...]:
         """The tensors that control edges order before a node."""
-        found: dict[int, Expr] = {}
+        found: dict[int, ir.Expr] = {}
         for name in proto.control_inputs:
             found.update((id(token), token) for token in self.tokens[name])
         return tuple(found.values())
 
 
-def expand(env: Environment, ref: FunctionRef, args: Sequence[Expr], where: Span
-           ) -> tuple[Expr, ...]:
+def expand(env: Environment, ref: FunctionRef, args: Sequence[ir.Expr], where: ir.Span
+           ) -> tuple[ir.Expr, ...]:
     """The results of a function of the library for ``args``.
 
     The body becomes part of the caller, or, for a ``noinline`` function, a function of the module.
@@ -273,7 +255,7 @@ def expand(env: Environment, ref: FunctionRef, args: Sequence[Expr], where: Span
     return _called(env.functions[name], name, args, where)
 
 
-def _instance(env: Environment, ref: FunctionRef, types: tuple[TensorType, ...], where: Span
+def _instance(env: Environment, ref: FunctionRef, types: tuple[ir.TensorType, ...], where: ir.Span
               ) -> str:
     """The function of the module for arguments of ``types``, with its gradient if it has one."""
     key = ref.name, repr(sorted(ref.attrs.items(), key=lambda item: item[0])), types
@@ -287,13 +269,14 @@ def _instance(env: Environment, ref: FunctionRef, types: tuple[TensorType, ...],
     if gradient is not None:
         attrs["custom_vjp"] = _gradient(env, FunctionRef(gradient, ref.attrs), params, results,
                                         where)
-    env.functions[name] = Function(params, _one(results, where), span=where, attrs=attrs)
+    env.functions[name] = ir.Function(params, _one(results, where), span=where, attrs=attrs)
     env.instances[key] = name
     return name
 
 
-def _gradient(env: Environment, ref: FunctionRef, params: Sequence[Var], results: Sequence[Expr],
-              where: Span) -> str:
+def _gradient(env: Environment, ref: FunctionRef, params: Sequence[ir.Var],
+              results: Sequence[ir.Expr],
+              where: ir.Span) -> str:
     """The function ``(x, .., dy) -> (dx, ..)`` of a registered gradient.
 
     Like TensorFlow's, the registered one takes a ``dy`` for each result and gives a ``dx`` for each
@@ -303,11 +286,11 @@ def _gradient(env: Environment, ref: FunctionRef, params: Sequence[Var], results
               zip(params, _argument_types(ref, params, where), strict=True)]
     types = _argument_types(ref, results, where)
     if len(types) == 1:
-        dy: Var = parameter("dy", types[0], where)
-        dys: tuple[Expr, ...] = (dy,)
+        dy: ir.Var = parameter("dy", types[0], where)
+        dys: tuple[ir.Expr, ...] = (dy,)
     else:
-        dy = Var("dy", TupleType(types), span=where, checked_type=TupleType(types))
-        dys = tuple(TupleGetItem(dy, i, span=where, checked_type=t) for i, t in enumerate(types))
+        dy = ir.Var("dy", ir.TupleType(types), span=where, checked_type=ir.TupleType(types))
+        dys = tuple(ir.TupleGetItem(dy, i, span=where, checked_type=t) for i, t in enumerate(types))
     grads = _body_results(env, ref, (*inputs, *dys), where)
     if len(grads) != len(inputs):
         raise InvalidModelError(f"gradient {ref.name!r} must return one tensor for each argument",
@@ -315,40 +298,43 @@ def _gradient(env: Environment, ref: FunctionRef, params: Sequence[Var], results
     kept = tuple(g for g, x in zip(grads, inputs, strict=True)
                  if x.checked_type is not None and is_differentiable(x.checked_type))
     name = _free_name(ref.name, env.functions)
-    env.functions[name] = Function((*inputs, dy), _one(kept, where), span=where)
+    env.functions[name] = ir.Function((*inputs, dy), _one(kept, where), span=where)
     return name
 
 
-def _one(results: Sequence[Expr], where: Span) -> Expr:
+def _one(results: Sequence[ir.Expr], where: ir.Span) -> ir.Expr:
     """The only result, or the tuple of all."""
     if len(results) == 1:
         return results[0]
     types = tuple(r.checked_type for r in results)
-    return Tuple(tuple(results), span=where, checked_type=TupleType(types))  # type: ignore[arg-type]
+    return ir.Tuple(tuple(results), span=where,
+                    checked_type=ir.TupleType(types))  # type: ignore[arg-type]
 
 
-def _called(function: Function, name: str, args: Sequence[Expr], span: Span) -> tuple[Expr, ...]:
+def _called(function: ir.Function, name: str, args: Sequence[ir.Expr],
+            span: ir.Span) -> tuple[ir.Expr, ...]:
     result = function.body.checked_type
     types = tuple(p.checked_type for p in function.params)
-    callee = GlobalVar(name, span=span, checked_type=FuncType(types, result))  # type: ignore[arg-type]
-    call = Call(callee, tuple(args), span=span, checked_type=result)
-    if not isinstance(result, TupleType):
+    callee = ir.GlobalVar(name, span=span,
+                          checked_type=ir.FuncType(types, result))  # type: ignore[arg-type]
+    call = ir.Call(callee, tuple(args), span=span, checked_type=result)
+    if not isinstance(result, ir.TupleType):
         return (call,)
-    return tuple(TupleGetItem(call, i, span=span, checked_type=field_)
+    return tuple(ir.TupleGetItem(call, i, span=span, checked_type=field_)
                  for i, field_ in enumerate(result.fields))
 
 
-def _argument_types(ref: FunctionRef, args: Sequence[Expr], where: Span
-                    ) -> tuple[TensorType, ...]:
-    found = tuple(a.checked_type for a in args if isinstance(a.checked_type, TensorType))
+def _argument_types(ref: FunctionRef, args: Sequence[ir.Expr], where: ir.Span
+                    ) -> tuple[ir.TensorType, ...]:
+    found = tuple(a.checked_type for a in args if isinstance(a.checked_type, ir.TensorType))
     if len(found) != len(args):
         raise UnsupportedModelError(f"an argument of function {ref.name!r} is no tensor",
                                     where=where)
     return found
 
 
-def _body_results(env: Environment, ref: FunctionRef, args: Sequence[Expr], where: Span
-                  ) -> tuple[Expr, ...]:
+def _body_results(env: Environment, ref: FunctionRef, args: Sequence[ir.Expr], where: ir.Span
+                  ) -> tuple[ir.Expr, ...]:
     """The results of the body of a function for ``args``."""
     with env.inside(ref.name, where):
         found = instantiate(env.library, ref, _argument_types(ref, args, where), where)
@@ -373,36 +359,36 @@ def _free_name(name: str, taken: Mapping[str, object]) -> str:
     return next(n for n in numbered if n not in taken)
 
 
-def stand_ins(types: Sequence[TensorType], values: Sequence[np.ndarray | None], span: Span
-              ) -> list[Expr]:
+def stand_ins(types: Sequence[ir.TensorType], values: Sequence[np.ndarray | None], span: ir.Span
+              ) -> list[ir.Expr]:
     """Operands for inference alone: constants where values are known, else variables."""
-    return [Var("x", type_, span=span) if value is None or is_symbolic(value)
-            else Constant(value, span=span)
+    return [ir.Var("x", type_, span=span) if value is None or is_symbolic(value)
+            else ir.Constant(value, span=span)
             for type_, value in zip(types, values, strict=True)]
 
 
-def tensor_types(env: Environment, proto: NodeDef, results: Sequence[Expr]
-                 ) -> tuple[TensorType, ...]:
+def tensor_types(env: Environment, proto: NodeDef, results: Sequence[ir.Expr]
+                 ) -> tuple[ir.TensorType, ...]:
     """The types of the results of a node, which are tensors."""
     types = [result.checked_type for result in results]
     for type_ in types:
-        if not isinstance(type_, TensorType):
+        if not isinstance(type_, ir.TensorType):
             raise UnsupportedModelError(f"{proto.op}: a result of a node must be a tensor",
                                         where=env.span_of(proto), got=str(type_))
-    return tuple(t for t in types if isinstance(t, TensorType))
+    return tuple(t for t in types if isinstance(t, ir.TensorType))
 
 
-def parameter(name: str, type_: TensorType, span: Span) -> Var:
-    return Var(name, type_, span=span, checked_type=type_)
+def parameter(name: str, type_: ir.TensorType, span: ir.Span) -> ir.Var:
+    return ir.Var(name, type_, span=span, checked_type=type_)
 
 
-def by_name(values: Mapping[str, Sequence[Expr]]) -> dict[str, Expr]:
+def by_name(values: Mapping[str, Sequence[ir.Expr]]) -> dict[str, ir.Expr]:
     """Tensors by name: ``n:0`` and ``n`` for the first result of ``n``, ``n:1`` for the next."""
-    found: dict[str, Expr] = {}
+    found: dict[str, ir.Expr] = {}
     for name, results in values.items():
         for index, result in enumerate(results):
-            if isinstance(result.checked_type, TensorType):
+            if isinstance(result.checked_type, ir.TensorType):
                 found[f"{name}:{index}"] = result
     firsts = {name: results[0] for name, results in values.items()
-              if results and isinstance(results[0].checked_type, TensorType)}
+              if results and isinstance(results[0].checked_type, ir.TensorType)}
     return {**found, **firsts}

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from weft import ir
 from weft.compat.graphdef.definitions import (
     ForeignType,
     FunctionRef,
@@ -17,12 +18,6 @@ from weft.compat.graphdef.definitions import (
 )
 from weft.compat.graphdef.registry import attribute_text
 from weft.frontend.typed import inferred, tensor_type, typed
-from weft.ir.dtype import DType
-from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem
-from weft.ir.op import Op
-from weft.ir.shape import Dim, KnownDim, Shape, SymDim
-from weft.ir.span import Span
-from weft.ir.types import TensorType
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError, UnsupportedModelError, WeftError
 
@@ -33,10 +28,10 @@ _REQUIRED: Any = object()
 class Functions(Protocol):
     """The functions that a node may call."""
 
-    def expand(self, ref: FunctionRef, args: Sequence[Expr]) -> tuple[Expr, ...]:
+    def expand(self, ref: FunctionRef, args: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
         """The results of a function for ``args``."""
 
-    def unchanged(self, ref: FunctionRef, args: Sequence[Expr]) -> frozenset[int]:
+    def unchanged(self, ref: FunctionRef, args: Sequence[ir.Expr]) -> frozenset[int]:
         """The positions of the arguments that the function returns as they are."""
 
 
@@ -48,8 +43,8 @@ class Node:
     """
 
     proto: NodeDef
-    span: Span
-    inputs: tuple[Expr, ...]
+    span: ir.Span
+    inputs: tuple[ir.Expr, ...]
     values: tuple[np.ndarray | None, ...]
     functions: Functions
     folds: bool = False
@@ -66,15 +61,15 @@ class Node:
         """The error of a valid node that weft cannot lower."""
         return UnsupportedModelError(f"{self.op}: {what}", where=self.span, **details)
 
-    def input(self, index: int) -> Expr:
+    def input(self, index: int) -> ir.Expr:
         if index >= len(self.inputs):
             raise self.fail(f"operand {index} is missing", got=f"{len(self.inputs)} operands")
         return self.inputs[index]
 
-    def type(self, index: int = 0) -> TensorType:
+    def type(self, index: int = 0) -> ir.TensorType:
         return tensor_type(self.input(index))
 
-    def shape(self, index: int = 0) -> Shape:
+    def shape(self, index: int = 0) -> ir.Shape:
         return self.type(index).shape
 
     def rank(self, index: int = 0) -> int:
@@ -97,12 +92,12 @@ class Node:
             raise self.fail(f"{what} (operand {index}) must be integers", got=str(value.dtype))
         return tuple(int(v) for v in value.reshape(-1))
 
-    def dims(self, index: int, what: str) -> tuple[KnownDim, ...]:
+    def dims(self, index: int, what: str) -> tuple[ir.KnownDim, ...]:
         """The value of an operand as sizes, which may be symbolic."""
         value = self.values[index] if index < len(self.values) else None
         if value is None or value.dtype != object:
             return self.integers(index, what)
-        return tuple(v if isinstance(v, SymDim) else int(v) for v in value.reshape(-1))
+        return tuple(v if isinstance(v, ir.SymDim) else int(v) for v in value.reshape(-1))
 
     def integer(self, index: int, what: str) -> int:
         found = self.integers(index, what)
@@ -140,12 +135,12 @@ class Node:
                             got=attribute_text(value))
         return value
 
-    def dtype(self, name: str) -> DType:
+    def dtype(self, name: str) -> ir.DType:
         """The attribute ``name``, an element type that weft has."""
         value = self.proto.attrs.get(name)
         if isinstance(value, ForeignType):
             raise self.unsupported(f"weft has no element type {value}")
-        return self.attr(name, DType)
+        return self.attr(name, ir.DType)
 
     def function(self, name: str) -> FunctionRef:
         return self.attr(name, FunctionRef)
@@ -154,7 +149,7 @@ class Node:
         value = self.attr(name, ShapeAttr, ShapeAttr(None))
         return value.dims
 
-    def call(self, op: Op, *args: Any, **attrs: Any) -> Expr:
+    def call(self, op: ir.Op, *args: Any, **attrs: Any) -> ir.Expr:
         """The typed call of a weft operator; arrays and numbers become constants."""
         try:
             call = op(*args, span=self.span, **attrs)
@@ -162,27 +157,27 @@ class Node:
         except WeftError as error:
             raise error.at(str(self.span)) from None
 
-    def typed(self, expr: Call | TupleGetItem) -> Expr:
-        return typed(expr) if self.folds or isinstance(expr, TupleGetItem) else inferred(expr)
+    def typed(self, expr: ir.Call | ir.TupleGetItem) -> ir.Expr:
+        return typed(expr) if self.folds or isinstance(expr, ir.TupleGetItem) else inferred(expr)
 
-    def field(self, value: Expr, index: int) -> Expr:
+    def field(self, value: ir.Expr, index: int) -> ir.Expr:
         """One tensor of a tuple."""
-        if isinstance(value, Tuple):
+        if isinstance(value, ir.Tuple):
             return value.fields[index]
-        return self.typed(TupleGetItem(value, index, span=self.span))
+        return self.typed(ir.TupleGetItem(value, index, span=self.span))
 
-    def fields(self, value: Expr, count: int) -> tuple[Expr, ...]:
+    def fields(self, value: ir.Expr, count: int) -> tuple[ir.Expr, ...]:
         return tuple(self.field(value, i) for i in range(count))
 
-    def scalar_like(self, value: float, like: Expr) -> Constant:
+    def scalar_like(self, value: float, like: ir.Expr) -> ir.Constant:
         """A scalar constant with the element type of ``like``."""
-        return Constant(np.asarray(value, tensor_type(like).dtype.numpy), span=self.span)
+        return ir.Constant(np.asarray(value, tensor_type(like).dtype.numpy), span=self.span)
 
-    def array(self, value: Any, dtype: DType | str = "int32") -> Constant:
-        return Constant(np.asarray(value, DType.of(dtype).numpy), span=self.span)
+    def array(self, value: Any, dtype: ir.DType | str = "int32") -> ir.Constant:
+        return ir.Constant(np.asarray(value, ir.DType.of(dtype).numpy), span=self.span)
 
 
-def static_shape(node: Node, shape: Shape, what: str) -> tuple[int, ...]:
+def static_shape(node: Node, shape: ir.Shape, what: str) -> tuple[int, ...]:
     """``shape`` as integers; ``UnsupportedModelError`` for a symbolic size."""
     if not all(isinstance(d, int) for d in shape):
         raise node.unsupported(f"{what} needs fixed sizes", got=str(shape),
@@ -190,9 +185,10 @@ def static_shape(node: Node, shape: Shape, what: str) -> tuple[int, ...]:
     return tuple(int(d) for d in shape)  # type: ignore[arg-type]
 
 
-def element_count(shape: Sequence[Dim]) -> int | None:
+def element_count(shape: Sequence[ir.Dim]) -> int | None:
     """The number of elements, or ``None`` for a symbolic size."""
-    return math.prod(shape) if all(isinstance(d, int) for d in shape) else None  # type: ignore[arg-type]
+    known = [d for d in shape if isinstance(d, int)]
+    return math.prod(known) if len(known) == len(shape) else None
 
 
 def attrs_without_private(attrs: Mapping[str, Any]) -> dict[str, Any]:

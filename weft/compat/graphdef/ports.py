@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from weft import ir
 from weft.compat.graphdef.definitions import ForeignType, NodeDef, ShapeAttr
 from weft.compat.graphdef.lowering import Body, parameter
 from weft.compat.graphdef.names import TensorRef, parse_tensor
-from weft.ir.dtype import DType
-from weft.ir.expr import Expr, Tuple, Var
-from weft.ir.shape import SymDim, as_shape
-from weft.ir.span import Span
-from weft.ir.types import TensorType
-from weft.ir.visitor import children, post_order
 from weft.support.errors import (
     InvalidInputError,
     InvalidModelError,
@@ -64,12 +59,13 @@ class FedTensors:
         self.inner = {ref for ref in self._shapes if ref.node not in placeholders}
         given = {ref.node for ref in self.inner if self._is_typed(nodes[ref.node], ref)}
         self.complete = placeholders | given
-        self._params: dict[TensorRef, tuple[str, Var]] = {}
+        self._params: dict[TensorRef, tuple[str, ir.Var]] = {}
 
     def _is_typed(self, node: NodeDef, ref: TensorRef) -> bool:
         """Whether the type of a fed tensor needs no operands of its node."""
         shape = self._shapes[ref][1]
-        return shape is not None and isinstance(node.attrs.get("dtype", node.attrs.get("T")), DType)
+        return shape is not None and isinstance(node.attrs.get("dtype", node.attrs.get("T")),
+                                                ir.DType)
 
     def lower(self, body: Body, node: NodeDef) -> None:
         """Lower ``node``, or make it a parameter."""
@@ -86,12 +82,12 @@ class FedTensors:
             for ref in fed:
                 body.tensor(str(ref), span)
                 type_ = results[ref.index].checked_type
-                if not isinstance(type_, TensorType):
+                if not isinstance(type_, ir.TensorType):
                     raise InvalidInputError(f"{ref} is not a tensor and cannot be fed",
                                             where=span, got=str(type_))
                 shape = self._shapes[ref][1]
                 if shape is not None:
-                    type_ = TensorType(as_shape(shape), type_.dtype)
+                    type_ = ir.TensorType(ir.as_shape(shape), type_.dtype)
                 results[ref.index] = self._parameter(ref, type_, span)
                 if node.name in body.variables.first and ref.index == 0:
                     body.variables.feed(node.name, results[0])
@@ -100,13 +96,13 @@ class FedTensors:
     def _given(self, ref: TensorRef) -> Sequence[object] | None:
         return self._shapes.get(ref, ("", None))[1]
 
-    def _parameter(self, ref: TensorRef, type_: TensorType, span: Span) -> Var:
+    def _parameter(self, ref: TensorRef, type_: ir.TensorType, span: ir.Span) -> ir.Var:
         name = self._shapes[ref][0] if ref in self._shapes else ref.node
         var = parameter(name, type_, span)
         self._params[ref] = name, var
         return var
 
-    def parameters(self, used: Collection[Expr]) -> dict[str, Var]:
+    def parameters(self, used: Collection[ir.Expr]) -> dict[str, ir.Var]:
         """The parameters by name, in the order of the graph: those that are used, and feeds.
 
         The type of a fed tensor may have needed placeholders without other readers.
@@ -115,25 +111,26 @@ class FedTensors:
         return dict(self._params[ref] for ref in order
                     if ref in self.inner or self._params[ref][1] in used)
 
-    def without_unused(self, named: Mapping[str, Expr], params: Collection[Var]
-                       ) -> dict[str, Expr]:
+    def without_unused(self, named: Mapping[str, ir.Expr], params: Collection[ir.Var]
+                       ) -> dict[str, ir.Expr]:
         """The tensors of ``named`` that depend on ``params`` alone."""
         left_out = {var for _, var in self._params.values()} - set(params)
         if not left_out:
             return dict(named)
-        is_computed: dict[Expr, bool] = {}
-        for node in post_order(Tuple(tuple(named.values()))):
-            is_computed[node] = node not in left_out and all(is_computed[c] for c in children(node))
+        is_computed: dict[ir.Expr, bool] = {}
+        for node in ir.post_order(ir.Tuple(tuple(named.values()))):
+            is_computed[node] = node not in left_out and all(is_computed[c]
+                                                             for c in ir.children(node))
         return {name: value for name, value in named.items() if is_computed[value]}
 
 
-def _unknown(name: str, axis: int) -> SymDim:
+def _unknown(name: str, axis: int) -> ir.SymDim:
     """The symbol of an unknown size: ``x_0`` for axis 0 of input ``x``."""
     stem = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
-    return SymDim.symbol(f"{stem if not stem[0].isdigit() else 'x_' + stem}_{axis}")
+    return ir.SymDim.symbol(f"{stem if not stem[0].isdigit() else 'x_' + stem}_{axis}")
 
 
-def declared_type(node: NodeDef, given: Sequence[object] | None, span: Span) -> TensorType:
+def declared_type(node: NodeDef, given: Sequence[object] | None, span: ir.Span) -> ir.TensorType:
     """The type of a placeholder, with the shape that the caller gives.
 
     Raises ``UnsupportedModelError`` for an unknown rank and for element types that weft lacks.
@@ -141,10 +138,10 @@ def declared_type(node: NodeDef, given: Sequence[object] | None, span: Span) -> 
     dtype = node.attrs.get("dtype", node.attrs.get("T"))
     if isinstance(dtype, ForeignType):
         raise UnsupportedModelError(f"weft has no element type {dtype}", where=span)
-    if not isinstance(dtype, DType):
+    if not isinstance(dtype, ir.DType):
         raise InvalidModelError("attribute 'dtype' is missing", where=span)
     if given is not None:
-        return TensorType(as_shape(given), dtype)
+        return ir.TensorType(ir.as_shape(given), dtype)
     shape = node.attrs.get("shape", ShapeAttr(None))
     if not isinstance(shape, ShapeAttr):
         raise InvalidModelError("attribute 'shape' is not a shape", where=span, got=repr(shape))
@@ -152,5 +149,5 @@ def declared_type(node: NodeDef, given: Sequence[object] | None, span: Span) -> 
         raise UnsupportedModelError(
             f"the shape of input {node.name!r} is unknown", where=span,
             help=f'give it: inputs={{"{node.name}": (1, 224, 224, 3)}}')
-    return TensorType(tuple(_unknown(node.name, axis) if size is None else size
-                            for axis, size in enumerate(shape.dims)), dtype)
+    return ir.TensorType(tuple(_unknown(node.name, axis) if size is None else size
+                               for axis, size in enumerate(shape.dims)), dtype)

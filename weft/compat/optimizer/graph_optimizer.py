@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from weft.compat.optimizer.prune_control_edges import PruneControlEdges
-from weft.ir.module import IRModule
-from weft.ir.passes import Pass, PassContext, register_pass, run_pass
-from weft.ir.structural import structural_equal
+from weft.ir import IRModule, Pass, PassContext, register_pass, run_pass, structural_equal
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError, PassError
 from weft.support.log import logger

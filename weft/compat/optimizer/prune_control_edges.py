@@ -5,28 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from weft.ir.expr import Call, Constant, Expr, Function, Let, Tuple, TupleGetItem, Var
-from weft.ir.op import Op
-from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.visitor import children, post_order
+from weft import ir
 from weft.support.dataclass import dataclass
+from weft.transform.analysis import graph
 from weft.transform.analysis.effects import has_effect
-from weft.transform.analysis.graph import (
-    as_function,
-    enters,
-    is_reshape,
-    op_name,
-    over_new_children,
-)
 
 BARRIER = "annotation.barrier"
 # Edges whose ancestors are found in one walk: one bit per edge and node.
 _EDGES_PER_WALK = 1024
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class PruneControlEdges(FunctionPass):
+class PruneControlEdges(ir.FunctionPass):
     """Remove redundant operands ``after`` of ``annotation.barrier``, and barriers left without one.
 
     An edge goes to the computation whose memory it aliases (``reshape``), not to constants and
@@ -49,94 +40,95 @@ class PruneControlEdges(FunctionPass):
     name: ClassVar[str] = "prune_control_edges"
     opt_level: ClassVar[int] = 1
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
-        order = list(post_order(fn, enter=enters))
-        barriers = [node for node in order if isinstance(node, Call) and op_name(node) == BARRIER]
+    def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:  # noqa: ARG002
+        order = list(ir.post_order(fn, enter=graph.enters))
+        barriers = [node for node in order if isinstance(node, ir.Call)
+                    and graph.op_name(node) == BARRIER]
         if not barriers:
             return fn
         live = _live_nodes(fn, order)
         params = frozenset(fn.params)
         sources = {node: _sources(node.args[1], live, params) for node in barriers}
         kept = _without_ancestors(order, sources)
-        memo: dict[Expr, Expr] = {}
+        memo: dict[ir.Expr, ir.Expr] = {}
         for node in order:
-            rebuilt = over_new_children(node, lambda c: memo[c])
-            if node in kept and isinstance(rebuilt, Call):
+            rebuilt = graph.over_new_children(node, lambda c: memo[c])
+            if node in kept and isinstance(rebuilt, ir.Call):
                 edges = [memo[source] for source in kept[node]]
                 memo[node] = _with_edges(rebuilt, edges)
             else:
                 memo[node] = rebuilt
-        return as_function(memo[fn])
+        return graph.as_function(memo[fn])
 
 
-def _with_edges(call: Call, edges: Sequence[Expr]) -> Expr:
+def _with_edges(call: ir.Call, edges: Sequence[ir.Expr]) -> ir.Expr:
     before = list(_fields(call.args[1]))
     if len(before) == len(edges) and all(a is b for a, b in zip(before, edges, strict=True)):
         return call
     if not edges:
         return call.args[0] if before else call
-    after = edges[0] if len(edges) == 1 else Tuple(tuple(edges), span=call.span)
+    after = edges[0] if len(edges) == 1 else ir.Tuple(tuple(edges), span=call.span)
     return call.replace(args=(call.args[0], after), checked_type=call.checked_type)
 
 
-def _fields(after: Expr) -> Iterator[Expr]:
+def _fields(after: ir.Expr) -> Iterator[ir.Expr]:
     """The edges of an operand ``after``: the fields of nested tuples."""
     pending = [after]
     while pending:
         node = pending.pop()
-        if isinstance(node, Tuple):
+        if isinstance(node, ir.Tuple):
             pending.extend(reversed(node.fields))
         else:
             yield node
 
 
-def _live_nodes(fn: Function, order: Sequence[Expr]) -> set[Expr]:
+def _live_nodes(fn: ir.Function, order: Sequence[ir.Expr]) -> set[ir.Expr]:
     """The nodes that the result or an effect reads, through operands other than ``after``."""
-    live: set[Expr] = set()
-    pending: list[Expr] = [fn.body, *(node for node in order if has_effect(node))]
+    live: set[ir.Expr] = set()
+    pending: list[ir.Expr] = [fn.body, *(node for node in order if has_effect(node))]
     while pending:
         node = pending.pop()
         if node in live:
             continue
         live.add(node)
-        if isinstance(node, Call) and op_name(node) == BARRIER:
+        if isinstance(node, ir.Call) and graph.op_name(node) == BARRIER:
             pending.append(node.args[0])
-        elif enters(node):
-            pending.extend(children(node))
+        elif graph.enters(node):
+            pending.extend(ir.children(node))
     return live
 
 
-def _sources(after: Expr, live: set[Expr], params: frozenset[Var]) -> list[Expr]:
+def _sources(after: ir.Expr, live: set[ir.Expr], params: frozenset[ir.Var]) -> list[ir.Expr]:
     """The computations that the edges of ``after`` wait for, each once."""
-    found: dict[Expr, None] = {}
-    seen: set[Expr] = set()
+    found: dict[ir.Expr, None] = {}
+    seen: set[ir.Expr] = set()
     pending = [after]
     while pending:
         node = pending.pop()
-        if node in seen or isinstance(node, Constant) or node in params:
+        if node in seen or isinstance(node, ir.Constant) or node in params:
             continue
         seen.add(node)
         if _passes_on(node, live):
-            pending.extend(reversed(children(node)))
+            pending.extend(reversed(ir.children(node)))
         else:
             found[node] = None
     return list(found)
 
 
-def _passes_on(node: Expr, live: set[Expr]) -> bool:
+def _passes_on(node: ir.Expr, live: set[ir.Expr]) -> bool:
     """Whether to wait for ``node`` is to wait for its operands."""
-    if isinstance(node, (Tuple, TupleGetItem)):
+    if isinstance(node, (ir.Tuple, ir.TupleGetItem)):
         return True
-    if not isinstance(node, Call) or not isinstance(node.op, Op) or has_effect(node):
+    if not isinstance(node, ir.Call) or not isinstance(node.op, ir.Op) or has_effect(node):
         return False
-    return node not in live or is_reshape(node)
+    return node not in live or graph.is_reshape(node)
 
 
-def _without_ancestors(order: Sequence[Expr], sources: dict[Call, list[Expr]]
-                       ) -> dict[Expr, list[Expr]]:
+def _without_ancestors(order: Sequence[ir.Expr], sources: dict[ir.Call, list[ir.Expr]]
+                       ) -> dict[ir.Expr, list[ir.Expr]]:
     """``sources`` without those that the guarded value or another source depends on."""
-    kept: dict[Expr, list[Expr]] = {}
-    batch: list[Call] = []
+    kept: dict[ir.Expr, list[ir.Expr]] = {}
+    batch: list[ir.Call] = []
     edges = 0
     for node, found in sources.items():
         batch.append(node)
@@ -148,16 +140,17 @@ def _without_ancestors(order: Sequence[Expr], sources: dict[Call, list[Expr]]
     return kept
 
 
-def _reduced(order: Sequence[Expr], barriers: Sequence[Call], sources: dict[Call, list[Expr]]
-             ) -> dict[Expr, list[Expr]]:
-    numbers: dict[Expr, int] = {}
+def _reduced(order: Sequence[ir.Expr], barriers: Sequence[ir.Call],
+             sources: dict[ir.Call, list[ir.Expr]]
+             ) -> dict[ir.Expr, list[ir.Expr]]:
+    numbers: dict[ir.Expr, int] = {}
     for barrier in barriers:
         for source in sources[barrier]:
             numbers.setdefault(source, len(numbers))
     if not numbers:
         return {barrier: [] for barrier in barriers}
     ancestors = _ancestors(order, numbers)
-    kept: dict[Expr, list[Expr]] = {}
+    kept: dict[ir.Expr, list[ir.Expr]] = {}
     for barrier in barriers:
         implied = ancestors.get(barrier.args[0], 0)
         for source in sources[barrier]:
@@ -166,18 +159,18 @@ def _reduced(order: Sequence[Expr], barriers: Sequence[Call], sources: dict[Call
     return kept
 
 
-def _ancestors(order: Sequence[Expr], numbers: dict[Expr, int]) -> dict[Expr, int]:
+def _ancestors(order: Sequence[ir.Expr], numbers: dict[ir.Expr, int]) -> dict[ir.Expr, int]:
     """The set of numbered nodes that each node depends on, itself included, as bits."""
-    bound: dict[Expr, list[Var]] = {}
+    bound: dict[ir.Expr, list[ir.Var]] = {}
     for node in order:
-        if isinstance(node, Let):
+        if isinstance(node, ir.Let):
             bound.setdefault(node.value, []).append(node.var)
-    found: dict[Expr, int] = {}
+    found: dict[ir.Expr, int] = {}
     for node in order:
         bits = found.get(node, 0)
         if node in numbers:
             bits |= 1 << numbers[node]
-        for child in children(node) if enters(node) else ():
+        for child in ir.children(node) if graph.enters(node) else ():
             bits |= found.get(child, 0)
         found[node] = bits
         for var in bound.get(node, ()):  # uses come after the value

@@ -10,8 +10,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from weft.ir.attrs import Attrs
-from weft.ir.dtype import DType
+from weft.ir import Attrs, DType
 
 
 def text_of(value: Any) -> str:

@@ -15,11 +15,7 @@ from typing import Any, TypeAlias
 from weft.compat.symbol.attribute_text import value_of
 from weft.compat.symbol.node import Node, NodeEntry, walk
 from weft.compat.symbol.slots import get_attr
-from weft.ir.dtype import DType
-from weft.ir.expr import Expr, Var
-from weft.ir.shape import ANY
-from weft.ir.types import TensorType, TupleType, Type
-from weft.ir.typing.infer import infer_expr
+from weft.ir import ANY, DType, Expr, TensorType, TupleType, Type, Var, infer_expr
 from weft.support.errors import TypeInferenceError, WeftError
 
 PartialShape: TypeAlias = "tuple[int, ...] | None"

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from weft import ir
 from weft import op as ops
 from weft.compat.symbol.compose import mutated_inputs, next_name
 from weft.compat.symbol.describe import output_name
@@ -15,18 +16,13 @@ from weft.compat.symbol.node import Node, NodeEntry, walk
 from weft.compat.symbol.operator import BARRIER
 from weft.compat.symbol.ordering import version_edges
 from weft.compat.symbol.slots import get_attr
-from weft.ir.dtype import DType
-from weft.ir.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var
-from weft.ir.module import IRModule
-from weft.ir.types import TensorType
-from weft.ir.typing.infer import infer_expr, infer_type
 from weft.support.errors import InvalidModelError, OptionError
 
 
 def to_module(heads: Sequence[NodeEntry], *,
               shapes: Mapping[str, Sequence[object] | None] | None = None,
               dtypes: Mapping[str, str] | None = None,
-              params: Mapping[str, Any] | None = None) -> IRModule:
+              params: Mapping[str, Any] | None = None) -> ir.IRModule:
     """The typed program of a graph: its variables are inputs, its entries results.
 
     ``shapes`` and ``dtypes`` (float32 where nothing says otherwise) are those of variables, by
@@ -48,9 +44,9 @@ def to_module(heads: Sequence[NodeEntry], *,
             results.append(lowering.states[node])
             names.append(next_name(node.name))
     params_ = tuple(lowering.parameters.values())
-    body = results[0] if len(results) == 1 else Tuple(tuple(results))
+    body = results[0] if len(results) == 1 else ir.Tuple(tuple(results))
     attrs = {"input_names": tuple(v.name for v in params_), "output_names": tuple(names)}
-    return infer_type(IRModule({"main": Function(params_, body)}, attrs=attrs))
+    return ir.infer_type(ir.IRModule({"main": ir.Function(params_, body)}, attrs=attrs))
 
 
 def _inference(heads: Sequence[NodeEntry], shapes: Mapping[str, Sequence[object] | None] | None,
@@ -59,7 +55,7 @@ def _inference(heads: Sequence[NodeEntry], shapes: Mapping[str, Sequence[object]
     sizes = {name: tuple(d if isinstance(d, int) else 0 for d in shape)
              for name, shape in (shapes or {}).items() if shape is not None}
     sizes |= {name: value.shape for name, value in params.items()}
-    kinds = {**(dtypes or {}), **{n: DType.of(v.dtype).name for n, v in params.items()}}
+    kinds = {**(dtypes or {}), **{n: ir.DType.of(v.dtype).name for n, v in params.items()}}
     known = Inference(heads, sizes, kinds).run()
     symbolic = {name: tuple(shape) for name, shape in (shapes or {}).items()
                 if shape is not None and not all(isinstance(d, int) for d in shape)}
@@ -91,20 +87,20 @@ class _Lowering:
                  params: Mapping[str, np.ndarray]) -> None:
         self.known = known
         self.params = params
-        self.parameters: dict[Node, Var] = {}
-        self.states: dict[Node, Expr] = {}
-        self._versions: dict[tuple[Node, int], Expr] = {}
-        self._nodes: dict[Node, Expr] = {}
+        self.parameters: dict[Node, ir.Var] = {}
+        self.states: dict[Node, ir.Expr] = {}
+        self._versions: dict[tuple[Node, int], ir.Expr] = {}
+        self._nodes: dict[Node, ir.Expr] = {}
         for node in walk(heads, version_edges(known.nodes)):
             self._visit(node)
 
-    def value(self, entry: NodeEntry) -> Expr:
+    def value(self, entry: NodeEntry) -> ir.Expr:
         """The expression of an entry."""
         node = entry.node
         if node.is_variable:
             return self._versions[node, entry.version]
         whole = self._nodes[node]
-        return TupleGetItem(whole, entry.index) if node.num_outputs > 1 else whole
+        return ir.TupleGetItem(whole, entry.index) if node.num_outputs > 1 else whole
 
     def _visit(self, node: Node) -> None:
         if node.op is None:
@@ -121,8 +117,8 @@ class _Lowering:
         made = args[0] if after and node.op.name == BARRIER else node.op.lower(params, args)
         if after and not args:
             made = ops.annotation.barrier(made, _together(after))
-        typed = infer_expr(made if made.span is not None else made.replace(span=node.span),
-                           trust=True)
+        typed = ir.infer_expr(made if made.span is not None else made.replace(span=node.span),
+                              trust=True)
         self._nodes[node] = typed
         keeps = get_attr(node.op, "TKeepsMutatedInputs")
         for index in mutated:
@@ -131,16 +127,16 @@ class _Lowering:
             if not keeps:
                 self.states[entry.node] = typed
 
-    def _variable(self, node: Node) -> Expr:
+    def _variable(self, node: Node) -> ir.Expr:
         if node.name in self.params:
-            return Constant(self.params[node.name])
+            return ir.Constant(self.params[node.name])
         shape = self.known.symbolic.get(node.name, self.known.shape(node))
         assert shape is not None
-        dtype = self.known.dtype(node) or DType.of("float32")
-        made = Var(node.name, TensorType.of(shape, dtype), span=node.span)
+        dtype = self.known.dtype(node) or ir.DType.of("float32")
+        made = ir.Var(node.name, ir.TensorType.of(shape, dtype), span=node.span)
         self.parameters[node] = made
         return made
 
 
-def _together(values: Sequence[Expr]) -> Expr:
-    return values[0] if len(values) == 1 else Tuple(tuple(values))
+def _together(values: Sequence[ir.Expr]) -> ir.Expr:
+    return values[0] if len(values) == 1 else ir.Tuple(tuple(values))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from weft import op
 from weft.compat.symbol.nnvm_ops import FilledAttrs, ReduceAttrs, ShapeAttrs, define
-from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import const
+from weft.ir import Attrs, attr, const
 from weft.support.dataclass import dataclass
 
 

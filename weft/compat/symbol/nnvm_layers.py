@@ -7,9 +7,7 @@ from typing import Any
 
 from weft import op
 from weft.compat.symbol.nnvm_ops import define
-from weft.ir.attrs import Attrs, NoAttrs, attr
-from weft.ir.expr import Expr, TupleGetItem
-from weft.ir.op import Op
+from weft.ir import Attrs, Expr, NoAttrs, Op, TupleGetItem, attr
 from weft.support.dataclass import dataclass
 
 

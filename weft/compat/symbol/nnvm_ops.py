@@ -7,9 +7,7 @@ from typing import Any
 
 from weft import op
 from weft.compat.symbol.operator import NNVM_OPS, Lower, SymbolOp
-from weft.ir.attrs import Attrs, NoAttrs, attr
-from weft.ir.expr import Expr, Tuple, TupleGetItem, const
-from weft.ir.op import Op
+from weft.ir import Attrs, Expr, NoAttrs, Op, Tuple, TupleGetItem, attr, const
 from weft.support.dataclass import dataclass
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from weft.compat.symbol.attribute_text import parsed_attrs
 from weft.compat.symbol.operator import SymbolOp
-from weft.ir.attrs import Attrs
-from weft.ir.span import Span
+from weft.ir import Attrs, Span
 from weft.support.dataclass import dataclass
 
 

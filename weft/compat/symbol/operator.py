@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import weft.op  # noqa: F401 - fills the catalogue
-from weft.ir.attrs import Attrs
-from weft.ir.expr import Call, Expr, Tuple
-from weft.ir.op import OPS, Op
+from weft.ir import OPS, Attrs, Call, Expr, Op, Tuple
 from weft.support.dataclass import dataclass
 from weft.support.errors import RegistryError
 from weft.support.registry import Registry

@@ -4,36 +4,30 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft import ir
 from weft.compat.symbol.attribute_text import text_of
 from weft.compat.symbol.node import Node, NodeEntry
 from weft.compat.symbol.operator import BARRIER, operator_of
 from weft.compat.symbol.symbol import Symbol
-from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem
-from weft.ir.module import IRModule
-from weft.ir.op import Op
-from weft.ir.ports import output_names
-from weft.ir.types import TensorType, TupleType
-from weft.ir.typing.infer import infer_type
-from weft.ir.visitor import post_order
 from weft.support.errors import InvalidModelError
 from weft.transform.normal_form.to_graph_normal_form import ToGraphNormalForm
 
 
-def from_module(mod: IRModule) -> tuple[Symbol, dict[str, np.ndarray]]:
+def from_module(mod: ir.IRModule) -> tuple[Symbol, dict[str, np.ndarray]]:
     """A symbol for the graph of ``main``, and the constants as values of further variables.
 
     Raises ``InvalidModelError`` for what is not a graph of operators and tuples.
     """
-    mod = infer_type(ToGraphNormalForm()(infer_type(mod)))
+    mod = ir.infer_type(ToGraphNormalForm()(ir.infer_type(mod)))
     main = mod["main"]
     reading = _Reading()
     for param in main.params:
         reading.variable(param.name, param)
-    for node in post_order(main.body):
+    for node in ir.post_order(main.body):
         reading.visit(node)
     entries = reading.entries_of(main.body)
     symbol = Symbol(entries)
-    for entry, name in zip(entries, output_names(mod), strict=True):
+    for entry, name in zip(entries, ir.output_names(mod), strict=True):
         if not entry.node.is_variable and name.endswith("_output"):
             entry.node.name = name.removesuffix("_output")
     return symbol, reading.params
@@ -44,46 +38,46 @@ class _Reading:
 
     def __init__(self) -> None:
         self.params: dict[str, np.ndarray] = {}
-        self._found: dict[Expr, tuple[NodeEntry, ...]] = {}
+        self._found: dict[ir.Expr, tuple[NodeEntry, ...]] = {}
         self._counts: dict[str, int] = {}
 
-    def entries_of(self, expr: Expr) -> tuple[NodeEntry, ...]:
+    def entries_of(self, expr: ir.Expr) -> tuple[NodeEntry, ...]:
         return self._found[expr]
 
-    def variable(self, name: str, expr: Expr) -> None:
+    def variable(self, name: str, expr: ir.Expr) -> None:
         type_ = expr.checked_type
-        if not isinstance(type_, TensorType):
+        if not isinstance(type_, ir.TensorType):
             raise InvalidModelError("a symbol takes tensors", where=expr.span, got=str(type_))
         sizes = tuple(d if isinstance(d, int) else 0 for d in type_.shape)
         attrs = {"__shape__": text_of(sizes), "__dtype__": type_.dtype.name}
         self._found[expr] = (NodeEntry(Node(None, name, attrs, span=expr.span)),)
 
-    def visit(self, expr: Expr) -> None:
+    def visit(self, expr: ir.Expr) -> None:
         if expr in self._found:
             return
-        if isinstance(expr, Constant):
+        if isinstance(expr, ir.Constant):
             name = self._name("const")
             self.variable(name, expr)
             self.params[name] = expr.data
-        elif isinstance(expr, Tuple):
+        elif isinstance(expr, ir.Tuple):
             self._found[expr] = tuple(e for f in expr.fields for e in self._found[f])
-        elif isinstance(expr, TupleGetItem):
+        elif isinstance(expr, ir.TupleGetItem):
             self._found[expr] = self._field(expr)
-        elif isinstance(expr, Call) and isinstance(expr.op, Op):
+        elif isinstance(expr, ir.Call) and isinstance(expr.op, ir.Op):
             self._found[expr] = self._call(expr, expr.op)
         else:
             raise InvalidModelError("a symbol is a graph of operators", where=expr.span,
                                     got=type(expr).__name__,
                                     help="inline functions; symbols have no control flow")
 
-    def _field(self, expr: TupleGetItem) -> tuple[NodeEntry, ...]:
+    def _field(self, expr: ir.TupleGetItem) -> tuple[NodeEntry, ...]:
         whole = expr.tuple_value.checked_type
-        assert isinstance(whole, TupleType)
-        if any(not isinstance(f, TensorType) for f in whole.fields):
+        assert isinstance(whole, ir.TupleType)
+        if any(not isinstance(f, ir.TensorType) for f in whole.fields):
             raise InvalidModelError("a symbol has no nested tuples", where=expr.span)
         return (self._found[expr.tuple_value][expr.index],)
 
-    def _call(self, call: Call, op: Op) -> tuple[NodeEntry, ...]:
+    def _call(self, call: ir.Call, op: ir.Op) -> tuple[NodeEntry, ...]:
         attrs = {name: text_of(value) for name, value in call.attrs.non_default_items()}
         args = call.args[:1] if op.name == BARRIER else call.args
         inputs = [entry for arg in args for entry in self._found[arg]]
@@ -92,7 +86,7 @@ class _Reading:
         node = Node(operator_of(op), self._name(op.name.rpartition(".")[2]), attrs, inputs,
                     after, call.span)
         type_ = call.checked_type
-        count = len(type_.fields) if isinstance(type_, TupleType) else 1
+        count = len(type_.fields) if isinstance(type_, ir.TupleType) else 1
         return tuple(NodeEntry(node, index) for index in range(count))
 
     def _name(self, prefix: str) -> str:

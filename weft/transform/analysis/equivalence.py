@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from weft.ir.module import IRModule
-from weft.ir.types import TensorType, is_static
+from weft.ir import IRModule, TensorType, is_static
 from weft.support.errors import InternalError
 from weft.transform.analysis.graph import type_of
 from weft.transform.analysis.reference import Data, Value, evaluate

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from weft.ir.expr import Call, Constructor, Function, GlobalVar, Var
-from weft.ir.op import Op
-from weft.ir.visitor import post_order
+from weft.ir import Call, Constructor, Function, GlobalVar, Op, Var, post_order
 from weft.transform.analysis.graph import enters, holds_function, is_primitive, known_type
 
 _KNOWN_CALLEES = (Op, GlobalVar, Constructor, Function)

@@ -11,31 +11,24 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from weft.ir.attrs import Attrs
-from weft.ir.expr import Call, Expr, Function, If, Match, Var
-from weft.ir.module import IRModule
-from weft.ir.op import Op
-from weft.ir.shape import Dim, SymDim, bounds_of, dim_sub, substitute_dim
-from weft.ir.symbol import TYPICAL_SIZE, name_of, range_of, size_of_dim, typical_size
-from weft.ir.types import TensorType, TupleType, Type
-from weft.ir.typing.infer import infer_expr
-from weft.ir.visitor import post_order
+from weft import ir
+from weft.ir.symbol import TYPICAL_SIZE, name_of
 from weft.runtime.sizes import names_in
 from weft.support.errors import WeftError
 
 # Whether an operator takes operands of these sizes.
-Takes: TypeAlias = Callable[[Mapping[Dim, int]], bool]
+Takes: TypeAlias = Callable[[Mapping[ir.Dim, int]], bool]
 
 
-def least_sizes(mod: IRModule) -> tuple[SymDim, ...]:
+def least_sizes(mod: ir.IRModule) -> tuple[ir.SymDim, ...]:
     """Sizes that are 0 or more where every operator of ``main`` takes its operands.
 
     Operators in branches and functions are left out, as a branch may test the size.
     """
-    known: dict[object, tuple[SymDim, ...]] = {}
-    found: dict[SymDim, None] = {}
-    for node in post_order(mod["main"].body, enter=_is_always_run):
-        if not isinstance(node, Call) or not isinstance(node.op, Op):
+    known: dict[object, tuple[ir.SymDim, ...]] = {}
+    found: dict[ir.SymDim, None] = {}
+    for node in ir.post_order(mod["main"].body, enter=_is_always_run):
+        if not isinstance(node, ir.Call) or not isinstance(node.op, ir.Op):
             continue
         types = tuple(arg.checked_type for arg in node.args)
         # Attributes with sizes, and those that mean something else for numbers, follow from types.
@@ -48,23 +41,23 @@ def least_sizes(mod: IRModule) -> tuple[SymDim, ...]:
     return tuple(found)
 
 
-def with_least_sizes(mod: IRModule) -> IRModule:
+def with_least_sizes(mod: ir.IRModule) -> ir.IRModule:
     """The module with ``least_sizes`` among its conditions, as far as inputs determine them."""
     given = {name_of(symbol) for param in mod["main"].params for dim in _dims(param.checked_type)
              for symbol in dim.symbols()}
     before = mod.attrs.get("size_conditions", ())
-    texts = (str(size_of_dim(size)) for size in least_sizes(mod))
+    texts = (str(ir.size_of_dim(size)) for size in least_sizes(mod))
     added = [text for text in texts if names_in(text) <= given and text not in before]
     if not added:
         return mod
     return dataclasses.replace(mod, attrs={**mod.attrs, "size_conditions": (*before, *added)})
 
 
-def _is_always_run(node: Expr) -> bool:
-    return not isinstance(node, (Function, If, Match))
+def _is_always_run(node: ir.Expr) -> bool:
+    return not isinstance(node, (ir.Function, ir.If, ir.Match))
 
 
-def _needed(op: Op, attrs: Attrs, types: tuple[Type | None, ...]) -> Iterator[SymDim]:
+def _needed(op: ir.Op, attrs: ir.Attrs, types: tuple[ir.Type | None, ...]) -> Iterator[ir.SymDim]:
     """For each size of the operands, what it is more than the least that the operator takes.
 
     Sizes that share a symbol change together: a gradient takes images of height ``h`` and results
@@ -72,7 +65,7 @@ def _needed(op: Op, attrs: Attrs, types: tuple[Type | None, ...]) -> Iterator[Sy
     """
     dims = list(dict.fromkeys(dim for type_ in types for dim in _dims(type_)))
 
-    def takes(sizes: Mapping[Dim, int]) -> bool:
+    def takes(sizes: Mapping[ir.Dim, int]) -> bool:
         return _takes(op, attrs, types, sizes)
 
     for dim in dims:
@@ -84,38 +77,38 @@ def _needed(op: Op, attrs: Attrs, types: tuple[Type | None, ...]) -> Iterator[Sy
         yield from _needed_of_symbol(symbol, dims, takes)
 
 
-def _needed_of_dim(dim: SymDim, dims: Sequence[SymDim], takes: Takes) -> Iterator[SymDim]:
+def _needed_of_dim(dim: ir.SymDim, dims: Sequence[ir.SymDim], takes: Takes) -> Iterator[ir.SymDim]:
     # A size such as max(9 - n, 0) has a typical value that no operator takes.
-    usual: tuple[dict[Dim, int], ...] = ({one: typical_size(one) for one in dims},
-                                         dict.fromkeys(dims, TYPICAL_SIZE))
+    usual: tuple[dict[ir.Dim, int], ...] = ({one: ir.typical_size(one) for one in dims},
+                                            dict.fromkeys(dims, TYPICAL_SIZE))
     typical = next(filter(takes, usual), None)
     if typical is None:
         return  # sizes depend on each other
-    low = max(bounds_of(dim)[0] or 0, 0)
+    low = max(ir.bounds_of(dim)[0] or 0, 0)
     least = _least(lambda size: takes({**typical, dim: size}), low, typical[dim])
-    more = dim_sub(dim, least)
-    if least > low and isinstance(more, SymDim):
+    more = ir.dim_sub(dim, least)
+    if least > low and isinstance(more, ir.SymDim):
         yield more
 
 
-def _needed_of_symbol(symbol: str, dims: Sequence[SymDim], takes: Takes) -> Iterator[SymDim]:
+def _needed_of_symbol(symbol: str, dims: Sequence[ir.SymDim], takes: Takes) -> Iterator[ir.SymDim]:
     """The least value of a symbol, unless it depends on those of the others."""
     others = {one for dim in dims for one in dim.symbols()} - {symbol}
-    low, found = max(range_of(symbol).low, 0), set[int]()
+    low, found = max(ir.range_of(symbol).low, 0), set[int]()
     for factor in (1, 2):
-        values = {one: range_of(one).nearest(factor * TYPICAL_SIZE) for one in others}
+        values = {one: ir.range_of(one).nearest(factor * TYPICAL_SIZE) for one in others}
 
         def fits(value: int, values: Mapping[str, int] = values) -> bool:
-            sizes = {dim: substitute_dim(dim, {**values, symbol: value}) for dim in dims}
+            sizes = {dim: ir.substitute_dim(dim, {**values, symbol: value}) for dim in dims}
             return all(isinstance(size, int) and size >= 0 for size in sizes.values()) \
                 and takes(sizes)  # type: ignore[arg-type]
 
-        typical = range_of(symbol).typical
+        typical = ir.range_of(symbol).typical
         if not fits(typical):
             return  # the sizes need other values
         found.add(_least(fits, low, typical))
-    more = dim_sub(SymDim.symbol(symbol), min(found))
-    if len(found) == 1 and min(found) > low and isinstance(more, SymDim):
+    more = ir.dim_sub(ir.SymDim.symbol(symbol), min(found))
+    if len(found) == 1 and min(found) > low and isinstance(more, ir.SymDim):
         yield more
 
 
@@ -129,35 +122,37 @@ def _least(fits: Callable[[int], bool], low: int, high: int) -> int:
     return high
 
 
-def _takes(op: Op, attrs: Attrs, types: tuple[Type | None, ...], sizes: Mapping[Dim, int]) -> bool:
-    args = tuple(Var(f"x{n}", _at(type_, sizes)) for n, type_ in enumerate(types))
+def _takes(op: ir.Op, attrs: ir.Attrs, types: tuple[ir.Type | None, ...],
+           sizes: Mapping[ir.Dim, int]) -> bool:
+    args = tuple(ir.Var(f"x{n}", _at(type_, sizes)) for n, type_ in enumerate(types))
     try:
-        infer_expr(Call(op, args, attrs))
+        ir.infer_expr(ir.Call(op, args, attrs))
     except WeftError:
         return False
     return True
 
 
-def _at(type_: Type | None, sizes: Mapping[Dim, int]) -> Type | None:
-    if isinstance(type_, TensorType):
-        return TensorType(tuple(sizes.get(dim, dim) for dim in type_.shape), type_.dtype)
-    if isinstance(type_, TupleType):
-        return TupleType(tuple(_at(field, sizes) for field in type_.fields))  # type: ignore[misc]
+def _at(type_: ir.Type | None, sizes: Mapping[ir.Dim, int]) -> ir.Type | None:
+    if isinstance(type_, ir.TensorType):
+        return ir.TensorType(tuple(sizes.get(dim, dim) for dim in type_.shape), type_.dtype)
+    if isinstance(type_, ir.TupleType):
+        fields = tuple(_at(field, sizes) for field in type_.fields)
+        return ir.TupleType(fields)  # type: ignore[arg-type]
     return type_
 
 
-def _dims(type_: Type | None) -> tuple[SymDim, ...]:
-    if isinstance(type_, TensorType):
-        return tuple(dim for dim in type_.shape if isinstance(dim, SymDim))
-    if isinstance(type_, TupleType):
+def _dims(type_: ir.Type | None) -> tuple[ir.SymDim, ...]:
+    if isinstance(type_, ir.TensorType):
+        return tuple(dim for dim in type_.shape if isinstance(dim, ir.SymDim))
+    if isinstance(type_, ir.TupleType):
         return tuple(dim for field in type_.fields for dim in _dims(field))
     return ()
 
 
 def _has_sizes(value: Any) -> bool:
     """Whether attributes hold a symbolic size."""
-    if isinstance(value, Attrs):
+    if isinstance(value, ir.Attrs):
         return any(_has_sizes(getattr(value, name)) for name in type(value).__dataclass_fields__)
     if isinstance(value, (tuple, list)):
         return any(map(_has_sizes, value))
-    return isinstance(value, SymDim)
+    return isinstance(value, ir.SymDim)

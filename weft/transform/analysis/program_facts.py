@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.ir import Call, Function, IRModule, Op, post_order, register_fact
 from weft.ir.analysis import CallGraph
-from weft.ir.expr import Call, Function
-from weft.ir.facts import register_fact
-from weft.ir.module import IRModule
-from weft.ir.op import Op
-from weft.ir.visitor import post_order
 from weft.transform.analysis.effects import touches_references
 from weft.transform.analysis.graph import enters, is_primitive, traits_of
 from weft.transform.analysis.higher_order import is_higher_order

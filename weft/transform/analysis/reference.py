@@ -13,36 +13,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from weft.ir.expr import (
-    Call,
-    Clause,
-    Constant,
-    Constructor,
-    Expr,
-    Function,
-    GlobalVar,
-    If,
-    Let,
-    Match,
-    Pattern,
-    PatternConstructor,
-    PatternTuple,
-    PatternVar,
-    RefCreate,
-    RefRead,
-    RefWrite,
-    Tuple,
-    TupleGetItem,
-    Var,
-)
-from weft.ir.module import IRModule
-from weft.ir.op import Op
+from weft import ir
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidInputError, PassError
 from weft.transform.analysis.symbol_sizes import at_sizes_of
 
 Value: TypeAlias = Any  # an array, a tuple of values, a Closure, Data, a one-element list (a ref)
-Steps: TypeAlias = Generator[tuple[Expr, "Frame"], Value, Value]
+Steps: TypeAlias = Generator[tuple[ir.Expr, "Frame"], Value, Value]
 
 
 # Called for every write to a reference with the reference and its new value.
@@ -53,7 +30,7 @@ OnWrite: TypeAlias = Callable[[Value, Value], None]
 class World:
     """The state that all frames of one evaluation share."""
 
-    module: IRModule
+    module: ir.IRModule
     on_write: OnWrite | None = None
 
 
@@ -67,10 +44,10 @@ class Frame:
 
     world: World
     parent: Frame | None = None
-    variables: dict[Var, Value] = field(default_factory=dict)
-    computed: dict[Expr, Value] = field(default_factory=dict)
+    variables: dict[ir.Var, Value] = field(default_factory=dict)
+    computed: dict[ir.Expr, Value] = field(default_factory=dict)
 
-    def look_up(self, var: Var) -> Value:
+    def look_up(self, var: ir.Var) -> Value:
         frame: Frame | None = self
         while frame is not None:
             if var in frame.variables:
@@ -78,7 +55,7 @@ class Frame:
             frame = frame.parent
         raise PassError(f"unbound variable %{var.name}", where=var.span)
 
-    def look_up_computed(self, expr: Expr) -> Value | None:
+    def look_up_computed(self, expr: ir.Expr) -> Value | None:
         frame: Frame | None = self
         while frame is not None:
             if expr in frame.computed:
@@ -89,7 +66,7 @@ class Frame:
 
 @dataclass(frozen=True, eq=False)
 class Closure:
-    function: Function
+    function: ir.Function
     frame: Frame
 
 
@@ -97,12 +74,12 @@ class Closure:
 class Data:
     """A value of an algebraic data type."""
 
-    constructor: Constructor
+    constructor: ir.Constructor
     fields: tuple[Value, ...]
 
 
 def evaluate(
-    program: IRModule | Function,
+    program: ir.IRModule | ir.Function,
     inputs: Sequence[Any] | Mapping[str, Any],
     *,
     entry: str = "main",
@@ -115,7 +92,7 @@ def evaluate(
     for a wrong number or wrong names of inputs, ``PassError`` for an operator without a NumPy
     reference.
     """
-    module = program if isinstance(program, IRModule) else IRModule.from_expr(program)
+    module = program if isinstance(program, ir.IRModule) else ir.IRModule.from_expr(program)
     values = _ordered(module[entry], inputs)
     module = at_sizes_of(module, entry, values)
     function = module[entry]
@@ -124,11 +101,11 @@ def evaluate(
     return _run(function.body, frame)
 
 
-def evaluate_call(call: Call, args: Sequence[Value]) -> Value:
+def evaluate_call(call: ir.Call, args: Sequence[Value]) -> Value:
     """One operator applied to values, by its NumPy reference; ``PassError`` if it has none."""
     op = call.op
-    if not isinstance(op, Op) or op.reference is None:
-        name = op.name if isinstance(op, Op) else type(op).__name__
+    if not isinstance(op, ir.Op) or op.reference is None:
+        name = op.name if isinstance(op, ir.Op) else type(op).__name__
         raise PassError(f"no NumPy reference to evaluate {name}", where=call.span)
     # Overflow and invalid operands give infinities and NaN, as in compiled kernels.
     with np.errstate(all="ignore"):
@@ -142,7 +119,7 @@ def _as_value(result: Any) -> Value:
     return np.asarray(result)
 
 
-def _ordered(function: Function, inputs: Sequence[Any] | Mapping[str, Any]) -> list[Value]:
+def _ordered(function: ir.Function, inputs: Sequence[Any] | Mapping[str, Any]) -> list[Value]:
     names = [p.name for p in function.params]
     if isinstance(inputs, Mapping):
         if set(inputs) != set(names):
@@ -159,8 +136,8 @@ def _ordered(function: Function, inputs: Sequence[Any] | Mapping[str, Any]) -> l
     return [v if isinstance(v, tuple) else np.asarray(v) for v in inputs]
 
 
-def _run(expr: Expr, frame: Frame) -> Value:
-    stack: list[tuple[Expr, Frame, Steps]] = [(expr, frame, _steps(expr, frame))]
+def _run(expr: ir.Expr, frame: Frame) -> Value:
+    stack: list[tuple[ir.Expr, Frame, Steps]] = [(expr, frame, _steps(expr, frame))]
     value: Value = None
     while stack:
         node, where, steps = stack[-1]
@@ -177,7 +154,7 @@ def _run(expr: Expr, frame: Frame) -> Value:
     return value
 
 
-def _steps(expr: Expr, frame: Frame) -> Steps:
+def _steps(expr: ir.Expr, frame: Frame) -> Steps:
     step = _STEPS.get(type(expr))
     if step is None:
         raise PassError(
@@ -194,37 +171,37 @@ def _immediate(value_of: Callable[[Any, Frame], Value]) -> Callable[[Any, Frame]
     return steps
 
 
-def _all(exprs: Sequence[Expr], frame: Frame) -> Steps:
+def _all(exprs: Sequence[ir.Expr], frame: Frame) -> Steps:
     values = []
     for expr in exprs:
         values.append((yield expr, frame))  # noqa: PERF401 - comprehensions cannot yield
     return tuple(values)
 
 
-def _tuple(expr: Tuple, frame: Frame) -> Steps:
+def _tuple(expr: ir.Tuple, frame: Frame) -> Steps:
     return (yield from _all(expr.fields, frame))
 
 
-def _tuple_get_item(expr: TupleGetItem, frame: Frame) -> Steps:
+def _tuple_get_item(expr: ir.TupleGetItem, frame: Frame) -> Steps:
     return (yield expr.tuple_value, frame)[expr.index]
 
 
-def _call(expr: Call, frame: Frame) -> Steps:
-    callee = expr.op if isinstance(expr.op, (Op, Constructor)) else (yield expr.op, frame)
+def _call(expr: ir.Call, frame: Frame) -> Steps:
+    callee = expr.op if isinstance(expr.op, (ir.Op, ir.Constructor)) else (yield expr.op, frame)
     args = yield from _all(expr.args, frame)
-    if isinstance(callee, Op):
+    if isinstance(callee, ir.Op):
         return evaluate_call(expr, args)
-    if isinstance(callee, Constructor):
+    if isinstance(callee, ir.Constructor):
         return Data(callee, args)
     function = callee.function
     inner = Frame(frame.world, callee.frame, dict(zip(function.params, args, strict=True)))
     return (yield function.body, inner)
 
 
-def _let(expr: Let, frame: Frame) -> Steps:
-    node: Expr = expr
-    while isinstance(node, Let):  # a chain of bindings needs no stack
-        if isinstance(node.value, Function):
+def _let(expr: ir.Let, frame: Frame) -> Steps:
+    node: ir.Expr = expr
+    while isinstance(node, ir.Let):  # a chain of bindings needs no stack
+        if isinstance(node.value, ir.Function):
             frame.variables[node.var] = Closure(node.value, frame)  # may refer to itself
         else:
             frame.variables[node.var] = yield node.value, frame
@@ -232,20 +209,20 @@ def _let(expr: Let, frame: Frame) -> Steps:
     return (yield node, frame)
 
 
-def _if(expr: If, frame: Frame) -> Steps:
+def _if(expr: ir.If, frame: Frame) -> Steps:
     chosen = expr.true_branch if bool((yield expr.cond, frame)) else expr.false_branch
     return (yield chosen, Frame(frame.world, frame))
 
 
-def _ref_create(expr: RefCreate, frame: Frame) -> Steps:
+def _ref_create(expr: ir.RefCreate, frame: Frame) -> Steps:
     return [(yield expr.value, frame)]
 
 
-def _ref_read(expr: RefRead, frame: Frame) -> Steps:
+def _ref_read(expr: ir.RefRead, frame: Frame) -> Steps:
     return (yield expr.ref, frame)[0]
 
 
-def _ref_write(expr: RefWrite, frame: Frame) -> Steps:
+def _ref_write(expr: ir.RefWrite, frame: Frame) -> Steps:
     ref = yield expr.ref, frame
     ref[0] = yield expr.value, frame
     if frame.world.on_write is not None:
@@ -253,7 +230,7 @@ def _ref_write(expr: RefWrite, frame: Frame) -> Steps:
     return ()
 
 
-def _match(expr: Match, frame: Frame) -> Steps:
+def _match(expr: ir.Match, frame: Frame) -> Steps:
     data = yield expr.data, frame
     for clause in expr.clauses:
         bound = _bind(clause, data)
@@ -262,40 +239,40 @@ def _match(expr: Match, frame: Frame) -> Steps:
     raise PassError("no match clause matches the value", where=expr.span)
 
 
-def _bind(clause: Clause, data: Value) -> dict[Var, Value] | None:
+def _bind(clause: ir.Clause, data: Value) -> dict[ir.Var, Value] | None:
     """The variables of the clause's pattern, or ``None`` if it does not match."""
-    bound: dict[Var, Value] = {}
-    pending: list[tuple[Pattern, Value]] = [(clause.lhs, data)]
+    bound: dict[ir.Var, Value] = {}
+    pending: list[tuple[ir.Pattern, Value]] = [(clause.lhs, data)]
     while pending:
         pattern, value = pending.pop()
-        if isinstance(pattern, PatternVar):
+        if isinstance(pattern, ir.PatternVar):
             bound[pattern.var] = value
-        elif isinstance(pattern, PatternTuple):
+        elif isinstance(pattern, ir.PatternTuple):
             pending.extend(zip(pattern.patterns, value, strict=True))
-        elif isinstance(pattern, PatternConstructor):
+        elif isinstance(pattern, ir.PatternConstructor):
             if value.constructor.tag != pattern.constructor.tag:
                 return None
             pending.extend(zip(pattern.patterns, value.fields, strict=True))
     return bound
 
 
-def _constructor(expr: Constructor, _: Frame) -> Value:
+def _constructor(expr: ir.Constructor, _: Frame) -> Value:
     return expr  # called like a function
 
 
 _STEPS: dict[type, Callable[[Any, Frame], Steps]] = {
-    Constant: _immediate(lambda e, _: e.data),
-    Var: _immediate(lambda e, frame: frame.look_up(e)),
-    GlobalVar: _immediate(lambda e, f: Closure(f.world.module[e.name], Frame(f.world))),
-    Function: _immediate(Closure),
-    Constructor: _immediate(_constructor),
-    Tuple: _tuple,
-    TupleGetItem: _tuple_get_item,
-    Call: _call,
-    Let: _let,
-    If: _if,
-    RefCreate: _ref_create,
-    RefRead: _ref_read,
-    RefWrite: _ref_write,
-    Match: _match,
+    ir.Constant: _immediate(lambda e, _: e.data),
+    ir.Var: _immediate(lambda e, frame: frame.look_up(e)),
+    ir.GlobalVar: _immediate(lambda e, f: Closure(f.world.module[e.name], Frame(f.world))),
+    ir.Function: _immediate(Closure),
+    ir.Constructor: _immediate(_constructor),
+    ir.Tuple: _tuple,
+    ir.TupleGetItem: _tuple_get_item,
+    ir.Call: _call,
+    ir.Let: _let,
+    ir.If: _if,
+    ir.RefCreate: _ref_create,
+    ir.RefRead: _ref_read,
+    ir.RefWrite: _ref_write,
+    ir.Match: _match,
 }

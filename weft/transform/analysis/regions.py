@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from weft.ir.expr import Expr, Let
-from weft.ir.visitor import children, post_order
+from weft.ir import Expr, Let, children, post_order
 from weft.transform.analysis.graph import enters
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from weft.ir.expr import Expr, Function, If, Let, Match, Var
-from weft.ir.visitor import children, post_order
+from weft.ir import Expr, Function, If, Let, Match, Var, children, post_order
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import enters
 

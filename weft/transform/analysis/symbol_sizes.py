@@ -7,13 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.expr import Call, Function
-from weft.ir.module import IRModule
-from weft.ir.shape import Dim, SymDim
+from weft.ir import Call, Dim, Function, IRModule, SymDim, TensorType, TupleType, Type, post_order
 from weft.ir.substitution import has_symbols, substitute_symbols
 from weft.ir.symbol import name_of
-from weft.ir.types import TensorType, TupleType, Type
-from weft.ir.visitor import post_order
 from weft.transform.analysis.graph import known_type
 
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from weft.ir.expr import Call, Expr, Function
-from weft.ir.module import IRModule
+from weft.ir import Call, Expr, Function, IRModule
 from weft.ir.rewrite.pattern import Term
 from weft.support.dataclass import dataclass
 from weft.support.registry import Registry

@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from weft.ir.expr import Call, Expr, Function
-from weft.ir.module import IRModule
-from weft.ir.op import Op, OpPattern
-from weft.ir.passes import Pass, PassContext, register_pass
-from weft.ir.structural import structural_hash
-from weft.ir.traits import OpTraits
-from weft.ir.types import FuncType, Type, is_static
-from weft.ir.typing.infer import infer_type
-from weft.ir.typing.relation import Relation, RelationContext
-from weft.ir.verify import verify_module
-from weft.ir.visitor import post_order
+from weft import ir
 from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError, OptionError
 from weft.support.fallback import Fallback, report
@@ -36,9 +26,9 @@ from weft.transform.normal_form.alpha import fresh_function
 EXTERNAL_CODE = "external_code"
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class GenerateExternal(Pass):
+class GenerateExternal(ir.Pass):
     """Ask code generator ``compiler`` for replacements of its regions (``partition_graph``).
 
     A replacement that is a program is used as it is; code becomes an operator that is called.
@@ -56,35 +46,35 @@ class GenerateExternal(Pass):
     opt_level: ClassVar[int] = 0
     compiler: str = ""
 
-    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+    def run_module(self, mod: ir.IRModule, ctx: ir.PassContext) -> ir.IRModule:
         codegen = EXTERNAL_CODEGENS.get(self.compiler)
         if codegen.generate is None:
             raise OptionError(
                 f"the code generator {self.compiler!r} cannot generate code",
                 help="give register_external_codegen a function generate=",
             )
-        mod = infer_type(mod)
+        mod = ir.infer_type(mod)
         changed = {name: _replacement(fn, codegen, codegen.generate, ctx.target)
                    for name, fn in mod.functions.items()
                    if fn.attrs.get("compiler") == self.compiler}
         return mod.with_functions(changed)
 
 
-def _replacement(fn: Function, codegen: ExternalCodegen,
-                 generate: Callable[[Region], Generated], target: Any) -> Function:
+def _replacement(fn: ir.Function, codegen: ExternalCodegen,
+                 generate: Callable[[Region], Generated], target: Any) -> ir.Function:
     plain = fn.replace(attrs={"inline": True}, checked_type=fn.checked_type)
     types = [type_of(e) for e in (*fn.params, fn.body)]
-    if not all(map(is_static, types)):
+    if not all(map(ir.is_static, types)):
         return plain
     bare = fn.replace(attrs={}, checked_type=fn.checked_type)
-    region = Region(f"{codegen.name}_{structural_hash(bare)[:16]}", bare, target)
+    region = Region(f"{codegen.name}_{ir.structural_hash(bare)[:16]}", bare, target)
     generated = generate(region)
     if generated is None:
         report(_declined(codegen, bare))
         return plain
-    if isinstance(generated, IRModule):
+    if isinstance(generated, ir.IRModule):
         generated = _only_function(generated, region, codegen)
-    if isinstance(generated, Function):
+    if isinstance(generated, ir.Function):
         made = fresh_function(generated).replace(attrs={"inline": True})
         return _checked(made, region, codegen)
     if isinstance(generated, (ObjectCode, TensorCode, PythonCode)):
@@ -96,9 +86,9 @@ def _replacement(fn: Function, codegen: ExternalCodegen,
     )
 
 
-def _declined(codegen: ExternalCodegen, region: Function) -> Fallback:
-    operators = dict.fromkeys(node.op.name for node in post_order(region.body)
-                              if isinstance(node, Call) and isinstance(node.op, Op))
+def _declined(codegen: ExternalCodegen, region: ir.Function) -> Fallback:
+    operators = dict.fromkeys(node.op.name for node in ir.post_order(region.body)
+                              if isinstance(node, ir.Call) and isinstance(node.op, ir.Op))
     return Fallback(
         f"weft compiles a region that was cut out for the code generator {codegen.name!r}: "
         f"{', '.join(operators)}", "the generator declines the region",
@@ -106,7 +96,7 @@ def _declined(codegen: ExternalCodegen, region: Function) -> Fallback:
         f"take these operators out of what {codegen.name!r} supports, or let it generate them")
 
 
-def _only_function(mod: IRModule, region: Region, codegen: ExternalCodegen) -> Function:
+def _only_function(mod: ir.IRModule, region: Region, codegen: ExternalCodegen) -> ir.Function:
     if list(mod.functions) != ["main"]:
         raise CodegenError(
             f"the code generator {codegen.name!r} returned several functions for a region",
@@ -115,10 +105,10 @@ def _only_function(mod: IRModule, region: Region, codegen: ExternalCodegen) -> F
     return mod["main"]
 
 
-def _checked(fn: Function, region: Region, codegen: ExternalCodegen) -> Function:
+def _checked(fn: ir.Function, region: Region, codegen: ExternalCodegen) -> ir.Function:
     """``fn`` with its types, which must be those of the region."""
-    mod = infer_type(IRModule({"main": fn}))
-    verify_module(mod)
+    mod = ir.infer_type(ir.IRModule({"main": fn}))
+    ir.verify_module(mod)
     typed = mod["main"]
     wanted = [type_of(e) for e in (*region.function.params, region.function.body)]
     got = [type_of(e) for e in (*typed.params, typed.body)]
@@ -130,14 +120,14 @@ def _checked(fn: Function, region: Region, codegen: ExternalCodegen) -> Function
     return typed
 
 
-def _signature(types: list[Type]) -> str:
-    return str(FuncType(tuple(types[:-1]), types[-1]))
+def _signature(types: list[ir.Type]) -> str:
+    return str(ir.FuncType(tuple(types[:-1]), types[-1]))
 
 
-def _operator(code: ObjectCode | TensorCode | PythonCode, region: Region) -> Op:
+def _operator(code: ObjectCode | TensorCode | PythonCode, region: Region) -> ir.Op:
     """An operator for this one region: its types, its code, and its reference."""
     fn = region.function
-    meaning = IRModule({"main": fn})
+    meaning = ir.IRModule({"main": fn})
 
     def reference(*arrays: Any) -> Any:
         return evaluate(meaning, list(arrays))
@@ -146,12 +136,12 @@ def _operator(code: ObjectCode | TensorCode | PythonCode, region: Region) -> Op:
     if not isinstance(code, TensorCode):
         hooks[EXTERNAL_CODE] = code
     compute = _compute(code) if isinstance(code, TensorCode) else None
-    has_effect = any(traits_of(node).has_effect for node in post_order(fn.body))
-    return Op(
+    has_effect = any(traits_of(node).has_effect for node in ir.post_order(fn.body))
+    return ir.Op(
         region.name, tuple(p.name for p in fn.params),
         relation=_fixed_relation([type_of(p) for p in fn.params], type_of(fn.body)),
-        pattern=OpPattern.OPAQUE, compute=compute, hooks=hooks,
-        traits=OpTraits(has_effect=has_effect),
+        pattern=ir.OpPattern.OPAQUE, compute=compute, hooks=hooks,
+        traits=ir.OpTraits(has_effect=has_effect),
         doc="A region compiled by an external code generator.",
     )
 
@@ -163,8 +153,8 @@ def _compute(code: TensorCode) -> Callable[..., Any]:
     return compute
 
 
-def _fixed_relation(params: list[Type], result: Type) -> Relation:
-    def relation(ctx: RelationContext) -> bool:
+def _fixed_relation(params: list[ir.Type], result: ir.Type) -> ir.Relation:
+    def relation(ctx: ir.RelationContext) -> bool:
         for number, type_ in enumerate(params):
             ctx.unify_arg(number, type_)
         ctx.output(result)
@@ -173,16 +163,16 @@ def _fixed_relation(params: list[Type], result: Type) -> Relation:
     return relation
 
 
-def _call_of(op: Op, fn: Function) -> Function:
+def _call_of(op: ir.Op, fn: ir.Function) -> ir.Function:
     fresh = fresh_function(fn)
-    call = Call(op, fresh.params, span=fn.body.span, checked_type=type_of(fn.body))
+    call = ir.Call(op, fresh.params, span=fn.body.span, checked_type=type_of(fn.body))
     return fresh.replace(body=call, checked_type=fn.checked_type)
 
 
-def external_code_of(function: Expr) -> ObjectCode | PythonCode | None:
+def external_code_of(function: ir.Expr) -> ObjectCode | PythonCode | None:
     """The code of a kernel made by an external generator, ``None`` for other kernels."""
-    body = function.body if isinstance(function, Function) else None
-    if isinstance(body, Call) and isinstance(body.op, Op):
+    body = function.body if isinstance(function, ir.Function) else None
+    if isinstance(body, ir.Call) and isinstance(body.op, ir.Op):
         found: ObjectCode | PythonCode | None = body.op.hook(EXTERNAL_CODE)
         return found
     return None

@@ -6,26 +6,18 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from weft.ir.expr import Call, Constant, Expr, Function, Var
-from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft import ir
 from weft.ir.rewrite.matcher import match
 from weft.ir.rewrite.pattern import AnyTerm, Term, VarTerm
-from weft.ir.visitor import children, count_uses, post_order
 from weft.support.dataclass import dataclass
-from weft.transform.analysis.graph import (
-    as_function,
-    enters,
-    is_primitive,
-    known_type,
-    rewrite_typed,
-)
+from weft.transform.analysis import graph
 from weft.transform.external.codegen import EXTERNAL_CODEGENS, CompositePattern
 from weft.transform.normal_form.alpha import fresh_copy
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class MergeComposite(FunctionPass):
+class MergeComposite(ir.FunctionPass):
     """Wrap the matches of the patterns of code generator ``compiler`` into composite functions.
 
     A match becomes a call of a function whose attribute ``composite`` is the name of the pattern.
@@ -51,7 +43,7 @@ class MergeComposite(FunctionPass):
     opt_level: ClassVar[int] = 0
     compiler: str = ""
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+    def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:  # noqa: ARG002
         return merge_patterns(fn, EXTERNAL_CODEGENS.get(self.compiler).patterns)
 
 
@@ -60,36 +52,36 @@ class _Match:
     """``inputs`` are the operands of the composite, ``inside`` the nodes that it replaces."""
 
     name: str
-    inputs: tuple[Expr, ...]
-    inside: frozenset[Expr]
+    inputs: tuple[ir.Expr, ...]
+    inside: frozenset[ir.Expr]
 
 
-def merge_patterns(fn: Function, patterns: Sequence[CompositePattern]) -> Function:
+def merge_patterns(fn: ir.Function, patterns: Sequence[CompositePattern]) -> ir.Function:
     """``fn`` with every match of ``patterns`` wrapped."""
     named = [(p, _with_named_leaves(p.pattern)) for p in patterns]
-    uses = count_uses(fn)
-    taken: set[Expr] = set()
-    found: dict[Expr, _Match] = {}
-    order = [n for n in post_order(fn, enter=_is_open)]  # noqa: C416 - a list to walk backwards
+    uses = ir.count_uses(fn)
+    taken: set[ir.Expr] = set()
+    found: dict[ir.Expr, _Match] = {}
+    order = [n for n in ir.post_order(fn, enter=_is_open)]  # noqa: C416 - a list to walk backwards
     for node in reversed(order):
-        if node in taken or not isinstance(node, Call):
+        if node in taken or not isinstance(node, ir.Call):
             continue
         matched = _first_match(node, named, uses, taken)
         if matched is not None:
             found[node] = matched
             taken |= matched.inside
-    return as_function(_wrap(fn, found)) if found else fn
+    return graph.as_function(_wrap(fn, found)) if found else fn
 
 
-def _is_open(node: Expr) -> bool:
-    return enters(node) and not (isinstance(node, Function) and "composite" in node.attrs)
+def _is_open(node: ir.Expr) -> bool:
+    return graph.enters(node) and not (isinstance(node, ir.Function) and "composite" in node.attrs)
 
 
 def _first_match(
-    node: Call,
+    node: ir.Call,
     patterns: Sequence[tuple[CompositePattern, Term]],
-    uses: Mapping[Expr, int],
-    taken: set[Expr],
+    uses: Mapping[ir.Expr, int],
+    taken: set[ir.Expr],
 ) -> _Match | None:
     for pattern, term in patterns:
         captured = match(term, node)
@@ -97,53 +89,54 @@ def _first_match(
             continue
         leaves = {e for name, e in captured.items() if name.startswith(_LEAF)}
         inside = _down_to(node, leaves)
-        calls = [n for n in inside if not isinstance(n, (Constant, Var))]
+        calls = [n for n in inside if not isinstance(n, (ir.Constant, ir.Var))]
         if any(n in taken for n in calls) or not is_closed(node, calls, uses):
             continue
         inputs = dict.fromkeys(
-            child for n in inside for child in children(n)
-            if child in leaves and not isinstance(child, Constant)
+            child for n in inside for child in ir.children(n)
+            if child in leaves and not isinstance(child, ir.Constant)
         )
         return _Match(pattern.name, tuple(inputs), frozenset(calls))
     return None
 
 
-def _down_to(node: Expr, leaves: set[Expr]) -> list[Expr]:
+def _down_to(node: ir.Expr, leaves: set[ir.Expr]) -> list[ir.Expr]:
     """The nodes from ``node`` down to ``leaves``, exclusive."""
-    return [n for n in post_order(node, enter=lambda n: n not in leaves) if n not in leaves]
+    return [n for n in ir.post_order(node, enter=lambda n: n not in leaves) if n not in leaves]
 
 
-def is_closed(root: Expr, calls: Sequence[Expr], uses: Mapping[Expr, int]) -> bool:
+def is_closed(root: ir.Expr, calls: Sequence[ir.Expr], uses: Mapping[ir.Expr, int]) -> bool:
     """Whether only ``root`` is used outside of the match."""
-    within: dict[Expr, int] = {}
+    within: dict[ir.Expr, int] = {}
     for node in calls:
-        for child in children(node):
+        for child in ir.children(node):
             within[child] = within.get(child, 0) + 1
     return all(within.get(n, 0) == uses[n] for n in calls if n is not root)
 
 
-def _wrap(fn: Function, found: Mapping[Expr, _Match]) -> Expr:
-    def step(original: Expr, node: Expr) -> Expr:
+def _wrap(fn: ir.Function, found: Mapping[ir.Expr, _Match]) -> ir.Expr:
+    def step(original: ir.Expr, node: ir.Expr) -> ir.Expr:
         matched = found.get(original)
         return node if matched is None else _composite(original, node, matched)
 
-    return rewrite_typed(fn, step)
+    return graph.rewrite_typed(fn, step)
 
 
-def _composite(original: Expr, rewritten: Expr, matched: _Match) -> Expr:
+def _composite(original: ir.Expr, rewritten: ir.Expr, matched: _Match) -> ir.Expr:
     """A call of a function whose body is the match over parameters."""
     params = tuple(
-        Var(f"in{i}", known_type(x), span=x.span) for i, x in enumerate(matched.inputs)
+        ir.Var(f"in{i}", graph.known_type(x), span=x.span) for i, x in enumerate(matched.inputs)
     )
     body = fresh_copy(original, dict(zip(matched.inputs, params, strict=True)))
-    function = Function(params, body, attrs={"composite": matched.name}, span=original.span)
+    function = ir.Function(params, body, attrs={"composite": matched.name}, span=original.span)
     args = _rewritten_inputs(original, rewritten, matched)
-    return Call(function, args, span=original.span)
+    return ir.Call(function, args, span=original.span)
 
 
-def _rewritten_inputs(original: Expr, rewritten: Expr, matched: _Match) -> tuple[Expr, ...]:
+def _rewritten_inputs(original: ir.Expr, rewritten: ir.Expr, matched: _Match) -> tuple[ir.Expr,
+                                                                                       ...]:
     """The rewritten inputs, found by walking both versions of the match in parallel."""
-    pairs: dict[Expr, Expr] = {}
+    pairs: dict[ir.Expr, ir.Expr] = {}
     pending = [(original, rewritten)]
     while pending:
         old, new = pending.pop()
@@ -151,7 +144,7 @@ def _rewritten_inputs(original: Expr, rewritten: Expr, matched: _Match) -> tuple
             continue
         pairs[old] = new
         if old in matched.inside:
-            pending.extend(zip(children(old), children(new), strict=True))
+            pending.extend(zip(ir.children(old), ir.children(new), strict=True))
     return tuple(pairs[x] for x in matched.inputs)
 
 
@@ -179,11 +172,11 @@ def _with_named_leaves(term: Term) -> Term:
     return rename(term)
 
 
-def is_composite(expr: Expr) -> bool:
+def is_composite(expr: ir.Expr) -> bool:
     """Whether ``expr`` calls a composite function."""
     return (
-        isinstance(expr, Call)
-        and isinstance(expr.op, Function)
+        isinstance(expr, ir.Call)
+        and isinstance(expr.op, ir.Function)
         and "composite" in expr.op.attrs
-        and not is_primitive(expr.op)
+        and not graph.is_primitive(expr.op)
     )

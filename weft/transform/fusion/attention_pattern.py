@@ -12,9 +12,7 @@ from dataclasses import field
 from typing import Any
 
 from weft import op
-from weft.ir.expr import Call, Constant, Expr
-from weft.ir.shape import AnyDim, Dim, Shape, dim_product
-from weft.ir.types import TensorType
+from weft.ir import AnyDim, Call, Constant, Dim, Expr, Shape, TensorType, dim_product
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import known_type, op_name, traits_of
 

@@ -6,8 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar
 
 from weft import op
-from weft.ir.expr import Call, Expr, Function, Tuple
-from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir import Call, Expr, Function, FunctionPass, PassContext, Tuple, register_pass
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import op_name, shape_of, tensor_type_of
 from weft.transform.fusion.combine_parallel_conv2d import cut_apart

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from weft.ir.expr import Call, Expr, Function
-from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.visitor import rewrite_post_order, substitute
+from weft import ir
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import as_function, is_primitive
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class DefuseOps(FunctionPass):
+class DefuseOps(ir.FunctionPass):
     """Replace each call of a primitive function by its body.
 
     def @main(%x: Tensor[(4,), float32]) {
@@ -27,13 +25,13 @@ class DefuseOps(FunctionPass):
     name: ClassVar[str] = "defuse_ops"
     opt_level: ClassVar[int] = 0
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
-        return as_function(rewrite_post_order(fn, _inline))
+    def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:  # noqa: ARG002
+        return as_function(ir.rewrite_post_order(fn, _inline))
 
 
-def _inline(node: Expr) -> Expr:
-    if not isinstance(node, Call) or not isinstance(node.op, Function):
+def _inline(node: ir.Expr) -> ir.Expr:
+    if not isinstance(node, ir.Call) or not isinstance(node.op, ir.Function):
         return node
     if not is_primitive(node.op):
         return node
-    return substitute(node.op.body, dict(zip(node.op.params, node.args, strict=True)))
+    return ir.substitute(node.op.body, dict(zip(node.op.params, node.args, strict=True)))

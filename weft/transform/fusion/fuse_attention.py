@@ -9,31 +9,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from weft import op
-from weft.ir.expr import Call, Constant, Expr, Function
-from weft.ir.op import get_op
-from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.shape import Dim, Shape
-from weft.ir.types import TensorType
-from weft.ir.visitor import count_uses
+from weft import ir, op
 from weft.op.nn.attention import AS_GOOD_AS_INFINITE, AttentionAttrs
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import known_type, op_name, rewrite_function, tensor_type_of
 from weft.transform.external.merge_composite import is_closed
-from weft.transform.fusion.attention_pattern import (
-    AttentionMatch,
-    Mask,
-    find_attention,
-    keeps_matrices,
-    known_shape,
-)
+from weft.transform.fusion import attention_pattern
 
 OPERATORS = ("nn.attention", "nn.masked_attention")
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class FuseAttention(FunctionPass):
+class FuseAttention(ir.FunctionPass):
     """Replace two matmuls with a softmax between them by ``nn.attention``.
 
     Scale, masks, and the guards that exporters put after the softmax become attributes or the
@@ -55,22 +43,22 @@ class FuseAttention(FunctionPass):
     name: ClassVar[str] = "fuse_attention"
     opt_level: ClassVar[int] = 2
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
-        return rewrite_function(fn, _Fusion(count_uses(fn)).step)
+    def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:  # noqa: ARG002
+        return rewrite_function(fn, _Fusion(ir.count_uses(fn)).step)
 
 
 @dataclass(frozen=True, slots=True)
 class _Fusion:
     """``uses`` counts uses in the original program; ``origin`` maps rewritten nodes to it."""
 
-    uses: dict[Expr, int]
-    origin: dict[Expr, Expr] = field(default_factory=dict)
+    uses: dict[ir.Expr, int]
+    origin: dict[ir.Expr, ir.Expr] = field(default_factory=dict)
 
-    def step(self, original: Expr, node: Expr) -> Expr:
+    def step(self, original: ir.Expr, node: ir.Expr) -> ir.Expr:
         self.origin[node] = original
-        if op_name(node) in OPERATORS and isinstance(node, Call):
+        if op_name(node) in OPERATORS and isinstance(node, ir.Call):
             return simplified(node)
-        found = find_attention(node)
+        found = attention_pattern.find_attention(node)
         # The fused operator returns no intermediate values: for other uses, they would be computed
         # a second time.
         if found is None or not self._has_no_other_uses(found, original):
@@ -78,13 +66,13 @@ class _Fusion:
         written = _as_operator(found, node)
         return node if written is None else written
 
-    def _has_no_other_uses(self, found: AttentionMatch, root: Expr) -> bool:
+    def _has_no_other_uses(self, found: attention_pattern.AttentionMatch, root: ir.Expr) -> bool:
         """Whether only the result of the match is used elsewhere."""
         calls = [self.origin[c] for c in found.calls if c in self.origin]
         return len(calls) == len(found.calls) and is_closed(root, calls, self.uses)
 
 
-def _as_operator(found: AttentionMatch, root: Expr) -> Expr | None:
+def _as_operator(found: attention_pattern.AttentionMatch, root: ir.Expr) -> ir.Expr | None:
     combined = _combined_mask(found.masks, found.rows, found.keys)
     if combined is None:
         return None
@@ -96,32 +84,32 @@ def _as_operator(found: AttentionMatch, root: Expr) -> Expr | None:
     type_ = tensor_type_of(root)
     call = _call((query, key, value), combined.mask, attrs, root)
     shape = (*found.lead, found.rows, found.width)
-    return _reshaped(call.with_type(TensorType(shape, type_.dtype)), type_.shape)
+    return _reshaped(call.with_type(ir.TensorType(shape, type_.dtype)), type_.shape)
 
 
 def _call(
-    operands: Sequence[Expr], mask: Expr | None, attrs: AttentionAttrs, like: Expr
-) -> Call:
+    operands: Sequence[ir.Expr], mask: ir.Expr | None, attrs: AttentionAttrs, like: ir.Expr
+) -> ir.Call:
     key, value = _once_per_group(operands[1], operands[2])
     given = (operands[0], key, value)
     if mask is None:
-        return Call(get_op("nn.attention"), given, attrs, span=like.span)
-    return Call(get_op("nn.masked_attention"), (*given, mask), attrs, span=like.span)
+        return ir.Call(ir.get_op("nn.attention"), given, attrs, span=like.span)
+    return ir.Call(ir.get_op("nn.masked_attention"), (*given, mask), attrs, span=like.span)
 
 
-def _reshaped(x: Expr, shape: Shape) -> Expr:
-    if known_shape(x) == shape:
+def _reshaped(x: ir.Expr, shape: ir.Shape) -> ir.Expr:
+    if attention_pattern.known_shape(x) == shape:
         return x
     # Without ``allowzero``, a size of 0 means the old size.
     made = op.reshape(x, newshape=shape, allowzero=0 in shape, span=x.span)
     dtype = getattr(known_type(x), "dtype", None)
-    return made if dtype is None else made.with_type(TensorType(shape, dtype))
+    return made if dtype is None else made.with_type(ir.TensorType(shape, dtype))
 
 
-def simplified(call: Call) -> Call:
+def simplified(call: ir.Call) -> ir.Call:
     """The call with a constant mask as attributes, and without repeated heads."""
     attrs = call.attrs
-    shapes = [known_shape(x) for x in call.args[:2]]
+    shapes = [attention_pattern.known_shape(x) for x in call.args[:2]]
     if not isinstance(attrs, AttentionAttrs) or None in shapes:
         return call
     query, key = (s for s in shapes if s is not None)
@@ -139,23 +127,24 @@ def simplified(call: Call) -> Call:
     return call if same else made
 
 
-def _as_mask(mask: Expr, attrs: AttentionAttrs) -> Mask:
+def _as_mask(mask: ir.Expr, attrs: AttentionAttrs) -> attention_pattern.Mask:
     type_ = known_type(mask)
-    is_bool = isinstance(type_, TensorType) and type_.dtype.is_bool
-    return Mask(mask, attrs.unseen if is_bool else None)
+    is_bool = isinstance(type_, ir.TensorType) and type_.dtype.is_bool
+    return attention_pattern.Mask(mask, attrs.unseen if is_bool else None)
 
 
 @dataclass(frozen=True, slots=True)
 class _CombinedMask:
     """Masks combined into one, in terms of the operator's operands and attributes."""
 
-    mask: Expr | None = None
+    mask: ir.Expr | None = None
     causal: bool = False
     offset: int = 0
     fill: float | None = None
 
 
-def _combined_mask(masks: Sequence[Mask], rows: Dim, keys: Dim) -> _CombinedMask | None:
+def _combined_mask(masks: Sequence[attention_pattern.Mask], rows: ir.Dim,
+                   keys: ir.Dim) -> _CombinedMask | None:
     """``masks``, outermost first, as one mask and attributes; ``None`` if that is impossible.
 
     The operator applies the mask first and then hides the future, with one score for both.
@@ -184,20 +173,20 @@ def _masked_score(combined: _CombinedMask) -> float:
     return -math.inf if combined.fill is None else combined.fill
 
 
-def _hidden_score(mask: Mask) -> float | None:
+def _hidden_score(mask: attention_pattern.Mask) -> float | None:
     """The attribute ``fill``: the score that replaces a hidden one, or that is added to it."""
     score = mask.fill
-    if score is None and isinstance(mask.expr, Constant):
+    if score is None and isinstance(mask.expr, ir.Constant):
         score = float(mask.expr.data.min())
     return None if score is None or score == -math.inf else score
 
 
-def _visible(mask: Mask) -> np.ndarray | None:
+def _visible(mask: attention_pattern.Mask) -> np.ndarray | None:
     """Where a constant mask leaves keys visible; ``None`` for other masks.
 
     Additive masks hide a key where they are small enough to act as minus infinity.
     """
-    if not isinstance(mask.expr, Constant):
+    if not isinstance(mask.expr, ir.Constant):
         return None
     data = mask.expr.data
     if mask.fill is not None:
@@ -208,7 +197,7 @@ def _visible(mask: Mask) -> np.ndarray | None:
     return np.asarray(data == 0)
 
 
-def _past(data: np.ndarray, rows: Dim, keys: Dim) -> int | None:
+def _past(data: np.ndarray, rows: ir.Dim, keys: ir.Dim) -> int | None:
     """The offset of a causal mask: each query sees the keys up to one more than the last."""
     if data.shape[-2:] != (rows, keys) or not (isinstance(rows, int) and isinstance(keys, int)):
         return None
@@ -218,7 +207,7 @@ def _past(data: np.ndarray, rows: Dim, keys: Dim) -> int | None:
     return offset if is_past else None
 
 
-def _once_per_group(key: Expr, value: Expr) -> tuple[Expr, Expr]:
+def _once_per_group(key: ir.Expr, value: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
     """Keys and values before their heads were repeated for the queries that share them."""
     keys, values = _repeated(key), _repeated(value)
     if keys is None or values is None or keys[1] != values[1]:
@@ -226,14 +215,15 @@ def _once_per_group(key: Expr, value: Expr) -> tuple[Expr, Expr]:
     return keys[0], values[0]
 
 
-def _repeated(x: Expr) -> tuple[Expr, int] | None:
+def _repeated(x: ir.Expr) -> tuple[ir.Expr, int] | None:
     """The heads before a repetition, and how often each is repeated in a row."""
-    shape, inner = known_shape(x), x
-    while keeps_matrices(inner) and isinstance(inner, Call):
+    shape, inner = attention_pattern.known_shape(x), x
+    while attention_pattern.keeps_matrices(inner) and isinstance(inner, ir.Call):
         inner = inner.args[0]
-    if shape is None or len(shape) < 3 or not isinstance(inner, Call):
+    if shape is None or len(shape) < 3 or not isinstance(inner, ir.Call):
         return None
-    before, after = known_shape(inner.args[0]) if inner.args else None, known_shape(inner)
+    before = attention_pattern.known_shape(inner.args[0]) if inner.args else None
+    after = attention_pattern.known_shape(inner)
     if before is None or after is None or len(before) < 3:
         return None
     if op_name(inner) == "broadcast_to" and len(before) == len(after):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeAlias
 
-from weft.ir.expr import Call, Expr, Function, Let
-from weft.ir.visitor import children
+from weft.ir import Call, Expr, Function, Let, children
 from weft.transform.analysis.graph import as_function, enters, over_new_children
 from weft.transform.analysis.scopes import Scopes
 

@@ -5,30 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
-from weft import op
+from weft import ir, op
 from weft.codegen.cost_model import NEUTRAL, CostModel
-from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, const
-from weft.ir.op import Op
-from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.types import TupleType, Type
-from weft.ir.visitor import post_order
 from weft.op.layout_inference import LayoutResult
 from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
-from weft.transform.analysis.graph import (
-    as_function,
-    enters,
-    over_new_children,
-    tensor_type_of,
-    type_of,
-)
+from weft.transform.analysis import graph
 from weft.transform.layout.layout_choice import AlterLayoutHook, LayoutChoice
 from weft.transform.layout.layout_cost import ConversionCost, LayoutCosts
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class AlterOpLayout(FunctionPass):
+class AlterOpLayout(ir.FunctionPass):
     """Give anchors their preferred layouts, and keep values in them between anchors.
 
     ``config["alter_layout"]`` of the context maps operator names to hooks that return a
@@ -56,7 +45,7 @@ class AlterOpLayout(FunctionPass):
     name: ClassVar[str] = "alter_op_layout"
     opt_level: ClassVar[int] = 3
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:
+    def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:
         hooks: Mapping[str, AlterLayoutHook] = ctx.config.get("alter_layout", {})
         if not hooks:
             return fn
@@ -71,7 +60,7 @@ class _Tensor:
     The primal axes of ``layout`` are in the order of the original value.
     """
 
-    expr: Expr
+    expr: ir.Expr
     layout: Layout | None = None
 
 
@@ -95,60 +84,60 @@ class _Relayout:
         self.hooks = hooks
         self.conversion = conversion
         self.target = target
-        self.values: dict[Expr, _Value] = {}
-        self.converted: dict[tuple[Expr, str, str], Expr] = {}
+        self.values: dict[ir.Expr, _Value] = {}
+        self.converted: dict[tuple[ir.Expr, str, str], ir.Expr] = {}
 
-    def run(self, fn: Function) -> Function:
-        nodes = list(post_order(fn, enter=enters))
+    def run(self, fn: ir.Function) -> ir.Function:
+        nodes = list(ir.post_order(fn, enter=graph.enters))
         self.costs = LayoutCosts(nodes, self._choices, self.conversion)
         for node in nodes:
             self.values[node] = self._visit(node)
-        return as_function(self._original(self.values[fn]))
+        return graph.as_function(self._original(self.values[fn]))
 
-    def _visit(self, node: Expr) -> _Value:
-        if isinstance(node, Call) and isinstance(node.op, Op):
+    def _visit(self, node: ir.Expr) -> _Value:
+        if isinstance(node, ir.Call) and isinstance(node.op, ir.Op):
             return self._call(node, node.op)
-        if isinstance(node, Tuple):
+        if isinstance(node, ir.Tuple):
             return self._tuple(node)
-        if isinstance(node, TupleGetItem):
+        if isinstance(node, ir.TupleGetItem):
             whole = self.values[node.tuple_value]
             if isinstance(whole, _Fields):
                 return whole.fields[node.index]
         return _Tensor(self._rebuilt(node))
 
-    def _tuple(self, node: Tuple) -> _Value:
+    def _tuple(self, node: ir.Tuple) -> _Value:
         fields = tuple(self.values[f] for f in node.fields)
         if all(isinstance(f, _Tensor) and f.layout is None for f in fields):
             return _Tensor(self._rebuilt(node))
         return _Fields(fields)
 
-    def _rebuilt(self, node: Expr) -> Expr:
+    def _rebuilt(self, node: ir.Expr) -> ir.Expr:
         """The node over operands in their original layouts."""
-        return over_new_children(node, lambda c: self._original(self.values[c]))
+        return graph.over_new_children(node, lambda c: self._original(self.values[c]))
 
-    def _choices(self, call: Call, operator: Op) -> Sequence[LayoutChoice]:
+    def _choices(self, call: ir.Call, operator: ir.Op) -> Sequence[LayoutChoice]:
         """The choices that the hook of an operator offers for a call."""
         hook = self.hooks.get(operator.name)
         if hook is None:
             return ()
-        offered = hook(call, [type_of(a) for a in call.args], self.target)
+        offered = hook(call, [graph.type_of(a) for a in call.args], self.target)
         if offered is None:
             return ()
         return (offered,) if isinstance(offered, LayoutChoice) else offered
 
     # -- calls -------------------------------------------------------------------------------
 
-    def _call(self, call: Call, operator: Op) -> _Value:
+    def _call(self, call: ir.Call, operator: ir.Op) -> _Value:
         if self.costs.has_choices(call):
             # The layout follows the data; constant weights are converted at compile time.
             arriving = self.values[call.args[0]]
             is_blocked = isinstance(arriving, _Tensor) and arriving.layout is not None
             return self._anchor(call, self.costs.cheapest(call, is_blocked))
-        types = [type_of(a) for a in call.args]
+        types = [graph.type_of(a) for a in call.args]
         result = self._propagated(call, operator, types)
         return _Tensor(self._rebuilt(call)) if result is None else result
 
-    def _anchor(self, call: Call, choice: LayoutChoice) -> _Value:
+    def _anchor(self, call: ir.Call, choice: LayoutChoice) -> _Value:
         paddings = choice.paddings or (None,) * len(call.args)
         args = tuple(
             self._original(self.values[arg]) if pair is None
@@ -167,13 +156,13 @@ class _Relayout:
                                 span=call.span)
         return _Tensor(kept)
 
-    def _padded(self, arg: Expr, zeros: Sequence[int]) -> Expr:
+    def _padded(self, arg: ir.Expr, zeros: Sequence[int]) -> ir.Expr:
         """``arg`` in its original layout, with so many zeros appended along each axis."""
         value = self._original(self.values[arg])
-        zero = const(0, tensor_type_of(arg).dtype)
+        zero = ir.const(0, graph.tensor_type_of(arg).dtype)
         return op.nn.pad(value, zero, pad_width=tuple((0, n) for n in zeros), span=arg.span)
 
-    def _from_to(self, arg: Expr, original: str, wanted: str) -> Expr:
+    def _from_to(self, arg: ir.Expr, original: str, wanted: str) -> ir.Expr:
         value = self.values[arg]
         if isinstance(value, _Tensor) and value.layout is not None:
             present = value.layout
@@ -181,7 +170,8 @@ class _Relayout:
                 return self._convert(value.expr, present.name, wanted)
         return self._convert(self._original(value), original, wanted)
 
-    def _propagated(self, call: Call, operator: Op, types: Sequence[Type]) -> _Value | None:
+    def _propagated(self, call: ir.Call, operator: ir.Op,
+                    types: Sequence[ir.Type]) -> _Value | None:
         """The call in the layout of its data, ``None`` if it cannot run in it."""
         infer = operator.hook("layout")
         arriving = tuple(_layouts_of(self.values[a]) for a in call.args)
@@ -193,18 +183,18 @@ class _Relayout:
         wanted = zip(call.args, result.inputs, strict=True)
         args = tuple(self._in(self.values[arg], layouts) for arg, layouts in wanted)
         new = call.replace(args=args, attrs=result.attrs)
-        return _value_of(new, type_of(call), result.outputs)
+        return _value_of(new, graph.type_of(call), result.outputs)
 
     # -- conversions -------------------------------------------------------------------------
 
-    def _in(self, value: _Value, layouts: _Layouts) -> Expr:
+    def _in(self, value: _Value, layouts: _Layouts) -> ir.Expr:
         """``value`` in the given layouts; ``None`` is the original layout."""
         if layouts is None:
             return self._original(value)
         if isinstance(layouts, tuple):
             fields = _fields_of(value, len(layouts))
             wanted = zip(fields, layouts, strict=True)
-            return Tuple(tuple(self._in(f, layout) for f, layout in wanted))
+            return ir.Tuple(tuple(self._in(f, layout) for f, layout in wanted))
         if isinstance(value, _Fields):
             return self._in(value, (layouts,) * len(value.fields))
         if value.layout is None or value.layout.primal != layouts.primal:
@@ -212,14 +202,14 @@ class _Relayout:
             return self._convert(self._original(value), layouts.primal.name, layouts.name)
         return self._convert(value.expr, value.layout.name, layouts.name)
 
-    def _original(self, value: _Value) -> Expr:
+    def _original(self, value: _Value) -> ir.Expr:
         if isinstance(value, _Fields):
-            return Tuple(tuple(self._original(f) for f in value.fields))
+            return ir.Tuple(tuple(self._original(f) for f in value.fields))
         if value.layout is None:
             return value.expr
         return self._convert(value.expr, value.layout.name, value.layout.primal.name)
 
-    def _convert(self, expr: Expr, src: str, dst: str) -> Expr:
+    def _convert(self, expr: ir.Expr, src: str, dst: str) -> ir.Expr:
         if src == dst:
             return expr
         # All users of a value share its conversion.
@@ -244,13 +234,13 @@ def _is_blocked(layouts: _Layouts) -> bool:
 def _fields_of(value: _Value, count: int) -> tuple[_Value, ...]:
     if isinstance(value, _Fields):
         return value.fields
-    if isinstance(value.expr, Tuple):
+    if isinstance(value.expr, ir.Tuple):
         return tuple(map(_Tensor, value.expr.fields))
-    return tuple(_Tensor(TupleGetItem(value.expr, i)) for i in range(count))
+    return tuple(_Tensor(ir.TupleGetItem(value.expr, i)) for i in range(count))
 
 
-def _value_of(call: Call, original: Type, layouts: Sequence[Layout | None]) -> _Value:
-    if not isinstance(original, TupleType):
+def _value_of(call: ir.Call, original: ir.Type, layouts: Sequence[Layout | None]) -> _Value:
+    if not isinstance(original, ir.TupleType):
         return _Tensor(call, layouts[0])
-    fields = tuple(_Tensor(TupleGetItem(call, i), layout) for i, layout in enumerate(layouts))
+    fields = tuple(_Tensor(ir.TupleGetItem(call, i), layout) for i, layout in enumerate(layouts))
     return _Fields(fields)

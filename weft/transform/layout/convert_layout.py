@@ -5,28 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from weft import op
-from weft.ir.expr import Call, Expr, Function
-from weft.ir.op import Op
-from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.typing.infer import infer_expr
-from weft.ir.visitor import post_order
+from weft import ir, op
 from weft.op.permuted import Permutation, Permuted, is_identity, permutation, rule_of
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 from weft.topi.layout import Layout
-from weft.transform.analysis.graph import (
-    as_function,
-    enters,
-    known_type,
-    op_name,
-    over_new_children,
-)
+from weft.transform.analysis import graph
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class ConvertLayout(FunctionPass):
+class ConvertLayout(ir.FunctionPass):
     """Run operators in the layouts that ``layouts`` asks for.
 
     An entry is ``operator:data`` or ``operator:data:kernel``, such as ``nn.conv2d:NHWC:HWIO``.
@@ -53,7 +42,7 @@ class ConvertLayout(FunctionPass):
     layouts: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+    def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:  # noqa: ARG002
         wanted = dict(_parsed(entry) for entry in self.layouts)
         for name in self.skip:
             wanted.pop(name, None)
@@ -78,40 +67,40 @@ class _Conversion:
     def __init__(self, wanted: Mapping[str, _Wanted], skip: frozenset[str]) -> None:
         self.wanted = wanted
         self.skip = skip
-        self.values: dict[Expr, Permuted] = {}
-        self.transposed: dict[tuple[Expr, Permutation], Expr] = {}
+        self.values: dict[ir.Expr, Permuted] = {}
+        self.transposed: dict[tuple[ir.Expr, Permutation], ir.Expr] = {}
 
-    def run(self, fn: Function) -> Function:
-        for node in post_order(fn, enter=enters):
+    def run(self, fn: ir.Function) -> ir.Function:
+        for node in ir.post_order(fn, enter=graph.enters):
             self.values[node] = self._visit(node)
-        return as_function(self.original(fn))
+        return graph.as_function(self.original(fn))
 
-    def _visit(self, node: Expr) -> Permuted:
-        name = op_name(node)
-        if isinstance(node, Call) and name in self.wanted:
+    def _visit(self, node: ir.Expr) -> Permuted:
+        name = graph.op_name(node)
+        if isinstance(node, ir.Call) and name in self.wanted:
             anchored = self._anchor(node, *self.wanted[name])
             if anchored is not None:
                 return anchored
         moved = None
-        if isinstance(node, Call) and isinstance(node.op, Op) and name not in self.skip:
+        if isinstance(node, ir.Call) and isinstance(node.op, ir.Op) and name not in self.skip:
             rule = rule_of(node.op)
             moved = rule(node, self.values, self.ordered) if rule is not None else None
         if moved is not None:
-            return Permuted(infer_expr(moved.expr, trust=True), moved.order)
+            return Permuted(ir.infer_expr(moved.expr, trust=True), moved.order)
         return Permuted(self._rebuilt(node))
 
-    def _rebuilt(self, node: Expr) -> Expr:
-        return over_new_children(node, self.original)
+    def _rebuilt(self, node: ir.Expr) -> ir.Expr:
+        return graph.over_new_children(node, self.original)
 
-    def original(self, node: Expr) -> Expr:
+    def original(self, node: ir.Expr) -> ir.Expr:
         """The rewritten node with its axes in their original order."""
         value = self.values[node]
         return value.expr if value.order is None else self.ordered(node, None)
 
-    def ordered(self, original: Expr, order: Permutation | None) -> Expr:
+    def ordered(self, original: ir.Expr, order: Permutation | None) -> ir.Expr:
         """The rewritten node with its axes in ``order``; ``None`` is the original order."""
         value = self.values[original]
-        ndim = getattr(known_type(original), "ndim", 0)
+        ndim = getattr(graph.known_type(original), "ndim", 0)
         have = value.order or tuple(range(ndim))
         want = order or tuple(range(ndim))
         axes = tuple(have.index(axis) for axis in want)
@@ -120,10 +109,10 @@ class _Conversion:
         key = value.expr, axes
         if key not in self.transposed:
             moved = op.transpose(value.expr, axes=axes, span=value.expr.span)
-            self.transposed[key] = infer_expr(moved, trust=True)
+            self.transposed[key] = ir.infer_expr(moved, trust=True)
         return self.transposed[key]
 
-    def _anchor(self, call: Call, data: str, kernel: str | None) -> Permuted | None:
+    def _anchor(self, call: ir.Call, data: str, kernel: str | None) -> Permuted | None:
         attrs: Any = call.attrs
         changes: dict[str, Any] = {}
         args = list(call.args)
@@ -141,12 +130,12 @@ class _Conversion:
             if not _are_permuted((now, data)):
                 return None
         else:
-            raise OptionError(f"{op_name(call)} takes no layout",
+            raise OptionError(f"{graph.op_name(call)} takes no layout",
                               help="name operators such as nn.conv2d or nn.max_pool2d")
         args[0] = self.ordered(call.args[0], permutation(now, data))
         moved = call.replace(args=tuple(args), attrs=attrs.replace(**changes))
         order = permutation(out, data)
-        return Permuted(infer_expr(moved, trust=True), None if is_identity(order) else order)
+        return Permuted(ir.infer_expr(moved, trust=True), None if is_identity(order) else order)
 
 
 def _are_permuted(*pairs: tuple[str, str]) -> bool:

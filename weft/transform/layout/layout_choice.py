@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from weft.ir.attrs import Attrs
-from weft.ir.expr import Call
-from weft.ir.types import Type
+from weft.ir import Attrs, Call, Type
 from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
 

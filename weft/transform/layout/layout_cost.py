@@ -11,10 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
-from weft.ir.op import Op
-from weft.ir.shape import ANY
-from weft.ir.types import TensorType
+from weft.ir import ANY, Call, Expr, Function, Op, TensorType, Tuple, TupleGetItem
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import known_type
 from weft.transform.layout.layout_choice import LayoutChoice

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weft.ir.shape import Dim, Shape, SymDim, substitute_dim
-from weft.ir.symbol import range_of
-from weft.ir.types import TensorType
+from weft.ir import Dim, Shape, SymDim, TensorType, range_of, substitute_dim
 
 # What a height or width without a narrower range counts as. Classifiers take 224, detectors 640,
 # and the layers further in a fraction of it, which their types say: ``floordiv(h + 1, 2)``.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from weft.ir.expr import Expr, Function, Var
-from weft.ir.visitor import binders, children, post_order, replace_children
+from weft.ir import Expr, Function, Var, binders, children, post_order, replace_children
 from weft.transform.analysis.effects import has_effect
 from weft.transform.analysis.graph import as_function
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from weft.ir.expr import Call, Constructor, Expr, Function, GlobalVar, Var
-from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.types import FuncType
-from weft.ir.visitor import children, post_order, replace_children
+from weft import ir
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import as_function, enters
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class EtaExpand(FunctionPass):
+class EtaExpand(ir.FunctionPass):
     """Eta expansion: wrap constructors (with ``global_var``, also globals) used as values.
 
     ``Cons`` as an argument becomes ``fn (%a, %b) { Cons(%a, %b) }``, so that constructors and
@@ -40,37 +37,39 @@ class EtaExpand(FunctionPass):
     constructor: bool = True
     global_var: bool = False
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
-        memo: dict[Expr, Expr] = {}
-        for node in post_order(fn, enter=enters):
-            old = children(node) if enters(node) else ()
-            callee = node.op if isinstance(node, Call) else None
+    def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:  # noqa: ARG002
+        memo: dict[ir.Expr, ir.Expr] = {}
+        for node in ir.post_order(fn, enter=enters):
+            old = ir.children(node) if enters(node) else ()
+            callee = node.op if isinstance(node, ir.Call) else None
             parts = [c if c is callee else self._expanded(c, memo) for c in old]
             parts = [memo[c] if c is callee and not _is_name(c) else p
                      for c, p in zip(old, parts, strict=True)]
-            memo[node] = replace_children(node, parts) if parts else node
+            memo[node] = ir.replace_children(node, parts) if parts else node
         return as_function(memo[fn])
 
-    def _expanded(self, node: Expr, memo: dict[Expr, Expr]) -> Expr:
-        wanted = (isinstance(node, Constructor) and self.constructor) or (
-            isinstance(node, GlobalVar) and self.global_var
+    def _expanded(self, node: ir.Expr, memo: dict[ir.Expr, ir.Expr]) -> ir.Expr:
+        wanted = (isinstance(node, ir.Constructor) and self.constructor) or (
+            isinstance(node, ir.GlobalVar) and self.global_var
         )
         arity = _arity(node) if wanted else 0
         if arity == 0:
             return memo[node]
         type_ = node.checked_type
-        known = type_.arg_types if isinstance(type_, FuncType) and not type_.type_params else None
+        known = None
+        if isinstance(type_, ir.FuncType) and not type_.type_params:
+            known = type_.arg_types
         params = tuple(
-            Var(f"a{i}", known[i] if known else None, span=node.span) for i in range(arity)
+            ir.Var(f"a{i}", known[i] if known else None, span=node.span) for i in range(arity)
         )
-        return Function(params, Call(node, params, span=node.span), span=node.span)
+        return ir.Function(params, ir.Call(node, params, span=node.span), span=node.span)
 
 
-def _is_name(node: Expr) -> bool:
-    return isinstance(node, (Constructor, GlobalVar))
+def _is_name(node: ir.Expr) -> bool:
+    return isinstance(node, (ir.Constructor, ir.GlobalVar))
 
 
-def _arity(node: Expr) -> int:
-    if isinstance(node, Constructor):
+def _arity(node: ir.Expr) -> int:
+    if isinstance(node, ir.Constructor):
         return len(node.inputs)
-    return len(node.checked_type.arg_types) if isinstance(node.checked_type, FuncType) else 0
+    return len(node.checked_type.arg_types) if isinstance(node.checked_type, ir.FuncType) else 0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from weft.ir.expr import Expr, Function, If, Let, Match
-from weft.ir.visitor import children, post_order
+from weft.ir import Expr, Function, If, Let, Match, children, post_order
 from weft.transform.analysis.effects import ordered_nodes
 from weft.transform.analysis.graph import enters
 from weft.transform.analysis.scopes import Scopes

@@ -7,33 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import ClassVar, TypeAlias
 
-from weft.ir.expr import (
-    Call,
-    Clause,
-    Constructor,
-    Expr,
-    Function,
-    GlobalVar,
-    If,
-    Let,
-    Match,
-    Pattern,
-    PatternConstructor,
-    PatternTuple,
-    PatternVar,
-    RefCreate,
-    RefRead,
-    RefWrite,
-    Tuple,
-    TupleGetItem,
-    TypeData,
-    Var,
-)
-from weft.ir.module import IRModule
-from weft.ir.passes import Pass, PassContext, register_pass
+from weft import ir
 from weft.ir.trampoline import Routine, run
-from weft.ir.types import RefType, TupleType, Type, rewrite_type
-from weft.ir.visitor import children, pattern_vars, post_order, rebuild
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.transform.analysis.effects import touches_references
@@ -50,12 +25,12 @@ from weft.transform.normal_form.store_types import ADDRESS, Stores
 from weft.transform.normal_form.to_a_normal_form import Normalizer
 
 # The value of an expression, and the store after its evaluation.
-_Result: TypeAlias = "tuple[Expr, Expr]"
+_Result: TypeAlias = "tuple[ir.Expr, ir.Expr]"
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class StorePassing(Pass):
+class StorePassing(ir.Pass):
     """Make references values: a store holds their contents (Scott and Strachey 1971).
 
     The store has a list for each type of contents, and the number of its elements, which is the
@@ -72,10 +47,10 @@ class StorePassing(Pass):
     provides: ClassVar[tuple[str, ...]] = ("no_references",)
     entry: str = "main"
 
-    def needs(self, mod: IRModule) -> tuple[str, ...]:
+    def needs(self, mod: ir.IRModule) -> tuple[str, ...]:
         return ("first_order",) if touches_references(mod) else ()
 
-    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:  # noqa: ARG002
+    def run_module(self, mod: ir.IRModule, ctx: ir.PassContext) -> ir.IRModule:  # noqa: ARG002
         touching = functions_that_touch(mod)
         if not touching:
             return mod
@@ -89,7 +64,7 @@ class StorePassing(Pass):
             type_definitions={**run_.definitions, **run_.stores.definitions()}, settled={})
 
 
-def _check_first_order(mod: IRModule, touching: set[str]) -> None:
+def _check_first_order(mod: ir.IRModule, touching: set[str]) -> None:
     higher = [name for name in touching if is_higher_order(mod[name])]
     if higher:
         raise PassError(
@@ -98,23 +73,23 @@ def _check_first_order(mod: IRModule, touching: set[str]) -> None:
             help="run lambda_lift, monomorphize and defunctionalization before")
 
 
-def _check_effects(mod: IRModule, touching: set[str]) -> None:
+def _check_effects(mod: ir.IRModule, touching: set[str]) -> None:
     for name in touching:
-        for node in post_order(mod[name], enter=enters):
+        for node in ir.post_order(mod[name], enter=enters):
             if traits_of(node).has_effect:
                 raise PassError("store_passing keeps the effects of references alone",
                                 where=node.span, got=f"a call of {op_name(node)} in @{name}",
                                 help="leave the references or the operator out")
 
 
-def functions_that_touch(mod: IRModule) -> set[str]:
+def functions_that_touch(mod: ir.IRModule) -> set[str]:
     """The functions that create, read or write references, themselves or through callees."""
     callees: dict[str, set[str]] = {}
     found: set[str] = set()
     for name, fn in mod.functions.items():
-        nodes = list(post_order(fn, enter=enters))
-        callees[name] = {n.name for n in nodes if isinstance(n, GlobalVar)}
-        if any(isinstance(n, (RefCreate, RefRead, RefWrite)) for n in nodes):
+        nodes = list(ir.post_order(fn, enter=enters))
+        callees[name] = {n.name for n in nodes if isinstance(n, ir.GlobalVar)}
+        if any(isinstance(n, (ir.RefCreate, ir.RefRead, ir.RefWrite)) for n in nodes):
             found.add(name)
     growing = bool(found)
     while growing:
@@ -124,7 +99,7 @@ def functions_that_touch(mod: IRModule) -> set[str]:
     return found
 
 
-def _check_entry(fn: Function, name: str) -> None:
+def _check_entry(fn: ir.Function, name: str) -> None:
     outside = [p for p in fn.params if _holds_reference(known_type(p))]
     if outside:
         raise PassError(
@@ -136,53 +111,53 @@ def _check_entry(fn: Function, name: str) -> None:
                         help="return its value: ref_read")
 
 
-def _holds_reference(type_: Type | None) -> bool:
-    return type_ is not None and any(isinstance(p, RefType) for p in parts_of(type_))
+def _holds_reference(type_: ir.Type | None) -> bool:
+    return type_ is not None and any(isinstance(p, ir.RefType) for p in parts_of(type_))
 
 
 class _Passing:
-    def __init__(self, mod: IRModule, touching: set[str], entry: str) -> None:
+    def __init__(self, mod: ir.IRModule, touching: set[str], entry: str) -> None:
         self.mod = mod
         self.touching = touching
         self.entry = entry
         constructors = {c.name: dataclasses.replace(c, inputs=tuple(map(without_references,
                                                                         c.inputs)))
                         for d in mod.type_definitions.values() for c in d.constructors}
-        self.constructors: Mapping[str, Constructor] = constructors
+        self.constructors: Mapping[str, ir.Constructor] = constructors
         self.definitions = {
-            name: TypeData(d.header, d.type_vars, tuple(constructors[c.name]
-                                                        for c in d.constructors))
+            name: ir.TypeData(d.header, d.type_vars, tuple(constructors[c.name]
+                                                           for c in d.constructors))
             for name, d in mod.type_definitions.items()}
-        contents = [t.value for f in touching for n in post_order(mod[f], enter=enters)
-                    if isinstance(t := known_type(n), RefType)]
+        contents = [t.value for f in touching for n in ir.post_order(mod[f], enter=enters)
+                    if isinstance(t := known_type(n), ir.RefType)]
         self.stores = Stores(dict.fromkeys(map(without_references, contents)), mod)
 
-    def function(self, name: str) -> Function:
+    def function(self, name: str) -> ir.Function:
         fn = self.mod[name]
         block = _Block(self)
         params = tuple(block.variable(p) for p in fn.params)
         body = Normalizer(fn.body).run()
         is_entry = name == self.entry
         if name not in self.touching:
-            value, _ = run(block.of(body, Tuple(())))
+            value, _ = run(block.of(body, ir.Tuple(())))
         elif is_entry:
             value, _ = run(block.of(body, self.stores.empty()))
         else:
-            store = Var("store", self.stores.type)
-            value = Tuple(run(block.of(body, store)), span=fn.span)
+            store = ir.Var("store", self.stores.type)
+            value = ir.Tuple(run(block.of(body, store)), span=fn.span)
             params = (*params, store)
-        return Function(params, value, self._return_type(fn, name), attrs=fn.attrs, span=fn.span)
+        return ir.Function(params, value, self._return_type(fn, name), attrs=fn.attrs, span=fn.span)
 
-    def _return_type(self, fn: Function, name: str) -> Type | None:
+    def _return_type(self, fn: ir.Function, name: str) -> ir.Type | None:
         own = fn.ret_type and without_references(fn.ret_type)
         if name not in self.touching or name == self.entry:
             return own
-        return TupleType((own or without_references(type_of(fn.body)), self.stores.type))
+        return ir.TupleType((own or without_references(type_of(fn.body)), self.stores.type))
 
 
-def without_references(type_: Type) -> Type:
+def without_references(type_: ir.Type) -> ir.Type:
     """``type_`` with addresses for references."""
-    return rewrite_type(type_, lambda t: ADDRESS if isinstance(t, RefType) else None)
+    return ir.rewrite_type(type_, lambda t: ADDRESS if isinstance(t, ir.RefType) else None)
 
 
 @dataclass(eq=False, slots=True)
@@ -190,96 +165,96 @@ class _Block:
     """Rewrites one function in A-normal form; ``values`` holds what stands for each variable."""
 
     passing: _Passing
-    values: dict[Expr, Expr] = field(default_factory=dict)
+    values: dict[ir.Expr, ir.Expr] = field(default_factory=dict)
 
-    def variable(self, var: Var) -> Var:
+    def variable(self, var: ir.Var) -> ir.Var:
         known = known_type(var)
-        made = Var(var.name, None if known is None else without_references(known), span=var.span)
+        made = ir.Var(var.name, None if known is None else without_references(known), span=var.span)
         self.values[var] = made
         return made
 
-    def of(self, expr: Expr, store: Expr) -> Routine[_Result]:
+    def of(self, expr: ir.Expr, store: ir.Expr) -> Routine[_Result]:
         """The value of a chain of lets, and the store after it."""
-        while isinstance(expr, Let):
+        while isinstance(expr, ir.Let):
             self.values[expr.var], store = yield self._value(expr.value, store)
             expr = expr.body
         return (yield self._value(expr, store))
 
-    def _value(self, node: Expr, store: Expr) -> Routine[_Result]:
-        if isinstance(node, (If, Match)):
+    def _value(self, node: ir.Expr, store: ir.Expr) -> Routine[_Result]:
+        if isinstance(node, (ir.If, ir.Match)):
             return (yield self._choice(node, store))
-        if isinstance(node, (RefCreate, RefRead, RefWrite)):
+        if isinstance(node, (ir.RefCreate, ir.RefRead, ir.RefWrite)):
             return self._reference(node, store)
         if node in self.values:
             return self.values[node], store
         if not enters(node):
             return node, store
-        parts = [self._atom(c) for c in children(node)]
-        if isinstance(node, Call) and isinstance(node.op, GlobalVar) and (
+        parts = [self._atom(c) for c in ir.children(node)]
+        if isinstance(node, ir.Call) and isinstance(node.op, ir.GlobalVar) and (
                 node.op.name in self.passing.touching):
-            both = Call(node.op.replace(checked_type=None), (*parts[1:], store), span=node.span)
-            return TupleGetItem(both, 0), TupleGetItem(both, 1)
+            both = ir.Call(node.op.replace(checked_type=None), (*parts[1:], store), span=node.span)
+            return ir.TupleGetItem(both, 0), ir.TupleGetItem(both, 1)
         changes: dict[str, object] = {"checked_type": None}
-        if isinstance(node, Call) and node.type_args:
+        if isinstance(node, ir.Call) and node.type_args:
             changes["type_args"] = tuple(map(without_references, node.type_args))
-        made = rebuild(node, parts, **changes) if parts else node
+        made = ir.rebuild(node, parts, **changes) if parts else node
         return made, store
 
-    def _atom(self, node: Expr) -> Expr:
-        if isinstance(node, Constructor):
+    def _atom(self, node: ir.Expr) -> ir.Expr:
+        if isinstance(node, ir.Constructor):
             return self.passing.constructors[node.name]
-        if isinstance(node, GlobalVar):
+        if isinstance(node, ir.GlobalVar):
             return node.replace(checked_type=None)
         return self.values.get(node, node)
 
-    def _reference(self, node: RefCreate | RefRead | RefWrite, store: Expr) -> _Result:
+    def _reference(self, node: ir.RefCreate | ir.RefRead | ir.RefWrite, store: ir.Expr) -> _Result:
         stores = self.passing.stores
-        if isinstance(node, RefCreate):
+        if isinstance(node, ir.RefCreate):
             content = without_references(type_of(node.value))
             return stores.created(store, content, self._atom(node.value))
         type_ = type_of(node.ref)
-        if not isinstance(type_, RefType):
+        if not isinstance(type_, ir.RefType):
             raise PassError("not a reference", where=node.span, got=type_)
         content, address = without_references(type_.value), self._atom(node.ref)
-        if isinstance(node, RefRead):
+        if isinstance(node, ir.RefRead):
             return stores.read(store, content, address), store
-        return Tuple(()), stores.written(store, content, address, self._atom(node.value))
+        return ir.Tuple(()), stores.written(store, content, address, self._atom(node.value))
 
-    def _choice(self, node: If | Match, store: Expr) -> Routine[_Result]:
+    def _choice(self, node: ir.If | ir.Match, store: ir.Expr) -> Routine[_Result]:
         branches = _branches_of(node)
-        if isinstance(node, Match):
+        if isinstance(node, ir.Match):
             for clause in node.clauses:
-                for var in pattern_vars(clause.lhs):
+                for var in ir.pattern_vars(clause.lhs):
                     self.variable(var)
         results: list[_Result] = []
         for branch in branches:
             results.append((yield self.of(branch, store)))  # noqa: PERF401 - cannot yield
         if all(after is store for _, after in results):
             return self._chosen(node, [value for value, _ in results]), store
-        both = self._chosen(node, [Tuple(result) for result in results])
-        return TupleGetItem(both, 0), TupleGetItem(both, 1)
+        both = self._chosen(node, [ir.Tuple(result) for result in results])
+        return ir.TupleGetItem(both, 0), ir.TupleGetItem(both, 1)
 
-    def _chosen(self, node: If | Match, results: Sequence[Expr]) -> Expr:
-        if isinstance(node, If):
-            return If(self._atom(node.cond), results[0], results[1], span=node.span)
-        clauses = tuple(Clause(self._pattern(c.lhs), r)
+    def _chosen(self, node: ir.If | ir.Match, results: Sequence[ir.Expr]) -> ir.Expr:
+        if isinstance(node, ir.If):
+            return ir.If(self._atom(node.cond), results[0], results[1], span=node.span)
+        clauses = tuple(ir.Clause(self._pattern(c.lhs), r)
                         for c, r in zip(node.clauses, results, strict=True))
-        return Match(self._atom(node.data), clauses, node.complete, span=node.span)
+        return ir.Match(self._atom(node.data), clauses, node.complete, span=node.span)
 
-    def _pattern(self, pattern: Pattern) -> Pattern:
+    def _pattern(self, pattern: ir.Pattern) -> ir.Pattern:
         # Patterns are written by hand and short, which bounds this recursion.
-        if isinstance(pattern, PatternVar):
+        if isinstance(pattern, ir.PatternVar):
             var = self.values[pattern.var]
-            return PatternVar(var) if isinstance(var, Var) else pattern
-        if isinstance(pattern, PatternTuple):
-            return PatternTuple(tuple(map(self._pattern, pattern.patterns)))
-        if isinstance(pattern, PatternConstructor):
+            return ir.PatternVar(var) if isinstance(var, ir.Var) else pattern
+        if isinstance(pattern, ir.PatternTuple):
+            return ir.PatternTuple(tuple(map(self._pattern, pattern.patterns)))
+        if isinstance(pattern, ir.PatternConstructor):
             constructor = self.passing.constructors[pattern.constructor.name]
-            return PatternConstructor(constructor, tuple(map(self._pattern, pattern.patterns)))
+            return ir.PatternConstructor(constructor, tuple(map(self._pattern, pattern.patterns)))
         return pattern
 
 
-def _branches_of(node: If | Match) -> tuple[Expr, ...]:
-    if isinstance(node, If):
+def _branches_of(node: ir.If | ir.Match) -> tuple[ir.Expr, ...]:
+    if isinstance(node, ir.If):
         return node.true_branch, node.false_branch
     return tuple(clause.rhs for clause in node.clauses)

@@ -4,29 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft import op
-from weft.ir.expr import (
-    Call,
-    Clause,
-    Constructor,
-    Expr,
-    Function,
-    GlobalVar,
-    If,
-    Match,
-    PatternConstructor,
-    PatternVar,
-    Tuple,
-    TupleGetItem,
-    TypeData,
-    Var,
-    const,
-)
-from weft.ir.module import IRModule
-from weft.ir.types import GlobalTypeVar, TensorType, TupleType, Type, TypeCall
+from weft import ir, op
 from weft.support.dataclass import dataclass
 
-ADDRESS = TensorType.of((), "int32")
+ADDRESS = ir.TensorType.of((), "int32")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -34,10 +15,10 @@ class _List:
     """The contents of one type, newest first: ``Empty``, or ``Entry(contents, older)``."""
 
     position: int  # of the list in the tuple of all; its length follows
-    contents: Type
-    type: Type
-    empty: Constructor
-    entry: Constructor
+    contents: ir.Type
+    type: ir.Type
+    empty: ir.Constructor
+    entry: ir.Constructor
     read: str
     write: str
 
@@ -45,12 +26,12 @@ class _List:
 class Stores:
     """A store is a tuple: the list and the length for the first type of contents, and so on."""
 
-    def __init__(self, contents: Iterable[Type], mod: IRModule) -> None:
+    def __init__(self, contents: Iterable[ir.Type], mod: ir.IRModule) -> None:
         self._taken = {*mod.functions, *mod.type_definitions,
                        *(c.name for d in mod.type_definitions.values() for c in d.constructors)}
         self.lists = {type_: self._list(i, type_) for i, type_ in enumerate(contents)}
-        self.type = TupleType(tuple(t for kept in self.lists.values()
-                                    for t in (kept.type, ADDRESS)))
+        self.type = ir.TupleType(tuple(t for kept in self.lists.values()
+                                       for t in (kept.type, ADDRESS)))
 
     def _unused(self, name: str) -> str:
         while name in self._taken:
@@ -58,81 +39,83 @@ class Stores:
         self._taken.add(name)
         return name
 
-    def _list(self, index: int, contents: Type) -> _List:
-        header = GlobalTypeVar(self._unused(f"Store{index}"))
-        type_ = TypeCall(header, ())
-        empty = Constructor(self._unused(f"Empty{index}"), (), header, 0)
-        entry = Constructor(self._unused(f"Entry{index}"), (contents, type_), header, 1)
+    def _list(self, index: int, contents: ir.Type) -> _List:
+        header = ir.GlobalTypeVar(self._unused(f"Store{index}"))
+        type_ = ir.TypeCall(header, ())
+        empty = ir.Constructor(self._unused(f"Empty{index}"), (), header, 0)
+        entry = ir.Constructor(self._unused(f"Entry{index}"), (contents, type_), header, 1)
         return _List(2 * index, contents, type_, empty, entry,
                      self._unused(f"read_store{index}"), self._unused(f"write_store{index}"))
 
-    def empty(self) -> Expr:
+    def empty(self) -> ir.Expr:
         """A store without references."""
-        return Tuple(tuple(part for kept in self.lists.values()
-                           for part in (Call(kept.empty, ()), const(0, "int32"))))
+        return ir.Tuple(tuple(part for kept in self.lists.values()
+                              for part in (ir.Call(kept.empty, ()), ir.const(0, "int32"))))
 
-    def created(self, store: Expr, contents: Type, value: Expr) -> tuple[Expr, Expr]:
+    def created(self, store: ir.Expr, contents: ir.Type, value: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
         """The address of a new reference to ``value``, and the store that holds it."""
         kept = self.lists[contents]
-        address = TupleGetItem(store, kept.position + 1)
-        longer = Call(kept.entry, (value, TupleGetItem(store, kept.position)))
-        return address, self._with(store, kept, longer, op.add(address, const(1, "int32")))
+        address = ir.TupleGetItem(store, kept.position + 1)
+        longer = ir.Call(kept.entry, (value, ir.TupleGetItem(store, kept.position)))
+        return address, self._with(store, kept, longer, op.add(address, ir.const(1, "int32")))
 
-    def read(self, store: Expr, contents: Type, address: Expr) -> Expr:
+    def read(self, store: ir.Expr, contents: ir.Type, address: ir.Expr) -> ir.Expr:
         """The contents of ``address``."""
         kept = self.lists[contents]
-        return Call(GlobalVar(kept.read),
-                    (TupleGetItem(store, kept.position), self._depth(store, kept, address)))
+        return ir.Call(ir.GlobalVar(kept.read),
+                       (ir.TupleGetItem(store, kept.position), self._depth(store, kept, address)))
 
-    def written(self, store: Expr, contents: Type, address: Expr, value: Expr) -> Expr:
+    def written(self, store: ir.Expr, contents: ir.Type, address: ir.Expr,
+                value: ir.Expr) -> ir.Expr:
         """The store with ``value`` at ``address``."""
         kept = self.lists[contents]
-        after = Call(GlobalVar(kept.write), (TupleGetItem(store, kept.position),
-                                             self._depth(store, kept, address), value))
-        return self._with(store, kept, after, TupleGetItem(store, kept.position + 1))
+        after = ir.Call(ir.GlobalVar(kept.write), (ir.TupleGetItem(store, kept.position),
+                                                   self._depth(store, kept, address), value))
+        return self._with(store, kept, after, ir.TupleGetItem(store, kept.position + 1))
 
-    def _depth(self, store: Expr, kept: _List, address: Expr) -> Expr:
+    def _depth(self, store: ir.Expr, kept: _List, address: ir.Expr) -> ir.Expr:
         """How many newer entries come before ``address``."""
-        newest = op.subtract(TupleGetItem(store, kept.position + 1), const(1, "int32"))
+        newest = op.subtract(ir.TupleGetItem(store, kept.position + 1), ir.const(1, "int32"))
         return op.subtract(newest, address)
 
-    def _with(self, store: Expr, kept: _List, entries: Expr, length: Expr) -> Expr:
-        fields: list[Expr] = [TupleGetItem(store, i) for i in range(2 * len(self.lists))]
+    def _with(self, store: ir.Expr, kept: _List, entries: ir.Expr, length: ir.Expr) -> ir.Expr:
+        fields: list[ir.Expr] = [ir.TupleGetItem(store, i) for i in range(2 * len(self.lists))]
         fields[kept.position : kept.position + 2] = [entries, length]
-        return Tuple(tuple(fields))
+        return ir.Tuple(tuple(fields))
 
-    def definitions(self) -> dict[str, TypeData]:
+    def definitions(self) -> dict[str, ir.TypeData]:
         """The data types of the lists."""
-        return {kept.empty.belongs_to.name: TypeData(kept.empty.belongs_to, (),
-                                                     (kept.empty, kept.entry))
+        return {kept.empty.belongs_to.name: ir.TypeData(kept.empty.belongs_to, (),
+                                                        (kept.empty, kept.entry))
                 for kept in self.lists.values()}
 
-    def functions(self) -> dict[str, Function]:
+    def functions(self) -> dict[str, ir.Function]:
         """The functions that read and write the lists."""
-        made: dict[str, Function] = {}
+        made: dict[str, ir.Function] = {}
         for kept in self.lists.values():
             made[kept.read] = _read(kept)
             made[kept.write] = _write(kept)
         return made
 
 
-def _read(kept: _List) -> Function:
-    entries, depth = Var("entries", kept.type), Var("depth", ADDRESS)
-    value, older = Var("value", kept.contents), Var("older", kept.type)
-    deeper = Call(GlobalVar(kept.read), (older, op.subtract(depth, const(1, "int32"))))
-    found = If(op.less_equal(depth, const(0, "int32")), value, deeper)
-    lhs = PatternConstructor(kept.entry, (PatternVar(value), PatternVar(older)))
-    body = Match(entries, (Clause(lhs, found),), complete=False)
-    return Function((entries, depth), body, kept.contents)
+def _read(kept: _List) -> ir.Function:
+    entries, depth = ir.Var("entries", kept.type), ir.Var("depth", ADDRESS)
+    value, older = ir.Var("value", kept.contents), ir.Var("older", kept.type)
+    deeper = ir.Call(ir.GlobalVar(kept.read), (older, op.subtract(depth, ir.const(1, "int32"))))
+    found = ir.If(op.less_equal(depth, ir.const(0, "int32")), value, deeper)
+    lhs = ir.PatternConstructor(kept.entry, (ir.PatternVar(value), ir.PatternVar(older)))
+    body = ir.Match(entries, (ir.Clause(lhs, found),), complete=False)
+    return ir.Function((entries, depth), body, kept.contents)
 
 
-def _write(kept: _List) -> Function:
-    entries, depth = Var("entries", kept.type), Var("depth", ADDRESS)
-    new = Var("new", kept.contents)
-    value, older = Var("value", kept.contents), Var("older", kept.type)
-    deeper = Call(GlobalVar(kept.write), (older, op.subtract(depth, const(1, "int32")), new))
-    found = If(op.less_equal(depth, const(0, "int32")), Call(kept.entry, (new, older)),
-               Call(kept.entry, (value, deeper)))
-    lhs = PatternConstructor(kept.entry, (PatternVar(value), PatternVar(older)))
-    body = Match(entries, (Clause(lhs, found),), complete=False)
-    return Function((entries, depth, new), body, kept.type)
+def _write(kept: _List) -> ir.Function:
+    entries, depth = ir.Var("entries", kept.type), ir.Var("depth", ADDRESS)
+    new = ir.Var("new", kept.contents)
+    value, older = ir.Var("value", kept.contents), ir.Var("older", kept.type)
+    deeper = ir.Call(ir.GlobalVar(kept.write),
+                     (older, op.subtract(depth, ir.const(1, "int32")), new))
+    found = ir.If(op.less_equal(depth, ir.const(0, "int32")), ir.Call(kept.entry, (new, older)),
+                  ir.Call(kept.entry, (value, deeper)))
+    lhs = ir.PatternConstructor(kept.entry, (ir.PatternVar(value), ir.PatternVar(older)))
+    body = ir.Match(entries, (ir.Clause(lhs, found),), complete=False)
+    return ir.Function((entries, depth, new), body, kept.type)

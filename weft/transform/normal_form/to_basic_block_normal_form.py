@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from weft.ir.expr import Expr, Function, Let
-from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.visitor import children
+from weft.ir import Expr, Function, FunctionPass, Let, PassContext, children, register_pass
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.effects import ordered_nodes
 from weft.transform.analysis.graph import is_primitive

@@ -4,38 +4,18 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from weft.ir.expr import (
-    Call,
-    Clause,
-    Constructor,
-    Expr,
-    Function,
-    GlobalVar,
-    If,
-    Let,
-    Match,
-    Pattern,
-    PatternConstructor,
-    PatternTuple,
-    PatternVar,
-    Var,
-)
-from weft.ir.module import IRModule
-from weft.ir.op import Op
-from weft.ir.passes import Pass, PassContext, register_pass
+from weft import ir
 from weft.ir.trampoline import Routine, run
-from weft.ir.types import CompositeType, FuncType, Type, TypeVar, component_types
-from weft.ir.typing.infer import infer_type
-from weft.ir.visitor import children, rebuild
+from weft.ir.types import CompositeType
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import holds_function, is_primitive, type_of
 from weft.transform.normal_form.to_a_normal_form import ToANormalForm
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class ToCPS(Pass):
+class ToCPS(ir.Pass):
     """Convert to continuation-passing style: each function takes a continuation for its result.
 
     A call of a function passes the rest of the computation as a function; operator calls stay as
@@ -58,7 +38,7 @@ class ToCPS(Pass):
     name: ClassVar[str] = "to_cps"
     opt_level: ClassVar[int] = 0
 
-    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+    def run_module(self, mod: ir.IRModule, ctx: ir.PassContext) -> ir.IRModule:
         for data in mod.type_definitions.values():
             if any(holds_function(t) for c in data.constructors for t in c.inputs):
                 raise PassError("a data type holds functions", where=str(data.header),
@@ -71,7 +51,7 @@ class ToCPS(Pass):
                             expected="all functions in CPS, or none",
                             got="in direct style: " + ", ".join(f"@{name}" for name in direct),
                             help="run to_cps once; un_cps restores the old signatures")
-        normal = infer_type(ToANormalForm().run_module(mod, ctx))
+        normal = ir.infer_type(ToANormalForm().run_module(mod, ctx))
         changed = {
             name: _Conversion().function(fn)
             for name, fn in normal.functions.items()
@@ -84,110 +64,110 @@ class _Conversion:
     """Converts one global function from A-normal form."""
 
     def __init__(self) -> None:
-        self.answer = TypeVar("A")
-        self.memo: dict[Expr, Expr] = {}
-        self.types: dict[Type, Type] = {}
+        self.answer = ir.TypeVar("A")
+        self.memo: dict[ir.Expr, ir.Expr] = {}
+        self.types: dict[ir.Type, ir.Type] = {}
 
-    def function(self, fn: Function) -> Function:
+    def function(self, fn: ir.Function) -> ir.Function:
         converted = run(self._function(fn))
         return converted.replace(
             type_params=(*fn.type_params, self.answer), attrs={**fn.attrs, "cps": True}
         )
 
-    def _function(self, fn: Function) -> Routine[Function]:
+    def _function(self, fn: ir.Function) -> Routine[ir.Function]:
         params = tuple(self._bind(p) for p in fn.params)
-        k = Var("k", FuncType((self._type(type_of(fn.body)),), self.answer), span=fn.span)
+        k = ir.Var("k", ir.FuncType((self._type(type_of(fn.body)),), self.answer), span=fn.span)
         body = yield self._block(fn.body, k)
-        return Function((*params, k), body, self.answer, (), fn.attrs, span=fn.span)
+        return ir.Function((*params, k), body, self.answer, (), fn.attrs, span=fn.span)
 
-    def _bind(self, var: Var) -> Var:
-        new = Var(var.name, self._type(type_of(var)), span=var.span)
+    def _bind(self, var: ir.Var) -> ir.Var:
+        new = ir.Var(var.name, self._type(type_of(var)), span=var.span)
         self.memo[var] = new
         return new
 
-    def _block(self, block: Expr, k: Var) -> Routine[Expr]:
+    def _block(self, block: ir.Expr, k: ir.Var) -> Routine[ir.Expr]:
         """``block`` with its result passed to ``k``; bindings are converted from last to first."""
         # All variables first: the conversion runs backwards, and later bindings use earlier
         # variables.
-        bindings: list[Let] = []
+        bindings: list[ir.Let] = []
         node = block
-        while isinstance(node, Let):
+        while isinstance(node, ir.Let):
             bindings.append(node)
-            if _is_function_call(node.value) or isinstance(node.value, (If, Match)):
+            if _is_function_call(node.value) or isinstance(node.value, (ir.If, ir.Match)):
                 self._bind(node.var)  # the parameter of a continuation
             else:
-                self.memo[node.var] = Var(node.var.name, span=node.var.span)
+                self.memo[node.var] = ir.Var(node.var.name, span=node.var.span)
             node = node.body
-        result: Expr = Call(k, (self._atom(node),), span=node.span)
+        result: ir.Expr = ir.Call(k, (self._atom(node),), span=node.span)
         for let in reversed(bindings):
             result = yield self._binding(let, result, k)
         return result
 
-    def _binding(self, let: Let, rest: Expr, k: Var) -> Routine[Expr]:
+    def _binding(self, let: ir.Let, rest: ir.Expr, k: ir.Var) -> Routine[ir.Expr]:
         var, value = self.memo[let.var], let.value
-        if not isinstance(var, Var):
+        if not isinstance(var, ir.Var):
             raise PassError("a variable lost its binding in CPS conversion", where=let.span)
         if _is_function_call(value):
             return self._call(value, self._continuation(var, rest, k))
-        if isinstance(value, (If, Match)):
+        if isinstance(value, (ir.If, ir.Match)):
             join = self._continuation(var, rest, k)
-            if isinstance(join, Var):
+            if isinstance(join, ir.Var):
                 return (yield self._choice(value, join))
             # All branches call the continuation by name. A copy in each would multiply the code.
-            name = Var("join", span=let.span)
-            return Let(name, join, (yield self._choice(value, name)), span=let.span)
-        if isinstance(value, Function) and not is_primitive(value):
+            name = ir.Var("join", span=let.span)
+            return ir.Let(name, join, (yield self._choice(value, name)), span=let.span)
+        if isinstance(value, ir.Function) and not is_primitive(value):
             converted = yield self._function(value)
-            return Let(var, converted, rest, span=let.span)
-        parts = [self._atom(c) for c in children(value)]
-        return Let(var, rebuild(value, parts), rest, span=let.span)
+            return ir.Let(var, converted, rest, span=let.span)
+        parts = [self._atom(c) for c in ir.children(value)]
+        return ir.Let(var, ir.rebuild(value, parts), rest, span=let.span)
 
-    def _continuation(self, var: Var, rest: Expr, k: Var) -> Expr:
+    def _continuation(self, var: ir.Var, rest: ir.Expr, k: ir.Var) -> ir.Expr:
         """``rest`` as a function of ``var``; ``k`` itself where ``rest`` only calls it."""
-        if isinstance(rest, Call) and rest.op is k and rest.args[0] is var:
+        if isinstance(rest, ir.Call) and rest.op is k and rest.args[0] is var:
             return k
-        return Function((var,), rest, self.answer, span=var.span)
+        return ir.Function((var,), rest, self.answer, span=var.span)
 
-    def _call(self, call: Expr, k: Expr) -> Expr:
-        callee, *args = children(call)
+    def _call(self, call: ir.Expr, k: ir.Expr) -> ir.Expr:
+        callee, *args = ir.children(call)
         converted = tuple(self._atom(a) for a in args)
-        return Call(self._atom(callee), (*converted, k), span=call.span)
+        return ir.Call(self._atom(callee), (*converted, k), span=call.span)
 
-    def _choice(self, value: Expr, k: Var) -> Routine[Expr]:
-        if isinstance(value, If):
+    def _choice(self, value: ir.Expr, k: ir.Var) -> Routine[ir.Expr]:
+        if isinstance(value, ir.If):
             true_branch = yield self._block(value.true_branch, k)
             false_branch = yield self._block(value.false_branch, k)
-            return If(self._atom(value.cond), true_branch, false_branch, span=value.span)
-        if not isinstance(value, Match):
+            return ir.If(self._atom(value.cond), true_branch, false_branch, span=value.span)
+        if not isinstance(value, ir.Match):
             raise PassError("expected a branch or a match", where=value.span)
         clauses = []
         for clause in value.clauses:
             lhs = self._pattern(clause.lhs)
-            clauses.append(Clause(lhs, (yield self._block(clause.rhs, k))))
-        return Match(self._atom(value.data), tuple(clauses), value.complete, span=value.span)
+            clauses.append(ir.Clause(lhs, (yield self._block(clause.rhs, k))))
+        return ir.Match(self._atom(value.data), tuple(clauses), value.complete, span=value.span)
 
-    def _pattern(self, pattern: Pattern) -> Pattern:
+    def _pattern(self, pattern: ir.Pattern) -> ir.Pattern:
         # Patterns are written by hand and short, which bounds this recursion.
-        if isinstance(pattern, PatternVar):
-            return PatternVar(self._bind(pattern.var))
-        if isinstance(pattern, PatternConstructor):
+        if isinstance(pattern, ir.PatternVar):
+            return ir.PatternVar(self._bind(pattern.var))
+        if isinstance(pattern, ir.PatternConstructor):
             inner = tuple(map(self._pattern, pattern.patterns))
-            return PatternConstructor(pattern.constructor, inner)
-        if isinstance(pattern, PatternTuple):
-            return PatternTuple(tuple(map(self._pattern, pattern.patterns)))
+            return ir.PatternConstructor(pattern.constructor, inner)
+        if isinstance(pattern, ir.PatternTuple):
+            return ir.PatternTuple(tuple(map(self._pattern, pattern.patterns)))
         return pattern
 
-    def _atom(self, node: Expr) -> Expr:
-        if isinstance(node, GlobalVar):
-            return GlobalVar(node.name, span=node.span)  # its type has changed
+    def _atom(self, node: ir.Expr) -> ir.Expr:
+        if isinstance(node, ir.GlobalVar):
+            return ir.GlobalVar(node.name, span=node.span)  # its type has changed
         return self.memo.get(node, node)
 
-    def _type(self, type_: Type) -> Type:
+    def _type(self, type_: ir.Type) -> ir.Type:
         """``type_`` with a continuation parameter in every function type."""
         pending = [type_]
         while pending:
             current = pending[-1]
-            missing = [p for p in component_types(current) if p not in self.types]
+            missing = [p for p in ir.component_types(current) if p not in self.types]
             if missing:
                 pending.extend(missing)
                 continue
@@ -195,19 +175,19 @@ class _Conversion:
             self.types[current] = self._converted(current)
         return self.types[type_]
 
-    def _converted(self, type_: Type) -> Type:
+    def _converted(self, type_: ir.Type) -> ir.Type:
         """``type_``, whose component types are already converted."""
         if not isinstance(type_, CompositeType):
             return type_
         parts = tuple(self.types[p] for p in type_.components())
-        if isinstance(type_, FuncType):
-            continuation = FuncType((parts[-1],), self.answer)
-            return FuncType((*parts[:-1], continuation), self.answer)
+        if isinstance(type_, ir.FuncType):
+            continuation = ir.FuncType((parts[-1],), self.answer)
+            return ir.FuncType((*parts[:-1], continuation), self.answer)
         return type_.with_components(parts)
 
 
-def _is_function_call(value: Expr) -> bool:
+def _is_function_call(value: ir.Expr) -> bool:
     """Whether ``value`` calls a function that takes a continuation."""
-    if not isinstance(value, Call) or isinstance(value.op, (Op, Constructor)):
+    if not isinstance(value, ir.Call) or isinstance(value.op, (ir.Op, ir.Constructor)):
         return False
     return not is_primitive(value.op)

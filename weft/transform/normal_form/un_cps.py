@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from weft.ir.expr import Call, Expr, Function, GlobalVar, Var
-from weft.ir.module import IRModule
-from weft.ir.passes import Pass, PassContext, register_pass
-from weft.ir.types import FuncType, Type, TypeVar
+from weft import ir
 from weft.ir.typing.solver import substitute_type
-from weft.ir.visitor import rewrite_post_order
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import as_function, type_of
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class UnCPS(Pass):
+class UnCPS(ir.Pass):
     """Call the functions that ``to_cps`` converted with the identity as continuation.
 
     A converted function gets the suffix ``_cps`` in its name, and the other converted functions
@@ -38,46 +34,46 @@ class UnCPS(Pass):
     opt_level: ClassVar[int] = 0
     entries: tuple[str, ...] = ("main",)
 
-    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:  # noqa: ARG002
+    def run_module(self, mod: ir.IRModule, ctx: ir.PassContext) -> ir.IRModule:  # noqa: ARG002
         converted = [n for n, fn in mod.functions.items() if fn.attrs.get("cps")]
         if not converted:
             return mod
         names = {n: _free(f"{n}_cps", mod) for n in converted}
-        moved: dict[str, Function] = {}
+        moved: dict[str, ir.Function] = {}
         for name, fn in mod.functions.items():
             if name in self.entries and name in names:
                 moved[name] = _direct(names[name], fn)
             moved[names.get(name, name)] = _renamed(fn, names)
-        return IRModule(moved, mod.type_definitions, mod.attrs)
+        return ir.IRModule(moved, mod.type_definitions, mod.attrs)
 
 
-def _free(name: str, mod: IRModule) -> str:
+def _free(name: str, mod: ir.IRModule) -> str:
     while name in mod:
         name += "_"
     return name
 
 
-def _renamed(fn: Function, names: dict[str, str]) -> Function:
-    def step(node: Expr) -> Expr:
-        if isinstance(node, GlobalVar) and node.name in names:
+def _renamed(fn: ir.Function, names: dict[str, str]) -> ir.Function:
+    def step(node: ir.Expr) -> ir.Expr:
+        if isinstance(node, ir.GlobalVar) and node.name in names:
             return node.replace(name=names[node.name])
         return node
 
-    return as_function(rewrite_post_order(fn, step))
+    return as_function(ir.rewrite_post_order(fn, step))
 
 
-def _direct(converted: str, fn: Function) -> Function:
+def _direct(converted: str, fn: ir.Function) -> ir.Function:
     """A function with the signature from before the conversion."""
     *params, k = fn.params
     continuation = type_of(k)
-    if not isinstance(continuation, FuncType) or not fn.type_params:
+    if not isinstance(continuation, ir.FuncType) or not fn.type_params:
         raise PassError("function is not in continuation-passing style", where=fn.span)
     result = continuation.arg_types[0]
-    values: dict[TypeVar, Type] = {fn.type_params[-1]: result}
+    values: dict[ir.TypeVar, ir.Type] = {fn.type_params[-1]: result}
     inner = tuple(
-        Var(p.name, substitute_type(type_of(p), values), span=p.span) for p in params
+        ir.Var(p.name, substitute_type(type_of(p), values), span=p.span) for p in params
     )
-    returned = Var("r", result, span=fn.span)
-    identity = Function((returned,), returned, span=fn.span)
-    call = Call(GlobalVar(converted, span=fn.span), (*inner, identity), span=fn.span)
-    return Function(inner, call, result, fn.type_params[:-1], span=fn.span)
+    returned = ir.Var("r", result, span=fn.span)
+    identity = ir.Function((returned,), returned, span=fn.span)
+    call = ir.Call(ir.GlobalVar(converted, span=fn.span), (*inner, identity), span=fn.span)
+    return ir.Function(inner, call, result, fn.type_params[:-1], span=fn.span)

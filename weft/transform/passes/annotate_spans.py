@@ -5,10 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from weft.ir.module import IRModule
-from weft.ir.passes import Pass, PassContext, register_pass
-from weft.ir.text.parser import parse
-from weft.ir.text.printer import as_text
+from weft.ir import IRModule, Pass, PassContext, as_text, parse, register_pass
 from weft.support.dataclass import dataclass
 
 

@@ -6,23 +6,15 @@ import itertools
 from collections.abc import Iterator
 from typing import ClassVar
 
-from weft.ir.dynamic import Bounds
-from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
-from weft.ir.module import IRModule
-from weft.ir.op import Op, get_op
-from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.shape import Dim, SymDim, bounds_of
-from weft.ir.symbol import SizeRange, name_of, symbol_text
-from weft.ir.types import TensorType, TupleType, Type, component_types, has_any
-from weft.ir.typing.infer import infer_expr
-from weft.ir.visitor import children, post_order, rebuild
+from weft import ir
+from weft.ir.symbol import name_of, symbol_text
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import as_function, enters, known_type
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class BindDataSizes(FunctionPass):
+class BindDataSizes(ir.FunctionPass):
     """Name the sizes that operators count at run time, and infer types again from there.
 
     The result of an operator with ``bounds`` (``argwhere``, ``unique``, non-maximum suppression)
@@ -39,84 +31,86 @@ class BindDataSizes(FunctionPass):
 
     name: ClassVar[str] = "bind_data_sizes"
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
-        if not any(map(_counts, post_order(fn, enter=enters))):
+    def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:  # noqa: ARG002
+        if not any(map(_counts, ir.post_order(fn, enter=enters))):
             return fn
         names = _fresh_names(fn)
-        memo: dict[Expr, Expr] = {}
-        for node in post_order(fn, enter=enters):
+        memo: dict[ir.Expr, ir.Expr] = {}
+        for node in ir.post_order(fn, enter=enters):
             memo[node] = _visit(node, memo, names)
         after = as_function(memo[fn])
         is_open = after.ret_type is not None and _is_open(after.ret_type)
         return after.replace(ret_type=None) if is_open else after
 
 
-def counts_data(mod: IRModule) -> bool:
+def counts_data(mod: ir.IRModule) -> bool:
     """Whether a function of the module has an operator that counts its results."""
     return any(_counts(node) for function in mod.functions.values()
-               if isinstance(function, Function) for node in post_order(function, enter=enters))
+               if isinstance(function, ir.Function)
+               for node in ir.post_order(function, enter=enters))
 
 
-def _counts(node: Expr) -> bool:
-    return isinstance(node, Call) and isinstance(node.op, Op) and node.op.hook("bounds") is not None
+def _counts(node: ir.Expr) -> bool:
+    return isinstance(node, ir.Call) and isinstance(node.op,
+                                                    ir.Op) and node.op.hook("bounds") is not None
 
 
-def _visit(node: Expr, memo: dict[Expr, Expr], names: Iterator[str]) -> Expr:
+def _visit(node: ir.Expr, memo: dict[ir.Expr, ir.Expr], names: Iterator[str]) -> ir.Expr:
     if enters(node):
-        rebuilt = rebuild(node, [memo[c] for c in children(node)])
-        if rebuilt is not node and isinstance(rebuilt, Call):
-            rebuilt = infer_expr(rebuilt, trust=True)
+        rebuilt = ir.rebuild(node, [memo[c] for c in ir.children(node)])
+        if rebuilt is not node and isinstance(rebuilt, ir.Call):
+            rebuilt = ir.infer_expr(rebuilt, trust=True)
         node = rebuilt
-    if not isinstance(node, Call) or not _counts(node):
+    if not isinstance(node, ir.Call) or not _counts(node):
         return node
     types = [known_type(arg) for arg in node.args]
     if any(type_ is None or _is_open(type_) for type_ in types):
         return node
-    bounds: Bounds = node.op.hook("bounds")(node.attrs, types)  # type: ignore[union-attr]
+    bounds: ir.Bounds = node.op.hook("bounds")(node.attrs, types)  # type: ignore[union-attr]
     if any(axis != 0 for _, axis, _ in bounds.counted):
         return node
     return _named(node, bounds, names)
 
 
-def _named(call: Call, bounds: Bounds, names: Iterator[str]) -> Expr:
+def _named(call: ir.Call, bounds: ir.Bounds, names: Iterator[str]) -> ir.Expr:
     """The results of a call, with a symbol for each count."""
-    symbols: dict[int, Dim] = {}
+    symbols: dict[int, ir.Dim] = {}
     shapes = {number: list(type_.shape) for number, type_ in enumerate(bounds.types)}
     counted = set()
     for result, axis, which in bounds.counted:
         if which not in symbols:
-            high = bounds_of(shapes[result][axis])[1]
-            symbols[which] = SymDim.symbol(symbol_text(next(names), SizeRange(0, high)))
+            high = ir.bounds_of(shapes[result][axis])[1]
+            symbols[which] = ir.SymDim.symbol(symbol_text(next(names), ir.SizeRange(0, high)))
         shapes[result][axis] = symbols[which]
         counted.add(result)
-    is_tuple = isinstance(known_type(call), TupleType)
-    fields: list[Expr] = []
+    is_tuple = isinstance(known_type(call), ir.TupleType)
+    fields: list[ir.Expr] = []
     for number, shape in shapes.items():
-        part: Expr = TupleGetItem(call, number, span=call.span) if is_tuple else call
+        part: ir.Expr = ir.TupleGetItem(call, number, span=call.span) if is_tuple else call
         if number in counted:
-            cast = get_op("annotation.match_cast")(part, shape=tuple(shape))
+            cast = ir.get_op("annotation.match_cast")(part, shape=tuple(shape))
             part = cast.replace(span=call.span)
         fields.append(part)
-    made = Tuple(tuple(fields), span=call.span) if is_tuple else fields[0]
-    return infer_expr(made, trust=True)
+    made = ir.Tuple(tuple(fields), span=call.span) if is_tuple else fields[0]
+    return ir.infer_expr(made, trust=True)
 
 
-def _fresh_names(fn: Function) -> Iterator[str]:
+def _fresh_names(fn: ir.Function) -> Iterator[str]:
     """``u0``, ``u1``, ... without the symbols of the function."""
-    nodes = (*fn.params, *post_order(fn.body))
+    nodes = (*fn.params, *ir.post_order(fn.body))
     known = {name_of(symbol) for node in nodes for tensor in _tensors(known_type(node))
-             for dim in tensor.shape if isinstance(dim, SymDim) for symbol in dim.symbols()}
+             for dim in tensor.shape if isinstance(dim, ir.SymDim) for symbol in dim.symbols()}
     return (name for name in map("u{}".format, itertools.count()) if name not in known)
 
 
-def _is_open(type_: Type) -> bool:
-    return any(has_any(tensor.shape) for tensor in _tensors(type_))
+def _is_open(type_: ir.Type) -> bool:
+    return any(ir.has_any(tensor.shape) for tensor in _tensors(type_))
 
 
-def _tensors(type_: Type | None) -> Iterator[TensorType]:
+def _tensors(type_: ir.Type | None) -> Iterator[ir.TensorType]:
     pending = [] if type_ is None else [type_]
     while pending:
         current = pending.pop()
-        if isinstance(current, TensorType):
+        if isinstance(current, ir.TensorType):
             yield current
-        pending.extend(component_types(current))
+        pending.extend(ir.component_types(current))

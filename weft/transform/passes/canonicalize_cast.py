@@ -5,18 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from weft.ir.dtype import DType
-from weft.ir.expr import Call, Expr, Function
-from weft.ir.op import Op, OpPattern
-from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.types import TensorType
+from weft import ir
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import known_type, op_name, rewrite_function
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class CanonicalizeCast(FunctionPass):
+class CanonicalizeCast(ir.FunctionPass):
     """Give every consumer of a widening cast its own copy of the cast.
 
     A shared cast would become a kernel that writes the wide values to memory. A copy fuses into
@@ -36,11 +32,11 @@ class CanonicalizeCast(FunctionPass):
     name: ClassVar[str] = "canonicalize_cast"
     opt_level: ClassVar[int] = 3
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
-        given: set[Expr] = set()
+    def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:  # noqa: ARG002
+        given: set[ir.Expr] = set()
 
-        def step(_: Expr, node: Expr) -> Expr:
-            if not isinstance(node, Call) or not _fuses_with_operands(node):
+        def step(_: ir.Expr, node: ir.Expr) -> ir.Expr:
+            if not isinstance(node, ir.Call) or not _fuses_with_operands(node):
                 return node
             args = tuple(_own(arg, given) for arg in node.args)
             return node.replace(args=args, checked_type=node.checked_type)
@@ -48,11 +44,11 @@ class CanonicalizeCast(FunctionPass):
         return rewrite_function(fn, step)
 
 
-def _fuses_with_operands(call: Call) -> bool:
-    return isinstance(call.op, Op) and call.op.pattern <= OpPattern.COMM_REDUCE
+def _fuses_with_operands(call: ir.Call) -> bool:
+    return isinstance(call.op, ir.Op) and call.op.pattern <= ir.OpPattern.COMM_REDUCE
 
 
-def _own(arg: Expr, given: set[Expr]) -> Expr:
+def _own(arg: ir.Expr, given: set[ir.Expr]) -> ir.Expr:
     """``arg``, or a copy of it if it is a widening cast that another consumer already uses."""
     if not _is_widening(arg):
         return arg
@@ -62,13 +58,13 @@ def _own(arg: Expr, given: set[Expr]) -> Expr:
     return arg
 
 
-def _is_widening(expr: Expr) -> bool:
-    if op_name(expr) != "cast" or not isinstance(expr, Call):
+def _is_widening(expr: ir.Expr) -> bool:
+    if op_name(expr) != "cast" or not isinstance(expr, ir.Call):
         return False
     before, after = _dtype(expr.args[0]), _dtype(expr)
     return before is not None and after is not None and before.bits < after.bits
 
 
-def _dtype(expr: Expr) -> DType | None:
+def _dtype(expr: ir.Expr) -> ir.DType | None:
     type_ = known_type(expr)
-    return type_.dtype if isinstance(type_, TensorType) else None
+    return type_.dtype if isinstance(type_, ir.TensorType) else None

@@ -5,23 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from weft import op
-from weft.ir.expr import Call, Expr, Function, Tuple
-from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.visitor import children, post_order
+from weft import ir, op
 from weft.support.dataclass import dataclass
-from weft.transform.analysis.graph import (
-    is_known_tensor,
-    op_name,
-    rewrite_function,
-    shape_of,
-    tensor_type_of,
-)
+from weft.transform.analysis import graph
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class CombineMatmulSums(FunctionPass):
+class CombineMatmulSums(ir.FunctionPass):
     """Replace a sum of ``min_terms`` or more ``nn.dense`` of one shape by one ``nn.dense``.
 
     The operands are concatenated along K: A1 B1 + A2 B2 is [A1 A2] [B1; B2]. The gradient of a
@@ -46,38 +37,38 @@ class CombineMatmulSums(FunctionPass):
     opt_level: ClassVar[int] = 2
     min_terms: int = 3
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+    def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:  # noqa: ARG002
         sums = _sums(fn)
         groups = {id(top): found for top, terms in sums.items()
                   if len(found := self._group(terms)) >= max(self.min_terms, 2)}
         if not groups:
             return fn
-        rebuilt: dict[int, Expr] = {}
+        rebuilt: dict[int, ir.Expr] = {}
 
-        def step(original: Expr, node: Expr) -> Expr:
+        def step(original: ir.Expr, node: ir.Expr) -> ir.Expr:
             if id(original) in groups:
                 node = _combined(sums[original], groups[id(original)], rebuilt)
             rebuilt[id(original)] = node
             return node
 
-        return rewrite_function(fn, step)
+        return graph.rewrite_function(fn, step)
 
-    def _group(self, terms: Sequence[Expr]) -> list[Call]:
+    def _group(self, terms: Sequence[ir.Expr]) -> list[ir.Call]:
         """The terms of the most frequent shape that pay."""
-        groups: dict[Hashable, list[Call]] = {}
+        groups: dict[Hashable, list[ir.Call]] = {}
         for term in terms:
             key = _likeness(term)
-            if key is not None and isinstance(term, Call):
+            if key is not None and isinstance(term, ir.Call):
                 groups.setdefault(key, []).append(term)
         return max(groups.values(), key=len, default=[])
 
 
-def _sums(fn: Function) -> dict[Expr, list[Expr]]:
+def _sums(fn: ir.Function) -> dict[ir.Expr, list[ir.Expr]]:
     """The additions that no other addition of the same shape reads alone, with their terms."""
     uses: dict[int, int] = {}
-    adds: list[Call] = []
-    for node in post_order(fn):
-        for child in children(node):
+    adds: list[ir.Call] = []
+    for node in ir.post_order(fn):
+        for child in ir.children(node):
             uses[id(child)] = uses.get(id(child), 0) + 1
         if _is_sum(node):
             adds.append(node)  # type: ignore[arg-type]
@@ -85,43 +76,46 @@ def _sums(fn: Function) -> dict[Expr, list[Expr]]:
     return {add: _terms(add, uses, inner) for add in adds if id(add) not in inner}
 
 
-def _is_sum(node: Expr) -> bool:
+def _is_sum(node: ir.Expr) -> bool:
     """Whether a node adds two tensors of its own shape."""
-    return op_name(node) == "add" and is_known_tensor(node) and isinstance(node, Call) \
-        and all(is_known_tensor(arg) and shape_of(arg) == shape_of(node) for arg in node.args)
+    return (graph.op_name(node) == "add" and graph.is_known_tensor(node)
+            and isinstance(node, ir.Call)
+            and all(graph.is_known_tensor(arg) and graph.shape_of(arg) == graph.shape_of(node)
+                    for arg in node.args))
 
 
-def _terms(top: Call, uses: Mapping[int, int], inner: set[int]) -> list[Expr]:
+def _terms(top: ir.Call, uses: Mapping[int, int], inner: set[int]) -> list[ir.Expr]:
     """What an addition adds, from left to right; a term with other uses counts as a whole."""
-    terms: list[Expr] = []
-    stack: list[Expr] = list(reversed(top.args))
+    terms: list[ir.Expr] = []
+    stack: list[ir.Expr] = list(reversed(top.args))
     while stack:
         node = stack.pop()
-        if id(node) in inner and isinstance(node, Call):
+        if id(node) in inner and isinstance(node, ir.Call):
             stack.extend(reversed(node.args))
         else:
             terms.append(node)
-    return [t if uses[id(t)] == 1 else Tuple((t,)) for t in terms]
+    return [t if uses[id(t)] == 1 else ir.Tuple((t,)) for t in terms]
 
 
-def _likeness(term: Expr) -> Hashable | None:
+def _likeness(term: ir.Expr) -> Hashable | None:
     """What multiplications of one group have in common; ``None`` for other terms."""
-    if op_name(term) != "nn.dense" or not isinstance(term, Call):
+    if graph.op_name(term) != "nn.dense" or not isinstance(term, ir.Call):
         return None
     attrs: Any = term.attrs
-    left, right = (tensor_type_of(a) for a in term.args)
+    left, right = (graph.tensor_type_of(a) for a in term.args)
     sizes = (*left.shape, *right.shape)
     if attrs.weight_layout not in ("NK", "KN") or left.ndim != 2 \
             or not all(isinstance(s, int) for s in sizes):
         return None
-    m, n = shape_of(term)
+    m, n = graph.shape_of(term)
     k: Any = left.shape[1]
     # Elements copied, against those of a partial sum that is written, read, and added to another.
     pays = 2 * k * (m + n) < 3 * m * n
     return (m, n, attrs, left.dtype, right.dtype) if pays else None
 
 
-def _combined(terms: Sequence[Expr], group: Sequence[Call], rebuilt: Mapping[int, Expr]) -> Expr:
+def _combined(terms: Sequence[ir.Expr], group: Sequence[ir.Call],
+              rebuilt: Mapping[int, ir.Expr]) -> ir.Expr:
     """The sum with one multiplication instead of the group's first."""
     first, members = group[0], {id(call) for call in group}
     attrs: Any = first.attrs
@@ -129,11 +123,11 @@ def _combined(terms: Sequence[Expr], group: Sequence[Call], rebuilt: Mapping[int
     one = op.nn.dense(_concatenated(operands[0], 1),
                       _concatenated(operands[1], attrs.weight_layout.index("K")),
                       span=first.span, **_fields(attrs))
-    total: Expr | None = None
+    total: ir.Expr | None = None
     for term in terms:
         if id(term) in members and term is not first:
             continue
-        whole = term.fields[0] if isinstance(term, Tuple) else term
+        whole = term.fields[0] if isinstance(term, ir.Tuple) else term
         value = one if term is first else rebuilt[id(whole)]
         total = value if total is None else op.add(total, value, span=first.span)
     return one if total is None else total
@@ -144,16 +138,16 @@ def _fields(attrs: Any) -> dict[str, Any]:
             "weight_layout": attrs.weight_layout}
 
 
-def _concatenated(parts: Sequence[Expr], axis: int) -> Expr:
+def _concatenated(parts: Sequence[ir.Expr], axis: int) -> ir.Expr:
     """The parts side by side; transposed parts are concatenated before they are transposed."""
     if all(_is_transposed(part) for part in parts):
-        inner = Tuple(tuple(part.args[0] for part in parts if isinstance(part, Call)))
+        inner = ir.Tuple(tuple(part.args[0] for part in parts if isinstance(part, ir.Call)))
         return op.transpose(op.concatenate(inner, axis=1 - axis), axes=(1, 0))
-    return op.concatenate(Tuple(tuple(parts)), axis=axis)
+    return op.concatenate(ir.Tuple(tuple(parts)), axis=axis)
 
 
-def _is_transposed(part: Expr) -> bool:
-    if op_name(part) != "transpose" or not isinstance(part, Call):
+def _is_transposed(part: ir.Expr) -> bool:
+    if graph.op_name(part) != "transpose" or not isinstance(part, ir.Call):
         return False
     attrs: Any = part.attrs
     return attrs.axes is None or tuple(attrs.axes) in ((1, 0), (-1, 0), (1, -2), (-1, -2))

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from weft.ir.expr import Expr, Function, Let, Var
-from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.visitor import children, post_order
+from weft import ir
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.effects import effectful_nodes
 from weft.transform.analysis.graph import rewrite_function
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class DeadCodeElimination(FunctionPass):
+class DeadCodeElimination(ir.FunctionPass):
     """Remove let bindings whose variable is unused and whose value has no effect.
 
     Writing a reference is an effect, and so may be a call of any function but a literal one, and of
@@ -28,12 +26,12 @@ class DeadCodeElimination(FunctionPass):
     name: ClassVar[str] = "dead_code_elimination"
     opt_level: ClassVar[int] = 1
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
-        effects = effectful_nodes(post_order(fn))
+    def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:  # noqa: ARG002
+        effects = effectful_nodes(ir.post_order(fn))
         live = _live_variables(fn, effects)
 
-        def drop(original: Expr, node: Expr) -> Expr:
-            if not isinstance(original, Let) or not isinstance(node, Let):
+        def drop(original: ir.Expr, node: ir.Expr) -> ir.Expr:
+            if not isinstance(original, ir.Let) or not isinstance(node, ir.Let):
                 return node
             dead = original.var not in live and original.value not in effects
             return node.body if dead else node
@@ -41,26 +39,26 @@ class DeadCodeElimination(FunctionPass):
         return rewrite_function(fn, drop)
 
 
-def _live_variables(root: Expr, effects: set[Expr]) -> set[Expr]:
+def _live_variables(root: ir.Expr, effects: set[ir.Expr]) -> set[ir.Expr]:
     """Live variables, by a backward walk from the result."""
-    live: set[Expr] = set()
-    waiting: dict[Expr, list[Expr]] = {}  # values of bindings not yet known to be live
-    seen: set[Expr] = set()
-    pending: list[Expr] = [root]
+    live: set[ir.Expr] = set()
+    waiting: dict[ir.Expr, list[ir.Expr]] = {}  # values of bindings not yet known to be live
+    seen: set[ir.Expr] = set()
+    pending: list[ir.Expr] = [root]
     while pending:
         node = pending.pop()
         if node in seen:
             continue
         seen.add(node)
-        if isinstance(node, Let):
+        if isinstance(node, ir.Let):
             pending.append(node.body)
             if node.var in live or node.value in effects:
                 pending.append(node.value)
             else:
                 waiting.setdefault(node.var, []).append(node.value)
             continue
-        if isinstance(node, Var):
+        if isinstance(node, ir.Var):
             live.add(node)
             pending.extend(waiting.pop(node, ()))
-        pending.extend(children(node))
+        pending.extend(ir.children(node))
     return live

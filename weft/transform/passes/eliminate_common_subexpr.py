@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import ClassVar
 
-from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
-from weft.ir.op import Op
-from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.traits import Commutativity
-from weft.ir.types import TensorType
+from weft import ir
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import known_type, rewrite_function
 
@@ -18,9 +14,9 @@ from weft.transform.analysis.graph import known_type, rewrite_function
 MAX_COMPARED_BYTES = 1 << 16
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class EliminateCommonSubexpr(FunctionPass):
+class EliminateCommonSubexpr(ir.FunctionPass):
     """Merge equal operator calls, tuples and small constants.
 
     The order of operands of commutative operators does not matter. ``skip`` names operators whose
@@ -36,43 +32,43 @@ class EliminateCommonSubexpr(FunctionPass):
     opt_level: ClassVar[int] = 2
     skip: tuple[str, ...] = ()
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
-        first: dict[Hashable, Expr] = {}
+    def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:  # noqa: ARG002
+        first: dict[Hashable, ir.Expr] = {}
 
-        def representative(original: Expr, node: Expr) -> Expr:
+        def representative(original: ir.Expr, node: ir.Expr) -> ir.Expr:
             key = self._value_number(original, node)
             return node if key is None else first.setdefault(key, node)
 
         return rewrite_function(fn, representative)
 
-    def _value_number(self, original: Expr, node: Expr) -> Hashable | None:
+    def _value_number(self, original: ir.Expr, node: ir.Expr) -> Hashable | None:
         """A key that is equal for equal values; ``None`` for nodes that are never merged.
 
         Operands compare by identity, because equal ones were merged before. ``original`` is the
         node before that, with its type.
         """
-        if isinstance(node, Call):
-            if (not isinstance(node.op, Op) or node.op.name in self.skip
+        if isinstance(node, ir.Call):
+            if (not isinstance(node.op, ir.Op) or node.op.name in self.skip
                     or node.op.traits.has_effect):
                 return None
             operands = [id(arg) for arg in node.args]
             if _commutes(node.op, original):
                 operands.sort()
             return node.op.name, node.attrs, *operands
-        if isinstance(node, TupleGetItem):
+        if isinstance(node, ir.TupleGetItem):
             return "item", node.index, id(node.tuple_value)
-        if isinstance(node, Tuple):
+        if isinstance(node, ir.Tuple):
             return "tuple", *map(id, node.fields)
-        if isinstance(node, Constant) and node.data.nbytes <= MAX_COMPARED_BYTES:
+        if isinstance(node, ir.Constant) and node.data.nbytes <= MAX_COMPARED_BYTES:
             # Bytes tell 0.0 from -0.0, and find equal NaNs.
             return "constant", node.data.dtype.name, node.data.shape, node.data.tobytes()
         return None
 
 
-def _commutes(operator: Op, call: Expr) -> bool:
+def _commutes(operator: ir.Op, call: ir.Expr) -> bool:
     """Whether exchanging the operands leaves every bit of the result the same."""
     commutative = operator.traits.commutative
-    if commutative is not Commutativity.NUMERIC:
-        return commutative is Commutativity.BITWISE
+    if commutative is not ir.Commutativity.NUMERIC:
+        return commutative is ir.Commutativity.BITWISE
     type_ = known_type(call)  # integers have one zero
-    return isinstance(type_, TensorType) and not type_.dtype.is_float
+    return isinstance(type_, ir.TensorType) and not type_.dtype.is_float

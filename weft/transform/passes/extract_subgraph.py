@@ -10,20 +10,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weft.ir.expr import Call, Expr, Function, Let, RefCreate, Tuple, TupleGetItem, Var
-from weft.ir.module import IRModule
-from weft.ir.op import Op
-from weft.ir.ports import input_names, output_names
-from weft.ir.shape import as_shape
-from weft.ir.types import TensorType, TupleType
-from weft.ir.typing.infer import infer_type
-from weft.ir.visitor import children, post_order, rebuild, replace_children
+from weft import ir
 from weft.support.errors import InvalidInputError, PassError
 from weft.support.suggestion import did_you_mean
 
 
-def extract_subgraph(mod: IRModule, fetches: Sequence[str],
-                     feeds: Mapping[str, Sequence[object] | None] | None = None) -> IRModule:
+def extract_subgraph(mod: ir.IRModule, fetches: Sequence[str],
+                     feeds: Mapping[str, Sequence[object] | None] | None = None) -> ir.IRModule:
     """The program that computes the tensors ``fetches`` from the inputs and from ``feeds``.
 
     ``feeds`` are names of tensors that become inputs, with a shape, or ``None`` for that of the
@@ -41,17 +34,17 @@ def extract_subgraph(mod: IRModule, fetches: Sequence[str],
     _check(mod, fetchable, fetches, known, fed)
     replaced = {known[name]: _parameter(name, known[name], shape) for name, shape in fed.items()}
     results = _with_parameters([fetchable[name] for name in fetches], replaced)
-    body = results[0] if len(results) == 1 else Tuple(tuple(results))
-    used = set(post_order(body))
+    body = results[0] if len(results) == 1 else ir.Tuple(tuple(results))
+    used = set(ir.post_order(body))
     given = {var: name for name, var in _inputs(mod).items() if var in used}
     given |= {replaced[known[name]]: name for name in fed}
-    main = Function(tuple(given), body, span=mod["main"].span)
+    main = ir.Function(tuple(given), body, span=mod["main"].span)
     attrs = {"input_names": tuple(given.values()), "output_names": tuple(fetches)}
-    return infer_type(dataclasses.replace(
+    return ir.infer_type(dataclasses.replace(
         mod, functions={**mod.functions, "main": main}, attrs=attrs, settled={}, named={}))
 
 
-def tensors_of(mod: IRModule) -> dict[str, Expr]:
+def tensors_of(mod: ir.IRModule) -> dict[str, ir.Expr]:
     """The tensors of ``main`` by name.
 
     An imported model names them (``IRModule.named``). Otherwise they are the parameters, the
@@ -61,40 +54,40 @@ def tensors_of(mod: IRModule) -> dict[str, Expr]:
     return _tensors(mod, _without_lets(mod["main"].body))
 
 
-def tensors_and_body(mod: IRModule) -> tuple[dict[str, Expr], Expr]:
+def tensors_and_body(mod: ir.IRModule) -> tuple[dict[str, ir.Expr], ir.Expr]:
     """``tensors_of``, and the body of ``main`` that these nodes are part of, without ``let``."""
     values = _without_lets(mod["main"].body)
     return _tensors(mod, values), values[mod["main"].body]
 
 
-def _tensors(mod: IRModule, values: Mapping[Expr, Expr]) -> dict[str, Expr]:
+def _tensors(mod: ir.IRModule, values: Mapping[ir.Expr, ir.Expr]) -> dict[str, ir.Expr]:
     """``tensors_of``, where ``values`` are the nodes of the body without variables of ``let``."""
-    found: dict[str, Expr] = {**_inputs(mod)}
+    found: dict[str, ir.Expr] = {**_inputs(mod)}
     if mod.named:
         return {**mod.named, **found}
     for node in values:
-        if isinstance(node, Let) and isinstance(node.value.checked_type, TensorType):
+        if isinstance(node, ir.Let) and isinstance(node.value.checked_type, ir.TensorType):
             found.setdefault(node.var.name, values[node.value])
     for node, value in values.items():
-        if isinstance(node, Call) and isinstance(node.op, Op) \
-                and isinstance(node.checked_type, TensorType):
+        if isinstance(node, ir.Call) and isinstance(node.op, ir.Op) \
+                and isinstance(node.checked_type, ir.TensorType):
             found[_free(node.op.name, found)] = value
     return found
 
 
-def _inputs(mod: IRModule) -> dict[str, Var]:
-    return dict(zip(input_names(mod), mod["main"].params, strict=True))
+def _inputs(mod: ir.IRModule) -> dict[str, ir.Var]:
+    return dict(zip(ir.input_names(mod), mod["main"].params, strict=True))
 
 
-def _outputs(mod: IRModule, values: Mapping[Expr, Expr]) -> dict[str, Expr]:
+def _outputs(mod: ir.IRModule, values: Mapping[ir.Expr, ir.Expr]) -> dict[str, ir.Expr]:
     body = values[mod["main"].body]
-    names = output_names(mod)
-    if isinstance(body, Tuple):
+    names = ir.output_names(mod)
+    if isinstance(body, ir.Tuple):
         return dict(zip(names, body.fields, strict=True))
-    if not isinstance(body.checked_type, TupleType):
+    if not isinstance(body.checked_type, ir.TupleType):
         return {names[0]: body}
     fields = enumerate(body.checked_type.fields)
-    return {names[i]: TupleGetItem(body, i, checked_type=type_) for i, type_ in fields}
+    return {names[i]: ir.TupleGetItem(body, i, checked_type=type_) for i, type_ in fields}
 
 
 def _free(name: str, taken: Mapping[str, Any]) -> str:
@@ -106,23 +99,23 @@ def _free(name: str, taken: Mapping[str, Any]) -> str:
     return f"{name}_{number}"
 
 
-def _without_lets(body: Expr) -> dict[Expr, Expr]:
+def _without_lets(body: ir.Expr) -> dict[ir.Expr, ir.Expr]:
     """Every node outside of functions, with the variables of ``let`` replaced by their values."""
-    nodes = list(post_order(body, enter=_is_outside))
-    bound: dict[Expr, list[Var]] = {}
+    nodes = list(ir.post_order(body, enter=_is_outside))
+    bound: dict[ir.Expr, list[ir.Var]] = {}
     for node in nodes:
-        if isinstance(node, Let):
+        if isinstance(node, ir.Let):
             bound.setdefault(node.value, []).append(node.var)
-        elif isinstance(node, RefCreate):
+        elif isinstance(node, ir.RefCreate):
             raise PassError("parts of a program with references cannot run alone", where=node.span,
                             help="their order would be lost")
-    memo: dict[Expr, Expr] = {}
+    memo: dict[ir.Expr, ir.Expr] = {}
     for node in nodes:
-        if isinstance(node, Let):
+        if isinstance(node, ir.Let):
             memo[node] = memo[node.body]
         elif node not in memo:
-            parts = children(node) if _is_outside(node) else ()
-            memo[node] = replace_children(node, [memo[c] for c in parts]) if parts else node
+            parts = ir.children(node) if _is_outside(node) else ()
+            memo[node] = ir.replace_children(node, [memo[c] for c in parts]) if parts else node
         pending = [node]
         while pending:  # a variable may be the value of another one
             known = pending.pop()
@@ -132,37 +125,38 @@ def _without_lets(body: Expr) -> dict[Expr, Expr]:
     return memo
 
 
-def _is_outside(node: Expr) -> bool:
-    return not isinstance(node, Function)
+def _is_outside(node: ir.Expr) -> bool:
+    return not isinstance(node, ir.Function)
 
 
-def _parameter(name: str, value: Expr, shape: Sequence[object] | None) -> Var:
+def _parameter(name: str, value: ir.Expr, shape: Sequence[object] | None) -> ir.Var:
     type_ = value.checked_type
-    if not isinstance(type_, TensorType):
+    if not isinstance(type_, ir.TensorType):
         raise InvalidInputError(f"{name!r} is not a tensor and cannot be fed", got=type_)
     if shape is not None:
-        type_ = TensorType(as_shape(shape), type_.dtype)
-    return Var(name, type_, span=value.span, checked_type=type_)
+        type_ = ir.TensorType(ir.as_shape(shape), type_.dtype)
+    return ir.Var(name, type_, span=value.span, checked_type=type_)
 
 
-def _with_parameters(results: Sequence[Expr], replaced: Mapping[Expr, Var]) -> list[Expr]:
-    memo: dict[Expr, Expr] = dict(replaced)
+def _with_parameters(results: Sequence[ir.Expr],
+                     replaced: Mapping[ir.Expr, ir.Var]) -> list[ir.Expr]:
+    memo: dict[ir.Expr, ir.Expr] = dict(replaced)
     for result in results:
-        for node in post_order(result, enter=lambda e: e not in memo):
+        for node in ir.post_order(result, enter=lambda e: e not in memo):
             if node not in memo:
-                memo[node] = rebuild(node, [memo[c] for c in children(node)])
+                memo[node] = ir.rebuild(node, [memo[c] for c in ir.children(node)])
     return [memo[result] for result in results]
 
 
-def _check(mod: IRModule, results: Mapping[str, Expr], fetches: Sequence[str],
-           known: Mapping[str, Expr], feeds: Mapping[str, object]) -> None:
+def _check(mod: ir.IRModule, results: Mapping[str, ir.Expr], fetches: Sequence[str],
+           known: Mapping[str, ir.Expr], feeds: Mapping[str, object]) -> None:
     if not fetches:
         raise InvalidInputError("nothing to run", expected="the name of a tensor to compute")
     for names, table in ((fetches, results), (feeds, known)):
         for name in names:
             if name not in table:
                 raise unknown_tensor(name, table, mod)
-    named: dict[Expr, str] = {}
+    named: dict[ir.Expr, str] = {}
     for name in feeds:
         other = named.setdefault(known[name], name)
         if other != name:
@@ -175,10 +169,10 @@ def _check(mod: IRModule, results: Mapping[str, Expr], fetches: Sequence[str],
         raise InvalidInputError("a tensor is fetched more than once", got=", ".join(repeated))
 
 
-def unknown_tensor(name: str, table: Mapping[str, Expr], mod: IRModule) -> InvalidInputError:
+def unknown_tensor(name: str, table: Mapping[str, ir.Expr], mod: ir.IRModule) -> InvalidInputError:
     """The error of a name that is not in ``table``, with the closest names."""
-    ports = (f"inputs {', '.join(map(repr, input_names(mod)))}, "
-             f"outputs {', '.join(map(repr, output_names(mod)))}, or an inner tensor")
+    ports = (f"inputs {', '.join(map(repr, ir.input_names(mod)))}, "
+             f"outputs {', '.join(map(repr, ir.output_names(mod)))}, or an inner tensor")
     return InvalidInputError(
         f"the model has no tensor {name!r}", expected=ports,
         help=did_you_mean(name, table, "`weft inspect MODEL --tensors` lists the names"))

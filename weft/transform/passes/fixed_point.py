@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from weft.ir.module import IRModule
-from weft.ir.pass_pipeline import parse_pipeline
-from weft.ir.passes import Pass, PassContext, Sequential, register_pass, run_pass
-from weft.ir.structural import structural_equal
+from weft import ir
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError, PassError
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class FixedPoint(Pass):
+class FixedPoint(ir.Pass):
     """Run ``passes`` in order, repeatedly, until an iteration leaves the module unchanged.
 
     ``passes`` are names; from Python, ``pipeline`` takes pass objects with options instead. If
@@ -33,17 +30,17 @@ class FixedPoint(Pass):
     passes: tuple[str, ...] = ()
     limit: int = 16
     settle: bool = True
-    pipeline: Sequential | None = None
+    pipeline: ir.Sequential | None = None
 
-    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        rounds = self.pipeline or parse_pipeline(",".join(self.passes))
+    def run_module(self, mod: ir.IRModule, ctx: ir.PassContext) -> ir.IRModule:
+        rounds = self.pipeline or ir.parse_pipeline(",".join(self.passes))
         if not rounds.passes or self.limit < 1:
             raise OptionError("a fixed point needs passes and a limit", where=str(self),
                               expected="fixed_point{passes=(simplify_expr fold_constant)}")
         for _ in range(self.limit):
-            after = run_pass(rounds, mod, ctx)
+            after = ir.run_pass(rounds, mod, ctx)
             # The identity test saves the comparison where no pass changed anything.
-            if after is mod or structural_equal(after, mod):
+            if after is mod or ir.structural_equal(after, mod):
                 return mod
             mod = after
         if self.settle:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from weft.ir.expr import Function
-from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir import Function, FunctionPass, PassContext, register_pass
 from weft.support.dataclass import dataclass
 from weft.transform.passes.scale_folding import fold_scales
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from weft.ir.expr import Call, Expr, Function, GlobalVar, Let
-from weft.ir.module import IRModule
-from weft.ir.passes import Pass, PassContext, register_pass
-from weft.ir.visitor import post_order
+from weft import ir
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.effects import Effects
 from weft.transform.analysis.graph import as_function, is_primitive, rewrite_typed
@@ -17,9 +14,9 @@ from weft.transform.normal_form.to_a_normal_form import is_atom
 from weft.transform.normal_form.to_basic_block_normal_form import name_captures
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class Inline(Pass):
+class Inline(ir.Pass):
     """Inline global functions, callees first.
 
     Inlined are functions with the attribute ``inline=True``, those in ``functions``, those of at
@@ -43,9 +40,9 @@ class Inline(Pass):
     single_use: bool = False
     literals: bool = True
 
-    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:  # noqa: ARG002
-        bodies: dict[str, Function] = {}
-        changed: dict[str, Function] = {}
+    def run_module(self, mod: ir.IRModule, ctx: ir.PassContext) -> ir.IRModule:  # noqa: ARG002
+        bodies: dict[str, ir.Function] = {}
+        changed: dict[str, ir.Function] = {}
         references = count_references(mod)
         effects = Effects()
         # Callees first, so that the calls in an inlined body have been inlined themselves.
@@ -60,43 +57,43 @@ class Inline(Pass):
                 bodies[name] = fn
         return mod.with_functions(changed)
 
-    def _is_wanted(self, name: str, fn: Function, references: Mapping[str, int]) -> bool:
+    def _is_wanted(self, name: str, fn: ir.Function, references: Mapping[str, int]) -> bool:
         if fn.type_params or is_primitive(fn) or "compiler" in fn.attrs or fn.attrs.get("noinline"):
             return False
         if fn.attrs.get("inline") or name in self.functions:
             return True
         if self.single_use and references.get(name) == 1:
             return True
-        return self.max_nodes > 0 and sum(1 for _ in post_order(fn)) <= self.max_nodes
+        return self.max_nodes > 0 and sum(1 for _ in ir.post_order(fn)) <= self.max_nodes
 
 
 @dataclass(frozen=True, slots=True)
 class _Expansion:
-    bodies: Mapping[str, Function]
+    bodies: Mapping[str, ir.Function]
     literals: bool
     effects: Effects
 
-    def step(self, _: Expr, node: Expr) -> Expr:
-        if not isinstance(node, Call):
+    def step(self, _: ir.Expr, node: ir.Expr) -> ir.Expr:
+        if not isinstance(node, ir.Call):
             return node
-        callee: Expr | None = node.op
-        if isinstance(callee, GlobalVar):
+        callee: ir.Expr | None = node.op
+        if isinstance(callee, ir.GlobalVar):
             callee = self.bodies.get(callee.name)
         elif not self.literals:
             return node
-        if not isinstance(callee, Function) or is_primitive(callee) or callee.type_params:
+        if not isinstance(callee, ir.Function) or is_primitive(callee) or callee.type_params:
             return node
         return beta_reduced(callee, node.args, self.effects)
 
 
-def beta_reduced(fn: Function, args: tuple[Expr, ...], effects: Effects) -> Expr:
+def beta_reduced(fn: ir.Function, args: tuple[ir.Expr, ...], effects: Effects) -> ir.Expr:
     """The body of ``fn`` applied to ``args``, with fresh variables.
 
     An argument is substituted for its parameter if that changes neither how often nor in which
     order expressions are evaluated; the others are bound by ``let``.
     """
     movable = not effects.is_ordered(fn.body)
-    values: dict[Expr, Expr] = {}
+    values: dict[ir.Expr, ir.Expr] = {}
     bound = []
     for param, arg in zip(fn.params, args, strict=True):
         if is_atom(arg) or (movable and not effects.is_ordered(arg)):
@@ -106,29 +103,30 @@ def beta_reduced(fn: Function, args: tuple[Expr, ...], effects: Effects) -> Expr
             bound.append((values[param], arg))
     body = fresh_copy(fn.body, values)
     for var, arg in reversed(bound):
-        body = Let(var, arg, body, span=arg.span, checked_type=body.checked_type)  # type: ignore[arg-type]
+        type_ = body.checked_type
+        body = ir.Let(var, arg, body, span=arg.span, checked_type=type_)  # type: ignore[arg-type]
     return body
 
 
-def count_references(mod: IRModule) -> dict[str, int]:
+def count_references(mod: ir.IRModule) -> dict[str, int]:
     """How many nodes refer to each global function."""
     counts: dict[str, int] = {}
     for fn in mod.functions.values():
-        for node in post_order(fn):
-            callee = node.op if isinstance(node, Call) else None
-            if isinstance(callee, GlobalVar):
+        for node in ir.post_order(fn):
+            callee = node.op if isinstance(node, ir.Call) else None
+            if isinstance(callee, ir.GlobalVar):
                 counts[callee.name] = counts.get(callee.name, 0) + 1
-            for other in node.args if isinstance(node, Call) else ():
-                if isinstance(other, GlobalVar):  # used as a value, so not called once only
+            for other in node.args if isinstance(node, ir.Call) else ():
+                if isinstance(other, ir.GlobalVar):  # used as a value, so not called once only
                     counts[other.name] = counts.get(other.name, 0) + 2
     return counts
 
 
-def _refers_to(fn: Function, names: set[str]) -> bool:
-    return any(isinstance(n, GlobalVar) and n.name in names for n in post_order(fn))
+def _refers_to(fn: ir.Function, names: set[str]) -> bool:
+    return any(isinstance(n, ir.GlobalVar) and n.name in names for n in ir.post_order(fn))
 
 
-def _callees_first(mod: IRModule) -> list[str]:
+def _callees_first(mod: ir.IRModule) -> list[str]:
     """Names ordered so that a function follows its callees, except in cycles."""
     order: list[str] = []
     state: dict[str, bool] = {}
@@ -137,7 +135,7 @@ def _callees_first(mod: IRModule) -> list[str]:
         name = pending[-1]
         if state.get(name) is None and name in mod:
             state[name] = False
-            refers = (n.name for n in post_order(mod[name]) if isinstance(n, GlobalVar))
+            refers = (n.name for n in ir.post_order(mod[name]) if isinstance(n, ir.GlobalVar))
             pending.extend(n for n in refers if n not in state)
             continue
         pending.pop()

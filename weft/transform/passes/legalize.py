@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, TypeAlias
 
-from weft.ir.expr import Call, Expr, Function
-from weft.ir.op import Op
-from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.types import Type
+from weft.ir import Call, Expr, Function, FunctionPass, Op, PassContext, Type, register_pass
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import rewrite_function, type_of
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from weft.ir.expr import Function
-from weft.ir.module import IRModule
-from weft.ir.passes import Pass, PassContext, register_pass
-from weft.ir.typing.infer import infer_type
+from weft.ir import Function, IRModule, Pass, PassContext, infer_type, register_pass
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import is_primitive
 from weft.transform.passes.dead_code_elimination import DeadCodeElimination

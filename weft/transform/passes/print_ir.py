@@ -5,9 +5,7 @@ from __future__ import annotations
 import sys
 from typing import ClassVar
 
-from weft.ir.module import IRModule
-from weft.ir.passes import Pass, PassContext, register_pass
-from weft.ir.text.printer import as_text
+from weft.ir import IRModule, Pass, PassContext, as_text, register_pass
 from weft.support.dataclass import dataclass
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from weft.ir.expr import GlobalVar
-from weft.ir.module import IRModule
-from weft.ir.passes import Pass, PassContext, register_pass
-from weft.ir.visitor import post_order
+from weft.ir import GlobalVar, IRModule, Pass, PassContext, post_order, register_pass
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 

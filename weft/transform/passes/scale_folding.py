@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.ir.expr import Call, Constant, Expr, Function
+from weft.ir import Call, Constant, Expr, Function, count_uses
 from weft.ir.trampoline import Routine, run
-from weft.ir.visitor import count_uses
 from weft.transform.analysis.graph import known_type, op_name, rewrite_function
+from weft.transform.rules import scale_links
 from weft.transform.rules.scale import (
     channel_vector,
     finite_product,
     input_scaled,
     output_channel_axis,
     output_scaled,
-)
-from weft.transform.rules.scale_links import (
-    Link,
-    backward_link,
-    carried_operand,
-    constant_operand,
-    forward_link,
-    reciprocal,
 )
 
 
@@ -62,7 +54,7 @@ class _Folding:
             split = _scaled_operand(node)
             if split is not None:
                 return self._pulled(anchor, passed, *split)
-            operand = carried_operand(node)
+            operand = scale_links.carried_operand(node)
             if operand is None:
                 return None
             passed.append(node)
@@ -72,9 +64,9 @@ class _Folding:
     def _pulled(
         self, anchor: Call, passed: list[Call], data: Expr, scale: Constant
     ) -> Expr | None:
-        links: list[Link] = []
+        links: list[scale_links.Link] = []
         for call in passed:
-            link = forward_link(call, scale)
+            link = scale_links.forward_link(call, scale)
             if link is None:
                 return None
             links.append(link)
@@ -95,7 +87,7 @@ class _Folding:
         absorbed = _absorbed_at_once(node, scale)
         if absorbed is not None:
             return absorbed
-        link = backward_link(node, scale)
+        link = scale_links.backward_link(node, scale)
         if link is None:
             return None
         parts = []
@@ -112,9 +104,9 @@ def _scaled_operand(call: Call) -> tuple[Expr, Constant] | None:
     """``x`` and ``c`` of ``x * c`` or ``x / c``, unless the product broadcasts ``x``."""
     split = None
     if op_name(call) == "multiply":
-        split = constant_operand(call)
+        split = scale_links.constant_operand(call)
     elif op_name(call) == "divide" and isinstance(call.args[1], Constant):
-        inverse = reciprocal(call.args[1])
+        inverse = scale_links.reciprocal(call.args[1])
         split = None if inverse is None else (call.args[0], inverse)
     if split is None or known_type(split[0]) != known_type(call):
         return None
@@ -127,7 +119,7 @@ def _absorbed_at_once(call: Call, scale: Constant) -> Expr | None:
     if axis is not None:
         vector = channel_vector(scale, call, axis)
         return None if vector is None else output_scaled(call, vector)
-    split = constant_operand(call) if op_name(call) == "multiply" else None
+    split = scale_links.constant_operand(call) if op_name(call) == "multiply" else None
     if split is None or not _fits_within(scale, split[1]):
         return None
     operand, first = split

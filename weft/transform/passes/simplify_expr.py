@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from weft.ir.expr import Function
-from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.rewrite.driver import apply_rules
+from weft.ir import Function, FunctionPass, PassContext, apply_rules, register_pass
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import as_function, enters
 from weft.transform.rules import SIMPLIFICATIONS

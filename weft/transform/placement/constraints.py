@@ -14,28 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import field
 from typing import Any, TypeAlias
 
-from weft.ir.expr import (
-    Call,
-    Constant,
-    Constructor,
-    Expr,
-    Function,
-    GlobalVar,
-    If,
-    Let,
-    Match,
-    RefCreate,
-    RefRead,
-    RefWrite,
-    Tuple,
-    TupleGetItem,
-    Var,
-)
-from weft.ir.module import IRModule
-from weft.ir.op import Op
-from weft.ir.types import FuncType, TensorType, Type
-from weft.ir.virtual_device import VirtualDevice
-from weft.ir.visitor import children, pattern_vars, post_order
+from weft import ir
 from weft.op.annotation import OnDeviceAttrs, barrier, on_device
 from weft.op.device import DeviceCopyAttrs, device_copy
 from weft.op.gradients import attrs_of
@@ -76,12 +55,12 @@ class Constraints:
     """
 
     domains: Domains = field(default_factory=Domains)
-    parts: dict[Expr, Parts] = field(default_factory=dict)
-    borders: dict[tuple[Expr, int], Border] = field(default_factory=dict)
-    calls: list[tuple[Call, int]] = field(default_factory=list)
-    copies: dict[Call, tuple[int | None, int]] = field(default_factory=dict)
-    results: dict[Call, Border] = field(default_factory=dict)
-    aliases: dict[Expr, Expr] = field(default_factory=dict)
+    parts: dict[ir.Expr, Parts] = field(default_factory=dict)
+    borders: dict[tuple[ir.Expr, int], Border] = field(default_factory=dict)
+    calls: list[tuple[ir.Call, int]] = field(default_factory=list)
+    copies: dict[ir.Call, tuple[int | None, int]] = field(default_factory=dict)
+    results: dict[ir.Call, Border] = field(default_factory=dict)
+    aliases: dict[ir.Expr, ir.Expr] = field(default_factory=dict)
 
     @property
     def all_borders(self) -> Iterator[Border]:
@@ -89,13 +68,13 @@ class Constraints:
         yield from (one for one in self.borders.values() if not one.is_result)
         yield from self.results.values()
 
-    def device_of(self, expr: Expr) -> VirtualDevice:
+    def device_of(self, expr: ir.Expr) -> ir.VirtualDevice:
         """The specification of a value; of a function, that of its result."""
         parts = self.parts.get(self.aliases.get(expr, expr))
-        return VirtualDevice() if not parts else self.domains.device(parts[-1])
+        return ir.VirtualDevice() if not parts else self.domains.device(parts[-1])
 
 
-def constraints_of(mod: IRModule, *, soft: bool = False) -> Constraints:
+def constraints_of(mod: ir.IRModule, *, soft: bool = False) -> Constraints:
     """The constraints of a typed module. Raises ``TargetError`` where they contradict.
 
     With ``soft``, an operator may be asked to be on a device that does not run it.
@@ -110,15 +89,15 @@ class _Walk:
     annotations. They map to the domain that they are copied from.
     """
 
-    def __init__(self, mod: IRModule, *, soft: bool) -> None:
+    def __init__(self, mod: ir.IRModule, *, soft: bool) -> None:
         self.mod = mod
         self.found = Constraints(Domains(soft=soft))
         self.domains = self.found.domains
-        self.floating: dict[Expr, int | None] = {}
+        self.floating: dict[ir.Expr, int | None] = {}
         self.aliases = self.found.aliases
-        self.scoped: set[Expr] = set()  # values that may refer to variables of an inner ``let``
+        self.scoped: set[ir.Expr] = set()  # values that may refer to variables of an inner ``let``
         self.globals: dict[str, Parts] = {}
-        self.results: set[Expr] = set()
+        self.results: set[ir.Expr] = set()
 
     def run(self) -> Constraints:
         main = self.mod.functions.get("main")
@@ -127,7 +106,7 @@ class _Walk:
             self.results = _result_tuples(main)
         for function in self.mod.functions.values():
             bound = _bound_by_let(function)
-            for node in post_order(function):
+            for node in ir.post_order(function):
                 self._visit(node)
                 for var in bound.get(node, ()):  # ahead of the body, which reads the variable
                     if var in self.found.parts:  # a recursive function
@@ -137,32 +116,32 @@ class _Walk:
             self._unify(parts, self.parts(self.mod[name]))
         return self.found
 
-    def _visit(self, node: Expr) -> None:
+    def _visit(self, node: ir.Expr) -> None:
         rule = _RULES.get(type(node))
         if rule is not None:
             rule(self, node)
 
     # Values.
 
-    def resolved(self, expr: Expr) -> Expr:
+    def resolved(self, expr: ir.Expr) -> ir.Expr:
         """The value that a variable of ``let`` or a field of a written tuple stands for."""
         return self.aliases.get(expr, expr)
 
-    def parts(self, expr: Expr) -> Parts:
+    def parts(self, expr: ir.Expr) -> Parts:
         """The domains of a value, made when they are first needed."""
         expr = self.resolved(expr)
         known = self.found.parts.get(expr)
         if known is None:
-            if isinstance(expr, GlobalVar):
+            if isinstance(expr, ir.GlobalVar):
                 known = self.globals.get(expr.name)
             if known is None:
                 known = self._fresh(expr.checked_type)
-            if isinstance(expr, GlobalVar):
+            if isinstance(expr, ir.GlobalVar):
                 self.globals[expr.name] = known
             self.found.parts[expr] = known
         return known
 
-    def operand(self, user: Expr, position: int, value: Expr) -> Parts:
+    def operand(self, user: ir.Expr, position: int, value: ir.Expr) -> Parts:
         """The domains in which ``user`` reads an operand."""
         value = self.resolved(value)
         if value not in self.floating:
@@ -176,11 +155,11 @@ class _Walk:
             self.found.borders[user, position] = Border(source, fresh[-1])
         return fresh
 
-    def domain(self, user: Expr, position: int, value: Expr) -> int:
+    def domain(self, user: ir.Expr, position: int, value: ir.Expr) -> int:
         """The one domain in which ``user`` reads an operand."""
         return self._joined(self.operand(user, position, value))
 
-    def _fresh(self, type_: Type | None) -> Parts:
+    def _fresh(self, type_: ir.Type | None) -> Parts:
         return tuple(self.domains.fresh() for _ in range(_count_parts(type_)))
 
     def _unify(self, first: Parts, second: Parts) -> None:
@@ -196,13 +175,13 @@ class _Walk:
 
     # Rules, one for each kind of node that relates domains.
 
-    def constant(self, node: Constant) -> None:
+    def constant(self, node: ir.Constant) -> None:
         self.floating[node] = _CONSTANT
 
-    def call(self, call: Call) -> None:
-        if isinstance(call.op, Op):
+    def call(self, call: ir.Call) -> None:
+        if isinstance(call.op, ir.Op):
             self._call_op(call, call.op)
-        elif isinstance(call.op, Constructor):
+        elif isinstance(call.op, ir.Constructor):
             result = self._joined(self.parts(call))
             for position, arg in enumerate(call.args, 1):
                 self.domains.unify(self.domain(call, position, arg), result)
@@ -212,7 +191,7 @@ class _Walk:
             flat = tuple(one for parts in given for one in parts) + self.parts(call)
             self._unify(wanted, flat)
 
-    def _call_op(self, call: Call, op: Op) -> None:
+    def _call_op(self, call: ir.Call, op: ir.Op) -> None:
         result = self._joined(self.parts(call))
         if op is on_device:
             self._annotation(call, result)
@@ -228,9 +207,9 @@ class _Walk:
         if kinds is not None:
             self.domains.runs_on(result, kinds, Origin(op.name, call.span))
 
-    def _annotation(self, call: Call, result: int) -> None:
+    def _annotation(self, call: ir.Call, result: int) -> None:
         attrs = attrs_of(call, OnDeviceAttrs)
-        device = VirtualDevice.parse(attrs.device)
+        device = ir.VirtualDevice.parse(attrs.device)
         origin = origin_of(call)
         value = self.resolved(call.args[0])
         source = self.floating.get(value)
@@ -250,18 +229,18 @@ class _Walk:
             elif source != _CONSTANT:
                 self.found.results[call] = Border(source, result)
 
-    def _copy(self, call: Call, result: int) -> None:
+    def _copy(self, call: ir.Call, result: int) -> None:
         attrs = attrs_of(call, DeviceCopyAttrs)
         origin = origin_of(call)
         value = self.resolved(call.args[0])
         source = None
         if value not in self.floating:
             source = self._joined(self.parts(value))
-            self.domains.constrain(source, VirtualDevice.parse(attrs.source), origin)
-        self.domains.constrain(result, VirtualDevice.parse(attrs.destination), origin)
+            self.domains.constrain(source, ir.VirtualDevice.parse(attrs.source), origin)
+        self.domains.constrain(result, ir.VirtualDevice.parse(attrs.destination), origin)
         self.found.copies[call] = source, result
 
-    def tuple_(self, node: Tuple) -> None:
+    def tuple_(self, node: ir.Tuple) -> None:
         if node in self.results:
             self.parts(node)
             for position, value in enumerate(node.fields):
@@ -275,56 +254,56 @@ class _Walk:
         for position, value in enumerate(node.fields):
             self.domains.unify(self.domain(node, position, value), result)
 
-    def field(self, node: TupleGetItem) -> None:
+    def field(self, node: ir.TupleGetItem) -> None:
         value = self.resolved(node.tuple_value)
-        if isinstance(value, Tuple) and node.tuple_value not in self.scoped:
+        if isinstance(value, ir.Tuple) and node.tuple_value not in self.scoped:
             self._alias(node, value.fields[node.index])
         elif value in self.floating:
             self.floating[node] = self.floating[value]
         else:
             self._unify(self.parts(node), self.parts(value))
 
-    def function(self, node: Function) -> None:
+    def function(self, node: ir.Function) -> None:
         params = tuple(one for param in node.params for one in self._of_param(param))
         self._unify(self.parts(node), params + self._result(node, len(node.params), node.body))
 
-    def _of_param(self, param: Var) -> Parts:
+    def _of_param(self, param: ir.Var) -> Parts:
         # Those of ``main`` are on no device.
         return self._fresh(param.checked_type) if param in self.floating else self.parts(param)
 
-    def _result(self, user: Expr, position: int, value: Expr) -> Parts:
+    def _result(self, user: ir.Expr, position: int, value: ir.Expr) -> Parts:
         """The domains of the result of a function; those of ``main`` are wherever they are read."""
         if user is not self.mod.functions.get("main"):
             return self.operand(user, position, value)
         self._leave(user, position, value)
         return self._fresh(value.checked_type)
 
-    def _leave(self, user: Expr, position: int, value: Expr) -> None:
+    def _leave(self, user: ir.Expr, position: int, value: ir.Expr) -> None:
         """Let ``value`` be a result of ``main``."""
         value = self.resolved(value)
         source = self.floating.get(value)
-        if value not in self.floating and isinstance(value.checked_type, TensorType):
+        if value not in self.floating and isinstance(value.checked_type, ir.TensorType):
             source = self._joined(self.parts(value))
         if source not in (_INPUT, _CONSTANT):
             self.found.borders[user, position] = Border(source, self.domains.fresh(),
                                                         is_result=True)
 
-    def let(self, node: Let) -> None:
+    def let(self, node: ir.Let) -> None:
         self._alias(node, node.body)
 
-    def _alias(self, name: Expr, value: Expr) -> None:
+    def _alias(self, name: ir.Expr, value: ir.Expr) -> None:
         """Let ``name`` be ``value``, which is visited."""
-        if isinstance(name, Let) or value in self.scoped:
+        if isinstance(name, ir.Let) or value in self.scoped:
             self.scoped.add(name)
         value = self.resolved(value)
         if value in self.floating:
             self.floating[name] = self.floating[value]
         self.aliases[name] = value
 
-    def if_(self, node: If) -> None:
+    def if_(self, node: ir.If) -> None:
         # The host reads the condition, wherever it is computed.
         read = self.domains.fresh()
-        self.domains.constrain(read, VirtualDevice.of(HOST), Origin("a condition", node.span))
+        self.domains.constrain(read, ir.VirtualDevice.of(HOST), Origin("a condition", node.span))
         condition = self.resolved(node.cond)
         source = self.floating.get(condition)
         if condition not in self.floating:
@@ -335,67 +314,68 @@ class _Walk:
         self._unify(result, self.operand(node, 1, node.true_branch))
         self._unify(result, self.operand(node, 2, node.false_branch))
 
-    def match(self, node: Match) -> None:
+    def match(self, node: ir.Match) -> None:
         data = self.domain(node, 0, node.data)
-        positions = {id(child): n for n, child in enumerate(children(node))}
+        positions = {id(child): n for n, child in enumerate(ir.children(node))}
         for clause in node.clauses:
-            for var in pattern_vars(clause.lhs):
+            for var in ir.pattern_vars(clause.lhs):
                 self.domains.unify(data, self._joined(self.parts(var)))
             self._unify(self.parts(node),
                         self.operand(node, positions[id(clause.rhs)], clause.rhs))
 
-    def reference(self, node: RefCreate | RefRead) -> None:
-        value = children(node)[0]
+    def reference(self, node: ir.RefCreate | ir.RefRead) -> None:
+        value = ir.children(node)[0]
         self.domains.unify(self._joined(self.parts(node)), self.domain(node, 0, value))
 
-    def write(self, node: RefWrite) -> None:
+    def write(self, node: ir.RefWrite) -> None:
         self.domains.unify(self.domain(node, 0, node.ref), self.domain(node, 1, node.value))
 
 
 _RULES: dict[type, Callable[[_Walk, Any], None]] = {
-    Constant: _Walk.constant, Call: _Walk.call, Tuple: _Walk.tuple_, TupleGetItem: _Walk.field,
-    Function: _Walk.function, Let: _Walk.let, If: _Walk.if_, Match: _Walk.match,
-    RefCreate: _Walk.reference, RefRead: _Walk.reference, RefWrite: _Walk.write,
+    ir.Constant: _Walk.constant, ir.Call: _Walk.call, ir.Tuple: _Walk.tuple_,
+    ir.TupleGetItem: _Walk.field,
+    ir.Function: _Walk.function, ir.Let: _Walk.let, ir.If: _Walk.if_, ir.Match: _Walk.match,
+    ir.RefCreate: _Walk.reference, ir.RefRead: _Walk.reference, ir.RefWrite: _Walk.write,
 }
 
 
-def origin_of(call: Call) -> Origin:
+def origin_of(call: ir.Call) -> Origin:
     """An annotation as messages name it."""
     shown = ", ".join(f"{name}={value!r}" for name, value in call.attrs.non_default_items())
-    name = call.op.name if isinstance(call.op, Op) else "call"
+    name = call.op.name if isinstance(call.op, ir.Op) else "call"
     return Origin(f"{name}({shown})", call.span)
 
 
-def _bound_by_let(function: Function) -> dict[Expr, list[Var]]:
+def _bound_by_let(function: ir.Function) -> dict[ir.Expr, list[ir.Var]]:
     """The variables of ``let`` by their values."""
-    found: dict[Expr, list[Var]] = {}
-    for node in post_order(function):
-        if isinstance(node, Let):
+    found: dict[ir.Expr, list[ir.Var]] = {}
+    for node in ir.post_order(function):
+        if isinstance(node, ir.Let):
             found.setdefault(node.value, []).append(node.var)
     return found
 
 
-def _result_tuples(main: Function) -> set[Expr]:
+def _result_tuples(main: ir.Function) -> set[ir.Expr]:
     """The tuples that only collect the results of ``main``."""
-    found: set[Expr] = set()
+    found: set[ir.Expr] = set()
     pending = [main.body]
     while pending:
         node = pending.pop()
-        if isinstance(node, Let):
+        if isinstance(node, ir.Let):
             pending.append(node.body)
-        elif isinstance(node, Tuple) and node not in found:
+        elif isinstance(node, ir.Tuple) and node not in found:
             found.add(node)
             pending.extend(node.fields)
     return found
 
 
-def _count_parts(type_: Type | None) -> int:
+def _count_parts(type_: ir.Type | None) -> int:
     """How many domains a value of a type has."""
     count = 0
     pending = [type_]
     while pending:
         one = pending.pop()
-        if isinstance(one, FuncType) and count + len(pending) < _MAX_PARTS:
+        if isinstance(one, ir.FuncType) and count + len(pending) < _MAX_PARTS:
             pending.append(one.ret_type)
             pending.extend(one.arg_types)
         else:

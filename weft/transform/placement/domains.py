@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import field
 
-from weft.ir.span import Span
-from weft.ir.virtual_device import ANYWHERE, VirtualDevice
+from weft.ir import ANYWHERE, Span, VirtualDevice
 from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 
-from weft.ir.expr import Call
-from weft.ir.op import Op
+from weft.ir import Call, Op
 from weft.support.config import config
 from weft.transform.placement.available import AvailableDevices, name_of
 from weft.transform.placement.constraints import Constraints

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from weft.ir.expr import Call
-from weft.ir.op import Op
+from weft.ir import Call, Op
 from weft.support.dataclass import dataclass
 from weft.transform.placement.constraints import Constraints
 from weft.transform.placement.domains import Domains, Origin

@@ -11,13 +11,7 @@ import dataclasses
 from dataclasses import field
 from typing import ClassVar
 
-from weft.ir.expr import Call, Constant, Expr, Function, TupleGetItem
-from weft.ir.module import IRModule
-from weft.ir.op import Op
-from weft.ir.passes import Pass, PassContext, register_pass
-from weft.ir.types import TensorType
-from weft.ir.virtual_device import ANYWHERE, VirtualDevice
-from weft.ir.visitor import children, post_order, replace_children
+from weft import ir
 from weft.op.annotation import on_device
 from weft.op.device import device_copy
 from weft.support.dataclass import dataclass
@@ -27,9 +21,9 @@ from weft.transform.placement.explain import explain_placement, region_lines
 from weft.transform.placement.heuristics import apply_heuristics
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class PlanDevices(Pass):
+class PlanDevices(ir.Pass):
     """Replace ``on_device`` by ``device_copy`` between the regions of a program.
 
     A region is what its annotations, colocation groups and heuristics put on one device, or is
@@ -55,7 +49,7 @@ class PlanDevices(Pass):
     devices: tuple[str, ...] = ()
     soft: bool = False
 
-    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:  # noqa: ARG002
+    def run_module(self, mod: ir.IRModule, ctx: ir.PassContext) -> ir.IRModule:  # noqa: ARG002
         if not _is_annotated(mod):
             return mod
         found = constraints_of(mod, soft=self.soft)
@@ -69,11 +63,11 @@ class PlanDevices(Pass):
 
 
 
-def _is_annotated(mod: IRModule) -> bool:
+def _is_annotated(mod: ir.IRModule) -> bool:
     """Whether the module says anything about devices."""
     for function in mod.functions.values():
-        for node in post_order(function):
-            if isinstance(node, Call) and isinstance(node.op, Op) and (
+        for node in ir.post_order(function):
+            if isinstance(node, ir.Call) and isinstance(node.op, ir.Op) and (
                     node.op is on_device or node.op is device_copy or node.op.hook(DEVICE_KINDS)):
                 return True
     return False
@@ -91,7 +85,7 @@ def _pin_rest(found: Constraints, available: AvailableDevices) -> list[str]:
             kinds = known.common_kinds or ()
             available.resolved(known)
             if len(kinds) == 1:
-                domains.constrain(root, VirtualDevice(next(iter(kinds))), known.kinds[0].origin)
+                domains.constrain(root, ir.VirtualDevice(next(iter(kinds))), known.kinds[0].origin)
             continue
         for name, origin in known.groups.items():
             first = available.first_of(known.common_kinds)
@@ -113,48 +107,48 @@ class _Rewrite:
 
     found: Constraints
     available: AvailableDevices
-    memo: dict[Expr, Expr] = field(default_factory=dict)
-    copies: dict[tuple[Expr, str], Expr] = field(default_factory=dict)
+    memo: dict[ir.Expr, ir.Expr] = field(default_factory=dict)
+    copies: dict[tuple[ir.Expr, str], ir.Expr] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
     said: set[int] = field(default_factory=set)  # classes that a copy names
 
-    def run(self, mod: IRModule) -> IRModule:
-        functions: dict[str, Function] = {}
+    def run(self, mod: ir.IRModule) -> ir.IRModule:
+        functions: dict[str, ir.Function] = {}
         for name, function in mod.functions.items():
-            for node in post_order(function):
+            for node in ir.post_order(function):
                 self.memo[node] = self._rewritten(node)
             written = self.memo[function]
-            if isinstance(written, Function):
+            if isinstance(written, ir.Function):
                 functions[name] = written
         if all(function is mod.functions[name] for name, function in functions.items()):
             return mod
         return dataclasses.replace(mod, functions=functions)
 
-    def _rewritten(self, node: Expr) -> Expr:
-        if isinstance(node, TupleGetItem) and node in self.found.aliases:
+    def _rewritten(self, node: ir.Expr) -> ir.Expr:
+        if isinstance(node, ir.TupleGetItem) and node in self.found.aliases:
             return self.memo[self.found.aliases[node]]  # the tuple may hold a copy of the field
-        parts = [self.memo[child] for child in children(node)]
+        parts = [self.memo[child] for child in ir.children(node)]
         for position, part in enumerate(parts):
             border = self.found.borders.get((node, position))
             if border is not None:
                 parts[position] = self._across(part, border)
-        if isinstance(node, Call) and node.op is on_device:
+        if isinstance(node, ir.Call) and node.op is on_device:
             border = self.found.results.get(node)
             return parts[0] if border is None else self._across(parts[0], border)
-        if isinstance(node, Call) and node.op is device_copy:
+        if isinstance(node, ir.Call) and node.op is device_copy:
             return self._resolved_copy(node, parts[0])
-        return replace_children(node, parts)
+        return ir.replace_children(node, parts)
 
-    def _across(self, value: Expr, border: Border) -> Expr:
+    def _across(self, value: ir.Expr, border: Border) -> ir.Expr:
         """The value as the other side of a border reads it."""
-        if isinstance(value, Constant) or not isinstance(value.checked_type, TensorType):
+        if isinstance(value, ir.Constant) or not isinstance(value.checked_type, ir.TensorType):
             return value
         domains = self.found.domains
         if border.is_result and border.source is not None \
                 and domains.root(border.source) in self.said:
             return value
         target = domains.device(border.destination)
-        source = ANYWHERE if border.source is None else domains.device(border.source)
+        source = ir.ANYWHERE if border.source is None else domains.device(border.source)
         if source == target or (border.late and source.is_unconstrained):
             return value
         if border.source is None and target.is_unconstrained:
@@ -167,14 +161,14 @@ class _Rewrite:
             self.copies[key] = copy.with_type(value.checked_type)
         return self.copies[key]
 
-    def _resolved_copy(self, call: Call, value: Expr) -> Expr:
+    def _resolved_copy(self, call: ir.Call, value: ir.Expr) -> ir.Expr:
         """A copy that the program had, with its devices by their full names."""
         domains = self.found.copies[call]
         source, target = ("" if one is None else self._text(one) for one in domains)
         attrs = call.attrs.replace(source=source, destination=target)
         changed = call if attrs == call.attrs else call.replace(
             attrs=attrs, checked_type=call.checked_type)
-        return replace_children(changed, [value])
+        return ir.replace_children(changed, [value])
 
     def _text(self, domain: int) -> str:
         root = self.found.domains.root(domain)

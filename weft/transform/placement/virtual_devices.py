@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from weft.ir.expr import Expr
-from weft.ir.module import IRModule
-from weft.ir.typing.infer import infer_type
-from weft.ir.virtual_device import VirtualDevice
-from weft.ir.visitor import post_order
+from weft.ir import Expr, IRModule, VirtualDevice, infer_type, post_order
 from weft.transform.placement.constraints import constraints_of
 from weft.transform.placement.heuristics import apply_heuristics
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from weft.ir.expr import Call, Expr, Function
-from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir import Call, Expr, Function, FunctionPass, PassContext, register_pass
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import op_name, rewrite_function
 from weft.transform.passes.canonicalize_ops import decomposed

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from weft import op
-from weft.ir.expr import Call, Constant, Expr
+from weft.ir import Call, Constant, Expr, NoMatch, RuleSet, rule
 from weft.ir.rewrite.pattern import any_, const
-from weft.ir.rewrite.rules import NoMatch, RuleSet, rule
 from weft.transform.analysis.graph import known_type
 from weft.transform.rules.algebraic import SPREADS
 

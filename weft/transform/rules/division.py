@@ -6,9 +6,8 @@ import ml_dtypes
 import numpy as np
 
 from weft import op
-from weft.ir.expr import Call, Constant, Expr
+from weft.ir import Call, Constant, Expr, NoMatch, RuleSet, rule
 from weft.ir.rewrite.pattern import any_, const
-from weft.ir.rewrite.rules import NoMatch, RuleSet, rule
 
 
 def _reciprocal(c: Constant) -> Constant | NoMatch:

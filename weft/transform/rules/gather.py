@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.ir.expr import Call, Constant, Expr
+from weft.ir import Call, Constant, Expr, NoMatch, RuleSet, TensorType, rule
 from weft.ir.rewrite.pattern import any_, const
-from weft.ir.rewrite.rules import NoMatch, RuleSet, rule
-from weft.ir.types import TensorType
 from weft.transform.analysis.graph import known_type
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from weft import op
-from weft.ir.expr import Call, Expr
+from weft.ir import Call, Expr, NoMatch, RuleSet, TensorType, is_static, rule
 from weft.ir.rewrite.pattern import any_
-from weft.ir.rewrite.rules import NoMatch, RuleSet, rule
-from weft.ir.types import TensorType, is_static
 from weft.topi.layout import Layout, transform_steps
 from weft.transform.analysis.graph import known_type
 from weft.transform.rules.reshape import reshaped_like

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from weft import op
-from weft.ir.expr import Call, Constant, Expr
+from weft.ir import Call, Constant, Expr, NoMatch, RuleSet, rule
 from weft.ir.rewrite.pattern import any_
-from weft.ir.rewrite.rules import NoMatch, RuleSet, rule
 from weft.transform.analysis.graph import is_known_tensor, shape_of
 from weft.transform.rules.transpose import UNTYPED, axes_of
 

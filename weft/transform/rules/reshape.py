@@ -5,11 +5,8 @@ from __future__ import annotations
 import math
 
 from weft import op
-from weft.ir.expr import Call, Expr
+from weft.ir import Call, Expr, NoMatch, OpTraits, RuleSet, TensorType, has_any, rule
 from weft.ir.rewrite.pattern import Term, any_, call_where
-from weft.ir.rewrite.rules import NoMatch, RuleSet, rule
-from weft.ir.traits import OpTraits
-from weft.ir.types import TensorType, has_any
 from weft.transform.analysis.graph import known_type
 
 UNKNOWN = NoMatch("the shape has unknown sizes")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.ir.expr import Call, Constant, Expr
-from weft.ir.types import TensorType
+from weft.ir import Call, Constant, Expr, TensorType
 from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
 from weft.transform.analysis.graph import known_type, op_name

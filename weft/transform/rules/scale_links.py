@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from weft.ir.expr import Call, Constant, Expr
-from weft.ir.op import Op, OpPattern
-from weft.ir.traits import Homogeneity
+from weft.ir import Call, Constant, Expr, Homogeneity, Op, OpPattern
 from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
 from weft.transform.analysis.graph import known_type, op_name, traits_of

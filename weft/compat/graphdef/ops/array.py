@@ -9,8 +9,7 @@ import numpy as np
 from weft import op
 from weft.compat.graphdef.node import Node, element_count, static_shape
 from weft.compat.graphdef.registry import converts
-from weft.ir.dtype import DType
-from weft.ir.expr import Expr
+from weft.ir import DType, Expr
 from weft.support.allocation import check_nodes
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from weft import op
 from weft.compat.graphdef.node import Node, static_shape
 from weft.compat.graphdef.registry import converts
-from weft.ir.expr import Expr
-from weft.ir.shape import Dim
+from weft.ir import Dim, Expr
 
 _MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 _FAR = 2**62  # beyond the end of every axis

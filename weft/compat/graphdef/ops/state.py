@@ -9,8 +9,7 @@ import numpy as np
 from weft import op
 from weft.compat.graphdef.node import Node
 from weft.compat.graphdef.registry import converts
-from weft.ir.expr import Expr, Var
-from weft.ir.types import TensorType
+from weft.ir import Expr, TensorType, Var
 
 _VARIABLE = ("dtype", "shape", "container", "shared_name", "allowed_devices", "debug_name")
 _ASSIGN = ("validate_shape", "use_locking", "dtype")

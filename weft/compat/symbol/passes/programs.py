@@ -10,8 +10,7 @@ from weft.compat.symbol.symbol import Symbol
 from weft.compiler.api import compile as compile_model
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import make_context
-from weft.ir.module import IRModule
-from weft.ir.passes import Pass, PassContext, run_pass
+from weft.ir import IRModule, Pass, PassContext, run_pass
 from weft.transform import (
     AlterOpLayout,
     ConvertLayout,

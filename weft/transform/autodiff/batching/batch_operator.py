@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft import op
-from weft.ir.attrs import NoAttrs
-from weft.ir.expr import Call, Expr, Tuple, TupleGetItem, Var
-from weft.ir.op import BatchingRule, Op, OpPattern
-from weft.ir.shape import Dim
-from weft.ir.types import TensorType, TupleType, Type, has_any
-from weft.ir.typing.infer import infer_expr
+from weft import ir, op
 from weft.op.batching import broadcasting, leading
 from weft.op.gradients import field_of
 from weft.support.errors import PassError
@@ -20,24 +14,25 @@ from weft.transform.passes.canonicalize_ops import decomposed
 MOST_COPIES = 32
 
 
-def rule_of(operator: Op) -> BatchingRule | None:
+def rule_of(operator: ir.Op) -> ir.BatchingRule | None:
     """The registered rule, or the one that follows from the pattern of elementwise operators."""
     if operator.batching_rule is not None:
         return operator.batching_rule
-    if operator.pattern is OpPattern.ELEMWISE and len(operator.inputs) == 1:
+    if operator.pattern is ir.OpPattern.ELEMWISE and len(operator.inputs) == 1:
         return leading
-    is_plain = operator.attrs_type is NoAttrs and not any(
+    is_plain = operator.attrs_type is ir.NoAttrs and not any(
         name.startswith("*") for name in operator.inputs)
-    return broadcasting if operator.pattern is OpPattern.BROADCAST and is_plain else None
+    return broadcasting if operator.pattern is ir.OpPattern.BROADCAST and is_plain else None
 
 
-def native(call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: Dim) -> Expr | None:
+def native(call: ir.Call, args: Sequence[ir.Expr], is_batched: Sequence[bool],
+           size: ir.Dim) -> ir.Expr | None:
     """The call on a batch by the operator's rule; ``None`` if no rule covers it."""
-    rule = rule_of(call.op) if isinstance(call.op, Op) else None
+    rule = rule_of(call.op) if isinstance(call.op, ir.Op) else None
     return None if rule is None else rule(call, args, is_batched, size)
 
 
-def expanded(call: Call) -> tuple[list[Expr], Expr] | None:
+def expanded(call: ir.Call) -> tuple[list[ir.Expr], ir.Expr] | None:
     """The call in simpler operators over fresh variables, tuples of such for tuples.
 
     ``None`` if the operator has no expansion.
@@ -46,20 +41,20 @@ def expanded(call: Call) -> tuple[list[Expr], Expr] | None:
     typed = call.replace(args=tuple(params), checked_type=call.checked_type)
     found = decomposed(typed, "expansion")
     found = decomposed(typed) if found is typed else found
-    return None if found is typed else (params, infer_expr(found, trust=True))
+    return None if found is typed else (params, ir.infer_expr(found, trust=True))
 
 
-def _variables(name: str, arg: Expr) -> Expr:
+def _variables(name: str, arg: ir.Expr) -> ir.Expr:
     type_ = arg.checked_type
-    if isinstance(type_, TupleType):
-        fields = tuple(Var(f"{name}_{i}", t) for i, t in enumerate(type_.fields))
-        return Tuple(fields, checked_type=type_)
-    return Var(name, type_)
+    if isinstance(type_, ir.TupleType):
+        fields = tuple(ir.Var(f"{name}_{i}", t) for i, t in enumerate(type_.fields))
+        return ir.Tuple(fields, checked_type=type_)
+    return ir.Var(name, type_)
 
 
 def each_example(
-    call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: int
-) -> Expr:
+    call: ir.Call, args: Sequence[ir.Expr], is_batched: Sequence[bool], size: int
+) -> ir.Expr:
     """The call repeated for each example, and the results stacked."""
     results = [call.replace(args=tuple(_example(a, e, i) if b else a for a, e, b
                                        in zip(args, call.args, is_batched, strict=True)))
@@ -67,51 +62,51 @@ def each_example(
     return _stacked(results, _known(call))
 
 
-def _stacked(results: Sequence[Expr], type_: Type) -> Expr:
-    if isinstance(type_, TupleType):  # as deep as the type of a result
-        return Tuple(tuple(_stacked([TupleGetItem(r, i, checked_type=t) for r in results], t)
-                           for i, t in enumerate(type_.fields)))
+def _stacked(results: Sequence[ir.Expr], type_: ir.Type) -> ir.Expr:
+    if isinstance(type_, ir.TupleType):  # as deep as the type of a result
+        return ir.Tuple(tuple(_stacked([ir.TupleGetItem(r, i, checked_type=t) for r in results], t)
+                              for i, t in enumerate(type_.fields)))
     return _joined(results, type_)
 
 
-def _joined(parts: Sequence[Expr], type_: Type) -> Expr:
+def _joined(parts: Sequence[ir.Expr], type_: ir.Type) -> ir.Expr:
     if not parts:
-        assert isinstance(type_, TensorType)
+        assert isinstance(type_, ir.TensorType)
         return op.zeros(shape=(0, *type_.shape), dtype=type_.dtype)
-    return op.stack(Tuple(tuple(parts)), axis=0)
+    return op.stack(ir.Tuple(tuple(parts)), axis=0)
 
 
-def _example(x: Expr, example: Expr, number: int) -> Expr:
+def _example(x: ir.Expr, example: ir.Expr, number: int) -> ir.Expr:
     """Example ``number`` of a batched tensor, or of a tuple of them."""
     type_ = example.checked_type
-    if isinstance(type_, TupleType):
-        return Tuple(tuple(_example(field_of(x, i), field_of(example, i), number)
-                           for i in range(len(type_.fields))))
+    if isinstance(type_, ir.TupleType):
+        return ir.Tuple(tuple(_example(field_of(x, i), field_of(example, i), number)
+                              for i in range(len(type_.fields))))
     row = op.strided_slice(x, begin=(number,), end=(number + 1,), axes=(0,))
     return op.squeeze(row, axis=0).with_type(_known(example))
 
 
-def check_sizes(call: Call, name: str) -> None:
+def check_sizes(call: ir.Call, name: str) -> None:
     """Raise ``PassError`` for results of ``name`` with data-dependent shapes."""
-    if any(has_any(leaf.shape) for leaf in tensor_leaves(_known(call))):
+    if any(ir.has_any(leaf.shape) for leaf in tensor_leaves(_known(call))):
         raise PassError(f"vmap of {name}: each example would have a result of another size",
                         where=call.span, got=call.checked_type,
                         help="compute it outside the function, or bound its size")
 
 
-def tensor_leaves(type_: Type) -> list[TensorType]:
+def tensor_leaves(type_: ir.Type) -> list[ir.TensorType]:
     """The tensors in a type of tensors and tuples, in order."""
-    found: list[TensorType] = []
+    found: list[ir.TensorType] = []
     pending = [type_]
     while pending:
         current = pending.pop()
-        if isinstance(current, TensorType):
+        if isinstance(current, ir.TensorType):
             found.append(current)
-        pending += reversed(current.fields) if isinstance(current, TupleType) else ()
+        pending += reversed(current.fields) if isinstance(current, ir.TupleType) else ()
     return found
 
 
-def _known(expr: Expr) -> Type:
+def _known(expr: ir.Expr) -> ir.Type:
     if expr.checked_type is None:
         raise PassError("vmap needs typed calls", where=expr.span)
     return expr.checked_type

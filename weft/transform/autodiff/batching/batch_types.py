@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from weft import op
-from weft.ir.expr import Expr, Tuple
-from weft.ir.shape import Dim
+from weft.ir import Dim, Expr, FuncType, TensorType, Tuple, TupleType, Type, TypeCall, TypeVar
 from weft.ir.trampoline import Routine, run
-from weft.ir.types import FuncType, TensorType, TupleType, Type, TypeCall, TypeVar
 from weft.op.batching import batched_type, repeated
 from weft.op.gradients import field_of
 from weft.support.errors import PassError

@@ -7,56 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from weft import op
-from weft.ir.expr import (
-    Call,
-    Constant,
-    Constructor,
-    Expr,
-    Function,
-    GlobalVar,
-    If,
-    Match,
-    Pattern,
-    PatternConstructor,
-    PatternTuple,
-    PatternVar,
-    RefCreate,
-    RefRead,
-    RefWrite,
-    Tuple,
-    TupleGetItem,
-    Var,
-)
-from weft.ir.module import IRModule
-from weft.ir.op import Op
-from weft.ir.shape import Dim
+from weft import ir, op
 from weft.ir.trampoline import Routine
-from weft.ir.types import FuncType, GlobalTypeVar, TensorType, TupleType, Type
-from weft.ir.visitor import children, post_order, rebuild
 from weft.op.gradients import field_of
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
 from weft.transform.analysis.graph import parts_of, traits_of, type_of
-from weft.transform.autodiff.batching.batch_operator import (
-    MOST_COPIES,
-    check_sizes,
-    each_example,
-    expanded,
-    native,
-)
-from weft.transform.autodiff.batching.batch_types import (
-    Flags,
-    NotVectorisedError,
-    field_flags,
-    has_batch,
-    join,
-    least_flags,
-    select,
-    spread,
-    tuple_of,
-    type_with_batch,
-)
+from weft.transform.autodiff.batching import batch_operator, batch_types
 from weft.transform.autodiff.batching.divergent_loop import DivergentLoop, divergent_loop
 from weft.transform.autodiff.batching.example_loop import example_loop
 from weft.transform.autodiff.batching.one_by_one import (
@@ -73,7 +30,7 @@ class Key:
     """A function with the flags of its parameters; ``by_convention`` if it is a value."""
 
     name: str
-    flags: tuple[Flags, ...]
+    flags: tuple[batch_types.Flags, ...]
     by_convention: bool = False
 
 
@@ -89,15 +46,15 @@ class Vectoriser:
     parameters and results grow while bodies are vectorised; ``grew`` tells to begin again.
     """
 
-    mod: IRModule
-    size: Dim
+    mod: ir.IRModule
+    size: ir.Dim
     groups: Mapping[str, frozenset[str]]
     loops: list[str] = field(default_factory=list)  # operators that run example by example
-    further: dict[str, Function] = field(default_factory=dict)  # loops over examples
-    made: dict[Key, Function] = field(default_factory=dict)
+    further: dict[str, ir.Function] = field(default_factory=dict)  # loops over examples
+    made: dict[Key, ir.Function] = field(default_factory=dict)
     names: dict[Key, str] = field(default_factory=dict)
-    results: dict[Key, Flags] = field(default_factory=dict)
-    joined: dict[str, tuple[Flags, ...]] = field(default_factory=dict)
+    results: dict[Key, batch_types.Flags] = field(default_factory=dict)
+    joined: dict[str, tuple[batch_types.Flags, ...]] = field(default_factory=dict)
     divergent: set[str] = field(default_factory=set)
     apart: set[str] = field(default_factory=set)  # functions that run example by example
     started: set[Key] = field(default_factory=set)
@@ -106,7 +63,7 @@ class Vectoriser:
     @functools.cached_property
     def fixed(self) -> frozenset[str]:
         """The data types whose definitions mention tensor types."""
-        return data_with(self.mod.type_definitions, lambda part: isinstance(part, TensorType))
+        return data_with(self.mod.type_definitions, lambda part: isinstance(part, ir.TensorType))
 
     def restart(self) -> None:
         """Begin another round, with the flags found so far."""
@@ -116,7 +73,8 @@ class Vectoriser:
         self.further.clear()
         self.grew = False
 
-    def key_of(self, name: str, flags: tuple[Flags, ...], *, by_convention: bool = False) -> Key:
+    def key_of(self, name: str, flags: tuple[batch_types.Flags, ...], *,
+               by_convention: bool = False) -> Key:
         """The version of ``@name`` that takes arguments with these flags."""
         fn = self.mod[name]
         by_convention = by_convention or has_custom_rule(fn)  # the types of rules follow
@@ -125,7 +83,7 @@ class Vectoriser:
         if not self.groups[name]:
             return Key(name, flags, by_convention)
         known = self.joined.get(name, flags)
-        wider = tuple(map(join, known, flags))
+        wider = tuple(map(batch_types.join, known, flags))
         if self.joined.get(name) != wider:
             self.grew = self.grew or name in self.joined
             self.joined[name] = wider
@@ -141,21 +99,21 @@ class Vectoriser:
             self.names[key] = name
         return self.names[key]
 
-    def function(self, key: Key) -> Routine[Flags]:
+    def function(self, key: Key) -> Routine[batch_types.Flags]:
         """Make the function of ``key`` unless it exists, and return the flags of its result."""
         if key not in self.started:
             self.started.add(key)
             self.made[key] = yield self._made(key)
         fn = self.mod[key.name]
-        return self.results.get(key, least_flags(_return_type(fn)))
+        return self.results.get(key, batch_types.least_flags(_return_type(fn)))
 
-    def _made(self, key: Key) -> Routine[Function]:
+    def _made(self, key: Key) -> Routine[ir.Function]:
         """The function of ``key``: for all examples together, or else for one after the other."""
         fn = self.mod[key.name]
         if key.name not in self.apart:
             try:
                 return (yield self._vectorised(key))
-            except NotVectorisedError:
+            except batch_types.NotVectorisedError:
                 self.started.discard(key)
                 if not can_run_one_by_one(fn, key.flags):
                     raise
@@ -168,7 +126,8 @@ class Vectoriser:
         attrs = yield self._rules(fn)
         return made.replace(attrs=attrs)
 
-    def one_by_one(self, fn: Function, name: str, flags: Sequence[Flags]) -> Function:
+    def one_by_one(self, fn: ir.Function, name: str,
+                   flags: Sequence[batch_types.Flags]) -> ir.Function:
         """``fn``, which is ``@name``, called for each example."""
         self.loops.append(f"@{name}")
         loop = self.unused(f"{name}_each")
@@ -182,14 +141,15 @@ class Vectoriser:
             name += "_"
         return name
 
-    def _vectorised(self, key: Key) -> Routine[Function]:
+    def _vectorised(self, key: Key) -> Routine[ir.Function]:
         fn = self.mod[key.name]
         if self.groups[key.name] and _holds_function(_return_type(fn)):
-            raise NotVectorisedError(
+            raise batch_types.NotVectorisedError(
                 f"vmap of a recursive function that returns functions: @{key.name}",
                 where=fn.span, got=_return_type(fn),
                 help="call it in a function of tensors, which then runs example by example")
-        params = tuple(Var(p.name, type_with_batch(type_of(p), f, self.size), span=p.span)
+        params = tuple(ir.Var(p.name, batch_types.type_with_batch(type_of(p), f, self.size),
+                              span=p.span)
                        for p, f in zip(fn.params, key.flags, strict=True))
         body = pure_graph(fn.body)
         while True:
@@ -205,26 +165,26 @@ class Vectoriser:
             except DivergentRecursionError:
                 self._check_alone(fn, key.name)
                 self.divergent.add(key.name)
-        wanted: Flags = True if key.by_convention or fn.type_params else flags
-        wanted = join(wanted, self.results.get(key, False))
-        if self.results.get(key, least_flags(_return_type(fn))) != wanted:
+        wanted: batch_types.Flags = True if key.by_convention or fn.type_params else flags
+        wanted = batch_types.join(wanted, self.results.get(key, False))
+        if self.results.get(key, batch_types.least_flags(_return_type(fn))) != wanted:
             self.grew = self.grew or bool(self.groups[key.name])
         self.results[key] = wanted
-        result = spread(made, body, flags, wanted, self.size)
+        result = batch_types.spread(made, body, flags, wanted, self.size)
         rules = yield self._rules(fn)
         return fn.replace(params=params, body=result, checked_type=None, attrs=rules,
-                          ret_type=type_with_batch(type_of(body), wanted, self.size))
+                          ret_type=batch_types.type_with_batch(type_of(body), wanted, self.size))
 
-    def _check_alone(self, fn: Function, name: str) -> None:
+    def _check_alone(self, fn: ir.Function, name: str) -> None:
         """Refuse functions that call each other: only a function that calls itself is a loop."""
         others = sorted(self.groups[name] - {name})
         if others:
-            raise NotVectorisedError(
+            raise batch_types.NotVectorisedError(
                 f"vmap of @{name}: the depth of the recursion differs between examples",
                 where=fn.span, got=f"calls of @{name} by @{', @'.join(others)}",
                 help="write it as a function that calls itself")
 
-    def _rules(self, fn: Function) -> Routine[dict[str, Any]]:
+    def _rules(self, fn: ir.Function) -> Routine[dict[str, Any]]:
         """The attributes of ``fn``, with the vectorised functions that its rules name."""
         attrs = dict(fn.attrs)
         for attribute in (JVP, VJP):
@@ -240,19 +200,19 @@ class Vectoriser:
         return attrs
 
 
-def _holds_function(type_: Type | None) -> bool:
+def _holds_function(type_: ir.Type | None) -> bool:
     pending = [type_]
     while pending:
         part = pending.pop()
-        if isinstance(part, FuncType):
+        if isinstance(part, ir.FuncType):
             return True
-        pending.extend(part.fields if isinstance(part, TupleType) else ())
+        pending.extend(part.fields if isinstance(part, ir.TupleType) else ())
     return False
 
 
-def _return_type(fn: Function) -> Type | None:
+def _return_type(fn: ir.Function) -> ir.Type | None:
     type_ = fn.checked_type
-    return type_.ret_type if isinstance(type_, FuncType) else fn.ret_type
+    return type_.ret_type if isinstance(type_, ir.FuncType) else fn.ret_type
 
 
 @dataclass
@@ -261,27 +221,28 @@ class BodyWalk:
 
     owner: Vectoriser
     key: Key
-    body: Expr
-    memo: dict[Expr, tuple[Expr, Flags]] = field(default_factory=dict)
-    recursive: set[Expr] = field(default_factory=set)  # nodes that contain calls of the group
-    clauses: dict[Var, Match] = field(default_factory=dict)
+    body: ir.Expr
+    memo: dict[ir.Expr, tuple[ir.Expr, batch_types.Flags]] = field(default_factory=dict)
+    recursive: set[ir.Expr] = field(default_factory=set)  # nodes that contain calls of the group
+    clauses: dict[ir.Var, ir.Match] = field(default_factory=dict)
 
-    def run(self, body: Expr) -> Routine[tuple[Expr, Flags]]:
+    def run(self, body: ir.Expr) -> Routine[tuple[ir.Expr, batch_types.Flags]]:
         """The vectorised ``body`` and its flags."""
         group = self.owner.groups[self.key.name]
-        for node in post_order(body):
-            calls = isinstance(node, GlobalVar) and node.name in group
-            if calls or any(c in self.recursive for c in children(node)):
+        for node in ir.post_order(body):
+            calls = isinstance(node, ir.GlobalVar) and node.name in group
+            if calls or any(c in self.recursive for c in ir.children(node)):
                 self.recursive.add(node)
         return (yield self._visit_all(body))
 
-    def _visit_all(self, body: Expr) -> Routine[tuple[Expr, Flags]]:
-        for node in post_order(body, enter=lambda e: e not in self.memo):
-            if node not in self.memo and not isinstance(node, (GlobalVar, Op, Constructor)):
+    def _visit_all(self, body: ir.Expr) -> Routine[tuple[ir.Expr, batch_types.Flags]]:
+        for node in ir.post_order(body, enter=lambda e: e not in self.memo):
+            if node not in self.memo and not isinstance(node, (ir.GlobalVar, ir.Op,
+                                                               ir.Constructor)):
                 self.memo[node] = yield self._visit(node)
         return (yield self._value(body))
 
-    def loop(self, loop: DivergentLoop) -> Routine[tuple[Expr, Flags]]:
+    def loop(self, loop: DivergentLoop) -> Routine[tuple[ir.Expr, batch_types.Flags]]:
         """The body of a loop that runs until all examples are done."""
         goes_on, _ = yield self._spread_value(loop.goes_on, True)
         following = []
@@ -290,103 +251,104 @@ class BodyWalk:
             following.append(after)
         flags = tuple(f for _, f in following)
         key = self.owner.key_of(self.key.name, flags)
-        args = tuple(spread(v, e, f, w, self.owner.size) for (v, f), e, w
+        args = tuple(batch_types.spread(v, e, f, w, self.owner.size) for (v, f), e, w
                      in zip(following, loop.following, key.flags, strict=True))
         result, result_flags = yield self._visit_all(loop.result)
-        again = Call(GlobalVar(self.owner.name_of(key)), args, span=self.body.span)
-        return If(op.any(goes_on), again, result, span=self.body.span), result_flags
+        again = ir.Call(ir.GlobalVar(self.owner.name_of(key)), args, span=self.body.span)
+        return ir.If(op.any(goes_on), again, result, span=self.body.span), result_flags
 
-    def _spread_value(self, node: Expr, want: Flags) -> Routine[tuple[Expr, Flags]]:
+    def _spread_value(self, node: ir.Expr,
+                      want: batch_types.Flags) -> Routine[tuple[ir.Expr, batch_types.Flags]]:
         value, flags = yield self._visit_all(node)
-        wanted = join(want, flags)
-        return spread(value, node, flags, wanted, self.owner.size), wanted
+        wanted = batch_types.join(want, flags)
+        return batch_types.spread(value, node, flags, wanted, self.owner.size), wanted
 
-    def _value(self, node: Expr) -> Routine[tuple[Expr, Flags]]:
+    def _value(self, node: ir.Expr) -> Routine[tuple[ir.Expr, batch_types.Flags]]:
         """The value of an operand, which may be a function or a constructor."""
-        if isinstance(node, GlobalVar):
+        if isinstance(node, ir.GlobalVar):
             count = len(self.owner.mod[node.name].params)
             key = self.owner.key_of(node.name, (True,) * count, by_convention=True)
             yield self.owner.function(key)
-            return GlobalVar(self.owner.name_of(key), span=node.span), False
-        if isinstance(node, (Op, Constructor)):
+            return ir.GlobalVar(self.owner.name_of(key), span=node.span), False
+        if isinstance(node, (ir.Op, ir.Constructor)):
             return node, False
         return self.memo[node]
 
-    def _values(self, nodes: Iterable[Expr]) -> Routine[list[tuple[Expr, Flags]]]:
+    def _values(self, nodes: Iterable[ir.Expr]) -> Routine[list[tuple[ir.Expr, batch_types.Flags]]]:
         found = []
         for node in nodes:
             value = yield self._value(node)
             found.append(value)
         return found
 
-    def _visit(self, node: Expr) -> Routine[tuple[Expr, Flags]]:
-        if isinstance(node, Var):
+    def _visit(self, node: ir.Expr) -> Routine[tuple[ir.Expr, batch_types.Flags]]:
+        if isinstance(node, ir.Var):
             return self._bound(node)
-        if isinstance(node, Constant):
+        if isinstance(node, ir.Constant):
             return node, False
-        if isinstance(node, Call):
+        if isinstance(node, ir.Call):
             return (yield self._call(node))
-        if isinstance(node, Tuple):
+        if isinstance(node, ir.Tuple):
             parts = yield self._values(node.fields)
             return (node.replace(fields=tuple(p for p, _ in parts)),
-                    tuple_of([f for _, f in parts]))
-        if isinstance(node, TupleGetItem):
+                    batch_types.tuple_of([f for _, f in parts]))
+        if isinstance(node, ir.TupleGetItem):
             value, flags = yield self._value(node.tuple_value)
-            made = node.replace(tuple_value=value) if not isinstance(value, Tuple) \
+            made = node.replace(tuple_value=value) if not isinstance(value, ir.Tuple) \
                 else field_of(value, node.index)
-            return made, field_flags(flags, node.index)
-        if isinstance(node, If):
+            return made, batch_types.field_flags(flags, node.index)
+        if isinstance(node, ir.If):
             return (yield self._choice(node))
-        if isinstance(node, Match):
+        if isinstance(node, ir.Match):
             return (yield self._match(node))
-        if isinstance(node, Function):
+        if isinstance(node, ir.Function):
             return (yield self._closure(node))
-        if isinstance(node, (RefCreate, RefRead, RefWrite)):
-            raise NotVectorisedError("vmap of references", where=node.span,
-                                     help="keep them inside a function of tensors")
+        if isinstance(node, (ir.RefCreate, ir.RefRead, ir.RefWrite)):
+            raise batch_types.NotVectorisedError("vmap of references", where=node.span,
+                                                 help="keep them inside a function of tensors")
         raise InternalError("vmap met an unknown node", got=type(node).__name__)
 
-    def _bound(self, var: Var) -> tuple[Expr, Flags]:
+    def _bound(self, var: ir.Var) -> tuple[ir.Expr, batch_types.Flags]:
         """A variable of a pattern or of a function that is a value: by convention with batch."""
-        flags = not isinstance(type_of(var), FuncType)
-        type_ = type_with_batch(type_of(var), flags, self.owner.size)
-        return Var(var.name, type_ if var.annotation is not None else None, span=var.span,
-                   checked_type=type_), flags
+        flags = not isinstance(type_of(var), ir.FuncType)
+        type_ = batch_types.type_with_batch(type_of(var), flags, self.owner.size)
+        return ir.Var(var.name, type_ if var.annotation is not None else None, span=var.span,
+                      checked_type=type_), flags
 
-    def _closure(self, node: Function) -> Routine[tuple[Expr, Flags]]:
+    def _closure(self, node: ir.Function) -> Routine[tuple[ir.Expr, batch_types.Flags]]:
         body, flags = yield self._value(node.body)
-        result = spread(body, node.body, flags, True, self.owner.size)
+        result = batch_types.spread(body, node.body, flags, True, self.owner.size)
         params = tuple(self.memo[p][0] for p in node.params)
-        ret_type = type_with_batch(type_of(node.body), True, self.owner.size)
-        return rebuild(node, (*params, result), ret_type=ret_type), False
+        ret_type = batch_types.type_with_batch(type_of(node.body), True, self.owner.size)
+        return ir.rebuild(node, (*params, result), ret_type=ret_type), False
 
-    def _check_data(self, node: Expr) -> None:
+    def _check_data(self, node: ir.Expr) -> None:
         """Refuse data whose definition says the types of tensors, which then have no batch."""
         type_ = type_of(node)
-        if any(isinstance(p, GlobalTypeVar) and p.name in self.owner.fixed
+        if any(isinstance(p, ir.GlobalTypeVar) and p.name in self.owner.fixed
                for p in parts_of(type_)):
-            raise NotVectorisedError(f"vmap of data that holds {type_} by definition",
-                                     where=node.span, help="make the data type generic")
+            raise batch_types.NotVectorisedError(f"vmap of data that holds {type_} by definition",
+                                                 where=node.span, help="make the data type generic")
 
-    def _match(self, node: Match) -> Routine[tuple[Expr, Flags]]:
+    def _match(self, node: ir.Match) -> Routine[tuple[ir.Expr, batch_types.Flags]]:
         self._check_data(node.data)
         data, flags = yield self._value(node.data)
-        data = spread(data, node.data, flags, True, self.owner.size)
-        parts: list[Expr] = [data]
+        data = batch_types.spread(data, node.data, flags, True, self.owner.size)
+        parts: list[ir.Expr] = [data]
         sides = yield self._values(c.rhs for c in node.clauses)
-        wanted: Flags = False
+        wanted: batch_types.Flags = False
         for _, side in sides:
-            wanted = join(wanted, side)
+            wanted = batch_types.join(wanted, side)
         for clause, (rhs, have) in zip(node.clauses, sides, strict=True):
             parts += [self.memo[v][0] for v in _pattern_vars(clause.lhs)]
-            parts.append(spread(rhs, clause.rhs, have, wanted, self.owner.size))
-        return rebuild(node, parts), wanted
+            parts.append(batch_types.spread(rhs, clause.rhs, have, wanted, self.owner.size))
+        return ir.rebuild(node, parts), wanted
 
-    def _choice(self, node: If) -> Routine[tuple[Expr, Flags]]:
-        (cond, decides), (yes, a), (no, b) = yield self._values(children(node))
-        if not has_batch(decides):
-            wanted = join(a, b)
-            sides = [spread(x, e, f, wanted, self.owner.size) for x, e, f
+    def _choice(self, node: ir.If) -> Routine[tuple[ir.Expr, batch_types.Flags]]:
+        (cond, decides), (yes, a), (no, b) = yield self._values(ir.children(node))
+        if not batch_types.has_batch(decides):
+            wanted = batch_types.join(a, b)
+            sides = [batch_types.spread(x, e, f, wanted, self.owner.size) for x, e, f
                      in ((yes, node.true_branch, a), (no, node.false_branch, b))]
             return node.replace(cond=cond, true_branch=sides[0], false_branch=sides[1]), wanted
         if node.true_branch in self.recursive or node.false_branch in self.recursive:
@@ -394,86 +356,86 @@ class BodyWalk:
         if yes is no:
             return yes, a
         _refuse_effects(node)
-        whole = [spread(x, e, f, True, self.owner.size) for x, e, f
+        whole = [batch_types.spread(x, e, f, True, self.owner.size) for x, e, f
                  in ((yes, node.true_branch, a), (no, node.false_branch, b))]
-        return select(cond, whole[0], whole[1], node, self.owner.size), True
+        return batch_types.select(cond, whole[0], whole[1], node, self.owner.size), True
 
-    def _call(self, node: Call) -> Routine[tuple[Expr, Flags]]:
+    def _call(self, node: ir.Call) -> Routine[tuple[ir.Expr, batch_types.Flags]]:
         args = yield self._values(node.args)
-        if isinstance(node.op, Op):
+        if isinstance(node.op, ir.Op):
             return (yield self._operator(node, args))
-        if isinstance(node.op, GlobalVar):
+        if isinstance(node.op, ir.GlobalVar):
             key = self.owner.key_of(node.op.name, tuple(f for _, f in args))
             flags = yield self.owner.function(key)
-            callee: Expr = GlobalVar(self.owner.name_of(key), span=node.op.span)
-            wanted: tuple[Flags, ...] = key.flags
+            callee: ir.Expr = ir.GlobalVar(self.owner.name_of(key), span=node.op.span)
+            wanted: tuple[batch_types.Flags, ...] = key.flags
         else:
-            if isinstance(node.op, Constructor):
+            if isinstance(node.op, ir.Constructor):
                 self._check_data(node)
             callee, _ = yield self._value(node.op)
             wanted, flags = (True,) * len(args), True
-        new = tuple(spread(x, e, f, w, self.owner.size)
+        new = tuple(batch_types.spread(x, e, f, w, self.owner.size)
                     for (x, f), e, w in zip(args, node.args, wanted, strict=True))
-        return Call(callee, new, node.attrs, span=node.span), flags
+        return ir.Call(callee, new, node.attrs, span=node.span), flags
 
-    def _operator(self, node: Call, args: list[tuple[Expr, Flags]]
-                  ) -> Routine[tuple[Expr, Flags]]:
-        batched = [has_batch(f) for _, f in args]
+    def _operator(self, node: ir.Call, args: list[tuple[ir.Expr, batch_types.Flags]]
+                  ) -> Routine[tuple[ir.Expr, batch_types.Flags]]:
+        batched = [batch_types.has_batch(f) for _, f in args]
         size = self.owner.size
         if not any(batched):
             new = tuple(x for x, _ in args)
-            return rebuild(node, new, checked_type=node.checked_type), False
-        new = tuple(spread(x, e, f, True, size) if b else x
+            return ir.rebuild(node, new, checked_type=node.checked_type), False
+        new = tuple(batch_types.spread(x, e, f, True, size) if b else x
                     for (x, f), e, b in zip(args, node.args, batched, strict=True))
-        result = native(node, new, batched, size)
+        result = batch_operator.native(node, new, batched, size)
         if result is None:
-            simpler = expanded(node)
+            simpler = batch_operator.expanded(node)
             if simpler is not None:
                 return (yield self._expansion(node, simpler, new, batched))
             result = self._repeated(node, new, batched)
-        return result.with_type(type_with_batch(type_of(node), True, size)), True
+        return result.with_type(batch_types.type_with_batch(type_of(node), True, size)), True
 
-    def _repeated(self, node: Call, args: tuple[Expr, ...], batched: list[bool]) -> Expr:
+    def _repeated(self, node: ir.Call, args: tuple[ir.Expr, ...], batched: list[bool]) -> ir.Expr:
         """The call for each example: copies of it for few examples, else a loop."""
         size, owner = self.owner.size, self.owner
-        name = node.op.name if isinstance(node.op, Op) else "call"
-        check_sizes(node, name)
+        name = node.op.name if isinstance(node.op, ir.Op) else "call"
+        batch_operator.check_sizes(node, name)
         owner.loops.append(name)
-        if isinstance(size, int) and size <= MOST_COPIES:
-            return each_example(node, args, batched, size)
+        if isinstance(size, int) and size <= batch_operator.MOST_COPIES:
+            return batch_operator.each_example(node, args, batched, size)
         function = owner.unused(f"{name.replace('.', '_')}_each")
         owner.further[function], result = example_loop(node, args, batched, size, function)
         return result
 
     def _expansion(
-        self, node: Call, simpler: tuple[list[Expr], Expr], args: tuple[Expr, ...],
+        self, node: ir.Call, simpler: tuple[list[ir.Expr], ir.Expr], args: tuple[ir.Expr, ...],
         batched: list[bool],
-    ) -> Routine[tuple[Expr, Flags]]:
+    ) -> Routine[tuple[ir.Expr, batch_types.Flags]]:
         params, body = simpler
         for param, value, flag in zip(params, args, batched, strict=True):
             self.memo[param] = value, flag
-            for index, part in enumerate(param.fields if isinstance(param, Tuple) else ()):
+            for index, part in enumerate(param.fields if isinstance(param, ir.Tuple) else ()):
                 self.memo[part] = field_of(value, index), flag
         made, flags = yield self._visit_all(body)
-        return spread(made, node, flags, True, self.owner.size), True
+        return batch_types.spread(made, node, flags, True, self.owner.size), True
 
 
-def _pattern_vars(pattern: Pattern) -> list[Var]:
-    found: list[Var] = []
+def _pattern_vars(pattern: ir.Pattern) -> list[ir.Var]:
+    found: list[ir.Var] = []
     pending = [pattern]
     while pending:
         current = pending.pop()
-        if isinstance(current, PatternVar):
+        if isinstance(current, ir.PatternVar):
             found.append(current.var)
-        elif isinstance(current, (PatternConstructor, PatternTuple)):
+        elif isinstance(current, (ir.PatternConstructor, ir.PatternTuple)):
             pending.extend(reversed(current.patterns))
     return found
 
 
-def _refuse_effects(choice: If) -> None:
+def _refuse_effects(choice: ir.If) -> None:
     """Raise ``PassError`` if a branch has a side effect: for a batch, both branches run."""
     if any(traits_of(n).has_effect for branch in (choice.true_branch, choice.false_branch)
-           for n in post_order(branch)):
-        raise NotVectorisedError(
+           for n in ir.post_order(branch)):
+        raise batch_types.NotVectorisedError(
             "a branch with a side effect, whose condition differs between examples",
             where=choice.span, help="put it in a function of tensors")

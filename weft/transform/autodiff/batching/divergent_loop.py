@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft import op
-from weft.ir.expr import Call, Constant, Expr, Function, GlobalVar, If, const
+from weft.ir import Call, Constant, Expr, Function, GlobalVar, If, const, infer_expr, post_order
 from weft.ir.trampoline import Routine, run
-from weft.ir.typing.infer import infer_expr
-from weft.ir.visitor import post_order
 from weft.support.dataclass import dataclass
 from weft.transform.autodiff.batching.batch_types import NotVectorisedError
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.ir.expr import Call, Expr, Function, GlobalVar, Var
-from weft.ir.shape import Dim
-from weft.ir.types import TensorType, TupleType, Type
+from weft.ir import Call, Dim, Expr, Function, GlobalVar, TensorType, TupleType, Type, Var
 from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.batching.batch_operator import MOST_COPIES, check_sizes, each_example
 from weft.transform.autodiff.batching.batch_types import Flags, has_batch, spread, type_with_batch

@@ -6,28 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import ClassVar, TypeAlias
 
-from weft.ir.expr import Call, Expr, Function, GlobalVar, Tuple, Var
-from weft.ir.module import IRModule
-from weft.ir.passes import Pass, PassContext, register_pass
-from weft.ir.shape import KnownDim
+from weft import ir
 from weft.ir.trampoline import Routine, run
-from weft.ir.types import TensorType, TupleType, Type
-from weft.ir.typing.infer import infer_type
-from weft.ir.visitor import post_order, substitute
 from weft.op.batching import batched_type, moved
 from weft.op.gradients import field_of
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.support.log import Level, debug
 from weft.transform.analysis.graph import rewrite_function, type_of
-from weft.transform.autodiff.batching.batch_types import (
-    Flags,
-    NotVectorisedError,
-    field_flags,
-    has_batch,
-    spread,
-    tuple_of,
-)
+from weft.transform.autodiff.batching import batch_types
 from weft.transform.autodiff.batching.batch_walk import BodyWalk, Key, Vectoriser
 from weft.transform.autodiff.batching.one_by_one import can_run_one_by_one
 from weft.transform.autodiff.checkpoint.checkpoint import is_checkpointed
@@ -47,9 +34,9 @@ from weft.transform.passes.inline import Inline
 Axes: TypeAlias = "int | tuple[Axes, ...] | None"
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class Vectorize(Pass):
+class Vectorize(ir.Pass):
     """Vectorising map: make ``entry`` work on ``axis_size`` examples at once (JAX's ``vmap``).
 
     ``in_axes`` says for each parameter at which axis the batch is, ``None`` for parameters that all
@@ -77,18 +64,19 @@ class Vectorize(Pass):
 
     name: ClassVar[str] = "vectorize"
     opt_level: ClassVar[int] = 0
-    axis_size: KnownDim = 1
+    axis_size: ir.KnownDim = 1
     in_axes: Axes = 0
     out_axes: Axes = 0
     entry: str = "main"
 
-    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+    def run_module(self, mod: ir.IRModule, ctx: ir.PassContext) -> ir.IRModule:
         after, repeated = self.run_and_report(mod, ctx)
         for name, count in Counter(repeated).items():
             debug(Level.PASSES, "vmap", f"{name}: {count} calls run example by example")
         return after
 
-    def run_and_report(self, mod: IRModule, ctx: PassContext) -> tuple[IRModule, list[str]]:
+    def run_and_report(self, mod: ir.IRModule, ctx: ir.PassContext) -> tuple[ir.IRModule,
+                                                                             list[str]]:
         """The module, and the operator of each call that is repeated for each example."""
         mod = with_plain_entry(mod, self.entry)
         mod = _without_calls_of(self.entry, _first_order(mod, ctx))
@@ -106,9 +94,10 @@ class Vectorize(Pass):
         after = mod.with_functions({**functions, **vectoriser.further, self.entry: made})
         return _without_unused(after, self.entry), vectoriser.loops
 
-    def _entry(self, vectoriser: Vectoriser, entry: Function, given: Sequence[_Given]) -> Function:
+    def _entry(self, vectoriser: Vectoriser, entry: ir.Function,
+               given: Sequence[_Given]) -> ir.Function:
         body = pure_graph(entry.body)
-        params = tuple(Var(p.name, one.type_, span=p.span)
+        params = tuple(ir.Var(p.name, one.type_, span=p.span)
                        for p, one in zip(entry.params, given, strict=True))
         args = [(run(_to_front(p, one.type_, one.axes)), one.flags)
                 for p, one in zip(params, given, strict=True)]
@@ -116,8 +105,9 @@ class Vectorize(Pass):
         result = run(_from_front(value, body, flags, self.out_axes, self.axis_size, {}))
         return entry.replace(params=params, body=result, ret_type=None)
 
-    def _body(self, vectoriser: Vectoriser, entry: Function, body: Expr,
-              args: Sequence[tuple[Expr, Flags]]) -> tuple[Expr, Flags]:
+    def _body(self, vectoriser: Vectoriser, entry: ir.Function, body: ir.Expr,
+              args: Sequence[tuple[ir.Expr, batch_types.Flags]]) -> tuple[ir.Expr,
+                                                                          batch_types.Flags]:
         """``body`` of ``entry`` for a batch of these arguments."""
         given = [f for _, f in args]
         if self.entry not in vectoriser.apart:
@@ -125,39 +115,39 @@ class Vectorize(Pass):
             walk.memo |= dict(zip(entry.params, args, strict=True))
             try:
                 return run(walk.run(body))
-            except NotVectorisedError:
+            except batch_types.NotVectorisedError:
                 if not can_run_one_by_one(entry, given):
                     raise
                 vectoriser.apart.add(self.entry)
         one = vectoriser.unused(f"{self.entry}_one")
         vectoriser.further[one] = fresh_function(entry)
         each = vectoriser.one_by_one(entry, one, given)
-        bound: dict[Var, Expr] = {p: x for p, (x, _) in zip(each.params, args, strict=True)}
-        return substitute(each.body, bound), True
+        bound: dict[ir.Var, ir.Expr] = {p: x for p, (x, _) in zip(each.params, args, strict=True)}
+        return ir.substitute(each.body, bound), True
 
 
 def vectorized(
-    mod: IRModule, *, axis_size: KnownDim, in_axes: Axes = 0, out_axes: Axes = 0
-) -> tuple[IRModule, list[str]]:
+    mod: ir.IRModule, *, axis_size: ir.KnownDim, in_axes: Axes = 0, out_axes: Axes = 0
+) -> tuple[ir.IRModule, list[str]]:
     """``Vectorize`` of ``mod``, and the operators of calls that are repeated for each example."""
     pass_ = Vectorize(axis_size=axis_size, in_axes=in_axes, out_axes=out_axes)
-    after, repeated = pass_.run_and_report(infer_type(mod), PassContext())
-    return infer_type(after), repeated
+    after, repeated = pass_.run_and_report(ir.infer_type(mod), ir.PassContext())
+    return ir.infer_type(after), repeated
 
 
 @dataclass(frozen=True, slots=True)
 class _Input:
     name: str
-    type_: Type
+    type_: ir.Type
 
 
 @dataclass(frozen=True, slots=True)
 class _Given:
     """A parameter with a batch: its type, the axis of the batch, and its flags."""
 
-    type_: Type
+    type_: ir.Type
     axes: Axes
-    flags: Flags
+    flags: batch_types.Flags
 
 
 def _per_item(axes: Axes, names: Sequence[str], what: str) -> Sequence[Axes]:
@@ -170,26 +160,26 @@ def _per_item(axes: Axes, names: Sequence[str], what: str) -> Sequence[Axes]:
     return axes
 
 
-def _given(param: _Input, axes: Axes, size: KnownDim) -> Routine[_Given]:
+def _given(param: _Input, axes: Axes, size: ir.KnownDim) -> Routine[_Given]:
     type_ = param.type_
-    if isinstance(type_, TupleType):
+    if isinstance(type_, ir.TupleType):
         names = [f"%{param.name}.{i}" for i in range(len(type_.fields))]
         parts = []
         for axis, field in zip(_per_item(axes, names, f"in_axes of %{param.name}"), type_.fields,
                                strict=True):
             part_ = yield _given(_Input(param.name, field), axis, size)
             parts.append(part_)
-        return _Given(TupleType(tuple(p.type_ for p in parts)), tuple(p.axes for p in parts),
-                      tuple_of([p.flags for p in parts]))
+        return _Given(ir.TupleType(tuple(p.type_ for p in parts)), tuple(p.axes for p in parts),
+                      batch_types.tuple_of([p.flags for p in parts]))
     if axes is None:
         return _Given(type_, None, False)
-    if not isinstance(type_, TensorType) or not isinstance(axes, int):
+    if not isinstance(type_, ir.TensorType) or not isinstance(axes, int):
         raise PassError(f"in_axes of %{param.name} does not fit its type",
                         got=f"{axes} for {type_}",
                         expected="an axis for a tensor, None for other values")
     axis = _position(axes, type_.ndim, f"in_axes of %{param.name}")
     shape = (*type_.shape[:axis], size, *type_.shape[axis:])
-    return _Given(TensorType(shape, type_.dtype), axis, True)
+    return _Given(ir.TensorType(shape, type_.dtype), axis, True)
 
 
 def _position(axis: int, ndim: int, what: str) -> int:
@@ -199,25 +189,25 @@ def _position(axis: int, ndim: int, what: str) -> int:
     return axis % (ndim + 1)
 
 
-def _to_front(x: Expr, type_: Type, axes: Axes) -> Routine[Expr]:
-    if isinstance(type_, TupleType) and isinstance(axes, tuple):
+def _to_front(x: ir.Expr, type_: ir.Type, axes: Axes) -> Routine[ir.Expr]:
+    if isinstance(type_, ir.TupleType) and isinstance(axes, tuple):
         fields = []
         for i, (field, axis) in enumerate(zip(type_.fields, axes, strict=True)):
             field_ = yield _to_front(field_of(x, i), field, axis)
             fields.append(field_)
-        return Tuple(tuple(fields), span=x.span)
-    if isinstance(axes, int) and isinstance(type_, TensorType):
+        return ir.Tuple(tuple(fields), span=x.span)
+    if isinstance(axes, int) and isinstance(type_, ir.TensorType):
         return moved(x, axes, 0, type_.ndim)
     return x
 
 
 def _from_front(
-    x: Expr, example: Expr, flags: Flags, axes: Axes, size: KnownDim,
-    made: dict[tuple[int, int, int], tuple[Expr, Expr, Expr]],
-) -> Routine[Expr]:
+    x: ir.Expr, example: ir.Expr, flags: batch_types.Flags, axes: Axes, size: ir.KnownDim,
+    made: dict[tuple[int, int, int], tuple[ir.Expr, ir.Expr, ir.Expr]],
+) -> Routine[ir.Expr]:
     """``made`` memoizes results by value, flags and axes, and keeps the values alive."""
     type_ = example.checked_type
-    if isinstance(type_, TupleType):
+    if isinstance(type_, ir.TupleType):
         key = id(x), id(flags), id(axes)
         if key in made:
             return made[key][0]
@@ -225,60 +215,61 @@ def _from_front(
         fields = []
         for i, axis in enumerate(_per_item(axes, names, "out_axes")):
             field_ = yield _from_front(field_of(x, i), field_of(example, i),
-                                       field_flags(flags, i), axis, size, made)
+                                       batch_types.field_flags(flags, i), axis, size, made)
             fields.append(field_)
-        made[key] = Tuple(tuple(fields), span=x.span), x, example
+        made[key] = ir.Tuple(tuple(fields), span=x.span), x, example
         return made[key][0]
     if axes is None:
-        if has_batch(flags):
+        if batch_types.has_batch(flags):
             raise PassError("out_axes is None for a result that differs between the examples",
                             where=example.span, got=type_, help="give the axis of the batch")
         return x
-    if not isinstance(type_, TensorType) or not isinstance(axes, int):
+    if not isinstance(type_, ir.TensorType) or not isinstance(axes, int):
         raise PassError("out_axes does not fit the results", where=example.span,
                         got=f"{axes} for {type_}", expected="an axis for each tensor")
     axis = _position(axes, type_.ndim, "out_axes")
-    whole = spread(x, example, flags, True, size).with_type(batched_type(type_, size))
+    whole = batch_types.spread(x, example, flags, True, size).with_type(batched_type(type_, size))
     return moved(whole, 0, axis, type_.ndim + 1)
 
 
-def _first_order(mod: IRModule, ctx: PassContext) -> IRModule:
+def _first_order(mod: ir.IRModule, ctx: ir.PassContext) -> ir.IRModule:
     """Local functions moved to the module, and inlined where they are not recursive.
 
     Constant shape operands become attributes: results then have sizes that all examples share.
     """
-    mod = infer_type(LambdaLift(prefix="local").run_module(infer_type(mod), ctx))
+    mod = ir.infer_type(LambdaLift(prefix="local").run_module(ir.infer_type(mod), ctx))
     lifted = tuple(n for n, fn in mod.functions.items()
                    if n.startswith("local_") and not is_checkpointed(fn)
                    and not has_custom_rule(fn))
-    mod = infer_type(Inline(functions=lifted).run_module(mod, ctx))
-    return infer_type(DynamicToStatic().run_module(mod, ctx))
+    mod = ir.infer_type(Inline(functions=lifted).run_module(mod, ctx))
+    return ir.infer_type(DynamicToStatic().run_module(mod, ctx))
 
 
-def _without_calls_of(entry: str, mod: IRModule) -> IRModule:
+def _without_calls_of(entry: str, mod: ir.IRModule) -> ir.IRModule:
     """``mod``; an ``entry`` that functions call becomes a call of a function of another name."""
-    if not any(isinstance(n, GlobalVar) and n.name == entry
-               for fn in mod.functions.values() for n in post_order(fn)):
+    if not any(isinstance(n, ir.GlobalVar) and n.name == entry
+               for fn in mod.functions.values() for n in ir.post_order(fn)):
         return mod
     name = f"{entry}_inner"
     while name in mod:
         name += "_"
 
-    def renamed(_: Expr, node: Expr) -> Expr:
-        is_entry = isinstance(node, GlobalVar) and node.name == entry
+    def renamed(_: ir.Expr, node: ir.Expr) -> ir.Expr:
+        is_entry = isinstance(node, ir.GlobalVar) and node.name == entry
         return node.replace(name=name) if is_entry else node
 
     functions = {n: rewrite_function(fn, renamed) for n, fn in mod.functions.items()}
     inner = functions[entry]
     params = tuple(map(fresh_var, inner.params))
-    outer = Function(params, Call(GlobalVar(name), params, span=inner.span), span=inner.span,
-                     attrs=inner.attrs)
-    return infer_type(mod.with_functions({**functions, name: inner, entry: outer}))
+    outer = ir.Function(params, ir.Call(ir.GlobalVar(name), params, span=inner.span),
+                        span=inner.span,
+                        attrs=inner.attrs)
+    return ir.infer_type(mod.with_functions({**functions, name: inner, entry: outer}))
 
 
-def _groups(mod: IRModule) -> dict[str, frozenset[str]]:
+def _groups(mod: ir.IRModule) -> dict[str, frozenset[str]]:
     """For each function those that it is mutually recursive with; none if it is not recursive."""
-    callees = {name: {n.name for n in post_order(fn) if isinstance(n, GlobalVar)}
+    callees = {name: {n.name for n in ir.post_order(fn) if isinstance(n, ir.GlobalVar)}
                for name, fn in mod.functions.items()}
     reached = {name: _reachable(name, callees) for name in callees}
     return {name: frozenset(other for other in found if name in reached[other])
@@ -296,9 +287,9 @@ def _reachable(name: str, callees: dict[str, set[str]]) -> set[str]:
     return found
 
 
-def _without_unused(mod: IRModule, entry: str) -> IRModule:
+def _without_unused(mod: ir.IRModule, entry: str) -> ir.IRModule:
     """``mod`` without the versions for one example or for a batch that are never called."""
-    callees = {name: {n.name for n in post_order(fn) if isinstance(n, GlobalVar)}
+    callees = {name: {n.name for n in ir.post_order(fn) if isinstance(n, ir.GlobalVar)}
                | set(rule_names(fn)) for name, fn in mod.functions.items()}
     used = {entry, *_reachable(entry, callees)}
     return mod.without(*(name for name in mod.functions if name not in used))

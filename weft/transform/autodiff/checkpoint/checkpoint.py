@@ -13,14 +13,8 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from weft import op
-from weft.ir.expr import Call, Expr, Function, GlobalVar, Let, Tuple, Var
-from weft.ir.module import IRModule
-from weft.ir.passes import PassContext
+from weft import ir, op
 from weft.ir.trampoline import Routine, run
-from weft.ir.types import TensorType, TupleType
-from weft.ir.typing.infer import infer_type
-from weft.ir.visitor import post_order
 from weft.op.gradients import field_of
 from weft.support.errors import PassError
 from weft.transform.normal_form.alpha import fresh_copy, fresh_var
@@ -29,55 +23,55 @@ from weft.transform.passes.inline import Inline
 ATTRIBUTE = "checkpoint"
 
 
-def is_checkpointed(fn: Function) -> bool:
+def is_checkpointed(fn: ir.Function) -> bool:
     """Whether the derivative of ``fn`` computes its values again."""
     return bool(fn.attrs.get(ATTRIBUTE))
 
 
-def checkpointed(fn: Function) -> Function:
+def checkpointed(fn: ir.Function) -> ir.Function:
     """``fn`` with the attribute ``checkpoint``."""
     return fn.replace(attrs={**fn.attrs, ATTRIBUTE: True}, checked_type=fn.checked_type)
 
 
-def behind_barrier(product: Function) -> Function:
+def behind_barrier(product: ir.Function) -> ir.Function:
     """``product (arguments.., adjoint)`` with the arguments available after the adjoint."""
     *params, adjoint = product.params
     after = tuple(run(_tensors(adjoint)))
     new = [fresh_var(p) for p in product.params]
-    arriving = Tuple(tuple(run(_tensors(new[-1])))) if after else None
-    values: dict[Expr, Expr] = {adjoint: new[-1]}
+    arriving = ir.Tuple(tuple(run(_tensors(new[-1])))) if after else None
+    values: dict[ir.Expr, ir.Expr] = {adjoint: new[-1]}
     for param, variable in zip(params, new[:-1], strict=True):
         values[param] = variable if arriving is None else run(_guarded(variable, arriving))
     return product.replace(params=tuple(new), body=fresh_copy(product.body, values))
 
 
-def _tensors(value: Expr) -> Routine[list[Expr]]:
+def _tensors(value: ir.Expr) -> Routine[list[ir.Expr]]:
     type_ = value.checked_type
-    if isinstance(type_, TensorType):
+    if isinstance(type_, ir.TensorType):
         return [value]
-    found: list[Expr] = []
-    for index in range(len(type_.fields) if isinstance(type_, TupleType) else 0):
+    found: list[ir.Expr] = []
+    for index in range(len(type_.fields) if isinstance(type_, ir.TupleType) else 0):
         part = yield _tensors(field_of(value, index))
         found += part
     return found
 
 
-def _guarded(value: Expr, after: Expr) -> Routine[Expr]:
+def _guarded(value: ir.Expr, after: ir.Expr) -> Routine[ir.Expr]:
     type_ = value.checked_type
-    if isinstance(type_, TensorType):
+    if isinstance(type_, ir.TensorType):
         return op.annotation.barrier(value, after).with_type(type_)
-    if not isinstance(type_, TupleType):
+    if not isinstance(type_, ir.TupleType):
         return value  # data is not merged: constructors are calls of functions
     fields = []
     for index in range(len(type_.fields)):
         field = yield _guarded(field_of(value, index), after)
         fields.append(field)
-    return Tuple(tuple(fields), span=value.span, checked_type=type_)
+    return ir.Tuple(tuple(fields), span=value.span, checked_type=type_)
 
 
 def without_checkpoints(
-    mod: IRModule, products: Mapping[str, str], ctx: PassContext
-) -> IRModule:
+    mod: ir.IRModule, products: Mapping[str, str], ctx: ir.PassContext
+) -> ir.IRModule:
     """``mod`` with calls of checkpointed functions and of their derivatives inlined.
 
     ``products`` are the names of the derivatives. Recursive functions stay. Inlined code fuses with
@@ -87,13 +81,13 @@ def without_checkpoints(
     if not names:
         return mod
     names += [products[n] for n in names if n in products]
-    after = Inline(functions=tuple(names)).run_module(infer_type(mod), ctx)
-    used = {n.name for fn in after.functions.values() for n in post_order(fn)
-            if isinstance(n, GlobalVar)}
+    after = Inline(functions=tuple(names)).run_module(ir.infer_type(mod), ctx)
+    used = {n.name for fn in after.functions.values() for n in ir.post_order(fn)
+            if isinstance(n, ir.GlobalVar)}
     return after.without(*(n for n in names if n not in used))
 
 
-def in_segments(functions: Sequence[Function], segments: int | None = None) -> Function:
+def in_segments(functions: Sequence[ir.Function], segments: int | None = None) -> ir.Function:
     """The composition of functions of one argument, the last applied last, in checkpointed parts.
 
     Each segment but the last is checkpointed: the gradient keeps the values between segments, and
@@ -114,17 +108,17 @@ def in_segments(functions: Sequence[Function], segments: int | None = None) -> F
     return _composed([*map(checkpointed, parts[:-1]), parts[-1]])
 
 
-def _composed(functions: Sequence[Function]) -> Function:
+def _composed(functions: Sequence[ir.Function]) -> ir.Function:
     """The functions applied one after the other, as calls."""
     first = functions[0].params[0]
-    start = Var(first.name, first.annotation or first.checked_type, span=first.span)
-    bound: list[tuple[Var, Expr]] = []
-    value: Expr = start
+    start = ir.Var(first.name, first.annotation or first.checked_type, span=first.span)
+    bound: list[tuple[ir.Var, ir.Expr]] = []
+    value: ir.Expr = start
     for fn in functions:
-        bound.append((Var("y"), Call(fn, (value,), span=fn.span)))
+        bound.append((ir.Var("y"), ir.Call(fn, (value,), span=fn.span)))
         value = bound[-1][0]
     body = value
     for var, call in reversed(bound):
-        body = Let(var, call, body)
-    return Function((start,), body)
+        body = ir.Let(var, call, body)
+    return ir.Function((start,), body)
 

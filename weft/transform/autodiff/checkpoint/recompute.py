@@ -6,19 +6,15 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from weft.ir.expr import Call, Constant, Expr, Function, Var
-from weft.ir.op import Op, OpPattern
-from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.types import TensorType
-from weft.ir.visitor import children, post_order, replace_children
+from weft import ir
 from weft.op import annotation
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import as_function, enters
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class Recompute(FunctionPass):
+class Recompute(ir.FunctionPass):
     """Recompute cheap values for uses ``distance`` or more calls later (NNVM's mirror).
 
     A program with gradients reads values of its forward pass long after they were computed, and
@@ -49,34 +45,34 @@ class Recompute(FunctionPass):
     ops: tuple[str, ...] = ()
     expensive: tuple[str, ...] | None = None
     everything: bool = False
-    mirror: Callable[[Call], bool] | None = None
+    mirror: Callable[[ir.Call], bool] | None = None
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
-        order = [n for n in post_order(fn, enter=enters) if isinstance(n, Call)]
-        position: dict[Expr, int] = {node: i for i, node in enumerate(order)}
-        memo: dict[Expr, Expr] = {}
-        copies: dict[tuple[Expr, int], Expr] = {}
-        for node in post_order(fn, enter=enters):
-            old = children(node) if enters(node) else ()
+    def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:  # noqa: ARG002
+        order = [n for n in ir.post_order(fn, enter=enters) if isinstance(n, ir.Call)]
+        position: dict[ir.Expr, int] = {node: i for i, node in enumerate(order)}
+        memo: dict[ir.Expr, ir.Expr] = {}
+        copies: dict[tuple[ir.Expr, int], ir.Expr] = {}
+        for node in ir.post_order(fn, enter=enters):
+            old = ir.children(node) if enters(node) else ()
             parts = self._operands(node, old, position, memo, copies) if node in position \
                 else [memo[c] for c in old]
-            memo[node] = replace_children(node, parts) if parts else node
+            memo[node] = ir.replace_children(node, parts) if parts else node
         return as_function(memo[fn])
 
     def _operands(
         self,
-        user: Expr,
-        operands: Sequence[Expr],
-        position: dict[Expr, int],
-        memo: dict[Expr, Expr],
-        copies: dict[tuple[Expr, int], Expr],
-    ) -> list[Expr]:
+        user: ir.Expr,
+        operands: Sequence[ir.Expr],
+        position: dict[ir.Expr, int],
+        memo: dict[ir.Expr, ir.Expr],
+        copies: dict[tuple[ir.Expr, int], ir.Expr],
+    ) -> list[ir.Expr]:
         """The operands of ``user``; for late uses, copies that uses nearby share."""
         at = position[user]
         far = [self._is_cheap(c) and at - position[c] >= self.distance for c in operands]
         kept = [memo[c] for c, is_far in zip(operands, far, strict=True)
-                if not is_far and isinstance(c.checked_type, TensorType)
-                and not isinstance(c, (Var, Constant))]
+                if not is_far and isinstance(c.checked_type, ir.TensorType)
+                and not isinstance(c, (ir.Var, ir.Constant))]
         after = kept[-1] if kept else None
         # Late uses at similar positions share one copy.
         era = at // max(self.distance, 1)
@@ -87,18 +83,18 @@ class Recompute(FunctionPass):
             found.append(copies[operand, era] if is_far else memo[operand])
         return found
 
-    def _copy(self, call: Expr, after: Expr | None) -> Expr:
+    def _copy(self, call: ir.Expr, after: ir.Expr | None) -> ir.Expr:
         """A second computation, from operands that are available after ``after``."""
-        if after is None or not isinstance(call, Call):
+        if after is None or not isinstance(call, ir.Call):
             # Nodes are compared by identity, so a copy is a second computation.
             return dataclasses.replace(call)
         args = tuple(annotation.barrier(a, after).with_type(a.checked_type)
-                     if isinstance(a.checked_type, TensorType) and not isinstance(a, Constant)
+                     if isinstance(a.checked_type, ir.TensorType) and not isinstance(a, ir.Constant)
                      else a for a in call.args)
         return dataclasses.replace(call, args=args)
 
-    def _is_cheap(self, node: Expr) -> bool:
-        if not isinstance(node, Call) or not isinstance(node.op, Op) or not node.args:
+    def _is_cheap(self, node: ir.Expr) -> bool:
+        if not isinstance(node, ir.Call) or not isinstance(node.op, ir.Op) or not node.args:
             return False
         if node.op.traits.has_effect:
             return False
@@ -106,7 +102,7 @@ class Recompute(FunctionPass):
             return self.mirror(node)
         if self.everything or node.op.name in self.ops:
             return node.op.name != "annotation.checkpoint"
-        if node.op.pattern > OpPattern.BROADCAST:
+        if node.op.pattern > ir.OpPattern.BROADCAST:
             return False
         if self.expensive is None:
             return not node.op.traits.is_expensive

@@ -14,18 +14,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from weft.ir.expr import Constant, Constructor, Expr, Tuple, TupleGetItem, TypeData, Var
-from weft.ir.span import Span
+from weft import ir
 from weft.ir.trampoline import Routine, run
-from weft.ir.types import (
-    FuncType,
-    GlobalTypeVar,
-    TensorType,
-    TupleType,
-    Type,
-    holds_float,
-    rewrite_type,
-)
 from weft.op.gradients import field_of, typed_zeros
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import type_of
@@ -35,16 +25,16 @@ from weft.transform.analysis.graph import type_of
 class Pair:
     """A value and its tangent of the same type; ``None`` is zero, or a type without tangents."""
 
-    primal: Expr
-    tangent: Expr | None = None
+    primal: ir.Expr
+    tangent: ir.Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
     """A value of dual type, which contains its tangents; ``type`` is the type before."""
 
-    expr: Expr
-    type: Type
+    expr: ir.Expr
+    type: ir.Type
 
 
 # A Python tuple holds the values of the fields of a tuple.
@@ -54,46 +44,46 @@ Value: TypeAlias = "Pair | Packed | tuple[Value, ...]"
 class DualTypes:
     """The dual of every type, and dual definitions of data types with fields of floating point."""
 
-    def __init__(self, definitions: Mapping[str, TypeData]) -> None:
+    def __init__(self, definitions: Mapping[str, ir.TypeData]) -> None:
         self.definitions = definitions
-        self._known: dict[Type, Type] = {}
-        self._renamed: dict[str, GlobalTypeVar] = {}
+        self._known: dict[ir.Type, ir.Type] = {}
+        self._renamed: dict[str, ir.GlobalTypeVar] = {}
         changed = True
         while changed:  # a definition changes if one that it refers to does
             changed = False
             for name, data in definitions.items():
                 inputs = [t for c in data.constructors for t in c.inputs]
                 if name not in self._renamed and any(self.of(t) != t for t in inputs):
-                    self._renamed[name] = GlobalTypeVar(_unused(f"{name}_dual", definitions))
+                    self._renamed[name] = ir.GlobalTypeVar(_unused(f"{name}_dual", definitions))
                     self._known.clear()
                     changed = True
         self._constructors = {
             name: tuple(
-                Constructor(f"{c.name}_dual", tuple(map(self.of, c.inputs)), header, c.tag,
-                            span=c.span)
+                ir.Constructor(f"{c.name}_dual", tuple(map(self.of, c.inputs)), header, c.tag,
+                               span=c.span)
                 for c in definitions[name].constructors)
             for name, header in self._renamed.items()
         }
 
-    def of(self, type_: Type) -> Type:
+    def of(self, type_: ir.Type) -> ir.Type:
         """The dual of ``type_``."""
         known = self._known.get(type_)
         if known is None:
-            known = self._known[type_] = rewrite_type(type_, self._of_leaf)
+            known = self._known[type_] = ir.rewrite_type(type_, self._of_leaf)
         return known
 
-    def _of_leaf(self, type_: Type) -> Type | None:
-        if isinstance(type_, TensorType):
-            return TupleType((type_, type_)) if type_.dtype.is_float else type_
-        if isinstance(type_, GlobalTypeVar):
+    def _of_leaf(self, type_: ir.Type) -> ir.Type | None:
+        if isinstance(type_, ir.TensorType):
+            return ir.TupleType((type_, type_)) if type_.dtype.is_float else type_
+        if isinstance(type_, ir.GlobalTypeVar):
             return self._renamed.get(type_.name, type_)
         return self._known.get(type_)
 
-    def is_plain(self, type_: Type) -> bool:
+    def is_plain(self, type_: ir.Type) -> bool:
         """Whether values of ``type_`` hold no tangent."""
         return self.of(type_) == type_
 
-    def constructor(self, constructor: Constructor) -> Constructor:
+    def constructor(self, constructor: ir.Constructor) -> ir.Constructor:
         """The constructor of the dual data type."""
         made = self._constructors.get(constructor.belongs_to.name)
         if made is None:
@@ -103,20 +93,20 @@ class DualTypes:
             dual = dual.with_type(self.of(constructor.checked_type))
         return dual
 
-    def new_definitions(self) -> dict[str, TypeData]:
+    def new_definitions(self) -> dict[str, ir.TypeData]:
         """The dual definitions, by name."""
         return {
-            header.name: TypeData(header, self.definitions[name].type_vars,
-                                  self._constructors[name])
+            header.name: ir.TypeData(header, self.definitions[name].type_vars,
+                                     self._constructors[name])
             for name, header in self._renamed.items()
         }
 
-    def packed(self, value: Value, type_: Type) -> Expr:
+    def packed(self, value: Value, type_: ir.Type) -> ir.Expr:
         """``value`` as an expression of the dual of ``type_``, with explicit zeros."""
         return run(self._pack(value, type_, {}))
 
-    def _pack(self, value: Value, type_: Type,
-              made: dict[int, tuple[Value, Expr]]) -> Routine[Expr]:
+    def _pack(self, value: Value, type_: ir.Type,
+              made: dict[int, tuple[Value, ir.Expr]]) -> Routine[ir.Expr]:
         if isinstance(value, Packed):
             return value.expr
         if isinstance(value, Pair) and self.is_plain(type_):
@@ -124,7 +114,7 @@ class DualTypes:
         known = made.get(id(value))  # values share; the table keeps them alive
         if known is not None:
             return known[1]
-        if isinstance(value, Pair) and isinstance(type_, TensorType):
+        if isinstance(value, Pair) and isinstance(type_, ir.TensorType):
             fields = [value.primal, tangent_or_zeros(value)]
         else:
             fields = []
@@ -135,25 +125,25 @@ class DualTypes:
         made[id(value)] = (value, packed)
         return packed
 
-    def unpacked(self, expr: Expr, type_: Type) -> Value:
+    def unpacked(self, expr: ir.Expr, type_: ir.Type) -> Value:
         """The value that ``expr``, of the dual of ``type_``, holds."""
         if self.is_plain(type_):
             return Pair(expr)
-        if isinstance(type_, TensorType):
+        if isinstance(type_, ir.TensorType):
             return Pair(field_of(expr, 0), field_of(expr, 1))
         return Packed(expr, type_)
 
-    def field(self, value: Value, index: int, type_: Type) -> Value:
+    def field(self, value: Value, index: int, type_: ir.Type) -> Value:
         """Field ``index``, of ``type_``, of a value of tuple type."""
         if isinstance(value, Packed):
             return self.unpacked(field_of(value.expr, index), type_)
         return field_value(value, index)
 
-    def split(self, value: Value, type_: Type) -> Pair:
+    def split(self, value: Value, type_: ir.Type) -> Pair:
         """The two halves of a value of tensors and tuples of tensors."""
         return run(self._split(value, type_, {}))
 
-    def _split(self, value: Value, type_: Type,
+    def _split(self, value: Value, type_: ir.Type,
                made: dict[int, tuple[Value, Pair]]) -> Routine[Pair]:
         if isinstance(value, Pair):
             return value
@@ -178,7 +168,7 @@ def field_value(value: Value, index: int) -> Value:
     if isinstance(value, Pair):
         primal = field_of(value.primal, index)
         # A tangent of integers is zeros, which fill its place in the tangent of a tuple.
-        if value.tangent is None or not holds_float(type_of(primal)):
+        if value.tangent is None or not ir.holds_float(type_of(primal)):
             return Pair(primal)
         return Pair(primal, field_of(value.tangent, index))
     if isinstance(value, Packed):
@@ -200,30 +190,30 @@ def is_active(value: Value) -> bool:
     return False
 
 
-def is_simple(type_: Type) -> bool:
+def is_simple(type_: ir.Type) -> bool:
     """Whether ``type_`` consists of tensors and tuples alone."""
     pending, seen = [type_], set()
     while pending:
         current = pending.pop()
-        if isinstance(current, TupleType):
+        if isinstance(current, ir.TupleType):
             if current not in seen:
                 seen.add(current)
                 pending.extend(current.fields)
-        elif not isinstance(current, TensorType):
+        elif not isinstance(current, ir.TensorType):
             return False
     return True
 
 
-def is_atom(expr: Expr) -> bool:
-    return isinstance(expr, (Var, Constant))
+def is_atom(expr: ir.Expr) -> bool:
+    return isinstance(expr, (ir.Var, ir.Constant))
 
 
-def tangent_or_zeros(pair: Pair) -> Expr:
+def tangent_or_zeros(pair: Pair) -> ir.Expr:
     """The tangent of ``pair``, with explicit zeros."""
     return typed_zeros(pair.primal) if pair.tangent is None else pair.tangent
 
 
-def span_of(value: Value) -> Span | None:
+def span_of(value: Value) -> ir.Span | None:
     while isinstance(value, tuple):
         if not value:
             return None
@@ -231,37 +221,37 @@ def span_of(value: Value) -> Span | None:
     return value.primal.span if isinstance(value, Pair) else _packed(value).span
 
 
-def _packed(value: Value) -> Expr:
+def _packed(value: Value) -> ir.Expr:
     assert isinstance(value, Packed)
     return value.expr
 
 
-def retyped(var: Var, type_: Type) -> Var:
+def retyped(var: ir.Var, type_: ir.Type) -> ir.Var:
     """A new variable with the name of ``var``, of ``type_``."""
     return dataclasses.replace(var, annotation=type_, checked_type=type_)
 
 
-def function_type(expr: Expr) -> FuncType:
+def function_type(expr: ir.Expr) -> ir.FuncType:
     found = type_of(expr)
-    assert isinstance(found, FuncType)
+    assert isinstance(found, ir.FuncType)
     return found
 
 
-def _fields_of(type_: Type) -> tuple[Type, ...]:
-    return type_.fields if isinstance(type_, TupleType) else ()
+def _fields_of(type_: ir.Type) -> tuple[ir.Type, ...]:
+    return type_.fields if isinstance(type_, ir.TupleType) else ()
 
 
-def made_tuple(fields: Sequence[Expr], type_: Type, span: Span | None) -> Expr:
+def made_tuple(fields: Sequence[ir.Expr], type_: ir.Type, span: ir.Span | None) -> ir.Expr:
     """A tuple; the tuple ``x`` itself for ``(x.0, x.1, ..)``."""
     first = fields[0] if fields else None
-    if isinstance(first, TupleGetItem):
+    if isinstance(first, ir.TupleGetItem):
         whole = first.tuple_value
         if whole.checked_type == type_ and all(
-            isinstance(f, TupleGetItem) and f.tuple_value is whole and f.index == i
+            isinstance(f, ir.TupleGetItem) and f.tuple_value is whole and f.index == i
             for i, f in enumerate(fields)
         ):
             return whole
-    return Tuple(tuple(fields), span=span, checked_type=type_)
+    return ir.Tuple(tuple(fields), span=span, checked_type=type_)
 
 
 def _unused(name: str, taken: Mapping[str, object]) -> str:

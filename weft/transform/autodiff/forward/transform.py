@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from weft.ir.expr import Function, GlobalVar, Var
-from weft.ir.module import IRModule
-from weft.ir.passes import Pass, PassContext, register_pass
-from weft.ir.typing.infer import infer_type
-from weft.ir.visitor import post_order
+from weft import ir
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import type_of
@@ -23,9 +19,9 @@ from weft.transform.normal_form.lambda_lift import LambdaLift
 from weft.transform.passes.inline import Inline
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class ForwardMode(Pass):
+class ForwardMode(ir.Pass):
     """Forward-mode autodiff (JVP): make ``entry`` map ``(x, .., dx, ..)`` to ``(y, dy)``.
 
     A tangent ``dx`` follows for each parameter that ``with_respect_to`` names, by default for each
@@ -50,7 +46,7 @@ class ForwardMode(Pass):
     with_respect_to: tuple[str, ...] = ()
     training: bool | None = None
 
-    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+    def run_module(self, mod: ir.IRModule, ctx: ir.PassContext) -> ir.IRModule:
         refuse_ambiguous(mod, training=self.training)
         prepared = _prepared(with_plain_entry(mod, self.entry), ctx, training=bool(self.training))
         fn = prepared[self.entry]
@@ -58,15 +54,15 @@ class ForwardMode(Pass):
         self._check_types(fn, functions.types)
         wanted = self._parameters(fn)
         tangents = _tangents_of(fn, wanted)
-        seeds: Mapping[Var, Value] = {p: Pair(p, tangents.get(p)) for p in fn.params}
+        seeds: Mapping[ir.Var, Value] = {p: Pair(p, tangents.get(p)) for p in fn.params}
         y = functions.split_body(fn.body, seeds)
         body = functions.both(y, type_of(fn.body))
         params = (*fn.params, *tangents.values())
         changed = {self.entry: fn.replace(params=params, body=body, ret_type=None),
                    **functions.definitions()}
-        return infer_type(functions.with_types(prepared.with_functions(changed)))
+        return ir.infer_type(functions.with_types(prepared.with_functions(changed)))
 
-    def _check_types(self, fn: Function, types: DualTypes) -> None:
+    def _check_types(self, fn: ir.Function, types: DualTypes) -> None:
         params = [p for p in fn.params if not types.is_plain(type_of(p))]
         for value, what in (*((p, f"the parameter %{p.name}") for p in params),
                             (fn.body, "the result")):
@@ -76,7 +72,7 @@ class ForwardMode(Pass):
                                 expected="tensors and tuples of them",
                                 help="differentiate a function that takes the tensors apart")
 
-    def _parameters(self, fn: Function) -> list[Var]:
+    def _parameters(self, fn: ir.Function) -> list[ir.Var]:
         names = self.with_respect_to or tuple(
             p.name for p in fn.params if is_differentiable(type_of(p)))
         by_name = {p.name: p for p in fn.params}
@@ -89,7 +85,7 @@ class ForwardMode(Pass):
         return [by_name[name] for name in names]
 
 
-def _tangents_of(fn: Function, wanted: list[Var]) -> dict[Var, Var]:
+def _tangents_of(fn: ir.Function, wanted: list[ir.Var]) -> dict[ir.Var, ir.Var]:
     """A parameter ``dx`` for each ``x``, with a name that is free."""
     taken = {p.name for p in fn.params}
     made = {}
@@ -98,16 +94,16 @@ def _tangents_of(fn: Function, wanted: list[Var]) -> dict[Var, Var]:
         while name in taken:
             name += "_"
         taken.add(name)
-        made[param] = Var(name, type_of(param), span=param.span)
+        made[param] = ir.Var(name, type_of(param), span=param.span)
     return made
 
 
-def _prepared(mod: IRModule, ctx: PassContext, *, training: bool) -> IRModule:
+def _prepared(mod: ir.IRModule, ctx: ir.PassContext, *, training: bool) -> ir.IRModule:
     """A typed module of simpler operators, whose direct calls are calls of global functions."""
-    mod = infer_type(mod)
+    mod = ir.infer_type(mod)
     for pass_ in (ExpandForGradient(training=training, hooks=False), LambdaLift(prefix="local"),
                   _InlineLocal()):
-        mod = infer_type(pass_.run_module(mod, ctx))
+        mod = ir.infer_type(pass_.run_module(mod, ctx))
     return mod
 
 
@@ -116,10 +112,10 @@ class _InlineLocal(Inline):
 
     name: ClassVar[str] = "inline_lifted"
 
-    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+    def run_module(self, mod: ir.IRModule, ctx: ir.PassContext) -> ir.IRModule:
         lifted = tuple(n for n, fn in mod.functions.items()
                        if n.startswith("local_") and not has_custom_rule(fn))
         after = Inline(functions=lifted).run_module(mod, ctx)
-        used = {n.name for f in after.functions.values() for n in post_order(f)
-                if isinstance(n, GlobalVar)}
+        used = {n.name for f in after.functions.values() for n in ir.post_order(f)
+                if isinstance(n, ir.GlobalVar)}
         return after.without(*(n for n in lifted if n not in used))

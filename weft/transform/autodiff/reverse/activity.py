@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 
-from weft.ir.expr import Call, Expr, Var
-from weft.ir.op import Op
-from weft.ir.types import Type
+from weft.ir import Call, Expr, Op, Type, Var
 from weft.ir.visitor import evaluated
 from weft.transform.analysis.graph import known_type
 

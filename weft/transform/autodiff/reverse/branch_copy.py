@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 
-from weft.ir.expr import Expr
-from weft.ir.visitor import children, post_order, replace_children
+from weft.ir import Expr, children, post_order, replace_children
 
 
 def copied_branch(

@@ -18,9 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.ir.expr import Call, Expr, Function, GlobalVar, Tuple, Var
-from weft.ir.module import IRModule
-from weft.ir.types import FuncType, TupleType, Type
+from weft.ir import Call, Expr, Function, FuncType, GlobalVar, IRModule, Tuple, TupleType, Type, Var
 from weft.op.gradients import field_of
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from weft.ir.expr import Call, Expr, Function, Var
-from weft.ir.module import IRModule
-from weft.ir.op import Op
-from weft.ir.types import TensorType
-from weft.ir.visitor import children, post_order
+from weft.ir import Call, Expr, Function, IRModule, Op, TensorType, Var, children, post_order
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import op_name, type_of
 from weft.transform.autodiff.reverse.activity import active_nodes

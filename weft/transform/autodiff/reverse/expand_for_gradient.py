@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from weft import op
-from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
-from weft.ir.op import Op
-from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.typing.infer import infer_expr
+from weft import ir, op
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import as_function, rewrite_function
 from weft.transform.passes.canonicalize_ops import decomposed
 from weft.transform.passes.simplify_inference import field_of_tuple
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class ExpandForGradient(FunctionPass):
+class ExpandForGradient(ir.FunctionPass):
     """Expand operators by their ``expansion`` or ``decomposition`` hook, for differentiation.
 
     Batch normalisation uses the given statistics, as in inference. With ``training`` it uses the
@@ -35,44 +31,44 @@ class ExpandForGradient(FunctionPass):
     training: bool = False
     hooks: bool = True
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+    def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:  # noqa: ARG002
         # Typed again between the two steps, because the hooks look at types.
-        simple = infer_expr(rewrite_function(fn, self._without_training), trust=True)
+        simple = ir.infer_expr(rewrite_function(fn, self._without_training), trust=True)
         return rewrite_function(as_function(simple), _expand) if self.hooks else as_function(simple)
 
-    def _without_training(self, _: Expr, node: Expr) -> Expr:
+    def _without_training(self, _: ir.Expr, node: ir.Expr) -> ir.Expr:
         """Batch norm as arithmetic; dropout as its argument (the gradient pass has checked it)."""
-        if isinstance(node, TupleGetItem):
+        if isinstance(node, ir.TupleGetItem):
             return field_of_tuple(node)
-        if not isinstance(node, Call) or not isinstance(node.op, Op) \
+        if not isinstance(node, ir.Call) or not isinstance(node.op, ir.Op) \
                 or node.op.traits.is_annotation:
             return node
         if self.training and node.op is op.nn.batch_norm:
             return _by_batch(node)
-        form: Callable[[Call], Expr] | None = node.op.hook("inference_form")
+        form: Callable[[ir.Call], ir.Expr] | None = node.op.hook("inference_form")
         return node if form is None else form(node)
 
 
-def _by_batch(call: Call) -> Expr:
+def _by_batch(call: ir.Call) -> ir.Expr:
     """Batch norm by the statistics of the batch, which are the second and third result."""
     attrs: Any = call.attrs
     trained = op.nn.batch_norm_training(*call.args, **dict(attrs.items()), span=call.span)
-    return Tuple(tuple(TupleGetItem(trained, i) for i in range(3)), span=call.span)
+    return ir.Tuple(tuple(ir.TupleGetItem(trained, i) for i in range(3)), span=call.span)
 
 
-def _expand(original: Expr, node: Expr) -> Expr:
-    is_call = isinstance(node, Call) and isinstance(original, Call)
+def _expand(original: ir.Expr, node: ir.Expr) -> ir.Expr:
+    is_call = isinstance(node, ir.Call) and isinstance(original, ir.Call)
     return _by_hooks(node) if is_call else node
 
 
-def _by_hooks(call: Call) -> Expr:
+def _by_hooks(call: ir.Call) -> ir.Expr:
     """Apply the ``expansion`` of the operator, else its ``decomposition``, until none applies.
 
     A gradient rule is better than that of a decomposition.
     """
     expanded = decomposed(call, "expansion")
-    if expanded is call and isinstance(call.op, Op) and call.op.gradient_rule is None:
+    if expanded is call and isinstance(call.op, ir.Op) and call.op.gradient_rule is None:
         expanded = decomposed(call)
-    while isinstance(expanded, Call) and expanded is not call:
+    while isinstance(expanded, ir.Call) and expanded is not call:
         call, expanded = expanded, decomposed(expanded, "expansion")
     return expanded

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from weft.ir.expr import GlobalVar
-from weft.ir.module import IRModule
-from weft.ir.passes import PassContext
-from weft.ir.typing.infer import infer_type
-from weft.ir.visitor import post_order
+from weft.ir import GlobalVar, IRModule, PassContext, infer_type, post_order
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.effects import touches_references
 from weft.transform.analysis.higher_order import is_higher_order

@@ -5,11 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from weft.ir.expr import Expr, Function, Tuple, Var
-from weft.ir.module import IRModule
-from weft.ir.passes import Pass, PassContext, register_pass, run_pass
-from weft.ir.types import TensorType, TupleType, Type
-from weft.ir.typing.infer import infer_type
+from weft import ir
 from weft.op.gradients import field_of, typed_ones
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError, PassError
@@ -31,9 +27,9 @@ from weft.transform.autodiff.reverse.unreached import refuse_unreached
 from weft.transform.autodiff.reverse.wildcards import with_named_wildcards
 
 
-@register_pass
+@ir.register_pass
 @dataclass(frozen=True)
-class Gradient(Pass):
+class Gradient(ir.Pass):
     """Reverse-mode autodiff: make ``entry`` return its value and the gradients of its parameters.
 
     The result is ``(value, (d parameter, ..))`` for the floating-point parameters; for a value
@@ -73,7 +69,7 @@ class Gradient(Pass):
     unused: str = "zeros"
     has_aux: bool = False
 
-    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+    def run_module(self, mod: ir.IRModule, ctx: ir.PassContext) -> ir.IRModule:
         self._check_options()
         refuse_ambiguous(mod, training=self.training)
         prepared = self._prepared(mod, ctx)
@@ -89,20 +85,20 @@ class Gradient(Pass):
         if unreached and self.unused == "error":
             refuse_unreached(self._differentiated(reversal.body), unreached, f"@{self.entry}")
         grads = tuple(derived.adjoints.as_gradient(found.get(v), v) for v in wanted)
-        pair = Tuple((reversal.value, Tuple(grads, span=entry.span)), span=entry.span)
+        pair = ir.Tuple((reversal.value, ir.Tuple(grads, span=entry.span)), span=entry.span)
         made = entry.replace(params=(*entry.params, *extra), body=pair, ret_type=None)
         after = prepared.with_functions({
             self.entry: in_blocks(made) if derived.keeps_tape else made, **derived.definitions()})
         after = dataclasses.replace(after, type_definitions=derived.type_definitions)
         return without_checkpoints(after, derived.products, ctx)
 
-    def _prepared(self, mod: IRModule, ctx: PassContext) -> IRModule:
+    def _prepared(self, mod: ir.IRModule, ctx: ir.PassContext) -> ir.IRModule:
         """``mod`` in operators that have gradients, first-order and pure."""
         mod = to_first_order(with_plain_entry(mod, self.entry), self.entry, ctx)
-        mod = run_pass(ExpandForGradient(training=bool(self.training)), mod, ctx)
+        mod = ir.run_pass(ExpandForGradient(training=bool(self.training)), mod, ctx)
         if not mod.type_definitions:
             return mod
-        return infer_type(mod.with_functions({
+        return ir.infer_type(mod.with_functions({
             name: with_named_wildcards(mod[name], mod.type_definitions)
             for name in reached_functions(mod, self.entry)}))
 
@@ -113,7 +109,7 @@ class Gradient(Pass):
                 raise OptionError(f"invalid option {name} of gradient", got=repr(value),
                                   expected=" or ".join(map(repr, allowed)))
 
-    def _parameters(self, entry: Function) -> list[Var]:
+    def _parameters(self, entry: ir.Function) -> list[ir.Var]:
         """The parameters to differentiate by; raises ``PassError`` for impossible ones."""
         names = self.with_respect_to or tuple(
             p.name for p in entry.params if is_differentiable(type_of(p))
@@ -130,33 +126,33 @@ class Gradient(Pass):
                 )
         return [by_name[name] for name in names]
 
-    def _differentiated(self, body: Expr) -> Expr:
+    def _differentiated(self, body: ir.Expr) -> ir.Expr:
         """The part of the result to differentiate: all of it, or the first field."""
         if not self.has_aux:
             return body
         type_ = type_of(body)
-        if not isinstance(type_, TupleType) or len(type_.fields) < 2:
+        if not isinstance(type_, ir.TupleType) or len(type_.fields) < 2:
             raise PassError("has_aux needs a result of a value and auxiliary values",
                             where=f"@{self.entry}", expected="a tuple of at least two fields",
                             got=type_)
         return field_of(body, 0)
 
-    def _adjoint(self, seed: Expr, reversal: Reversal, adjoints: Adjoints) -> Adjoint:
+    def _adjoint(self, seed: ir.Expr, reversal: Reversal, adjoints: Adjoints) -> Adjoint:
         """The adjoint of the whole result from the gradient of its differentiated part."""
         adjoint = adjoints.from_gradient(seed, type_of(seed))
         whole = type_of(reversal.body)
-        if self.has_aux and isinstance(whole, TupleType):
+        if self.has_aux and isinstance(whole, ir.TupleType):
             return one_field(adjoint, 0, len(whole.fields))
         return adjoint
 
-    def _seed(self, value: Expr, entry: Function) -> tuple[Expr, tuple[Var, ...]]:
+    def _seed(self, value: ir.Expr, entry: ir.Function) -> tuple[ir.Expr, tuple[ir.Var, ...]]:
         """The gradient of ``value`` to start from, and the parameter that holds it, if any."""
         type_ = type_of(value)
         if self.cotangent == "parameter":
             name = "cotangent"
             while any(p.name == name for p in entry.params):
                 name += "_"
-            seed = Var(name, type_, span=entry.span)
+            seed = ir.Var(name, type_, span=entry.span)
             return seed, (seed,)
         if self.cotangent == "scalar" and not _is_scalar(type_):
             raise PassError(
@@ -171,17 +167,17 @@ _COTANGENTS = ("ones", "scalar", "parameter")
 _UNUSED = ("zeros", "error")
 
 
-def _is_scalar(type_: Type) -> bool:
-    return isinstance(type_, TensorType) and type_.ndim == 0 and type_.dtype.is_float
+def _is_scalar(type_: ir.Type) -> bool:
+    return isinstance(type_, ir.TensorType) and type_.ndim == 0 and type_.dtype.is_float
 
 
-def gradient(fn: Function) -> Function:
+def gradient(fn: ir.Function) -> ir.Function:
     """A function that returns ``(value of fn, (gradient of each floating-point parameter, ..))``.
 
     Raises ``PassError`` if ``fn`` contains recursive functions, which need a module
     (``Gradient()(mod)``).
     """
-    after = Gradient()(IRModule.from_expr(fn))
+    after = Gradient()(ir.IRModule.from_expr(fn))
     if len(after.functions) > 1:
         raise PassError(
             "the gradient of a program with recursive functions is a module",

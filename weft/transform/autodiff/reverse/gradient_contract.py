@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.ir.expr import Call, Expr, Tuple
-from weft.ir.op import Op
-from weft.ir.shape import dims_equal
-from weft.ir.types import TensorType, Type
-from weft.ir.typing.infer import infer_expr
+from weft.ir import Call, Expr, Op, TensorType, Tuple, Type, dims_equal, infer_expr
 from weft.support.errors import OperatorError
 from weft.support.user_code import location_of
 

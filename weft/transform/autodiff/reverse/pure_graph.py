@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from weft.ir.expr import Expr, Let, Var
-from weft.ir.visitor import children, post_order, replace_children
+from weft.ir import Expr, Let, Var, children, post_order, replace_children
 from weft.support.errors import PassError
 from weft.transform.analysis.effects import effectful_nodes
 from weft.transform.analysis.graph import traits_of

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft.ir.expr import GlobalVar
-from weft.ir.module import IRModule
-from weft.ir.visitor import post_order
+from weft.ir import GlobalVar, IRModule, post_order
 
 
 def reached_functions(mod: IRModule, entry: str) -> list[str]:

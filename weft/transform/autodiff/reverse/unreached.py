@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from weft.ir.expr import Call, Expr, Var
-from weft.ir.op import Op
-from weft.ir.visitor import evaluated, post_order
+from weft.ir import Call, Expr, Op, Var, post_order
+from weft.ir.visitor import evaluated
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import op_name
 from weft.transform.autodiff.reverse.adjoint import is_differentiable
