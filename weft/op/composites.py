@@ -20,6 +20,8 @@ from weft.op.transform.scatter import scatter_elements
 from weft.op.transform.shape import reshape, squeeze
 from weft.support.errors import AttrsError
 
+__all__ = ["logsumexp", "mean_std", "mean_variance", "segment_sum", "std"]
+
 
 def mean_variance(
     x: Any, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False,

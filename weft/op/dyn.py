@@ -23,7 +23,7 @@ from weft.ir.traits import Linearity, OpTraits
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axes, normalize_axis
-from weft.op import broadcast, image, nn
+from weft.op import broadcast
 from weft.op.dyn_gradients import (
     arange_gradient,
     one_hot_gradient,
@@ -33,7 +33,14 @@ from weft.op.dyn_gradients import (
     upsampling_gradient,
 )
 from weft.op.gradients import applied_to_first_tangent, tensor_type, typed_zeros
+from weft.op.image import resize
 from weft.op.indexing_gradients import gather_gradient
+from weft.op.nn.pad import PadAttrs as StaticPadAttrs
+from weft.op.nn.pad import pad as static_pad
+from weft.op.nn.upsampling import UpSampling3DAttrs as StaticUpSampling3DAttrs
+from weft.op.nn.upsampling import UpSamplingAttrs as StaticUpSamplingAttrs
+from weft.op.nn.upsampling import upsampling as static_upsampling
+from weft.op.nn.upsampling import upsampling3d as static_upsampling3d
 from weft.op.relations import expect_dim, expect_int, expect_rank, tensor_of, tensors_known
 from weft.op.transform import arange as counting
 from weft.op.transform import create, mask, order, repeat, sparse
@@ -145,10 +152,10 @@ StridedSliceAttrs = attrs_without(slice_.StridedSliceAttrs, "begin", "end", "str
                                   module=__name__)
 TopkAttrs = attrs_without(order.TopkAttrs, "k", module=__name__)
 ExpandDimsAttrs = attrs_without(shapes.ExpandDimsAttrs, "axis", module=__name__)
-PadAttrs = attrs_without(nn.PadAttrs, "pad_width", module=__name__)
-Resize2DAttrs = attrs_without(image.Resize2DAttrs, "size", module=__name__)
-UpSamplingAttrs = attrs_without(nn.UpSamplingAttrs, "scale_h", "scale_w", module=__name__)
-UpSampling3DAttrs = attrs_without(nn.UpSampling3DAttrs, "scale_d", "scale_h", "scale_w",
+PadAttrs = attrs_without(StaticPadAttrs, "pad_width", module=__name__)
+Resize2DAttrs = attrs_without(resize.Resize2DAttrs, "size", module=__name__)
+UpSamplingAttrs = attrs_without(StaticUpSamplingAttrs, "scale_h", "scale_w", module=__name__)
+UpSampling3DAttrs = attrs_without(StaticUpSampling3DAttrs, "scale_d", "scale_h", "scale_w",
                                   module=__name__)
 
 
@@ -269,21 +276,21 @@ expand_dims = _dynamic(
     attrs=ExpandDimsAttrs, rank=0,
     cases=(op_case((3, 4), np.int64(1)), op_case((3,), np.int64(-1), num_newaxis=2)))
 pad = _dynamic(
-    nn.pad, ("x", "pad_width", "pad_value"), {"pad_width": 1},
+    static_pad, ("x", "pad_width", "pad_value"), {"pad_width": 1},
     lambda ctx, types: _unknown(ctx, 0, types[0].ndim, types[0].dtype), attrs=PadAttrs, rank=2,
     cases=(op_case((2, 3), ints((1, 0), (0, 2)), ()),
            op_case((4,), ints((2, 1)), np.float32(0), pad_mode="reflect")))
 resize2d = _dynamic(
-    image.resize2d, ("data", "size"), {"size": 1},
+    resize.resize2d, ("data", "size"), {"size": 1},
     lambda ctx, types: _unknown(ctx, 0, types[0].ndim,
                                 _attrs_of(ctx).out_dtype or types[0].dtype), attrs=Resize2DAttrs,
     cases=(op_case((1, 2, 3, 4), ints(5, 2)), op_case((1, 4, 4, 2), ints(3, 7), layout="NHWC")))
 upsampling = _dynamic(
-    nn.upsampling, ("data", "scale_h", "scale_w"), {"scale_h": 1, "scale_w": 2},
+    static_upsampling, ("data", "scale_h", "scale_w"), {"scale_h": 1, "scale_w": 2},
     lambda ctx, types: _unknown(ctx, 0, types[0].ndim, types[0].dtype), attrs=UpSamplingAttrs,
     rank=0, cases=(op_case((1, 2, 3, 4), np.float32(2), np.float32(1.5)),))
 upsampling3d = _dynamic(
-    nn.upsampling3d, ("data", "scale_d", "scale_h", "scale_w"),
+    static_upsampling3d, ("data", "scale_d", "scale_h", "scale_w"),
     {"scale_d": 1, "scale_h": 2, "scale_w": 3},
     lambda ctx, types: _unknown(ctx, 0, types[0].ndim, types[0].dtype), attrs=UpSampling3DAttrs,
     rank=0, cases=(op_case((1, 1, 2, 3, 2), np.float32(2), np.float32(1), np.float32(2)),))

@@ -141,6 +141,7 @@ NAMES: dict[str, dict[str, str]] = {
         "weft.op.nn.pool3d": "AvgPool3DAttrs MaxPool3DAttrs avg_pool3d max_pool3d",
         "weft.op.nn.pool_grad": "avg_pool2d_grad max_pool2d_grad",
         "weft.op.nn.pool_indices": (
+            "MaxPool1DIndicesGradAttrs MaxPool2DIndicesGradAttrs MaxPool3DIndicesGradAttrs "
             "adaptive_max_pool1d_indices adaptive_max_pool2d_indices adaptive_max_pool3d_indices "
             "max_pool1d_indices max_pool1d_indices_grad max_pool2d_indices "
             "max_pool2d_indices_grad max_pool3d_indices max_pool3d_indices_grad "
@@ -165,19 +166,23 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "weft.op.qnn": {
         "weft.op.qnn.arithmetic": (
-            "qnn_abs=abs qnn_add=add qnn_erf=erf qnn_exp=exp qnn_hardswish=hardswish "
-            "qnn_leaky_relu=leaky_relu qnn_log=log qnn_mul=mul qnn_rsqrt=rsqrt "
-            "qnn_sigmoid=sigmoid qnn_sqrt=sqrt qnn_subtract=subtract qnn_tanh=tanh "
+            "BinaryAttrs LeakyReluAttrs qnn_abs=abs qnn_add=add qnn_erf=erf qnn_exp=exp "
+            "qnn_hardswish=hardswish qnn_leaky_relu=leaky_relu qnn_log=log qnn_mul=mul "
+            "qnn_rsqrt=rsqrt qnn_sigmoid=sigmoid qnn_sqrt=sqrt qnn_subtract=subtract "
+            "qnn_tanh=tanh "
         ),
         "weft.op.qnn.contractions": (
             "qnn_batch_matmul=batch_matmul qnn_conv2d=conv2d "
             "qnn_conv2d_transpose=conv2d_transpose qnn_dense=dense "
         ),
         "weft.op.qnn.convert": (
-            "dequantize quantize requantize simulated_dequantize simulated_quantize "
+            "DequantizeAttrs QuantizeAttrs dequantize quantize requantize simulated_dequantize "
+            "simulated_quantize "
         ),
+        "weft.op.qnn.scaling": "RoundingAttrs",
         "weft.op.qnn.structure": (
-            "qnn_avg_pool2d=avg_pool2d qnn_concatenate=concatenate qnn_softmax=softmax "
+            "ConcatenateAttrs SoftmaxAttrs qnn_avg_pool2d=avg_pool2d qnn_concatenate=concatenate "
+            "qnn_softmax=softmax "
         ),
     },
     "weft.op.random": {

@@ -1,12 +1,8 @@
 """Packages whose public names load the module that defines them when they are first used.
 
-The ``__init__`` of such a package imports its names for type checkers alone. At run time they come
-from a table that ``tools/lazy_index.py`` generates from these imports::
-
-    if TYPE_CHECKING:
-        from weft.op.nn.conv2d import conv2d
-    else:
-        load_names_lazily(__name__, NAMES[__name__])
+Its ``__init__`` calls ``load_names_lazily(__name__, NAMES[__name__])``. ``tools/lazy_index.py``
+generates the table, and for operators what type checkers read (``__init__.pyi``). Other packages
+import their names ``if TYPE_CHECKING``.
 """
 
 from __future__ import annotations
@@ -76,4 +72,5 @@ def load_names_lazily(package: str, modules: Mapping[str, str]) -> None:
             names[name or attribute] = module, attribute
     made: Any = sys.modules[package]
     made.weft_names = names
+    made.__all__ = sorted(names)
     made.__class__ = LazyPackage

@@ -58,6 +58,10 @@ class Registry(Generic[V]):
         """Module -> the names that it registers, parted by spaces."""
         self._index |= {n: module for module, names in modules.items() for n in names.split()}
 
+    def forget_index(self) -> None:
+        """Forget the modules of ``add_index``, for one that makes indexes anew."""
+        self._index.clear()
+
     def indexed_module(self, name: str) -> str | None:
         """The module that registers ``name`` according to the index, or ``None``."""
         return self._index.get(name)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tools.lazy_index import LAYERS, ROOT, text_of
+from tools.lazy_index import LAYERS, OPERATOR_PACKAGES, ROOT, names_of, stub_of, text_of
 from weft.ir.op import OPS
 from weft.support.errors import RegistryError
 from weft.support.registry import Registry
@@ -23,6 +23,20 @@ def test_indexes_are_current(layer):
     """``python -m tools.lazy_index`` brings them up to date."""
     path = ROOT / layer.package.replace(".", "/") / "index.py"
     assert path.read_text(encoding="utf-8") == text_of(layer)
+
+
+@pytest.mark.parametrize("package", OPERATOR_PACKAGES)
+def test_type_checkers_see_the_names_of_operators(package):
+    path = ROOT / package.replace(".", "/") / "__init__.pyi"
+    assert path.read_text(encoding="utf-8") == stub_of(package)
+
+
+def test_public_names_follow_from_records():
+    names = names_of("weft.op.nn")
+    assert {"softmax", "SoftmaxAttrs"} <= set(names["weft.op.nn.softmax"])
+    assert set(names["weft.op.elementwise"]) == {"relu", "leaky_relu"}
+    assert "attend_cache" in names["weft.op.nn.cached_attention"]  # a function in __all__
+    assert "qnn_add=add" in names_of("weft.op.qnn")["weft.op.qnn.arithmetic"]
 
 
 def test_an_operator_loads_its_module_alone():

@@ -33,6 +33,8 @@ from weft.support.dataclass import dataclass
 from weft.support.errors import AttrsError
 from weft.topi.nn import cached_attention as topi
 
+__all__ = ["attend_cache"]
+
 EXTRAS = ("bias", "alibi_slopes", "block_table")
 
 

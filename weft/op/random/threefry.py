@@ -25,6 +25,8 @@ from weft.topi import random as topi
 from weft.topi.random import uint32, uint64
 from weft.topi.sizes import as_sizes
 
+__all__ = ["threefry_key"]
+
 KEY_TYPE = TensorType((2,), uint32)
 LEFT, RIGHT, NEXT = topi.LEFT, topi.RIGHT, topi.NEXT
 CASE_KEY = np.array([0x13198A2E, 0x03707344], np.uint32)
