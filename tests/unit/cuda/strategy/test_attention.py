@@ -17,9 +17,10 @@ from weft import op
 from weft.ir.expr import Call, Function, var
 from weft.ir.op import OPS
 from weft.strategy.build_tensors import anchor_of
+from weft.strategy.common.attention import causal_offset, dense_attention
 from weft.strategy.cuda.attention.decide import decide_attention
+from weft.strategy.cuda.attention.flash import FlashLoops
 from weft.strategy.cuda.attention.plan import FlashPlan
-from weft.strategy.cuda.attention.strategy import causal_offset, flash_attention
 from weft.strategy.implementation import Implementation
 
 
@@ -63,7 +64,8 @@ def call_of(function: Function) -> Call:
 ], ids=["tails", "causal", "cached keys", "groups", "sizes", "bfloat16", "decode", "depth 256",
         "mask", "added mask", "hidden"])
 def test_values_without_bank_conflicts(function, plan):
-    compute = functools.partial(flash_attention, plan=plan, offset=causal_offset(call_of(function)))
+    compute = functools.partial(dense_attention, offset=causal_offset(call_of(function)),
+                                loops=functools.partial(FlashLoops, plan))
     implementation = Implementation("flash", lambda _: None, compute)
     for counts in check_emulated(function, implementation, rtol=1e-2, atol=4e-3):
         assert counts is not None

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 
 from weft.ir.expr import Call
-from weft.ir.shape import AnyDim, Dim, dims_equal
 from weft.ir.symbol import typical_size
 from weft.ir.types import TensorType, is_static
-from weft.op.nn.attention import AS_GOOD_AS_INFINITE, AttentionAttrs
+from weft.strategy.common.attention import causal_offset, has_fixed_groups, operand_types
 from weft.strategy.cpu.attention.cost import AttentionShape
-from weft.strategy.implementation import attrs_of
 from weft.support.errors import InternalError
 from weft.target import CpuTarget
 
@@ -37,26 +35,18 @@ def why_not_streamed(call: Call) -> str | None:
 
     It serves symbolic sizes and caches; other kernels are faster for fixed sizes.
     """
-    types = [arg.checked_type for arg in call.args[:3]]
-    tensors = [t for t in types if isinstance(t, TensorType)]
-    if len(tensors) < 3 or any(isinstance(d, AnyDim) for t in tensors for d in t.shape):
-        return "a size is not known when the kernel is compiled"
-    for tensor in tensors:
+    types = operand_types(call)
+    if isinstance(types, str):
+        return types
+    for tensor in types:
         if not 16 <= tensor.dtype.bits <= 32:
             return f"scores are computed in float32, the dtype is {tensor.dtype}"
         depth = tensor.shape[-1]
         if not isinstance(depth, int) or depth == 0:
             return "the last sizes must be fixed and positive"
-    q, k, _ = tensors
-    if q.ndim > 2 and not _has_groups(q.shape[-3], k.shape[-3]):
+    if not has_fixed_groups(*types[:2]):
         return "the number of heads that share keys is not fixed"
     return None
-
-
-def _has_groups(heads: Dim, shared: Dim) -> bool:
-    if isinstance(heads, int) and isinstance(shared, int):
-        return shared > 0
-    return dims_equal(heads, shared) is True
 
 
 def typical_shape(call: Call) -> AttentionShape:
@@ -80,17 +70,6 @@ def attention_shape(call: Call) -> AttentionShape:
     group = heads[-1] // k.concrete_shape[-3] if heads else 1
     return AttentionShape(math.prod(heads), queries, k.concrete_shape[-2], depth,
                           v.concrete_shape[-1], causal_offset(call), group)
-
-
-def causal_offset(call: Call) -> int | None:
-    """The offset beyond which keys can be skipped; ``None`` if all keys must be read."""
-    attrs = attrs_of(call, AttentionAttrs)
-    if not attrs.causal or attrs.fill is None:
-        return attrs.last_key
-    # A finite fill gives a query without visible keys the mean of all values, and so does a mask
-    # that hides all keys that causality leaves: then the hidden keys are read as well.
-    is_infinite = attrs.fill <= AS_GOOD_AS_INFINITE and attrs.offset >= 0 and len(call.args) == 3
-    return attrs.offset if is_infinite else None
 
 
 def underfills_lanes(shape: AttentionShape, target: CpuTarget) -> bool:

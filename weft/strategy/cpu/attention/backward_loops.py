@@ -14,10 +14,11 @@ from dataclasses import fields
 
 from weft.ir.dtype import float32, int64
 from weft.op.nn.attention import AttentionAttrs
+from weft.strategy.common.attention import LOWEST, broadcast_load, defined
+from weft.strategy.common.row_major import row_count, unravel
 from weft.strategy.cpu.attention.decode_loops import below, unrolled, with_row_sums
-from weft.strategy.cpu.attention.fused_tile import LOWEST, broadcast_load, defined, in_tiles, loop
+from weft.strategy.cpu.attention.fused_tile import in_tiles, loop
 from weft.strategy.cpu.attention.small_gemm import SmallGemm
-from weft.strategy.cpu.elementwise.flat_rows import row_count, unravel
 from weft.support.dataclass import dataclass
 from weft.te import exp
 from weft.tir.buffer import Buffer

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from weft import te
 from weft.ir.dtype import float32
 from weft.op.nn.attention import AttentionAttrs
-from weft.op.nn.cached_attention import CachedAttentionAttrs
+from weft.strategy.common.attention import SourceOf
 from weft.strategy.cpu.attention.backward_loops import BackwardLoops
-from weft.strategy.cpu.attention.cached_keys import CachedKeys
 from weft.strategy.cpu.attention.cost import AttentionShape, TilePlan
 from weft.strategy.cpu.attention.decode_loops import DecodeLoops
-from weft.strategy.cpu.attention.dense_keys import DenseKeys
 from weft.strategy.cpu.attention.fused_loops import FusedLoops
 from weft.strategy.cpu.attention.small_gemm import SmallGemm
-from weft.strategy.cpu.attention.streamed_loops import KeySource, StreamedLoops
+from weft.strategy.cpu.attention.streamed_loops import StreamedLoops
 from weft.target import CpuTarget
 from weft.te.tensor import ExternBody
-from weft.tir.buffer import Buffer
 from weft.tir.expr import const, select
 
 
@@ -44,43 +41,9 @@ def decode_attention(
     return _extern((q, k, v, *masks), DecodeLoops(shape, attrs, lanes, hides), shape)
 
 
-def streamed_loops(
-    target: CpuTarget, source: Callable[[tuple[Buffer, ...], Buffer], KeySource]
-) -> StreamedLoops:
+def streamed_loops(source: SourceOf, *, target: CpuTarget) -> StreamedLoops:
     """The loops for a target: the values of a block fill two thirds of L1."""
     return StreamedLoops(target.lanes("float32"), target.l1_bytes * 2 // 3, source)
-
-
-def streamed_attention(
-    q: te.Tensor, k: te.Tensor, v: te.Tensor, *rest: te.Tensor | AttentionAttrs,
-    offset: int | None, target: CpuTarget,
-) -> te.Tensor:
-    """Tiles of rows over blocks of keys, of sizes that may be known only at run time.
-
-    ``offset`` is that of causality if hidden keys need not be read, else ``None``.
-    """
-    attrs = next(x for x in rest if isinstance(x, AttentionAttrs))
-    masks = [x for x in rest if isinstance(x, te.Tensor)]
-
-    def source(inputs: tuple[Buffer, ...], out: Buffer) -> DenseKeys:
-        query, keys, values, *rest = inputs
-        return DenseKeys(attrs, offset, query, keys, values, rest[0] if rest else None, out)
-
-    return _streamed((q, k, v, *masks), streamed_loops(target, source))
-
-
-def streamed_cached_attention(
-    q: te.Tensor, k: te.Tensor, v: te.Tensor, lengths: te.Tensor,
-    extras: tuple[te.Tensor, ...], attrs: CachedAttentionAttrs, *, target: CpuTarget,
-) -> te.Tensor:
-    """``streamed_attention`` over the valid positions of caches."""
-
-    def source(inputs: tuple[Buffer, ...], out: Buffer) -> CachedKeys:
-        query, keys, values, valid, *rest = inputs
-        named = dict(zip(attrs.extras, rest, strict=True))
-        return CachedKeys(attrs.how, query, keys, values, valid, named, out)
-
-    return _streamed((q, k, v, lengths, *extras), streamed_loops(target, source))
 
 
 def blocked_backward(
@@ -92,11 +55,6 @@ def blocked_backward(
     masks = [x if x.dtype.is_bool else _to_float32(x) for x in rest if isinstance(x, te.Tensor)]
     return te.extern([q.shape, k.shape, v.shape], (dy, y, q, k, v, *masks),
                      BackwardLoops(attrs, offset, gemm), [float32] * 3, "attention_backward")
-
-
-def _streamed(inputs: Sequence[te.Tensor], loops: ExternBody) -> te.Tensor:
-    q, _, v, *_ = inputs
-    return te.extern([(*q.shape[:-1], v.shape[-1])], inputs, loops, [q.dtype], "attention")[0]
 
 
 def _split_arguments(

@@ -6,9 +6,8 @@ import enum
 
 from weft.ir.dtype import float32
 from weft.ir.expr import Call
-from weft.ir.shape import AnyDim, dims_equal
-from weft.ir.types import TensorType
 from weft.op.nn.attention import AS_GOOD_AS_INFINITE, AttentionAttrs
+from weft.strategy.common.attention import has_fixed_groups, operand_types
 from weft.strategy.cpu.attention.applies import typical_shape
 from weft.strategy.cpu.attention.cost import AttentionShape, backward_cycles, generic_cycles
 from weft.strategy.cpu.attention.decide import AttentionPlan
@@ -20,7 +19,6 @@ from weft.target import CpuTarget
 
 # The definition stores three matrices of the size of the scores, and reads them more often.
 GENERIC_PASSES = 3
-
 
 
 class BackwardAlgorithm(enum.StrEnum):
@@ -49,20 +47,16 @@ def decide_backward(call: Call, target: CpuTarget) -> Decision[AttentionPlan]:
 
 def why_not_blocked(call: Call) -> str | None:
     """Why the blocked loops cannot run a call; ``None`` if they can."""
-    types = [arg.checked_type for arg in call.args[2:5]]
-    tensors = [t for t in types if isinstance(t, TensorType)]
-    if len(tensors) < 3 or any(isinstance(d, AnyDim) for t in tensors for d in t.shape):
-        return "a size is not known when the kernel is compiled"
-    q, k, v = tensors
+    types = operand_types(call.replace(args=call.args[2:5]))
+    if isinstance(types, str):
+        return types
+    q, k, v = types
     if q.dtype is not float32:
         return f"the loops compute in float32, the dtype is {q.dtype}"
     if not all(isinstance(t.shape[-1], int) and t.shape[-1] for t in (k, v)):
         return "the last sizes must be fixed and positive"
-    if q.ndim > 2:
-        heads, shared = q.shape[-3], k.shape[-3]
-        fixed = isinstance(heads, int) and isinstance(shared, int)
-        if not (shared if fixed else dims_equal(heads, shared) is True):
-            return "the number of heads that share keys is not fixed"
+    if not has_fixed_groups(q, k):
+        return "the number of heads that share keys is not fixed"
     return None
 
 

@@ -14,9 +14,10 @@ from typing import TypeAlias
 
 from weft.ir.dtype import float32
 from weft.op.nn.attention import AttentionAttrs
+from weft.strategy.common.attention import LOWEST, broadcast_load, defined
+from weft.strategy.common.row_major import row_count, unravel
 from weft.strategy.cpu.attention.cost import AttentionShape
-from weft.strategy.cpu.attention.fused_tile import LOWEST, broadcast_load, defined, in_tiles, loop
-from weft.strategy.cpu.elementwise.flat_rows import row_count, unravel
+from weft.strategy.cpu.attention.fused_tile import in_tiles, loop
 from weft.support.dataclass import dataclass
 from weft.te import exp
 from weft.tir.buffer import Buffer

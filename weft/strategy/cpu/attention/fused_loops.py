@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from weft.ir.dtype import float32, int32
 from weft.op.nn.attention import AttentionAttrs
+from weft.strategy.common.attention import LOWEST, defined
+from weft.strategy.common.row_major import row_count, unravel
 from weft.strategy.cpu.attention.cost import TilePlan
 from weft.strategy.cpu.attention.fused_block import accumulate_block
-from weft.strategy.cpu.attention.fused_tile import LOWEST, Scratch, Tile, TileIndex, defined, loop
-from weft.strategy.cpu.elementwise.flat_rows import row_count, unravel
+from weft.strategy.cpu.attention.fused_tile import Scratch, Tile, TileIndex, loop
 from weft.support.dataclass import dataclass
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, const, maximum, minimum

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from typing import TypeAlias
 
-import numpy as np
-
 from weft.ir.dtype import DType, float32, int32, int64
 from weft.op.nn.attention import AttentionAttrs
+from weft.strategy.common.attention import broadcast_load
 from weft.strategy.cpu.attention.cost import TilePlan
 from weft.support.dataclass import dataclass
 from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, Var, const, int_value, minimum, select
+from weft.tir.expr import PrimExpr, Var, const, int_value, minimum
 from weft.tir.stmt import BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from weft.tir.transform.transpose_tile import ANNOTATION as TRANSPOSE
 
@@ -22,30 +21,7 @@ Element = Callable[[PrimExpr, PrimExpr], Stmt]
 TileIndex: TypeAlias = tuple[PrimExpr, PrimExpr, PrimExpr]  # row, vector, lane of a register tile
 RegisterBody = Callable[[TileIndex, PrimExpr], Stmt]
 
-# Initial maxima: below every score but minus infinity, and finite, so that it can be subtracted.
-LOWEST = float(np.finfo(np.float32).min)
 MIN_TRANSPOSED = 4  # rows from which on a non-square tile is transposed in registers
-
-
-def defined(attrs: AttentionAttrs, value: PrimExpr, total: PrimExpr) -> PrimExpr:
-    """``value``, or zero where ``attrs.undefined`` asks for it and the softmax is undefined.
-
-    ``total``, the sum of exponentials, is zero if all scores were minus infinity, NaN if a score
-    was NaN or plus infinity, and at least one otherwise.
-    """
-    zero = const(0, float32)
-    if attrs.undefined == "zero":
-        return select(total > zero, value, zero)
-    if attrs.undefined == "zero_if_hidden":
-        return select(total.equal(zero), zero, value)
-    return value
-
-
-def broadcast_load(x: Buffer, index: Sequence[PrimExpr]) -> PrimExpr:
-    """The element of ``x`` at an index into the shape to which ``x`` broadcasts."""
-    trailing = index[len(index) - x.ndim:]
-    return x.load(*(const(0) if int_value(size) == 1 else i
-                    for size, i in zip(x.shape, trailing, strict=True)))
 
 
 def loop(

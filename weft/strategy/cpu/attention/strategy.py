@@ -7,13 +7,12 @@ from collections.abc import Iterator
 
 from weft import te
 from weft.ir.expr import Call
-from weft.strategy.cpu.attention.applies import causal_offset
+from weft.strategy.common import attention as common
 from weft.strategy.cpu.attention.compute import (
     blocked_backward,
     decode_attention,
     fused_attention,
-    streamed_attention,
-    streamed_cached_attention,
+    streamed_loops,
 )
 from weft.strategy.cpu.attention.decide import (
     AttentionAlgorithm,
@@ -50,7 +49,8 @@ def cached_attention(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     if candidate.algorithm == AttentionAlgorithm.GENERIC:
         yield Implementation(name, schedule_default, seconds=candidate.seconds)
     else:
-        compute = functools.partial(streamed_cached_attention, target=target)
+        compute = functools.partial(
+            common.cached_attention, loops=functools.partial(streamed_loops, target=target))
         yield Implementation(name, schedule_attention, compute, candidate.seconds)
 
 
@@ -62,7 +62,8 @@ def _implementation(
         return Implementation(name, schedule_default, seconds=candidate.seconds)
     compute: functools.partial[te.Tensor]
     if candidate.algorithm == AttentionAlgorithm.STREAMED:
-        compute = functools.partial(streamed_attention, offset=causal_offset(call), target=target)
+        compute = functools.partial(common.dense_attention, offset=common.causal_offset(call),
+                                    loops=functools.partial(streamed_loops, target=target))
         return Implementation(name, schedule_attention, compute, candidate.seconds)
     if plan.tiles is not None:
         compute = functools.partial(fused_attention, plan=plan.tiles)

@@ -15,11 +15,12 @@ registers, onto the rescaled sums.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from weft.ir.dtype import float32, int64
+from weft.strategy.common.attention import LOWEST, At, KeySource, Row, SourceOf
+from weft.strategy.common.row_major import row_count, unravel
 from weft.strategy.cpu.attention.decode_loops import below, unrolled, with_row_sums
-from weft.strategy.cpu.attention.fused_tile import LOWEST, in_tiles, loop
+from weft.strategy.cpu.attention.fused_tile import in_tiles, loop
 from weft.strategy.cpu.attention.transposed_scores import (
     MIN_ROWS,
     TILE_ROWS,
@@ -27,7 +28,6 @@ from weft.strategy.cpu.attention.transposed_scores import (
     transpose_keys,
     transposed_keys,
 )
-from weft.strategy.cpu.elementwise.flat_rows import row_count, unravel
 from weft.support.dataclass import dataclass
 from weft.te import exp
 from weft.tir.buffer import Buffer
@@ -52,74 +52,13 @@ MAX_BLOCK = 128  # keys of a block
 ACCUMULATORS, VECTORS, ROWS = 16, 8, 4  # of a register tile of weighted sums
 
 
-class Row(Protocol):
-    """A query of the tile: its number, and its head among those that share keys."""
-
-    @property
-    def query(self) -> PrimExpr: ...
-
-    @property
-    def head(self) -> PrimExpr: ...
-
-
-class KeySource(Protocol):
-    """The operands of attention, by the leading indices ``at`` of their keys."""
-
-    @property
-    def leads(self) -> tuple[PrimExpr, ...]:
-        """The leading sizes of the keys: batch and heads."""
-        ...
-
-    @property
-    def group(self) -> int:
-        """Query heads that share keys."""
-        ...
-
-    @property
-    def queries(self) -> PrimExpr: ...
-
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """Depth of the keys and width of the values."""
-        ...
-
-    def span(self, at: At, first: PrimExpr, last: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-        """The first key that some query from ``first`` to ``last`` sees, and the end of keys."""
-        ...
-
-    def query(self, at: At, row: Row, d: PrimExpr) -> PrimExpr:
-        """An element of a query, scaled, as float32."""
-        ...
-
-    def key(self, at: At, number: PrimExpr, d: PrimExpr) -> PrimExpr: ...
-
-    def value(self, at: At, number: PrimExpr, e: PrimExpr) -> PrimExpr: ...
-
-    def masked(self, at: At, row: Row, number: PrimExpr, score: PrimExpr) -> PrimExpr:
-        """The score with key ``number`` after bounds and masks; minus infinity if hidden."""
-        ...
-
-    def store(self, at: At, row: Row, e: PrimExpr, value: PrimExpr, total: PrimExpr) -> Stmt:
-        """Store a weighted sum over ``total``, the sum of exponentials."""
-        ...
-
-
-At = tuple[PrimExpr, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    query: PrimExpr
-    head: PrimExpr
-
-
 @dataclass(frozen=True, slots=True)
 class StreamedLoops:
     """Builds the statement over the buffers from which ``source_of`` makes a ``KeySource``."""
 
     lanes: int
     block_bytes: int  # of the values of a block, which stay in L1
-    source_of: Callable[[tuple[Buffer, ...], Buffer], KeySource]
+    source_of: SourceOf
 
     def __call__(self, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
         source = self.source_of(inputs, outputs[0])
@@ -213,9 +152,9 @@ class _Task:
         vectors = min(-(-self.source.sizes[1] // self.lanes), VECTORS)
         return min(max(ACCUMULATORS // vectors, 1), ROWS, self.height)
 
-    def _row(self, row: PrimExpr) -> _Row:
+    def _row(self, row: PrimExpr) -> Row:
         number = self.first + row
-        return _Row(number // self.source.group, number % self.source.group)
+        return Row(number // self.source.group, number % self.source.group)
 
     def _rows(self, body: Callable[[PrimExpr], Stmt]) -> Stmt:
         return loop("row", self.count, body)
@@ -236,7 +175,8 @@ class _Task:
 
             def element(lane: PrimExpr) -> Stmt:
                 d = first + lane
-                value = self.source.query(self.at, self._row(row), d)
+                query = self.source.query(self.at, self._row(row), d).astype(float32)
+                value = query * const(self.source.scale, float32)
                 return BufferStore(x.queries, below(d, limit, value, 0.0), (row, d))
 
             return self._lanes(element)

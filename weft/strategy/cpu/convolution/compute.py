@@ -17,7 +17,7 @@ from weft import te
 from weft.ir.attrs import Attrs
 from weft.ir.dtype import DType
 from weft.op.nn.conv import ConvAttrs
-from weft.strategy.cpu.elementwise.flat_rows import ravel, row_count, unravel
+from weft.strategy.common.row_major import ravel, row_count, unravel
 from weft.support.errors import InternalError
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value
 from weft.topi.layout import Layout

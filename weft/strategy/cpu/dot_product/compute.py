@@ -15,11 +15,11 @@ from weft import te
 from weft.ir.dtype import DType
 from weft.op.nn.dense import DenseAttrs
 from weft.op.nn.matmul import BatchMatmulAttrs, MatmulAttrs
+from weft.strategy.common.row_major import ravel, row_count, unravel
 from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.dot_product.cost import DotProductPlan
 from weft.strategy.cpu.dot_product.instruction import DotInstruction
 from weft.strategy.cpu.dot_product.schedule import CHUNK
-from weft.strategy.cpu.elementwise.flat_rows import ravel, row_count, unravel
 from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value, select
 from weft.topi.broadcast import broadcast_shape

@@ -12,7 +12,7 @@ from weft import te
 from weft.ir.attrs import Attrs
 from weft.ir.dtype import DType
 from weft.op.nn.dense import DenseAttrs
-from weft.strategy.cpu.elementwise.flat_rows import ravel, row_count, unravel
+from weft.strategy.common.row_major import ravel, row_count, unravel
 from weft.strategy.cpu.gemm.blocking import GemmPlan
 from weft.support.errors import InternalError
 from weft.tir.expr import PrimExpr, const, if_then_else, int_value

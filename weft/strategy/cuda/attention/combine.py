@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.ir.dtype import float32
-from weft.strategy.cpu.attention.fused_tile import LOWEST
-from weft.strategy.cpu.elementwise.flat_rows import unravel
-from weft.strategy.cuda.attention.rows import GroupRow, Partial
-from weft.strategy.cuda.attention.sources import StoredKeys
+from weft.strategy.common.attention import LOWEST, KeySource, Row
+from weft.strategy.common.row_major import unravel
+from weft.strategy.cuda.attention.rows import Partial
 from weft.strategy.cuda.gemm.frame import ceil_div, kernel, registers, serial
 from weft.te import exp
 from weft.tir.expr import PrimExpr, const, select
@@ -18,7 +17,7 @@ from weft.tir.stmt import Allocate, BufferStore, IfThenElse, Stmt, seq
 THREADS = 128
 
 
-def combine(source: StoredKeys, partial: Partial, splits: int) -> Stmt:
+def combine(source: KeySource, partial: Partial, splits: int) -> Stmt:
     """A thread per element of the result: shares are rescaled to the largest maximum, in order."""
     _, leads, rows, width = partial.sums.shape
     elements = leads * rows * width
@@ -49,7 +48,7 @@ def combine(source: StoredKeys, partial: Partial, splits: int) -> Stmt:
             BufferStore(state, const(0, float32), total),
             BufferStore(state, const(0, float32), value),
             serial("split", splits, highest), serial("split", splits, add),
-            source.store(at, GroupRow(row // group, row % group), e, state.load(2),
+            source.store(at, Row(row // group, row % group), e, state.load(2),
                          state.load(1)),
         ])))
 

@@ -8,10 +8,9 @@ import enum
 import math
 
 from weft.ir.expr import Call
-from weft.ir.shape import AnyDim, Dim, dims_equal
 from weft.ir.symbol import typical_size
-from weft.ir.types import TensorType
 from weft.op.nn.attention import AttentionAttrs
+from weft.strategy.common.attention import has_fixed_groups, operand_types
 from weft.strategy.cuda.attention.plan import (
     MAX_DEPTH,
     FlashPlan,
@@ -48,8 +47,8 @@ def decide_attention(call: Call, target: CudaTarget) -> Decision[AttentionPlan]:
     """The algorithm of ``nn.attention`` or ``nn.masked_attention``."""
     model = machine_model(target)
     objection = why_not_flash(call)
-    types = _operands(call)
-    if types is None or any(isinstance(d, AnyDim) for t in types for d in t.shape):
+    types = operand_types(call)
+    if isinstance(types, str):
         generic = Candidate(AttentionAlgorithm.GENERIC.value, 0.0, AttentionPlan())
         return Decision(generic, (Rejected(AttentionAlgorithm.FLASH.value, objection or ""),))
     shape = shape_of(call)
@@ -78,9 +77,9 @@ def _flash(shape: FlashShape, model: GpuModel) -> Candidate[AttentionPlan]:
 
 def why_not_flash(call: Call) -> str | None:
     """Why tensor cores cannot run a call of any attention operator; ``None`` if they can."""
-    types = _operands(call)
-    if types is None or any(isinstance(d, AnyDim) for t in types for d in t.shape):
-        return "a size is not known when the kernel is compiled"
+    types = operand_types(call)
+    if isinstance(types, str):
+        return types
     q, k, _ = types
     if any(str(t.dtype) not in STORED or t.dtype is not q.dtype for t in types):
         return f"tensor cores multiply float16 or bfloat16, the operands are {q.dtype}"
@@ -90,33 +89,20 @@ def why_not_flash(call: Call) -> str | None:
             return f"the last sizes must be fixed, from 1 to {MAX_DEPTH}"
         if 0 in tensor.shape:
             return "an operand is empty"
-    if q.ndim > 2 and not _has_groups(q.shape[-3], k.shape[-3]):
+    if not has_fixed_groups(q, k):
         return "the number of heads that share keys is not fixed"
     return None
 
 
 def shape_of(call: Call) -> FlashShape:
     """The sizes that estimates take; symbols count as their typical sizes."""
-    types = _operands(call)
-    assert types is not None
+    types = operand_types(call)
+    assert not isinstance(types, str)
     q, k, v = ([max(typical_size(d), 1) for d in t.shape] for t in types)
     heads = math.prod(q[:-2])
     group = max(q[-3] // k[-3], 1) if len(q) > 2 else 1
     causal = isinstance(call.attrs, AttentionAttrs) and call.attrs.causal
     return FlashShape(heads // group, q[-2] * group, k[-2], q[-1], v[-1], causal)
-
-
-def _operands(call: Call) -> tuple[TensorType, TensorType, TensorType] | None:
-    types = [arg.checked_type for arg in call.args[:3]]
-    if len(types) == 3 and all(isinstance(t, TensorType) for t in types):
-        return tuple(types)  # type: ignore[return-value]
-    return None
-
-
-def _has_groups(heads: Dim, shared: Dim) -> bool:
-    if isinstance(heads, int) and isinstance(shared, int):
-        return shared > 0
-    return dims_equal(heads, shared) is True
 
 
 def _unfused_seconds(shape: FlashShape, model: GpuModel) -> float:

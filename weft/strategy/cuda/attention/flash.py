@@ -9,16 +9,15 @@ their maximum, and a second kernel adds them in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from weft.codegen.cuda.device_functions import device_function
 from weft.ir.dtype import DType, float32, int32, int64
-from weft.strategy.cpu.attention.fused_tile import LOWEST
-from weft.strategy.cpu.elementwise.flat_rows import row_count, unravel
+from weft.strategy.common.attention import LOWEST, KeySource, Row, SourceOf
+from weft.strategy.common.row_major import row_count, unravel
 from weft.strategy.cuda.attention.combine import combine
 from weft.strategy.cuda.attention.plan import STAGES, FlashPlan, padded
-from weft.strategy.cuda.attention.rows import GroupRow, Partial, RowCopy
-from weft.strategy.cuda.attention.sources import StoredKeys
+from weft.strategy.cuda.attention.rows import Partial, RowCopy
 from weft.strategy.cuda.gemm.frame import (
     WARP,
     barrier,
@@ -59,8 +58,7 @@ class FlashLoops:
     """The body of a kernel (``te.ExternBody``) for the operands that ``source_of`` makes."""
 
     plan: FlashPlan
-    dtype: DType
-    source_of: Callable[[tuple[Buffer, ...], Buffer], StoredKeys]
+    source_of: SourceOf
 
     def __call__(self, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
         source = self.source_of(inputs, outputs[0])
@@ -73,7 +71,8 @@ class FlashLoops:
             partial = Partial(Buffer("partial_sums", (*shape, const(source.sizes[1])), float32),
                               Buffer("partial_top", shape, float32),
                               Buffer("partial_total", shape, float32))
-        shared = self._shared(source)
+        dtype = inputs[0].dtype
+        shared = self._shared(source, dtype)
 
         def thread_body(blocks: Sequence[PrimExpr], thread: PrimExpr) -> Stmt:
             tile, split = blocks
@@ -81,7 +80,7 @@ class FlashLoops:
             def at_lead(lead: PrimExpr) -> Stmt:
                 at = tuple(analyzer.simplify(i) for i in unravel(lead, source.leads))
                 first = analyzer.simplify(tile % tiles * self.plan.rows)
-                return _Tile(self.plan, self.dtype, source, lead, at, first, rows, split, thread,
+                return _Tile(self.plan, dtype, source, lead, at, first, rows, split, thread,
                              shared, analyzer, partial).build()
 
             return let("lead", analyzer.simplify(tile // tiles), at_lead, analyzer, leads)
@@ -95,12 +94,12 @@ class FlashLoops:
             body = Allocate(memory, body)
         return body
 
-    def _shared(self, source: StoredKeys) -> tuple[Buffer, ...]:
+    def _shared(self, source: KeySource, dtype: DType) -> tuple[Buffer, ...]:
         depth, width = map(padded, source.sizes)
         sizes = (("queries", self.plan.rows * depth),
                  ("keys", STAGES * self.plan.block * depth),
                  ("values", STAGES * self.plan.block * width))
-        return tuple(shared_memory(name, count, self.dtype) for name, count in sizes)
+        return tuple(shared_memory(name, count, dtype) for name, count in sizes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +108,7 @@ class _Tile:
 
     plan: FlashPlan
     dtype: DType
-    source: StoredKeys
+    source: KeySource
     lead: PrimExpr
     at: tuple[PrimExpr, ...]
     first: PrimExpr
@@ -168,17 +167,17 @@ class _Tile:
 
     # copies
 
-    def _row(self, row: PrimExpr) -> GroupRow:
+    def _row(self, row: PrimExpr) -> Row:
         """A row of the tile; those beyond the last one stand for it."""
         number = minimum(self.first + row, self.rows - 1)
-        return GroupRow(number // self.source.group, number % self.source.group)
+        return Row(number // self.source.group, number % self.source.group)
 
     def _copy_queries(self) -> Stmt:
         copy = RowCopy(self.plan.rows, self.source.sizes[0], self._layout(self.plan.rows),
                        self.plan.threads)
         return copy.statement(
             self.shared[0], const(0), self.thread,
-            lambda row, d: self.source.stored_query(self.at, self._row(row), d), None)
+            lambda row, d: self.source.query(self.at, self._row(row), d), None)
 
     def _copy(self, first: PrimExpr, high: PrimExpr, slot: PrimExpr) -> Stmt:
         """Start the copies of the block of keys and values from ``first`` on; zeros from ``high``

@@ -1,4 +1,4 @@
-"""Rows of attention: which query a row is, and copies of rows to shared memory."""
+"""Rows of attention: their copies to shared memory, and their partial results."""
 
 from __future__ import annotations
 
@@ -24,14 +24,6 @@ from weft.tir.simplify import simplify
 from weft.tir.stmt import BufferStore, Evaluate, IfThenElse, Stmt, seq
 
 LANES = 8  # 16-bit elements of a 16-byte copy
-
-
-@dataclass(frozen=True, slots=True)
-class GroupRow:
-    """A query, and its head among those that share keys."""
-
-    query: PrimExpr
-    head: PrimExpr
 
 
 @dataclass(frozen=True, slots=True)

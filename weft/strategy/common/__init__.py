@@ -1,0 +1,1 @@
+"""What the strategies of CPUs and GPUs share; it knows neither."""
