@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.eager.emitter import call
 from weft.eager.tensor import Tensor
 from weft.nn import functional as F
-from weft.nn.functional.calls import call
 from weft.nn.modules.activation import ReLU
 from weft.nn.modules.containers import Sequential
 from weft.nn.modules.dropout import Dropout

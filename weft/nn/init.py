@@ -10,10 +10,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from weft.eager.emitter import call
 from weft.eager.grad_mode import no_grad
 from weft.eager.tensor import Tensor
 from weft.nn.functional import randomness as random
-from weft.nn.functional.calls import call
 from weft.support.errors import InvalidInputError
 
 T = TypeVar("T", bound=Tensor)

@@ -11,7 +11,7 @@ import numpy as np
 
 from weft.eager.grad_mode import no_grad
 from weft.eager.tensor import Tensor
-from weft.nn.functional.calls import call
+from weft.eager.emitter import call
 from weft.nn.modules.batch_norm import NormBase
 from weft.nn.modules.module import Module
 from weft.optim.lr_scheduler import LRScheduler

@@ -10,9 +10,11 @@ import ml_dtypes
 from weft.eager.cell import Cell, node_of
 from weft.eager.checks import known, no_zero
 from weft.eager.dtypes import as_dtype, bool_, dtype, get_default_dtype, uint8
+from weft.eager.emitter import TENSORS
 from weft.eager.node import Node, Signature, call_signature, number_node
 from weft.eager.promotion import result_type
 from weft.eager.record import as_node, made, record, wrap
+from weft.op.composites import pairs
 from weft.support.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -176,10 +178,7 @@ def pow(input: Any, exponent: Any) -> Tensor:
 def _product(x: Any, times: int) -> Tensor | None:
     if not isinstance(x, Cell) or node_of(x).sig.out.dtype is bool_:
         return None
-    square = binary("multiply", x, x) if times > 1 else _whole("copy", x)
-    if times <= 2:
-        return square
-    return binary("multiply", square, x if times == 3 else square)
+    return _whole("copy", x) if times == 1 else pairs.small_power(x, times)
 
 
 def maximum(input: Any, other: Any) -> Tensor:
@@ -195,13 +194,7 @@ def minimum(input: Any, other: Any) -> Tensor:
 def atan2(input: Any, other: Any) -> Tensor:
     """The angle of the point (other, input), from -pi to pi."""
     y, x = [wrap(n) for n in operands(input, other, to_float=True)]
-    # Both quotients are at most 1; the divisors are kept from zero for the gradient's sake.
-    flat = abs(x) >= abs(y)
-    rise = where((x == 0) & (y == 0), y.detach(), y)  # the slope at the origin is 0
-    inner = atan(div(rise, where(flat & (x != 0), x, 1.0)))
-    inner = where(x < 0, where(y < 0, inner - math.pi, inner + math.pi), inner)
-    steep = sign(y) * (math.pi / 2) - atan(div(x, where(flat, 1.0, y)))
-    return where(flat, inner, steep)
+    return pairs.atan2(TENSORS, y, x)
 
 
 def eq(input: Any, other: Any) -> Tensor:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from weft.eager.axes import axes_of, axis_of
 from weft.eager.dtypes import as_dtype, bool_, get_default_dtype, int64
-from weft.eager.functions.elementwise import cast, exp, log, sqrt, sub, where
+from weft.eager.emitter import TENSORS
+from weft.eager.functions.elementwise import cast, sub
 from weft.eager.node import Node
 from weft.eager.record import as_node, record, wrap
+from weft.op.composites import norms
 from weft.support.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -78,14 +80,8 @@ def var(input: Any, dim: Any = None, correction: int = 1, keepdim: bool = False,
 def std(input: Any, dim: Any = None, correction: int = 1, keepdim: bool = False, *,
         unbiased: bool | None = None) -> Tensor:
     """The square root of the variance."""
-    return root_of_sum(var(input, dim, correction, keepdim, unbiased=unbiased), 2)
-
-
-def root_of_sum(total: Tensor, p: float) -> Tensor:
-    """``total ** (1 / p)`` of a sum that is not negative, with slope 0 at 0: a norm has none."""
-    nothing = total == 0
-    safe = where(nothing, 1.0, total)
-    return where(nothing, total.detach(), sqrt(safe) if p == 2 else safe ** (1.0 / p))
+    spread = var(input, dim, correction, keepdim, unbiased=unbiased)
+    return norms.root_of_sum(TENSORS, spread, 2)
 
 
 def var_mean(input: Any, dim: Any = None, correction: int = 1, keepdim: bool = False
@@ -163,24 +159,14 @@ def any(input: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
 def norm(input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Tensor:
     """The p-norm: ``sum(abs(x) ** p) ** (1 / p)``; ``inf`` gives the largest, 0 counts."""
     x = wrap(_averaged(input, None, "norm"))
-    if p in (2, "fro"):
-        return root_of_sum(sum(x * x, dim, keepdim), 2)
-    if p == float("inf"):
-        return amax(x.abs(), dim, keepdim)
-    if p == float("-inf"):
-        return amin(x.abs(), dim, keepdim)
-    if p == 0:
-        return sum((x != 0).to(x.dtype), dim, keepdim)
-    if p == 1:
-        return sum(x.abs(), dim, keepdim)
-    return root_of_sum(sum(x.abs() ** p, dim, keepdim), p)
+    axes = axes_of(dim, x.ndim) if x.ndim else None
+    return norms.p_norm(TENSORS, x, 2.0 if p == "fro" else p, axes, bool(keepdim))
 
 
 def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Tensor:
     """``log(sum(exp(input)))``, without overflow."""
     x = wrap(_averaged(input, None, "logsumexp"))
-    shift = amax(x, dim, keepdim=True).detach()
-    found = log(sum(exp(x - shift), dim, keepdim=True)) + shift
+    found = norms.logsumexp(TENSORS, x, axes_of(dim, x.ndim) if x.ndim else None)
     return found if keepdim else found.squeeze(dim)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from weft.amp.autocast import narrowed
+from weft.eager.emitter import call
 from weft.eager.tensor import Tensor
-from weft.nn.functional.calls import call
 from weft.nn.functional.dropout import dropout
 from weft.support.errors import InvalidInputError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from weft.amp.autocast import narrowed
+from weft.eager.emitter import call
 from weft.eager.tensor import Tensor
-from weft.nn.functional.calls import call
 from weft.nn.functional.sizes import along, per_axis, with_batch, without_batch
 from weft.support.errors import InvalidInputError
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from weft.eager.cell import node_of
 from weft.eager.checks import require_classes
+from weft.eager.emitter import TENSORS, call
 from weft.eager.grad_mode import no_grad
 from weft.eager.tensor import Tensor
-from weft.nn.functional.activation import normalize
-from weft.nn.functional.calls import call
+from weft.op.composites import losses, norms
 from weft.support.errors import InvalidInputError
 
 
@@ -114,14 +114,11 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x₁·x₂ / (max(|x₁|, eps) max(|x₂|, eps)) along ``dim``."""
-    first, second = (normalize(x, 2.0, dim, eps) for x in (x1, x2))
-    return (first * second).sum(dim)
+    return norms.cosine_similarity(TENSORS, x1, x2, dim, eps)
 
 
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
     """The p-norm of ``x1 - x2 + eps`` along the last axis."""
-    gap = call("abs", x1 - x2 + eps)
-    total = (gap * gap if p == 2 else gap.pow(p)).sum(-1, keepdim=keepdim)
-    return total.sqrt() if p == 2 else total.pow(1.0 / p)
+    return losses.pairwise_distance(TENSORS, x1, x2, p, eps, keepdim)

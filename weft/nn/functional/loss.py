@@ -7,10 +7,11 @@ import math
 from weft.amp.autocast import upcast
 from weft.eager.cell import node_of
 from weft.eager.checks import require_classes
+from weft.eager.emitter import TENSORS, call
 from weft.eager.tensor import Tensor
-from weft.nn.functional.activation import log_softmax, softplus
-from weft.nn.functional.calls import call
+from weft.nn.functional.activation import log_softmax
 from weft.nn.functional.sizes import along, reduced
+from weft.op.composites import losses
 from weft.support.errors import InvalidInputError
 
 
@@ -46,11 +47,11 @@ def _of_probabilities(
     terms = logs * target
     if weight is not None:
         terms = terms * along(weight, axis, logs.ndim)
-    losses = -call("sum", terms, axis=axis)
+    found = -call("sum", terms, axis=axis)
     if reduction != "mean":
-        return reduced(losses, reduction)
+        return reduced(found, reduction)
     count = math.prod(s for i, s in enumerate(logs.shape) if i != axis)
-    return losses.sum() * (1 / count)
+    return found.sum() * (1 / count)
 
 
 def _smoothed(
@@ -61,10 +62,10 @@ def _smoothed(
     weighted = logs if weight is None else logs * along(weight, axis, logs.ndim)
     uniform = call("where", counts, -call("sum", weighted, axis=axis), 0.0)
     picked = nll_loss(logs, target, weight, ignore_index, "none")
-    losses = picked * (1 - smoothing) + uniform * (smoothing / logs.shape[axis])
+    found = picked * (1 - smoothing) + uniform * (smoothing / logs.shape[axis])
     if reduction != "mean":
-        return reduced(losses, reduction)
-    total, share = losses.sum(), _total_weight(logs, target, weight, counts)
+        return reduced(found, reduction)
+    total, share = found.sum(), _total_weight(logs, target, weight, counts)
     nothing = share == 0  # whose mean is no number, with a gradient of 0
     mean = total / call("where", nothing, 1.0, share)
     return call("where", nothing, (total / share).detach(), mean)
@@ -106,38 +107,26 @@ def nll_loss(
 
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """(x - y)²"""
-    input, target = upcast(input, target)
-    gap = input - target
-    return reduced(gap * gap, reduction)
+    return reduced(losses.squared_error(TENSORS, *upcast(input, target)), reduction)
 
 
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """abs(x - y)"""
-    input, target = upcast(input, target)
-    return reduced(call("abs", input - target), reduction)
+    return reduced(losses.absolute_error(TENSORS, *upcast(input, target)), reduction)
 
 
 def smooth_l1_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
     """(x - y)² / (2 beta) below ``beta``, abs(x - y) - beta / 2 above (Girshick 2015)."""
-    input, target = upcast(input, target)
-    if beta == 0:
-        return l1_loss(input, target, reduction)
-    return reduced(_huber(input, target, beta) * (1 / beta), reduction)
+    return reduced(losses.smooth_l1(TENSORS, *upcast(input, target), beta), reduction)
 
 
 def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
 ) -> Tensor:
     """(x - y)² / 2 below ``delta``, delta * (abs(x - y) - delta / 2) above (Huber 1964)."""
-    input, target = upcast(input, target)
-    return reduced(_huber(input, target, delta), reduction)
-
-
-def _huber(input: Tensor, target: Tensor, delta: float) -> Tensor:
-    size = call("abs", input - target)
-    return call("where", size < delta, size * size * 0.5, (size - delta / 2) * delta)
+    return reduced(losses.huber(TENSORS, *upcast(input, target), delta), reduction)
 
 
 def binary_cross_entropy(
@@ -147,18 +136,8 @@ def binary_cross_entropy(
 
     Where p is 0 or 1, the gradient is torch's, (p - y) / max(p (1 - p), 1e-12).
     """
-    input, target = upcast(input, target)
-    fixed = input.detach()
-    slope = call("maximum", fixed * (1 - fixed), 1e-12)
-    saturated = slope <= 1e-12
-    inner = call("where", saturated, 0.5, input)
-    log_p = call("where", saturated, call("maximum", call("log", fixed), -100.0),
-                 call("log", inner))
-    log_q = call("where", saturated, call("maximum", call("log1p", -fixed), -100.0),
-                 call("log1p", -inner))
-    straight = (input - fixed) * ((fixed - target.detach()) / slope)
-    losses = (target - 1) * log_q - target * log_p + call("where", saturated, straight, 0.0)
-    return reduced(losses if weight is None else losses * weight, reduction)
+    found = losses.binary_cross_entropy(TENSORS, *upcast(input, target))
+    return reduced(found if weight is None else found * weight, reduction)
 
 
 def binary_cross_entropy_with_logits(
@@ -166,27 +145,18 @@ def binary_cross_entropy_with_logits(
     pos_weight: Tensor | None = None,
 ) -> Tensor:
     """Binary cross entropy of sigmoid(x), without overflow."""
-    input, target = upcast(input, target)
-    below = softplus(-input, threshold=math.inf)  # -log(sigmoid(x))
-    share = 1.0 if pos_weight is None else (pos_weight - 1) * target + 1
-    losses = (1 - target) * input + below * share
-    return reduced(losses if weight is None else losses * weight, reduction)
+    found = losses.binary_cross_entropy_with_logits(TENSORS, *upcast(input, target), pos_weight)
+    return reduced(found if weight is None else found * weight, reduction)
 
 
 def kl_div(
     input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
 ) -> Tensor:
     """Y (log(y) - x) for log-probabilities x; ``reduction="batchmean"`` divides by the batch."""
-    input, target = upcast(input, target)
-    if log_target:
-        losses = call("exp", target) * (target - input)
-    else:
-        positive = target > 0
-        safe = call("where", positive, target, 1.0)
-        losses = call("where", positive, target * call("log", safe), 0.0) - target * input
+    found = losses.kl_divergence(TENSORS, *upcast(input, target), log_target)
     if reduction == "batchmean":
-        return losses.sum() * (1 / max(input.shape[0], 1))
-    return reduced(losses, reduction)
+        return found.sum() * (1 / max(input.shape[0], 1))
+    return reduced(found, reduction)
 
 
 def poisson_nll_loss(
@@ -194,16 +164,8 @@ def poisson_nll_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """e**x - y x, or x - y log(x + eps); ``full`` adds Stirling's approximation of log(y!)."""
-    input, target = upcast(input, target)
-    if log_input:
-        losses = call("exp", input) - target * input
-    else:
-        losses = input - target * call("log", input + eps)
-    if full:
-        safe = call("maximum", target, 1.0)
-        extra = safe * call("log", safe) - safe + call("log", safe * (2 * math.pi)) * 0.5
-        losses = losses + call("where", target > 1, extra, 0.0)
-    return reduced(losses, reduction)
+    pair = upcast(input, target)
+    return reduced(losses.poisson_nll(TENSORS, *pair, log_input, full, eps), reduction)
 
 
 def gaussian_nll_loss(
@@ -211,12 +173,9 @@ def gaussian_nll_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """(log(v) + (x - y)² / v) / 2 with v = max(var, eps), which gets the gradient of ``var``."""
-    input, target = upcast(input, target)
     if not isinstance(var, Tensor):
         raise InvalidInputError("gaussian_nll_loss: var is a tensor", got=type(var).__name__)
     if var.ndim == input.ndim - 1:
         var = call("expand_dims", var, axis=-1)
-    bounded = var + (call("maximum", var, eps) - var).detach()
-    gap = input - target
-    losses = (call("log", bounded) + gap * gap / bounded) * 0.5
-    return reduced(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
+    found = losses.gaussian_nll(TENSORS, *upcast(input, target), var, full, eps)
+    return reduced(found, reduction)

@@ -4,42 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.eager.emitter import TENSORS, call
 from weft.eager.tensor import Tensor
-from weft.nn.functional.activation import logsigmoid, softplus
-from weft.nn.functional.calls import call
+from weft.nn.functional.activation import logsigmoid
 from weft.nn.functional.embedding import one_hot, pairwise_distance
 from weft.nn.functional.sizes import reduced
+from weft.op.composites import losses
 
 
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
     """max(0, -y (x₁ - x₂) + margin) for targets of 1 or -1."""
-    return reduced(_above_zero(-target * (input1 - input2) + margin), reduction)
+    return reduced(losses.margin_ranking(TENSORS, input1, input2, target, margin), reduction)
 
 
 def hinge_embedding_loss(
     input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean"
 ) -> Tensor:
     """X where the target is 1, max(0, margin - x) where it is -1."""
-    far = _above_zero(margin - input)
-    return reduced(call("where", call("equal", target, 1.0), input, far), reduction)
+    return reduced(losses.hinge_embedding(TENSORS, input, target, margin), reduction)
 
 
 def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """log(1 + e**(-y x))"""
-    return reduced(softplus(-target * input, threshold=float("inf")), reduction)
+    return reduced(losses.soft_margin(TENSORS, input, target), reduction)
 
 
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
     """1 - cos where the target is 1, max(0, cos - margin) where it is -1."""
-    small = 1e-12  # as in torch, added to the squares
-    squares = [(x * x).sum(-1) + small for x in (input1, input2)]
-    cosine = (input1 * input2).sum(-1) / (squares[0] * squares[1]).sqrt()
-    far = _above_zero(cosine - margin)
-    return reduced(call("where", call("equal", target, 1.0), 1 - cosine, far), reduction)
+    found = losses.cosine_embedding(TENSORS, input1, input2, target, margin)
+    return reduced(found, reduction)
 
 
 def multi_margin_loss(
@@ -54,18 +51,18 @@ def multi_margin_loss(
     terms = gap if p == 1 else gap.pow(p)
     if weight is not None:
         terms = terms * call("expand_dims", call("take", weight, target, axis=0), axis=-1)
-    losses = call("where", own, 0.0, terms).sum(-1) * (1 / classes)
-    return reduced(losses, reduction)
+    found = call("where", own, 0.0, terms).sum(-1) * (1 / classes)
+    return reduced(found, reduction)
 
 
 def multilabel_soft_margin_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
     """The mean over classes of binary cross entropies with logits; ``input`` (N, C)."""
-    losses = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
+    found = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
     if weight is not None:
-        losses = losses * weight
-    return reduced(losses.mean(-1), reduction)
+        found = found * weight
+    return reduced(found.mean(-1), reduction)
 
 
 def triplet_margin_loss(
@@ -86,12 +83,5 @@ def triplet_margin_with_distance_loss(
 ) -> Tensor:
     """max(0, d(a, p) - d(a, n) + margin) for a distance of the caller."""
     distance = pairwise_distance if distance_function is None else distance_function
-    near, far = distance(anchor, positive), distance(anchor, negative)
-    if swap:
-        far = call("minimum", far, distance(positive, negative))
-    return reduced(_above_zero(near - far + margin), reduction)
-
-
-def _above_zero(x: Tensor) -> Tensor:
-    """max(x, 0) with slope 1 at 0, torch's ``clamp_min``."""
-    return call("clip", x, a_min=0.0, a_max=float("inf"))
+    found = losses.triplet_margin(TENSORS, anchor, positive, negative, distance, margin, swap)
+    return reduced(found, reduction)

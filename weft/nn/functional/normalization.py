@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from weft.amp.autocast import upcast
+from weft.eager.emitter import call
 from weft.eager.tensor import Tensor
-from weft.nn.functional.calls import call
 from weft.support.errors import InvalidInputError
 
 

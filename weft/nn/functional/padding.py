@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from weft.eager.emitter import call
 from weft.eager.tensor import Tensor
-from weft.nn.functional.calls import call
 from weft.support.errors import InvalidInputError
 
 _MODES = {"reflect": "reflect", "replicate": "edge"}

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from weft.eager.emitter import call
 from weft.eager.tensor import Tensor
-from weft.nn.functional.calls import call
 from weft.nn.functional.sizes import per_axis, with_batch, without_batch
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from weft.eager.emitter import call
 from weft.eager.tensor import Tensor
-from weft.nn.functional.calls import call
 from weft.support.errors import InvalidInputError
 
 

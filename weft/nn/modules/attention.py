@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from weft.eager.emitter import call
 from weft.eager.functions import creation
 from weft.eager.tensor import Tensor
 from weft.nn import functional as F
 from weft.nn import init
 from weft.nn.functional.attention import attention_with_weights, causal_mask
-from weft.nn.functional.calls import call
 from weft.nn.modules.linear import Linear, new_parameter
 from weft.nn.modules.module import Module, ModuleError
 from weft.nn.parameter import Parameter

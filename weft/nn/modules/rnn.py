@@ -9,11 +9,11 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from weft.eager.emitter import call
 from weft.eager.functions import creation
 from weft.eager.tensor import Tensor
 from weft.nn import functional as F
 from weft.nn import init
-from weft.nn.functional.calls import call
 from weft.nn.modules.linear import new_parameter
 from weft.nn.modules.module import Module, ModuleError
 from weft.nn.modules.rnn_cells import gru_step, lstm_step, rnn_step

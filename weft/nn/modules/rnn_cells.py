@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+from weft.eager.emitter import call
 from weft.eager.functions import creation
 from weft.eager.tensor import Tensor
 from weft.nn import functional as F
 from weft.nn import init
-from weft.nn.functional.calls import call
 from weft.nn.functional.sizes import with_batch, without_batch
 from weft.nn.modules.linear import new_parameter
 from weft.nn.modules.module import Module, ModuleError

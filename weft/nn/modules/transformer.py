@@ -6,11 +6,11 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+from weft.eager.emitter import call
 from weft.eager.tensor import Tensor
 from weft.nn import functional as F
 from weft.nn import init
 from weft.nn.functional.attention import causal_mask
-from weft.nn.functional.calls import call
 from weft.nn.modules.attention import MultiheadAttention
 from weft.nn.modules.containers import ModuleList
 from weft.nn.modules.dropout import Dropout

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from weft.eager.emitter import call
 from weft.eager.grad_mode import no_grad
 from weft.eager.tensor import Tensor
-from weft.nn.functional.calls import call
 from weft.support.errors import InvalidInputError
 
 
