@@ -8,9 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
-from weft.ir.op import Op
+from weft.ir.op import OPS, Op, get_op
 
 _LOADS = ("LOAD_ATTR", "LOAD_METHOD")
+_COMPOSITES = "weft.op.composites."
+_ARITHMETIC = ("BINARY_OP", "COMPARE_OP", "UNARY_NEGATIVE")
+_SYMBOLS = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "-x": "negative",
+            "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
 
 
 def onnx_names() -> Mapping[str, list[str]]:
@@ -18,8 +22,8 @@ def onnx_names() -> Mapping[str, list[str]]:
     from weft.frontend.onnx import converters, registry
 
     _ = converters  # importing the module registers the converters
-    names = ((name, converter.convert) for name in registry.supported_operators()
-             for converter in registry.converter_versions(name))
+    names = ((name, converter.convert) for name in registry.CONVERTERS.names()
+             for converter in registry.CONVERTERS.versions(name))
     return _by_operator(names)
 
 
@@ -29,7 +33,7 @@ def torch_names() -> Mapping[str, list[str]]:
 
     _ = converters
     names = ((f"aten.{name}", registry.find_converter(f"aten.{name}"))
-             for name in registry.supported_operators())
+             for name in registry.CONVERTERS.names())
     return _by_operator((name, function) for name, function in names if function is not None)
 
 
@@ -63,7 +67,20 @@ def _operators_of(converter: Callable[..., Any]) -> dict[Op, None]:
             pending += value.values()
         elif isinstance(value, FunctionType) and value.__module__.startswith("weft.frontend."):
             pending += _mentioned(value)
+        elif isinstance(value, FunctionType) and value.__module__.startswith(_COMPOSITES):
+            pending += _mentioned(value)
+            found |= dict.fromkeys(get_op(name) for name in _applied(value))
     return found
+
+
+def _applied(composite: FunctionType) -> Iterator[str]:
+    """The operators that a composite applies: names in its code, and arithmetic."""
+    yield from (c for c in composite.__code__.co_consts if isinstance(c, str) and c in OPS)
+    for instruction in dis.get_instructions(composite):
+        symbol = "-x" if instruction.opname == "UNARY_NEGATIVE" else instruction.argrepr
+        symbol = symbol.removeprefix("bool(").removesuffix(")")
+        if instruction.opname in _ARITHMETIC and symbol in _SYMBOLS:
+            yield _SYMBOLS[symbol]
 
 
 def _mentioned(function: FunctionType) -> Iterator[Any]:

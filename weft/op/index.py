@@ -13,7 +13,7 @@ NAMES: dict[str, dict[str, str]] = {
             "greater_equal less less_equal logical_and logical_or maximum minimum mod multiply "
             "not_equal power subtract trunc_divide trunc_mod where "
         ),
-        "weft.op.composites": "logsumexp mean_std mean_variance segment_sum std",
+        "weft.op.composites.expressions": "logsumexp mean_std mean_variance segment_sum std",
         "weft.op.device": "DeviceCopyAttrs device_copy",
         "weft.op.einsum": "EinsumAttrs einsum",
         "weft.op.elementwise": (

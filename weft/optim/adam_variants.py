@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.eager.tensor import Tensor
 from weft.eager.emitter import call
+from weft.eager.tensor import Tensor
 from weft.optim.adam import corrections, moments
 from weft.optim.optimizer import Optimizer, Params, State, decayed, scalar, shrunk, wide
 from weft.optim.param_group import ParamGroup

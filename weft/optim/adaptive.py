@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.eager.tensor import Tensor
 from weft.eager.emitter import call
+from weft.eager.tensor import Tensor
 from weft.optim.optimizer import Optimizer, Params, State, decayed, scalar, shares, wide
 from weft.optim.param_group import ParamGroup
 

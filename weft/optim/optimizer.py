@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from weft.eager.cell import watching
+from weft.eager.emitter import call
 from weft.eager.grad_mode import enable_grad, no_grad
 from weft.eager.tensor import Tensor
-from weft.eager.emitter import call
 from weft.nn.modules.hooks import RemovableHandle, add_hook
 from weft.nn.modules.module import clear_grad
 from weft.nn.state_dict import StateDictError

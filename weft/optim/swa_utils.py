@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from weft.eager.emitter import call
 from weft.eager.grad_mode import no_grad
 from weft.eager.tensor import Tensor
-from weft.eager.emitter import call
 from weft.nn.modules.batch_norm import NormBase
 from weft.nn.modules.module import Module
 from weft.optim.lr_scheduler import LRScheduler

@@ -113,7 +113,7 @@ def test_an_onnx_converter_of_a_user_and_the_cache_do_not_meet():
         assert cache_key(model, options) is None
         assert key() is not None  # not an ONNX model
     finally:
-        del registry._CONVERTERS["acme::Foo"]
+        del registry.CONVERTERS.entries["acme::Foo"]
     assert cache_key(model, options) is not None
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from weft.frontend.resampling import resampling_order
+from weft.frontend.common.resampling import resampling_order
 
 
 @pytest.mark.parametrize(("growth", "order"), [

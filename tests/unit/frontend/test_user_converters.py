@@ -11,19 +11,17 @@ from onnx import TensorProto, helper, numpy_helper
 
 import weft
 from weft import op
-from weft.frontend.onnx import registry
-from weft.frontend.onnx.registry import converts
-from weft.frontend.typed import tensor_type
+from weft.frontend.common.typed import tensor_type
+from weft.frontend.onnx.registry import CONVERTERS, converts
 from weft.support.errors import InvalidModelError, OperatorError, UnsupportedModelError
 
 
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
     assert weft.onnx_converter  # loads the converters of weft
-    before = {name: list(found) for name, found in registry._CONVERTERS.items()}
+    before = dict(CONVERTERS.entries)
     yield
-    registry._CONVERTERS.clear()
-    registry._CONVERTERS.update(before)
+    CONVERTERS.entries = before
 
 
 def _model(nodes: list[Any], size: int = 2) -> Any:

@@ -9,12 +9,13 @@ import numpy as np
 
 from weft.compat.graph.graph import Graph
 from weft.compat.graph.node import Node, Tensor
-from weft.compat.graphdef.coverage import gaps_error
 from weft.compat.graphdef.definitions import NodeDef
 from weft.compat.graphdef.ops.math import BINARY, UNARY
 from weft.compat.graphdef.ops.reduce import REDUCTIONS
-from weft.compat.graphdef.registry import find_converter
-from weft.ir import DType, get_op
+from weft.compat.graphdef.registry import CONVERTERS
+from weft.frontend.common.coverage import unsupported_operators
+from weft.ir.dtype import DType
+from weft.ir.op import get_op
 from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 
@@ -36,14 +37,15 @@ def to_tensorflow(graph: Graph) -> Graph:
     calls that TensorFlow's operators lack.
     """
     kept = {n.name for n in graph.op_nodes
-            if find_converter(n.op) is not None or n.op in graph.library.functions
+            if CONVERTERS.find(n.op) is not None or n.op in graph.library.functions
             or n.op == "Placeholder"}
     missing: dict[str, list[str]] = {}
     for node in graph.op_nodes:
         if node.name not in kept and node.op not in _RULES and node.op not in _DIRECT:
-            missing.setdefault(node.op, []).append(node.name)
+            missing.setdefault(f"operator {node.op}", []).append(node.name)
     if missing:
-        raise gaps_error("operators without a counterpart in TensorFlow", missing, graph.name)
+        raise unsupported_operators("the graph uses operators without a counterpart in TensorFlow",
+                                    missing, graph.name)
     made = Graph(graph.library, name=graph.name)
     made.versions = graph.versions
     results: dict[Tensor, Tensor] = {}

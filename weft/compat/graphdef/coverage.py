@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from weft.compat.graphdef.definitions import FunctionRef, Library, NodeDef
-from weft.compat.graphdef.registry import find_converter, supported_operators
+from weft.compat.graphdef.registry import CONVERTERS
+from weft.frontend.common.coverage import counted, misspelling, unsupported_operators
 from weft.ir.op import OPS
-from weft.support.errors import UnsupportedModelError
-from weft.support.suggestion import nearest
-
-_NAMES_SHOWN = 3
 
 
 def check_coverage(nodes: Sequence[NodeDef], library: Library, source: str) -> None:
@@ -20,21 +17,13 @@ def check_coverage(nodes: Sequence[NodeDef], library: Library, source: str) -> N
     """
     missing: dict[str, list[str]] = {}
     for node in (*nodes, *_bodies(nodes, library)):
-        if find_converter(node.op) is None and node.op not in OPS \
+        if CONVERTERS.find(node.op) is None and node.op not in OPS \
                 and node.op not in library.functions:
-            missing.setdefault(node.op, []).append(node.name)
+            missing.setdefault(f"operator {node.op}", []).append(node.name)
     if missing:
-        count = len(missing)
-        raise gaps_error(f"{count} operator{'s' if count != 1 else ''} that weft does not support",
-                         missing, source, _suggestion(sorted(missing)))
-
-
-def gaps_error(what: str, missing: Mapping[str, Sequence[str]], source: str,
-               help: str | None = None) -> UnsupportedModelError:
-    """The error that lists operators, those of most nodes first, with names of nodes."""
-    ordered = sorted(missing, key=lambda op: (-len(missing[op]), op))
-    return UnsupportedModelError(f"the graph uses {what}", where=source, help=help,
-                                 notes=[_note(op, missing[op]) for op in ordered])
+        raise unsupported_operators(
+            f"the graph uses {counted(len(missing), 'operator')} that weft does not support",
+            missing, source, _suggestion(sorted(missing)))
 
 
 def _bodies(nodes: Sequence[NodeDef], library: Library) -> Iterable[NodeDef]:
@@ -51,15 +40,8 @@ def _bodies(nodes: Sequence[NodeDef], library: Library) -> Iterable[NodeDef]:
                 yield from library.functions[name].nodes
 
 
-def _note(op: str, names: Sequence[str]) -> str:
-    more = ", ..." if len(names) > _NAMES_SHOWN else ""
-    shown = ", ".join(names[:_NAMES_SHOWN])
-    return f"operator {op}: {len(names)} node{'s' if len(names) != 1 else ''} ({shown}{more})"
-
-
 def _suggestion(missing: Sequence[str]) -> str:
-    for op in missing:
-        close = nearest(op, supported_operators(), cutoff=0.8)
-        if close:
-            return f"is {op!r} meant to be {close[0]!r}?"
-    return "docs/graphs.md lists the operators of TensorFlow that weft reads"
+    names = (gap.removeprefix("operator ") for gap in missing)
+    found = (misspelling(op, CONVERTERS.names(), cutoff=0.8) for op in names)
+    return next(filter(None, found),
+                "docs/graphs.md lists the operators of TensorFlow that weft reads")

@@ -157,3 +157,9 @@ class GraphDef:
     versions: Versions = Versions()
     library: Library = Library()
     source: str = "<graph>"
+
+
+def attribute_text(value: Any) -> str:
+    """An attribute value for an error message."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

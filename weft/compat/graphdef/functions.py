@@ -16,7 +16,7 @@ from weft.compat.graphdef.definitions import (
     TypeAttr,
 )
 from weft.compat.graphdef.names import is_node_name
-from weft.compat.graphdef.registry import find_converter
+from weft.compat.graphdef.registry import CONVERTERS
 from weft.ir.types import TensorType
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError
@@ -200,7 +200,7 @@ class _Resolver:
 
     def _first(self, node: NodeDef, output: str) -> int:
         """The index of the first tensor of an output, by its name."""
-        converter = find_converter(node.op)
+        converter = CONVERTERS.find(node.op)
         if node.op in self.library.functions:
             names = tuple(a.name for a in self.library.functions[node.op].outputs)
         else:

@@ -14,14 +14,14 @@ from weft.compat.graphdef import converters as _converters  # noqa: F401 - fills
 from weft.compat.graphdef import state
 from weft.compat.graphdef.annotate import Placements, ordered_after
 from weft.compat.graphdef.catalogue import convert_operator
-from weft.compat.graphdef.definitions import FunctionRef, Library, NodeDef
+from weft.compat.graphdef.definitions import FunctionRef, Library, NodeDef, attribute_text
 from weft.compat.graphdef.functions import find_function, instantiate, returned_arguments
 from weft.compat.graphdef.names import parse_tensor
 from weft.compat.graphdef.node import Node
 from weft.compat.graphdef.node_order import execution_order, needed, nodes_by_name
-from weft.compat.graphdef.registry import Converter, attribute_text, find_converter
+from weft.compat.graphdef.registry import CONVERTERS, Converter
 from weft.compat.graphdef.size_values import is_symbolic, size_values
-from weft.frontend.typed import FOLD_LIMIT_ELEMENTS
+from weft.frontend.common.typed import FOLD_LIMIT_ELEMENTS
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError, UnsupportedModelError
 from weft.transform.autodiff.reverse.adjoint import is_differentiable
@@ -106,7 +106,7 @@ def _convert(env: Environment, proto: NodeDef, inputs: Sequence[ir.Expr],
     node = Node(proto, span, tuple(inputs), tuple(values), functions, folds)
     if proto.op in env.library.functions:
         return functions.expand(FunctionRef(proto.op, proto.attrs), inputs)
-    converter = find_converter(proto.op)
+    converter = CONVERTERS.find(proto.op)
     if converter is not None:
         _check(node, converter)
         made = converter.convert(node)

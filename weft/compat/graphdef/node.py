@@ -15,11 +15,12 @@ from weft.compat.graphdef.definitions import (
     FunctionRef,
     NodeDef,
     ShapeAttr,
+    attribute_text,
 )
-from weft.compat.graphdef.registry import attribute_text
-from weft.frontend.typed import inferred, tensor_type, typed
+from weft.frontend.common.node import NodeBase
+from weft.frontend.common.typed import inferred, tensor_type, typed
 from weft.support.dataclass import dataclass
-from weft.support.errors import InvalidModelError, UnsupportedModelError, WeftError
+from weft.support.errors import WeftError
 
 V = TypeVar("V")
 _REQUIRED: Any = object()
@@ -36,7 +37,7 @@ class Functions(Protocol):
 
 
 @dataclass(frozen=True)
-class Node:
+class Node(NodeBase):
     """A node to convert. ``inputs`` are typed; ``values`` holds the small operands that are known.
 
     With ``folds``, calls of constants become constants at once.
@@ -53,14 +54,6 @@ class Node:
     def op(self) -> str:
         return self.proto.op
 
-    def fail(self, what: str, **details: Any) -> InvalidModelError:
-        """The error of a node that contradicts itself or its operands."""
-        return InvalidModelError(f"{self.op}: {what}", where=self.span, **details)
-
-    def unsupported(self, what: str, **details: Any) -> UnsupportedModelError:
-        """The error of a valid node that weft cannot lower."""
-        return UnsupportedModelError(f"{self.op}: {what}", where=self.span, **details)
-
     def input(self, index: int) -> ir.Expr:
         if index >= len(self.inputs):
             raise self.fail(f"operand {index} is missing", got=f"{len(self.inputs)} operands")
@@ -75,7 +68,7 @@ class Node:
     def rank(self, index: int = 0) -> int:
         return self.type(index).ndim
 
-    def constant(self, index: int, what: str) -> np.ndarray:
+    def array(self, index: int, what: str) -> np.ndarray:
         """The value of an operand; ``UnsupportedModelError`` if only run time determines it."""
         self.input(index)
         value = self.values[index]
@@ -85,9 +78,9 @@ class Node:
                                    help="feed a constant, or fix the sizes of the inputs")
         return value
 
-    def integers(self, index: int, what: str) -> tuple[int, ...]:
+    def ints(self, index: int, what: str) -> tuple[int, ...]:
         """The value of an operand as whole numbers, in one dimension."""
-        value = self.constant(index, what)
+        value = self.array(index, what)
         if value.dtype.kind not in "iu":
             raise self.fail(f"{what} (operand {index}) must be integers", got=str(value.dtype))
         return tuple(int(v) for v in value.reshape(-1))
@@ -96,21 +89,18 @@ class Node:
         """The value of an operand as sizes, which may be symbolic."""
         value = self.values[index] if index < len(self.values) else None
         if value is None or value.dtype != object:
-            return self.integers(index, what)
+            return self.ints(index, what)
         return tuple(v if isinstance(v, ir.SymDim) else int(v) for v in value.reshape(-1))
 
     def integer(self, index: int, what: str) -> int:
-        found = self.integers(index, what)
+        found = self.ints(index, what)
         if len(found) != 1:
             raise self.fail(f"{what} (operand {index}) must be one number", got=str(found))
         return found[0]
 
     def axis(self, axis: int, rank: int | None = None) -> int:
-        """``axis`` counted from the start; ``InvalidModelError`` if it is out of range."""
-        rank = self.rank() if rank is None else rank
-        if not -rank <= axis < rank:
-            raise self.fail("axis out of range", got=str(axis), expected=f"[{-rank}, {rank})")
-        return axis % rank if rank else 0
+        """As in the base; ``rank`` is that of the first operand by default."""
+        return super().axis(axis, self.rank() if rank is None else rank)
 
     def attr(self, name: str, kind: builtins.type[V], default: Any = _REQUIRED) -> V:
         """The attribute ``name``, of Python type ``kind``."""
@@ -169,12 +159,8 @@ class Node:
     def fields(self, value: ir.Expr, count: int) -> tuple[ir.Expr, ...]:
         return tuple(self.field(value, i) for i in range(count))
 
-    def scalar_like(self, value: float, like: ir.Expr) -> ir.Constant:
-        """A scalar constant with the element type of ``like``."""
-        return ir.Constant(np.asarray(value, tensor_type(like).dtype.numpy), span=self.span)
-
-    def array(self, value: Any, dtype: ir.DType | str = "int32") -> ir.Constant:
-        return ir.Constant(np.asarray(value, ir.DType.of(dtype).numpy), span=self.span)
+    def constant(self, value: Any, dtype: ir.DType | str = "int32") -> ir.Constant:
+        return super().constant(value, dtype)
 
 
 def static_shape(node: Node, shape: ir.Shape, what: str) -> tuple[int, ...]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TypeAlias
 
+from weft.compat.graphdef.node import Node
+from weft.frontend.common.registry import ConverterTable
 from weft.ir.expr import Expr
 from weft.support.dataclass import dataclass
-from weft.support.registry import Registry
 
-if TYPE_CHECKING:
-    from weft.compat.graphdef.node import Node
-
-Convert: TypeAlias = "Callable[[Node], Expr | Sequence[Expr]]"
+Convert: TypeAlias = Callable[[Node], Expr | Sequence[Expr]]
 
 # Types of inputs and outputs, which follow from the tensors themselves.
 TYPE_ATTRIBUTES = frozenset({
@@ -37,7 +35,7 @@ class Converter:
     inputs: tuple[int, ...] | None
 
 
-CONVERTERS: Registry[Converter] = Registry("converter of a TensorFlow operator")
+CONVERTERS: ConverterTable[Converter] = ConverterTable()
 
 
 def converts(
@@ -57,19 +55,3 @@ def converts(
         return convert
 
     return wrap
-
-
-def find_converter(op: str) -> Converter | None:
-    """The converter of ``op``, or ``None``."""
-    return CONVERTERS.find(op)
-
-
-def supported_operators() -> list[str]:
-    """The operators of TensorFlow that weft reads, sorted."""
-    return list(CONVERTERS)
-
-
-def attribute_text(value: Any) -> str:
-    """An attribute value for an error message."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -15,8 +15,9 @@ import numpy as np
 
 from weft import op
 from weft.compat.graphdef.definitions import NodeDef
-from weft.frontend.typed import inferred
-from weft.ir import Constant, Expr, Span, Var
+from weft.frontend.common.typed import inferred
+from weft.ir.expr import Constant, Expr, Var
+from weft.ir.span import Span
 
 VARIABLES = frozenset({"VariableV2", "Variable", "VarHandleOp"})
 INITIAL_VALUE = "_initial_value"

@@ -176,9 +176,13 @@ def pow(input: Any, exponent: Any) -> Tensor:
 
 
 def _product(x: Any, times: int) -> Tensor | None:
-    if not isinstance(x, Cell) or node_of(x).sig.out.dtype is bool_:
+    if not _is_tensor_of_numbers(x):
         return None
-    return _whole("copy", x) if times == 1 else pairs.small_power(x, times)
+    return _whole("copy", x) if times == 1 else pairs.small_power(TENSORS, x, times)
+
+
+def _is_tensor_of_numbers(x: Any) -> bool:
+    return isinstance(x, Cell) and node_of(x).sig.out.dtype is not bool_
 
 
 def maximum(input: Any, other: Any) -> Tensor:

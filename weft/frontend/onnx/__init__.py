@@ -64,7 +64,7 @@ def load_onnx_importer() -> None:
 def onnx_foreign_converters() -> tuple[str, ...]:
     """The ONNX operators with a converter that a user registered. Does not import ``onnx``."""
     registry = sys.modules.get("weft.frontend.onnx.registry")  # users' converters import it
-    found: tuple[str, ...] = () if registry is None else registry.foreign_converters()
+    found: tuple[str, ...] = () if registry is None else registry.CONVERTERS.of_users()
     return found
 
 

@@ -6,19 +6,16 @@ from collections.abc import Container, Iterator, Mapping
 
 from onnx import AttributeProto, NodeProto
 
+from weft.frontend.common.coverage import counted, unsupported_operators
 from weft.frontend.onnx.graph_order import GraphOrder, OrderedNode
 from weft.frontend.onnx.registry import (
+    CONVERTERS,
     DEFAULT_DOMAIN,
     Converter,
-    find_converter,
     operator_name,
     opset_of,
-    supported_operators,
 )
-from weft.support.errors import UnsupportedModelError
 from weft.support.suggestion import nearest
-
-_NAMES_SHOWN = 3
 
 
 def check_coverage(order: GraphOrder, opsets: Mapping[str, int], source: str) -> None:
@@ -31,21 +28,17 @@ def check_coverage(order: GraphOrder, opsets: Mapping[str, int], source: str) ->
         converter = _converter_of(proto, opsets)
         if converter is None:
             missing_ops.add(name)
-            gaps.setdefault(f"operator {name}", []).append(node.label)
+            gaps.setdefault(f"operator {name}", []).append(_name(node))
         else:
             for gap in _gaps_of(proto, converter, read):
-                gaps.setdefault(gap, []).append(node.label)
+                gaps.setdefault(gap, []).append(_name(node))
     if not gaps:
         return
-    notes = [_note(gap, gaps[gap]) for gap in sorted(gaps, key=lambda g: (-len(gaps[g]), g))]
     count = len(missing_ops)
-    what = f"{count} operator{'s' if count != 1 else ''}" if count else "operator attributes"
-    raise UnsupportedModelError(
-        f"the model uses {what} that weft does not support at opset {opsets['']}",
-        where=source,
-        notes=notes,
-        help=_suggestion(sorted(missing_ops)),
-    )
+    what = counted(count, "operator") if count else "operator attributes"
+    raise unsupported_operators(
+        f"the model uses {what} that weft does not support at opset {opsets['']}", gaps, source,
+        _suggestion(sorted(missing_ops)))
 
 
 def _all_nodes(order: GraphOrder) -> Iterator[tuple[OrderedNode, Container[str]]]:
@@ -60,7 +53,7 @@ def _converter_of(node: NodeProto, opsets: Mapping[str, int]) -> Converter | Non
     """Find the converter of ``node``; ``None`` also if the model does not import its domain."""
     if node.domain not in (*DEFAULT_DOMAIN, *opsets):
         return None
-    return find_converter(operator_name(node), opset_of(node, opsets))
+    return CONVERTERS.find(operator_name(node), opset_of(node, opsets))
 
 
 def _gaps_of(node: NodeProto, converter: Converter, read: Container[str]) -> Iterator[str]:
@@ -76,6 +69,10 @@ def _gaps_of(node: NodeProto, converter: Converter, read: Container[str]) -> Ite
             yield f"output {position} of {node.op_type}"
 
 
+def _name(node: OrderedNode) -> str:
+    return node.label.rsplit(" (", 1)[0]
+
+
 def _scalar(attribute: AttributeProto) -> object:
     if attribute.type == AttributeProto.INT:
         return attribute.i
@@ -84,24 +81,18 @@ def _scalar(attribute: AttributeProto) -> object:
     return attribute.s.decode("utf-8", "replace")
 
 
-def _note(gap: str, labels: list[str]) -> str:
-    names = [label.rsplit(" (", 1)[0] for label in labels[:_NAMES_SHOWN]]
-    more = ", ..." if len(labels) > _NAMES_SHOWN else ""
-    return f"{gap}: {len(labels)} node{'s' if len(labels) != 1 else ''} ({', '.join(names)}{more})"
-
-
 def _suggestion(missing: list[str]) -> str | None:
     """Suggest a supported operator with a similar name: a misspelling suggests a damaged file."""
+    known = CONVERTERS.names()
     for name in missing:
-        domain, _, own = name.rpartition("::")
-        if name in supported_operators():
+        domain, separator, own = name.rpartition("::")
+        if name in known:
             return f"the model does not import a version of {domain!r} that has {own}"
         # Compare names without the domain, which would make all of them similar.
-        alike = {known.rpartition("::")[2]: known for known in supported_operators()
-                 if known.rpartition("::")[0] == domain}
-        close = nearest(own, alike, cutoff=0.7)
+        close = nearest(own, (o.removeprefix(domain + separator) for o in known
+                              if o.rpartition("::")[0] == domain), cutoff=0.7)
         if close:
-            return f"is {name!r} meant to be {alike[close[0]]!r}?"
+            return f"is {name!r} meant to be {domain + separator + close[0]!r}?"
     if not missing:
         return None
     return f'register @weft.onnx_converter("{missing[0]}"), as in docs/tutorials/add_converter.md'

@@ -18,7 +18,7 @@ from onnx import FunctionProto, ModelProto, NodeProto, TypeProto
 from weft.frontend.onnx.contained import infer_shapes
 from weft.frontend.onnx.loader import LoadedModel
 from weft.frontend.onnx.nested import nested_graphs, nested_nodes
-from weft.frontend.onnx.registry import DEFAULT_DOMAIN, find_converter, operator_name
+from weft.frontend.onnx.registry import CONVERTERS, DEFAULT_DOMAIN, operator_name
 
 # Limit for nested expansion: bodies contain operators that are expanded in turn.
 _MAX_ROUNDS = 8
@@ -55,7 +55,7 @@ def _schema_with_body(node: NodeProto, versions: Mapping[str, int]) -> Schema | 
     domain = "" if node.domain in DEFAULT_DOMAIN else node.domain
     if domain not in versions:
         return None
-    if find_converter(operator_name(node), versions[domain]) is not None:
+    if CONVERTERS.find(operator_name(node), versions[domain]) is not None:
         return None
     try:
         schema: Schema = onnx.defs.get_schema(node.op_type, versions[domain], domain)

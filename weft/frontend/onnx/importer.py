@@ -11,6 +11,7 @@ from typing import Any
 
 from onnx import GraphProto, ValueInfoProto
 
+from weft.frontend.common.random_keys import RandomKeys
 from weft.frontend.onnx import converters as _converters  # noqa: F401 - fills the table
 from weft.frontend.onnx.checks import check_features, check_versions, node_checker
 from weft.frontend.onnx.coverage import check_coverage
@@ -27,7 +28,6 @@ from weft.frontend.onnx.shape_value import ShapeValue
 from weft.frontend.onnx.size_data import size_data
 from weft.frontend.onnx.size_limits import SizeLimitNeeded
 from weft.frontend.onnx.upgrade import upgrade_opset
-from weft.frontend.random_keys import RandomKeys
 from weft.ir.expr import Constant, Expr, Function, Tuple
 from weft.ir.module import IRModule
 from weft.ir.shape import Dim

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from weft.frontend.common.node import NodeBase
+from weft.frontend.common.random_keys import RandomKeys
+from weft.frontend.common.typed import tensor_type, typed
 from weft.frontend.onnx.attributes import Attributes
 from weft.frontend.onnx.shape_value import ShapeValue
 from weft.frontend.onnx.size_data import size_data
-from weft.frontend.random_keys import RandomKeys
-from weft.frontend.typed import tensor_type, typed
 from weft.ir.dtype import DType
 from weft.ir.expr import Constant, Expr, Tuple, TupleGetItem
-from weft.ir.op import Op
 from weft.ir.shape import Dim, Shape
 from weft.ir.span import Span
 from weft.support.dataclass import dataclass
@@ -47,7 +47,7 @@ class Body(Protocol):
 
 
 @dataclass(frozen=True)
-class Node:
+class Node(NodeBase):
     """A node to convert; ``inputs`` holds ``None`` for omitted optional inputs.
 
     ``output_count`` is the number of outputs up to the last named one, ``outputs_read`` up to the
@@ -158,30 +158,6 @@ class Node:
     def optional_dims(self, index: int, name: str) -> tuple[Dim, ...] | None:
         return self.dims(index, name) if self.has_input(index) else None
 
-    def axis(self, axis: int, rank: int) -> int:
-        """Return ``axis`` as a non-negative index; raises ``InvalidModelError`` if out of range."""
-        if not -rank <= axis < rank:
-            raise InvalidModelError(
-                f"the axis of {self.op} is out of range",
-                where=self.span,
-                expected=f"{-rank} to {rank - 1} for a tensor of rank {rank}"
-                if rank
-                else "a tensor of rank 1 or more",
-                got=str(axis),
-            )
-        return axis + rank if axis < 0 else axis
-
-    def axes(self, axes: Sequence[int], rank: int) -> tuple[int, ...]:
-        """Different ``axes`` as non-negative indices; ``InvalidModelError`` for others."""
-        found = tuple(self.axis(axis, rank) for axis in axes)
-        if len(set(found)) < len(found):
-            raise self.fail("an axis is given twice", expected="different axes", got=str(axes))
-        return found
-
-    def call(self, op: Op, *args: Any, **attrs: Any) -> Expr:
-        """Return the typed call ``op(*args, **attrs)``; a small call of constants is folded."""
-        return typed(op(*args, span=self.span, **attrs))
-
     def tensor(self, value: Value) -> Expr:
         """Return a converted value as an expression, sizes as data."""
         if isinstance(value, ShapeValue):
@@ -190,20 +166,6 @@ class Node:
             raise self.fail("an optional value without an element is used as a tensor")
         return value
 
-    def tuple_call(self, op: Op, parts: list[Expr], **attrs: Any) -> Expr:
-        """Like ``call``, for an operator that takes a tuple of tensors."""
-        return self.call(op, Tuple(tuple(parts), span=self.span), **attrs)
-
-    def field(self, value: Expr, index: int) -> Expr:
-        return typed(TupleGetItem(value, index, span=self.span))
-
-    def constant(self, value: Any, dtype: DType | str) -> Expr:
-        return Constant(np.asarray(value, DType.of(dtype).numpy), span=self.span)
-
-    def scalar_like(self, value: float, other: Expr) -> Expr:
-        """Return a scalar constant with the dtype of ``other``."""
-        return self.constant(value, tensor_type(other).dtype)
-
     def size(self, dim: Dim, dtype: DType | str = "int64") -> Expr:
         """Return a dimension as a scalar tensor, which is a constant if the dimension is fixed."""
         if isinstance(dim, int):
@@ -211,10 +173,6 @@ class Node:
         element = np.empty((), object)
         element[()] = dim
         return size_data(ShapeValue(element, DType.of(dtype)), self.span)
-
-    def fail(self, what: str, **details: Any) -> InvalidModelError:
-        """Return the error to raise for an invalid node."""
-        return InvalidModelError(f"{self.op}: {what}", where=self.span, **details)
 
 
 def items_of(sequence: Expr) -> list[Expr]:

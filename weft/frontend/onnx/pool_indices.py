@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from weft import op
-from weft.frontend import arrays
+from weft.frontend.common import arrays
 from weft.frontend.onnx.node import Node
 from weft.frontend.onnx.windows import Window
 from weft.ir.expr import Expr

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from weft import op
-from weft.frontend import arrays
+from weft.frontend.common import arrays
+from weft.frontend.common.typed import FOLD_LIMIT_ELEMENTS
 from weft.frontend.onnx.node import Node
-from weft.frontend.typed import FOLD_LIMIT_ELEMENTS
 from weft.ir.dtype import DType
 from weft.ir.expr import Expr
 from weft.ir.shape import Dim

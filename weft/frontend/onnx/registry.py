@@ -8,6 +8,7 @@ from typing import TypeAlias, TypeVar
 
 from onnx import NodeProto
 
+from weft.frontend.common.registry import ConverterTable
 from weft.frontend.onnx.node import Node, Value
 from weft.support.dataclass import dataclass
 
@@ -33,7 +34,7 @@ class Converter:
 
 
 DEFAULT_DOMAIN = ("", "ai.onnx")
-_CONVERTERS: dict[str, list[Converter]] = {}
+CONVERTERS: ConverterTable[Converter] = ConverterTable()
 
 
 def converts(
@@ -65,10 +66,7 @@ def register(
     """Register ``function``; like ``converts``, for generated functions."""
     only = dict(only or {})
     names = frozenset(attributes) | frozenset(only)
-    # Replace an entry of the same opset: a module whose import failed is imported again.
-    versions = [c for c in _CONVERTERS.get(op, ()) if c.since != since]
-    versions.append(Converter(op, since, function, names, only, outputs))
-    _CONVERTERS[op] = sorted(versions, key=lambda c: c.since)
+    CONVERTERS.register(op, Converter(op, since, function, names, only, outputs), since)
 
 
 def operator_name(node: NodeProto) -> str:
@@ -79,29 +77,3 @@ def operator_name(node: NodeProto) -> str:
 def opset_of(node: NodeProto, opsets: Mapping[str, int]) -> int:
     """Return the opset version of the domain of ``node``."""
     return opsets["" if node.domain in DEFAULT_DOMAIN else node.domain]
-
-
-def find_converter(op: str, opset: int) -> Converter | None:
-    """Return the newest converter of ``op`` that is not newer than ``opset``, else ``None``."""
-    found = None
-    for converter in _CONVERTERS.get(op, ()):
-        if converter.since <= opset:
-            found = converter
-    return found
-
-
-def supported_operators() -> tuple[str, ...]:
-    """Return the names of all ONNX operators with a converter."""
-    return tuple(sorted(_CONVERTERS))
-
-
-def foreign_converters() -> tuple[str, ...]:
-    """Return the names of the operators with a converter that a user registered."""
-    return tuple(op for op in supported_operators()
-                 if not all(getattr(c.convert, "__module__", "").startswith("weft.")
-                            for c in _CONVERTERS[op]))
-
-
-def converter_versions(op: str) -> tuple[Converter, ...]:
-    """Return the converters of ``op``, oldest first."""
-    return tuple(_CONVERTERS.get(op, ()))

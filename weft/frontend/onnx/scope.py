@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 from onnx import GraphProto, NodeProto
 
+from weft.frontend.common.random_keys import RandomKeys
+from weft.frontend.common.user_converters import typed_whole
 from weft.frontend.onnx.attributes import Attributes
 from weft.frontend.onnx.graph_order import GraphOrder, OrderedNode
 from weft.frontend.onnx.node import Absent, Node, Value
-from weft.frontend.onnx.registry import Converted, find_converter, operator_name, opset_of
+from weft.frontend.onnx.registry import CONVERTERS, Converted, operator_name, opset_of
 from weft.frontend.onnx.shape_rules import evaluate_on_shapes
 from weft.frontend.onnx.shape_value import ShapeValue
 from weft.frontend.onnx.size_equations import sizes_demanded
 from weft.frontend.onnx.size_limits import SizeLimitNeeded, limits_in
 from weft.frontend.onnx.size_sums import sums_demanded
 from weft.frontend.onnx.tensors import tensor_to_numpy
-from weft.frontend.random_keys import RandomKeys
-from weft.frontend.user_converters import typed_whole
 from weft.ir.expr import Constant, Expr
 from weft.ir.shape import Dim
 from weft.ir.span import Span
@@ -201,7 +201,7 @@ def _convert_with_shapes(node: Node) -> Converted:
 
 
 def _run_converter(node: Node) -> Converted:
-    converter = find_converter(node.op, node.opset)
+    converter = CONVERTERS.find(node.op, node.opset)
     if converter is None:
         raise InternalError(f"{node.op} passed the coverage check", where=node.span)
     return converter.convert(node)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from weft.frontend import arrays
+from weft.frontend.common import arrays
 from weft.frontend.onnx.dtypes import dtype_of
 from weft.frontend.onnx.shape_value import Element, Ratio, ShapeValue, settle
 from weft.frontend.onnx.slicing import sliced_positions

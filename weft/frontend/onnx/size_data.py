@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from weft import op
+from weft.frontend.common.typed import typed
 from weft.frontend.onnx.shape_value import Ratio, ShapeValue
-from weft.frontend.typed import typed
 from weft.ir.dtype import DType, int64
 from weft.ir.expr import Expr, Tuple, const
 from weft.ir.shape import AnyDim, SymDim, dim_add

@@ -8,12 +8,7 @@ from typing import Any
 
 from onnx import AttributeProto
 
-from weft.frontend.onnx import converters as _converters  # noqa: F401 - users' replace these
-from weft.frontend.onnx.attributes import Attributes
-from weft.frontend.onnx.node import Node
-from weft.frontend.onnx.registry import register
-from weft.frontend.onnx.tensors import tensor_to_numpy
-from weft.frontend.user_converters import (
+from weft.frontend.common.user_converters import (
     C,
     UserConverter,
     attribute_names,
@@ -21,6 +16,11 @@ from weft.frontend.user_converters import (
     required_attributes,
     typed_results,
 )
+from weft.frontend.onnx import converters as _converters  # noqa: F401 - users' replace these
+from weft.frontend.onnx.attributes import Attributes
+from weft.frontend.onnx.node import Node
+from weft.frontend.onnx.registry import register
+from weft.frontend.onnx.tensors import tensor_to_numpy
 from weft.ir.expr import Expr
 from weft.support.errors import RegistryError
 

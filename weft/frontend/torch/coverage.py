@@ -5,12 +5,10 @@ from __future__ import annotations
 import torch.fx
 from torch._ops import OpOverload
 
+from weft.frontend.common.coverage import counted, unsupported_operators
 from weft.frontend.torch import converters as _converters  # noqa: F401 - fills the table
 from weft.frontend.torch.calls import is_converted
 from weft.frontend.torch.spans import module_path, span_of, target_name
-from weft.support.errors import UnsupportedModelError
-
-_LOCATIONS_SHOWN = 3
 
 
 def check_coverage(graph: torch.fx.Graph, model: str) -> None:
@@ -22,13 +20,10 @@ def check_coverage(graph: torch.fx.Graph, model: str) -> None:
         missing.setdefault(target_name(node), []).append(node)
     if not missing:
         return
-    count = len(missing)
-    raise UnsupportedModelError(
-        f"the model uses {count} operator{'s' if count != 1 else ''} that weft does not support",
-        where=model,
-        notes=[_note(name, missing[name]) for name in sorted(missing)],
-        help=_help(missing),
-    )
+    raise unsupported_operators(
+        f"the model uses {counted(len(missing), 'operator')} that weft does not support",
+        {name: [_position(node) for node in nodes] for name, nodes in missing.items()}, model,
+        _help(missing), noun="time")
 
 
 def _help(missing: dict[str, list[torch.fx.Node]]) -> str | None:
@@ -39,13 +34,6 @@ def _help(missing: dict[str, list[torch.fx.Node]]) -> str | None:
     library, name, _ = operators[0].split(".", 2)
     return (f'register @weft.torch_converter("{library}::{name}"), as in '
             "docs/tutorials/add_converter.md")
-
-
-def _note(name: str, nodes: list[torch.fx.Node]) -> str:
-    positions = [_position(node) for node in nodes[:_LOCATIONS_SHOWN]]
-    more = ", ..." if len(nodes) > _LOCATIONS_SHOWN else ""
-    times = f"{len(nodes)} time{'s' if len(nodes) != 1 else ''}"
-    return f"{name}: {times} ({', '.join(positions)}{more})"
 
 
 def _position(node: torch.fx.Node) -> str:

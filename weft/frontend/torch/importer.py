@@ -11,7 +11,8 @@ import torch
 import torch.fx
 
 from weft import op
-from weft.frontend.random_keys import RandomKeys
+from weft.frontend.common.random_keys import RandomKeys
+from weft.frontend.common.typed import tensor_type, typed
 from weft.frontend.torch.calls import (
     attribute_tensor,
     bound_arguments,
@@ -25,7 +26,6 @@ from weft.frontend.torch.program import TorchProgram, module_paths
 from weft.frontend.torch.size_functions import applied
 from weft.frontend.torch.sizes import at_sizes, conditions, input_types
 from weft.frontend.torch.spans import span_of, target_name
-from weft.frontend.typed import tensor_type, typed
 from weft.ir.expr import Constant, Expr, Function, Tuple, Var
 from weft.ir.module import IRModule
 from weft.ir.shape import SymDim

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import op
-from weft.frontend import arrays
+from weft.frontend.common import arrays
 from weft.frontend.torch.node import Node, rank_of, shape_in
 from weft.ir.expr import Constant, Expr
 

@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from weft.frontend.torch.code_digest import Digest, UnknownError, is_library
-from weft.frontend.torch.registry import foreign_converters
+from weft.frontend.torch.registry import CONVERTERS
 
 if TYPE_CHECKING:
     from weft.frontend.torch.program import TorchProgram
@@ -57,7 +57,7 @@ class ModuleSource:
         """
         if torch.overrides._get_current_function_mode_stack() \
                 or torch.utils._python_dispatch._get_current_dispatch_mode_stack() \
-                or foreign_converters():  # noqa: SLF001 - torch has no public name for modes
+                or CONVERTERS.of_users():  # noqa: SLF001 - torch has no public name for modes
             return "converters of the user or modes of torch decide about the program"
         digest = Digest()
         try:

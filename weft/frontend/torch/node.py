@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from weft import op
-from weft.frontend.random_keys import RandomKeys
+from weft.frontend.common.node import NodeBase
+from weft.frontend.common.random_keys import RandomKeys
+from weft.frontend.common.typed import tensor_type
 from weft.frontend.torch.dtypes import dtype_of
-from weft.frontend.typed import tensor_type, typed
 from weft.ir.dtype import DType
-from weft.ir.expr import Constant, Expr, Tuple, TupleGetItem
-from weft.ir.op import Op
+from weft.ir.expr import Constant, Expr
 from weft.ir.shape import AnyDim, Dim, SymDim
 from weft.ir.span import Span
 from weft.ir.typing.relations import broadcast_dims
@@ -24,7 +24,7 @@ from weft.support.errors import UnsupportedModelError
 
 
 @dataclass(frozen=True)
-class Node:
+class Node(NodeBase):
     """A node of the traced graph.
 
     ``traced`` and ``result`` hold torch's values for the arguments and the result: fake tensors
@@ -42,17 +42,6 @@ class Node:
         if self.keys is None:
             raise self.unsupported("random numbers in a compiled region")
         return self.keys.next(self.span)
-
-    def call(self, operator: Op, *args: Any, **attrs: Any) -> Expr:
-        """Build a typed call of ``operator`` with this node's span; small results are folded."""
-        return typed(operator(*args, span=self.span, **attrs))
-
-    def tuple_call(self, operator: Op, parts: Sequence[Expr], **attrs: Any) -> Expr:
-        """Like ``call``, for operators that take one tuple of tensors."""
-        return self.call(operator, Tuple(tuple(parts), span=self.span), **attrs)
-
-    def field(self, value: Expr, index: int) -> Expr:
-        return typed(TupleGetItem(value, index, span=self.span))
 
     def constant(self, value: Any, dtype: DType | str) -> Constant:
         """A constant of ``dtype``; integers outside its range wrap around, as in torch."""
@@ -115,10 +104,6 @@ class Node:
             return x
         return self.call(op.strided_slice, x, begin=(begin,), end=(end,), strides=(step,),
                          axes=(axis,))
-
-    def unsupported(self, what: str, **details: Any) -> UnsupportedModelError:
-        """The error to raise for an unsupported use of the operator."""
-        return UnsupportedModelError(f"{self.op}: {what}", where=self.span, **details)
 
 
 def wrapped(value: int, dtype: DType) -> int:

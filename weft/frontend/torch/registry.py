@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from weft.frontend.common.registry import ConverterTable
+
 ConvertFunction: TypeAlias = Callable[..., Any]
 
-_CONVERTERS: dict[str, ConvertFunction] = {}
+CONVERTERS: ConverterTable[ConvertFunction] = ConverterTable()
 
 
 def converts(*names: str) -> Callable[[ConvertFunction], ConvertFunction]:
@@ -29,23 +31,11 @@ def converts(*names: str) -> Callable[[ConvertFunction], ConvertFunction]:
 
 def register(name: str, function: ConvertFunction) -> None:
     """Register a converter; ``converts`` is the decorator for this."""
-    _CONVERTERS[name] = function
+    CONVERTERS.register(name, function)
 
 
 def find_converter(target: str) -> ConvertFunction | None:
     """The converter of ``aten.add.Tensor``, say: of the overload, else of the operator."""
-    namespace, _, name = target.partition(".")
-    if namespace != "aten":
-        return _CONVERTERS.get(target) or _CONVERTERS.get(target.rpartition(".")[0])
-    return _CONVERTERS.get(name) or _CONVERTERS.get(name.partition(".")[0])
-
-
-def supported_operators() -> tuple[str, ...]:
-    """Names of all ATen operators with a converter."""
-    return tuple(sorted(_CONVERTERS))
-
-
-def foreign_converters() -> tuple[str, ...]:
-    """Names of the operators whose converters users registered."""
-    return tuple(sorted(name for name, function in _CONVERTERS.items()
-                        if not getattr(function, "__module__", "").startswith("weft.")))
+    name = target.removeprefix("aten.")
+    packet = name.partition(".")[0] if name != target else name.rpartition(".")[0]
+    return CONVERTERS.find(name) or CONVERTERS.find(packet)

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
+from weft.frontend.common.typed import tensor_type
+from weft.frontend.common.user_converters import C, UserConverter, attribute_names, typed_results
 from weft.frontend.torch import converters as _converters  # noqa: F401 - users' replace these
 from weft.frontend.torch.dtypes import dtype_of
 from weft.frontend.torch.node import Node
 from weft.frontend.torch.registry import register
-from weft.frontend.typed import tensor_type
-from weft.frontend.user_converters import C, UserConverter, attribute_names, typed_results
 from weft.ir.expr import Expr
 from weft.support.errors import OperatorError, RegistryError
 

@@ -119,14 +119,14 @@ def smooth_l1_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
     """(x - y)² / (2 beta) below ``beta``, abs(x - y) - beta / 2 above (Girshick 2015)."""
-    return reduced(losses.smooth_l1(TENSORS, *upcast(input, target), beta), reduction)
+    return reduced(losses.smooth_l1(TENSORS, *upcast(input, target), beta=beta), reduction)
 
 
 def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
 ) -> Tensor:
     """(x - y)² / 2 below ``delta``, delta * (abs(x - y) - delta / 2) above (Huber 1964)."""
-    return reduced(losses.huber(TENSORS, *upcast(input, target), delta), reduction)
+    return reduced(losses.huber(TENSORS, *upcast(input, target), delta=delta), reduction)
 
 
 def binary_cross_entropy(
@@ -145,7 +145,8 @@ def binary_cross_entropy_with_logits(
     pos_weight: Tensor | None = None,
 ) -> Tensor:
     """Binary cross entropy of sigmoid(x), without overflow."""
-    found = losses.binary_cross_entropy_with_logits(TENSORS, *upcast(input, target), pos_weight)
+    found = losses.binary_cross_entropy_with_logits(TENSORS, *upcast(input, target),
+                                                    pos_weight=pos_weight)
     return reduced(found if weight is None else found * weight, reduction)
 
 
@@ -153,7 +154,7 @@ def kl_div(
     input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
 ) -> Tensor:
     """Y (log(y) - x) for log-probabilities x; ``reduction="batchmean"`` divides by the batch."""
-    found = losses.kl_divergence(TENSORS, *upcast(input, target), log_target)
+    found = losses.kl_divergence(TENSORS, *upcast(input, target), log_target=log_target)
     if reduction == "batchmean":
         return found.sum() * (1 / max(input.shape[0], 1))
     return reduced(found, reduction)
@@ -164,8 +165,9 @@ def poisson_nll_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """e**x - y x, or x - y log(x + eps); ``full`` adds Stirling's approximation of log(y!)."""
-    pair = upcast(input, target)
-    return reduced(losses.poisson_nll(TENSORS, *pair, log_input, full, eps), reduction)
+    found = losses.poisson_nll(TENSORS, *upcast(input, target), log_input=log_input, full=full,
+                               eps=eps)
+    return reduced(found, reduction)
 
 
 def gaussian_nll_loss(
@@ -177,5 +179,5 @@ def gaussian_nll_loss(
         raise InvalidInputError("gaussian_nll_loss: var is a tensor", got=type(var).__name__)
     if var.ndim == input.ndim - 1:
         var = call("expand_dims", var, axis=-1)
-    found = losses.gaussian_nll(TENSORS, *upcast(input, target), var, full, eps)
+    found = losses.gaussian_nll(TENSORS, *upcast(input, target), variance=var, full=full, eps=eps)
     return reduced(found, reduction)

@@ -1,4 +1,4 @@
-"""Functions of the catalogue that build several calls; they are not operators."""
+"""Functions of the catalogue that build several calls: moments, sums of segments."""
 
 from __future__ import annotations
 

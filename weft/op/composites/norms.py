@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from weft.op.composites.emitter import Emitter, V
-from weft.op.composites.pairs import small_power
+from weft.op.composites.pairs import SMALL_POWERS, small_power
 
 Axes = int | tuple[int, ...] | None
 
@@ -25,9 +25,7 @@ def p_norm(e: Emitter[V], x: V, p: float = 2.0, axes: Axes = None, keepdims: boo
     if p == 2:
         return root_of_sum(e, e.call("sum", x * x, **over), p)
     size = e.call("abs", x)
-    powers = small_power(size, p)
-    if powers is None:
-        powers = e.call("power", size, p)
+    powers = small_power(e, size, p) if p in SMALL_POWERS else e.call("power", size, p)
     return root_of_sum(e, e.call("sum", powers, **over), p)
 
 

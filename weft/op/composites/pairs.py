@@ -62,10 +62,11 @@ def logaddexp(e: Emitter[V], x: V, y: V) -> V:
     return e.call("maximum", x, y) + e.call("log1p", e.call("exp", -e.call("abs", gap)))
 
 
-def small_power(x: V, exponent: float) -> V | None:
-    """X to the power 2, 3 or 4 as products; ``None`` for other exponents."""
-    if exponent not in (2, 3, 4):
-        return None
+SMALL_POWERS = (2, 3, 4)
+
+
+def small_power(_e: Emitter[V], x: V, exponent: float) -> V:
+    """X to a power of ``SMALL_POWERS``, as products."""
     square = x * x
     if exponent == 2:
         return square

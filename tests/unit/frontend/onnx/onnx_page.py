@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import onnx
 
-from weft.frontend.onnx import converters
+from weft.frontend.onnx import converters  # noqa: F401 - fills the table
 from weft.frontend.onnx.checks import MIN_IR_VERSION, MIN_OPSET
 from weft.frontend.onnx.dtypes import supported_dtypes
-from weft.frontend.onnx.registry import Converter, converter_versions, supported_operators
+from weft.frontend.onnx.registry import CONVERTERS, Converter
 
 _INTRO = """\
 # ONNX models
@@ -75,15 +75,14 @@ These have no conversion of their own: ONNX defines them by others, and that def
 
 def render() -> str:
     """The whole page."""
-    assert converters.__all__
     intro = _INTRO.format(ir=MIN_IR_VERSION, opset=MIN_OPSET, dtypes=", ".join(supported_dtypes()))
     names = ", ".join(_defined_by_functions())
     return intro + "".join(_onnx_rows()) + _FUNCTIONS.format(names=names)
 
 
 def _onnx_rows() -> Iterator[str]:
-    for name in supported_operators():
-        for converter in converter_versions(name):
+    for name in CONVERTERS.names():
+        for converter in CONVERTERS.versions(name):
             since = max(converter.since, _first_opset(name))
             attributes = ", ".join(sorted(converter.attributes)) or "–"
             yield f"| {name} | {since} | {attributes} | {_restrictions(converter)} |\n"
@@ -112,7 +111,7 @@ def _defined_by_functions() -> list[str]:
     return sorted(
         s.name
         for s in newest
-        if (s.has_function or s.has_context_dependent_function) and not converter_versions(s.name)
+        if (s.has_function or s.has_context_dependent_function) and not CONVERTERS.versions(s.name)
     )
 
 

@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, numpy_helper
 
-from weft.frontend.onnx import converters, from_onnx
-from weft.frontend.onnx.registry import supported_operators
+from weft.frontend.onnx import from_onnx
+from weft.frontend.onnx.registry import CONVERTERS
 from weft.support.errors import UnsupportedModelError
 from weft.transform.analysis.reference import evaluate
 
-assert converters.__all__
-OPERATORS = supported_operators()
+OPERATORS = CONVERTERS.names()
 ROUNDING = {"bfloat16": 2e-2, "float16": 5e-3}
 # ONNX leaves the generator of random numbers open.
 DRAWN = ("test_bernoulli", "test_training_dropout")

@@ -10,8 +10,8 @@ import torch
 
 import weft
 from weft import op
-from weft.frontend.torch import registry
-from weft.frontend.typed import tensor_type
+from weft.frontend.common.typed import tensor_type
+from weft.frontend.torch.registry import CONVERTERS
 from weft.support.errors import OperatorError, UnsupportedModelError
 
 pytestmark = pytest.mark.torch
@@ -35,10 +35,9 @@ class Scaled(torch.nn.Module):
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
     assert weft.torch_converter  # loads the converters of weft
-    before = dict(registry._CONVERTERS)
+    before = dict(CONVERTERS.entries)
     yield
-    registry._CONVERTERS.clear()
-    registry._CONVERTERS.update(before)
+    CONVERTERS.entries = before
 
 
 def _compiled() -> np.ndarray:

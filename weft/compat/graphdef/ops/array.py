@@ -29,7 +29,7 @@ def shapes(node: Node) -> Sequence[Expr]:
 
 def _shape(node: Node, index: int) -> Expr:
     if element_count(node.shape(index)) is not None:
-        return node.array(node.shape(index), _out_type(node))
+        return node.constant(node.shape(index), _out_type(node))
     return node.call(op.shape_of, node.input(index), dtype=_out_type(node))
 
 
@@ -37,13 +37,13 @@ def _shape(node: Node, index: int) -> Expr:
 def size(node: Node) -> Expr:
     count = element_count(node.shape())
     if count is not None:
-        return node.array(count, _out_type(node))
+        return node.constant(count, _out_type(node))
     return node.call(op.ndarray_size, node.input(0), dtype=_out_type(node))
 
 
 @converts("Rank", inputs=1)
 def rank(node: Node) -> Expr:
-    return node.array(node.rank())
+    return node.constant(node.rank())
 
 
 @converts("Reshape", inputs=2)
@@ -54,7 +54,7 @@ def reshape(node: Node) -> Expr:
 
 @converts("Transpose", inputs=2, outputs=("y",))
 def transpose(node: Node) -> Expr:
-    return node.call(op.transpose, node.input(0), axes=node.integers(1, "the order of axes"))
+    return node.call(op.transpose, node.input(0), axes=node.ints(1, "the order of axes"))
 
 
 @converts("ExpandDims", inputs=2)
@@ -99,7 +99,7 @@ def unpack(node: Node) -> Sequence[Expr]:
         raise node.fail("the number of results is not the size of the axis",
                         expected=str(node.attr("num", int)), got=str(count))
     check_nodes(count)
-    return tuple(node.call(op.take, node.input(0), node.array(i), axis=axis)
+    return tuple(node.call(op.take, node.input(0), node.constant(i), axis=axis)
                  for i in range(count))
 
 
@@ -114,7 +114,7 @@ def split(node: Node) -> Sequence[Expr]:
 @converts("SplitV", inputs=3, attributes=("num_split",))
 def split_sizes(node: Node) -> Sequence[Expr]:
     axis = node.axis(node.integer(2, "the axis"))
-    sizes = list(node.integers(1, "the sizes"))
+    sizes = list(node.ints(1, "the sizes"))
     (total,) = static_shape(node, (node.shape()[axis],), "SplitV")
     if sizes.count(-1) == 1:
         sizes[sizes.index(-1)] = total - sum(sizes) - 1
@@ -128,7 +128,7 @@ def split_sizes(node: Node) -> Sequence[Expr]:
 
 @converts("Tile", inputs=2)
 def tile(node: Node) -> Expr:
-    return node.call(op.tile, node.input(0), reps=node.integers(1, "the repetitions"))
+    return node.call(op.tile, node.input(0), reps=node.ints(1, "the repetitions"))
 
 
 @converts("Fill", inputs=2, attributes=("index_type",))
@@ -142,7 +142,7 @@ def broadcast_to(node: Node) -> Expr:
 
 
 def _padding(node: Node) -> tuple[tuple[int, int], ...]:
-    flat = node.integers(1, "the padding")
+    flat = node.ints(1, "the padding")
     if len(flat) != 2 * node.rank():
         raise node.fail("the padding needs two numbers for each axis", got=str(flat))
     return tuple(zip(flat[::2], flat[1::2], strict=True))
@@ -165,7 +165,7 @@ def mirror_pad(node: Node) -> Expr:
 @converts("ReverseV2", inputs=2)
 def reverse(node: Node) -> Expr:
     result = node.input(0)
-    for axis in node.integers(1, "the axes"):
+    for axis in node.ints(1, "the axes"):
         result = node.call(op.reverse, result, axis=node.axis(axis))
     return result
 
@@ -194,7 +194,7 @@ def band_part(node: Node) -> Expr:
     lower = node.integer(1, "the number of lower diagonals")
     upper = node.integer(2, "the number of upper diagonals")
     if lower >= 0:
-        result = node.call(op.trilu, result, node.array(-lower, "int64"), upper=True)
+        result = node.call(op.trilu, result, node.constant(-lower, "int64"), upper=True)
     if upper >= 0:
-        result = node.call(op.trilu, result, node.array(upper, "int64"), upper=False)
+        result = node.call(op.trilu, result, node.constant(upper, "int64"), upper=False)
     return result

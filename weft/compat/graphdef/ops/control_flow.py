@@ -8,7 +8,7 @@ from weft import op
 from weft.compat.graphdef.definitions import FunctionRef
 from weft.compat.graphdef.node import Node
 from weft.compat.graphdef.registry import converts
-from weft.frontend.typed import tensor_type
+from weft.frontend.common.typed import tensor_type
 from weft.ir.expr import Call, Constant, Expr, Function, If, Let, Tuple, Var
 from weft.ir.types import FuncType, TensorType, TupleType
 

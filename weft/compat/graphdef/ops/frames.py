@@ -25,4 +25,4 @@ def switch(node: Node) -> Sequence[Expr]:
 
 @converts("Merge", outputs=("output", "value_index"))
 def merge(node: Node) -> Sequence[Expr]:
-    return node.input(0), node.array(0)
+    return node.input(0), node.constant(0)

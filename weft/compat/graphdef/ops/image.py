@@ -15,7 +15,7 @@ _METHODS = {"ResizeBilinear": "linear", "ResizeNearestNeighbor": "nearest_neighb
           outputs=("resized_images",))
 def resize(node: Node) -> Expr:
     """NHWC. Results are float32, except those of the nearest neighbour."""
-    size = node.integers(1, "the size")
+    size = node.ints(1, "the size")
     if len(size) != 2 or min(size) < 1:
         raise node.fail("the size must be two positive numbers", got=str(size))
     corners = node.attr("align_corners", bool, default=False)
@@ -43,7 +43,7 @@ def crop_and_resize(node: Node) -> Expr:
         raise node.fail("unknown method", got=repr(method))
     return node.call(
         op.image.crop_and_resize, node.input(0), node.input(1), node.input(2),
-        crop_size=node.integers(3, "the size of crops"), layout="NHWC",
+        crop_size=node.ints(3, "the size of crops"), layout="NHWC",
         method="bilinear" if method == "bilinear" else "nearest_neighbor",
         extrapolation_value=node.attr("extrapolation_value", float, 0.0))
 
@@ -59,18 +59,18 @@ def blocks(node: Node) -> Expr:
 
 
 def _pairs(node: Node, index: int, what: str) -> tuple[tuple[int, int], ...]:
-    flat = node.integers(index, what)
+    flat = node.ints(index, what)
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 
 
 @converts("SpaceToBatchND", inputs=3)
 def space_to_batch(node: Node) -> Expr:
     return node.call(op.nn.space_to_batch_nd, node.input(0),
-                     block_shape=node.integers(1, "the block"),
+                     block_shape=node.ints(1, "the block"),
                      paddings=_pairs(node, 2, "the padding"))
 
 
 @converts("BatchToSpaceND", inputs=3)
 def batch_to_space(node: Node) -> Expr:
     return node.call(op.nn.batch_to_space_nd, node.input(0),
-                     block_shape=node.integers(1, "the block"), crops=_pairs(node, 2, "the crops"))
+                     block_shape=node.ints(1, "the block"), crops=_pairs(node, 2, "the crops"))

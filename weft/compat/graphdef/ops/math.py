@@ -8,9 +8,11 @@ from collections.abc import Callable
 from weft import op
 from weft.compat.graphdef.node import Node
 from weft.compat.graphdef.registry import converts
-from weft.frontend import arrays
-from weft.frontend.typed import tensor_type
-from weft.ir import DType, Expr, Op
+from weft.frontend.common import arrays
+from weft.frontend.common.typed import tensor_type
+from weft.ir.dtype import DType
+from weft.ir.expr import Expr
+from weft.ir.op import Op
 
 UNARY = {
     "Abs": op.abs, "Acos": op.acos, "Acosh": op.acosh, "Asin": op.asin, "Asinh": op.asinh,
@@ -173,15 +175,15 @@ def scan(node: Node) -> Expr:
 
 @converts("LinSpace", inputs=3)
 def linspace(node: Node) -> Expr:
-    start, stop = node.constant(0, "the start"), node.constant(1, "the stop")
+    start, stop = node.array(0, "the start"), node.array(1, "the stop")
     count = node.integer(2, "the number of elements")
     values = arrays.linspace(start, stop, count)
-    return node.array(values.reshape(-1), node.type(0).dtype)
+    return node.constant(values.reshape(-1), node.type(0).dtype)
 
 
 @converts("Range", inputs=3)
 def arange(node: Node) -> Expr:
-    start, limit, delta = (node.constant(i, "a bound").item() for i in range(3))
+    start, limit, delta = (node.array(i, "a bound").item() for i in range(3))
     if delta == 0:
         raise node.fail("the step is zero")
-    return node.array(arrays.arange(start, limit, delta), tensor_type(node.input(0)).dtype)
+    return node.constant(arrays.arange(start, limit, delta), tensor_type(node.input(0)).dtype)

@@ -2,61 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from weft import op
 from weft.compat.graphdef.node import Node
 from weft.compat.graphdef.registry import converts
 from weft.ir.expr import Expr
+from weft.op.composites import activations, losses
 
-# Of "Self-Normalizing Neural Networks" (Klambauer et al., 2017).
-_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
+COMPOSITES: dict[str, Callable[..., Any]] = {
+    "Elu": activations.elu, "Relu6": activations.relu6, "Selu": activations.selu,
+    "Softplus": functools.partial(activations.softplus, threshold=math.inf),
+    "Softsign": activations.softsign,
+}
 
 
-@converts("Relu6", inputs=1, outputs=("activations",))
-def relu6(node: Node) -> Expr:
-    return node.call(op.clip, node.input(0), a_min=0.0, a_max=6.0)
+@converts(*COMPOSITES, inputs=1, outputs=("activations",))
+def activation(node: Node) -> Expr:
+    return node.composed(COMPOSITES[node.op], node.input(0))
 
 
 @converts("LeakyRelu", inputs=1, attributes=("alpha",), outputs=("activations",))
 def leaky_relu(node: Node) -> Expr:
     return node.call(op.nn.leaky_relu, node.input(0), alpha=node.attr("alpha", float, 0.2))
-
-
-def _exponential(node: Node, alpha: float, scale: float) -> Expr:
-    """``scale * x`` above zero, ``scale * alpha * (exp(x) - 1)`` below."""
-    x = node.input(0)
-    zero = node.scalar_like(0, x)
-    below = node.call(op.expm1, node.call(op.minimum, x, zero))
-    below = node.call(op.multiply, below, node.scalar_like(alpha * scale, x))
-    above = node.call(op.multiply, x, node.scalar_like(scale, x)) if scale != 1 else x
-    return node.call(op.where, node.call(op.greater, x, zero), above, below)
-
-
-@converts("Elu", inputs=1, outputs=("activations",))
-def elu(node: Node) -> Expr:
-    return _exponential(node, 1.0, 1.0)
-
-
-@converts("Selu", inputs=1, outputs=("activations",))
-def selu(node: Node) -> Expr:
-    return _exponential(node, _SELU_ALPHA, _SELU_SCALE)
-
-
-@converts("Softplus", inputs=1, outputs=("activations",))
-def softplus(node: Node) -> Expr:
-    """``log(1 + exp(x))`` without overflow: ``max(x, 0) + log1p(exp(-|x|))``."""
-    x = node.input(0)
-    small = node.call(op.exp, node.call(op.negative, node.call(op.abs, x)))
-    return node.call(op.add, node.call(op.nn.relu, x), node.call(op.log1p, small))
-
-
-@converts("Softsign", inputs=1, outputs=("activations",))
-def softsign(node: Node) -> Expr:
-    x = node.input(0)
-    size = node.call(op.add, node.call(op.abs, x), node.scalar_like(1, x))
-    return node.call(op.divide, x, size)
 
 
 @converts("Softmax", inputs=1, outputs=("softmax",))
@@ -108,7 +79,7 @@ def batch_norm(node: Node) -> Sequence[Expr]:
 def _with_reserve(node: Node, results: Sequence[Expr]) -> Sequence[Expr]:
     if node.op != "FusedBatchNormV3":
         return results
-    return (*results, node.array(0, "float32"))
+    return (*results, node.constant(0, "float32"))
 
 
 @converts("LRN", inputs=1, attributes=("depth_radius", "bias", "alpha", "beta"))
@@ -123,11 +94,12 @@ def local_response_norm(node: Node) -> Expr:
 
 @converts("SoftmaxCrossEntropyWithLogits", inputs=2, outputs=("loss", "backprop"))
 def softmax_cross_entropy(node: Node) -> Sequence[Expr]:
-    logits, labels = node.input(0), node.input(1)
-    logs = node.call(op.nn.log_softmax, logits, axis=-1)
-    total = node.call(op.sum, node.call(op.multiply, logs, labels), axis=(-1,))
-    gradient = node.call(op.subtract, node.call(op.nn.softmax, logits, axis=-1), labels)
-    return node.call(op.negative, total), gradient
+    return _cross_entropy(node, node.input(0), node.input(1))
+
+
+def _cross_entropy(node: Node, logits: Expr, shares: Expr) -> Sequence[Expr]:
+    gradient = node.call(op.subtract, node.call(op.nn.softmax, logits, axis=-1), shares)
+    return node.composed(losses.softmax_cross_entropy, logits, shares), gradient
 
 
 @converts("SparseSoftmaxCrossEntropyWithLogits", inputs=2, attributes=("Tlabels",),
@@ -137,7 +109,4 @@ def sparse_softmax_cross_entropy(node: Node) -> Sequence[Expr]:
     one, zero = node.scalar_like(1, logits), node.scalar_like(0, logits)
     classes = node.shape()[-1]
     targets = node.call(op.one_hot, labels, one, zero, depth=classes, axis=-1)
-    logs = node.call(op.nn.log_softmax, logits, axis=-1)
-    total = node.call(op.sum, node.call(op.multiply, logs, targets), axis=(-1,))
-    gradient = node.call(op.subtract, node.call(op.nn.softmax, logits, axis=-1), targets)
-    return node.call(op.negative, total), gradient
+    return _cross_entropy(node, logits, targets)

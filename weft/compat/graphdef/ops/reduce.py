@@ -7,18 +7,16 @@ from collections.abc import Sequence
 from weft import op
 from weft.compat.graphdef.node import Node
 from weft.compat.graphdef.registry import converts
-from weft.ir import DType, Expr
+from weft.ir.dtype import DType
+from weft.ir.expr import Expr
+from weft.op.composites import norms
 
 REDUCTIONS = {"All": op.all, "Any": op.any, "Max": op.max, "Mean": op.mean, "Min": op.min,
               "Prod": op.prod, "Sum": op.sum}
 
 
 def _axes(node: Node) -> tuple[int, ...]:
-    axes = node.integers(1, "the axes")
-    found = tuple(node.axis(axis) for axis in axes)
-    if len(set(found)) < len(found):
-        raise node.fail("an axis is reduced twice", got=str(axes))
-    return found
+    return node.axes(node.ints(1, "the axes"), node.rank())
 
 
 @converts(*REDUCTIONS, inputs=2, attributes=("keep_dims",))
@@ -32,10 +30,8 @@ def reduce(node: Node) -> Expr:
 
 @converts("EuclideanNorm", inputs=2, attributes=("keep_dims",))
 def euclidean_norm(node: Node) -> Expr:
-    squares = node.call(op.multiply, node.input(0), node.input(0))
-    total = node.call(op.sum, squares, axis=_axes(node),
-                      keepdims=node.attr("keep_dims", bool, default=False))
-    return node.call(op.sqrt, total)
+    return node.composed(norms.p_norm, node.input(0), 2.0, _axes(node),
+                         node.attr("keep_dims", bool, default=False))
 
 
 @converts("L2Loss", inputs=1)
@@ -69,4 +65,4 @@ def in_top_k(node: Node) -> Expr:
     columns = node.call(op.expand_dims, targets, axis=1)
     own = node.call(op.gather, predictions, columns, axis=1)
     larger = node.call(op.cast, node.call(op.greater, predictions, own), dtype="int32")
-    return node.call(op.less, node.call(op.sum, larger, axis=(1,)), node.array(count))
+    return node.call(op.less, node.call(op.sum, larger, axis=(1,)), node.constant(count))

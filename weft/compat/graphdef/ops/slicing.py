@@ -14,8 +14,8 @@ _FAR = 2**62  # beyond the end of every axis
 @converts("Slice", inputs=3)
 def slice_(node: Node) -> Expr:
     """Size -1 takes all that follows."""
-    begin = node.integers(1, "the start")
-    size = node.integers(2, "the size")
+    begin = node.ints(1, "the start")
+    size = node.ints(2, "the size")
     if len(begin) != node.rank() or len(size) != node.rank():
         raise node.fail("start and size need one number for each axis", got=f"{begin} and {size}")
     for start, count, total in zip(begin, size, node.shape(), strict=True):
@@ -34,7 +34,7 @@ def strided_slice(node: Node) -> Expr:
 
     An entry is a range, an index (shrink), a new axis, or an ellipsis for the axes between.
     """
-    begin, end, strides = (node.integers(i, what) for i, what in
+    begin, end, strides = (node.ints(i, what) for i, what in
                            ((1, "the start"), (2, "the end"), (3, "the steps")))
     if not len(begin) == len(end) == len(strides):
         raise node.fail("start, end and steps differ in length",
@@ -144,7 +144,7 @@ def _index_first(node: Node, indices: Expr) -> Expr:
 @converts("ScatterNd", inputs=3)
 def scatter_nd(node: Node) -> Expr:
     """Updates of one element add up."""
-    shape = node.integers(2, "the shape")
+    shape = node.ints(2, "the shape")
     zeros = node.call(op.zeros, shape=shape, dtype=node.type(1).dtype)
     return node.call(op.scatter_nd, zeros, _index_first(node, node.input(0)), node.input(1),
                      mode="add")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft import op
-from weft.frontend import arrays
+from weft.frontend.common import arrays
 from weft.frontend.onnx.contrib.naming import contrib
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.ops.cast import cast_to

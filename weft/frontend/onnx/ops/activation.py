@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import math
-
-import numpy as np
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from weft import op
 from weft.frontend.onnx.node import Node
-from weft.frontend.onnx.registry import converts
+from weft.frontend.onnx.registry import ConvertFunction, converts, register
 from weft.frontend.onnx.reshaping import flatten_at, reshape_to
 from weft.ir.expr import Expr
 from weft.ir.op import Op
-
-# HardSwish is defined by HardSigmoid with alpha = 1 / 6 (float32).
-_SIXTH = float(np.float32(1 / 6))
+from weft.op.composites import activations
 
 
 @converts("LeakyRelu", attributes=("alpha",))
@@ -24,9 +23,7 @@ def leaky_relu(node: Node) -> Expr:
 
 @converts("PRelu")
 def prelu(node: Node) -> Expr:
-    x, slope = node.input(0), _slope(node)
-    negative = node.call(op.less, x, node.scalar_like(0, x))
-    return node.call(op.where, negative, node.call(op.multiply, x, slope), x)
+    return node.composed(activations.prelu, node.input(0), _slope(node))
 
 
 def _slope(node: Node) -> Expr:
@@ -37,136 +34,56 @@ def _slope(node: Node) -> Expr:
     return node.input(1)
 
 
-@converts("Elu", attributes=("alpha",))
-def elu(node: Node) -> Expr:
-    """``x`` where positive, else alpha * (e**x - 1); see ``_exponential_below``."""
-    return _exponential_below(node, node.input(0), node.attrs.number("alpha", 1.0))
+def _with_numbers(composite: Callable[..., Any], defaults: Mapping[str, float]
+                  ) -> ConvertFunction:
+    """The converter by a composite whose parameters are float attributes, in their order."""
+    def convert(node: Node) -> Expr:
+        numbers = [node.attrs.number(name, value) for name, value in defaults.items()]
+        return node.composed(composite, node.input(0), *numbers)
+
+    return convert
 
 
-def _exponential_below(node: Node, x: Expr, alpha: float) -> Expr:
-    """``x`` where positive, else alpha * (e**x - 1), computed as expm1(min(x, 0)).
-
-    The minimum avoids overflow of the unused result for large ``x``; as in torch, the slope at 0
-    is that of the exponential.
-    """
-    positive = node.call(op.greater, x, node.scalar_like(0, x))
-    below = node.call(op.expm1, _not_above_zero(node, x, positive))
-    scaled = node.call(op.multiply, below, node.scalar_like(alpha, x))
-    return node.call(op.where, positive, x, scaled)
-
-
-def _not_above_zero(node: Node, x: Expr, positive: Expr) -> Expr:
-    return node.call(op.where, positive, node.scalar_like(0, x), x)
+_softplus = functools.partial(activations.softplus, threshold=math.inf)
+# Operator, first opset, composite, defaults of its attributes in the order of the parameters.
+_COMPOSITES: tuple[tuple[str, int, Callable[..., Any], dict[str, float]], ...] = (
+    ("Elu", 1, activations.elu, {"alpha": 1.0}),
+    ("Selu", 1, activations.selu,
+     {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}),
+    ("HardSigmoid", 1, activations.clipped_line, {"alpha": 0.2, "beta": 0.5}),
+    ("HardSwish", 14, activations.hardswish, {}),
+    ("Mish", 18, activations.mish, {}),
+    ("Softplus", 1, _softplus, {}),
+    ("Softsign", 1, activations.softsign, {}),
+    ("ThresholdedRelu", 10, activations.threshold, {"alpha": 1.0}),
+)
+for _name, _since, _composite, _defaults in _COMPOSITES:
+    register(_name, _with_numbers(_composite, _defaults), since=_since, attributes=_defaults)
 
 
 @converts("Celu", since=12, attributes=("alpha",))
 def celu(node: Node) -> Expr:
-    """``x`` where positive, else alpha * (e**(x / alpha) - 1)."""
-    x, alpha = node.input(0), node.attrs.number("alpha", 1.0)
+    alpha = node.attrs.number("alpha", 1.0)
     if alpha == 0:
         raise node.fail("attribute 'alpha' is 0", expected="another number")
-    positive = node.call(op.greater, x, node.scalar_like(0, x))
-    shrunk = node.call(op.divide, _not_above_zero(node, x, positive), node.scalar_like(alpha, x))
-    below = node.call(op.multiply, node.call(op.expm1, shrunk), node.scalar_like(alpha, x))
-    return node.call(op.add, node.call(op.nn.relu, x), below)
-
-
-@converts("Selu", attributes=("alpha", "gamma"))
-def selu(node: Node) -> Expr:
-    """Scaled ELU: gamma * (x where positive, else alpha * (e**x - 1))."""
-    x = node.input(0)
-    alpha = node.attrs.number("alpha", 1.67326319217681884765625)
-    scaled = _exponential_below(node, x, alpha)
-    return node.call(op.multiply, scaled,
-                     node.scalar_like(node.attrs.number("gamma", 1.05070102214813232421875), x))
+    return node.composed(activations.celu, node.input(0), alpha)
 
 
 @converts("Shrink", since=9, attributes=("bias", "lambd"))
 def shrink(node: Node) -> Expr:
-    """Shrink: x + bias below -lambd, x - bias above lambd, else 0."""
-    x = node.input(0)
-    bias, limit = node.attrs.number("bias", 0.0), node.attrs.number("lambd", 0.5)
-    wide = x if node.dtype().is_float else node.call(op.cast, x, dtype="float32")
-    low = node.call(op.less, wide, node.scalar_like(-limit, wide))
-    high = node.call(op.greater, wide, node.scalar_like(limit, wide))
-    up = node.call(op.add, wide, node.scalar_like(bias, wide))
-    down = node.call(op.subtract, wide, node.scalar_like(bias, wide))
-    inner = node.call(op.where, high, down, node.scalar_like(0, wide))
-    result = node.call(op.where, low, up, inner)
-    return result if node.dtype().is_float else node.call(op.cast, result, dtype=node.dtype().name)
-
-
-@converts("HardSigmoid", attributes=("alpha", "beta"))
-def hard_sigmoid(node: Node) -> Expr:
-    return _hard_sigmoid(node, node.attrs.number("alpha", 0.2), node.attrs.number("beta", 0.5))
-
-
-@converts("HardSwish", since=14)
-def hard_swish(node: Node) -> Expr:
-    return node.call(op.multiply, node.input(0), _hard_sigmoid(node, _SIXTH, 0.5))
-
-
-def _hard_sigmoid(node: Node, alpha: float, beta: float) -> Expr:
-    x = node.input(0)
-    line = node.call(
-        op.add, node.call(op.multiply, x, node.scalar_like(alpha, x)), node.scalar_like(beta, x)
-    )
-    return node.call(op.clip, line, a_min=0.0, a_max=1.0)
-
-
-@converts("Softplus")
-def softplus(node: Node) -> Expr:
-    """log(1 + e**x) as max(x, 0) + log1p(e**-|x|), which neither overflows nor cancels."""
-    x = node.input(0)
-    decayed = node.call(op.exp, node.call(op.negative, node.call(op.abs, x)))
-    rest = node.call(op.log1p, decayed)
-    return node.call(op.add, node.call(op.nn.relu, x), rest)
-
-
-@converts("Softsign")
-def softsign(node: Node) -> Expr:
-    """Compute x / (1 + |x|)."""
-    x = node.input(0)
-    below = node.call(op.add, node.call(op.abs, x), node.scalar_like(1, x))
-    return node.call(op.divide, x, below)
-
-
-@converts("ThresholdedRelu", since=10, attributes=("alpha",))
-def thresholded_relu(node: Node) -> Expr:
-    """``x`` where it is greater than alpha, else 0."""
-    x = node.input(0)
-    limit = node.scalar_like(node.attrs.number("alpha", 1.0), x)
-    return node.call(op.where, node.call(op.greater, x, limit), x, node.scalar_like(0, x))
+    """Integers are computed in float32."""
+    x, dtype = node.input(0), node.dtype()
+    numbers = node.attrs.number("lambd", 0.5), node.attrs.number("bias", 0.0)
+    if dtype.is_float:
+        return node.composed(activations.shrink, x, *numbers)
+    wide = node.composed(activations.shrink, node.call(op.cast, x, dtype="float32"), *numbers)
+    return node.call(op.cast, wide, dtype=dtype.name)
 
 
 @converts("Gelu", since=20, attributes=("approximate",))
 def gelu(node: Node) -> Expr:
     kind = node.attrs.one_of("approximate", "none", ("none", "tanh"))
-    return gelu_tanh(node, node.input(0)) if kind == "tanh" else gelu_erf(node, node.input(0))
-
-
-def gelu_erf(node: Node, x: Expr) -> Expr:
-    """Compute x / 2 * (1 + erf(x / sqrt(2)))."""
-    scaled = node.call(op.multiply, x, node.scalar_like(1 / math.sqrt(2), x))
-    return _gated(node, x, node.call(op.erf, scaled))
-
-
-def gelu_tanh(node: Node, x: Expr) -> Expr:
-    """Compute x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))."""
-    square = node.call(op.multiply, x, x)
-    factor = node.call(
-        op.add,
-        node.call(op.multiply, square, node.scalar_like(0.044715, x)),
-        node.scalar_like(1, x),
-    )
-    scaled = node.call(op.multiply, x, node.scalar_like(math.sqrt(2 / math.pi), x))
-    return _gated(node, x, node.call(op.tanh, node.call(op.multiply, scaled, factor)))
-
-
-def _gated(node: Node, x: Expr, gate: Expr) -> Expr:
-    one_plus = node.call(op.add, gate, node.scalar_like(1, x))
-    half = node.call(op.multiply, x, node.scalar_like(0.5, x))
-    return node.call(op.multiply, half, one_plus)
+    return node.composed(activations.gelu, node.input(0), kind)
 
 
 @converts("Softmax", attributes=("axis",))

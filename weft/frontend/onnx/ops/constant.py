@@ -6,7 +6,7 @@ import numpy as np
 from onnx import TensorProto
 
 from weft import op
-from weft.frontend import arrays
+from weft.frontend.common import arrays
 from weft.frontend.onnx.node import Node, Value
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import broadcast_to, known_sizes

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.frontend import arrays
+from weft.frontend.common import arrays
 from weft.frontend.onnx.loops import MAX_UNROLLED_NODES, Loop, run_loop
 from weft.frontend.onnx.node import Body, Node, Value, constant_value, tensor_type
 from weft.frontend.onnx.registry import converts

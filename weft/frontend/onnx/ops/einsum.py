@@ -161,20 +161,3 @@ def _arranged(node: Node, term: Term, names: str) -> Expr:
     if axes == tuple(range(len(axes))):
         return term.value
     return node.call(op.transpose, term.value, axes=axes)
-
-
-@converts("LpNormalization", attributes=("axis", "p"))
-def lp_normalization(node: Node) -> Expr:
-    """Divide by the 1-norm or 2-norm along an axis; the result is zero where the norm is zero."""
-    x = node.input(0)
-    axis = node.axis(node.attrs.integer("axis", -1), node.rank())
-    p = node.attrs.integer("p", 2)
-    if p not in (1, 2):
-        raise node.fail("attribute 'p' is neither 1 nor 2", got=str(p))
-    size = node.call(op.abs, x) if p == 1 else node.call(op.multiply, x, x)
-    norm = node.call(op.sum, size, axis=(axis,), keepdims=True)
-    norm = norm if p == 1 else node.call(op.sqrt, norm)
-    zero, one = node.scalar_like(0, x), node.scalar_like(1, x)
-    is_zero = node.call(op.equal, norm, zero)
-    quotient = node.call(op.divide, x, node.call(op.where, is_zero, one, norm))
-    return node.call(op.where, is_zero, zero, quotient)

@@ -6,7 +6,7 @@ import itertools
 from functools import reduce
 
 from weft import op
-from weft.frontend import arrays
+from weft.frontend.common import arrays
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to

@@ -7,7 +7,7 @@ from functools import reduce
 from itertools import accumulate
 
 from weft import op
-from weft.frontend import arrays
+from weft.frontend.common import arrays
 from weft.frontend.onnx.node import Node, constant_value, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import known_sizes

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft import op
-from weft.frontend import arrays
+from weft.frontend.common import arrays
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.ir.expr import Constant, Expr
+from weft.op.composites import norms
 from weft.support.dataclass import dataclass
 
 
@@ -109,10 +110,7 @@ class Standardized:
 
 
 def standardized(node: Node, x: Expr, axes: Sequence[int], epsilon: float) -> Standardized:
-    mean = node.call(op.mean, x, axis=tuple(axes), keepdims=True)
-    centred = node.call(op.subtract, x, mean)
-    square = node.call(op.multiply, centred, centred)
-    variance = node.call(op.mean, square, axis=tuple(axes), keepdims=True)
+    mean, centred, variance = node.composed(norms.moments, x, tuple(axes))
     spread = node.call(op.add, variance, node.scalar_like(epsilon, x))
     deviation = node.call(op.sqrt, spread)
     return Standardized(node.call(op.divide, centred, deviation), mean, variance, deviation)
@@ -132,10 +130,8 @@ def mean_variance_normalization(node: Node) -> Expr:
     square of the centred data is the same number, without the loss.
     """
     x, axes = node.input(0), node.attrs.integers("axes") or (0, 2, 3)
-    mean = node.call(op.mean, x, axis=tuple(axes), keepdims=True)
-    centred = node.call(op.subtract, x, mean)
-    square = node.call(op.multiply, centred, centred)
-    deviation = node.call(op.sqrt, node.call(op.mean, square, axis=tuple(axes), keepdims=True))
+    _, centred, variance = node.composed(norms.moments, x, tuple(axes))
+    deviation = node.call(op.sqrt, variance)
     return node.call(op.divide, centred,
                      node.call(op.add, deviation, node.scalar_like(1e-9, deviation)))
 
@@ -147,3 +143,18 @@ def group_normalization(node: Node) -> Expr:
     return node.call(op.nn.group_norm, *map(node.input, range(3)), axis=1,
                      num_groups=node.attrs.integer("num_groups", 1),
                      epsilon=node.attrs.number("epsilon", 1e-5))
+
+
+@converts("LpNormalization", attributes=("axis", "p"))
+def lp_normalization(node: Node) -> Expr:
+    """Divide by the 1-norm or 2-norm along an axis; the result is zero where the norm is zero."""
+    x = node.input(0)
+    axis = node.axis(node.attrs.integer("axis", -1), node.rank())
+    p = node.attrs.integer("p", 2)
+    if p not in (1, 2):
+        raise node.fail("attribute 'p' is neither 1 nor 2", got=str(p))
+    norm = node.composed(norms.p_norm, x, p, (axis,), keepdims=True)
+    zero, one = node.scalar_like(0, x), node.scalar_like(1, x)
+    is_zero = node.call(op.equal, norm, zero)
+    quotient = node.call(op.divide, x, node.call(op.where, is_zero, one, norm))
+    return node.call(op.where, is_zero, zero, quotient)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 
 from weft import op
-from weft.frontend import arrays
+from weft.frontend.common import arrays
 from weft.frontend.onnx.dtypes import dtype_of
 from weft.frontend.onnx.node import Node, constant_value, tensor_type
 from weft.frontend.onnx.ops.cast import cast_to, saturating_cast

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft import op
-from weft.frontend import arrays
+from weft.frontend.common import arrays
 from weft.frontend.onnx.loops import Loop, run_loop
 from weft.frontend.onnx.node import Node, Value, tensor_type
 from weft.frontend.onnx.registry import converts

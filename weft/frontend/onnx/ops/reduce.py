@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft import op
-from weft.frontend import arrays
+from weft.frontend.common import arrays
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import ConvertFunction, register
 from weft.ir.expr import Constant, Expr

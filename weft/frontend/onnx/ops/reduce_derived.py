@@ -14,6 +14,7 @@ from weft.frontend.onnx.ops.reduce import reduced_axes
 from weft.frontend.onnx.registry import ConvertFunction, converts, register
 from weft.ir.expr import Expr
 from weft.ir.op import Op
+from weft.op.composites import norms
 
 Part = Callable[[Node, Expr], Expr]
 
@@ -65,7 +66,7 @@ def _sum_of(before: Part, after: Part) -> Callable[[Node, tuple[int, ...] | None
 
 
 def _log_sum_exp(node: Node, named: tuple[int, ...] | None) -> Expr:
-    """Compute max(x) + log(sum(exp(x - max(x)))), which does not overflow."""
+    """log(sum(exp(x))); integers are computed in float64."""
     x, axes, keepdims = node.input(0), reduced_axes(node, named), node.attrs.flag("keepdims", True)
     if node.dtype().is_int:
         wide = replace(node, inputs=(node.call(op.cast, x, dtype="float64"), *node.inputs[1:]))
@@ -73,13 +74,7 @@ def _log_sum_exp(node: Node, named: tuple[int, ...] | None) -> Expr:
     if any(node.shape()[a] == 0 for a in axes or range(node.rank())):  # no maximum exists
         nothing = node.call(op.sum, x, axis=axes, keepdims=keepdims)
         return node.call(op.log, nothing)
-    largest = node.call(op.max, x, axis=axes, keepdims=True)
-    # For an infinite maximum, x - max(x) would be NaN.
-    shift = node.call(op.where, node.call(op.isfinite, largest), largest,
-                      node.scalar_like(0, largest))
-    powers = node.call(op.exp, node.call(op.subtract, x, shift))
-    total = node.call(op.log, node.call(op.sum, powers, axis=axes, keepdims=True))
-    result = node.call(op.add, total, shift)
+    result = node.composed(norms.logsumexp, x, axes)
     if keepdims:
         return result
     return node.call(op.squeeze, result, axis=axes or tuple(range(node.rank())))
@@ -119,7 +114,5 @@ def global_lp_pool(node: Node) -> Expr:
     order = node.attrs.integer("p", 2)
     if order < 1:
         raise node.fail("invalid value of p", expected="1 or more", got=str(order))
-    x = node.input(0)
-    powers = node.call(op.power, node.call(op.abs, x), node.scalar_like(order, x))
-    total = node.call(op.sum, powers, axis=tuple(range(2, node.rank())), keepdims=True)
-    return node.call(op.power, total, node.scalar_like(1 / order, total))
+    axes = tuple(range(2, node.rank()))
+    return node.composed(norms.p_norm, node.input(0), order, axes, keepdims=True)

@@ -14,6 +14,7 @@ from functools import reduce
 import numpy as np
 
 from weft import op
+from weft.frontend.common.resampling import resampling_order
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.ops.resize_symbolic import (
     SymbolicAxis,
@@ -22,7 +23,6 @@ from weft.frontend.onnx.ops.resize_symbolic import (
 )
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.shape_value import ShapeValue
-from weft.frontend.resampling import resampling_order
 from weft.ir.expr import Constant, Expr
 from weft.support.allocation import check_nodes, check_numbers
 from weft.support.dataclass import dataclass

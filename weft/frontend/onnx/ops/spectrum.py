@@ -9,7 +9,7 @@ import numpy as np
 from onnx import TensorProto
 
 from weft import op
-from weft.frontend import arrays
+from weft.frontend.common import arrays
 from weft.frontend.onnx.dtypes import dtype_of
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts

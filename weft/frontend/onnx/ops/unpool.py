@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from weft import op
-from weft.frontend import arrays
+from weft.frontend.common import arrays
 from weft.frontend.onnx.node import Node
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to

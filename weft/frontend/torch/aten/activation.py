@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from typing import Any
 
 from weft import op
 from weft.frontend.torch.node import Node, axis_of, dtype_in, rank_of, shape_in
-from weft.frontend.torch.registry import converts
+from weft.frontend.torch.registry import ConvertFunction, converts, register
 from weft.ir.expr import Expr
 from weft.ir.op import Op
+from weft.op.composites import activations
 
 
 @converts("relu")
@@ -24,73 +25,26 @@ def leaky_relu(node: Node, x: Expr, slope: float) -> Expr:
     return node.call(op.nn.leaky_relu, x, alpha=float(slope))
 
 
-@converts("elu")
-def elu(node: Node, x: Expr, alpha: float, scale: float, input_scale: float) -> Expr:
-    """The product of scale and (x where positive, else alpha * (e**(input_scale * x) - 1))."""
-    zero = node.scalar_like(0, x)
-    # The exponential of min(x, 0) cannot overflow in the branch that is not selected.
-    low = node.call(op.where, node.call(op.greater, x, zero), zero, x)
-    if input_scale != 1:
-        low = node.call(op.multiply, low, node.scalar_like(input_scale, x))
-    grown = node.call(op.expm1, low)
-    below = node.call(op.multiply, grown, node.scalar_like(alpha, x))
-    result = node.call(op.where, node.call(op.greater, x, zero), x, below)
-    return result if scale == 1 else node.call(op.multiply, result, node.scalar_like(scale, x))
+# Composites that take the arguments of the operator in its order.
+_COMPOSITES: dict[str, Callable[..., Any]] = {
+    "elu": activations.elu,
+    "gelu": activations.gelu,
+    "hardsigmoid": activations.hardsigmoid,
+    "hardswish": activations.hardswish,
+    "silu": activations.silu,
+    "softplus": activations.softplus,
+}
 
 
-@converts("silu")
-def silu(node: Node, x: Expr) -> Expr:
-    return node.call(op.multiply, x, node.call(op.sigmoid, x))
+def _composite(composite: Callable[..., Any]) -> ConvertFunction:
+    def convert(node: Node, x: Expr, *numbers: Any) -> Expr:
+        return node.composed(composite, x, *numbers)
+
+    return convert
 
 
-@converts("hardsigmoid")
-def hardsigmoid(node: Node, x: Expr) -> Expr:
-    return _hard_gate(node, x)
-
-
-@converts("hardswish")
-def hardswish(node: Node, x: Expr) -> Expr:
-    return node.call(op.multiply, x, _hard_gate(node, x))
-
-
-def _hard_gate(node: Node, x: Expr) -> Expr:
-    """clip(x + 3, 0, 6) / 6"""
-    raised = node.call(op.add, x, node.scalar_like(3, x))
-    clipped = node.call(op.clip, raised, a_min=0.0, a_max=6.0, flat_ends=True)
-    return node.call(op.multiply, clipped, node.scalar_like(1 / 6, x))
-
-
-@converts("gelu")
-def gelu(node: Node, x: Expr, approximate: str) -> Expr:
-    gate = _tanh_gate(node, x) if approximate == "tanh" else _erf_gate(node, x)
-    one_plus = node.call(op.add, gate, node.scalar_like(1, x))
-    half = node.call(op.multiply, x, node.scalar_like(0.5, x))
-    return node.call(op.multiply, half, one_plus)
-
-
-def _erf_gate(node: Node, x: Expr) -> Expr:
-    return node.call(op.erf, node.call(op.multiply, x, node.scalar_like(1 / math.sqrt(2), x)))
-
-
-def _tanh_gate(node: Node, x: Expr) -> Expr:
-    """tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))"""
-    square = node.call(op.multiply, x, x)
-    factor = node.call(op.add, node.call(op.multiply, square, node.scalar_like(0.044715, x)),
-                       node.scalar_like(1, x))
-    scaled = node.call(op.multiply, x, node.scalar_like(math.sqrt(2 / math.pi), x))
-    return node.call(op.tanh, node.call(op.multiply, scaled, factor))
-
-
-@converts("softplus")
-def softplus(node: Node, x: Expr, beta: float, threshold: float) -> Expr:
-    """log(1 + e**(beta x)) / beta, and x itself where beta x exceeds the threshold."""
-    scaled = node.call(op.multiply, x, node.scalar_like(beta, x))
-    decayed = node.call(op.exp, node.call(op.negative, node.call(op.abs, scaled)))
-    rest = node.call(op.log1p, decayed)  # log(1 + decayed) would lose precision
-    total = node.call(op.add, node.call(op.nn.relu, scaled), rest)
-    soft = node.call(op.divide, total, node.scalar_like(beta, x))
-    is_large = node.call(op.greater, scaled, node.scalar_like(threshold, x))
-    return node.call(op.where, is_large, x, soft)
+for _name, _function in _COMPOSITES.items():
+    register(_name, _composite(_function))
 
 
 @converts("prelu", "_prelu_kernel")
@@ -98,8 +52,7 @@ def prelu(node: Node, x: Expr, slope: Expr) -> Expr:
     """``slope`` has one element, or one for each channel."""
     if rank_of(slope) == 1 and rank_of(x) > 2:
         slope = node.call(op.expand_dims, slope, axis=1, num_newaxis=rank_of(x) - 2)
-    negative = node.call(op.less, x, node.scalar_like(0, x))
-    return node.call(op.where, negative, node.call(op.multiply, x, slope), x)
+    return node.composed(activations.prelu, x, slope)
 
 
 @converts("_softmax", "softmax.int")

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from weft import op
-from weft.frontend import arrays
+from weft.frontend.common import arrays
 from weft.frontend.torch.aten.create import triangle_mask
 from weft.frontend.torch.node import Node, broadcast_shape, dtype_in, is_symbolic, rank_of, shape_in
 from weft.frontend.torch.registry import converts

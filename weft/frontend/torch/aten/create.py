@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.frontend import arrays
+from weft.frontend.common import arrays
 from weft.frontend.torch.node import (
     Node,
     axis_of,

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.frontend import arrays
+from weft.frontend.common import arrays
 from weft.frontend.torch.node import Node, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
+from weft.op.composites import norms
 
 
 @converts("_cdist_forward")
@@ -60,23 +61,9 @@ def _differences(node: Node, x: Expr, y: Expr) -> Expr:
 
 def _norm(node: Node, x: Expr, order: float) -> Expr:
     """The ``order``-norm along the last axis."""
-    last, size = (rank_of(x) - 1,), node.call(op.abs, x)
     if not shape_in(x)[-1]:
         return node.broadcast(node.scalar_like(0, x), shape_in(x)[:-1])
-    if math.isinf(order):
-        return node.call(op.max, size, axis=last, keepdims=False)
-    if order == 0:
-        present = node.call(op.not_equal, x, node.scalar_like(0, x))
-        return node.call(op.sum, node.call(op.cast, present, dtype=node.dtype().name), axis=last,
-                         keepdims=False)
-    if order == 1:
-        return node.call(op.sum, size, axis=last, keepdims=False)
-    if order == 2:
-        total = node.call(op.sum, node.call(op.multiply, x, x), axis=last, keepdims=False)
-        return node.call(op.sqrt, total)
-    powers = node.call(op.power, size, node.scalar_like(order, x))
-    total = node.call(op.sum, powers, axis=last, keepdims=False)
-    return node.call(op.power, total, node.scalar_like(1 / order, x))
+    return node.composed(norms.p_norm, x, order, (rank_of(x) - 1,))
 
 
 def _slopes(node: Node, x: Expr, grad: Expr, order: float, norm: Expr) -> Expr:

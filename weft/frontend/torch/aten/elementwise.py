@@ -15,6 +15,7 @@ from weft.frontend.torch.node import Node, dtype_in, shape_in
 from weft.frontend.torch.registry import ConvertFunction, converts, register
 from weft.ir.expr import Constant, Expr
 from weft.ir.op import Op
+from weft.op.composites import pairs
 
 _FLOAT_FUNCTIONS: dict[str, Op] = {
     "acos": op.acos,
@@ -192,9 +193,6 @@ def reciprocal(node: Node, x: Expr) -> Expr:
     return node.call(op.divide, node.scalar_like(1, x), x)
 
 
-_SMALL_POWERS = (2, 3, 4)
-
-
 @converts("pow")
 def pow_(node: Node, x: Any, exponent: Any) -> Expr:
     """Small integer exponents give products; other powers of integers are computed in float64."""
@@ -209,11 +207,8 @@ def pow_(node: Node, x: Any, exponent: Any) -> Expr:
 
 
 def _known_power(node: Node, x: Expr, exponent: float) -> Expr | None:
-    if exponent in _SMALL_POWERS:
-        square = node.call(op.multiply, x, x)
-        if exponent == 2:
-            return square
-        return node.call(op.multiply, square, x if exponent == 3 else square)
+    if exponent in pairs.SMALL_POWERS:
+        return node.composed(pairs.small_power, x, exponent)
     if not dtype_in(x).is_float:
         return None
     if exponent == -1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft import op
-from weft.frontend import arrays
+from weft.frontend.common import arrays
 from weft.frontend.torch.matrices import (
     broadcast_batch,
     diagonal,

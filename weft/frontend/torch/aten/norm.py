@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.frontend import arrays
+from weft.frontend.common import arrays
 from weft.frontend.torch.node import Node, axes_of, dtype_in, rank_of, shape_in, size_of
 from weft.frontend.torch.registry import converts
 from weft.ir.dtype import DType
 from weft.ir.expr import Constant, Expr
+from weft.op.composites import norms
 
 
 @converts("native_layer_norm")
@@ -61,10 +62,7 @@ def _spelled_out(node: Node, x: Expr, axes: tuple[int, ...], weight: Expr | None
 def _statistics(node: Node, x: Expr, axes: tuple[int, ...], epsilon: float
                 ) -> tuple[Expr, Expr]:
     """The mean and 1 / deviation over ``axes``, which are kept with size 1."""
-    mean = node.call(op.mean, x, axis=axes, keepdims=True)
-    centred = node.call(op.subtract, x, mean)
-    square = node.call(op.multiply, centred, centred)
-    variance = node.call(op.mean, square, axis=axes, keepdims=True)
+    mean, _, variance = node.composed(norms.moments, x, axes)
     return mean, node.call(op.rsqrt, node.call(op.add, variance, node.scalar_like(epsilon, x)))
 
 

@@ -3,68 +3,33 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from weft import op
-from weft.frontend.torch.aten.bits import sign_is_set, with_sign_of
 from weft.frontend.torch.node import Node, dtype_in
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Expr
 from weft.ir.op import Op
-
-
-def _in_float(node: Node, *values: Any) -> list[Expr]:
-    """Cast the arguments to the dtype of the result, or to float32 if it is a 16-bit float."""
-    dtype = node.dtype()
-    wide = "float32" if dtype.is_narrow_float else dtype
-    return [node.cast(node.tensor(value, dtype), wide) for value in values]
-
-
-def _ordered(node: Node, x: Expr, y: Expr) -> tuple[Expr, Expr]:
-    """The larger and the smaller magnitude; NaN if either argument is NaN."""
-    x, y = node.call(op.abs, x), node.call(op.abs, y)
-    return node.call(op.maximum, x, y), node.call(op.minimum, x, y)
-
-
-def _ratio(node: Node, small: Expr, large: Expr) -> Expr:
-    """The ratio of ``small <= large``: 1 if they are equal, also if infinite, but 0 for zeros."""
-    zero = node.scalar_like(0, large)
-    divisor = node.call(op.where, node.call(op.equal, large, zero), node.scalar_like(1, large),
-                        large)
-    same = node.call(op.logical_and, node.call(op.equal, small, large),
-                     node.call(op.not_equal, large, zero))
-    return node.call(op.where, same, node.scalar_like(1, large),
-                     node.call(op.divide, small, divisor))
+from weft.op.composites import pairs
 
 
 @converts("atan2")
 def atan2(node: Node, y: Any, x: Any) -> Expr:
-    """The angle of the point (x, y): computed in the first octant, then mirrored."""
-    y, x = _in_float(node, y, x)
-    large, small = _ordered(node, x, y)
-    angle = node.call(op.atan, _ratio(node, small, large))
-    steep = node.call(op.greater, node.call(op.abs, y), node.call(op.abs, x))
-    quarter, half = node.scalar_like(math.pi / 2, x), node.scalar_like(math.pi, x)
-    angle = node.call(op.where, steep, node.call(op.subtract, quarter, angle), angle)
-    angle = node.call(op.where, sign_is_set(node, x), node.call(op.subtract, half, angle), angle)
-    return node.cast(with_sign_of(node, angle, y), node.dtype())
+    return _in_float(node, pairs.atan2, y, x)
 
 
 @converts("hypot")
-def hypot(node: Node, x: Expr, y: Expr) -> Expr:
-    """The root of x² + y², without overflow: the larger magnitude is factored out.
+def hypot(node: Node, x: Any, y: Any) -> Expr:
+    return _in_float(node, pairs.hypot, x, y)
 
-    The result is infinite if either argument is, even if the other one is NaN.
-    """
-    x, y = _in_float(node, x, y)
-    large, small = _ordered(node, x, y)
-    ratio = _ratio(node, small, large)
-    under_root = node.call(op.add, node.call(op.multiply, ratio, ratio),
-                           node.scalar_like(1, ratio))
-    length = node.call(op.multiply, large, node.call(op.sqrt, under_root))
-    endless = node.call(op.logical_or, node.call(op.isinf, x), node.call(op.isinf, y))
-    length = node.call(op.where, endless, node.scalar_like(math.inf, x), length)
-    return node.cast(length, node.dtype())
+
+def _in_float(node: Node, composite: Callable[..., Any], *values: Any) -> Expr:
+    """A composite in the dtype of the result, or in float32 if that is a 16-bit float."""
+    dtype = node.dtype()
+    wide = "float32" if dtype.is_narrow_float else dtype
+    operands = (node.cast(node.tensor(value, dtype), wide) for value in values)
+    return node.cast(node.composed(composite, *operands), dtype)
 
 
 @converts("angle")

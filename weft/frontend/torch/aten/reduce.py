@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import op
-from weft.frontend import arrays
+from weft.frontend.common import arrays
 from weft.frontend.torch.node import Node, axes_of, axis_of, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.dtype import DType
 from weft.ir.expr import Constant, Expr
 from weft.ir.op import Op
 from weft.ir.shape import KnownDim
+from weft.op.composites import norms
 
 Axes = int | Sequence[int] | None
 
@@ -141,20 +142,9 @@ def _degrees(node: Node, count: KnownDim, correction: float, x: Expr) -> Expr:
 @converts("linalg_vector_norm")
 def vector_norm(node: Node, x: Expr, order: float, axes: Axes, keepdims: bool,
                 *_dtype: Any) -> Expr:
-    x = node.call(op.abs, node.cast(x, node.dtype()))
-    if math.isinf(order):
-        return _reduced(node, op.max if order > 0 else op.min, x, axes, keepdims)
-    if order == 1:
-        return _reduced(node, op.sum, x, axes, keepdims)
-    if order == 2:
-        square = node.call(op.multiply, x, x)
-        return node.call(op.sqrt, _reduced(node, op.sum, square, axes, keepdims))
-    if order == 0:
-        present = node.cast(node.call(op.not_equal, x, node.scalar_like(0, x)), node.dtype())
-        return _reduced(node, op.sum, present, axes, keepdims)
-    power = node.call(op.power, x, node.scalar_like(order, x))
-    total = _reduced(node, op.sum, power, axes, keepdims)
-    return node.call(op.power, total, node.scalar_like(1 / order, total))
+    x = node.cast(x, node.dtype())
+    wanted = axes_of(axes, rank_of(x)) if rank_of(x) else None
+    return node.composed(norms.p_norm, x, order, wanted, bool(keepdims))
 
 
 @converts("cumsum", "cumprod")

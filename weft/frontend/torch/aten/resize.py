@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.frontend import arrays
-from weft.frontend.resampling import resampling_order
+from weft.frontend.common import arrays
+from weft.frontend.common.resampling import resampling_order
 from weft.frontend.torch.dims import scaled_size
 from weft.frontend.torch.node import Node, dtype_in, is_symbolic, rank_of, shape_in
 from weft.frontend.torch.registry import converts

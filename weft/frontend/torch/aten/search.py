@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.frontend import arrays
+from weft.frontend.common import arrays
 from weft.frontend.torch.node import Node, axis_of, dtype_in, rank_of, shape_in, size_of
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.frontend import arrays
+from weft.frontend.common import arrays
 from weft.frontend.torch.aten.shape import slice_bound
 from weft.frontend.torch.node import Node, axis_of, is_symbolic, rank_of, shape_in, size_of
 from weft.frontend.torch.registry import converts

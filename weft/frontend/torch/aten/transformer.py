@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 from weft import op
-from weft.frontend.torch.aten.activation import gelu
 from weft.frontend.torch.aten.linear import linear
 from weft.frontend.torch.aten.norm import layer_norm
 from weft.frontend.torch.node import Node, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Expr
+from weft.op.composites import activations
 
 # torch's types of masks (L, S) and (N, S); other masks have the shape of the scores.
 _BY_QUERY, _BY_KEY = 0, 1
@@ -63,7 +63,8 @@ def encoder_layer(
 
     def feed(values: Expr) -> Expr:
         hidden = linear(node, values, *inner)
-        active = gelu(node, hidden, "none") if use_gelu else node.call(op.nn.relu, hidden)
+        active = node.composed(activations.gelu, hidden) if use_gelu \
+            else node.call(op.nn.relu, hidden)
         return linear(node, active, *outer)
 
     if norm_first:

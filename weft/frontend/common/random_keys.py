@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.frontend.typed import typed
+from weft.frontend.common.typed import typed
 from weft.ir.expr import Expr, TupleGetItem, Var
 from weft.ir.span import Span
 from weft.op.random.threefry import KEY_TYPE, threefry_split
