@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, numpy_helper
 
-from weft.frontend.onnx import from_onnx
+from weft.frontend.onnx import converters, from_onnx  # noqa: F401 - fills the table
 from weft.frontend.onnx.registry import CONVERTERS
 from weft.support.errors import UnsupportedModelError
 from weft.transform.analysis.reference import evaluate

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from weft import op
 from weft.frontend.onnx.node import Node
 from weft.frontend.onnx.registry import ConvertFunction, converts, register
@@ -14,6 +16,7 @@ from weft.frontend.onnx.reshaping import flatten_at, reshape_to
 from weft.ir.expr import Expr
 from weft.ir.op import Op
 from weft.op.composites import activations
+from weft.op.composites.emitter import Emitter, V
 
 
 @converts("LeakyRelu", attributes=("alpha",))
@@ -44,6 +47,11 @@ def _with_numbers(composite: Callable[..., Any], defaults: Mapping[str, float]
     return convert
 
 
+def _hardswish(e: Emitter[V], x: V) -> V:
+    """ONNX's HardSwish: the hard sigmoid with the slope 1/6 as a 32-bit number."""
+    return x * activations.clipped_line(e, x, float(np.float32(1 / 6)), 0.5)
+
+
 _softplus = functools.partial(activations.softplus, threshold=math.inf)
 # Operator, first opset, composite, defaults of its attributes in the order of the parameters.
 _COMPOSITES: tuple[tuple[str, int, Callable[..., Any], dict[str, float]], ...] = (
@@ -51,7 +59,7 @@ _COMPOSITES: tuple[tuple[str, int, Callable[..., Any], dict[str, float]], ...] =
     ("Selu", 1, activations.selu,
      {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}),
     ("HardSigmoid", 1, activations.clipped_line, {"alpha": 0.2, "beta": 0.5}),
-    ("HardSwish", 14, activations.hardswish, {}),
+    ("HardSwish", 14, _hardswish, {}),
     ("Mish", 18, activations.mish, {}),
     ("Softplus", 1, _softplus, {}),
     ("Softsign", 1, activations.softsign, {}),
