@@ -6,7 +6,7 @@ from weft.op.bitwise import (bitwise_and, bitwise_not, bitwise_or, bitwise_xor, 
 from weft.op.broadcast import (BroadcastToAttrs, add, broadcast_to, divide, equal, floor_divide,
     floor_mod, greater, greater_equal, less, less_equal, logical_and, logical_or, maximum, minimum,
     mod, multiply, not_equal, power, subtract, trunc_divide, trunc_mod, where)
-from weft.op.composites import (logsumexp, mean_std, mean_variance, segment_sum, std)
+from weft.op.composites.expressions import (logsumexp, mean_std, mean_variance, segment_sum, std)
 from weft.op.device import (DeviceCopyAttrs, device_copy)
 from weft.op.einsum import (EinsumAttrs, einsum)
 from weft.op.elementwise import (CastAttrs, ClipAttrs, LeakyReluAttrs, abs, cast, ceil, clip, copy,
