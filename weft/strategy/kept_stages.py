@@ -1,4 +1,4 @@
-"""The stages of a group with reductions: which are materialized, and the axes that they share."""
+"""The stages of a group with reductions: the materialized ones, and the axes that they share."""
 
 from __future__ import annotations
 

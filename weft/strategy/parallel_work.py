@@ -1,8 +1,8 @@
-"""When a kernel of symbolic sizes shares its loops among threads: decided by each call.
+"""Makes each call of a kernel of symbolic sizes decide whether its loops run on several threads.
 
-A schedule decides for fixed sizes whether a loop has enough work for a fork and join. With symbolic
-sizes it makes the loop parallel if some size deserves it; each call then compares its work with the
-threshold of the cost model.
+For fixed sizes the schedule decides whether a loop has enough work for a fork and join. For
+symbolic sizes it makes the loop parallel if any size has enough work, and each call compares its
+work with the threshold of the cost model (``CostModel.parallel_from``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Recompute or materialize: which stages of an injective group are computed once into memory.
 
-Inlining recomputes an element for each of its reads. An element that a broadcast, a resampling or
-a gather reads many times is better materialized: the scale of a row, an interpolation along the
+Inlining recomputes an element for each of its reads. It is faster to materialize elements that a
+broadcast, a resampling or a gather reads many times: the scale of a row, an interpolation along the
 other axis, a table of angles.
 """
 

@@ -37,7 +37,7 @@ def symbols_of(function: Function) -> tuple[str, ...]:
 class SizeVars:
     """A variable for each symbol of a kernel.
 
-    The variable of a symbol that stands for multiples counts these.
+    The variable of a symbol whose values are multiples of ``m`` holds the value divided by ``m``.
     """
 
     def __init__(self, symbols: Iterable[str]) -> None:

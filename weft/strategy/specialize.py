@@ -1,10 +1,10 @@
-"""A primitive function for a part of the sizes of its symbols.
+"""Specialises a primitive function to a part of the sizes of its symbols.
 
-A symbol becomes a number or a symbol of a smaller range. A condition on a product, ``batch*seq`` in
-1..8, says little about each symbol; schedules see it if the function treats the two axes as one.
-A matmul with an elementwise epilogue does so: the tensors ``(batch, seq, K)`` have the same
-elements in the same order as ``(1, batch*seq, K)``. There the product becomes one symbol, of the
-range in the condition, and the kernel takes its value as one parameter.
+A symbol becomes a number or a symbol of a smaller range. A condition on a product, such as
+``batch*seq`` in 1..8, hardly bounds either symbol. If the function treats the two axes as one, the
+product becomes one symbol with the range of the condition, and the kernel takes its value as one
+parameter. A matmul with an elementwise epilogue is such a function: tensors ``(batch, seq, K)``
+have the same elements in the same order as ``(1, batch*seq, K)``.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def specialize(function: Function, variant: Variant) -> Specialized | None:
 
 
 def _narrowed(known: KnownDim, sizes: SizeRange) -> KnownDim:
-    """A number or symbol for the sizes in a range, of one that other conditions narrowed."""
+    """The number or symbol for the sizes that are in a range and that earlier conditions allow."""
     if not isinstance(known, SymDim):
         return known
     symbol, = factors_of(known)
@@ -89,10 +89,10 @@ def _fresh_name(factors: tuple[str, ...], function: Function) -> str:
 
 
 def are_one_axis(function: Function, factors: tuple[str, ...]) -> bool:
-    """Whether the axes of these sizes, merged into one, give a function of the same elements.
+    """Whether the function computes the same elements when the axes of these sizes are one axis.
 
-    So it is if all tensors have one axis of the product, and if they have the axes next to each
-    other, in one order, in a function of elementwise operators and ``nn.dense``.
+    This holds if each tensor has one axis of the product size. It also holds for functions of
+    elementwise operators and ``nn.dense`` whose tensors have the axes side by side in one order.
     """
     nodes = list(dict.fromkeys((*function.params, *post_order(function.body))))
     if any(isinstance(node, Call) and has_symbols(node.attrs) for node in nodes):
@@ -106,7 +106,7 @@ def are_one_axis(function: Function, factors: tuple[str, ...]) -> bool:
 
 
 def _keeps_rows(node: Expr) -> bool:
-    """Whether each row of a result has the elements that the same rows of arguments determine."""
+    """Whether each row of the result depends on the same row of the arguments alone."""
     if isinstance(node, Var | Constant | Op):
         return True
     return isinstance(node, Call) and isinstance(node.op, Op) and (

@@ -1,12 +1,11 @@
-"""Which sizes deserve a kernel of their own.
+"""Variants of a kernel of symbolic sizes: ranges of sizes that get a kernel of their own.
 
-A kernel with symbolic sizes runs all sizes. For some of them another schedule is faster than the
-general one by more than the compile time of a kernel is worth (20 to 50 ms): one row of a matmul,
-one query of an attention. The family of an operator names these sizes for a general call, as ranges
-of symbols and of products of symbols (``batch*seq`` rows). The program then holds the same
-primitive function a second time, for these sizes alone (``weft.strategy.specialize``), and compares
-sizes at run time. What the graph has fixed on the general call (packed weights, blocked layouts) is
-the same for all.
+For some sizes another schedule is so much faster than the general one that it is worth the compile
+time of a kernel (20 to 50 ms): one row of a matmul, one query of an attention. The family of an
+operator names these sizes as ranges of symbols and of products of symbols (``batch*seq`` rows). The
+program then contains the same primitive function a second time, for these sizes alone
+(``weft.strategy.specialize``), and compares sizes at run time. All variants share the packed
+weights and blocked layouts of the general call.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ def cut(conditions: Sequence[SizeCondition]) -> Variant | None:
 
 
 def factors_of(size: Dim) -> tuple[str, ...]:
-    """The symbols whose product a size is, in the order of its text; empty for any other size."""
+    """The symbols of a size that is a product of symbols, in the order of its text; else empty."""
     if not isinstance(size, SymDim) or len(size.terms) != 1:
         return ()
     (monomial, coefficient), = size.terms

@@ -1,4 +1,4 @@
-"""The features of CPUs that a target may name, and which features build on which."""
+"""The CPUs that a target may name: their features, and the features that each feature requires."""
 
 from __future__ import annotations
 

@@ -18,44 +18,36 @@ from weft.target.target import Target, register_target_kind
 
 _KIB = 1024
 CODEGENS = ("nvptx", "nvvm")
-# The newest PTX that driver 580 (CUDA 13.0) takes.
-MAX_PTX_VERSION = (9, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class CudaArch:
-    """The limits of one architecture.
+    """The limits of one architecture; rates are in the machine models (``weft.strategy.cuda``).
 
-    ``shared_per_sm`` and ``max_shared`` (of a block, after opting in) are in bytes;
-    ``ptx_version`` is the oldest PTX that names the architecture and has its instructions.
+    ``ptx_version`` is the oldest PTX that names the architecture and has its instructions,
+    ``shared_per_sm`` the bytes of shared memory of a multiprocessor.
     """
 
     capability: tuple[int, int]
     ptx_version: tuple[int, int]
     shared_per_sm: int
-    threads_per_sm: int
-    blocks_per_sm: int
-    sms: int
-    clock_ghz: float
-    bytes_per_second: float
 
     @property
     def max_shared(self) -> int:
+        """The bytes of shared memory that a block may use, after opting in above 48 KiB."""
         return self.shared_per_sm - _KIB  # CUDA reserves 1 KiB for each block
 
 
-# ``sms``, clock (boost) and memory bandwidth are those of the product that is named: estimates use
-# them, code does not depend on them.
 ARCHS: dict[str, CudaArch] = {
-    "sm_80": CudaArch((8, 0), (7, 8), 164 * _KIB, 2048, 32, 108, 1.41, 1.555e12),    # A100 40 GB
-    "sm_86": CudaArch((8, 6), (7, 8), 100 * _KIB, 1536, 16, 84, 1.74, 0.696e12),     # A40
-    "sm_89": CudaArch((8, 9), (7, 8), 100 * _KIB, 1536, 24, 142, 2.52, 0.864e12),    # L40
-    "sm_90": CudaArch((9, 0), (8, 6), 228 * _KIB, 2048, 32, 132, 1.98, 3.35e12),     # H100 SXM
-    "sm_90a": CudaArch((9, 0), (8, 6), 228 * _KIB, 2048, 32, 132, 1.98, 3.35e12),
-    "sm_100": CudaArch((10, 0), (8, 6), 228 * _KIB, 2048, 32, 148, 1.965, 8.0e12),   # B200
-    "sm_100a": CudaArch((10, 0), (8, 6), 228 * _KIB, 2048, 32, 148, 1.965, 8.0e12),
-    "sm_120": CudaArch((12, 0), (8, 7), 100 * _KIB, 1536, 24, 188, 2.41, 1.792e12),  # RTX PRO 6000
-}  # fmt: skip
+    "sm_80": CudaArch((8, 0), (7, 8), 164 * _KIB),
+    "sm_86": CudaArch((8, 6), (7, 8), 100 * _KIB),
+    "sm_89": CudaArch((8, 9), (7, 8), 100 * _KIB),
+    "sm_90": CudaArch((9, 0), (8, 6), 228 * _KIB),
+    "sm_90a": CudaArch((9, 0), (8, 6), 228 * _KIB),
+    "sm_100": CudaArch((10, 0), (8, 6), 228 * _KIB),
+    "sm_100a": CudaArch((10, 0), (8, 6), 228 * _KIB),
+    "sm_120": CudaArch((12, 0), (8, 7), 100 * _KIB),
+}
 # PTX for sm_80 runs on every later GPU, after compilation by the driver.
 DEFAULT_ARCH = "sm_80"
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -74,14 +66,10 @@ class CudaTarget(Target):
     kind: ClassVar[str] = "cuda"
     names: ClassVar[tuple[str, ...]] = ("nvidia",)
 
-    warp_size: ClassVar[int] = 32
     max_threads: ClassVar[int] = 1024  # of a block
     max_block: ClassVar[tuple[int, int, int]] = (1024, 1024, 64)
     max_grid: ClassVar[tuple[int, int, int]] = (2**31 - 1, 65535, 65535)
-    registers: ClassVar[int] = 65536  # of a multiprocessor, 32 bits each
-    max_registers: ClassVar[int] = 255  # of a thread
     static_shared_bytes: ClassVar[int] = 48 * _KIB  # of a block, without opting in
-    vector_bits: ClassVar[int] = 128  # the widest load or store of a thread
 
     arch: str = DEFAULT_ARCH
     codegen: str = "nvptx"

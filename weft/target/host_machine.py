@@ -49,7 +49,7 @@ def stored_machine() -> str:
 
 
 def stored_report() -> dict[str, Any]:
-    """What was kept with the measured machine; empty if there is none."""
+    """The report that was stored with the measured machine; empty if there is none."""
     try:
         report = _stored()["report"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -62,7 +62,7 @@ def _stored() -> Any:
 
 
 def store_machine(machine: Machine, report: object) -> Path:
-    """Keep a measured machine for this host and return its file; ``report`` is kept with it.
+    """Store a measured machine of this host with a ``report``, and return the file.
 
     The file is complete or absent at every time. Raises ``OSError`` if it cannot be written.
     """
@@ -82,7 +82,7 @@ def stored_path() -> Path:
 
 
 def host_facts() -> list[object]:
-    """What a measurement depends on."""
+    """The properties of this host on which a measured machine depends."""
     topology = host_topology()
     kernel = os.uname().release if hasattr(os, "uname") else ""
     return [FORMAT, host_cpu.model_name(), len(topology.cores), topology.threads_per_core,

@@ -1,4 +1,4 @@
-"""``LlvmTarget``: what the translation to LLVM IR asks of a target."""
+"""``LlvmTarget``: the properties of a target that the translation to LLVM IR reads."""
 
 from __future__ import annotations
 

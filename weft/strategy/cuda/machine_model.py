@@ -26,7 +26,6 @@ from weft.target import CudaTarget
 WARP = 32
 SECTOR = 32  # bytes of one transaction of global memory (guide)
 VECTOR_BYTES = 16  # of the widest load and store of one thread (PTX ISA: ld.global.v4.f32)
-SHARED_BANKS = 32  # four bytes wide each (guide)
 
 _KIB, _MIB = 1 << 10, 1 << 20
 
@@ -66,8 +65,6 @@ class GpuModel:
     registers_per_sm: int = 65536  # 32-bit; guide, the same from sm_80 to sm_120
     max_registers: int = 255  # of one thread; guide
     max_threads: int = 1024  # of one block; guide
-    max_grid_x: int = (1 << 31) - 1  # guide
-    max_grid_yz: int = 65535  # guide
     # From one kernel's end to the next one's first instruction in one stream. Microbenchmarks give
     # 1 to 3 microseconds without graphs and about 1 with them. Assumed.
     launch_seconds: float = 2.0e-6
@@ -76,12 +73,9 @@ class GpuModel:
     copy_efficiency: float = 0.92
     # A load that misses L2, under load. Microbenchmark: 470 to 680 ns unloaded.
     dram_latency: float = 650e-9
-    # A barrier of a block, and an exchange through shared memory with its barrier, in cycles.
-    # Microbenchmark: 20 to 30 for shared memory and 20 to 40 for bar.sync.
-    barrier_cycles: float = 30.0
+    # An exchange through shared memory with its barrier, in cycles. Microbenchmark: 20 to 30 for
+    # shared memory and 20 to 40 for bar.sync.
     exchange_cycles: float = 60.0
-    # A dependent floating-point addition in cycles. Microbenchmark.
-    add_latency: float = 4.0
     # Registers are given to a warp in units of 256, and each block has 1 KiB of shared memory for
     # the system (guide, sm_80 and later).
     register_unit: int = 256
