@@ -56,6 +56,14 @@ class Family(enum.Enum):
     NONE = "none"
     REDUCTION = "reduction"
     """Reductions of axes, and elementwise stages before and after them: softmax, norms, sums."""
+    MATMUL = "matmul"
+    CONVOLUTION = "convolution"
+    """Convolutions, transposed ones, and their gradients with respect to the kernel."""
+    MAX_POOL = "max pool"
+    AVG_POOL = "average pool"
+    SCAN = "scan"
+    """Prefixes of an associative function along an axis, which the trait ``combine`` names."""
+    SORT = "sort"
     RESAMPLING = "resampling"
     """Elements at positions that lookup tables hold, axis by axis."""
 
@@ -111,6 +119,9 @@ class OpTraits:
     family: Family = Family.NONE
     """The family of operators for which a target's strategies and decisions are registered; one
     registered for the operator itself takes precedence."""
+
+    combine: str = ""
+    """The associative function of a scan: a name of ``topi.scan.COMBINES``."""
 
     is_identity_at_same_type: bool = False
     """The result is the first argument itself wherever the two have the same type."""
@@ -183,9 +194,10 @@ def in_family(family: Family, traits: OpTraits = NO_TRAITS) -> OpTraits:
 CONTINUOUS = OpTraits(narrow_floats=NarrowFloatCompute.FLOAT32)
 SENSITIVE = OpTraits(narrow_floats=NarrowFloatCompute.FLOAT32,
                      mixed_precision=MixedPrecision.NEVER)
-CONVOLUTION = multilinear(OpTraits(narrow_floats=NarrowFloatCompute.FLOAT32, is_contraction=True))
+CONVOLUTION = multilinear(OpTraits(narrow_floats=NarrowFloatCompute.FLOAT32, is_contraction=True,
+                                   family=Family.CONVOLUTION))
 MATMUL = multilinear(OpTraits(narrow_floats=NarrowFloatCompute.ACCUMULATOR, is_contraction=True,
-                              mixed_precision=MixedPrecision.ALWAYS))
+                              mixed_precision=MixedPrecision.ALWAYS, family=Family.MATMUL))
 RESHAPE = linear(OpTraits(is_reshape=True, copies_elements=True, is_identity_at_same_type=True,
                           keeps_scale=True))
 COPIES_ELEMENTS = linear(OpTraits(copies_elements=True))

@@ -18,9 +18,10 @@ from weft.ir.expr import Call, Function
 from weft.ir.op import Op
 from weft.ir.shape import Dim, SymDim, bounds_of
 from weft.ir.symbol import SizeRange, range_of
+from weft.ir.traits import Family
 from weft.strategy.build_tensors import anchor_of
 from weft.strategy.size_vars import symbols_of
-from weft.strategy.strategy_registry import StrategyRegistry, check_operator
+from weft.strategy.strategy_registry import StrategyRegistry, check_operator, key_of
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
 from weft.target import Target
@@ -47,16 +48,17 @@ VariantsHook: TypeAlias = Callable[[Call, Any], Iterable[Variant]]
 VARIANTS: StrategyRegistry[VariantsHook] = StrategyRegistry("hook for variants")
 
 
-def variants_for(op_name: str, *, target: str) -> Callable[[VariantsHook], VariantsHook]:
+def variants_for(what: str | Family, *, target: str) -> Callable[[VariantsHook], VariantsHook]:
     """Register ``(call, target) -> [variant, ...]`` for kernels with this anchor.
 
-    It is called for calls with symbolic sizes only, and derives the ranges from the cost model.
+    ``what`` is the name of an operator, or a family. The function
+    is called for calls with symbolic sizes only, and derives the ranges from the cost model.
     Raises ``RegistryError`` for an unknown operator or target kind.
     """
-    check_operator(op_name, target)
+    check_operator(what, target)
 
     def wrap(function: VariantsHook) -> VariantsHook:
-        return VARIANTS.register(f"{target}:{op_name}", function)
+        return VARIANTS.register(key_of(what, target), function)
 
     return wrap
 
@@ -71,7 +73,7 @@ def variants_that_pay(function: Function, target: Target) -> tuple[Variant, ...]
     anchor = anchor_of(function) if symbols else None
     if anchor is None or not isinstance(anchor.op, Op):
         return ()
-    hook = VARIANTS.find(f"{target.kind}:{anchor.op.name}")
+    hook = VARIANTS.of_operator(anchor.op.name, target.kind)
     found: dict[Variant, None] = {}
     for variant in () if hook is None else hook(anchor, target):
         unknown = {s for each in variant for s in each.size.symbols()} - set(symbols)

@@ -10,11 +10,12 @@ from weft import op
 from weft.ir.expr import var
 from weft.ir.op import OPS
 from weft.ir.traits import Family
-from weft.strategy.cpu.pooling.decide import POOL_OPS
 from weft.strategy.cpu.reduction.decide import ReductionAlgorithm
 from weft.strategy.decision import decision_of
 
 REDUCTION_OPS = [name for name in OPS if OPS.get(name).traits.family is Family.REDUCTION]
+POOL_OPS = [name for name in OPS
+            if OPS.get(name).traits.family in (Family.MAX_POOL, Family.AVG_POOL)]
 OTHERS = set(ReductionAlgorithm)
 
 

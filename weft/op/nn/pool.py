@@ -16,7 +16,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Case, Op, OpPattern, define_op
 from weft.ir.shape import AnyDim, Dim, Shape, dim_min
-from weft.ir.traits import CONTINUOUS, SENSITIVE, Homogeneity, linear
+from weft.ir.traits import CONTINUOUS, SENSITIVE, Family, Homogeneity, linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
@@ -190,7 +190,7 @@ def define_max_pool(name: str, attrs_type: type[PoolAttrs], cases: Sequence[Case
     op = define_op(name, attrs=attrs_type, relation=checked(expect_number, pool_relation),
                    pattern=OpPattern.OUT_FUSABLE, level=2, inputs=("x",),
                    traits=replace(CONTINUOUS, homogeneity=Homogeneity.POSITIVE,
-                                  keeps_scale=True))(run)
+                                  keeps_scale=True, family=Family.MAX_POOL))(run)
     op.layout(image_layout)
     op.batching(merging(layout="layout"))
     op.canonical_form(_with_explicit_padding)
@@ -210,7 +210,8 @@ def define_avg_pool(name: str, attrs_type: type[PoolAttrs], cases: Sequence[Case
     run.__doc__ = "The mean of each window."
     op = define_op(name, attrs=attrs_type, relation=checked(expect_float, pool_relation),
                    pattern=OpPattern.OUT_FUSABLE, level=2, inputs=("x",),
-                   traits=linear(replace(SENSITIVE, homogeneity=Homogeneity.ANY_SCALE)))(run)
+                   traits=linear(replace(SENSITIVE, homogeneity=Homogeneity.ANY_SCALE,
+                                         family=Family.AVG_POOL)))(run)
     op.layout(image_layout)
     op.batching(merging(layout="layout"))
     op.canonical_form(_with_explicit_padding)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
 from weft.ir.op import Op, OpPattern, define_op, op_case
 from weft.ir.shape import KnownDim, may_be_at_least
-from weft.ir.traits import ZERO_GRADIENT, OpTraits, linear
+from weft.ir.traits import ZERO_GRADIENT, Family, OpTraits, in_family, linear
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
@@ -65,7 +66,8 @@ def _scan(name: str, combine: str, accumulate: Callable[..., np.ndarray], doc: s
 
     run.__doc__ = doc
     op = define_op(name, attrs=ScanAttrs, relation=_scan_relation, pattern=OpPattern.OPAQUE,
-                   level=3, inputs=("x",), traits=traits)(run)
+                   level=3, inputs=("x",),
+                   traits=replace(traits, family=Family.SCAN, combine=combine))(run)
     op.batching(along("axis"))
     op.spec(reference, op_case((3, 5), axis=1), op_case((4, 3)), op_case((6,), exclusive=True),
             op_case((2, 3, 4), axis=-2, reverse=True), op_case((5,), exclusive=True, reverse=True),
@@ -146,7 +148,8 @@ def _sort_relation(ctx: RelationContext) -> bool:
     return True
 
 
-@define_op("sort", attrs=SortAttrs, relation=_sort_relation, pattern=OpPattern.OPAQUE, level=6)
+@define_op("sort", attrs=SortAttrs, relation=_sort_relation, pattern=OpPattern.OPAQUE, level=6,
+           traits=in_family(Family.SORT))
 def sort(x: te.Tensor, attrs: SortAttrs) -> te.Tensor:
     """The elements along an axis in sorted order; NaN sorts as the largest."""
     axis = attrs.axis % x.ndim
@@ -155,7 +158,7 @@ def sort(x: te.Tensor, attrs: SortAttrs) -> te.Tensor:
 
 
 @define_op("argsort", attrs=ArgsortAttrs, relation=_sort_relation, pattern=OpPattern.OPAQUE,
-           level=6, traits=ZERO_GRADIENT)
+           level=6, traits=in_family(Family.SORT, ZERO_GRADIENT))
 def argsort(x: te.Tensor, attrs: ArgsortAttrs) -> te.Tensor:
     """The indices that sort the elements along an axis; the sort is stable."""
     return topi_sort.argsort(x, attrs.axis % x.ndim, is_ascend=attrs.is_ascend,
@@ -163,7 +166,7 @@ def argsort(x: te.Tensor, attrs: ArgsortAttrs) -> te.Tensor:
 
 
 @define_op("topk", attrs=TopkAttrs, relation=_sort_relation, pattern=OpPattern.OPAQUE, level=6,
-           results=2)
+           traits=in_family(Family.SORT), results=2)
 def topk(x: te.Tensor, attrs: TopkAttrs) -> tuple[te.Tensor, te.Tensor]:
     """The k largest (or smallest) elements along an axis, and their indices."""
     axis = attrs.axis % x.ndim

@@ -11,6 +11,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import int64
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.op import Case, Op, OpPattern, define_op, get_op, op_case
+from weft.ir.traits import Family, OpTraits
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import along
@@ -75,7 +76,8 @@ def _running(name: str, combine: str, accumulate: Callable[..., np.ndarray], doc
     run.__doc__ = doc
     is_float = combine == "logaddexp"
     op = define_op(name, attrs=RunningAttrs, pattern=OpPattern.OPAQUE, level=3, inputs=("x",),
-                   relation=_float_relation if is_float else _relation)(run)
+                   relation=_float_relation if is_float else _relation,
+                   traits=OpTraits(family=Family.SCAN, combine=combine))(run)
     op.batching(along("axis"))
     op.spec(_accumulated(accumulate), op_case((3, 5), axis=1), op_case((4, 3)), op_case((6,)),
             op_case((2, 3, 4), axis=-2, reverse=True), op_case((0, 3)), op_case((9, 4), axis=1),

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from weft.ir.expr import Call
+from weft.ir.traits import Family
 from weft.op.nn.dense import WeightPanels
 from weft.strategy.cpu.dot_product.cost import (
     DotProductPlan,
@@ -80,6 +81,7 @@ class Offers:
     rejected: tuple[Rejected, ...] = ()
 
 
+@decides(Family.MATMUL, target="cpu")
 def decide_matmul(call: Call, target: CpuTarget) -> MatmulDecision:
     """The decision for a typed call, the same object for every call with an equal problem.
 
@@ -89,10 +91,6 @@ def decide_matmul(call: Call, target: CpuTarget) -> MatmulDecision:
     if problem is None:
         return choose((_generic_of_call(call, target),))
     return decide_problem(problem, target)
-
-
-for _name in ("nn.dense", "nn.matmul", "nn.batch_matmul"):
-    decides(_name, target="cpu")(decide_matmul)
 
 
 @functools.lru_cache(maxsize=4096)

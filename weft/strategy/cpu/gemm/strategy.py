@@ -7,6 +7,7 @@ import functools
 from collections.abc import Iterator, Sequence
 
 from weft.ir.expr import Call
+from weft.ir.traits import Family
 from weft.ir.types import TensorType, Type
 from weft.op.nn.dense import DenseAttrs
 from weft.op.nn.matmul import BatchMatmulAttrs, MatmulAttrs
@@ -26,14 +27,11 @@ from weft.topi.layout import Layout
 from weft.transform.layout.layout_choice import LayoutChoice
 
 
+@strategy(Family.MATMUL, target="cpu", complete=True)
 def matmul(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     """The candidates of the decision, as implementations."""
     for candidate in runnable(call, target):
         yield _implementation(call, candidate, target)
-
-
-for _name in ("nn.dense", "nn.matmul", "nn.batch_matmul"):
-    strategy(_name, target="cpu", complete=True)(matmul)
 
 
 @alter_layout("nn.dense", target="cpu")

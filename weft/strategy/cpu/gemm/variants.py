@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from weft.ir.expr import Call
 from weft.ir.shape import Dim, SymDim, substitute_dim
 from weft.ir.symbol import SizeRange, name_of, symbol_text
+from weft.ir.traits import Family
 from weft.ir.types import TensorType
 from weft.strategy.cpu.gemm.applies import MatmulProblem
 from weft.strategy.cpu.gemm.decide import MatmulPlan, decide_problem, seconds_of
@@ -31,6 +32,7 @@ MIN_GAIN, MIN_SAVED_SECONDS = 1.15, 1e-6
 FEW_ROWS = (32, 8, 3)  # the largest M of the ranges that are tried, from 1 row on
 
 
+@variants_for(Family.MATMUL, target="cpu")
 def matmul_variants(call: Call, target: CpuTarget) -> Iterator[Variant]:
     """At most two ranges: few rows, and one row."""
     problem = MatmulProblem.of(call, may_pack=False)
@@ -48,10 +50,6 @@ def matmul_variants(call: Call, target: CpuTarget) -> Iterator[Variant]:
         yield (SizeCondition(m, one),)
     if few is not None:
         yield (SizeCondition(m, few),)
-
-
-for _name in ("nn.dense", "nn.matmul", "nn.batch_matmul"):
-    variants_for(_name, target="cpu")(matmul_variants)
 
 
 def _pays(problem: MatmulProblem, m: SymDim, sizes: SizeRange, general: MatmulPlan,

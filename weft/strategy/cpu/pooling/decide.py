@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 
 from weft.ir.expr import Call
+from weft.ir.traits import Family
 from weft.op.nn.pool import PoolAttrs
 from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.cpu.pooling.applies import why_not_separable
@@ -13,9 +14,6 @@ from weft.strategy.decision import Candidate, Decision, Rejected, choose, decide
 from weft.strategy.implementation import attrs_of
 from weft.target import CpuTarget
 
-MAX_POOL_OPS = ("nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d")
-AVG_POOL_OPS = ("nn.avg_pool1d", "nn.avg_pool2d", "nn.avg_pool3d")
-POOL_OPS = (*MAX_POOL_OPS, *AVG_POOL_OPS)
 # Whole windows must be estimated this much shorter: the estimates are no more accurate.
 MAX_WINDOW_SHARE = 0.9
 
@@ -27,6 +25,8 @@ class PoolAlgorithm(enum.StrEnum):
     WINDOW = "window"  # all taps of one window in registers
 
 
+@decides(Family.MAX_POOL, target="cpu")
+@decides(Family.AVG_POOL, target="cpu")
 def decide_pooling(call: Call, target: CpuTarget) -> Decision[PoolShape]:
     """The algorithm that runs a call of ``nn.max_pool*d`` or ``nn.avg_pool*d``."""
     shape, seconds = pool_shape(call), machine_model(target).seconds
@@ -39,7 +39,3 @@ def decide_pooling(call: Call, target: CpuTarget) -> Decision[PoolShape]:
         reason = f"must be estimated below {MAX_WINDOW_SHARE:.0%} of separate columns"
         return Decision(columns, (Rejected(window.algorithm, reason, window.seconds),))
     return choose((columns, window))
-
-
-for _name in POOL_OPS:
-    decides(_name, target="cpu")(decide_pooling)

@@ -5,25 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft.ir.expr import Call
+from weft.ir.op import Op
+from weft.ir.traits import Family
 from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.cpu.pooling.compute import avg_by_columns, max_by_columns
 from weft.strategy.cpu.pooling.cost import window_cycles
-from weft.strategy.cpu.pooling.decide import (
-    AVG_POOL_OPS,
-    MAX_POOL_OPS,
-    PoolAlgorithm,
-    decide_pooling,
-)
+from weft.strategy.cpu.pooling.decide import PoolAlgorithm, decide_pooling
 from weft.strategy.cpu.pooling.schedule import schedule_columns, schedule_window
 from weft.strategy.implementation import Implementation
 from weft.strategy.registry import strategy
 from weft.target import CpuTarget
 
-# The separable computes, by operator.
-_BY_COLUMNS = {**dict.fromkeys(MAX_POOL_OPS, max_by_columns),
-               **dict.fromkeys(AVG_POOL_OPS, avg_by_columns)}
 
-
+@strategy(Family.MAX_POOL, target="cpu", complete=True)
+@strategy(Family.AVG_POOL, target="cpu", complete=True)
 def pooling(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     """The decided algorithm.
 
@@ -31,6 +26,7 @@ def pooling(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     estimate is slightly shorter, and tuning times both.
     """
     decision, name = decide_pooling(call, target), str(call.op)
+    is_max = isinstance(call.op, Op) and call.op.traits.family is Family.MAX_POOL
     windows = Implementation(
         f"{name}.cpu.{PoolAlgorithm.WINDOW}", schedule_window,
         seconds=machine_model(target).seconds(window_cycles(decision.plan, target)))
@@ -38,8 +34,5 @@ def pooling(call: Call, target: CpuTarget) -> Iterator[Implementation]:
         yield windows
         return
     yield Implementation(f"{name}.cpu.{PoolAlgorithm.COLUMNS}", schedule_columns,
-                         _BY_COLUMNS[name], decision.seconds, variants=lambda: (windows,))
-
-
-for _name in _BY_COLUMNS:
-    strategy(_name, target="cpu", complete=True)(pooling)
+                         max_by_columns if is_max else avg_by_columns, decision.seconds,
+                         variants=lambda: (windows,))

@@ -12,17 +12,11 @@ weight gives NaN there, as in cuDNN.
 
 from __future__ import annotations
 
+from weft.ir.traits import Family
 from weft.strategy.cuda.gemm.decide import decide_call
 from weft.strategy.cuda.gemm.strategy import product
 from weft.strategy.decision import decides
 from weft.strategy.registry import strategy
 
-CONVOLUTIONS = (
-    "nn.conv1d", "nn.conv2d", "nn.conv3d",
-    "nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose",
-    "nn.conv2d_backward_weight",
-)
-
-for _name in CONVOLUTIONS:
-    strategy(_name, target="cuda", complete=True)(product)
-    decides(_name, target="cuda")(decide_call)
+strategy(Family.CONVOLUTION, target="cuda", complete=True)(product)
+decides(Family.CONVOLUTION, target="cuda")(decide_call)

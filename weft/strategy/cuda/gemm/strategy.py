@@ -7,6 +7,7 @@ import functools
 from collections.abc import Iterator
 
 from weft.ir.expr import Call
+from weft.ir.traits import Family
 from weft.strategy.cuda.default import schedule_default
 from weft.strategy.cuda.estimate import roofline_seconds
 from weft.strategy.cuda.gemm.decide import candidates_of, decide_call, decide_product
@@ -17,8 +18,6 @@ from weft.strategy.decision import Candidate, decides
 from weft.strategy.implementation import Implementation
 from weft.strategy.registry import strategy
 from weft.target import CudaTarget
-
-PRODUCTS = ("nn.dense", "nn.matmul", "nn.batch_matmul", "einsum")
 
 
 def product(call: Call, target: CudaTarget) -> Iterator[Implementation]:
@@ -39,6 +38,6 @@ def _implementation(name: str, candidate: Candidate[GemmPlan]) -> Implementation
     return dataclasses.replace(made, seconds=candidate.seconds)
 
 
-for _name in PRODUCTS:
-    strategy(_name, target="cuda", complete=True)(product)
-    decides(_name, target="cuda")(decide_call)
+for _what in (Family.MATMUL, "einsum"):
+    strategy(_what, target="cuda", complete=True)(product)
+    decides(_what, target="cuda")(decide_call)

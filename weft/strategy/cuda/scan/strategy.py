@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from weft import te
 from weft.ir.dtype import DType
 from weft.ir.expr import Call
+from weft.ir.op import Op
 from weft.ir.symbol import typical_size
+from weft.ir.traits import Family
 from weft.ir.types import TensorType
 from weft.op.transform.order import ScanAttrs
 from weft.op.transform.running import RunningAttrs
@@ -27,8 +29,6 @@ from weft.tir.expr import PrimExpr, const
 from weft.tir.stmt import Stmt
 from weft.topi.scan import COMBINES
 
-_COMBINE_OF = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min",
-               "logcumsumexp": "logaddexp"}
 # Tiles of a row from which on several blocks share it.
 MIN_TILES_PER_CHUNK = 4
 
@@ -48,6 +48,7 @@ class ScanPlan:
     chunks: int = 1
 
 
+@decides(Family.SCAN, target="cuda")
 def decide_scan(call: Call, target: CudaTarget) -> Decision[ScanPlan]:
     """The algorithm of a scan by estimated seconds; symbolic sizes count as typical ones."""
     source = call.args[0].checked_type
@@ -118,9 +119,11 @@ def _axis_of(call: Call) -> int:
     return attrs.axis
 
 
+@strategy(Family.SCAN, target="cuda", complete=True)
 def _implementations(call: Call, target: CudaTarget) -> Iterator[Implementation]:
-    name = getattr(call.op, "name", "")
-    combine, model = _COMBINE_OF[name], machine_model(target)
+    if not isinstance(call.op, Op):
+        raise InternalError("a scan calls an operator", got=str(call.op))
+    name, combine, model = call.op.name, call.op.traits.combine, machine_model(target)
 
     def compute(x: te.Tensor, attrs: ScanAttrs | RunningAttrs) -> te.Tensor:
         is_sum = isinstance(attrs, ScanAttrs)
@@ -131,8 +134,3 @@ def _implementations(call: Call, target: CudaTarget) -> Iterator[Implementation]
     decision = decide_scan(call, target)
     yield Implementation(f"{name}.cuda.{decision.algorithm}", lambda _: None, compute=compute,
                          seconds=decision.seconds)
-
-
-for _name in _COMBINE_OF:
-    strategy(_name, target="cuda", complete=True)(_implementations)
-    decides(_name, target="cuda")(decide_scan)

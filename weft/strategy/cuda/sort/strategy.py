@@ -10,6 +10,7 @@ from weft.ir.attrs import Attrs
 from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call
 from weft.ir.symbol import typical_size
+from weft.ir.traits import Family
 from weft.ir.types import TensorType
 from weft.op.transform.order import ArgsortAttrs, SortAttrs, TopkAttrs
 from weft.strategy.cuda.common.schedule_externs import schedule_computes
@@ -69,6 +70,7 @@ def sort_seconds(rows: int, size: int, itemsize: int, count: int, model: GpuMode
     return (1 + rounds) * model.launch_seconds + network * waves + search
 
 
+@strategy(Family.SORT, target="cuda", complete=True)
 def _implementations(call: Call, target: CudaTarget) -> Iterator[Implementation]:
     source, attrs, name = call.args[0].checked_type, call.attrs, getattr(call.op, "name", "")
     if not isinstance(source, TensorType) or not isinstance(attrs, SortAttrs):
@@ -85,7 +87,3 @@ def _implementations(call: Call, target: CudaTarget) -> Iterator[Implementation]
                        machine_model(target))
     yield Implementation(f"{name}.cuda.bitonic", schedule_computes, compute=_compute,
                          seconds=seconds)
-
-
-for _name in ("sort", "argsort", "topk"):
-    strategy(_name, target="cuda", complete=True)(_implementations)
