@@ -16,8 +16,13 @@ from weft.ir.op import OPS, Op
 from weft.ir.passes import INSERTED_PASSES, Pass, check_named
 from weft.ir.rewrite.rules import REGISTERED_RULES, Rule, RuleSet, check_rules
 from weft.ir.visitor import post_order
-from weft.strategy.decision import deciders_of
-from weft.strategy.registry import layout_hooks, legalizations, strategies_of
+from weft.strategy.decision import deciders_of, deciders_of_kind
+from weft.strategy.registry import (
+    layout_hooks,
+    legalizations,
+    strategies_of,
+    strategies_of_kind,
+)
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 from weft.support.insertion import Insertion, as_insertions
@@ -101,8 +106,9 @@ def may_use_extensions(content: bytes, target: Target) -> bool:
     loaded = [OPS.get(name) for name in OPS.loaded()]  # no user has touched the others
     foreign = [op.name for op in loaded if not _is_defined_by_weft(op)]
     own = [op for op in loaded if op.name not in foreign]
+    deciders = (*strategies_of_kind(target.kind), *deciders_of_kind(target.kind))
     makers = [backend_of(target), *layout_hooks(target).values(), *legalizations(target).values(),
-              *(maker for name in OPS if name not in foreign for maker in _deciders(name, target))]
+              *(maker for name, maker in deciders if name not in foreign)]
     return (not all(map(_is_own, makers)) or not all(map(_has_own_hooks, own))
             or any(name.encode() in content for name in foreign))
 

@@ -8,7 +8,7 @@ target.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from weft.ir.expr import Call
@@ -151,6 +151,13 @@ def deciders_of(op_name: str, target: str) -> tuple[Decide, ...]:
     """The functions that decide for calls of an operator on a target kind."""
     found = DECISIONS.of_operator(op_name, target)
     return () if found is None else (found.decide, found.in_kernel)
+
+
+def deciders_of_kind(target: str) -> Iterator[tuple[str, Decide]]:
+    """The deciding functions of a target kind with the operator or family of each."""
+    for name, found in DECISIONS.of_kind(target):
+        yield name, found.decide
+        yield name, found.in_kernel
 
 
 def decision_of(call: Call, target: Target, *, in_kernel: bool = False) -> Decision[object] | None:

@@ -83,6 +83,13 @@ def strategies_of(op_name: str, target: str) -> tuple[Strategy, ...]:
     return tuple(s.generate for s in registered(op_name, target))
 
 
+def strategies_of_kind(target: str) -> Iterator[tuple[str, Strategy]]:
+    """The generators of a target kind with the operator or family of each."""
+    for name, found in STRATEGIES.of_kind(target):
+        for strategy in found:
+            yield name, strategy.generate
+
+
 def _name(function: Strategy) -> tuple[str, str]:
     return function.__module__, function.__qualname__
 
