@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import weft.op  # noqa: F401 - models and programs refer to operators by name
+from weft.codegen import backend_of
 from weft.compiler.build.kernel import lower_kernel
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.program import KernelSource, Program
@@ -26,8 +27,6 @@ from weft.transform.external.generate_external import external_code_of
 ATTRIBUTE = "memory_budget"
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20,
           "GIB": 2**30}
-# For kernels without an estimate: bytes per second, and the seconds of a call.
-_BANDWIDTH, _CALL = 2e10, 1e-6
 
 
 def remat(
@@ -92,7 +91,8 @@ def _costs(source: KernelSource, options: CompileOptions) -> KernelCosts:
     lowered = lower_kernel(source.name, source.function, options.target,
                            options.extensions.tir_passes)
     moved = evaluate(lowered.bytes_moved, {})
-    seconds = lowered.seconds or moved / _BANDWIDTH
+    costs = backend_of(options.target).cost_model(options.target)
+    seconds = lowered.seconds or moved / costs.bytes_per_second
     workspace = evaluate(lowered.func.attrs.get("workspace_bytes", 0), {})
     has_effect = any(traits_of(node).has_effect for node in post_order(source.function))
-    return KernelCosts(seconds + _CALL, workspace, may_repeat=not has_effect)
+    return KernelCosts(costs.launch_seconds + seconds, workspace, may_repeat=not has_effect)

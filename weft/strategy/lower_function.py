@@ -8,6 +8,7 @@ from weft import te
 from weft.codegen import backend_of
 from weft.ir.expr import Call, Function
 from weft.runtime.sizes import Size
+from weft.strategy.analysis import computes_below
 from weft.strategy.build_tensors import TensorGraph, anchor_of, build_tensors
 from weft.strategy.explain import explain_kernel
 from weft.strategy.implementation import Implementation, ScheduleContext
@@ -15,7 +16,6 @@ from weft.strategy.parallel_work import parallel_from
 from weft.strategy.records import ranking_of
 from weft.strategy.selection import select
 from weft.strategy.size_vars import SizeVars
-from weft.strategy.upcast import inline_upcasts
 from weft.strategy.work import count_bytes, count_flops
 from weft.support.config import config
 from weft.support.dataclass import dataclass
@@ -23,6 +23,8 @@ from weft.support.errors import ScheduleError
 from weft.support.user_code import location_in_traceback
 from weft.target import Target
 from weft.te.lower import lower
+from weft.te.tensor import PlaceholderOp
+from weft.tir.expr import Cast, ProducerLoad
 from weft.tir.func import PrimFunc
 from weft.tir.transform.registered import TirInsertion
 
@@ -109,6 +111,32 @@ def _apply_schedule(implementation: Implementation, context: ScheduleContext) ->
     except ScheduleError as error:
         note = f"in the schedule of {implementation.name} for {context.call.op}"
         raise error.at(location_in_traceback(error.__traceback__), note) from error
+
+
+def inline_upcasts(ctx: ScheduleContext) -> None:
+    """Inline each stage that only converts an argument of the kernel to a type with more bits.
+
+    A kernel that computes in float32 on float16 arguments then converts each element as it loads
+    it, without a float32 copy in memory. This runs before every implementation's own schedule.
+    Three kinds of stages keep their memory: outputs; packed GEMM operands, whose loops read each
+    element many times; and inputs of extern bodies, whose loops are written out already.
+    """
+    for op in computes_below(ctx.outputs):
+        tensor = op.output(0)
+        readers = ctx.schedule.consumers(ctx.schedule[tensor])
+        is_read_by_computes = all(isinstance(reader.op, te.ComputeOp) for reader in readers)
+        if tensor not in ctx.outputs and is_read_by_computes and _is_argument_upcast(op):
+            ctx.schedule[tensor].compute_inline()
+
+
+def _is_argument_upcast(op: te.ComputeOp) -> bool:
+    body = op.body[0]
+    if op.role in te.PACKED_OPERANDS:
+        return False
+    if not isinstance(body, Cast) or not isinstance(body.value, ProducerLoad):
+        return False
+    is_argument = isinstance(body.value.producer.op, PlaceholderOp)
+    return is_argument and body.value.dtype.bits < body.dtype.bits
 
 
 def lower_function(
