@@ -27,7 +27,7 @@ from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
 from weft.compiler.program.lowering import lower_program
 from weft.compiler.program.program import KernelSource
-from weft.compiler.sources import import_model
+from weft.frontend.source import open_source
 from weft.strategy import schedule_function
 from weft.target import Target
 from weft.tir.func import PrimFunc
@@ -92,7 +92,8 @@ def functions(only: str, options: CompileOptions) -> Iterator[tuple[str, KernelS
     for kernel in (*KERNELS, *CONTRACTIONS, *ATTENTIONS):
         if not fnmatch.fnmatch(kernel.name, only):
             continue
-        module = run_pipeline(import_model(kernel.build(), options), options, stop_at="lowered")
+        imported = open_source(kernel.build(), None, options).import_module(options)
+        module = run_pipeline(imported, options, stop_at="lowered")
         for source in lower_program(module).kernels:
             if source.digest not in seen:
                 seen.add(source.digest)

@@ -58,10 +58,10 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.compiler.foreign_model import ForeignModel
     from weft.compiler.memory_budget import remat
     from weft.compiler.opcheck import opcheck
-    from weft.compiler.sources import ModelLike
     from weft.compiler.transformations.custom import custom_jvp, custom_vjp
     from weft.compiler.transformations.gradients import stop_gradient
     from weft.frontend.onnx.user_converters import onnx_converter
+    from weft.frontend.source import ModelLike
     from weft.frontend.torch.user_converters import torch_converter
     from weft.generation.generate import generate
     from weft.ir import (
@@ -171,7 +171,7 @@ __version__ = "0.1.0"
 # Public name -> the module that defines it.
 _LAZY = {
     "compile": "weft.compiler.api",
-    "ModelLike": "weft.compiler.sources",
+    "ModelLike": "weft.frontend.source",
     "Executable": "weft.compiler.executable",
     "CompiledModel": "weft.compiler.compiled_model",
     "ForeignModel": "weft.compiler.foreign_model",

@@ -104,9 +104,9 @@ sys.path.insert(0, sys.argv[1])
 if len(sys.argv) > 2:
     import torch._dynamo, torch.export, weft  # what a warm process has not imported
 import torch, awkward
-from weft.frontend.torch.module_source import ModuleSource
+from weft.frontend.torch.module_digest import module_digest
 def shown(kind):
-    found = ModuleSource(kind(), (torch.ones(2),)).digested()
+    found = module_digest(kind(), (torch.ones(2),))
     return ["", found] if isinstance(found, str) else [found.text, ""]
 count = int(awkward.COUNT)
 print(json.dumps([shown(getattr(awkward, f"Net{n}")) for n in range(count)]))

@@ -19,13 +19,14 @@ from weft.compiler.report.sizes import (
     symbol_rows,
     typical_sizes,
 )
-from weft.compiler.sources import import_whole
+from weft.frontend.source import open_source
 from weft.support.errors import InvalidInputError
 from weft.transform.passes.extract_subgraph import tensors_of
 
 
 def print_tensors(model: str, shapes: tuple[tuple[str, tuple[object, ...]], ...]) -> None:
-    module = import_whole(model, CompileOptions.make(inputs=dict(shapes) or None))
+    options = CompileOptions.make(inputs=dict(shapes) or None)
+    module = open_source(model, None, options).import_whole(options)
     for name, value in tensors_of(module).items():
         click.echo(f"{name}: {value.checked_type}")
 

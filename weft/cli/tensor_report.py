@@ -10,9 +10,9 @@ import numpy as np
 from weft.cli.common import inputs_for, print_table, session
 from weft.cli.output import check_writable, write_npz
 from weft.compiler.options import CompileOptions
-from weft.compiler.sources import import_whole
 from weft.debug import Comparison, ModelTensors, first_wrong_kernel, first_wrong_pass, shrink
 from weft.debug.compare import compared
+from weft.frontend.source import open_source
 from weft.ir.expr import Var
 from weft.ir.ports import input_names
 from weft.ir.types import TensorType
@@ -50,7 +50,8 @@ def compare_tensors(model: str, shapes: Shapes, inputs: Path | None, fill: str, 
 
 
 def _inputs(model: str, shapes: Shapes, file: Path | None, fill: str) -> dict[str, np.ndarray]:
-    module = import_whole(model, CompileOptions.make(inputs=dict(shapes) or None))
+    options = CompileOptions.make(inputs=dict(shapes) or None)
+    module = open_source(model, None, options).import_whole(options)
     ports = [TensorSpec(name, str(type_.dtype), tuple(
                 size if isinstance(size, int) else str(size) for size in type_.shape))
              for name, type_ in zip(input_names(module), map(_type, module["main"].params),

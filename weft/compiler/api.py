@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.compiler.request import CompileRequest
-from weft.compiler.warm_start.open import compiler_is_loaded, open_warm
+from weft.compiler.warm_start import compiler_is_loaded, open_warm, remember
 from weft.runtime.cpu import usable_cpus
 from weft.support import progress
 from weft.support.config import config
@@ -20,11 +21,12 @@ from weft.support.file_content import FileContent
 from weft.support.rare_collections import rare_collections
 
 if TYPE_CHECKING:
+    from weft.compiler.cache import Remember
     from weft.compiler.device_options import DevicesLike, PlacementLike
     from weft.compiler.executable import Executable
     from weft.compiler.extensions import PassesLike, RulesLike, TirPassesLike
     from weft.compiler.options import SpecializeLike, TargetLike
-    from weft.compiler.sources import ModelLike
+    from weft.frontend.source import Examples, ModelLike
     from weft.ir.module import IRModule
 
 __all__ = ["compile", "parse"]
@@ -38,9 +40,11 @@ def parse(text: str) -> IRModule:
 
     Raises ``ParseError`` and ``TypeInferenceError``.
     """
-    from weft.compiler.compile_model import parse_program
+    from weft import ir, op  # noqa: F401 - programs refer to operators by name
+    from weft.support.plugins import load_plugins
 
-    return parse_program(text)
+    load_plugins()
+    return ir.infer_type(ir.parse(text))
 
 
 def compile(
@@ -100,44 +104,48 @@ def compile(
     Raises ``InvalidModelError``, ``UnsupportedModelError``, ``TypeInferenceError``,
     ``OptionError``, ``PassError``, ``TargetError``, ``MissingToolError`` and ``StrictError``.
     """
-    return _compiled(CompileRequest(model, target, inputs, example_inputs, opt_level, passes, rules,
-                                    tir_passes, codegens, specialize, state, outputs, devices,
-                                    placement, soft_placement, strict, knobs))
+    return _compile(model, example_inputs, CompileRequest(
+        target, inputs, opt_level, passes, rules, tir_passes, codegens, specialize, state, outputs,
+        devices, placement, soft_placement, strict, knobs))
 
 
-def _compiled(request: CompileRequest) -> Executable:
-    found = open_warm(request)
-    return _compile(request) if found is None else found
+def _compile(model: ModelLike, examples: Examples, request: CompileRequest) -> Executable:
+    if isinstance(model, (str, os.PathLike)):
+        return _compile_file(model, examples, request)
+    return _compile_now(model, examples, request)
 
 
-def _compile(request: CompileRequest) -> Executable:
-    model = request.model
-    if not isinstance(model, (str, os.PathLike)):
-        return _compile_now(request)
+def _compile_file(path: str | os.PathLike[str], examples: Examples, request: CompileRequest
+                  ) -> Executable:
+    """Compile a file, which is read while the compiler is imported, unless it starts warm."""
+    found = None if examples is not None else open_warm(Path(path), request)
+    if found is not None:
+        return found
     from weft.compiler.build.worker_process import start_spare, stop_spare
 
-    file = FileContent(model)
-    with file.held():  # read while the compiler is imported
-        if _is_first_and_large(request):
+    file = FileContent.of(path)
+    with file.held():
+        if _is_first_and_large(file, request):
             start_spare()
         try:
-            return _compile_now(replace(request, model=file))
+            return _compile_now(file, examples, request, partial(remember, Path(file), request))
         finally:
             stop_spare()
 
 
-def _is_first_and_large(request: CompileRequest) -> bool:
+def _is_first_and_large(file: FileContent, request: CompileRequest) -> bool:
     """Whether a process that builds kernels will be of use, so that it had better start now."""
     jobs = request.knobs.get("build_jobs") or config.build_jobs or usable_cpus()
     try:
-        size = os.stat(request.model).st_size  # type: ignore[arg-type]  # noqa: PTH116
+        size = os.stat(file).st_size  # noqa: PTH116 - also takes what Path refuses
     except (OSError, ValueError, TypeError):
         return False  # the front end reports it
     return size >= _LARGE_BYTES and jobs > 1 and not compiler_is_loaded()
 
 
-def _compile_now(request: CompileRequest) -> Executable:
+def _compile_now(model: ModelLike, examples: Examples, request: CompileRequest,
+                 note: Remember | None = None) -> Executable:
     with rare_collections(), progress.work():
         from weft.compiler.compile_model import compile_model
 
-        return compile_model(request)
+        return compile_model(model, examples, request, note)

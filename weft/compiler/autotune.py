@@ -11,8 +11,8 @@ from weft.compiler.extensions import Extensions, PassesLike, RulesLike, TirPasse
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
 from weft.compiler.program.program import KernelSource
-from weft.compiler.sources import ModelLike, import_model, prepare
 from weft.compiler.stages import kernels_of
+from weft.frontend.source import ModelLike, open_source
 from weft.ir.op import Op
 from weft.runtime.table import render_table
 from weft.runtime.threads import num_threads
@@ -81,8 +81,8 @@ def autotune(
         options = CompileOptions.make(target, opt_level, inputs,
                                       extensions=Extensions.make(passes, rules, tir_passes))
         _check_is_here(options.target)
-        source = prepare(model, example_inputs, inputs)
-        mod = run_pipeline(import_model(source, options), options, stop_at="lowered")
+        source = open_source(model, example_inputs, options)
+        mod = run_pipeline(source.import_module(options), options, stop_at="lowered")
         kernels = kernels_of(mod)
         known = Records() if again or not path.exists() else read_records(path)
         tasks = [task for kernel in kernels if (task := _task_of(kernel, options.target))]

@@ -184,13 +184,11 @@ class DynamicModel(CallsByShape, Compiled):
         The symbols of models of ONNX and torch have ranges that the compiler assumed, besides those
         of ``inputs``; other programs declare all ranges themselves.
         """
-        from weft.compiler.sources import is_onnx
-        from weft.frontend.torch import is_torch_program
         from weft.ir.shape import SymDim, as_dim
         from weft.ir.symbol import is_symbol, range_of
 
-        model = self._stages.model
-        if model is None or not (is_onnx(model) or is_torch_program(model)):
+        source = self._stages.source
+        if source is None or not source.assumes_ranges:
             return False
         declared = self.options.input_shapes or {}
         for value, spec in zip(values, self.inputs, strict=True):

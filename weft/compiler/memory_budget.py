@@ -6,20 +6,19 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import weft.op  # noqa: F401 - models and programs refer to operators by name
 from weft.codegen import backend_of
 from weft.compiler.build.kernel import lower_kernel
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.program import KernelSource, Program
 from weft.compiler.program.within_budget import KernelCosts, within_budget
-from weft.compiler.sources import ModelLike, import_model, prepare
+from weft.compiler.transformations.parameters import imported
+from weft.frontend.source import ModelLike
 from weft.ir.expr import Call
 from weft.ir.module import IRModule
 from weft.ir.passes import PassContext, run_pass
 from weft.ir.visitor import post_order
 from weft.runtime.sizes import evaluate
 from weft.support.errors import OptionError
-from weft.support.plugins import load_plugins
 from weft.transform.analysis.graph import traits_of
 from weft.transform.autodiff.checkpoint.recompute import Recompute
 from weft.transform.external.generate_external import external_code_of
@@ -52,9 +51,7 @@ def remat(
     ``model`` is usually a gradient, ``weft.grad(..)``; ``inputs`` and ``example_inputs`` are those
     of ``weft.compile``. Raises ``OptionError`` for a budget that is not a number of bytes.
     """
-    load_plugins()
-    options = CompileOptions.make(inputs=inputs)
-    mod = import_model(prepare(model, example_inputs, inputs), options)
+    mod = imported(model, inputs, example_inputs)
     if mirror is not None:
         mod = run_pass(Recompute(mirror=mirror), mod, PassContext())
     return mod if budget is None else mod.with_attrs(**{ATTRIBUTE: bytes_in(budget)})

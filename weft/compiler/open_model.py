@@ -11,8 +11,10 @@ from weft.codegen import backend_of
 from weft.compiler.build.external_kernel import errors_raised
 from weft.compiler.compiled_model import Compilation, CompiledModel
 from weft.compiler.dynamic_model import CompileAt, DynamicModel
+from weft.compiler.executable import Executable
 from weft.compiler.foreign_model import ForeignModel
 from weft.compiler.options import CompileOptions
+from weft.compiler.program.forms import PerShape
 from weft.compiler.program.model_code import ModelCode
 from weft.compiler.stages import Stages
 from weft.compiler.vm.specialize import Specializer
@@ -24,6 +26,7 @@ from weft.runtime.profile import Profile
 from weft.runtime.sized_module import SizedModule
 from weft.runtime.step_module import StepModule
 from weft.runtime.vm.module import VmModule
+from weft.support import trace
 from weft.support.dataclass import dataclass
 from weft.support.errors import ArtifactError
 
@@ -143,6 +146,18 @@ def open_for_all_sizes(code: ModelCode, stages: Stages, compile_at: CompileAt
         return ForeignModel(Made(code, stages), reason)
     general = SizedModule(code.manifest, load_code(code, stages), code.constants)
     return DynamicModel(code.manifest, Made(code, stages), compile_at, general)
+
+
+def open_executable(code: ModelCode | PerShape, stages: Stages, compile_at: CompileAt
+                    ) -> Executable:
+    """The executable of a model's code; ``compile_at`` compiles it for sizes that code lacks."""
+    if isinstance(code, PerShape):
+        return started(DynamicModel(code.manifest, MadePerShape(stages), compile_at,
+                                    reason=code.reason), code.start)
+    if code.manifest.symbols:
+        return started(open_for_all_sizes(code, stages, compile_at), code.start)
+    with trace.span("load"):
+        return started(open_code(code, stages), code.start)
 
 
 M = TypeVar("M", bound="CompiledModel | DynamicModel | ForeignModel")

@@ -22,9 +22,9 @@ from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import PHASE_NAMES, run_pipeline
 from weft.compiler.program.lowering import try_lower_program
 from weft.compiler.program.program import KernelSource
-from weft.compiler.sources import Source, import_model
 from weft.compiler.vm.build import has_fixed_sizes, program_text
 from weft.compiler.vm.lower_module import lower_module
+from weft.frontend.source import Source
 from weft.ir.instruments import readable
 from weft.ir.module import IRModule
 from weft.ir.passes import Instrument
@@ -53,19 +53,19 @@ def all_stages() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The stages of one model's compilation; ``model`` is ``None`` after unpickling."""
+    """The stages of one model's compilation; ``source`` is ``None`` after unpickling."""
 
-    model: Source | None
+    source: Source | None
     options: CompileOptions
 
     def module_at(self, stage: str, *instruments: Instrument) -> IRModule:
         """The program at the end of a phase of the pipeline."""
-        if self.model is None:
+        if self.source is None:
             raise OptionError("an unpickled model cannot show its stages", got=stage,
                               help="use as_text in the process that compiled it")
         # What is shown again was reported when it was compiled.
         with self.options.settings(), recording(FallbackLog(is_trial=True)):
-            return run_pipeline(import_model(self.model, self.options), self.options,
+            return run_pipeline(self.source.import_module(self.options), self.options,
                                 stop_at=stage, instruments=instruments)
 
     def decisions(self) -> tuple[list[Described], list[Described]]:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import weft.op  # noqa: F401 - models and programs refer to operators by name
-from weft.compiler.options import CompileOptions
-from weft.compiler.sources import ModelLike, import_model, prepare
+from weft.compiler.transformations.parameters import imported
+from weft.frontend.source import ModelLike
 from weft.ir.module import IRModule
 from weft.ir.shape import KnownDim, SymDim, as_shape
 from weft.ir.size_range import name_of
 from weft.ir.types import TensorType
 from weft.ir.visitor import post_order
 from weft.support.errors import OptionError
-from weft.support.plugins import load_plugins
 from weft.transform.autodiff.batching.vectorize import Axes, Vectorize
 
 
@@ -45,9 +43,7 @@ def vmap(
     ``OptionError`` for an unknown parameter, ``TypeInferenceError`` for an impossible size, and
     what importing the model raises.
     """
-    load_plugins()
-    options = CompileOptions.make(inputs=inputs)
-    mod = import_model(prepare(model, example_inputs, inputs), options)
+    mod = imported(model, inputs, example_inputs)
     names = [p.name for p in mod["main"].params]
     size = _axis_size(axis_size, mod)
     return Vectorize(axis_size=size, in_axes=_in_axes(in_axes, names),

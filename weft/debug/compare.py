@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.sources import ModelLike
 from weft.debug.tensors import ModelTensors, Values
+from weft.frontend.source import ModelLike
 from weft.ir.span import Span
 from weft.support.dataclass import dataclass
 

@@ -11,7 +11,7 @@ import numpy as np
 import weft
 from weft.compiler.extensions import Extensions, PassesLike, TirPassesLike
 from weft.compiler.options import CompileOptions
-from weft.compiler.sources import ModelLike, Source, import_whole, is_onnx, prepare
+from weft.frontend.source import ModelLike, open_source
 from weft.ir.expr import Constant, Expr, Tuple, Var
 from weft.ir.module import IRModule
 from weft.ir.ports import input_names
@@ -39,17 +39,17 @@ class ModelTensors:
     def __init__(self, model: ModelLike, inputs: Mapping[str, Any] | Sequence[Any], *,
                  example_inputs: Any = None, passes: PassesLike = (),
                  tir_passes: TirPassesLike = ()) -> None:
-        self.source: Source = prepare(model, example_inputs, None)
         extensions = Extensions.make(passes, (), tir_passes)
         self.options = CompileOptions.make(extensions=extensions)
+        self.source = open_source(model, example_inputs, self.options)
         self._extensions: dict[str, Any] = {"passes": passes, "tir_passes": tir_passes}
-        first = import_whole(self.source, self.options)
+        first = self.source.import_whole(self.options)
         self.feeds = _feeds(input_names(first), inputs)
         shapes = {name: value.shape for name, value in self.feeds.items()}
         if not all(is_static(param.checked_type) for param in first["main"].params
                    if param.checked_type is not None):
             self.options = self.options.at(shapes)
-            first = import_whole(self.source, self.options)
+            first = self.source.import_whole(self.options)
         self.module: IRModule = first
         self._named = _ordered(tensors_of(first), by_path=bool(first.named))
         self.names = [name for name, value in self._named.items() if not isinstance(value, Var)]
@@ -102,12 +102,12 @@ class ModelTensors:
     def _by_onnxruntime(self, names: Sequence[str]) -> Values:
         import onnx
 
-        if not is_onnx(self.source):
+        proto = self.source.as_onnx()
+        if proto is None:
             raise OptionError("onnxruntime takes ONNX models only", got=type(self.source).__name__)
         if importlib.util.find_spec("onnxruntime") is None:
             raise OptionError("a comparison with onnxruntime needs the package",
                               help="pip install onnxruntime")
-        proto = _loaded(self.source)
         known = {name for node in proto.graph.node for name in node.output}
         for name in names:
             if name in known and name not in {value.name for value in proto.graph.output}:
@@ -136,18 +136,6 @@ def _onnxruntime_results(proto: Any, names: Sequence[str], feeds: Values) -> lis
                                            providers=["CPUExecutionProvider"])
     taken = {port.name for port in session.get_inputs()}
     return list(session.run(list(names), {k: v for k, v in feeds.items() if k in taken}))
-
-
-def _loaded(source: Any) -> Any:
-    import onnx
-
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        return onnx.load_from_string(bytes(source))
-    if hasattr(source, "graph"):
-        copy = onnx.ModelProto()
-        copy.CopyFrom(source)
-        return copy
-    return onnx.load(source)
 
 
 def _feeds(names: Sequence[str], inputs: Mapping[str, Any] | Sequence[Any]) -> Values:

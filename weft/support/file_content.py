@@ -10,12 +10,37 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 from weft.support.dataclass import dataclass
 from weft.support.part_digest import PART_BYTES, PartDigest, digest_of
 
+# Device, inode, size, and times of modification and change in nanoseconds.
+FileState: TypeAlias = "tuple[int, int, int, int, int]"
+# Paths with the states before the files were read; ``None`` if one had changed just before.
+FileStates: TypeAlias = "tuple[tuple[str, FileState | None], ...]"
+
+# A file that changes twice within the resolution of its times has the same state afterwards.
+RACY_NS = 2_000_000_000
+
 # Larger files are no models, whose lengths are signed 32-bit numbers (protobuf).
 MAX_BYTES = 2**31 - 1
+
+
+def file_state(path: str | os.PathLike[str]) -> FileState | None:
+    """The state of a file; ``None`` if there is none, or if it changed within two seconds."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - also takes what Path refuses
+    except (OSError, ValueError):
+        return None
+    return state_at(found, time.time_ns())
+
+
+def state_at(found: os.stat_result, now: int) -> FileState | None:
+    """The state that a file had at a time in nanoseconds; ``None`` if it had just changed."""
+    if now - max(found.st_mtime_ns, found.st_ctime_ns) < RACY_NS:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 class ReleasableMemory(mmap.mmap):
@@ -46,6 +71,11 @@ class FileContent(os.PathLike[str]):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = path
         self._reader: _Reader | None = None
+
+    @staticmethod
+    def of(path: str | os.PathLike[str]) -> FileContent:
+        """``path`` itself if it is one already."""
+        return path if isinstance(path, FileContent) else FileContent(path)
 
     def __fspath__(self) -> str:
         return os.fspath(self._path)
@@ -190,3 +220,14 @@ def file_digest(path: str | os.PathLike[str]) -> str:
         while count := _fill(file.readinto, part):
             digest.update(part[:count])
     return digest.digest().hex()
+
+
+def source_states(folder: str) -> Iterator[tuple[str, int, int]]:
+    """The path, size and modification time in nanoseconds of each Python file below a folder."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                found = entry.stat()
+                yield entry.path, found.st_size, found.st_mtime_ns
+            elif entry.is_dir() and entry.name != "__pycache__":
+                yield from source_states(entry.path)

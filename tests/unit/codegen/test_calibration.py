@@ -14,7 +14,7 @@ from weft.codegen.calibration.kernels import module_text
 from weft.codegen.llvm.build import build_text
 from weft.compiler import first_calibration
 from weft.compiler.request import CompileRequest
-from weft.compiler.warm_start.state import request_key
+from weft.compiler.warm_start import request_key
 from weft.support.config import config
 from weft.support.errors import TargetError
 from weft.target import CpuTarget
@@ -164,8 +164,8 @@ def test_a_folder_that_cannot_be_written_keeps_the_table(tmp_path, monkeypatch, 
 
 
 def test_models_that_start_warm_are_compiled_again_for_a_measured_machine(tmp_path) -> None:
-    request = CompileRequest(str(tmp_path / "model.onnx"))
+    request = CompileRequest()
     with config(cache_dir=tmp_path):
-        before = request_key(request, tmp_path / "model.onnx")
+        before = request_key(tmp_path / "model.onnx", request)
         store_machine(machine_of("icelake-server"), {})
-        assert request_key(request, tmp_path / "model.onnx") != before
+        assert request_key(tmp_path / "model.onnx", request) != before

@@ -143,7 +143,7 @@ def @main(%n: int32, %x: Tensor[(2,), float32]) { @grow(%n, %x) }"""
 
 @pytest.mark.parametrize(("text", "function", "inputs"), [
     ("def @main(%x: Tensor[(n, 3), float32]) { exp(%x) }",
-     "weft.compiler.compile_model.build_model", [np.ones((2, 3), np.float32)]),
+     "weft.compiler.program.build.build_model", [np.ones((2, 3), np.float32)]),
     (GROWING, "weft.compiler.vm.specialize.build_kernels", [np.int32(2), np.ones(2, np.float32)]),
 ], ids=["model", "kernel"])
 def test_new_shapes_are_compiled_with_the_settings_of_the_compilation(

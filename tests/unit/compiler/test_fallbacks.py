@@ -11,7 +11,7 @@ import pytest
 import weft
 from weft.codegen import backend_of
 from weft.codegen.cuda import nvvm
-from weft.compiler import compile_model
+from weft.compiler.program import build
 from weft.runtime.device import HOST
 from weft.support.errors import (
     CodegenError,
@@ -118,7 +118,7 @@ def test_a_defect_is_no_reason_for_programs_per_shape(text, error, monkeypatch):
     def fail(*_):
         raise error("not this one")
 
-    monkeypatch.setattr(compile_model, "_general_code", fail)
+    monkeypatch.setattr(build, "_symbolic", fail)
     with pytest.raises(error, match="not this one"):
         weft.compile(weft.parse(text), no_cache=True)
 
@@ -127,7 +127,7 @@ def test_what_weft_does_not_support_is_a_reason(monkeypatch):
     def fail(*_):
         raise UnsupportedModelError("not this one")
 
-    monkeypatch.setattr(compile_model, "_general_code", fail)
+    monkeypatch.setattr(build, "_symbolic", fail)
     with pytest.warns(weft.FallbackWarning, match="not this one"):
         weft.compile(weft.parse(UNNAMED.replace("?", "n")), no_cache=True)
     model = weft.compile(weft.parse("def @main(%x: Tensor[(9,), float32]) { argwhere(%x) }"),

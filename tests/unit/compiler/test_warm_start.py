@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import weft
-from weft.compiler.warm_start import open as warm
-from weft.compiler.warm_start import state
+from weft.compiler import warm_start
+from weft.support import file_content
 
 TEXT = "def @main(%x: Tensor[(3,), float32]) {{ multiply(%x, {}f) }}"
 X = np.array([1, 2, 3], np.float32)
@@ -22,8 +22,8 @@ X = np.array([1, 2, 3], np.float32)
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A model that changed long ago, and a cache of its own."""
-    monkeypatch.setattr(warm, "compiler_is_loaded", lambda: False)
-    monkeypatch.setattr(state, "RACY_NS", 0)
+    monkeypatch.setattr(warm_start, "compiler_is_loaded", lambda: False)
+    monkeypatch.setattr(file_content, "RACY_NS", 0)
     monkeypatch.setenv("WEFT_VERIFY", "1")
     path = tmp_path / "m.ir"
     path.write_text(TEXT.format(2))
@@ -60,7 +60,7 @@ def test_another_file_in_its_place_is_compiled(model: Path) -> None:
 
 
 def test_files_that_changed_just_now_are_read(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "RACY_NS", 10**12)
+    monkeypatch.setattr(file_content, "RACY_NS", 10**12)
     weft.compile(model)
     assert not is_warm(model)
 
@@ -75,7 +75,7 @@ def test_other_options_are_compiled(model: Path, other: dict[str, object]) -> No
 def test_another_state_of_the_compiler_is_another_key(
         model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     weft.compile(model)
-    monkeypatch.setattr(state, "_compiler", lambda: iter(["another version"]))
+    monkeypatch.setattr(warm_start, "_compiler", lambda: iter(["another version"]))
     assert not is_warm(model)
 
 
@@ -135,7 +135,7 @@ def test_symbolic_sizes(model: Path) -> None:
 
 @pytest.mark.slow
 def test_no_compiler_is_imported(model: Path, tmp_path: Path) -> None:
-    code = ("import sys, weft, weft.compiler.warm_start.state as state\n"
+    code = ("import sys, weft, weft.support.file_content as state\n"
             f"state.RACY_NS = 0\nweft.compile({str(model)!r})\n"
             "print('llvmlite' in sys.modules, 'weft.ir' in sys.modules)")
     environment = {**os.environ, "WEFT_CACHE_DIR": str(tmp_path / "cache"), "WEFT_VERIFY": "1"}

@@ -16,13 +16,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import weft
-from weft.compiler import compile_model as api
+from weft.compiler import compile_model, warm_start
+from weft.compiler.program import build
 from weft.compiler.program.constants import constant_layout
 from weft.compiler.program.own_block import OwnBlock
 from weft.compiler.program.packing import byte_bounds
-from weft.compiler.warm_start import open as warm
-from weft.compiler.warm_start import state
-from weft.support import cache_entry
+from weft.frontend.source import Source, open_source
+from weft.support import cache_entry, file_content
 from weft.support.cache import DiskCache
 from weft.support.file_content import FileContent
 
@@ -54,8 +54,8 @@ def expected(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of its own, in which files that have just changed are known."""
-    monkeypatch.setattr(warm, "compiler_is_loaded", lambda: False)
-    monkeypatch.setattr(state, "RACY_NS", 0)
+    monkeypatch.setattr(warm_start, "compiler_is_loaded", lambda: False)
+    monkeypatch.setattr(file_content, "RACY_NS", 0)
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("WEFT_VERIFY", "0")  # verifying compiles again
     return tmp_path / "cache"
@@ -114,20 +114,19 @@ def test_a_model_that_is_not_compiled_leaves_nothing(
 
 def test_the_content_is_dropped_after_the_compilation(
         tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[FileContent] = []
-    prepared = api._prepared
+    seen: list[FileContent | None] = []
 
-    def note(request: object) -> object:
-        source, options = prepared(request)  # type: ignore[arg-type]
-        seen.append(source)  # type: ignore[arg-type]
-        return source, options
+    def note(*arguments: Any) -> Source:
+        source = open_source(*arguments)
+        seen.append(source.file)
+        return source
 
-    monkeypatch.setattr(api, "_prepared", note)
+    monkeypatch.setattr(compile_model, "open_source", note)
     path = tmp_path / "m.onnx"
     saved(path)
     mod = weft.compile(path)
     gc.collect()
-    assert [file._reader for file in seen] == [None]
+    assert [file is not None and file._reader for file in seen] == [None]
     assert mod.inputs[0].name == "x"
 
 
@@ -217,13 +216,13 @@ def test_a_file_that_changes_meanwhile_is_compiled_as_it_was(
         tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "m.onnx"
     weight = saved(path)
-    run_pipeline = api.run_pipeline
+    run_pipeline = build.run_pipeline
 
     def truncate(*args: Any, **kwargs: Any) -> Any:
         path.write_bytes(b"")
         return run_pipeline(*args, **kwargs)
 
-    monkeypatch.setattr(api, "run_pipeline", truncate)
+    monkeypatch.setattr(build, "run_pipeline", truncate)
     x = RNG.standard_normal((3, 200)).astype(np.float32)
     np.testing.assert_allclose(weft.compile(path)(x), expected(x, weight), rtol=1e-4, atol=1e-3)
     with pytest.raises(weft.WeftError, match="empty"):
@@ -233,9 +232,9 @@ def test_a_file_that_changes_meanwhile_is_compiled_as_it_was(
 LARGE = """
 import sys
 import weft
-from weft.compiler import api, kept_code
-kept_code._SLOW_BYTES = 0  # finish the entry in a thread
-api._LARGE_BYTES = 0       # and start a process for kernels
+from weft.compiler import api, cache
+cache._SLOW_BYTES = 0  # finish the entry in a thread
+api._LARGE_BYTES = 0    # and start a process for kernels
 from weft.compiler.build import worker_process
 started = []
 start = worker_process._started

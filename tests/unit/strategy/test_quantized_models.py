@@ -12,7 +12,7 @@ import weft
 from tests.unit.strategy.kernels import WIDE_CPU
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
-from weft.compiler.sources import import_model
+from weft.frontend.source import open_source
 from weft.ir.expr import Call, Function
 from weft.ir.visitor import post_order
 from weft.strategy import lower_function
@@ -104,7 +104,7 @@ def check(model: ModelProto, shape: tuple[int, ...], *, step: float, target: str
 
 def implementations(model: ModelProto, target: Target = WIDE_CPU) -> list[str]:
     options = CompileOptions.make(target)
-    module = run_pipeline(import_model(model, options), options)
+    module = run_pipeline(open_source(model, None, options).import_module(options), options)
     return [lower_function(node.op, target).implementation
             for node in post_order(module["main"].body)
             if isinstance(node, Call) and isinstance(node.op, Function)]
@@ -212,8 +212,9 @@ def test_storing_again_with_the_same_parameters_is_nothing() -> None:
         value = b.node("Transpose", b.node("DequantizeLinear", value, *parameters), perm=perm)
     value = b.node("DequantizeLinear", b.node("QuantizeLinear", value, *parameters), *parameters)
     model = b.model(value, (4, 5, 6))
-    module = run_pipeline(import_model(model, CompileOptions.make(WIDE_CPU)),
-                          CompileOptions.make(WIDE_CPU), stop_at="optimized")
+    options = CompileOptions.make(WIDE_CPU)
+    module = run_pipeline(open_source(model, None, options).import_module(options), options,
+                          stop_at="optimized")
     names = [str(n.op) for n in post_order(module["main"]) if isinstance(n, Call)]
     assert names.count("round") == 1
     check(model, (4, 5, 6), step=0, few=0)
@@ -224,7 +225,8 @@ def test_a_cpu_without_instructions_for_bytes_multiplies_floats() -> None:
     model = b.model(b.through(b.conv(b.through("x"), 4, 8, 3)), (1, 4, 8, 8))
     check(model, (1, 4, 8, 8), step=0.05, target="llvm -mcpu=x86-64")
     options = CompileOptions.make("llvm -mcpu=x86-64")
-    module = run_pipeline(import_model(model, options), options, stop_at="canonical")
+    module = run_pipeline(open_source(model, None, options).import_module(options), options,
+                          stop_at="canonical")
     (conv,) = [n for n in post_order(module["main"])
                if isinstance(n, Call) and str(n.op) == "nn.conv2d"]
     assert str(conv.checked_type.dtype) == "float32"

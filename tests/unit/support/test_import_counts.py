@@ -72,7 +72,7 @@ def test_a_warm_start(tmp_path):
     path.write_bytes(helper.make_model(
         graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString())
     # The times of a file that was just written are trusted.
-    statement = ("import weft.compiler.warm_start.state as s; s.RACY_NS = 0\n"
+    statement = ("import weft.support.file_content as s; s.RACY_NS = 0\n"
                  f"weft.compile({str(path)!r})(numpy.ones(3, 'float32'))")
     kept = {"WEFT_CACHE_DIR": str(tmp_path / "cache"), "WEFT_VERIFY": "0"}
     own, _, _ = counts(statement, **kept)

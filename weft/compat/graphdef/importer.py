@@ -18,6 +18,7 @@ from weft.compat.graphdef.names import CONTROL, parse_tensor
 from weft.compat.graphdef.node_order import execution_order, needed, nodes_by_name
 from weft.compat.graphdef.ports import FedTensors, default_outputs, unknown_tensor
 from weft.compat.graphdef.state import INITIAL_VALUE, VARIABLES, next_value_name
+from weft.frontend.source import Examples, GraphSource, ImportOptions
 from weft.ir import Expr, Function, IRModule, Span, Tuple, infer_type, post_order
 from weft.support.allocation import allocation_budget
 from weft.support.errors import InvalidInputError
@@ -79,10 +80,14 @@ class GraphDefModel:
         """See ``from_graphdef``."""
         return from_graphdef(self.graph, outputs=outputs, inputs=inputs)
 
-
     def initial_values(self) -> dict[str, np.ndarray]:
         """The first values of variables, by name."""
         return initial_values(self.graph.nodes)
+
+
+def open_graph_def(model: Any, _: Examples, options: ImportOptions) -> GraphSource:
+    """The source of a GraphDef, in a file or as a message of TensorFlow."""
+    return GraphSource(GraphDefModel.of(model), options)
 
 
 def initial_values(nodes: Iterable[NodeDef]) -> dict[str, np.ndarray]:

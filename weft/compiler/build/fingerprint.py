@@ -13,11 +13,9 @@ import time
 from pathlib import Path
 
 import weft
-from weft.compiler.warm_start.state import RACY_NS, source_states
+from weft.support import file_content
 from weft.support.cache import open_cache
-from weft.support.versions import library_version
-
-_LIBRARIES = ("llvmlite", "numba", "numpy", "ml_dtypes", "onnx")
+from weft.support.versions import LIBRARIES, library_version
 
 
 @functools.lru_cache(maxsize=1)
@@ -39,10 +37,10 @@ def compiler_digest() -> str:
 
 def _sources_key() -> str | None:
     """A digest of the states of the sources; ``None`` if one has changed just now."""
-    states = sorted(source_states(os.path.dirname(weft.__file__)))  # noqa: PTH120
-    if time.time_ns() - max(changed for *_, changed in states) < RACY_NS:
+    states = sorted(file_content.source_states(os.path.dirname(weft.__file__)))  # noqa: PTH120
+    if time.time_ns() - max(changed for *_, changed in states) < file_content.RACY_NS:
         return None
-    versions = [library_version(library) for library in _LIBRARIES]
+    versions = [library_version(library) for library in LIBRARIES]
     return hashlib.sha256(f"sources {states} {versions}".encode()).hexdigest()
 
 
@@ -53,7 +51,7 @@ def _digest_of_sources() -> str:
     for path in sorted([*root.rglob("*.py"), *root.rglob("*.toml")]):
         digest.update(str(path.relative_to(root)).encode())
         digest.update(path.read_bytes())
-    for library in _LIBRARIES:
+    for library in LIBRARIES:
         digest.update(f"{library} {library_version(library)}".encode())
     return digest.hexdigest()
 

@@ -98,17 +98,20 @@ def lower_program(mod: IRModule, state: Mapping[str, str] | None = None,
     return program
 
 
-def try_lower_program(mod: IRModule, refused: frozenset[str] = frozenset()) -> Program | None:
-    """As ``lower_program``; ``None`` for programs that need the virtual machine."""
+def lower_or_refuse(mod: IRModule, state: Mapping[str, str] | None = None,
+                    limit: Callable[[Program], Program] | None = None
+                    ) -> Program | UnsupportedModelError:
+    """As ``lower_program``; the reason why a program needs the virtual machine, if it does."""
     try:
-        return lower_program(mod, refused=refused)
-    except UnsupportedModelError:
-        return None
+        return lower_program(mod, state, limit=limit)
+    except UnsupportedModelError as reason:
+        return reason
 
 
-def is_first_order(mod: IRModule) -> bool:
-    """Whether ``lower_program`` takes ``mod["main"]``."""
-    return try_lower_program(mod) is not None
+def try_lower_program(mod: IRModule) -> Program | None:
+    """As ``lower_program``; ``None`` for programs that need the virtual machine."""
+    found = lower_or_refuse(mod)
+    return found if isinstance(found, Program) else None
 
 
 class _Lowering:
@@ -389,15 +392,25 @@ def flat_types(type_: Type) -> list[TensorType]:
     """The tensor types of a (nested tuple) type; ``UnsupportedModelError`` for unknown sizes."""
     if isinstance(type_, TupleType):
         return [flat for field in type_.fields for flat in flat_types(field)]
+    objection = unsupported_type(type_)
+    if objection is not None:
+        raise objection
+    return [type_]  # type: ignore[list-item] - a tensor
+
+
+def unsupported_type(type_: Type) -> UnsupportedModelError | None:
+    """Why a program cannot have inputs and outputs of a type; ``None`` if it can."""
+    if isinstance(type_, TupleType):
+        return next(filter(None, map(unsupported_type, type_.fields)), None)
     if not isinstance(type_, TensorType):
-        raise UnsupportedModelError("unsupported type of a program input or output",
-                                    expected="tensors and tuples of tensors", got=str(type_))
+        return UnsupportedModelError("unsupported type of a program input or output",
+                                     expected="tensors and tuples of tensors", got=str(type_))
     if any(isinstance(size, AnyDim) for size in type_.shape):
-        raise UnsupportedModelError(
+        return UnsupportedModelError(
             "a size that only run time determines, in a compiled program", got=str(type_),
             help='give all sizes, as in weft.compile(model, inputs={"x": (1, 3, 224, 224)})',
         )
-    return [type_]
+    return None
 
 
 def _type_of(expr: Expr) -> Type:

@@ -53,7 +53,7 @@ from weft.runtime.manifest import (
 from weft.runtime.sizes import Size, evaluate
 from weft.support import trace
 from weft.support.dataclass import dataclass
-from weft.support.errors import ArtifactError, CodegenError, UnsupportedModelError
+from weft.support.errors import ArtifactError, UnsupportedModelError
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,19 +95,18 @@ class ModelCode:
         return ModelCode(read.manifest, tuple(map(bytes, read.objects)), constants)
 
 
-class InPlaceError(CodegenError):
-    """Kernels, given by their digests, that were to update a buffer in place cannot do so."""
+@dataclass(frozen=True, slots=True)
+class NotInPlace:
+    """The digests of kernels that were to update a buffer in place, and cannot."""
 
-    def __init__(self, kernels: frozenset[str]) -> None:
-        super().__init__("a kernel cannot work in place", got=", ".join(sorted(kernels)))
-        self.kernels = kernels
+    kernels: frozenset[str]
 
 
 def build_model(program: Program, options: CompileOptions, memory: ConstantMemory | None = None
-                ) -> ModelCode:
+                ) -> ModelCode | NotInPlace:
     """Object code, constants and manifest of a lowered program, whose constants go to ``memory``.
 
-    Raises ``InPlaceError`` for kernels that cannot work in place.
+    For kernels that cannot work in place there is no code: the program is lowered without them.
     """
     memory = memory or OwnBlock()
     memory.begin(program.constants)
@@ -115,7 +114,7 @@ def build_model(program: Program, options: CompileOptions, memory: ConstantMemor
     granted = [kernel.facts.in_place for kernel in placed.kernels]
     missed = updates_not_granted(placed.program, granted)
     if missed:
-        raise InPlaceError(missed)
+        return NotInPlace(missed)
     constants = memory.place(placed.program.constants)
     try:
         return _code_of(placed, constants, options)

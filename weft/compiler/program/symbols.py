@@ -22,23 +22,37 @@ def symbol_specs(inputs: Sequence[Port]) -> tuple[SymbolSpec, ...]:
     ``UnsupportedModelError`` for a symbol that no input determines, for an unknown size, and for
     names that ``Manifest.sizes`` gives to its entries.
     """
+    objection = undetermined_size(inputs)
+    if objection is not None:
+        raise objection
+    return tuple(filter(None, _determined(inputs).values()))
+
+
+def undetermined_size(inputs: Sequence[Port]) -> UnsupportedModelError | None:
+    """The first size of the inputs that ``symbol_specs`` refuses; ``None`` if it takes all."""
+    for port in inputs:
+        if any(isinstance(dim, AnyDim) for dim in port.type.shape):
+            return _unsupported(port, "a size without a name")
+    for symbol, spec in _determined(inputs).items():
+        if spec is None:
+            return _unsupported(_port_of(symbol, inputs),
+                                f"the size {name_of(symbol)}, which no axis determines")
+        if is_entry_name(name_of(symbol)):
+            return _unsupported(_port_of(symbol, inputs),
+                                f"the size {name_of(symbol)}, a name that weft reserves")
+    return None
+
+
+def _determined(inputs: Sequence[Port]) -> dict[str, SymbolSpec | None]:
+    """The symbols of the inputs, and how an axis determines each; ``None``: none does."""
     found: dict[str, SymbolSpec] = {}
     wanted: dict[str, None] = {}
     for number, port in enumerate(inputs):
         for axis, dim in enumerate(port.type.shape):
-            if isinstance(dim, AnyDim):
-                raise _unsupported(port, "a size without a name")
             if isinstance(dim, SymDim):
                 wanted.update(dict.fromkeys(sorted(dim.symbols())))
                 _determine(found, number, axis, dim)
-    for symbol in wanted:
-        if symbol not in found:
-            raise _unsupported(_port_of(symbol, inputs),
-                               f"the size {name_of(symbol)}, which no axis determines")
-        if is_entry_name(name_of(symbol)):
-            raise _unsupported(_port_of(symbol, inputs),
-                               f"the size {name_of(symbol)}, a name that weft reserves")
-    return tuple(found[symbol] for symbol in wanted)
+    return {symbol: found.get(symbol) for symbol in wanted}
 
 
 def sizes_to_check(program: Program) -> tuple[Size, ...]:

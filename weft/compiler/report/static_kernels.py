@@ -9,12 +9,12 @@ from weft.codegen import backend_of
 from weft.codegen.cost_model import CostModel
 from weft.compiler.build.kernel import lower_kernel
 from weft.compiler.options import CompileOptions
-from weft.compiler.sources import Source
 from weft.compiler.stages import Stages, kernels_of
+from weft.frontend.source import ModelLike, open_source
 from weft.strategy import LoweredKernel
 
 
-def static_profile(model: Source, options: CompileOptions) -> list[dict[str, str]]:
+def static_profile(model: ModelLike, options: CompileOptions) -> list[dict[str, str]]:
     """A row of texts by column for each launch, in the order in which the kernels are built.
 
     Raises ``TargetError`` for a target whose cost model gives no facts of launches, and
@@ -22,7 +22,7 @@ def static_profile(model: Source, options: CompileOptions) -> list[dict[str, str
     """
     target = options.target
     costs = backend_of(target).cost_model(target)
-    kernels = kernels_of(Stages(model, options).module_at("lowered"))
+    kernels = kernels_of(Stages(open_source(model, None, options), options).module_at("lowered"))
     rows: list[dict[str, str]] = []
     with options.settings():
         for kernel in kernels:

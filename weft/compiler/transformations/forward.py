@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.compiler.sources import ModelLike
 from weft.compiler.transformations.parameters import (
     Argnums,
     ExampleInputs,
@@ -12,6 +11,7 @@ from weft.compiler.transformations.parameters import (
     Wanted,
     imported,
 )
+from weft.frontend.source import ModelLike
 from weft.ir.module import IRModule
 from weft.transform.autodiff.forward.transform import ForwardMode
 

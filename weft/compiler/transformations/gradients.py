@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from weft.compiler.sources import ModelLike
 from weft.compiler.transformations.parameters import (
     Argnums,
     ExampleInputs,
@@ -15,6 +14,7 @@ from weft.compiler.transformations.parameters import (
     Wanted,
     imported,
 )
+from weft.frontend.source import ModelLike
 from weft.ir.expr import Constant, Expr, Function, Tuple, const
 from weft.ir.module import IRModule
 from weft.ir.op import get_op

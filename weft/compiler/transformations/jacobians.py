@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft import op
-from weft.compiler.sources import ModelLike
 from weft.compiler.transformations.parameters import (
     Argnums,
     ExampleInputs,
@@ -17,6 +16,7 @@ from weft.compiler.transformations.parameters import (
     Wanted,
     imported,
 )
+from weft.frontend.source import ModelLike
 from weft.ir.expr import Expr, Function, Tuple, Var, const
 from weft.ir.module import IRModule
 from weft.ir.shape import AnyDim, KnownDim, dim_add, dim_product

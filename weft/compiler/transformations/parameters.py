@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-import weft.op  # noqa: F401 - models and programs refer to operators by name
 from weft.compiler.options import CompileOptions
-from weft.compiler.sources import ModelLike, import_model, prepare
+from weft.frontend.source import ModelLike, open_source
 from weft.ir.module import IRModule
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
@@ -24,7 +23,7 @@ def imported(model: ModelLike, inputs: Inputs, example_inputs: ExampleInputs) ->
     """The typed module of ``model``; the arguments are those of ``weft.compile``."""
     load_plugins()
     options = CompileOptions.make(inputs=inputs)
-    return import_model(prepare(model, example_inputs, inputs), options)
+    return open_source(model, example_inputs, options).import_module(options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from weft.support.interrupts import interrupts_held
 if TYPE_CHECKING:
     from weft.frontend.onnx.signature import Declared
 
-__all__ = ["from_onnx", "load_onnx_importer", "onnx_foreign_converters", "onnx_signature"]
+__all__ = ["from_onnx", "load_onnx_importer", "onnx_signature"]
 
 
 def from_onnx(
@@ -59,13 +58,6 @@ def load_onnx_importer() -> None:
     """Import what ``from_onnx`` needs, if it is there; ``from_onnx`` reports what is missing."""
     with contextlib.suppress(OptionError):
         _load("importer")
-
-
-def onnx_foreign_converters() -> tuple[str, ...]:
-    """The ONNX operators with a converter that a user registered. Does not import ``onnx``."""
-    registry = sys.modules.get("weft.frontend.onnx.registry")  # users' converters import it
-    found: tuple[str, ...] = () if registry is None else registry.CONVERTERS.of_users()
-    return found
 
 
 def _load(name: str) -> Any:

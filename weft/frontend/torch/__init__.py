@@ -6,34 +6,17 @@ torch is an extra and takes seconds to import, so it is imported when the first 
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 from weft.support.errors import OptionError
 from weft.support.interrupts import interrupts_held
 
 if TYPE_CHECKING:
-    from weft.frontend.torch.module_source import ModuleSource
     from weft.frontend.torch.program import TorchProgram
     from weft.ir.module import IRModule
 
-__all__ = ["from_torch", "is_module_source", "is_torch_model", "is_torch_program",
-           "source_of_module", "torch_program"]
-
-
-def is_torch_model(model: Any) -> bool:
-    """Whether ``model`` is a torch module or an exported program. Does not import torch."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return False
-    return isinstance(model, (torch.nn.Module, torch.export.ExportedProgram))
-
-
-def is_torch_program(model: object) -> TypeGuard[TorchProgram]:
-    """Whether ``model`` is a ``TorchProgram``."""
-    module = sys.modules.get("weft.frontend.torch.program")
-    return module is not None and isinstance(model, module.TorchProgram)
+__all__ = ["from_torch", "torch_program"]
 
 
 def torch_program(
@@ -49,21 +32,6 @@ def torch_program(
     operators, and ``InvalidModelError`` if torch cannot export the module.
     """
     return _load("program").make_program(model, example_inputs, inputs or {})
-
-
-def source_of_module(
-    model: Any, example_inputs: Sequence[Any] | Mapping[str, Any] | None
-) -> ModuleSource | None:
-    """Wrap a torch module to trace it lazily; returns ``None`` for an ``ExportedProgram``."""
-    if not isinstance(model, sys.modules["torch"].nn.Module):
-        return None
-    return _load("module_source").ModuleSource(model, example_inputs)
-
-
-def is_module_source(model: object) -> TypeGuard[ModuleSource]:
-    """Whether ``model`` is a ``ModuleSource``."""
-    module = sys.modules.get("weft.frontend.torch.module_source")
-    return module is not None and isinstance(model, module.ModuleSource)
 
 
 def from_torch(

@@ -1,11 +1,10 @@
-"""A torch module that is traced lazily: a module whose digest is cached is not traced."""
+"""A digest of a torch module before it is traced."""
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
@@ -13,66 +12,36 @@ from torch.utils import _pytree as pytree
 from weft.frontend.torch.code_digest import Digest, UnknownError, is_library
 from weft.frontend.torch.registry import CONVERTERS
 
-if TYPE_CHECKING:
-    from weft.frontend.torch.program import TorchProgram
-
 # Attributes of every module, and one that does not affect the computation.
 _OWN = frozenset(vars(torch.nn.Module())) | {"_is_full_backward_hook"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-class ModuleSource:
-    """A module with example arguments and static shapes."""
+def module_digest(model: torch.nn.Module, example_inputs: Sequence[Any] | Mapping[str, Any] | None
+                  ) -> Digest | str:
+    """A digest that is equal for modules with the same traced program, or why there is none.
 
-    def __init__(self, model: torch.nn.Module,
-                 example_inputs: Sequence[Any] | Mapping[str, Any] | None) -> None:
-        self._model = model
-        self._example_inputs = example_inputs
-
-    @functools.cached_property
-    def program(self) -> TorchProgram:
-        """The traced module; see ``torch_program``."""
-        # Imported late: the import takes a second, and cached modules do not need it.
-        from weft.frontend.torch.program import make_program
-
-        return make_program(self._model, self._example_inputs, {})
-
-    @property
-    def identity(self) -> str:
-        """The class of the module, which names it in messages."""
-        kind = type(self._model)
-        return f"{kind.__module__}.{kind.__qualname__}"
-
-    def digest(self) -> str | None:
-        """The text of ``digested``; ``None`` if there is no digest."""
-        found = self.digested()
-        return None if isinstance(found, str) else found.text
-
-    def digested(self) -> Digest | str:
-        """A digest that is equal for modules with the same traced program, or why there is none.
-
-        It covers the code of the module's classes and of the functions that they call, their
-        settings, the weights, the arguments (of tensors only the metadata), and the library
-        versions.
-        """
-        if torch.overrides._get_current_function_mode_stack() \
-                or torch.utils._python_dispatch._get_current_dispatch_mode_stack() \
-                or CONVERTERS.of_users():  # noqa: SLF001 - torch has no public name for modes
-            return "converters of the user or modes of torch decide about the program"
-        digest = Digest()
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                with digest.part("a setting or function of torch"):
-                    _add_state(digest)
-                with digest.part("the example inputs"):
-                    _add_arguments(digest, self._example_inputs)
-                _add_modules(digest, self._model)
-        except UnknownError as error:
-            return f"no digest covers {error}"
-        except RecursionError:
-            return "no digest covers code that is nested too deeply"
-        return digest
+    It covers the code of the module's classes and of the functions that they call, their settings,
+    the weights, the arguments (of tensors only the metadata), and the library versions.
+    """
+    if torch.overrides._get_current_function_mode_stack() \
+            or torch.utils._python_dispatch._get_current_dispatch_mode_stack() \
+            or CONVERTERS.of_users():  # noqa: SLF001 - torch has no public name for modes
+        return "converters of the user or modes of torch decide about the program"
+    digest = Digest()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with digest.part("a setting or function of torch"):
+                _add_state(digest)
+            with digest.part("the example inputs"):
+                _add_arguments(digest, example_inputs)
+            _add_modules(digest, model)
+    except UnknownError as error:
+        return f"no digest covers {error}"
+    except RecursionError:
+        return "no digest covers code that is nested too deeply"
+    return digest
 
 
 def _add_state(digest: Digest) -> None:

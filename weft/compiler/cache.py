@@ -1,0 +1,271 @@
+"""The code of models in the disk cache: keys, lookups, and entries that are written piecewise.
+
+The key of a model consists of the digest of its content, the options and weft's own sources. Beside
+each entry the cache keeps digests of the parts of its key: they decide about nothing, and tell why
+a later start of the same model was not warm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from weft.compiler.build.fingerprint import compiler_digest, key_of
+from weft.compiler.extensions import is_self_contained, may_use_extensions
+from weft.compiler.options import CompileOptions
+from weft.compiler.program.build import Memory
+from weft.compiler.program.forms import PerShape
+from weft.compiler.program.model_code import ModelCode
+from weft.compiler.program.own_block import OwnBlock
+from weft.compiler.program.packing import Packing, byte_bounds
+from weft.compiler.warm_start import WARM, shows_stages
+from weft.frontend.source import Source, SourceDigest
+from weft.runtime.arena import address_of
+from weft.strategy.records import active_records
+from weft.support.cache import DiskCache, open_cache
+from weft.support.dataclass import dataclass
+from weft.support.fallback import FallbackLog, recording, report_all
+from weft.support.file_content import FileContent, FileStates, file_state
+from weft.support.log import Level, debug
+
+# Writing this many bytes takes longer than what is left to do after they are packed.
+_SLOW_BYTES = 16 << 20
+# More names of parts than these are summed up.
+_NAMED = 6
+
+ProgramCode: TypeAlias = "ModelCode | PerShape"
+# Notes that the code of files with these states is the entry of a key.
+Remember: TypeAlias = "Callable[[FileStates, str], None]"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelKey:
+    """``text`` is the key in the cache, ``digest`` that of the model, and ``parts`` those of all
+    that the key is made of, by labels.
+    """
+
+    text: str
+    digest: SourceDigest
+    parts: Mapping[str, str]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the files of weights beside the model have the states that they had."""
+        return all(file_state(path) == state for path, state in self.digest.files[1:])
+
+
+def cached(source: Source, options: CompileOptions, make: Callable[[Memory], ProgramCode],
+           remember: Remember | None = None) -> ProgramCode:
+    """The code of a model: from the disk cache, or made and kept there.
+
+    ``make`` takes the memory of constants, which is written to the entry while kernels are built.
+    The manifest lists the changes of plan, ``start`` says why the start was not warm.
+    """
+    start = time.perf_counter()
+    with source.held(), recording() as log:
+        source.preload()
+        code = _found_or_made(source, options, make, remember, log)
+    debug(Level.CACHE, "compiler", f"compiled in {time.perf_counter() - start:.2f} s")
+    return code
+
+
+def _found_or_made(source: Source, options: CompileOptions, make: Callable[[Memory], ProgramCode],
+                   remember: Remember | None, log: FallbackLog) -> ProgramCode:
+    cache = None if shows_stages() else open_cache()
+    key = "settings turn the cache off, or ask to show or verify stages" if cache is None \
+        else model_key(source, options)
+    entry = _Entry(cache, key, source.file, remember)
+    found = entry.read()
+    if found is not None:
+        return found
+    start = f"cold: {entry.missing()}"
+    debug(Level.CACHE, "compiler", start)
+    try:
+        made = make(entry.memory)
+        code = replace(made, manifest=replace(made.manifest, fallbacks=log.found), start=start)
+        is_current = active_records().digest == options.records  # not if tuning ran meanwhile
+        if isinstance(code, ModelCode) and is_current:
+            entry.write(code)
+        return code
+    finally:
+        entry.close()
+
+
+def model_key(source: Source, options: CompileOptions) -> ModelKey | str:
+    """The key under which a compiled model is kept, or why it is not kept.
+
+    Not kept are models whose code a user's operator, hook, strategy, pass, rule, converter or code
+    generator may decide, because no digest covers the sources of those.
+    """
+    if options.codegens or options.extensions:
+        return "passes, rules or code generators of the user decide about the code"
+    own = source.module.functions.values() if source.module is not None else ()
+    if not all(is_self_contained(function, options.target) for function in own):
+        return "operators or strategies of the user decide about the code"
+    digest = source.digest()
+    if isinstance(digest, str):
+        return digest
+    if may_use_extensions(digest.operators, options.target):
+        return "operators or strategies of the user decide about the code"
+    parts = {"weft, or a library that it uses,": compiler_digest()[:16],
+             **{f"the option {name}": value for name, value in options.key_parts().items()}}
+    return ModelKey(key_of(source.kind, digest.text, options.key_text()), digest,
+                    {**digest.parts, **parts})
+
+
+class _Entry:
+    """The entry of a model in the cache; its constants are written first, while they are packed.
+
+    ``key`` is the reason of a model that is not kept.
+    """
+
+    def __init__(self, cache: DiskCache | None, key: ModelKey | str, file: FileContent | None,
+                 remember: Remember | None) -> None:
+        self._cache = cache
+        self._key = key
+        self._file = file
+        self._remember = remember
+        self._blocks: list[OwnBlock] = []
+
+    def read(self) -> ModelCode | None:
+        """The code of the entry, whose changes of plan are reported again; ``None``: no entry."""
+        if self._cache is None or isinstance(self._key, str):
+            return None
+        found = self._cache.get(self._key.text)
+        if found is None:
+            return None
+        debug(Level.CACHE, "compiler", "the whole model was in the cache")
+        self._note(self._cache, self._key)
+        code = replace(ModelCode.from_payload(found), start=WARM)
+        report_all(code.manifest.fallbacks)
+        return code
+
+    def missing(self) -> str:
+        """Why there is no entry: the model is not kept, is new, or has other parts than before."""
+        if self._cache is None or isinstance(self._key, str):
+            return str(self._key)
+        identity = self._key.digest.identity
+        if not identity:
+            return "the cache has no entry for this program with these options"
+        found = self._cache.get(_key_of_parts(identity))
+        if found is None:
+            return f"the cache has no entry for {identity}"
+        return _difference(json.loads(bytes(found)), self._key.parts) \
+            or f"the entry for {identity} was evicted or could not be written"
+
+    def memory(self, is_last: bool) -> OwnBlock:
+        """Memory for constants.
+
+        With ``is_last`` the module with the constants is not compiled in another way if this fails,
+        so memory with the content of the model's file is given back as it is packed.
+        """
+        cache, key = self._cache, self._key
+        new_entry = None if cache is None or isinstance(key, str) else \
+            lambda size: cache.writer(key.text, size)
+        block = OwnBlock(new_entry, _Pages.of(self._file) if is_last else None)
+        self._blocks.append(block)
+        return block
+
+    def write(self, code: ModelCode) -> None:
+        """Write the rest of the code, unless files of weights have changed meanwhile.
+
+        Large constants are still on their way to the disk. Their entry is finished by a thread,
+        which the interpreter waits for before it exits.
+        """
+        cache, key = self._cache, self._key
+        if cache is None or isinstance(key, str) or not key.is_current:
+            return
+        packing = next((found for block in self._blocks
+                        if (found := block.packing_of(code.constants)) is not None), None)
+        if packing is None:
+            if cache.put(key.text, *code.to_parts()):
+                self._note(cache, key)
+            return
+        self._blocks.clear()  # nothing is left for ``close`` to remove
+        finish = partial(copy_context().run, self._finish, cache, key, packing, code)
+        if code.constants.nbytes < _SLOW_BYTES:
+            finish()
+        else:
+            threading.Thread(target=finish, name="weft cache").start()
+
+    def close(self) -> None:
+        """Remove the files of blocks that are not part of the entry."""
+        for block in self._blocks:
+            block.abandon()
+
+    def _finish(self, cache: DiskCache, key: ModelKey, packing: Packing, code: ModelCode) -> None:
+        packing.finish_writing()
+        entry = packing.entry
+        if entry is None:
+            return
+        for part in code.to_parts()[1:]:
+            entry.append(part)
+        if cache.keep(entry):
+            self._note(cache, key)
+
+    def _note(self, cache: DiskCache, key: ModelKey) -> None:
+        """Keep the parts of the key, and the states of the files for warm starts."""
+        digest = key.digest
+        if digest.identity:
+            cache.put(_key_of_parts(digest.identity), json.dumps(dict(key.parts)).encode())
+        if self._remember is not None and digest.files:
+            self._remember(digest.files, key.text)
+
+
+def _difference(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Which parts of a key changed; empty if none did."""
+    changed = [f"{label} changed" if label in before else f"{label} is new"
+               for label in now if now[label] != before.get(label)]
+    changed += [f"{label} is gone" for label in before if label not in now]
+    more = f"; and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
+    return "; ".join(changed[:_NAMED]) + more
+
+
+def _key_of_parts(identity: str) -> str:
+    return hashlib.sha256(f"parts of {identity}".encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Pages:
+    """The memory with the content of a file, from ``start`` to ``end``."""
+
+    file: FileContent
+    start: int
+    end: int
+
+    @staticmethod
+    def of(file: FileContent | None) -> _Pages | None:
+        """The memory of the file that is compiled."""
+        data = None if file is None else file.content().data
+        if file is None or data is None or not data.nbytes:
+            return None
+        start = address_of(np.frombuffer(data, np.uint8))
+        return _Pages(file, start, start + data.nbytes)
+
+    def keep_only(self, arrays: Sequence[np.ndarray]) -> None:
+        """See ``SourceMemory``."""
+        at = self.start
+        for low, high in sorted(map(byte_bounds, arrays)):
+            if self.start <= low < high <= self.end:
+                self._drop(at, low)
+                at = max(at, high)
+        self._drop(at, self.end)
+
+    def forget(self, array: np.ndarray) -> None:
+        """See ``SourceMemory``."""
+        low, high = byte_bounds(array)
+        if self.start <= low < high <= self.end:
+            self._drop(low, high)
+
+    def _drop(self, low: int, high: int) -> None:
+        if low < high:
+            self.file.drop(low - self.start, high - self.start)

@@ -1,0 +1,212 @@
+"""Models that were compiled before start from the disk cache without the compiler.
+
+``weft.compile(path)`` of an unchanged file reads neither the file nor the front end, as ``git
+status`` does not read files that it knows: a record in the cache holds the state of the file
+(inode, size, times) and the key of its code. Code and weights are mapped from the cache entry.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import weft
+from weft.compiler.compiled_model import CompiledModel
+from weft.compiler.dynamic_model import DynamicModel
+from weft.compiler.request import CompileRequest
+from weft.runtime import cpu
+from weft.runtime.artifact import check_machine, module_class
+from weft.runtime.code_payload import CodePayload, read_payload
+from weft.runtime.elf.loader import ObjectLibrary, loads_objects
+from weft.runtime.manifest import Manifest
+from weft.runtime.module import CompiledModule
+from weft.runtime.sized_module import SizedModule
+from weft.support.cache import DiskCache, EntryState, default_directory, open_cache
+from weft.support.config import config, knobs, report_unknown_variables
+from weft.support.errors import ArtifactError
+from weft.support.fallback import report_all
+from weft.support.file_content import FileState, FileStates, file_state, source_states
+from weft.support.log import Level, debug, enabled
+from weft.support.versions import LIBRARIES
+
+if TYPE_CHECKING:
+    from weft.compiler.compile_model import ModelCompiler
+    from weft.compiler.executable import Executable
+    from weft.compiler.options import CompileOptions
+    from weft.compiler.program.model_code import ModelCode
+    from weft.compiler.stages import Stages
+
+WARM = "warm: code and weights came from the disk cache"
+# Settings that do not decide about code.
+_WITHOUT_EFFECT = frozenset(["build_jobs", "cache_dir", "cache_size", "debug", "hash_models",
+                             "no_cache", "perf_map", "seed", "threads", "trace"])
+
+
+def open_warm(path: Path, request: CompileRequest) -> CompiledModel | DynamicModel | None:
+    """The executable of an unchanged file from the disk cache; ``None``: compile it.
+
+    A process that has imported the compiler compiles: its user may have registered operators or
+    passes since.
+    """
+    if compiler_is_loaded() or not loads_objects() or not _has_digest(request):
+        return None
+    with request.settings():
+        cache = None if shows_stages() else open_cache()
+        found = None if cache is None else _recall(cache, path, request)
+        payload = None if cache is None or found is None else cache.get_unchanged(*found)
+        if payload is None:
+            return None
+        report_unknown_variables()
+        debug(Level.CACHE, "compiler", "the whole model was in the cache")
+        return _opened(read_payload(payload), path, request)
+
+
+def compiler_is_loaded() -> bool:
+    """Whether this process has imported the compiler."""
+    return "weft.compiler.compile_model" in sys.modules
+
+
+def shows_stages() -> bool:
+    """Whether settings ask to show or verify stages, so that a compilation needs to run."""
+    return bool(enabled(Level.CHOICES) or config.dump_dir or config.print_after
+                or config.print_before or config.explain or config.verify >= 2
+                or config.time_passes)
+
+
+def remember(path: Path, request: CompileRequest, before: FileStates, code_key: str) -> None:
+    """Record that the code of files, which had the states ``before``, is the entry ``code_key``.
+
+    The first one is the model, the others hold its weights. Nothing is recorded if one has changed
+    meanwhile, or just before.
+    """
+    cache = open_cache()
+    if cache is None or not _has_digest(request):
+        return
+    entry = cache.state(code_key)
+    if entry is not None and _have_states(before):
+        record = json.dumps({"files": before, "key": code_key, "entry": entry})
+        cache.put(request_key(path, request), record.encode())
+
+
+def _recall(cache: DiskCache, path: Path, request: CompileRequest
+            ) -> tuple[str, EntryState] | None:
+    """The key and state of the entry with the code of an unchanged file."""
+    text = None if file_state(path) is None else cache.get(request_key(path, request))
+    if text is None:
+        return None
+    record = json.loads(bytes(text))
+    if not _have_states([(name, tuple(state)) for name, state in record["files"]]):
+        return None
+    return record["key"], tuple(record["entry"])
+
+
+def _have_states(files: Iterable[tuple[str, FileState | None]]) -> bool:
+    return all(state is not None and file_state(path) == state for path, state in files)
+
+
+def _has_digest(request: CompileRequest) -> bool:
+    """Whether ``request_key`` covers all of a request that decides about code."""
+    return (not (request.passes or request.rules or request.tir_passes or request.codegens)
+            and set(request.knobs) <= {"threads"} and not config.hash_models)
+
+
+def request_key(path: Path, request: CompileRequest) -> str:
+    """A digest of all that decides about the code of ``path`` besides its content."""
+    settings = {name: getattr(config, name) for name in knobs() if name not in _WITHOUT_EFFECT}
+    records = None if config.records is None else file_state(config.records)
+    parts = (path.absolute(), request.target, _shapes(request), request.opt_level,
+             request.specialize, request.state, request.outputs, request.devices,
+             request.placement, request.soft_placement, settings, records, *_machine(),
+             *_compiler())
+    digest = hashlib.sha256(b"warm start")
+    for part in parts:
+        digest.update(f"{part!s}\0".encode())
+    return digest.hexdigest()
+
+
+def _shapes(request: CompileRequest) -> object:
+    given = request.inputs
+    return None if given is None else [(name, tuple(shape)) for name, shape in given.items()]
+
+
+def _machine() -> Iterator[object]:
+    yield cpu.machine(), sorted(cpu.host_features()), cpu.model_name()
+    yield [cpu.cache_bytes(level, 0) for level in (1, 2, 3)]
+    # What ``weft calibrate`` stored decides too: its folder changes with each file.
+    measured = default_directory() / "machines"
+    yield measured.stat().st_mtime_ns if measured.is_dir() else 0
+
+
+def _compiler() -> Iterator[object]:
+    """The state of weft's sources, of the libraries that affect its output, and of plug-ins."""
+    root = os.path.dirname(weft.__file__)  # noqa: PTH120 - a tenth of the time of Path
+    yield from sorted(source_states(root))
+    for name in LIBRARIES:
+        spec = importlib.util.find_spec(name)
+        origin = None if spec is None else spec.origin
+        yield name, origin, None if origin is None else os.stat(origin).st_mtime_ns  # noqa: PTH116
+    for folder in sys.path:  # a plug-in that is installed changes its folder
+        if folder.endswith(("site-packages", "dist-packages")) and os.path.isdir(folder):  # noqa: PTH112
+            yield folder, os.stat(folder).st_mtime_ns  # noqa: PTH116
+
+
+def _opened(payload: CodePayload, path: Path, request: CompileRequest
+            ) -> CompiledModel | DynamicModel | None:
+    report_all(payload.manifest.fallbacks)
+    manifest = replace(payload.manifest, threads=request.threads())
+    kind = module_class(manifest)
+    if manifest.target.kind != "cpu" or kind not in (CompiledModule, SizedModule) \
+            or manifest.launched_by == "lanes":
+        return None
+    try:
+        check_machine(manifest.target)
+    except ArtifactError:  # code for another CPU
+        return None
+    library = ObjectLibrary(payload.objects)
+    again = _Again(path, request, manifest)
+    made: CompiledModel | DynamicModel
+    if kind is CompiledModule:
+        made = CompiledModel(manifest, library, payload.constants, again)
+    else:
+        general = SizedModule(manifest, library, payload.constants)
+        made = DynamicModel(manifest, again, again.compile_at, general)
+    made._start = WARM  # noqa: SLF001 - said once, where the executable is made
+    return made
+
+
+class _Again:
+    """The compilation of a model that came from the cache, repeated when somebody asks for it."""
+
+    def __init__(self, path: Path, request: CompileRequest, manifest: Manifest) -> None:
+        self._path = path
+        self._request = request
+        self._manifest = manifest
+
+    @functools.cached_property
+    def _compiler(self) -> ModelCompiler:
+        from weft.compiler.compile_model import compiler_of
+
+        with self._request.settings():
+            return compiler_of(self._path, None, self._request)
+
+    @property
+    def stages(self) -> Stages:
+        """See ``Compilation``."""
+        return self._compiler.stages_of(counts=bool(self._manifest.counts))
+
+    @functools.cached_property
+    def code(self) -> ModelCode:
+        """See ``Compilation``."""
+        return self._compiler.code()
+
+    def compile_at(self, options: CompileOptions) -> Executable:
+        """The program for sizes outside of the ranges of the general one."""
+        return self._compiler.at(options)

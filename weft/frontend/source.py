@@ -1,0 +1,356 @@
+"""A model as its front end reads it: ``open_source`` finds the front end, ``Source`` is the model.
+
+A front end is found by the suffix of a path, by the class of a value, or by its members, without
+importing it: ``FRONT_ENDS`` names the function that opens a model, and ``register_front_end`` adds
+one. What follows (cache, import, stages) asks the source, and never what kind of model it has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
+
+import weft.op  # noqa: F401 - models refer to operators by name
+from weft.ir import Function, IRModule, infer_type, parse, structural_hash
+from weft.ir.ports import input_names, output_names
+from weft.ir.python.from_python import PythonFunction
+from weft.support.dataclass import dataclass
+from weft.support.errors import InvalidModelError, OptionError
+from weft.support.file_content import FileContent, FileStates, state_at
+from weft.transform.passes.extract_subgraph import extract_subgraph, tensors_of
+from weft.transform.passes.input_shapes import with_input_shapes
+from weft.transform.placement.annotate import with_placement
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+    import torch
+
+    from weft.ir.types import TensorType
+
+# What ``weft.compile``, ``weft.grad`` and ``weft.autotune`` take as a model.
+ModelLike: TypeAlias = "FileOrBytes | onnx.ModelProto | TorchModel | IRProgram | GraphLike"
+FileOrBytes: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview"
+TorchModel: TypeAlias = "torch.nn.Module | torch.export.ExportedProgram"
+IRProgram: TypeAlias = "IRModule | Function | PythonFunction"
+Examples: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
+Shapes: TypeAlias = "Mapping[str, Sequence[object] | None]"
+# The names and types of inputs or outputs.
+Declared: TypeAlias = "Sequence[tuple[str, TensorType]]"
+
+
+class ImportOptions(Protocol):
+    """What decides about the import of a model: the options of its compilation.
+
+    ``input_shapes`` are the shapes that the user gives, by the names of inputs and of tensors that
+    become inputs (``None``: the tensor's own); ``outputs`` the tensors to compute (``None``: the
+    outputs of the model); ``placement_names`` devices by the names of tensors.
+    """
+
+    @property
+    def input_shapes(self) -> dict[str, tuple[object, ...] | None] | None: ...
+
+    @property
+    def outputs(self) -> tuple[str, ...] | None: ...
+
+    @property
+    def placement_names(self) -> dict[str, str]: ...
+
+
+class GraphLike(Protocol):
+    """A graph that becomes a program for the tensors that are asked for (``weft.graph.Graph``).
+
+    One with variables also has ``initial_values()``: their first values by name.
+    """
+
+    def to_module(self, outputs: Sequence[str] | None = None, inputs: Shapes | None = None
+                  ) -> IRModule:
+        """The typed program for ``outputs``, with shapes of ``inputs`` and cuts at them.
+
+        ``attrs["state"]`` maps outputs to the variables that they are the next values of.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDigest:
+    """The content of a model, for the keys of caches.
+
+    Equal ``text`` means equal programs. ``operators`` are bytes that contain the names of all
+    operators of the model. ``files`` are the files that the digest covers, the model first.
+    ``identity`` names the model (empty for a model without a name), and ``parts`` are digests of
+    its parts by labels, which tell what has changed.
+    """
+
+    text: str
+    operators: bytes = b""
+    files: FileStates = ()
+    identity: str = ""
+    parts: Mapping[str, str] = field(default_factory=dict)
+
+
+class Source(ABC):
+    """A model of one kind. ``file`` is its file, ``module`` its program if no import is needed.
+
+    ``state`` maps outputs to the inputs that they are the next values of, and ``is_cut`` says that
+    the inputs and outputs that the user asked for were applied when the source was opened.
+    """
+
+    kind = "model"  # the same bytes may be a program under one name and ONNX under another
+    assumes_ranges = False  # whether importing gives ranges to sizes that the user did not declare
+
+    def __init__(self, file: FileContent | None = None, module: IRModule | None = None) -> None:
+        self.file = file
+        self.module = module
+        self.state: Mapping[str, str] = {}
+        self.is_cut = False
+        self._first = None if file is None else _times_of(file)
+
+    @abstractmethod
+    def import_whole(self, options: ImportOptions) -> IRModule:
+        """The typed program of the whole model, with the names of its tensors.
+
+        Shapes of inner tensors are left for ``import_module``. Raises what the front end raises.
+        """
+
+    @abstractmethod
+    def digest(self) -> SourceDigest | str:
+        """The digest of the model, or why it has none. A file is neither imported nor parsed."""
+
+    def import_module(self, options: ImportOptions) -> IRModule:
+        """The typed program, or the part of it that computes ``options.outputs``."""
+        mod = self._placed(options)
+        shapes = options.input_shapes or {}
+        if options.outputs is not None or not shapes.keys() <= set(input_names(mod)):
+            return _part(mod, options.outputs, shapes)
+        # The names would keep tensors alive that passes replace.
+        return dataclasses.replace(mod, named={}) if mod.named else mod
+
+    def import_part(self, options: ImportOptions, outputs: Sequence[str] | None, inputs: Shapes
+                    ) -> IRModule:
+        """The typed program of other tensors (``None``: the outputs), or from other tensors."""
+        return _part(self._placed(options), outputs, inputs)
+
+    def _placed(self, options: ImportOptions) -> IRModule:
+        return with_placement(self.import_whole(options), options.placement_names)
+
+    def signature(self, options: ImportOptions  # noqa: ARG002 - others need it
+                  ) -> tuple[Declared, Declared] | None:
+        """The declared inputs and outputs of a model that cannot be imported for dynamic sizes.
+
+        ``None`` for a model whose sizes are all fixed, or known after the import only.
+        """
+        return None
+
+    def initial_values(self) -> Mapping[str, np.ndarray]:
+        """The first values of the variables of a graph, by name."""
+        return {}
+
+    def as_onnx(self) -> onnx.ModelProto | None:
+        """A copy of an ONNX model; ``None`` for other models."""
+        return None
+
+    def held(self) -> AbstractContextManager[None]:
+        """Keep the content of the file in memory in a block."""
+        return contextlib.nullcontext() if self.file is None else self.file.held()
+
+    def preload(self) -> None:  # noqa: B027 - most sources need nothing
+        """Import what ``import_module`` needs, while the file is being read."""
+
+    def check_unchanged(self) -> None:
+        """Raise ``InvalidModelError`` if the file has changed since the source was opened."""
+        if self.file is not None and _times_of(self.file) != self._first:
+            raise InvalidModelError(f"{self.file} has changed since it was compiled",
+                                    help="compile it again")
+
+
+class ProgramSource(Source):
+    """A program of the functional IR."""
+
+    def __init__(self, module: IRModule) -> None:
+        super().__init__(module=module)
+        self._program = module
+
+    def import_whole(self, options: ImportOptions) -> IRModule:
+        """See ``Source``."""
+        return _shaped(infer_type(self._program), options)
+
+    def digest(self) -> SourceDigest | str:
+        """See ``Source``. The hash omits names, and those of main's parameters name inputs."""
+        mod = self._program
+        names = [param.name for param in mod["main"].params] if "main" in mod else []
+        return SourceDigest(f"{structural_hash(mod)} {names!r} {sorted(mod.attrs.items())!r}")
+
+
+class GraphSource(ProgramSource):
+    """A graph with variables: the program for the inputs and outputs that the user asks for."""
+
+    def __init__(self, graph: GraphLike, options: ImportOptions) -> None:
+        super().__init__(graph.to_module(options.outputs, options.input_shapes))
+        self.state = self._program.attrs.get("state", {})
+        self.is_cut = True
+        self._graph = graph
+
+    def initial_values(self) -> Mapping[str, np.ndarray]:
+        """See ``Source``."""
+        values: Any = getattr(self._graph, "initial_values", dict)
+        return values()  # type: ignore[no-any-return]
+
+
+class TextSource(Source):
+    """A file with the text of a program of the functional IR."""
+
+    kind = "program"
+
+    def __init__(self, file: FileContent) -> None:
+        super().__init__(file)
+        self._text = file
+
+    def import_whole(self, options: ImportOptions) -> IRModule:
+        """See ``Source``."""
+        try:
+            text = str(self._text.content().data, "utf-8").replace("\r\n", "\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidModelError(f"{self.file} cannot be read", got=str(error)) from None
+        return _shaped(infer_type(parse(text)), options)
+
+    def digest(self) -> SourceDigest | str:
+        """See ``Source``."""
+        try:
+            found = self._text.content()
+        except (OSError, ValueError, MemoryError):
+            return "the file cannot be read"  # the import reports the error
+        path = Path(self._text).absolute()
+        return SourceDigest(found.digest, bytes(found.data),
+                            ((str(path), state_at(found.status, found.began)),),
+                            str(path), {f"the file {path.name}": found.digest})
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEnd:
+    """A kind of models. ``opener`` is ``"module:function"``, called as in ``open_source``.
+
+    A path is of this kind by its suffix (``"*"``: any other), a value by the full name of one of
+    its ``classes``, or because it has all ``members``. Models with ``takes_examples`` are traced.
+    """
+
+    name: str
+    opener: str
+    suffixes: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()
+    takes_examples: bool = False
+
+    def opens(self, model: object, names: Sequence[str]) -> bool:
+        """Whether ``model``, whose class and bases have the full ``names``, is of this kind."""
+        return any(name in self.classes for name in names) \
+            or (bool(self.members) and all(hasattr(model, member) for member in self.members))
+
+
+ANY_FILE = "*"
+_BYTES = ("builtins.bytes", "builtins.bytearray", "builtins.memoryview")
+_IR = ("weft.ir.module.IRModule", "weft.ir.expr.Function",
+       "weft.ir.python.from_python.PythonFunction")
+_TORCH = ("torch.nn.modules.module.Module", "torch.export.exported_program.ExportedProgram")
+
+FRONT_ENDS: dict[str, FrontEnd] = {one.name: one for one in (
+    FrontEnd("ir", "weft.frontend.source:open_program", (".ir", ".weft-ir", ".txt"), _IR),
+    FrontEnd("torch", "weft.frontend.torch.source:TorchSource", classes=_TORCH,
+             takes_examples=True),
+    FrontEnd("graph", "weft.frontend.source:open_graph", members=("to_module",)),
+    FrontEnd("graphdef", "weft.compat.graphdef.importer:open_graph_def",
+             (".pb", ".pbtxt", ".graphdef"), members=("SerializeToString", "node")),
+    FrontEnd("artifact", "weft.frontend.source:refuse_artifact", (".weft",)),
+    FrontEnd("onnx", "weft.frontend.onnx.source:OnnxSource", (ANY_FILE,), _BYTES,
+             ("SerializeToString", "graph")),
+)}
+
+
+def register_front_end(front_end: FrontEnd) -> None:
+    """Let ``weft.compile`` take another kind of models, which is looked for before weft's own."""
+    others = {name: one for name, one in FRONT_ENDS.items() if name != front_end.name}
+    FRONT_ENDS.clear()
+    FRONT_ENDS.update({front_end.name: front_end, **others})
+
+
+def open_source(model: ModelLike, examples: Examples, options: ImportOptions) -> Source:
+    """The source of a model. ``examples`` are example inputs of a model that is traced.
+
+    Raises ``OptionError`` for examples of another model, ``InvalidModelError`` for a value that is
+    not a model, and what the front end raises.
+    """
+    front_end = _front_end_of(model)
+    if examples is not None and not front_end.takes_examples:
+        raise OptionError("example_inputs are for torch modules", got=type(model).__name__,
+                          help='give shapes with inputs={"x": (1, 3, 224, 224)}')
+    module, _, function = front_end.opener.partition(":")
+    opened: Any = getattr(importlib.import_module(module), function)
+    given = FileContent.of(model) if isinstance(model, (str, os.PathLike)) else model
+    source: Source = opened(given, examples, options)
+    return source
+
+
+def _front_end_of(model: object) -> FrontEnd:
+    if isinstance(model, (str, os.PathLike)):
+        suffix = Path(model).suffix
+        by_suffix = {s: one for one in reversed(FRONT_ENDS.values()) for s in one.suffixes}
+        return by_suffix.get(suffix, by_suffix[ANY_FILE])
+    names = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(model).__mro__]
+    for front_end in FRONT_ENDS.values():
+        if front_end.opens(model, names):
+            return front_end
+    raise InvalidModelError(
+        "not a model", got=type(model).__name__,
+        expected="a path, the bytes of an ONNX model, onnx.ModelProto, a torch module or "
+                 "ExportedProgram, Graph, GraphDef, IRModule, Function or a @weft.function",
+    )
+
+
+def open_program(model: IRProgram | FileContent, *_: object) -> Source:
+    """The source of a program, or of the file with its text."""
+    if isinstance(model, FileContent):
+        return TextSource(model)
+    if isinstance(model, PythonFunction):
+        return ProgramSource(model.module)
+    return ProgramSource(model if isinstance(model, IRModule) else IRModule.from_expr(model))
+
+
+def open_graph(graph: GraphLike, _: Examples, options: ImportOptions) -> Source:
+    """The source of a graph."""
+    return GraphSource(graph, options)
+
+
+def refuse_artifact(path: FileContent, *_: object) -> NoReturn:
+    """Raise ``InvalidModelError``: an artifact holds code, and no program."""
+    raise InvalidModelError(f"{path} is a compiled artifact", expected="a model",
+                            help=f"run it with weft.load({str(path)!r})")
+
+
+def _part(mod: IRModule, outputs: Sequence[str] | None, inputs: Shapes) -> IRModule:
+    known = input_names(mod)
+    return extract_subgraph(mod, output_names(mod) if outputs is None else outputs,
+                            {name: shape for name, shape in inputs.items() if name not in known})
+
+
+def _shaped(mod: IRModule, options: ImportOptions) -> IRModule:
+    """``mod`` with the shapes of ``options``; names of inner tensors are left for later."""
+    shapes = options.input_shapes or {}
+    inner = {name for name in shapes.keys() - set(input_names(mod)) if name in tensors_of(mod)}
+    own = {name: shape for name, shape in shapes.items()
+           if name not in inner and shape is not None}
+    return with_input_shapes(mod, own) if own else mod
+
+
+def _times_of(path: os.PathLike[str]) -> tuple[int, int] | None:
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
