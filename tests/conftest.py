@@ -145,3 +145,27 @@ def verified(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WEFT_VERIFY", "2")
         yield
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of kept code for this test alone."""
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def cache_of_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder of kept code for the tests of one file."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WEFT_CACHE_DIR", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def verified_once() -> Iterator[None]:
+    """Programs of this file are verified at the ends of phases and started from the cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WEFT_VERIFY", "1")
+        yield

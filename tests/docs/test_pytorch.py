@@ -13,9 +13,9 @@ pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 TEXT = (ROOT / "docs" / "pytorch.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("own_cache")
 def test_the_programs_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
     code = "".join(re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL))
     # The entry point is there once weft is installed with it.
     if "weft" not in torch._dynamo.list_backends():

@@ -38,10 +38,9 @@ def commands(program: str) -> list[list[str]]:
 
 
 @pytest.fixture(autouse=True)
-def _a_folder_with_a_model(tmp_path, monkeypatch):
+def _a_folder_with_a_model(tmp_path, monkeypatch, own_cache):
     """A folder with files of the README's names: a model of one convolution for the real one."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
     weight = np.full((2, 3, 3, 3), 0.25, np.float32)
     nodes = [helper.make_node("Conv", ["gpu_0/data_0", "w"], ["c"]),
              helper.make_node("Relu", ["c"], ["y"])]

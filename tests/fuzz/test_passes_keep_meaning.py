@@ -24,6 +24,8 @@ from weft.support.errors import PassError
 from weft.transform import check_same_values, evaluate
 from weft.transform.analysis.equivalence import arrays_of, random_inputs
 
+pytestmark = pytest.mark.usefixtures("cache_of_module", "verified_once")
+
 # Derivatives and batches have other signatures; continuations are taken off again. A store takes
 # the references away, whose number the check of values compares.
 UNLIKE = {"gradient": None, "forward_mode": None, "vectorize": None, "store_passing": None,
@@ -51,14 +53,6 @@ def examples(few: int):
 @pytest.fixture(autouse=True, scope="module")
 def _codegen():
     with deep_codegen():
-        yield
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WEFT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        patch.setenv("WEFT_VERIFY", "1")
         yield
 
 

@@ -190,8 +190,8 @@ def test_passes_as_json(capsys):
     assert listed["tir_passes"][0] == "simplify"
 
 
-def test_calibrate_shows_where_each_value_is_from(capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
+@pytest.mark.usefixtures("own_cache")
+def test_calibrate_shows_where_each_value_is_from(capsys, tmp_path):
     code, out, _ = run(["calibrate", "--show", "--json"], capsys)
     assert code == 0
     shown = json.loads(out)
@@ -218,9 +218,9 @@ def test_targets_shows_shipped_machines_and_their_decisions(capsys):
     assert "unknown machine 'zen9'" in err
 
 
+@pytest.mark.usefixtures("own_cache")
 def test_compile_says_how_it_started_and_can_refuse_other_plans(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("WEFT_VERIFY", "1")
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
     path = tmp_path / "net.ir"
     path.write_text("def @main(%x: Tensor[(4,), float32]) { tanh(%x) }")
     started = [run(["compile", path, "--timing", "--strict"], capsys)[2] for _ in range(2)]

@@ -13,8 +13,7 @@ NOWHERE = "/proc/there/is/no/such/folder"
 
 
 @pytest.fixture
-def program(tmp_path, monkeypatch):
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+def program(tmp_path, own_cache):
     path = tmp_path / "net.ir"
     path.write_text(PROGRAM)
     return path
@@ -67,8 +66,8 @@ def test_arrays_are_written_under_any_name_to_exactly_that_file(tmp_path):
         assert found["a/b:0"] == 2
 
 
-def test_bfloat16_comes_back_from_a_file(capsys, tmp_path, monkeypatch):
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+@pytest.mark.usefixtures("own_cache")
+def test_bfloat16_comes_back_from_a_file(capsys, tmp_path):
     program = tmp_path / "double.ir"
     program.write_text("def @main(%x: Tensor[(2,), bfloat16]) { add(%x, %x) }")
     np.savez(tmp_path / "x.npz", x=np.array([1, 2], ml_dtypes.bfloat16))

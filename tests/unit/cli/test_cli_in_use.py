@@ -25,8 +25,7 @@ PROGRAM = "def @main(%x: Tensor[(3, 4), float32]) { nn.softmax(tanh(%x)) }"
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+def folder(tmp_path, monkeypatch, own_cache) -> Path:
     monkeypatch.chdir(tmp_path)
     Path("net.ir").write_text(PROGRAM)
     Path("open.ir").write_text(PROGRAM.replace("(3,", "(n,"))

@@ -21,8 +21,7 @@ def save_model(path, operator="Relu"):
 
 
 @pytest.fixture
-def model(tmp_path, monkeypatch):
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+def model(tmp_path, own_cache):
     return save_model(tmp_path / "m.onnx")
 
 
@@ -150,8 +149,8 @@ def test_compile_writes_an_artifact_that_run_takes(model, tmp_path, capsys):
     np.testing.assert_array_equal(y, np.zeros((2, 3)))
 
 
-def test_inspect_shows_the_kernels_of_the_virtual_machine(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+@pytest.mark.usefixtures("own_cache")
+def test_inspect_shows_the_kernels_of_the_virtual_machine(tmp_path, capsys):
     path = tmp_path / "loop.ir"
     path.write_text("""
         def @down(%n: int32) -> int32 {
@@ -169,8 +168,8 @@ def test_inspect_shows_the_kernels_of_the_virtual_machine(tmp_path, capsys, monk
     assert "int32[]" in out
 
 
-def test_run_prints_data(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+@pytest.mark.usefixtures("own_cache")
+def test_run_prints_data(tmp_path, capsys):
     path = tmp_path / "list.ir"
     path.write_text('import "prelude"\ndef @main(%n: int32) { Cons(%n, Nil()) }')
     code, out, _ = run(["run", path, "--fill", "ones"], capsys)

@@ -17,8 +17,7 @@ TOWERS = """def @main(%x: Tensor[(16, 16), float32], %y: Tensor[(16, 16), float3
 
 
 @pytest.fixture
-def model(tmp_path, monkeypatch):
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+def model(tmp_path, own_cache):
     path = tmp_path / "towers.ir"
     path.write_text(TOWERS, encoding="utf-8")
     return path
@@ -60,8 +59,8 @@ def test_soft_placement(model, capsys):
 
 
 @pytest.mark.slow
-def test_the_page_draws_a_lane_for_each_device_and_link(tmp_path, monkeypatch):
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
+@pytest.mark.usefixtures("own_cache")
+def test_the_page_draws_a_lane_for_each_device_and_link():
     mod = weft.compile(weft.parse(TOWERS), devices=sims(2), placement={"a": "sim:0", "b": "sim:1"})
     page = html_report(mod, title="towers")
     drawing = page[page.index('<svg class="lanes"'):]

@@ -19,8 +19,7 @@ def @main(%x: Tensor[(n{1..512}, 16), float32], %w: Tensor[(32, 16), float32]) {
 
 
 @pytest.fixture
-def path(tmp_path, monkeypatch):
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+def path(tmp_path, own_cache):
     (tmp_path / "m.ir").write_text(TEXT)
     return str(tmp_path / "m.ir")
 

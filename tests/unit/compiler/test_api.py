@@ -25,6 +25,8 @@ from weft.frontend.source import open_source
 from weft.support.errors import ArtifactError, InvalidModelError, OptionError, TargetError
 from weft.transform import evaluate
 
+pytestmark = pytest.mark.usefixtures("own_cache", "verified_once")
+
 TEXT = """
 def @main(%x: Tensor[(2, 6), float32], %y: Tensor[(6,), float32]) {
   let %a = nn.softmax(add(%x, %y));
@@ -32,12 +34,6 @@ def @main(%x: Tensor[(2, 6), float32], %y: Tensor[(6,), float32]) {
 }"""
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(2, 6)
 Y = np.arange(6, dtype=np.float32)
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("WEFT_VERIFY", "1")  # with more, every compilation goes the whole way
 
 
 def onnx_model(scale=2.0):
@@ -109,8 +105,8 @@ def test_a_warm_compilation_does_not_import_onnx(tmp_path):
     assert done.stdout.strip() == "False"
 
 
-def test_modules_that_differ_in_the_names_of_inputs_alone(tmp_path, monkeypatch):
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
+@pytest.mark.usefixtures("own_cache")
+def test_modules_that_differ_in_the_names_of_inputs_alone():
     for name in "xyx":
         program = weft.parse(f"def @main(%{name}: Tensor[(2,), float32]) {{ exp(%{name}) }}")
         assert weft.compile(program).inputs[0].name == name

@@ -18,6 +18,8 @@ from weft.ir.expr import Function, If, Tuple, TupleGetItem, const, var
 from weft.runtime.manifest import Manifest
 from weft.transform import evaluate
 
+pytestmark = pytest.mark.usefixtures("cache_of_module", "verified_once")
+
 TEXT = """
 def @main(%c: bool, %x: Tensor[(2, 3), float32]) {
   let %y = if (%c) { tanh(%x) } else {
@@ -26,14 +28,6 @@ def @main(%c: bool, %x: Tensor[(2, 3), float32]) {
   (%y, add(%y, %x), %c)
 }"""
 CASES = [(flag, sign) for flag in (True, False) for sign in (1, -1)]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WEFT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        patch.setenv("WEFT_VERIFY", "1")
-        yield
 
 
 def agree(module, mod, inputs):

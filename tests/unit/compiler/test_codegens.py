@@ -27,17 +27,14 @@ from weft.transform import (
 )
 from weft.transform.external.codegen import EXTERNAL_CODEGENS
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 X = np.float32([[1, -2, 3], [4, 5, -6]])
 PROGRAM = """
 def @main(%x: Tensor[(2, 3), float32]) {
   %0 = nn.relu(exp(%x));
   (tanh(%0), negative(%0))
 }"""
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
 
 
 @pytest.fixture

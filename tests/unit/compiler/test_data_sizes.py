@@ -181,8 +181,8 @@ def @main(%x: Tensor[(n), int64]) {
     assert model.sizes == ()
 
 
-def test_a_count_beyond_its_bound_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
+@pytest.mark.usefixtures("own_cache")
+def test_a_count_beyond_its_bound_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sized_launches, "_number", lambda _: 2)
     model = weft.compile(weft.parse("""
 def @main(%x: Tensor[(7), float32]) { sum(argwhere(%x), axis=[0]) }"""))

@@ -12,15 +12,12 @@ from onnx import TensorProto, helper
 import weft
 from weft.support.errors import ArtifactError, InvalidInputError, InvalidModelError
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 TEXT = """
 def @main(%x: Tensor[(n, 3), float32], %y: Tensor[(n, 1), float32]) {
   (nn.softmax(add(%x, %y)), sum(%x, axis=[0]))
 }"""
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,8 @@ from weft.ir.python.builder import while_loop
 from weft.runtime.manifest import Manifest
 from weft.transform import evaluate
 
+pytestmark = pytest.mark.usefixtures("cache_of_module", "verified_once")
+
 X = np.float32([[1, -2, 3], [4, 5, -6]])
 POWERS = """
 def @main(%n: int32, %x: Tensor[(2, 3), float32]) {
@@ -29,14 +31,6 @@ def @main(%n: int32, %x: Tensor[(2, 3), float32]) {
   };
   %loop(0, %x)
 }"""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WEFT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        patch.setenv("WEFT_VERIFY", "1")
-        yield
 
 
 def lowered(mod):

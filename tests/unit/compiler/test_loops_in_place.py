@@ -17,6 +17,8 @@ from weft.compiler.program.program import Program
 from weft.ir import infer_type
 from weft.transform import evaluate
 
+pytestmark = pytest.mark.usefixtures("cache_of_module", "verified_once")
+
 ROWS = """
 def @main(%n: int64, %x: Tensor[(SIZE, 16), float32], %start: Tensor[(SIZE, 16), float32]) {
   let %loop = fn (%i: int64, %s: Tensor[(SIZE, 16), float32]) -> Tensor[(SIZE, 16), float32] {
@@ -27,14 +29,6 @@ def @main(%n: int64, %x: Tensor[(SIZE, 16), float32], %start: Tensor[(SIZE, 16),
   };
   RESULT
 }"""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WEFT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        patch.setenv("WEFT_VERIFY", "1")
-        yield
 
 
 def rows(size: object, result: str) -> weft.ir.IRModule:

@@ -29,8 +29,8 @@ def used(module: object) -> int:
     return module._threading._count
 
 
-def test_the_module_keeps_the_count_and_the_cache_does_not(tmp_path, monkeypatch):
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
+@pytest.mark.usefixtures("own_cache")
+def test_the_module_keeps_the_count_and_the_cache_does_not():
     plain = weft.compile(weft.parse(FIXED))
     for count in (1, 3):
         mod = weft.compile(weft.parse(FIXED), threads=count)

@@ -22,13 +22,10 @@ from weft.strategy.registry import (
 )
 from weft.support.errors import RegistryError
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 TEXT = "def @main(%x: Tensor[(4,), float32]) { sin(%x) }"
 X = np.linspace(0.1, 1, 4, dtype=np.float32)
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
 
 
 def result():

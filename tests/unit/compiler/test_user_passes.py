@@ -22,6 +22,8 @@ from weft.ir.rewrite.rules import REGISTERED_RULES, rule
 from weft.ir.visitor import rewrite_post_order
 from weft.support.errors import AttrsError, OptionError, PassError, RegistryError
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 TEXT = "def @main(%x: Tensor[(4,), float32]) { tanh(exp(%x)) }"
 X = np.linspace(-1, 1, 4, dtype=np.float32)
 
@@ -63,11 +65,6 @@ def tanh_is_twice(x):
     fn (%x: Tensor[(4,), float32]) { add(%x, %x) }
     """
     return op.add(x, x)
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
 
 
 @pytest.fixture

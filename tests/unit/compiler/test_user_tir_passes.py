@@ -13,6 +13,8 @@ from weft.tir.expr import FloatImm, const
 from weft.tir.transform.registered import INSERTED_TIR_PASSES, register_tir_pass
 from weft.tir.visitor import map_body, transform_expr, transform_stmt
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 TEXT = "def @main(%x: Tensor[(4,), float32]) { multiply(%x, 3f) }"
 X = np.float32([1, 2, 3, 4])
 
@@ -36,11 +38,6 @@ def note(seen, name):
 
     noting.__name__ = name
     return noting
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
 
 
 def compiled(text=TEXT, **options):

@@ -52,13 +52,12 @@ def expected(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> Path:
     """A cache of its own, in which files that have just changed are known."""
     monkeypatch.setattr(warm_start, "compiler_is_loaded", lambda: False)
     monkeypatch.setattr(file_content, "RACY_NS", 0)
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("WEFT_VERIFY", "0")  # verifying compiles again
-    return tmp_path / "cache"
+    return own_cache
 
 
 @pytest.mark.parametrize("external", [False, True])

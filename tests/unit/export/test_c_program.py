@@ -18,16 +18,11 @@ from weft.runtime.cpu import machine
 from weft.runtime.elf.object_file import read_symbols
 from weft.support.errors import ArtifactError, OptionError
 
+pytestmark = pytest.mark.usefixtures("cache_of_module")
+
 CC = shutil.which("cc")
 needs_cc = pytest.mark.skipif(CC is None, reason="there is no C compiler")
 needs_linker = pytest.mark.skipif(not find_linkers(machine()), reason="there is no linker")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WEFT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 def model(scale=1.0):

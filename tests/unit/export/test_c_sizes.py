@@ -20,7 +20,7 @@ from weft.runtime.elf.object_file import read_symbols
 from weft.runtime.manifest import MAIN_SYMBOL
 from weft.target import CpuTarget, Target
 
-pytestmark = [needs_cc, needs_linker]
+pytestmark = [needs_cc, needs_linker, pytest.mark.usefixtures("cache_of_module")]
 
 MLP = """
 def @main(%x: Tensor[(batch{0..16}, seq{0..%2}, 16), float32], %w: Tensor[(16, 16), float32]) {
@@ -95,13 +95,6 @@ def aligned(nbytes):
 
 def normal(*shape):
     return np.random.default_rng(shape).standard_normal(shape, np.float32)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WEFT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -92,8 +92,8 @@ def test_a_long_chain_is_drawn():
     assert graph_svg(nodes).count("<rect") == 3001
 
 
-def test_compiled_modules_are_drawn(tmp_path, monkeypatch):
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
+@pytest.mark.usefixtures("own_cache")
+def test_compiled_modules_are_drawn():
     module = weft.compile(weft.parse("def @main(%x: Tensor[(2,), float32]) { exp(tanh(%x)) }"))
     assert "tanh + exp" in module.as_svg()
     assert "tanh + exp" in module.as_dot("lowered")

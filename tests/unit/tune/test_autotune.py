@@ -27,8 +27,7 @@ PROGRAM = """def @main(%x: Tensor[(9, 20), float32], %w: Tensor[(33, 20), float3
 
 
 @pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+def cache(tmp_path, own_cache):
     return tmp_path
 
 

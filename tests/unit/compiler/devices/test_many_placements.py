@@ -17,17 +17,12 @@ from tests.unit.compiler.devices.graphs import random_graph
 from tests.unit.compiler.devices.placing import compiled_at_random, within
 from weft.support.errors import TargetError
 
+pytestmark = pytest.mark.usefixtures("cache_of_module")
+
 EXAMPLES = os.environ.get("WEFT_FUZZ_EXAMPLES")
 COUNT = int(EXAMPLES or 24)
 OF_ONE_PROGRAM = 8 if EXAMPLES is None else 40
 SIZE = 4
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WEFT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 def test_random_placements_equal_the_plain_run():

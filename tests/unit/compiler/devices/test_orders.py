@@ -20,12 +20,7 @@ from weft.runtime.devices.sim.memory import CallMemory
 from weft.runtime.devices.sim.program import LaneRun
 from weft.runtime.devices.sim.segments import blocks_of, lane_of_call
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WEFT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("cache_of_module")
 
 
 class _Unpaused:

@@ -13,14 +13,9 @@ from tests.unit.compiler.devices.placing import compiled_at_random, sims, within
 from tests.unit.compiler.loop_programs import loop_texts
 from weft.support.errors import TargetError
 
+pytestmark = pytest.mark.usefixtures("cache_of_module")
+
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WEFT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 def same(results, expected):

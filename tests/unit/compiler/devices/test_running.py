@@ -19,6 +19,8 @@ import weft
 from tests.unit.compiler.devices.placing import compiled_at_random, sims, within
 from weft.support.errors import InternalError, OptionError, TargetError, UnsupportedModelError
 
+pytestmark = pytest.mark.usefixtures("cache_of_module")
+
 TOWERS = """
 def @main(%x: Tensor[(32, 32), float32], %y: Tensor[(32, 32), float32]) {
   let %a = nn.relu(nn.dense(%x, %y));
@@ -26,13 +28,6 @@ def @main(%x: Tensor[(32, 32), float32], %y: Tensor[(32, 32), float32]) {
   add(nn.dense(%a, %b), nn.softmax(%a))
 }"""
 SPLIT = {"a": "sim:0", "b": "sim:1"}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WEFT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -17,16 +17,10 @@ from weft.compiler.pipeline import run_pipeline
 from weft.compiler.program.lowering import try_lower_program
 from weft.transform import evaluate
 
+pytestmark = pytest.mark.usefixtures("cache_of_module", "verified_once")
+
 bounded = settings(max_examples=25, deadline=None, derandomize=True,
                    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quiet_environment(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WEFT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        patch.setenv("WEFT_VERIFY", "1")
-        yield
 
 
 @bounded

@@ -13,17 +13,14 @@ from weft.runtime.vm.plain import from_plain, to_plain
 from weft.support.errors import ArtifactError, InvalidInputError, TypeInferenceError, WeftError
 from weft.transform import evaluate
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 FOUND = """
 def @main(%x: Tensor[(3, 4), float32]) {
   let %where = argwhere(greater(%x, 0f));
   let %values = gather_nd(%x, transpose(%where));
   (%where, sum(%values), unique(cast(multiply(%values, 3f), dtype="int32")))
 }"""
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
 
 
 def flat(value):

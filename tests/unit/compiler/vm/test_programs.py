@@ -16,6 +16,8 @@ from weft.runtime.vm.value import Data
 from weft.support.errors import ArtifactError, InvalidInputError, UnsupportedModelError
 from weft.transform import evaluate
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 LOOP = """
 def @loop(%n: int32, %s: Tensor[(64,), float32]) -> Tensor[(64,), float32] {
   if (less(%n, 1)) { %s } else { @loop(subtract(%n, 1), add(%s, 1f)) }
@@ -35,11 +37,6 @@ def @numbers(%n: int32) -> List[int32] {
   if (less(%n, 1)) { Nil() } else { Cons(%n, @numbers(subtract(%n, 1))) }
 }
 """
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
 
 
 def compile_text(text, **knobs):

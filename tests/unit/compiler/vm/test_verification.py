@@ -14,14 +14,11 @@ from weft.runtime.vm.bytecode import Free, Instruction, Role
 from weft.runtime.vm.program import VmFunction
 from weft.support.errors import InternalError
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 LIST = """
 import "prelude"
 def @main(%x: int32, %y: Tensor[(2,), float32]) {{ {body} }}"""
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
 
 
 def test_data_is_compared_by_constructor_and_fields():

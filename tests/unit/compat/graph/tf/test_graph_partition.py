@@ -31,14 +31,9 @@ from weft.graph import Graph
 from weft.ir.visitor import post_order
 from weft.runtime.device import Device
 
+pytestmark = pytest.mark.usefixtures("cache_of_module")
+
 X = np.arange(-3, 3, dtype=np.float32).reshape(2, 3)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WEFT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 class Nodes:
