@@ -11,11 +11,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 import weft
+from tests.onnxruntime_peer import run_onnxruntime
 from weft.support.errors import InternalError, WeftError
 
 Arrays = list[np.ndarray]
@@ -46,18 +46,12 @@ class Outcome:
     error: str = ""
 
 
-def run_onnxruntime(model: ModelProto, feeds: Mapping[str, np.ndarray]) -> Outcome:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+def outcome_of_onnxruntime(model: ModelProto, feeds: Mapping[str, np.ndarray]) -> Outcome:
     if any(a.dtype.name == "bfloat16" for a in feeds.values()):
         return Outcome(None, "feeds of bfloat16")
     try:
-        session = onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-        return Outcome([np.asarray(a) for a in session.run(None, dict(feeds))])
+        results = run_onnxruntime(model, feeds, optimized=False)
+        return Outcome([np.asarray(a) for a in results])
     except Exception as error:  # noqa: BLE001 - its errors share no base class
         return Outcome(None, str(error))
 

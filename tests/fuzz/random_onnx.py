@@ -23,7 +23,7 @@ from tests.fuzz.onnx_peers import (
     Arrays,
     Outcome,
     all_differing,
-    run_onnxruntime,
+    outcome_of_onnxruntime,
     run_reference,
     run_weft,
 )
@@ -82,7 +82,7 @@ def _check(graph: Graph, outputs: list[str], levels: tuple[int, ...]) -> Finding
             where = traceback.extract_tb(error.__traceback__)[-1]
             what = f"{type(error).__name__} at level {level}: {error}"
             return Finding("failed", f"{what} ({where.filename}:{where.lineno})")
-    peer = run_onnxruntime(model, feeds)
+    peer = outcome_of_onnxruntime(model, feeds)
     if any(r.arrays is None for r in results):
         first = next(r.error for r in results if r.arrays is None)
         kind = "refused" if peer.arrays is not None else "refused by both"

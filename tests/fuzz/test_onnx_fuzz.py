@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import ModelProto
 
@@ -20,6 +19,7 @@ import weft
 from tests.fuzz.mutate import mutate_bytes, mutate_fields
 from tests.fuzz.small_models import branching, convolutional, shape_shuffling, transforming
 from tests.models.randomize import light_model_path
+from tests.onnxruntime_peer import run_onnxruntime
 from weft.frontend.onnx import from_onnx
 from weft.ir.expr import Constant
 from weft.ir.module import IRModule
@@ -79,12 +79,8 @@ def random_inputs(module: IRModule, seed: int) -> dict[str, np.ndarray]:
 
 def onnxruntime_values(data: bytes, feeds: dict[str, np.ndarray]) -> list[np.ndarray] | None:
     """``None`` where onnxruntime refuses the model."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
     try:
-        session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-        return session.run(None, feeds)
+        return run_onnxruntime(data, feeds)
     except Exception:  # noqa: BLE001 - its errors share no base class
         return None
 

@@ -7,12 +7,12 @@ where a sum lies between two; a chain passes such a step on.
 from __future__ import annotations
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import ModelProto
 
 import weft
 from tests.fuzz.onnx_quantised import draw_chain
+from tests.onnxruntime_peer import run_onnxruntime
 
 SINGLE, CHAINS, PER_TEST = 60, 20, 10
 # Programs of level 0 have more kernels, so a third of the models is enough.
@@ -26,12 +26,7 @@ def steps_apart(model: ModelProto, seed: int, level: int) -> np.ndarray:
         v.name: rng.normal(0, 2, [d.dim_value for d in v.type.tensor_type.shape.dim])
         .astype(np.float32) for v in model.graph.input
     }
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options,
-                                           providers=["CPUExecutionProvider"])
-    (expected,) = session.run(None, feeds)
+    (expected,) = run_onnxruntime(model, feeds, optimized=False)
     actual = weft.compile(model, opt_level=level)(*feeds.values())
     assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
     scales = {t.name: t for t in model.graph.initializer}

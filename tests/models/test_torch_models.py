@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 
 import weft
+from tests.onnxruntime_peer import run_onnxruntime
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -77,12 +77,6 @@ def exported_to_onnx(name: str, dynamic_shapes: Any = None) -> Any:
 
 def feeds_of(model: Any, inputs: Sequence[Any]) -> dict[str, np.ndarray]:
     return {i.name: x.numpy() for i, x in zip(model.graph.input, inputs, strict=True)}
-
-
-def run_onnxruntime(model: Any, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    session = onnxruntime.InferenceSession(model.SerializeToString(),
-                                           providers=["CPUExecutionProvider"])
-    return list(session.run(None, feeds))
 
 
 @pytest.mark.sample(0.3)

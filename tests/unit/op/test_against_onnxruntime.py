@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.onnxruntime_peer import run_onnxruntime
 from weft import op
 from weft.ir.op import Op
 
 onnx = pytest.importorskip("onnx")
-runtime = pytest.importorskip("onnxruntime")
 
 
 def _run(kind: str, arrays: list[np.ndarray], attrs: dict[str, Any]) -> np.ndarray:
@@ -25,8 +25,7 @@ def _run(kind: str, arrays: list[np.ndarray], attrs: dict[str, Any]) -> np.ndarr
         "y", onnx.TensorProto.INT64 if integer else onnx.TensorProto.FLOAT, None)
     graph = helper.make_graph([helper.make_node(kind, names, ["y"], **attrs)], "g", inputs, [out])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8)
-    session = runtime.InferenceSession(model.SerializeToString())
-    return np.asarray(session.run(None, dict(zip(names, arrays, strict=True)))[0])
+    return np.asarray(run_onnxruntime(model, dict(zip(names, arrays, strict=True)))[0])
 
 
 def _reference(operator: Op, arrays: list[np.ndarray], **attrs: Any) -> np.ndarray:

@@ -9,6 +9,7 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import weft
+from tests.onnxruntime_peer import run_onnxruntime
 from tests.unit.strategy.kernels import WIDE_CPU
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
@@ -17,8 +18,6 @@ from weft.ir.expr import Call, Function
 from weft.ir.visitor import post_order
 from weft.strategy import lower_function
 from weft.target import Target
-
-runtime = pytest.importorskip("onnxruntime")
 
 ANCHORS = ("nn.conv2d", "nn.dense", "nn.batch_matmul")
 
@@ -82,12 +81,7 @@ class Builder:
 
 def as_floats(model: ModelProto, x: np.ndarray) -> np.ndarray:
     """What onnxruntime gives, operator by operator in float32."""
-    options = runtime.SessionOptions()
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    session = runtime.InferenceSession(model.SerializeToString(), options,
-                                       providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {"x": x})
+    (found,) = run_onnxruntime(model, {"x": x}, optimized=False)
     return found
 
 

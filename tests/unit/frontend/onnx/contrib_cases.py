@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnxruntime
 from onnx import ModelProto, helper, numpy_helper
 
 import weft
+from tests.onnxruntime_peer import run_onnxruntime
 from weft.frontend.onnx import from_onnx
 from weft.transform.analysis.reference import evaluate
 
@@ -48,17 +48,6 @@ def contrib_model(op: str, arrays: Arrays, *, outputs: Sequence[str] = ("y",),
     return model, {n: a for n, a in given.items() if n not in fixed}
 
 
-def run_onnxruntime(model: ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Every node as it is written, on one thread."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options,
-                                           providers=["CPUExecutionProvider"])
-    return [np.asarray(a) for a in session.run(None, dict(feeds))]
-
-
 def run_weft(model: ModelProto, feeds: Mapping[str, np.ndarray], *, compiled: bool = False,
              ) -> list[np.ndarray]:
     """The reference interpreter's values, or those of the compiled module."""
@@ -84,7 +73,8 @@ def assert_agrees(op: str, arrays: Arrays, *, compiled: bool = False,
                   tolerance: float | None = None, **rest: Any) -> None:
     """weft and ONNX Runtime give the same outputs."""
     model, feeds = contrib_model(op, arrays, **rest)
-    assert_same(run_weft(model, feeds, compiled=compiled), run_onnxruntime(model, feeds),
+    assert_same(run_weft(model, feeds, compiled=compiled),
+                run_onnxruntime(model, feeds, optimized=False),
                 tolerance)
 
 

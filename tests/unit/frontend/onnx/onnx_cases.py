@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from tests.onnxruntime_peer import run_onnxruntime
 from weft.frontend.onnx import from_onnx
 from weft.transform.analysis.reference import evaluate
 
@@ -76,16 +76,6 @@ def run_weft(model: ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.ndar
     module = from_onnx(model)
     result = evaluate(module, [feeds[n] for n in module.attrs["input_names"]])
     return list(result) if isinstance(result, tuple) else [result]
-
-
-def run_onnxruntime(model: ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return session.run(None, dict(feeds))
 
 
 def assert_agrees(

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
 import weft
+from tests.onnxruntime_peer import run_onnxruntime
 from tests.unit.frontend.onnx.onnx_cases import make_model
 
 
 def agree(operator: str, opset: int, x: np.ndarray, **attributes) -> None:
     node = helper.make_node(operator, ["x"], ["y"], **attributes)
     model = make_model([node], {"x": (x.shape, TensorProto.FLOAT)}, ["y"], opset=opset)
-    session = onnxruntime.InferenceSession(model.SerializeToString(),
-                                           providers=["CPUExecutionProvider"])
-    (want,) = session.run(None, {"x": x})
+    (want,) = run_onnxruntime(model, {"x": x})
     got = weft.compile(model)(x)
     assert got.shape == want.shape
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)

@@ -9,7 +9,7 @@ import pytest
 
 import weft
 from tests.errors.bad_models import error_of
-from tests.unit.frontend.onnx.onnx_cases import run_onnxruntime
+from tests.onnxruntime_peer import run_onnxruntime
 from weft.frontend.onnx import from_onnx
 from weft.frontend.onnx.ops import control as ops_control
 from weft.frontend.onnx.ops import scan as ops_scan

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnx.parser
-import onnxruntime
 import pytest
 from onnx import numpy_helper
 
 import weft
+from tests.onnxruntime_peer import session_of
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]>\n'
 # The head of a detector: boxes, scores and classes of what non-maximum suppression chooses.
@@ -107,8 +107,7 @@ def test_one_program(name: str) -> None:
     model = weft.compile(graph)
     assert isinstance(model, weft.DynamicModel)
     assert model.reason is None
-    reference = onnxruntime.InferenceSession(graph.SerializeToString(),
-                                             providers=["CPUExecutionProvider"])
+    reference = session_of(graph)
     for given in feeds:
         for got, wanted in zip(model.run(None, given), reference.run(None, given), strict=True):
             assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype)

@@ -11,7 +11,8 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import weft
-from tests.unit.frontend.onnx.onnx_cases import make_model, run_onnxruntime, single
+from tests.onnxruntime_peer import run_onnxruntime
+from tests.unit.frontend.onnx.onnx_cases import make_model, single
 
 INF, NAN = np.inf, np.nan
 

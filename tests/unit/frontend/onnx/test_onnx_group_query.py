@@ -9,10 +9,10 @@ import pytest
 from onnx import TensorProto, helper
 
 import weft
+from tests.onnxruntime_peer import run_onnxruntime
 from tests.unit.frontend.onnx.contrib_cases import (
     assert_same,
     contrib_model,
-    run_onnxruntime,
     run_weft,
     some,
 )
@@ -68,7 +68,7 @@ def test_group_query_attention(seed: int) -> None:
     model, feeds = contrib_model("GroupQueryAttention", arrays, outputs=OUTPUTS, constant=[6],
                                  **attrs)
     actual = run_weft(model, feeds)
-    expected = run_onnxruntime(model, feeds)
+    expected = run_onnxruntime(model, feeds, optimized=False)
     assert [a.shape for a in actual] == [e.shape for e in expected]
     tolerance = 1e-2 if kind == "float16" else 2e-5
     assert_same(actual[:1], expected[:1], tolerance)
@@ -80,7 +80,7 @@ def test_group_query_attention(seed: int) -> None:
 def test_bias_and_positions() -> None:
     model, feeds = contrib_model("GroupQueryAttention", with_bias(), outputs=OUTPUTS, constant=[6],
                                  num_heads=HEADS, kv_num_heads=SHARED, do_rotary=1)
-    assert_same(run_weft(model, feeds), run_onnxruntime(model, feeds))
+    assert_same(run_weft(model, feeds), run_onnxruntime(model, feeds, optimized=False))
 
 
 def with_bias() -> list[np.ndarray | None]:
@@ -105,7 +105,7 @@ def test_norms_of_queries_and_keys() -> None:
     rows = [normalised(x, w) for x, w in zip(arrays, weights, strict=False) if x is not None]
     apart, values = contrib_model("GroupQueryAttention", [*rows, *arrays[2:]], outputs=OUTPUTS,
                                   constant=[6], **attrs)
-    assert_same(run_weft(model, feeds), run_onnxruntime(apart, values))
+    assert_same(run_weft(model, feeds), run_onnxruntime(apart, values, optimized=False))
 
 
 def test_without_a_causal_mask() -> None:
@@ -114,7 +114,7 @@ def test_without_a_causal_mask() -> None:
     arrays += [None, None, np.array([3], np.int32), np.array(4, np.int32)]
     model, feeds = contrib_model("GroupQueryAttention", arrays, outputs=OUTPUTS, constant=[6],
                                  num_heads=HEADS, kv_num_heads=SHARED, causal=0)
-    assert_same(run_weft(model, feeds), run_onnxruntime(model, feeds))
+    assert_same(run_weft(model, feeds), run_onnxruntime(model, feeds, optimized=False))
 
 
 def test_a_total_length_that_is_data_is_refused() -> None:
@@ -154,7 +154,7 @@ def test_a_total_length_that_is_data(shared: bool) -> None:
                  "pk": buffers[0], "pv": buffers[1], "total": np.array(held, np.int32),
                  "ends": np.full(2, held - 1, np.int32)}
         found = compiled.run(None, feeds)
-        wanted = run_onnxruntime(model, feeds)
+        wanted = run_onnxruntime(model, feeds, optimized=False)
         assert_same(found[:1], wanted[:1])
         for mine, theirs in zip(found[1:], wanted[1:], strict=True):
             assert mine.shape == theirs.shape
@@ -200,6 +200,6 @@ def test_a_decoder_with_symbolic_sizes() -> None:
         feeds = {"x": rng.uniform(-1, 1, (2, length, (HEADS + 2 * SHARED) * WIDTH))
                  .astype(np.float32), "mask": np.ones((2, held + length), np.int64),
                  "past_k": past[0], "past_v": past[1]}
-        expected = run_onnxruntime(model, feeds)
+        expected = run_onnxruntime(model, feeds, optimized=False)
         assert_same(compiled.run(None, feeds), expected)
         past = expected[1:]

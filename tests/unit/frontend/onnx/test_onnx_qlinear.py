@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 import weft
+from tests.onnxruntime_peer import run_onnxruntime
 
 DOMAIN = "com.microsoft"
 KINDS = ("uint8", "int8")
@@ -38,17 +38,6 @@ def model_of(op: str, arrays: Arrays, result: int, constant: Sequence[int], **at
     return model, {n: a for n, a in given.items() if n not in fixed}
 
 
-def run_onnxruntime(model: ModelProto, feeds: dict[str, np.ndarray]) -> np.ndarray:
-    """Every node as it is written: fused ones round in other places."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options,
-                                           providers=["CPUExecutionProvider"])
-    return np.asarray(session.run(None, feeds)[0])
-
-
 def assert_agrees(op: str, arrays: Arrays, *, constant: Sequence[int] | None = None,
                   result: str | None = None, **attrs: Any) -> None:
     """Shapes and dtypes of onnxruntime, and its values to one step of the quantisation."""
@@ -58,7 +47,8 @@ def assert_agrees(op: str, arrays: Arrays, *, constant: Sequence[int] | None = N
         constant = [i for i, a in enumerate(arrays) if a is not None and a.ndim == 0]
     element = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
     model, feeds = model_of(op, arrays, element, constant, **attrs)
-    expected, actual = run_onnxruntime(model, feeds), weft.compile(model)(*feeds.values())
+    (expected,) = run_onnxruntime(model, feeds, optimized=False)
+    actual = weft.compile(model)(*feeds.values())
     assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
     if kind.endswith("int8"):
         assert np.abs(actual.astype(int) - expected.astype(int)).max(initial=0) <= 1
@@ -275,8 +265,8 @@ def test_models_of_the_static_quantiser(
     if form is QuantFormat.QOperator:
         assert any(n.domain == DOMAIN for n in written.graph.node)
     x = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
-    expected = run_onnxruntime(written, {"x": x})
-    exact = run_onnxruntime(model, {"x": x})
+    (expected,) = run_onnxruntime(written, {"x": x}, optimized=False)
+    (exact,) = run_onnxruntime(model, {"x": x}, optimized=False)
     # Sums that fall between two steps may be rounded to either; layers pass that on.
     step = np.abs(expected - exact).max()
     for level in (0, 3):

@@ -7,7 +7,7 @@ import onnx.parser
 import pytest
 
 import weft
-from tests.unit.frontend.onnx.onnx_cases import run_onnxruntime
+from tests.onnxruntime_peer import run_onnxruntime
 
 
 def check(text: str, *inputs: np.ndarray) -> None:

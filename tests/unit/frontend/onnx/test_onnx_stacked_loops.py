@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
 import weft
+from tests.onnxruntime_peer import session_of
 from tests.unit.frontend.onnx.onnx_cases import make_model
 
 F32 = TensorProto.FLOAT
@@ -41,8 +41,7 @@ def test_each_layer_runs_once(op: str, gates: int, layers: int, direction: str) 
     compiled = weft.compile(model)
     assert isinstance(compiled, weft.DynamicModel)
     assert compiled.reason is None
-    session = onnxruntime.InferenceSession(model.SerializeToString(),
-                                           providers=["CPUExecutionProvider"])
+    session = session_of(model)
     for seq, batch in ((1, 1), (9, 2), (30, 3)):
         x = np.random.default_rng(seq).standard_normal((seq, batch, FEATURES)).astype(np.float32)
         np.testing.assert_allclose(compiled(x), session.run(None, {"x": x})[0], rtol=1e-4,

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import weft
+from tests.onnxruntime_peer import session_of
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 FEATURES, HIDDEN = 5, 16
@@ -75,8 +75,7 @@ def agree(model: onnx.ModelProto, feeds: list[dict[str, np.ndarray]], *, general
     ours = weft.compile(model)
     assert isinstance(ours, weft.DynamicModel)
     assert (ours.general is not None) == general, ours.reason
-    theirs = onnxruntime.InferenceSession(model.SerializeToString(),
-                                          providers=["CPUExecutionProvider"])
+    theirs = session_of(model)
     for given in feeds:
         for got, wanted in zip(ours.run(None, given), theirs.run(None, given), strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)

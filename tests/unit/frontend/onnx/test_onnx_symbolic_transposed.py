@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
 import weft
+from tests.onnxruntime_peer import session_of
 from tests.unit.frontend.onnx.onnx_cases import make_model
 
 
@@ -28,8 +28,7 @@ def test_transposed_convolutions_run_at_all_sizes(rank: int, attrs: dict[str, An
     compiled = weft.compile(model)
     assert isinstance(compiled, weft.DynamicModel)
     assert compiled.reason is None
-    session = onnxruntime.InferenceSession(model.SerializeToString(),
-                                           providers=["CPUExecutionProvider"])
+    session = session_of(model)
     for sizes in ((1, 5, 6, 7), (2, 1, 3, 2), (3, 9, 4, 1), (1, 32, 33, 5)):
         x = rng.standard_normal((sizes[0], 4, *sizes[1 : rank + 1])).astype(np.float32)
         expected, = session.run(None, {"x": x})
