@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import weft
+from tests.seeded_models import seeded
 from weft.generation import Sampling, beam_search, candidates
 from weft.generation.beam import BeamSearch
 from weft.generation.request import new_request
@@ -56,17 +57,7 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 @functools.cache
 def model_of(name: str) -> Any:
-    """A seeded model whose norms and biases are random too, and whose logits are far apart."""
-    model, config, sizes = MODELS[name]
-    torch.manual_seed(0)
-    made = getattr(transformers, model)(getattr(transformers, config)(**sizes))
-    with torch.no_grad():
-        for parameter in made.parameters():
-            if parameter.ndim == 1:
-                parameter.add_(0.1 * torch.randn(parameter.shape))
-            else:
-                parameter.mul_(4)
-    return made.eval()
+    return seeded(*MODELS[name])
 
 
 def decoder_of(name: str, **sizes: Any) -> CompiledDecoder:

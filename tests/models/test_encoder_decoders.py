@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import weft
+from tests.seeded_models import seeded
 from weft.models import (
     CompiledEncoderDecoder,
     RelativePositions,
@@ -42,17 +43,8 @@ MODELS: dict[str, tuple[str, dict[str, Any], float, float]] = {
 @functools.cache
 def model_of(name: str) -> Any:
     kind, sizes, matrices, embeddings = MODELS[name]
-    torch.manual_seed(0)
-    config = getattr(transformers, f"{kind}Config")(**sizes)
-    made = getattr(transformers, f"{kind}ForConditionalGeneration")(config)
-    with torch.no_grad():
-        for key, parameter in made.named_parameters():
-            if parameter.ndim == 1:
-                parameter.add_(0.1 * torch.randn(parameter.shape))
-            else:
-                is_embedding = "shared" in key or "embed_tokens" in key
-                parameter.mul_(embeddings if is_embedding else matrices)
-    return made.eval()
+    return seeded(f"{kind}ForConditionalGeneration", f"{kind}Config", sizes, matrices=matrices,
+                  embeddings=embeddings)
 
 
 def decoder_of(name: str, **sizes: Any) -> CompiledEncoderDecoder:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 
+from tests.seeded_models import seeded  # noqa: E402
 from weft.compiler.integrations.torch import general, region  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
@@ -36,27 +37,20 @@ def _counted(name: str, function: Callable[..., Any], found: list[str]) -> Calla
     return call
 
 
-def model_of(kind: str) -> Any:
-    torch.manual_seed(0)
-    if kind == "gpt2":
-        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(
-            vocab_size=97, n_embd=32, n_layer=1, n_head=4, n_positions=64, **_TOKENS))
-    else:
-        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
-            vocab_size=97, hidden_size=32, intermediate_size=64, num_hidden_layers=1,
-            num_attention_heads=4, num_key_value_heads=2, **_TOKENS))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
-                parameter.mul_(4)
-    return model.eval()
+MODELS = {
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", {
+        "vocab_size": 97, "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 64, **_TOKENS}),
+    "llama": ("LlamaForCausalLM", "LlamaConfig", {
+        "vocab_size": 97, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "num_key_value_heads": 2, **_TOKENS}),
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "cache"), [("gpt2", None), ("llama", "static")])
 def test_tokens_are_those_of_eager_torch(kind: str, cache: str | None, compiles: list[str]) -> None:
     """The prompt, the first step, and all other steps are a program each."""
-    model = model_of(kind)
+    model = seeded(*MODELS[kind])
     model.generation_config.disable_compile = True  # of a static cache: it has a backend of its own
     ids = torch.randint(1, 97, (2, 5))
     options = {"max_new_tokens": 12, "do_sample": False, "cache_implementation": cache,

@@ -22,8 +22,12 @@ def make_model(
     constants: Mapping[str, np.ndarray] | None = None,
     opset: int = 17,
     output_type: int | None = None,
+    domains: Sequence[str] = (),
 ) -> ModelProto:
-    """A checked model; output types are left to the reader unless ``output_type`` says them."""
+    """A model; ONNX infers the types of outputs unless ``output_type`` says them.
+
+    Nodes may be of ``domains`` besides ONNX's own.
+    """
     graph = helper.make_graph(
         list(nodes),
         "test",
@@ -33,10 +37,8 @@ def make_model(
     )
     if output_type is None:
         _infer_output_types(graph, opset)
-    ir_version = 8 if opset < 19 else 10
-    return helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version
-    )
+    imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in domains)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8 if opset < 19 else 10)
 
 
 def _infer_output_types(graph: onnx.GraphProto, opset: int) -> None:

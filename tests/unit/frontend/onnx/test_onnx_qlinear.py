@@ -14,28 +14,10 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 
 import weft
 from tests.onnxruntime_peer import run_onnxruntime
+from tests.unit.frontend.onnx.contrib_cases import DOMAIN, contrib_model
 
-DOMAIN = "com.microsoft"
 KINDS = ("uint8", "int8")
 Arrays = Sequence[np.ndarray | None]
-
-
-def model_of(op: str, arrays: Arrays, result: int, constant: Sequence[int], **attrs: Any
-             ) -> tuple[ModelProto, dict[str, np.ndarray]]:
-    """One node of ``DOMAIN`` and its feeds; inputs listed in ``constant`` become initializers."""
-    names = ["" if a is None else f"x{i}" for i, a in enumerate(arrays)]
-    given = {n: a for n, a in zip(names, arrays, strict=True) if a is not None}
-    fixed = [f"x{i}" for i in constant]
-    graph = helper.make_graph(
-        [helper.make_node(op, names, ["y"], domain=DOMAIN, **attrs)], "one",
-        [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-         for n, a in given.items() if n not in fixed],
-        [helper.make_tensor_value_info("y", result, None)],
-        [numpy_helper.from_array(given[n], n) for n in fixed if n in given],
-    )
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
-    model = helper.make_model(graph, opset_imports=imports, ir_version=9)
-    return model, {n: a for n, a in given.items() if n not in fixed}
 
 
 def assert_agrees(op: str, arrays: Arrays, *, constant: Sequence[int] | None = None,
@@ -45,8 +27,7 @@ def assert_agrees(op: str, arrays: Arrays, *, constant: Sequence[int] | None = N
                           and a.dtype.itemsize == 1)
     if constant is None:  # scales and zero points
         constant = [i for i, a in enumerate(arrays) if a is not None and a.ndim == 0]
-    element = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
-    model, feeds = model_of(op, arrays, element, constant, **attrs)
+    model, feeds = contrib_model(op, arrays, outputs=(f"y:{kind}",), constant=constant, **attrs)
     (expected,) = run_onnxruntime(model, feeds, optimized=False)
     actual = weft.compile(model)(*feeds.values())
     assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
@@ -119,7 +100,7 @@ def test_zero_points_may_be_left_out(op: str) -> None:
             parts = parts[:3]
         arrays = [*parts, scale(1 / 200 if op == "QLinearSigmoid" else 0.06), point]
         fixed = [i for i, a in enumerate(arrays) if a is not None and a.ndim == 0]
-        model, feeds = model_of(op, arrays, TensorProto.UINT8, fixed)
+        model, feeds = contrib_model(op, arrays, outputs=("y:uint8",), constant=fixed)
         results.append(weft.compile(model)(*feeds.values()))
     np.testing.assert_array_equal(*results)
     assert len(np.unique(results[0])) > 3
@@ -130,9 +111,8 @@ def test_mean_over_axes(kind: str) -> None:
     """onnxruntime has no kernel for it on CPUs."""
     x = stored(kind, 2, 3, 5)
     arrays = [x, scale(0.03), zero(kind), scale(0.0213), zero(kind, 5)]
-    element = helper.np_dtype_to_tensor_dtype(x.dtype)
-    model, feeds = model_of("QLinearReduceMean", arrays, element, [1, 2, 3, 4], axes=[1, 2],
-                            keepdims=0)
+    model, feeds = contrib_model("QLinearReduceMean", arrays, outputs=(f"y:{kind}",),
+                                 constant=[1, 2, 3, 4], axes=[1, 2], keepdims=0)
     steps = np.round((x.astype(float) - 3).mean((1, 2)) * 0.03 / 0.0213) + 5
     expected = np.clip(steps, np.iinfo(kind).min, np.iinfo(kind).max)
     np.testing.assert_array_equal(weft.compile(model)(*feeds.values()), expected)

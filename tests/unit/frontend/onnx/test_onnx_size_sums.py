@@ -11,30 +11,24 @@ from onnx import TensorProto, helper
 import weft
 from tests.onnxruntime_peer import run_onnxruntime
 from tests.unit.frontend.onnx.contrib_cases import assert_same
+from tests.unit.frontend.onnx.onnx_cases import make_model
 from weft.frontend.onnx import from_onnx
 from weft.support.errors import WeftError
 
 F32, INT32 = TensorProto.FLOAT, TensorProto.INT32
 
 
-def model_of(nodes: list[Any], inputs: dict[str, tuple[int, list[Any]]], outputs: list[str]
-             ) -> Any:
-    value = helper.make_tensor_value_info
-    graph = helper.make_graph(nodes, "g", [value(n, *t) for n, t in inputs.items()],
-                              [value(n, F32, None) for n in outputs])
-    return helper.make_model(graph, ir_version=9, opset_imports=[
-        helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)])
-
-
 def multi_head(unidirectional: int) -> Any:
-    cache = (F32, ["batch", 2, "past", 8])
-    rows = (F32, ["batch", "seq", 16])
+    cache = (["batch", 2, "past", 8], F32)
+    rows = (["batch", "seq", 16], F32)
     node = helper.make_node(
         "MultiHeadAttention", ["q", "k", "v", "", "mask", "", "past_k", "past_v"],
         ["y", "new_k", "new_v"], domain="com.microsoft", num_heads=2,
         unidirectional=unidirectional)
-    return model_of([node], {"q": rows, "k": rows, "v": rows, "mask": (INT32, ["batch", "total"]),
-                             "past_k": cache, "past_v": cache}, ["y", "new_k", "new_v"])
+    return make_model([node], {
+        "q": rows, "k": rows, "v": rows, "mask": (["batch", "total"], INT32),
+        "past_k": cache, "past_v": cache}, ["y", "new_k", "new_v"], output_type=F32,
+        domains=["com.microsoft"])
 
 
 def masked_scores() -> Any:
@@ -43,8 +37,9 @@ def masked_scores() -> Any:
              helper.make_node("Transpose", ["keys"], ["across"], perm=[0, 2, 1]),
              helper.make_node("MatMul", ["new", "across"], ["scores"]),
              helper.make_node("Add", ["scores", "mask"], ["y"])]
-    return model_of(nodes, {"past": (F32, ["batch", "held", 4]), "new": (F32, ["batch", "seq", 4]),
-                            "mask": (F32, ["batch", 1, "total"])}, ["y"])
+    return make_model(nodes, {
+        "past": (["batch", "held", 4], F32), "new": (["batch", "seq", 4], F32),
+        "mask": (["batch", 1, "total"], F32)}, ["y"])
 
 
 @pytest.mark.parametrize("unidirectional", [0, 1])
@@ -85,7 +80,7 @@ def test_sizes_of_the_user_stay() -> None:
 def test_two_names_are_not_one() -> None:
     """Which of two sizes is 1 is for the caller to know."""
     add = helper.make_node("Add", ["a", "b"], ["y"])
-    model = model_of([add], {"a": (F32, ["n"]), "b": (F32, ["m"])}, ["y"])
+    model = make_model([add], {"a": (["n"], F32), "b": (["m"], F32)}, ["y"])
     with pytest.warns(weft.FallbackWarning, match="compiled for each new set of input shapes"):
         compiled = weft.compile(model)
     found = compiled.run(None, {"a": np.ones(3, np.float32), "b": np.ones(1, np.float32)})
