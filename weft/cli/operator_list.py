@@ -48,6 +48,28 @@ def print_operators(name: str | None, *, as_json: bool, gradients: bool) -> None
     print_table(title if found else "\n" + title, ("operator", "inputs", "what it computes"), rows)
 
 
+def print_places(name: str, *, as_json: bool) -> None:
+    """The files that know the operators called ``name``, by role."""
+    from weft.cli.operator_places import family_of, operators_called, places_of
+
+    load_plugins()
+    names = operators_called(name)
+    if not names:
+        raise _unknown(name.lower())
+    found = {o: places_of(OPS.get(o)) for o in names}
+    if as_json:
+        print_json({o: [{"role": p.role, "file": str(p)} for p in places]
+                    for o, places in found.items()})
+        return
+    for operator, places in found.items():
+        family = family_of(OPS.get(operator))
+        of_family = f", of the family {family}" if family else ""
+        beside = sum(p.role.startswith(("test", "page")) for p in places)
+        title = f"{operator}{of_family}: {len(places) - beside} files, {beside} tests and pages"
+        print_table(title, ("what", "file"),
+                    [(p.role, str(p)) for p in places])
+
+
 def _print_gradients(word: str, *, as_json: bool) -> None:
     operators = [OPS.get(o) for o in OPS if word.lower() in o.lower()]
     if not operators:

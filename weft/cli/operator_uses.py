@@ -66,9 +66,9 @@ def _operators_of(converter: Callable[..., Any]) -> dict[Op, None]:
         elif isinstance(value, dict):
             pending += value.values()
         elif isinstance(value, FunctionType) and value.__module__.startswith("weft.frontend."):
-            pending += _mentioned(value)
+            pending += mentioned(value)
         elif isinstance(value, FunctionType) and value.__module__.startswith(_COMPOSITES):
-            pending += _mentioned(value)
+            pending += mentioned(value)
             found |= dict.fromkeys(get_op(name) for name in _applied(value))
     return found
 
@@ -83,7 +83,7 @@ def _applied(composite: FunctionType) -> Iterator[str]:
             yield _SYMBOLS[symbol]
 
 
-def _mentioned(function: FunctionType) -> Iterator[Any]:
+def mentioned(function: FunctionType) -> Iterator[Any]:
     """The values that a function refers to: closure cells, defaults, and globals.
 
     A dotted global such as ``op.nn.conv2d`` is one value.

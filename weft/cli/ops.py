@@ -8,8 +8,9 @@ import click
 @click.command("ops")
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="print the catalogue as JSON")
+@click.option("--where", is_flag=True, help="the files that know operator NAME")
 @click.option("--gradients", is_flag=True, help="how each operator is differentiated")
-def ops_command(name: str | None, *, as_json: bool, gradients: bool) -> None:
+def ops_command(name: str | None, *, as_json: bool, where: bool, gradients: bool) -> None:
     """List the operators, search them for a word, or show the page of operator NAME.
 
     For the NAME of an ONNX or torch operator, the operators that it converts to are listed.
@@ -19,8 +20,12 @@ def ops_command(name: str | None, *, as_json: bool, gradients: bool) -> None:
     weft ops conv
     weft ops nn.conv2d
     weft ops gelu
+    weft ops --where softmax
     weft ops --gradients
     """
-    from weft.cli.operator_list import print_operators
+    from weft.cli.operator_list import print_operators, print_places
 
+    if where:
+        print_places(name or "", as_json=as_json)
+        return
     print_operators(name, as_json=as_json, gradients=gradients)
