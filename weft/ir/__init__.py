@@ -1,13 +1,16 @@
 """The typed functional IR.
 
-In this folder stand the data structures: ``expr`` (nodes), ``types``, ``shape`` (dimensions),
-``dtype``, ``attrs`` (attribute records), ``op`` and ``traits`` (operator records), ``module``,
-``span`` (source locations), ``prelude``; what walks them: ``visitor``, ``analysis``, ``structural``
-(equality and hashes), ``encode``, ``verify``, ``blocks``, ``drawing``, ``dynamic`` (data-dependent
-shapes), ``trampoline``; and ``passes``, ``pass_pipeline`` and ``instruments``.
+Data structures: ``expr`` (nodes), ``types``, ``shape`` (dimensions), ``dtype``, ``attrs``
+(attribute records), ``op`` and ``traits`` (operator records), ``module``, ``span`` (source
+locations), ``prelude``. Walks over them: ``visitor``, ``analysis``, ``structural`` (equality and
+hashes), ``encode``, ``verify``, ``blocks``, ``drawing``, ``dynamic`` (data-dependent shapes),
+``trampoline``. Passes: ``passes``, ``pass_pipeline`` and ``instruments``.
 
 Sub-packages: ``typing`` infers types, ``text`` parses and prints, ``json`` reads and writes files,
 ``python`` builds programs from Python, ``rewrite`` holds patterns and the rule driver.
+
+The names below are those that other packages import often: ``from weft.ir import Call, Function``,
+or ``from weft import ir`` and ``ir.Call`` for many of them.
 """
 
 from typing import TYPE_CHECKING

@@ -73,7 +73,7 @@ class Attrs:
                     help=meta.get("doc") or None,
                 )
             if converted is not value:
-                object.__setattr__(self, name, converted)  # before the record is visible
+                object.__setattr__(self, name, converted)  # nobody else sees the record yet
             check = meta.get("check")
             if check is not None and not check(converted):
                 raise AttrsError(
@@ -198,10 +198,10 @@ NO_ATTRS = NoAttrs()
 
 
 def attrs_without(record: type[Attrs], *names: str, module: str) -> type[Attrs]:
-    """The record without the attributes in ``names``, for an operator that takes them as operands.
+    """The record without the attributes in ``names``, for an operator that takes these as operands.
 
-    ``module`` is the caller's ``__name__``, where the caller assigns the class to its own name
-    (pickle looks it up there).
+    ``module`` is the ``__name__`` of the caller, who must assign the class to its own name there:
+    pickle looks it up by both.
     """
     kept = [
         (name, hint, dataclasses.field(default=field.default, metadata=field.metadata))

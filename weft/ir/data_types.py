@@ -1,4 +1,4 @@
-"""Data types with other field types: new constructors replace the old ones everywhere."""
+"""Data types whose fields get other types: new constructors replace the old ones everywhere."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def with_new_constructors(
 
 
 def over_new_constructors(node: expr.Expr, new: Mapping[str, expr.Constructor]) -> expr.Expr:
-    """``node`` itself with the constructors ``new``: a constructor, or the patterns of a match."""
+    """``node`` (a constructor, or a match with patterns) with the constructors ``new``."""
     if isinstance(node, expr.Constructor):
         return new.get(node.name, node)
     if not isinstance(node, expr.Match) or not new:

@@ -5,11 +5,11 @@ There are two kinds of operators with such results, each with a hook of the oper
 - The values of the data determine a size that has a bound (``argwhere``, ``unique``, ``compress``,
   non-maximum suppression). ``op.bounds`` gives the largest result. The compute fills a buffer of
   that size, and returns after its results one int64 tensor with the actual sizes; the virtual
-  machine slices the results to them.
-- An operand holds what is an attribute of another operator: a shape, axes, a count
-  (``dyn.reshape``, ``dyn.full``). ``op.static_form`` makes the static call once the values of
-  these operands are known: when they are constants (``dynamic_to_static``), or at run time, where
-  a kernel is compiled for the values it meets. An operator that also has bounds
+  machine slices the results to these.
+- An operand holds what is an attribute of the static operator: a shape, axes, a count
+  (``dyn.reshape``, ``dyn.full``). ``op.static_form`` makes the static call once the values of these
+  operands are known. They may be constants (``dynamic_to_static``); otherwise the virtual machine
+  compiles a kernel for the values of each run. An operator that also has bounds
   (``dyn.strided_slice``) has one kernel, which reads the values.
 
 Types show such sizes as ``?``.

@@ -24,7 +24,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownFacts:
-    """The facts that passes have established of these functions."""
+    """Facts about these functions that passes have established."""
 
     functions: Mapping[str, Function] | None = None
     names: frozenset[str] = frozenset()
@@ -34,10 +34,11 @@ class KnownFacts:
 class IRModule:
     """``functions`` by name in definition order; ``attrs`` carries facts such as input names.
 
-    ``settled`` caches what inference knows about unchanged functions. ``named`` are the tensors of
-    an imported model by the names that the model gives them (ONNX values, nodes and modules of
-    torch), also those that no result depends on. ``facts`` are what passes have established.
-    These three are not part of the program; passes that change ``main`` leave ``named`` behind.
+    ``settled`` caches what inference knows about unchanged functions. ``named`` maps the names that
+    an imported model gives to tensors (ONNX values, nodes and modules of torch) to expressions,
+    also where no result depends on the tensor. ``facts`` holds the facts that passes have
+    established. These three are not part of the program, and passes that change ``main`` need not
+    update ``named``.
     """
 
     functions: Mapping[str, Function] = field(default_factory=dict)
@@ -49,7 +50,7 @@ class IRModule:
 
     @property
     def known_facts(self) -> frozenset[str]:
-        """The facts that passes have established of the functions as they are (``ir.facts``)."""
+        """The facts that passes have established about the current functions (``ir.facts``)."""
         return self.facts.names if self.facts.functions is self.functions else frozenset()
 
     @staticmethod

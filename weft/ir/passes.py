@@ -56,8 +56,9 @@ class Pass:
 
     name: ClassVar[str]
     opt_level: ClassVar[int] = 0
-    # Facts (``ir.facts``) or attributes of the module: those that must be there before the pass,
-    # those that are there after it, and those that it leaves as they are.
+    # Names of facts (``ir.facts``) or of attributes of the module. ``depends``: required before the
+    # pass runs. ``provides``: true of its result. ``preserves``: still true of the result if true
+    # before.
     depends: ClassVar[tuple[str, ...]] = ()
     provides: ClassVar[tuple[str, ...]] = ()
     preserves: ClassVar[tuple[str, ...]] = ()
@@ -199,13 +200,13 @@ def providers_of(name: str) -> list[str]:
 
 
 def _with_facts(pass_: Pass, before: IRModule, after: IRModule) -> IRModule:
-    """``after`` with the facts that are known of it; attributes must be there."""
+    """``after`` with its known facts; ``PassError`` if a promised attribute is missing."""
     for name in pass_.provides:
         if name not in FACTS and name not in after.attrs:
             raise pass_failure(pass_, f"did not provide the attribute {name!r}")
     kept = before.known_facts if after is before \
         else before.known_facts.intersection(pass_.preserves)
-    # The identity of an unchanged module says more than a fact that can be looked up.
+    # For an unchanged module, identity tells more than a fact that can be looked up.
     names = kept.union(n for n in pass_.provides if n in FACTS
                        and (after is not before or FACTS.get(n).holds is None))
     if names == after.known_facts:
@@ -223,7 +224,7 @@ def _transform(pass_: Pass, mod: IRModule, ctx: PassContext) -> IRModule:
             raise _ill_typed(pass_, error) from error
         where = location_in_traceback(error.__traceback__)
         raise error.at(where, f"in the pass {pass_.name}") from error
-    except Warning:  # which a filter of the user's makes an error
+    except Warning:  # the user's filter turns warnings into errors
         raise
     except Exception as error:
         raise pass_failure(pass_, "failed", got=f"{type(error).__name__}: {error}") from error

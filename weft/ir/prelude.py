@@ -1,8 +1,8 @@
 """The prelude: lists, options and trees, with the functions over them, written in weft's text.
 
 ``prelude.weft`` is parsed and type-checked on first use. A text imports it by ``import "prelude"``,
-a program by ``import_prelude(mod)``. Other libraries are in the same folder: ``import "nat"`` has
-natural numbers by counting.
+a program by ``import_prelude(mod)``. The same folder has other libraries: ``import "nat"`` defines
+natural numbers as Peano numerals.
 """
 
 from __future__ import annotations

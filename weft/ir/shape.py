@@ -1,10 +1,9 @@
 """Dimensions of tensor types: integers, symbolic dimensions, and ``Any``.
 
-A symbolic dimension is a polynomial in named symbols kept in normal form, so that two
-dimensions unify when their normal forms are equal (``2*n + 1`` with ``n + n + 1``).
-Quotients that do not divide exactly are atoms of the polynomial (``floordiv(n, 2)``), as are the
-larger and the smaller of two dimensions where the ranges of symbols do not tell which it is
-(``max(n - 3, 0)``).
+A symbolic dimension is a polynomial in named symbols kept in normal form, so that two dimensions
+unify when their normal forms are equal (``2*n + 1`` with ``n + n + 1``). Two kinds of terms are
+atoms of the polynomial: quotients that do not divide exactly (``floordiv(n, 2)``), and the larger
+or smaller of two dimensions whose ranges overlap (``max(n - 3, 0)``).
 """
 
 from __future__ import annotations
@@ -142,7 +141,7 @@ class SymDim:
 
 Dim: TypeAlias = "int | SymDim | AnyDim"
 Shape: TypeAlias = "tuple[Dim, ...]"
-# A dimension that the sizes of the inputs determine: the type of attributes that are sizes.
+# An attribute of this type is a size that the sizes of the inputs determine.
 KnownDim: TypeAlias = int | SymDim
 
 
@@ -240,7 +239,7 @@ def _without_exact_quotients(terms: dict[Monomial, int]) -> Dim:
 
 
 def _common_factor(atom: Atom, coefficient: int) -> int:
-    """What an exact quotient's denominator has in common with its coefficient; 1 for others."""
+    """The common factor of an exact quotient's denominator and coefficient; 1 for others."""
     if not isinstance(atom, FloorDivAtom) or multiple_of(atom.numerator) % atom.denominator:
         return 1
     return math.gcd(coefficient, atom.denominator)

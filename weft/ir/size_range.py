@@ -18,7 +18,7 @@ _TEXT = re.compile(r"(?P<name>[^\W\d]\w*)"
 
 _VALUES = frozenset(("True", "False", "None", "inf", "nan"))
 
-# What a symbol without a narrower range counts as where a decision needs a number.
+# The size that decisions assume for a symbol without a narrower range.
 TYPICAL_SIZE = 64
 
 
@@ -65,7 +65,7 @@ def name_of(symbol: str) -> str:
 
 
 def is_symbol(text: str) -> bool:
-    """Whether a text is a name, or a name with a range, as ``range_of`` takes it."""
+    """Whether a text is a name, or a name with a range that ``range_of`` can read."""
     return _TEXT.fullmatch(text) is not None
 
 

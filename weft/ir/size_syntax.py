@@ -23,7 +23,7 @@ _ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
 }
-# How far a strict bound is from the one that includes it.
+# The distance of a strict bound from the inclusive bound with the same meaning.
 _FROM_BELOW: Mapping[type[ast.cmpop], int] = {ast.LtE: 0, ast.Lt: 1}
 _FROM_ABOVE: Mapping[type[ast.cmpop], int] = {ast.GtE: 0, ast.Gt: 1}
 
@@ -33,7 +33,7 @@ def parse_size(text: str, symbol: Callable[[str], T]) -> T:
 
     Raises ``TypeInferenceError`` for a text that is not a size, and for bounds that no size meets.
     """
-    # As Python normalises the names in the expressions below.
+    # Python normalises the names in the expressions below to NFKC.
     text = unicodedata.normalize("NFKC", text)
     if size_range.is_symbol(text):
         if not is_size_name(size_range.name_of(text)):

@@ -22,7 +22,7 @@ class Span:
 
     ``node`` names the node of an imported model (``Conv_3 (Conv)``). ``end_line`` and
     ``end_column``, if known, are one past the last character. ``text`` is the first line itself,
-    for a source that is not a file that could be read again.
+    for sources that cannot be read again.
     """
 
     source: str

@@ -1,4 +1,4 @@
-"""Other sizes for the symbols of a program: numbers, other symbols, or symbols of other ranges.
+"""Substitution of symbols in a program by numbers, other symbols, or symbols of other ranges.
 
 A program for a part of the sizes is the general one with a symbol replaced: ``n`` by 1, by
 ``n{1..16}``, or by ``m``. Types and attributes are rewritten, and types are inferred again.

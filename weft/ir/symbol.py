@@ -1,8 +1,8 @@
 """Symbols of dimensions: a name, and the range of sizes that it stands for.
 
-The range is a part of the symbol's text, so that dimensions stay values that print and parse:
-``n`` is any size, ``n{1..16}`` a size from 1 to 16, ``n{8..%8}`` a multiple of 8 from 8 on. Two
-symbols of one name in one program have one range. A kernel for a part of the sizes is the same
+The range is a part of the symbol's text, so that dimensions stay values that print and parse: ``n``
+is any size, ``n{1..16}`` a size from 1 to 16, ``n{8..%8}`` a multiple of 8 from 8 on. Symbols of
+the same name in a program have the same range. A kernel for a part of the sizes is the same
 function with the symbol replaced by one of a smaller range.
 """
 
@@ -30,9 +30,9 @@ __all__ = ["ANY_SIZE", "TYPICAL_SIZE", "SizeRange", "common_symbols", "is_symbol
 
 
 def common_symbols(shapes: Sequence[Shape]) -> dict[str, Dim]:
-    """The symbols of ``shapes`` by name, each with the sizes that are in all of its ranges.
+    """The symbols of ``shapes`` by name, each with the intersection of its ranges.
 
-    So a bound that one input declares holds wherever its name occurs: ``substitute_dim`` takes
+    A bound that one input declares thus holds wherever its name occurs; ``substitute_dim`` takes
     the result. Raises ``TypeInferenceError`` for bounds that contradict each other.
     """
     ranges: dict[str, SizeRange] = {}

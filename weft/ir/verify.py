@@ -1,8 +1,10 @@
 """The verifier: invariants of every module between passes, types aside.
 
-A variable is bound once and used only in its scope; an expression that touches a reference has one
-position in the order of evaluation; global functions and data types exist; calls and projections
-are complete; with ``typed``, every node has a type.
+- A variable is bound once and used only in its scope.
+- An expression that touches a reference has one position in the order of evaluation.
+- Global functions and data types are defined.
+- Calls and projections are complete.
+- With ``typed``, every node has a type.
 """
 
 from __future__ import annotations
@@ -108,10 +110,10 @@ _Step = tuple[expr.Expr, int, tuple[expr.Var, ...]]
 class _Scopes:
     """One walk in order of evaluation, with a stack of open scopes.
 
-    A shared node is visited once and recorded with the innermost scope that it needs; another use
-    is valid if that scope is open, because then the outer scopes are open too. An expression that
-    touches a reference is evaluated at its first use, and another use is valid if control has
-    passed the first: not in the other branch, nor in a closure that runs later.
+    The walk visits a shared node once and records the innermost scope that the node needs. Another
+    use is valid while that scope is open, because its outer scopes are then open too. An expression
+    that touches a reference is evaluated at its first use. Another use is valid if control has
+    passed the first one, which excludes the other branch and a closure that runs later.
     """
 
     def __init__(self, rules: _Rules) -> None:
@@ -196,7 +198,7 @@ class _Scopes:
             self.home[id(variable)] = (len(self.open) - 1, self.scopes)
 
     def _close_clause(self, node: expr.Expr) -> None:
-        """Close the scope of the previous branch or clause where the next one begins."""
+        """Close the scope of the previous branch or clause before the next one starts."""
         if id(node) in self._clause_open:
             self.open.pop()
         self._clause_open.add(id(node))

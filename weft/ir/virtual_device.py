@@ -1,8 +1,8 @@
-"""``VirtualDevice``: where an expression shall be evaluated, as far as the program says.
+"""``VirtualDevice``: the device where the program wants an expression to be evaluated.
 
-A kind of device, an index among those of the kind, and a scope of memory on it (the virtual device
-of Relay). ``None`` leaves a part open, so that specifications of one place by several annotations
-can be merged (``MergeDevNames`` of TensorFlow).
+It consists of a kind of device, an index among the devices of that kind, and a memory scope on the
+device (Relay's virtual device). A part that is ``None`` is unconstrained, so several annotations of
+one expression can be merged (TensorFlow's ``MergeDevNames``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _EXPECTED = '"kind:index/memory_scope", each part optional: "sim:1", "cuda", "cp
 _TEXT = re.compile(
     r"(?P<kind>[A-Za-z_]\w*)?(?::(?P<index>\d+|\*))?(?:/(?P<scope>[A-Za-z_][\w.]*))?")
 _JOB = re.compile(r"(job|replica|task|device|cpu|gpu):", re.IGNORECASE)
-# The one process that there is, in names of TensorFlow.
+# weft runs in one process, which TensorFlow calls this.
 _LOCAL = {"job": "localhost", "replica": "0", "task": "0"}
 _KINDS_OF_TENSORFLOW = {"gpu": "cuda", "cpu": "cpu"}
 
@@ -43,16 +43,16 @@ class VirtualDevice:
 
     @staticmethod
     def of(device: Device) -> VirtualDevice:
-        """The specification that only ``device`` meets."""
+        """The specification that matches ``device`` alone."""
         return VirtualDevice(device.kind, device.number)
 
     @property
     def is_unconstrained(self) -> bool:
-        """Whether every device and memory meets it."""
+        """Whether every device and memory scope matches it."""
         return self == ANYWHERE
 
     def merged(self, other: VirtualDevice) -> VirtualDevice:
-        """What both say together. Raises ``TargetError`` where they contradict one another."""
+        """The specification with the constraints of both; ``TargetError`` if they contradict."""
         return VirtualDevice(self._common("kind", other), self._common("index", other),
                              self._common("memory_scope", other))
 
@@ -64,7 +64,7 @@ class VirtualDevice:
         return theirs if mine is None else mine
 
     def matches(self, device: Device) -> bool:
-        """Whether ``device`` meets the specification."""
+        """Whether ``device`` satisfies the specification."""
         return self.kind in (None, device.kind) and self.index in (None, device.number)
 
     def __str__(self) -> str:
@@ -74,12 +74,12 @@ class VirtualDevice:
 
 
 ANYWHERE = VirtualDevice()
-# What attributes that hold such a text expect.
+# The expected value in errors about attributes that hold the text of a device.
 DEVICE_TEXT = 'the name of a device, such as "sim:1", "cuda" or "cpu:0/global"'
 
 
 def is_device_text(text: str) -> bool:
-    """Whether ``VirtualDevice.parse`` takes ``text``."""
+    """Whether ``VirtualDevice.parse`` can read ``text``."""
     try:
         _parsed(text)
     except TargetError:
@@ -100,7 +100,7 @@ def _parsed(text: str) -> VirtualDevice:
 
 
 def _of_tensorflow(text: str) -> VirtualDevice:
-    """A full or partial device name of TensorFlow; parts that follow override none before."""
+    """A full or partial device name of TensorFlow; a later part overrides an earlier one."""
     result = ANYWHERE
     for part in text[1:].split("/"):
         name, _, value = part.partition(":")

@@ -1,4 +1,7 @@
-"""Tensor expressions (what is computed) and their schedules (how it is computed)."""
+"""Tensor expressions (what is computed) and their schedules (how it is computed).
+
+Everything is used as ``te.compute``, ``te.sum``, …: ``from weft import te``.
+"""
 
 from __future__ import annotations
 

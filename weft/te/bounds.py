@@ -160,7 +160,8 @@ class _Inference:
     ) -> None:
         """Tell the analyzer that the axes of a fused loop stay below their symbolic extents.
 
-        It could prove ``f // 4 // s < n`` from ``f < n * s * 4`` only by rounding down twice.
+        The analyzer cannot derive ``f // 4 // s < n`` from ``f < n * s * 4``: that takes two
+        roundings down.
         """
         for axis in (a for r in stage.relations if isinstance(r, Fuse) for a in (r.outer, r.inner)):
             value, extent = values[axis], extents[axis]
@@ -172,7 +173,7 @@ class _Inference:
                   is_grid_loop: bool) -> PrimExpr:
         extent = extents[leaf] = self.analyzer.simplify(extents[leaf])
         # Without a variable, the index folds to a constant, and the nest emits no loop. A loop over
-        # blocks stays: what is attached to it runs in one block.
+        # blocks keeps its variable: the stages attached to it run in one block.
         if int_value(extent) == 1 and not is_grid_loop:
             return ZERO
         var = Var(leaf.name)
@@ -193,7 +194,7 @@ class _Inference:
         """Lowest index and extent per dimension of what one iteration of the attach loop reads."""
         enclosing = self._enclosing_vars(at)
         if stage.scope == "shared":
-            # The threads of a block compute together what they all read.
+            # The threads of a block compute a shared stage together, for the reads of all of them.
             enclosing -= self._thread_vars(at)
         inner = {v: s for v, s in self.loops.items() if v not in enclosing}
         of_loops = SpanOf(self.analyzer, inner)

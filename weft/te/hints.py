@@ -1,4 +1,4 @@
-"""The hints that a prefetch of a stage becomes, one per cache line."""
+"""The hints of a prefetch, one per cache line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.tir.stmt import Evaluate, For, ForKind, Stmt
 from weft.tir.visitor import substitute
 
 CACHE_LINE = 64  # bytes that one prefetch hint fetches
-# Values with the extents of their ranges, from 0 on.
+# Variables with the extents of their ranges, which start at 0.
 Counters: TypeAlias = "list[tuple[PrimExpr, PrimExpr]]"
 
 
@@ -50,10 +50,10 @@ def lines_of_box(
 def share_of_next_block(
     plan: PrefetchPlan, stage: StagePlan, buffer: Buffer, low: Sequence[PrimExpr]
 ) -> list[Stmt]:
-    """The hints of one iteration for its share of the block that is read after that of ``plan``.
+    """The hints of one iteration: its share of the block that follows the block of ``plan``.
 
-    The shares are whole elements. A share that is no whole number of lines makes consecutive
-    iterations name the same line, which costs a load that hits.
+    The shares are whole elements. If a share is not a whole number of lines, consecutive iterations
+    hint the same line, which costs a load that hits the cache.
     """
     ahead, readers = plan.ahead, plan.ahead.readers
     assert readers is not None
@@ -64,9 +64,10 @@ def share_of_next_block(
     distance = block if readers.distance is None else const(readers.distance)
     start = last + distance + iteration * share
     line = _elements_of_line(buffer)
-    # A symbolic share counts as one line: of a larger one, the hardware finds the rest.
+    # A symbolic share counts as one line: for a larger share, the hardware prefetcher loads the
+    # rest.
     lines = math.ceil((int_value(share) or line) / line)
-    # Into L2 alone: the current block passes through L1 meanwhile.
+    # Into L2 alone, because the current block is passing through L1.
     return [_hint("prefetch_l2", buffer, [*outer, start + number * line])
             for number in range(lines)]
 

@@ -1,4 +1,4 @@
-"""What a stage is for, where a schedule treats it apart from the other stages of a kernel."""
+"""The purpose of a stage that a schedule treats apart from the other stages of a kernel."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from enum import Enum, auto
 
 
 class StageRole(Enum):
-    """The purpose of a compute, set where it is built and read by schedules.
+    """The purpose of a compute, set by its constructor and read by schedules.
 
-    Most computes need none: a schedule recognises reductions and injective stages from their
-    bodies. A role says what the body cannot: that a copy is a packed matrix operand, or that a
-    small tensor is a table which must be computed once and not inlined.
+    Most computes need none: a schedule recognises reductions and injective stages by their bodies.
+    A role says what the body cannot: that a copy is a packed matrix operand, or that a small tensor
+    is a table which must be computed once and not inlined.
     """
 
     PADDING = auto()

@@ -77,8 +77,8 @@ class AttachAt:
 class Readers:
     """The runs of loop ``within`` that read one block: ``runs`` are axes, steps and counts.
 
-    There is a run for each ``step`` elements along each axis, ``count`` of them in turn. The next
-    block is ``distance`` elements further in memory, ``None`` if it follows at once.
+    There is a run for each ``step`` elements along each axis, ``count`` runs in total. The next
+    block starts ``distance`` elements further in memory; ``None`` if the blocks are adjacent.
     """
 
     within: IterVar
@@ -90,8 +90,8 @@ class Readers:
 class Prefetch:
     """In loop ``axis``, prefetch what iteration ``current + offset`` reads of ``tensor``.
 
-    With ``readers``, all iterations of the loop in all these runs together prefetch the block of
-    ``tensor`` that follows in memory the one that each run reads, an equal share each.
+    With ``readers``, the iterations of all runs together prefetch the next block of ``tensor`` in
+    memory, an equal share each.
     """
 
     tensor: Tensor

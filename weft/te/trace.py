@@ -70,7 +70,7 @@ class ScheduleTrace:
                     name = self.name(axis)
                     self.lines.append(f"{name} = {owner}.{field_name}[{position}]")
                     return name
-        return repr(axis)  # an axis of another schedule: the primitive raises
+        return repr(axis)  # an axis of another schedule; the primitive raises the error
 
     def call(self, name: str, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
         """The call of a primitive as Python."""

@@ -1,4 +1,8 @@
-"""The loop-level IR (tir): interned expressions, statements over buffers, and functions."""
+"""The loop-level IR (tir): interned expressions, statements over buffers, and functions.
+
+The names below are those that other packages import often: ``from weft.tir import Buffer, const``,
+or ``from weft import tir`` and ``tir.const`` for many of them.
+"""
 
 from weft.tir import printer as _printer
 from weft.tir.buffer import Buffer, buffer

@@ -14,7 +14,8 @@ class CrossThreadReduce:
     """The value of ``attr("cross_thread_reduce", …)`` around the use of a reduction's results.
 
     ``partial`` are local buffers of one element each, the partial results of a thread. Before the
-    body, they become the results for all threads that differ in the indices ``tags`` alone.
+    body runs, the threads that differ only in the indices ``tags`` combine them, and each of these
+    threads gets the results.
     """
 
     combiner: CommReducer

@@ -1,4 +1,4 @@
-"""What loop programs may use on a kind of target, and the check of it."""
+"""The features of loop programs that a kind of target supports, and a check of them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Parallel loops whose iterations are shared among threads only if a condition holds.
 
-How much work a loop of symbolic extent has is known at run time alone. ``attr("parallel_if", c)``
-around a parallel loop runs it on the calling thread where ``c`` is false. Results do not change.
+The amount of work in a loop of symbolic extent is known only at run time. ``attr("parallel_if",
+c)`` around a parallel loop runs it on the calling thread where ``c`` is false. Results do not
+change.
 """
 
 from __future__ import annotations

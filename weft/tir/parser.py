@@ -216,7 +216,7 @@ class _Parser:
         return s.For(var, start, extent, _KINDS[kind], body, tag, notes)
 
     def _variable(self, name: str, dtype: x.DType) -> Var:
-        """The variable with that name and dtype; consecutive loops may share one."""
+        """The variable with that name and dtype; loops in sequence may share a variable."""
         known = self.names.variables.get(name)
         if known is None or known.dtype is not dtype:
             known = self.names.variables[name] = Var(name, dtype)

@@ -35,9 +35,9 @@ _KEYWORDS = frozenset((
 
 
 def _is_reserved(name: str) -> bool:
-    """Whether the parser takes ``name`` for something else than a variable or buffer.
+    """Whether the parser reads ``name`` as something other than a variable or buffer.
 
-    Instructions are intrinsics too.
+    Names of intrinsics, which include instructions, are reserved too.
     """
     if name in _KEYWORDS or name in INTRINSICS:
         return True
@@ -264,7 +264,7 @@ def statement_lines(func: PrimFunc) -> Mapping[int, int]:
 
 
 class _NoText(_ExprText):
-    """Expressions as empty texts: those of shared subexpressions can be too long to write."""
+    """Prints expressions as empty texts, for shared subexpressions whose text is too long."""
 
     def __call__(self, e: PrimExpr, level: int = 0) -> str:  # noqa: ARG002
         return ""

@@ -11,13 +11,12 @@ MAX_STACK_BYTES = 512 * 1024
 
 @dataclass(frozen=True, slots=True)
 class TaskScratch:
-    """Memory of one buffer for each task, a range of iterations of a parallel loop.
+    """Scratch memory of one buffer for each task, a range of iterations of a parallel loop.
 
     ``size`` is the number of bytes, a multiple of 64 over the size parameters of the kernel. Up to
-    ``MAX_STACK_BYTES`` they are on the stack of the thread. If there are more, task
-    ``[begin, end)`` uses the workspace from byte ``offset + begin * size`` on: tasks run at the
-    same time, and no two have the same first iteration. Without an offset the buffer is always on
-    the stack.
+    ``MAX_STACK_BYTES`` the memory is on the stack of the thread. Above that, task ``[begin, end)``
+    uses the workspace from byte ``offset + begin * size`` on: tasks run at the same time, and no
+    two have the same first iteration. Without an offset the buffer is always on the stack.
     """
 
     size: PrimExpr

@@ -41,8 +41,8 @@ UPGRADES: dict[int, Callable[[Record], Record]] = {1: _from_1}
 def save_json(mod: IRModule) -> str:
     """``mod`` as JSON text, with spans and without inferred types.
 
-    Of the tensors with names (``IRModule.named``) those are saved that the parameters of ``main``
-    determine; passes that change ``main`` leave others behind.
+    Of the named tensors (``IRModule.named``), the text has those that depend on the parameters of
+    ``main`` alone: passes that change ``main`` leave the others outdated.
     """
     writer = _Writer()
     document = {

@@ -233,7 +233,7 @@ class TypeSolver:
             if relation.done:
                 return
             if before == self._bindings:
-                break  # otherwise it bound a type, and may get further with it
+                break  # otherwise it bound a type, and may get further in the next run
         for type_ in relation.types:
             for hole in self.holes(type_):
                 self._waiting.setdefault(hole, []).append(relation)

@@ -94,7 +94,7 @@ def cache_write(
     new = self.make_stage(cached, cached.outputs)
     set_scope(new, scope)
     indices = tuple(a.var for a in op.axis)
-    # The role describes the computation, which is that of the new stage now; this one copies.
+    # The new stage does the computation that the role describes; this one copies.
     stage.op = dataclasses.replace(op, reduce_axis=(), role=None,
                                    body=tuple(t[indices] for t in cached.outputs))
     stage.leaf_iter_vars = list(op.axis)

@@ -15,9 +15,9 @@ def implement(
 ) -> None:
     """Let the loops that ``body(input_buffers, output_buffers)`` returns compute ``outputs``.
 
-    ``inputs`` are placeholders; ``outputs`` are those of the schedule if ``None`` is given. Stages
-    that only the loops replace are removed. The loops must compute what the stages define. Raises
-    ``ScheduleError`` for other inputs.
+    ``inputs`` are placeholders. ``outputs=None`` stands for the outputs of the schedule. Stages
+    whose results nothing else reads are removed. The loops must compute what the stages define.
+    Raises ``ScheduleError`` for other inputs.
 
     >>> from weft.tir import ForKind
     >>> from weft.tir.expr import Var, const

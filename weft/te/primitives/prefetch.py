@@ -69,15 +69,15 @@ def prefetch_next_block(
     runs: Sequence[tuple[IterVar, int, int | None]], within: IterVar | None = None,
     distance: int | None = None,
 ) -> None:
-    """While a run of loop ``within`` reads a block of ``tensor``, prefetch the next one in memory.
+    """Prefetch the block of ``tensor`` that follows the current one in memory.
 
-    Several runs in turn read the same block: ``runs`` names data axes, outermost first, with the
-    elements of a run along each and how many there are (``None``: as many as the axis has). Each
-    iteration of loop ``axis``, which is ``within`` itself (the default) or inside of it, prefetches
-    an equal share into L2: the block has arrived when its first run starts, and no burst of hints
-    fills the queue of misses. The block must be contiguous, as a panel of a packed operand of a
-    GEMM is, which several tiles of rows read while the next panel arrives. The next block starts
-    ``distance`` elements after the current one, if that is given.
+    The runs of loop ``within`` read a block several times: ``runs`` names data axes, outermost
+    first, with the elements of a run along each and the number of runs (``None``: as many as the
+    axis has). Each iteration of loop ``axis``, which is ``within`` itself (the default) or inside
+    it, prefetches an equal share into L2. So the block is in L2 when its first run starts, and no
+    burst of hints fills the queue of misses. The block must be contiguous, like a panel of a packed
+    operand of a GEMM, which several row tiles read while the next panel is loaded. ``distance`` is
+    the number of elements from a block to the next one, if the blocks are not adjacent.
 
     >>> k = te.reduce_axis(25, "k")
     >>> B = te.compute((4, 6), lambda i, j: te.sum(A[i * 25 + k] * (j + 1).astype("float32"), k),

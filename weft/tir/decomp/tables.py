@@ -22,7 +22,7 @@ EXP_POWERS = (
     1.8340080864093424,
     1.9152065613971474,
 )
-# 2**(8k) radians in quarter turns, whole turns left out
+# 2**(8k) radians in quarter turns, modulo 4
 QUARTER_TURNS = (
     0.6366197723675814,
     2.9746617261008237,
@@ -38,7 +38,7 @@ QUARTER_TURNS = (
     3.8201478043928154,
     1.9578379245607584,
 )
-# what these are rounded by
+# the rounding errors of the entries above
 QUARTER_TURNS_REST = (
     -3.935735335036497e-17,
     1.3856936885800686e-16,

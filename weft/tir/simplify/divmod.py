@@ -17,7 +17,7 @@ from weft.tir.simplify.facts import Facts, linear_of_canonical, product_atom, pr
 from weft.tir.simplify.linear import Linear
 from weft.tir.visitor import post_order
 
-# What index arithmetic consists of; a load, a cast or a selection is data.
+# Operations of index arithmetic; a load, a cast or a selection is data.
 _INDEX_NODES = (x.Var, x.IntImm, x.Add, x.Sub, x.Mul, x.FloorDiv, x.FloorMod, x.Min, x.Max)
 
 
@@ -229,7 +229,7 @@ def _times(total: Linear, factors: list[PrimExpr]) -> Linear:
 
 
 def _without(factors: list[PrimExpr], taken: list[PrimExpr]) -> list[PrimExpr] | None:
-    """``factors`` less ``taken``; ``None`` if one of these is not among them."""
+    """``factors`` without ``taken``; ``None`` if ``factors`` lacks one of these."""
     rest = list(factors)
     for factor in taken:
         if factor not in rest:

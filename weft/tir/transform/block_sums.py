@@ -1,10 +1,10 @@
-"""Cuts long sums into blocks, whose sums are added up in turn.
+"""Cuts long sums into blocks, and adds up the sums of the blocks.
 
-The rounding error of a sum grows with the number of terms that one accumulator takes one after
-another. A sum of ``n`` terms in blocks of ``b`` has about the error of ``b + n / b`` terms, and one
-in blocks of blocks that of ``3 b`` (Blanchard, Higham and Mary, "A Class of Fast and Accurate
-Summation Algorithms", 2020). The terms of a block go to registers of their own, which start at
-zero; the sums of all blocks are touched once per block, and need no register in between.
+The rounding error of a sum grows with the number of terms that are added to one accumulator. A sum
+of ``n`` terms in blocks of ``b`` has about the error of ``b + n / b`` terms; with blocks of blocks,
+that of ``3 b`` (Blanchard, Higham and Mary, "A Class of Fast and Accurate Summation Algorithms",
+2020). The terms of a block are added to fresh registers that start at zero. The sum over all blocks
+is loaded and stored once per block, so it needs no register in between.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from weft.tir.func import PrimFunc
 from weft.tir.stmt import ForKind, Stmt
 from weft.tir.transform.rewriter import RewriterWithAnalyzer
 
-# Each accumulator costs an addition, a load and a store per block. Those of few are hidden behind
-# the loads of the terms, those of a register tile of a GEMM or of a convolution are not.
+# Each accumulator costs an addition, a load and a store per block. For a few accumulators the loads
+# of the terms hide that cost; for a register tile of a GEMM or a convolution they do not.
 FEW_ACCUMULATORS = 8
 SHORT_BLOCK, LONG_BLOCK = 16, 64
 
@@ -34,7 +34,7 @@ class _Sums:
 
     @staticmethod
     def of(loop: s.For) -> _Sums | None:
-        """``None`` for a loop that does anything else to memory from outside of it."""
+        """The accumulators of ``loop``; ``None`` if it uses outside memory in another way."""
         inside, bound = set[Buffer](), {loop.loop_var}
         loads, addends = dict[BufferLoad, None](), list[PrimExpr]()
         for node in _top_down(loop.body):
@@ -53,7 +53,7 @@ class _Sums:
         return sums if loads and sums.stay(bound) and not sums.are_in(addends) else None
 
     def stay(self, bound: set[Var]) -> bool:
-        """Whether all iterations add to the same elements: no index has a variable of ``bound``."""
+        """Whether all iterations add to the same elements: no index depends on ``bound``."""
         return not any(visitor.mentions(index, *bound) for load in self.loads
                        for index in load.indices)
 
@@ -69,7 +69,7 @@ class _Sums:
         return SHORT_BLOCK if len(self.loads) <= FEW_ACCUMULATORS else LONG_BLOCK
 
     def blocked(self, loop: s.For, factor: int) -> s.For:
-        """``loop`` by ``factor`` iterations at a time, each time into accumulators at zero."""
+        """``loop`` in blocks of ``factor`` iterations, whose accumulators start at zero."""
         fresh = {load: _registers(load) for load in self.loads}
         outer, inner = Var(f"{loop.loop_var.name}.block"), Var(loop.loop_var.name)
         body = visitor.substitute(_adding_to(loop.body, fresh),
@@ -110,7 +110,7 @@ def _parts(store: s.BufferStore) -> tuple[BufferLoad, PrimExpr] | None:
 
 
 def _registers(load: BufferLoad) -> BufferLoad:
-    """As many new registers as ``load`` has elements."""
+    """New registers, one for each element of ``load``."""
     lanes = load.dtype.lanes
     buffer = Buffer(f"{load.buffer.name}.block", (const(lanes),), load.buffer.dtype, "local")
     return BufferLoad(buffer, (Ramp(const(0), const(1), lanes) if lanes > 1 else const(0),))
@@ -122,7 +122,7 @@ def _zero(load: BufferLoad) -> PrimExpr:
 
 
 def _adding_to(stmt: Stmt, fresh: Mapping[BufferLoad, BufferLoad]) -> Stmt:
-    """``stmt`` with the accumulators ``fresh`` in place of its own."""
+    """``stmt`` with the accumulators ``fresh`` in place of the original ones."""
     if not isinstance(stmt, s.BufferStore):
         return visitor.map_stmts(stmt, lambda inner: _adding_to(inner, fresh))
     parts = _parts(stmt)
@@ -133,7 +133,7 @@ def _adding_to(stmt: Stmt, fresh: Mapping[BufferLoad, BufferLoad]) -> Stmt:
 
 
 class _Blocker(RewriterWithAnalyzer):
-    """Cuts inner loops first: an outer loop then adds the sums of their blocks."""
+    """Cuts inner loops first: an outer loop then adds the sums of the blocks of its inner loops."""
 
     def loop(self, node: s.For) -> Stmt:
         done = super().loop(node)
@@ -149,14 +149,14 @@ class _Blocker(RewriterWithAnalyzer):
         count = self._bound(loop.extent)
         if count is not None and count <= limit:
             return loop
-        # Where only a bound is known, the blocks do not depend on it: sums over a cache have the
-        # same bits for every capacity.
+        # Where only a bound is known, the block size does not depend on it: sums over a cache have
+        # the same bits for every capacity.
         size = int_value(loop.extent)
         cut = sums.blocked(loop, limit if size is None else _factor(size, limit))
         return cut if count is None or self._bound(cut.extent) == count else self._cut(cut, sums)
 
     def _terms(self, stmt: Stmt, sums: _Sums) -> int:
-        """How many terms ``stmt`` adds to one accumulator, at most; a block of them if unknown."""
+        """The most terms that ``stmt`` adds to one accumulator; a block of them if unknown."""
         if isinstance(stmt, s.BufferStore):
             return int(any(load.buffer is stmt.buffer for load in sums.loads))
         if isinstance(stmt, s.For):
@@ -175,13 +175,8 @@ def _factor(count: int, limit: int) -> int:
 
 
 def block_sums(func: PrimFunc) -> PrimFunc:
-    """Bound the terms that an accumulator takes one after another.
+    """Bound the number of terms that are added to one accumulator.
 
-    T = allocate(float32[1] local)
-    T[0] = 0.0
-    for k in range(64):
-        T[0] = T[0] + A[k]
-    B[0] = T[0]
     =>
     T = allocate(float32[1] local)
     T[0] = 0.0

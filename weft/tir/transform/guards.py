@@ -95,7 +95,7 @@ def has_masks(guard: Guard) -> bool:
 
 
 def is_for_a_row(guard: Guard) -> bool:
-    """Whether the guard is about masked vectors of a row, and a loop over them can be split."""
+    """Whether the guard concerns masked vectors of a row, and a loop over these can be split."""
     return has_masks(guard) and any(loop.kind is ForKind.SERIAL for loop in guard.inner)
 
 

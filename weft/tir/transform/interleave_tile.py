@@ -1,9 +1,9 @@
 """Interleaves the columns of narrow tiles, such as the channels of ``NHWC`` images.
 
-Along the contiguous axis of the result, vectors would have two or three lanes, or gather. Instead,
-each column is computed as a vector along the rows, and shuffles interleave the columns: 16 rows of
-3 channels take 3 loads, 6 shuffles and 3 stores. The last tile of a symbolic extent has a guard,
-which becomes masks if the loop has the pragma ``masked_tail``.
+Vectors along the contiguous axis of the result would have two or three lanes, or need gathers.
+Instead, each column is computed as a vector along the rows, and shuffles interleave the columns: 16
+rows of 3 channels take 3 loads, 6 shuffles and 3 stores. The last tile of a symbolic extent has a
+guard, which becomes masks if the loop has the pragma ``masked_tail``.
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ class _Partition(RewriterWithAnalyzer):
         return result
 
     def _loop(self, node: s.For) -> Stmt:
-        # The parts of a split loop have its variable, but may be empty where it is not.
+        # All parts of a split loop have the same variable; a part may be empty where the loop is
+        # not.
         self.analyzer.release(node.loop_var)
         node = node.replace(min=self.expr(node.min), extent=self.expr(node.extent))
         if int_value(node.extent) == 1 and node.kind is not ForKind.THREAD_BINDING:
@@ -102,7 +103,7 @@ class _Partition(RewriterWithAnalyzer):
     def _bind(self, node: s.For) -> None:
         """Bind the loop variable, also below each operand of a minimum of symbolic sizes.
 
-        ``i < min(1, w // 7)`` then tells that ``7*i + 6 < w``.
+        From ``i < min(1, w // 7)`` follows then that ``7*i + 6 < w``.
         """
         self.analyzer.bind(node.loop_var, node.min, node.extent)
         for end in _operands_of_min(node.extent):
@@ -134,7 +135,7 @@ class _Partition(RewriterWithAnalyzer):
         return None
 
     def _never_throughout(self, node: s.For) -> Iterator[Guard]:
-        """Guards that hold throughout in no iteration, and hold at all only in some."""
+        """Guards that hold in some iterations, but in no iteration for all inner iterations."""
         for guard in guards_in(node.body, self._selects):
             is_done = (node.loop_var, guard.predicate) in self._done
             if is_done or node.loop_var not in guard.used:
@@ -159,10 +160,12 @@ class _Partition(RewriterWithAnalyzer):
                 yield guard, worst
 
     def _peeled(self, node: s.For) -> Stmt | None:
-        """A loop over masked vectors with several guards as three: masked, without guards, masked.
+        """A loop over masked vectors with several guards as three loops: masked, without guards,
+        masked.
 
-        Splits at one guard after the other would multiply, as the order of symbolic cuts is not
-        known. ``None`` for other loops, and if a value selected beyond a guard must be computed.
+        Splitting at one guard after the other would multiply the loops, as the order of symbolic
+        cuts is not known. ``None`` for other loops, and if a value selected beyond a guard must be
+        computed.
         """
         pending = [found for found in self._pending_guards(node) if has_masks(found[0])]
         if len(pending) < 2 or node.kind is not ForKind.SERIAL or not selects_constants(node.body):
@@ -200,7 +203,7 @@ class _Partition(RewriterWithAnalyzer):
         return parts
 
     def _halves(self, node: s.For, guard: Guard, worst: Linear, cut: PrimExpr) -> Stmt:
-        """The loop split at ``cut`` into two; the guard holds throughout in one of them."""
+        """The loop split at ``cut`` into two; the guard always holds in one of them."""
         self._splits_left -= 1
         self._done.add((node.loop_var, guard.predicate))
         before, after = self._split(node, cut)
@@ -218,16 +221,15 @@ class _Partition(RewriterWithAnalyzer):
         return s.seq(loops)
 
     def _split(self, node: s.For, cut: PrimExpr) -> tuple[s.For, s.For]:
-        """The iterations before ``cut`` and those from it on; both are empty if the loop is."""
+        """The iterations before ``cut`` and those from it on; both are empty for an empty loop."""
         self.analyzer.release(node.loop_var)
         return (node.replace(extent=self.expr(cut - node.min)),
                 node.replace(min=cut, extent=self.expr(node.min + node.extent - cut)))
 
     def _mixed_half(self, node: s.For, guard: Guard) -> Stmt:
-        """The iterations in which the guard does not hold throughout.
+        """The iterations in which the guard does not hold for all inner iterations.
 
-        Split once more where its best case over the inner loops fails too: beyond that point the
-        guard never holds.
+        They are split once more at the point beyond which the guard never holds.
         """
         if node.kind not in STATIC:
             self._bind(node)
@@ -301,7 +303,7 @@ class _Partition(RewriterWithAnalyzer):
         return tail_versions(rows, extent, self.analyzer, version)
 
     def _without_rows(self, body: Stmt, guard: Guard) -> Stmt:
-        """``body`` where a tile is full: if ``guard`` is that of an exact tail, with no such."""
+        """``body`` for full tiles, where the guard always holds, without guards of exact tails."""
         rows = self._rows(guard)
         for other in () if rows is None else list(self._guards_of_rows(body, rows)):
             body = _decided(body, other, True)
@@ -315,7 +317,7 @@ class _Partition(RewriterWithAnalyzer):
                 yield guard
 
     def _rows(self, guard: Guard) -> Linear | None:
-        """How many rows of a tile the guard lets through, for the rows of an exact tail."""
+        """The number of rows of a tile for which the guard holds, for the rows of an exact tail."""
         if len(guard.inner) != 1 or EXACT_TAIL not in guard.inner[0].annotations:
             return None
         loop = guard.inner[0]
@@ -386,7 +388,8 @@ class _Partition(RewriterWithAnalyzer):
         else:  # holds from ceil(-rest / c)
             cut = x.floordiv(rest.scaled(-1).to_expr() + (c - 1), const(c))
         inside = x.minimum(x.maximum(cut, node.min), node.min + node.extent)
-        # Without the facts that hold inside the loop: where it has no iterations, neither half has.
+        # Outside of the facts that hold only inside the loop: a loop without iterations has empty
+        # halves.
         self.analyzer.release(var)
         cut = self.analyzer.simplify(inside)
         self.analyzer.bind(var, node.min, node.extent)
@@ -419,7 +422,8 @@ def _without_hint(e: PrimExpr) -> PrimExpr:
 def _without_select_hints(body: Stmt) -> Stmt:
     """``body`` with plain conditions in ``if_then_else``.
 
-    A version of a tail is not split further, at the borders of an image: they would multiply.
+    The versions of a tail are not split again at the borders of an image, which would multiply
+    them.
     """
 
     def plain(e: PrimExpr) -> PrimExpr:

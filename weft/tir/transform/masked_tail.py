@@ -5,9 +5,9 @@ By default a tail is cut into vectors of ever smaller powers of two. A loop with
 masked. Local and scratch buffers are padded to whole vectors, which needs no mask: the extra lanes
 are not read, or are overwritten by the following elements of the row.
 
-So are scratch buffers whose rows have a symbolic length ``n``, and the guard ``i < n`` of a vector
-does not become a mask of their loads and stores: a load would have to wait until a masked store
-before it has left the store buffer.
+Scratch buffers whose rows have a symbolic length ``n`` are padded too, and the guard ``i < n`` of a
+vector does not become a mask of their loads and stores. A load from a masked store has to wait
+until the store has left the store buffer.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Tail:
 
 def only_excludes_padding(buffer: Buffer, indices: Sequence[PrimExpr], guard: PrimExpr,
                           padded: Mapping[Buffer, PrimExpr]) -> bool:
-    """Whether ``guard`` lets through all elements of ``buffer`` but those of its padding."""
+    """Whether ``guard`` holds for all elements of ``buffer`` except its padding."""
     size = padded.get(buffer)
     if size is None or not indices or int_value(size) is not None:
         return False

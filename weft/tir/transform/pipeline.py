@@ -42,18 +42,18 @@ TIR_PIPELINE: tuple[TirPass, ...] = (
     loop_partition,    # splits into main and tail: no guard in a hot loop
     inject_double_buffer,  # needs loops without guards, to load one iteration ahead
     tensorize_loop,    # needs loops without guards that are not vectors yet
-    horizontal_reduce,     # trees over the vectors that the next pass makes
+    horizontal_reduce,     # makes trees of the vectors that the next pass creates
     transpose_tile,    # before the loops that it replaces become gathers
     vectorize_loop,    # before unrolling, which then copies vectors instead of lanes
     unroll_loop,       # makes register indices constant
-    separate_registers,  # copies of a loop, made above, share no register
+    separate_registers,  # copies of a loop, which the passes above make, share no register
     block_sums,        # needs constant register indices, and each loop with registers of its own
     lower_intrinsics,  # polynomials over the vectors made above
     check_local,       # decides which local buffers are registers and which memory
     plan_workspace,    # needs to know which locals became memory
     flatten_buffer,    # one index per access, simplified with the loop ranges
     interleave_tile,   # needs flat indices to see which accesses are adjacent
-    remove_no_op,      # removes loops that the passes above emptied
+    remove_no_op,      # removes the loops that the passes above left empty
 )  # fmt: skip
 
 

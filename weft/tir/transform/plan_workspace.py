@@ -54,7 +54,7 @@ class WorkspacePlanner:
         return map_stmts(node, self.outside)
 
     def assign_offset(self, buffer: Buffer) -> None:
-        if buffer in self.offsets:  # copies of one statement; their live ranges are disjoint
+        if buffer in self.offsets:  # copies of one statement have disjoint live ranges
             return
         size = buffer.static_bytes
         if size is None:

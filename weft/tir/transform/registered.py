@@ -96,7 +96,7 @@ def _guarded(function: TirPass) -> TirPass:
 
 
 def _check_signature(name: str, function: TirPass, before: PrimFunc, after: PrimFunc) -> None:
-    """Raise ``LoweringError`` if callers of the kernel would have to call it in another way."""
+    """Raise ``LoweringError`` if a pass changed the signature of the kernel."""
     expected, got = _signature(before), _signature(after)
     if got != expected:
         raise LoweringError(f"the tir pass {name} changed the signature of the kernel",

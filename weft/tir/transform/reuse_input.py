@@ -54,10 +54,10 @@ def reuse_input(func: PrimFunc, source: Buffer, target: Buffer) -> PrimFunc | No
 
 
 def _without_copy(body: Stmt, source: Buffer, target: Buffer) -> Stmt | None:
-    """The statements after a copy of ``source`` to ``target``, which read ``source`` no more.
+    """The statements after a copy of ``source`` to ``target``, changed to read ``target`` alone.
 
-    ``None`` if the body is not of this form. Elements that the copy leaves out hold those of
-    ``source`` instead of nothing; a kernel writes them before it reads them.
+    ``None`` if the body is not of this form. Elements that the copy would not have written then
+    hold values of ``source``; a kernel writes them before it reads them.
     """
     if not isinstance(body, SeqStmt) or not _is_copy(body.stmts[0], source, target):
         return None

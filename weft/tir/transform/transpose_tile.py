@@ -26,7 +26,7 @@ from weft.tir.transform.masked_tail import MASKED_TAIL
 from weft.tir.transform.rewriter import RewriterWithAnalyzer
 
 ANNOTATION = "transpose"
-# The value of the pragma for sources whose rows may be anywhere, instead of 1.
+# The value of the pragma, instead of 1, for sources whose rows are at arbitrary addresses.
 ANY_COLUMNS = 2
 
 

@@ -52,9 +52,9 @@ class _NoSimplifier:
 class Vectorizer:
     """Rewrites the body of one vectorised loop as vectors of ``lanes`` lanes.
 
-    With ``tail``, only the first lanes are active, and loads and stores are masked. ``padded`` are
-    the buffers with rows of whole vectors, and the lengths of these rows without the padding,
-    ``ranges`` the first and the last value of loop variables.
+    With ``tail``, only the first lanes are active, and loads and stores are masked. ``padded`` maps
+    buffers with rows of whole vectors to the lengths of these rows without the padding, ``ranges``
+    loop variables to their first and last values.
     """
 
     def __init__(self, loop: s.For, lanes: int, *, tail: Tail | None = None,
@@ -302,7 +302,7 @@ def mask_loads(e: PrimExpr, mask: PrimExpr) -> PrimExpr:
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """What is known about the function around a loop: the arguments of ``Vectorizer``."""
+    """The arguments of ``Vectorizer`` that are the same for all loops of a function."""
 
     padded: Mapping[Buffer, PrimExpr]
     ranges: Mapping[PrimExpr, tuple[int, int]]

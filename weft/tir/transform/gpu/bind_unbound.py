@@ -1,8 +1,8 @@
 """Binds loop nests that no schedule has bound to blocks and threads, so that every program runs.
 
 The independent loops outside a nest are fused and shared among threads, 256 in a block. A nest
-without independent loops outside runs in one block, whose threads share the independent loops
-inside; the thread 0 executes the rest.
+without independent outer loops runs in one block, whose threads share the independent inner loops;
+thread 0 executes the rest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weft.tir.transform.gpu.independent import is_independent
 from weft.tir.transform.gpu.thread_axes import WARP, bound_loop, has_bound
 from weft.tir.visitor import map_stmts, mentions, post_order, stmts_of, substitute
 
-THREADS = 256  # of a block: full occupancy on every architecture
+THREADS = 256  # threads of a block: full occupancy on every architecture
 
 
 def bind_unbound(func: PrimFunc) -> PrimFunc:
@@ -157,7 +157,8 @@ def serial_lanes(body: Stmt) -> Stmt:
 
 
 def _depends(loop: s.For, outer: list[s.For]) -> bool:
-    """Whether the range of a loop depends on the loops around it, or on data: it is not fused.
+    """Whether the range of a loop depends on the loops around it, or on data; such a loop is not
+    fused.
 
     The host computes the size of a grid, and it has no access to data.
     """

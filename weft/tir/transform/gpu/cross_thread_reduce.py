@@ -1,9 +1,9 @@
 """Combines the partial results of threads: by warp shuffles, and across warps in shared memory.
 
-Shuffles exchange registers within a warp in log2(32) steps (a butterfly, so that every thread has
-the result). If more than a warp reduces, the first lane of each warp stores its result to shared
-memory, and after a barrier every warp reduces these. Blocks that are not whole warps, and groups
-of threads that are not consecutive, reduce by a tree in shared memory.
+Shuffles exchange registers within a warp in log2(32) steps (a butterfly, so that every thread gets
+the result). If several warps reduce together, the first lane of each warp stores its result to
+shared memory, and after a barrier every warp reduces these results. A tree in shared memory handles
+blocks that are not whole warps, and groups of threads that are not consecutive.
 
 The order of the additions depends on the schedule alone, so results are reproducible.
 """
@@ -134,9 +134,9 @@ class _Group:
         return _allocated(memory, seq(steps))
 
     def _slot(self, rank: x.PrimExpr) -> x.PrimExpr:
-        """Where the thread of this group with number ``rank`` keeps its result.
+        """The slot in which the thread of this group with number ``rank`` stores its result.
 
-        The threads of a warp have adjacent slots, so that they reach different banks.
+        The threads of a warp have adjacent slots, so that they access different banks.
         """
         if self.is_consecutive:
             return self.group * self.size + rank

@@ -1,9 +1,10 @@
 """Which loops may run in any order, or at the same time.
 
 The iterations of a loop are independent if no iteration accesses an element that another one
-writes. Parallel and vectorised loops are so by their kind. For a serial loop over ``v``, a store
-and another access to its buffer need a dimension in which both indices are ``c * v + rest``, where
-``rest`` varies by less than ``c`` within one iteration, or in which they always differ.
+writes. Parallel and vectorised loops are independent by definition. A serial loop over ``v`` is
+independent if each store and each other access to the same buffer have a dimension in which their
+indices always differ, or in which both are ``c * v + rest``, where ``rest`` varies by less than
+``c`` within one iteration.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Moves conditions out of loops and joins statements under one condition.
 
 ``unify_threads`` tests conditions at single statements, so that barriers fit between them. Where
-there is no barrier, one test in front of a loop is enough. It also keeps LLVM from moving loads out
-of the condition: a thread that another one would race with must not even read.
+there is no barrier, one test in front of a loop is enough. It also keeps LLVM from hoisting loads
+above the condition, where a thread could read an element while another thread writes it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _is_serial(node: s.For) -> bool:
 
 
 def _is_pure(condition: PrimExpr) -> bool:
-    """Whether a condition has the same value wherever it is tested."""
+    """Whether the value of a condition does not depend on the point where it is tested."""
     return not any(isinstance(e, BufferLoad) for e in post_order(condition))
 
 

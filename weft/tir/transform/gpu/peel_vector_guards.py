@@ -2,7 +2,8 @@
 
 A thread has no masked accesses, so a guard inside a vectorized loop would split its loads and
 stores into lanes. A guard that is linear in the lane holds in all lanes if it holds in the first
-and in the last one. Threads where it does run vectors; the others run the loop lane by lane.
+and in the last one. Threads for which it holds in all lanes run vectors; the others run the loop
+lane by lane.
 """
 
 from __future__ import annotations

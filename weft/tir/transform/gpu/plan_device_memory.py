@@ -18,7 +18,7 @@ from weft.tir.visitor import map_stmts
 # Larger buffers of a thread are slices of the workspace: local memory is reserved for all threads
 # that a GPU can hold at the same time.
 MAX_THREAD_BYTES = 16 * 1024
-# Of a kernel whose scratch buffers are empty: they have addresses.
+# Bytes of workspace that every launch has: empty scratch buffers need an address too.
 MIN_WORKSPACE = 64
 
 

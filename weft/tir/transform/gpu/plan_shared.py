@@ -19,7 +19,7 @@ from weft.tir.stmt import Stmt
 from weft.tir.transform.gpu.thread_axes import is_block, is_bound, is_thread
 from weft.tir.visitor import exprs_of, mentions, post_order, post_order_stmts, stmts_of
 
-# Of every buffer: what bulk copies with the 128-byte swizzle need.
+# Alignment of every buffer in bytes: bulk copies with the 128-byte swizzle require it.
 ALIGNMENT = 128
 
 

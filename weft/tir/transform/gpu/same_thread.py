@@ -1,8 +1,8 @@
-"""Whether two accesses touch the same element only if one thread makes both.
+"""Whether any two accesses to the same element are made by the same thread.
 
 Each index is a sum ``c1 * t1 + c2 * t2 + ... + base + rest`` over the thread indices, where
-``rest`` varies with the loops of the thread. If the coefficients grow faster than what the smaller
-terms can add up to, as in mixed radix numbers, different threads have different values.
+``rest`` varies with the loops of the thread. If each coefficient is larger than the greatest sum of
+the smaller terms, as in mixed radix numbers, different threads have different values.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def _launch(func: PrimFunc, node: Stmt) -> Launch:
 
 
 def _has_outer_bound(node: Stmt) -> bool:
-    """Whether a bound loop is the next statement, inside allocations alone."""
+    """Whether the next statement, inside allocations alone, is a bound loop."""
     while isinstance(node, s.Allocate):
         node = node.body
     return is_bound(node)

@@ -11,8 +11,9 @@ BLOCK_TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 THREAD_TAGS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 LAUNCH_TAGS = (*BLOCK_TAGS, *THREAD_TAGS)
 WARP = 32
-# Key of an ``AttrStmt``: no thread touches in its body what another one writes there. For programs
-# whose indices the analysis cannot tell apart, such as the pairs of a sorting network.
+# Key of an ``AttrStmt`` which states that no thread accesses an element in its body that another
+# thread writes there. It is for programs whose indices the analysis cannot separate, such as the
+# pairs of a sorting network.
 THREADS_APART = "threads_apart"
 
 

@@ -26,8 +26,8 @@ from weft.tir.transform.gpu.thread_axes import BLOCK_TAGS, THREADS_APART, is_bou
 from weft.tir.visitor import exprs_of, map_stmts, mentions, post_order, post_order_stmts, vars_of
 
 BARRIER = Evaluate(Call(handle, "barrier", ()))
-# The key of an ``AttrStmt`` around hand-written loops that contain all barriers that they need:
-# the order of asynchronous copies is not visible in accesses.
+# Key of an ``AttrStmt`` around hand-written loops that contain all barriers that they need:
+# accesses do not show the order of asynchronous copies.
 OWN_BARRIERS = "own_barriers"
 
 
@@ -79,9 +79,10 @@ class _Access:
 
 @dataclass(slots=True)
 class _Summary:
-    """A statement with its barriers, and its accesses before the first and after the last one.
+    """A statement with its barriers, and its accesses before the first and after the last barrier.
 
-    ``waits``: every thread meets a barrier in it, so nothing before it conflicts with what follows.
+    ``waits``: every thread meets a barrier in the statement, so nothing before it conflicts with
+    the statements after it.
     """
 
     stmt: Stmt
@@ -97,7 +98,7 @@ class _Sync:
         self.offsets = offsets
         self.vars = {loop.loop_var for loop in threads}
         self.places = Places(body, threads)
-        # The thread indices that have one value in the current branch.
+        # The thread indices that are fixed in the current branch.
         self.fixed: dict[Var, int] = {}
         private = {n.buffer for n in post_order_stmts(body) if isinstance(n, s.Allocate)
                    and n.buffer.scope != "shared"}
@@ -193,7 +194,7 @@ class _Sync:
         return found
 
     def _reads(self, root: PrimExpr) -> list[_Access]:
-        """The loads in an expression; a call may also write to the addresses that it takes."""
+        """The loads in an expression; a call may also write to the addresses among its operands."""
         nodes = list(post_order(root))
         written = {e.args[0] for e in nodes if isinstance(e, Call) and e.name == "address_of"}
         return [_Access(e.buffer, e in written, self._place(e.indices))
@@ -235,9 +236,9 @@ class _Sync:
         return any(vars_of(e) & self.vars for e in exprs)
 
     def _divergent(self, node: s.IfThenElse) -> _Summary:
-        """A branch that only some threads take: code of one stage, in which none waits for another.
+        """A branch that only some threads take: code of one stage, without barriers.
 
-        ``unify_threads`` has moved the condition behind all that the block computes together.
+        ``unify_threads`` has moved the condition inside all code that the block computes together.
         """
         if _has_barrier(node):
             raise self._unreached(f"the condition {node.condition}")

@@ -1,10 +1,10 @@
-"""Makes the thread loops of a launch one nest around everything that its blocks do.
+"""Makes the thread loops of a launch one nest around all statements of its blocks.
 
 A schedule binds the loops of several stages to threads: those of the result, and those of stages
-that the threads of a block compute together in shared memory. Each launch becomes block loops,
-then thread loops, then the code of one thread, with the allocations of shared memory. A loop that
-was bound to a thread index becomes a use of that index, under a condition if the loop is shorter.
-Of threads that would do the same work, the first does it.
+that the threads of a block compute together in shared memory. Each launch becomes block loops, then
+thread loops, then the code of one thread, with the allocations of shared memory. A loop that was
+bound to a thread index becomes a use of that index, under a condition if the loop is shorter than
+the number of threads. If several threads would do the same work, the first one does it.
 
 Threads meet at barriers, so conditions that differ between threads move into the branches, to the
 single statements, wherever a block computes something together.
@@ -26,7 +26,7 @@ from weft.tir.func import PrimFunc
 from weft.tir.stmt import ForKind, Stmt, seq
 from weft.tir.transform.gpu import thread_axes
 
-# A buffer that the threads of a block share, and that is not too large, is in shared memory.
+# A buffer that the threads of a block share is in shared memory, up to this size.
 MAX_IMPLICIT_SHARED = 16 * 1024
 MAX_HOST_ITERATIONS = 256
 
@@ -76,9 +76,9 @@ def _has_blocks(node: Stmt) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """Where a statement is: the tags of the thread loops around it, and conditions that moved in.
+    """The context of a statement: the tags of the thread loops around it, and its moved conditions.
 
-    A tag is there twice if the stage of an inner loop is computed in a loop of the outer stage.
+    A tag occurs twice if the stage of an inner loop is computed in a loop of the outer stage.
     """
 
     tags: tuple[str, ...] = ()
@@ -133,7 +133,7 @@ class _Launch:
     def _visit(self, node: Stmt, path: _Path) -> Stmt:
         if path.conditions and isinstance(node, s.For | s.SeqStmt | s.LetStmt | s.IfThenElse) \
                 and not self._meets(node):
-            # No thread waits for another in it: one test for the whole statement.
+            # No thread waits for another one in this statement, so it is tested as a whole.
             starts = {self._first_condition(n) for n in visitor.post_order_stmts(node)
                       if isinstance(n, s.BufferStore | s.Evaluate)}
             if len(starts) == 1:
@@ -206,7 +206,7 @@ class _Launch:
         return dataclasses.replace(buffer, scope="shared", uid=next_uid())
 
     def _conditions(self, node: s.BufferStore | s.Evaluate, path: _Path) -> list[PrimExpr]:
-        """The conditions of a statement: those around it, and one thread of those alike."""
+        """The conditions of a statement; the first of several equal threads runs it."""
         if isinstance(node, s.BufferStore) and self._is_private(node.buffer):
             reads = [e for root in visitor.exprs_of(node) for e in visitor.post_order(root)
                      if type(e) is BufferLoad and not self._is_private(e.buffer)]
@@ -220,10 +220,10 @@ class _Launch:
         return [*conditions, *(x.EQ(self.vars[tag], const(0)) for tag in alike)]
 
     def _first_condition(self, node: Stmt) -> int:
-        """How many of the conditions do not apply to a statement.
+        """The number of leading conditions that do not apply to a statement.
 
-        All threads compute a shared buffer together, also those whose own result fails a condition
-        around its allocation.
+        All threads compute a shared buffer together, also threads whose own result fails a
+        condition around the allocation.
         """
         if isinstance(node, s.BufferStore):
             written = [node.buffer] if not self._is_private(node.buffer) else []
@@ -233,7 +233,7 @@ class _Launch:
         return max((self.owned.get(b, (0, 0))[1] for b in written), default=0)
 
     def _is_private(self, buffer: Buffer) -> bool:
-        """Whether each thread has the buffer for itself."""
+        """Whether each thread has a private copy of the buffer."""
         return buffer.scope == "local" or (buffer in self.owned and buffer.scope != "shared")
 
     def _guarded(self, node: Stmt, conditions: list[PrimExpr]) -> Stmt:
@@ -252,7 +252,7 @@ def _is_reduction(node: Stmt) -> bool:
 def serial_threads(func: PrimFunc) -> PrimFunc:
     """``func`` with serial loops instead of bound ones, for the evaluator of loop programs.
 
-    What the threads of a block compute together, each of them computes then.
+    Work that the threads of a block share is then repeated for each thread.
     """
 
     def rewrite(node: Stmt) -> Stmt:

@@ -1,7 +1,7 @@
 """Unrolls short loops that index registers.
 
-A ``local`` buffer is in registers if all its indices are constants; a thread cannot index registers
-by a variable, so the buffer would be in local memory, which is in global memory.
+A ``local`` buffer is in registers if all its indices are constants. A thread cannot index registers
+by a variable, so the buffer would be in local memory, which is as slow as global memory.
 """
 
 from __future__ import annotations
