@@ -112,7 +112,7 @@ class CompositeType(Type):
         return ()
 
     def text_segments(self) -> list[TextSegment]:
-        """The text, with component types in place of theirs."""
+        """The text, with component types to be filled in."""
         raise InternalError(f"{type(self).__name__} cannot be printed")
 
     def __hash__(self) -> int:

@@ -27,7 +27,7 @@ Locate = Callable[[Tensor], tuple[Buffer, tuple[PrimExpr, ...]]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guard:
-    """A bounds check, placed inside the loop at ``depth`` (-1: outside all loops).
+    """A bounds check inside the loop at ``depth`` (-1: outside all loops).
 
     ``reduces``: the condition depends on a reduction axis, so the initialisation ignores it.
     """

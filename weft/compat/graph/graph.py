@@ -171,9 +171,9 @@ class Graph(GraphStructure):
         marks = self._scopes.marks()
         full = name[:-1] if name.endswith("/") else self.unique_name(name)
         try:
-            placed = self._in_scope(dataclasses.replace(proto, name=full))
-            facts = inference.infer(self, placed, [inference.fact_of(t) for t in inputs])
-            node = self.add_node(placed)
+            scoped = self._in_scope(dataclasses.replace(proto, name=full))
+            facts = inference.infer(self, scoped, [inference.fact_of(t) for t in inputs])
+            node = self.add_node(scoped)
         except Exception:
             self._scopes.restore(marks)
             raise

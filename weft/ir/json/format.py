@@ -237,8 +237,8 @@ class _Reader:
             node = _LOAD[record["kind"]](self, record)
             span = record.get("span")
             # Operators are looked up in the registry.
-            placed = span is None or isinstance(node, Op)
-            self.nodes.append(node if placed else node.replace(span=Span(*span)))
+            is_final = span is None or isinstance(node, Op)
+            self.nodes.append(node if is_final else node.replace(span=Span(*span)))
         functions = {name: self._function(i) for name, i in self.document["functions"].items()}
         named = {name: self.nodes[i] for name, i in self.document["named"].items()}
         return IRModule(functions, self.definitions, load_value(self.document["attrs"]),

@@ -135,13 +135,13 @@ def _typed_like(applied: Rule, old: Expr, new: Expr) -> Expr:
     """``new``, typed if ``old`` is; new nodes get the span of ``old``."""
     if old.checked_type is None:
         return new
-    placed = rewrite_post_order(
+    rebuilt = rewrite_post_order(
         new,
         lambda node: node if node.checked_type is not None else node.replace(span=old.span),
         enter=_is_new,
     )
     try:
-        typed = infer_expr(placed, trust=True)
+        typed = infer_expr(rebuilt, trust=True)
     except TypeInferenceError as error:
         raise _failure(applied, _CHANGED, error.render().splitlines()) from error
     if typed.checked_type != old.checked_type and not _agree(typed, old):

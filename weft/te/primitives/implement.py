@@ -43,8 +43,8 @@ def implement(
     types = tuple((t.shape, t.dtype) for t in made)
     stage = self.make_stage(ExternOp(name, tuple(inputs), types, body), made)
     stage.is_output = any(t in self.outputs for t in made)
-    place = max(map(self.stages.index, replaced))
-    self.stages[place] = stage
+    last = max(map(self.stages.index, replaced))
+    self.stages[last] = stage
     self.stages = [s for s in self.stages if s not in replaced]
     needed = _needed(self)
     self.stages = [s for s in self.stages if s.is_placeholder or s in needed]

@@ -52,9 +52,9 @@ def has_effect(node: ir.Expr) -> bool:
 
 
 def effectful_nodes(order: Iterable[ir.Expr]) -> set[ir.Expr]:
-    """The nodes of a post-order whose evaluation may have a side effect that others see.
+    """The nodes of a post-order whose evaluation may have a side effect visible to others.
 
-    Creating a closure or a reference never has, nor does reading a reference.
+    Creating a closure or a reference has none, nor has reading a reference.
     """
     found: set[ir.Expr] = set()
     bodies: set[ir.Expr] = set()  # functions whose call has an effect

@@ -1,8 +1,8 @@
-"""The least sizes that the operators of a program take.
+"""The least sizes that the operators of a program accept.
 
-Types of symbolic sizes say nothing of small ones: a maximum over ``n`` rows needs a row, a window
-of 3 needs three elements. The relations of operators know it for numbers, so they are asked: a size
-of a call is replaced by numbers, the others by typical ones.
+Types with symbolic sizes do not restrict small ones: a maximum over ``n`` rows needs a row, a
+window of 3 needs three elements. Type relations check this for numbers. So the analysis replaces a
+size of a call by numbers, and the other sizes by typical ones, and asks the relation.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from weft.ir.symbol import TYPICAL_SIZE, name_of
 from weft.runtime.sizes import names_in
 from weft.support.errors import WeftError
 
-# Whether an operator takes operands of these sizes.
+# Whether an operator accepts operands of these sizes.
 Takes: TypeAlias = Callable[[Mapping[ir.Dim, int]], bool]
 
 
 def least_sizes(mod: ir.IRModule) -> tuple[ir.SymDim, ...]:
-    """Sizes that are 0 or more where every operator of ``main`` takes its operands.
+    """Sizes that must be 0 or more for every operator of ``main`` to accept its operands.
 
     Operators in branches and functions are left out, as a branch may test the size.
     """
@@ -31,7 +31,8 @@ def least_sizes(mod: ir.IRModule) -> tuple[ir.SymDim, ...]:
         if not isinstance(node, ir.Call) or not isinstance(node.op, ir.Op):
             continue
         types = tuple(arg.checked_type for arg in node.args)
-        # Attributes with sizes, and those that mean something else for numbers, follow from types.
+        # Types determine the attributes with sizes, and attributes whose meaning differs for
+        # numbers.
         if not any(map(_dims, types)) or _has_sizes(node.attrs) or node.op.hook("bind_sizes"):
             continue
         key = (node.op.name, node.attrs, types)
@@ -42,7 +43,7 @@ def least_sizes(mod: ir.IRModule) -> tuple[ir.SymDim, ...]:
 
 
 def with_least_sizes(mod: ir.IRModule) -> ir.IRModule:
-    """The module with ``least_sizes`` among its conditions, as far as inputs determine them."""
+    """The module with ``least_sizes`` among its conditions, where the inputs determine them."""
     given = {name_of(symbol) for param in mod["main"].params for dim in _dims(param.checked_type)
              for symbol in dim.symbols()}
     before = mod.attrs.get("size_conditions", ())
@@ -58,10 +59,10 @@ def _is_always_run(node: ir.Expr) -> bool:
 
 
 def _needed(op: ir.Op, attrs: ir.Attrs, types: tuple[ir.Type | None, ...]) -> Iterator[ir.SymDim]:
-    """For each size of the operands, what it is more than the least that the operator takes.
+    """For each size of the operands, the size minus the least one that the operator accepts.
 
     Sizes that share a symbol change together: a gradient takes images of height ``h`` and results
-    of height ``h - 2``. So their symbols are varied, and other sizes by themselves.
+    of height ``h - 2``. So the analysis varies symbols, and sizes without symbols on their own.
     """
     dims = list(dict.fromkeys(dim for type_ in types for dim in _dims(type_)))
 
@@ -78,12 +79,12 @@ def _needed(op: ir.Op, attrs: ir.Attrs, types: tuple[ir.Type | None, ...]) -> It
 
 
 def _needed_of_dim(dim: ir.SymDim, dims: Sequence[ir.SymDim], takes: Takes) -> Iterator[ir.SymDim]:
-    # A size such as max(9 - n, 0) has a typical value that no operator takes.
+    # The typical value of a size such as max(9 - n, 0) may be one that no operator accepts.
     usual: tuple[dict[ir.Dim, int], ...] = ({one: ir.typical_size(one) for one in dims},
                                             dict.fromkeys(dims, TYPICAL_SIZE))
     typical = next(filter(takes, usual), None)
     if typical is None:
-        return  # sizes depend on each other
+        return  # the sizes depend on each other
     low = max(ir.bounds_of(dim)[0] or 0, 0)
     least = _least(lambda size: takes({**typical, dim: size}), low, typical[dim])
     more = ir.dim_sub(dim, least)
@@ -92,7 +93,7 @@ def _needed_of_dim(dim: ir.SymDim, dims: Sequence[ir.SymDim], takes: Takes) -> I
 
 
 def _needed_of_symbol(symbol: str, dims: Sequence[ir.SymDim], takes: Takes) -> Iterator[ir.SymDim]:
-    """The least value of a symbol, unless it depends on those of the others."""
+    """The least value of a symbol, unless it depends on the values of other symbols."""
     others = {one for dim in dims for one in dim.symbols()} - {symbol}
     low, found = max(ir.range_of(symbol).low, 0), set[int]()
     for factor in (1, 2):
@@ -105,7 +106,7 @@ def _needed_of_symbol(symbol: str, dims: Sequence[ir.SymDim], takes: Takes) -> I
 
         typical = ir.range_of(symbol).typical
         if not fits(typical):
-            return  # the sizes need other values
+            return  # the other sizes need other values
         found.add(_least(fits, low, typical))
     more = ir.dim_sub(ir.SymDim.symbol(symbol), min(found))
     if len(found) == 1 and min(found) > low and isinstance(more, ir.SymDim):
@@ -113,7 +114,7 @@ def _needed_of_symbol(symbol: str, dims: Sequence[ir.SymDim], takes: Takes) -> I
 
 
 def _least(fits: Callable[[int], bool], low: int, high: int) -> int:
-    """The least size from ``low`` on that fits; ``high`` does, or is not above ``low``."""
+    """The least size from ``low`` on that fits; ``high`` fits, or is at most ``low``."""
     if low >= high or fits(low):
         return low
     while high - low > 1:

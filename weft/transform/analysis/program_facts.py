@@ -27,7 +27,7 @@ def _is_first_order(mod: IRModule) -> bool:
 
 
 def _in_kernels(fn: Function) -> bool:
-    """Whether operators are called in primitive functions alone, but for annotations."""
+    """Whether only primitive functions call operators, apart from annotations."""
     return not any(isinstance(node, Call) and isinstance(node.op, Op)
                    and not traits_of(node).is_annotation
                    for node in post_order(fn, enter=enters))

@@ -74,7 +74,7 @@ class PythonCode:
     call: Callable[..., Any]
 
 
-# The replacement of a region; ``None`` leaves it to weft.
+# The replacement of a region; ``None`` leaves the region to weft.
 Generated: TypeAlias = "Function | IRModule | ObjectCode | TensorCode | PythonCode | None"
 
 

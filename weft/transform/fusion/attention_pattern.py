@@ -2,7 +2,7 @@
 
 From the result inwards: a matmul with the values; guards that exporters add for rows without
 visible keys; the softmax; masks; the scale; a matmul of queries and keys. Reshapes that keep the
-last two axes may stand anywhere between.
+last two axes may occur anywhere in between.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ def _unscaled(expr: Expr) -> tuple[Expr, float] | None:
     number = scalar_value(right)
     if number is None:
         left, number = right, scalar_value(left)
-    # A constant of one element may have more axes than the other operand, and so add some.
+    # A constant of one element may have more axes than the other operand, and then adds axes.
     whole = number is not None and math.isfinite(number) and known_shape(left) == known_shape(expr)
     return (left, number) if whole and number is not None else None
 

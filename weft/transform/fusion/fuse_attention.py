@@ -198,7 +198,7 @@ def _visible(mask: attention_pattern.Mask) -> np.ndarray | None:
 
 
 def _past(data: np.ndarray, rows: ir.Dim, keys: ir.Dim) -> int | None:
-    """The offset of a causal mask: each query sees the keys up to one more than the last."""
+    """The offset of a causal mask: query i sees the keys up to number i + offset."""
     if data.shape[-2:] != (rows, keys) or not (isinstance(rows, int) and isinstance(keys, int)):
         return None
     # The first row gives the offset, and all rows must agree with it.

@@ -91,7 +91,7 @@ class FusionGroups:
                 self._try(node.index, dominator.parent, condition)
 
     def _join_rows(self) -> None:
-        """Join reductions along rows with what reads their results row by row."""
+        """Join reductions along rows with the calls that read their results row by row."""
         members = {group[-1]: group for group in self.members()}
         by_root = {self._find(last): group for last, group in members.items()}
         for node in self.graph.nodes:

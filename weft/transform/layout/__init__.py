@@ -1,1 +1,1 @@
-"""Data layouts: which one each operator wants, and what changing costs."""
+"""Data layouts: the layouts that operators prefer, and the cost of conversions."""

@@ -1,4 +1,4 @@
-"""The layouts that kernels want, kept through the program as far as operators can run in them."""
+"""Runs operators in the layouts that their kernels prefer, and keeps these between operators."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class AlterOpLayout(ir.FunctionPass):
     """Give anchors their preferred layouts, and keep values in them between anchors.
 
     ``config["alter_layout"]`` of the context maps operator names to hooks that return a
-    ``LayoutChoice``; the arguments are converted as it says. Of several, the pass takes the one
-    that is fastest together with the conversions before and after it (``LayoutCosts``;
-    ``config["cost_model"]`` estimates a conversion). Operators with a ``layout`` hook then
-    run in the layout in which their data arrives; the others, and the results of the function, get
-    the original layout back. ``fold_constant`` converts constants, so weights are packed when the
-    model is compiled. Without hooks nothing changes.
+    ``LayoutChoice``; the pass converts the arguments accordingly. Of several choices, it takes the
+    one that is fastest together with the conversions before and after it (``LayoutCosts``;
+    ``config["cost_model"]`` estimates a conversion). Operators with a ``layout`` hook run in the
+    layout of their data; the others, and the results of the function, get the original layout back.
+    ``fold_constant`` converts constants, so weights are packed when the model is compiled. Without
+    hooks nothing changes.
 
     With a hook that wants blocks of 8 channels:
 
@@ -157,7 +157,7 @@ class _Relayout:
         return _Tensor(kept)
 
     def _padded(self, arg: ir.Expr, zeros: Sequence[int]) -> ir.Expr:
-        """``arg`` in its original layout, with so many zeros appended along each axis."""
+        """``arg`` in its original layout, with that many zeros appended along each axis."""
         value = self._original(self.values[arg])
         zero = ir.const(0, graph.tensor_type_of(arg).dtype)
         return op.nn.pad(value, zero, pad_width=tuple((0, n) for n in zeros), span=arg.span)
@@ -198,7 +198,7 @@ class _Relayout:
         if isinstance(value, _Fields):
             return self._in(value, (layouts,) * len(value.fields))
         if value.layout is None or value.layout.primal != layouts.primal:
-            # The producer chose the letters: only the order of the axes means the same to both.
+            # The producer chose the names of the axes, so only their order means the same to both.
             return self._convert(self._original(value), layouts.primal.name, layouts.name)
         return self._convert(value.expr, value.layout.name, layouts.name)
 

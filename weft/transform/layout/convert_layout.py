@@ -19,7 +19,7 @@ class ConvertLayout(ir.FunctionPass):
     """Run operators in the layouts that ``layouts`` asks for.
 
     An entry is ``operator:data`` or ``operator:data:kernel``, such as ``nn.conv2d:NHWC:HWIO``.
-    Values keep the new order of axes as far as the operators after them can run in it (elementwise
+    Values keep the new order of axes as long as the operators after them can run in it (elementwise
     and broadcasting ones, pools, reductions, concatenation, ...), so that transposes remain only at
     the edges. Operators named in ``skip`` keep their layouts.
 

@@ -1,4 +1,4 @@
-"""The layouts that an implementation of a call wants."""
+"""The layouts that an implementation of a call prefers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LayoutChoice:
 
     @property
     def takes_blocks(self) -> bool:
-        """Whether the data is wanted in another layout than its original one."""
+        """Whether the data is wanted in another layout than the original one."""
         pair = self.input_layouts[0] if self.input_layouts else None
         return pair is not None and pair[0] != pair[1]
 
@@ -47,7 +47,7 @@ class LayoutChoice:
 
 
 LayoutChoices: TypeAlias = LayoutChoice | Sequence[LayoutChoice] | None
-# (call, types of its arguments, target) -> the choice, several to choose from, or None to leave
-# the call unchanged. The hooks of a target arrive in the pass context: ``config["alter_layout"]``
-# maps operator names to them. A hook returns None for calls that it has given a layout before.
+# (call, types of its arguments, target) -> the choice, several to choose from, or None to leave the
+# call unchanged. The pass context holds the hooks of a target: ``config["alter_layout"]`` maps
+# operator names to them. A hook returns None for calls that already have a layout of its choice.
 AlterLayoutHook: TypeAlias = Callable[[Call, Sequence[Type], Any], LayoutChoices]

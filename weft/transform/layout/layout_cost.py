@@ -1,9 +1,9 @@
-"""The layout cost model: which of the layouts that hooks offer make a function fastest.
+"""The layout cost model: the choice among the layouts that hooks offer.
 
 A value is either unblocked, in its original layout, or blocked. From the results of the function
-back to its parameters, each value gets two costs: the seconds of the operators that depend on it
-if it is unblocked, and if it is blocked, above the cheaper of the two. For a chain of operators
-this is exact; if a value has several users, each is charged as if it were the only one.
+back to its parameters, each value gets two costs, relative to the cheaper one: the seconds of the
+operators that depend on it if it is unblocked, and if it is blocked. For a chain of operators this
+is exact; if a value has several users, each is charged as if it were the only one.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class LayoutCosts:
         return call in self._choices
 
     def cheapest(self, call: Call, arrives_blocked: bool) -> LayoutChoice:
-        """The choice for data that arrives blocked or unblocked; the first of equals."""
+        """The choice for blocked or unblocked data; the first of equally fast ones."""
         return min(self._choices[call], key=lambda c: self._cost(call, c, arrives_blocked))
 
     def _cost(self, call: Call, choice: LayoutChoice, arrives_blocked: bool) -> float:
@@ -75,7 +75,7 @@ class LayoutCosts:
         if node in self._choices and isinstance(node, Call):
             costs = [min(self._cost(node, c, arrives) for c in self._choices[node])
                      for arrives in (False, True)]
-            # Only the difference matters to the operand: the smaller cost arises in either layout.
+            # Only the difference matters to the operand: the smaller cost is paid in either layout.
             self._charge(node.args[0], _Costs(costs[0] - min(costs), costs[1] - min(costs)))
         elif _keeps_layout(node):
             for operand in _operands(node):
@@ -91,7 +91,7 @@ class LayoutCosts:
     def _conversion_of(self, value: Expr) -> float:
         """Seconds to change the layout of ``value``; 0 if only run time determines its size.
 
-        Symbolic sizes count as the typical ones of images.
+        Symbolic sizes count as the typical sizes of images.
         """
         type_ = known_type(value)
         if not isinstance(type_, TensorType) or ANY in type_.shape:
@@ -113,7 +113,7 @@ def _operands(node: Expr) -> tuple[Expr, ...]:
 
 
 def _keeps_layout(node: Expr) -> bool:
-    """Whether the node may run in the layout of its data, which its result then has too."""
+    """Whether the node may run in the layout of its data; its result then has that layout too."""
     if isinstance(node, Call):
         return isinstance(node.op, Op) and node.op.hook("layout") is not None
     return isinstance(node, Tuple | TupleGetItem)

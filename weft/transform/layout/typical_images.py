@@ -1,4 +1,4 @@
-"""The sizes that choices about images assume where the program leaves them open."""
+"""The sizes of images that decisions assume for symbolic sizes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Mapping
 
 from weft.ir import Dim, Shape, SymDim, TensorType, range_of, substitute_dim
 
-# What a height or width without a narrower range counts as. Classifiers take 224, detectors 640,
-# and the layers further in a fraction of it, which their types say: ``floordiv(h + 1, 2)``.
+# The height or width that decisions assume without a narrower range. Classifiers take 224,
+# detectors 640, and inner layers a fraction of it, which their types express: ``floordiv(h + 1,
+# 2)``.
 TYPICAL_IMAGE_SIZE = 224
-# A choice that is good for one image is good for many, and not the other way round.
+# A decision that is good for one image is also good for many images, but not vice versa.
 TYPICAL_BATCH = 1
 
 
 def typical_image_shape(shape: Shape, batch_axis: int = 0) -> tuple[int, ...]:
-    """The sizes that choices assume for images of this shape; fixed sizes are kept."""
+    """The sizes that decisions assume for images of this shape; fixed sizes are kept."""
     return tuple(_size(dim, TYPICAL_BATCH if axis == batch_axis else TYPICAL_IMAGE_SIZE)
                  for axis, dim in enumerate(shape))
 
@@ -25,7 +26,7 @@ def typical_image_type(type_: TensorType) -> TensorType:
 
 
 def _size(dim: Dim, typical: int) -> int:
-    """The dimension where each of its symbols is as near to ``typical`` as its range allows."""
+    """The dimension in which each symbol is as near to ``typical`` as its range allows."""
     if isinstance(dim, SymDim):
         values: Mapping[str, Dim] = {symbol: max(range_of(symbol).nearest(typical), 1)
                                      for symbol in dim.symbols()}

@@ -18,8 +18,8 @@ def fresh_var(var: Var) -> Var:
 def fresh_copy(expr: Expr, values: Mapping[Expr, Expr] | None = None) -> Expr:
     """Copy ``expr``, and replace every variable that it binds by a new one.
 
-    ``values`` maps further nodes (free variables, for example) to replacements; the copy does not
-    look into them. Types are kept. Subexpressions without such nodes stay shared with the
+    ``values`` maps further nodes (free variables, for example) to replacements, which are not
+    copied themselves. Types are kept. Subexpressions without such nodes stay shared with the
     original unless they have effects, because the copy must repeat its effects.
     """
     memo: dict[Expr, Expr] = dict(values or {})

@@ -136,7 +136,7 @@ class _Lift:
         )
 
     def _value(self, fn: ir.Function) -> ir.Expr:
-        """``fn`` as a value: used otherwise than as a callee."""
+        """``fn`` as a value, that is, other than as a callee."""
         target, captured = ir.GlobalVar(self.names[fn], span=fn.span), self.captured[fn]
         if not captured and not self._generics(fn):
             return target  # a generic function as a closure would have another type

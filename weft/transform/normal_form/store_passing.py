@@ -34,12 +34,13 @@ class StorePassing(ir.Pass):
     """Make references values: a store holds their contents (Scott and Strachey 1971).
 
     The store has a list for each type of contents, and the number of its elements, which is the
-    address of the next reference. A function that touches references, directly or through a
-    callee, takes a store and returns its value and the new store. The program must be first-order
-    and without generic functions (``monomorphize``, ``defunctionalization``); the result is pure.
-    Raises ``PassError`` if ``entry`` takes or returns references, because then its caller would see
-    the effects, and if functions that touch references call operators with effects of their own,
-    whose order ``let`` gives: the result is a graph.
+    address of the next reference. A function that touches references, directly or through a callee,
+    takes a store and returns its value and the new store. The program must be first-order and
+    without generic functions (``monomorphize``, ``defunctionalization``); the result is pure.
+
+    Raises ``PassError`` if ``entry`` takes or returns references, because its caller would then see
+    the effects. Also raises it if functions that touch references call operators with effects:
+    ``let`` orders these, but the result is a graph.
     """
 
     name: ClassVar[str] = "store_passing"
@@ -83,7 +84,7 @@ def _check_effects(mod: ir.IRModule, touching: set[str]) -> None:
 
 
 def functions_that_touch(mod: ir.IRModule) -> set[str]:
-    """The functions that create, read or write references, themselves or through callees."""
+    """The functions that create, read or write references, directly or through callees."""
     callees: dict[str, set[str]] = {}
     found: set[str] = set()
     for name, fn in mod.functions.items():
@@ -162,7 +163,7 @@ def without_references(type_: ir.Type) -> ir.Type:
 
 @dataclass(eq=False, slots=True)
 class _Block:
-    """Rewrites one function in A-normal form; ``values`` holds what stands for each variable."""
+    """Rewrites one function in A-normal form; ``values`` maps variables to their replacements."""
 
     passing: _Passing
     values: dict[ir.Expr, ir.Expr] = field(default_factory=dict)

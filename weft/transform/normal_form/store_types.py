@@ -14,7 +14,7 @@ ADDRESS = ir.TensorType.of((), "int32")
 class _List:
     """The contents of one type, newest first: ``Empty``, or ``Entry(contents, older)``."""
 
-    position: int  # of the list in the tuple of all; its length follows
+    position: int  # the position of the list in the tuple of all lists; its length follows
     contents: ir.Type
     type: ir.Type
     empty: ir.Constructor
@@ -74,7 +74,7 @@ class Stores:
         return self._with(store, kept, after, ir.TupleGetItem(store, kept.position + 1))
 
     def _depth(self, store: ir.Expr, kept: _List, address: ir.Expr) -> ir.Expr:
-        """How many newer entries come before ``address``."""
+        """The number of entries that are newer than ``address``."""
         newest = op.subtract(ir.TupleGetItem(store, kept.position + 1), ir.const(1, "int32"))
         return op.subtract(newest, address)
 

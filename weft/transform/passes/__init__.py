@@ -1,1 +1,1 @@
-"""Passes that simplify, fold, inline and legalise."""
+"""Passes that simplify, fold, inline and legalize."""

@@ -54,7 +54,7 @@ class CombineMatmulSums(ir.FunctionPass):
         return graph.rewrite_function(fn, step)
 
     def _group(self, terms: Sequence[ir.Expr]) -> list[ir.Call]:
-        """The terms of the most frequent shape that pay."""
+        """The largest group of terms of one shape for which the rewrite pays."""
         groups: dict[Hashable, list[ir.Call]] = {}
         for term in terms:
             key = _likeness(term)
@@ -64,7 +64,7 @@ class CombineMatmulSums(ir.FunctionPass):
 
 
 def _sums(fn: ir.Function) -> dict[ir.Expr, list[ir.Expr]]:
-    """The additions that no other addition of the same shape reads alone, with their terms."""
+    """The outermost additions of each sum, with their terms."""
     uses: dict[int, int] = {}
     adds: list[ir.Call] = []
     for node in ir.post_order(fn):
@@ -98,7 +98,7 @@ def _terms(top: ir.Call, uses: Mapping[int, int], inner: set[int]) -> list[ir.Ex
 
 
 def _likeness(term: ir.Expr) -> Hashable | None:
-    """What multiplications of one group have in common; ``None`` for other terms."""
+    """The key that the multiplications of one group share; ``None`` for other terms."""
     if graph.op_name(term) != "nn.dense" or not isinstance(term, ir.Call):
         return None
     attrs: Any = term.attrs
@@ -109,14 +109,14 @@ def _likeness(term: ir.Expr) -> Hashable | None:
         return None
     m, n = graph.shape_of(term)
     k: Any = left.shape[1]
-    # Elements copied, against those of a partial sum that is written, read, and added to another.
+    # Copied elements, against the elements of a partial sum that is written, read and added.
     pays = 2 * k * (m + n) < 3 * m * n
     return (m, n, attrs, left.dtype, right.dtype) if pays else None
 
 
 def _combined(terms: Sequence[ir.Expr], group: Sequence[ir.Call],
               rebuilt: Mapping[int, ir.Expr]) -> ir.Expr:
-    """The sum with one multiplication instead of the group's first."""
+    """The sum with one multiplication instead of those of the group."""
     first, members = group[0], {id(call) for call in group}
     attrs: Any = first.attrs
     operands = [[rebuilt[id(call.args[i])] for call in group] for i in range(2)]

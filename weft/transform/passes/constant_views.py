@@ -1,7 +1,7 @@
-"""Weights in another order, as views of the weights that a model has.
+"""Constant operands in another order, as views of the weights of the model.
 
 A weight is often transposed when it is imported, and packed for its kernel later. As views these
-steps cost nothing; the weight is copied once, to its place in the memory of the program.
+steps cost nothing; the weight is copied once, into the memory of the program.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.transform.analysis.graph import op_name
 def constant_view(call: Call, array: np.ndarray) -> np.ndarray | None:
     """The result of ``call`` on ``array`` as a view of it; ``None`` if it needs a computation.
 
-    Where the elements have no regular order in ``array``, the view is one of a copy.
+    If the elements have no regular order in ``array``, the result is a view of a copy.
     """
     view = _VIEWS.get(op_name(call))
     return None if view is None else view(array, dict(call.attrs.items()))

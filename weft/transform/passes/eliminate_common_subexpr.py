@@ -45,7 +45,7 @@ class EliminateCommonSubexpr(ir.FunctionPass):
         """A key that is equal for equal values; ``None`` for nodes that are never merged.
 
         Operands compare by identity, because equal ones were merged before. ``original`` is the
-        node before that, with its type.
+        node in the program before the pass, which has a type.
         """
         if isinstance(node, ir.Call):
             if (not isinstance(node.op, ir.Op) or node.op.name in self.skip

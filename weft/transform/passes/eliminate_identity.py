@@ -18,9 +18,9 @@ class EliminateIdentity(FunctionPass):
     """Replace calls that return their operand unchanged by the operand.
 
     These are: operators with the trait ``is_identity_at_same_type`` (``cast``, ``reshape``,
-    ``nn.pad``) whose result has the operand's type; calls of which the hook ``identity`` says so
-    (``copy``, full slices, identity transposes, concatenation of one tensor, the data result of
-    ``nn.dropout``); and a tuple of all fields of one tuple.
+    ``nn.pad``) whose result has the operand's type; calls for which the hook ``identity`` returns
+    an operand (``copy``, full slices, identity transposes, concatenation of one tensor, the data
+    result of ``nn.dropout``); and a tuple of all fields of one tuple.
 
     def @main(%x: Tensor[(2, 3), float32]) {
       %0 = reshape(copy(%x), newshape=(2, 3));

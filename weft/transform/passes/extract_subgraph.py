@@ -1,7 +1,8 @@
-"""Run a part of a program: feed any tensor, fetch any tensor.
+"""Extracts a part of a program: feed any tensor, fetch any tensor.
 
-What TensorFlow does for a step (``RewriteGraphForExecution``): a tensor that is fed becomes a
-parameter, a tensor that is fetched becomes a result, and what the results do not need disappears.
+TensorFlow does the same for a step (``RewriteGraphForExecution``): a tensor that is fed becomes a
+parameter, a tensor that is fetched becomes a result, and nodes that the results do not need are
+dropped.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ def extract_subgraph(mod: ir.IRModule, fetches: Sequence[str],
                      feeds: Mapping[str, Sequence[object] | None] | None = None) -> ir.IRModule:
     """The program that computes the tensors ``fetches`` from the inputs and from ``feeds``.
 
-    ``feeds`` are names of tensors that become inputs, with a shape, or ``None`` for that of the
-    tensor. Names are those of ``tensors_of``. The inputs of the result are the inputs that are
-    needed, in their order, then ``feeds``.
+    ``feeds`` are names of tensors that become inputs, with a shape, or ``None`` for the shape of
+    the tensor. Names are those of ``tensors_of``. The inputs of the result are the needed inputs,
+    in their order, then ``feeds``.
 
     Raises ``InvalidInputError`` if nothing is fetched, for an unknown name (with the closest
-    names), for a name that is given twice, and for one that is fed and fetched (other names of a
-    tensor that is fed have its value); ``TypeInferenceError`` for a shape that does not fit.
+    names), for a name that is given twice, and for a name that is both fed and fetched (other names
+    of a fed tensor have its value); ``TypeInferenceError`` for a shape that does not fit.
     """
     values = _without_lets(mod["main"].body)
     known = _tensors(mod, values)

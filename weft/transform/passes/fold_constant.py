@@ -23,12 +23,12 @@ from weft.transform.passes.constant_views import constant_view
 class FoldConstant(ir.FunctionPass):
     """Evaluate operator calls whose arguments are all constant, and decide constant branches.
 
-    A result of more than ``max_bytes`` is folded only if it is at most ``max_growth`` times as
-    large as the arguments (the kernel that reads a broadcast weight had better broadcast it), or
-    if it comes from a creation operator and has at most ``max_created`` bytes, because models may
-    store weights that way. The results together may have ``weft.support.allocation.BUDGET_BYTES``
-    and ``max_growth`` times the bytes of the constants that the function has. ``skip`` names
-    operators whose calls stay; so do calls of operators with an effect.
+    A result of more than ``max_bytes`` is folded in two cases: it is at most ``max_growth`` times
+    as large as the arguments (a kernel that reads a broadcast weight should broadcast it itself),
+    or it comes from a creation operator and has at most ``max_created`` bytes, because models may
+    store weights that way. All results together may have ``weft.support.allocation.BUDGET_BYTES``
+    plus ``max_growth`` times the bytes of the constants of the function. ``skip`` names operators
+    whose calls stay; calls of operators with an effect stay too.
 
     def @main(%x: Tensor[(2,), float32]) { add(%x, add(1f, 2f)) }
     =>

@@ -1,4 +1,4 @@
-"""Partial evaluation: evaluate at compile time all that does not depend on the inputs."""
+"""Partial evaluation: evaluate at compile time everything that does not depend on the inputs."""
 
 from __future__ import annotations
 

@@ -44,6 +44,6 @@ def _simplify(_: Expr, node: Expr) -> Expr:
 
 
 def field_of_tuple(node: TupleGetItem) -> Expr:
-    """The field itself, if the tuple is constructed in place."""
+    """The field itself, if the operand constructs the tuple."""
     whole = node.tuple_value
     return whole.fields[node.index] if isinstance(whole, Tuple) else node

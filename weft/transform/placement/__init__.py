@@ -1,1 +1,1 @@
-"""Placement: on which device each part of a program runs, and where its tensors lie."""
+"""Placement: the device on which each part of a program runs, and that stores its tensors."""

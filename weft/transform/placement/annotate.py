@@ -14,9 +14,9 @@ from weft.transform.passes.extract_subgraph import tensors_and_body, unknown_ten
 def with_placement(mod: ir.IRModule, placement: Mapping[str, str]) -> ir.IRModule:
     """The module with ``annotation.on_device`` around the tensors in ``placement``.
 
-    Names are those of ``tensors_of``, which the result keeps. What reads an input is on its device.
-    Raises ``InvalidInputError`` for an unknown name, ``TargetError`` for a value that is no tensor
-    and for two devices of one tensor.
+    Names are those of ``tensors_of``, which the result keeps. The readers of an annotated input run
+    on its device. Raises ``InvalidInputError`` for an unknown name, ``TargetError`` for a value
+    that is no tensor and for two devices of one tensor.
     """
     if not placement:
         return mod
@@ -36,7 +36,8 @@ def with_placement(mod: ir.IRModule, placement: Mapping[str, str]) -> ir.IRModul
         parts = [memo[child] for child in ir.children(node)]
         changed = any(part is not child for part,
                       child in zip(parts, ir.children(node), strict=True))
-        # Annotations are identities, so types stay, and named nodes are those of the program.
+        # Annotations are identities: types do not change, and names still refer to the same
+        # tensors.
         made = ir.rebuild(node, parts, checked_type=node.checked_type) if changed else node
         memo[node] = _annotated(made, wanted[node]) if node in wanted else made
     main = dataclasses.replace(mod["main"], body=memo[body])

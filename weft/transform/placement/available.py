@@ -1,4 +1,4 @@
-"""The devices that a program may run on, and which of them meets a specification."""
+"""The devices that a program may run on, and the choice of one that matches a specification."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from weft.transform.placement.domains import Known, Origin
 
 
 class AvailableDevices:
-    """Devices by name, the default first; none leave specifications as they are.
+    """Devices by name, the default first; without devices, specifications are not resolved.
 
-    With ``soft``, as TensorFlow's ``allow_soft_placement``, a specification that no device meets
-    means the first device of its kind, or the default device.
+    With ``soft``, as with TensorFlow's ``allow_soft_placement``, a specification that no device
+    matches means the first device of its kind, or the default device.
     """
 
     def __init__(self, names: Sequence[str], *, soft: bool = False) -> None:
@@ -30,9 +30,9 @@ class AvailableDevices:
         return next((one for one in self.devices if kinds is None or one.kind in kinds), None)
 
     def resolved(self, known: Known) -> VirtualDevice:
-        """The device of a class of expressions; ``ANYWHERE`` for a free one.
+        """The device of a class of expressions; ``ANYWHERE`` for an unconstrained class.
 
-        Raises ``TargetError`` where no device meets its pins and runs its operators.
+        Raises ``TargetError`` if no device matches its pins and runs its operators.
         """
         wanted, kinds = known.device, known.common_kinds
         if kinds is not None and not kinds:
@@ -61,7 +61,7 @@ class AvailableDevices:
             help="soft_placement=True takes another device instead")
 
     def is_soft(self, known: Known) -> bool:
-        """Whether a class is on the default device because no device meets its pins."""
+        """Whether a class is on the default device because no device matches its pins."""
         wanted = known.device
         return bool(self.devices) and not wanted.is_unconstrained \
             and not any(_meets(one, wanted) for one in self.devices)
@@ -82,5 +82,5 @@ def _meets(device: VirtualDevice, wanted: VirtualDevice) -> bool:
 
 
 def name_of(device: VirtualDevice) -> str:
-    """A device as logs name it."""
+    """The name of a device in logs."""
     return "free" if device == ANYWHERE else str(device)

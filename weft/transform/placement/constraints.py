@@ -1,11 +1,11 @@
-"""The equalities and borders of a program, by Relay's rules (``PlanDevices``).
+"""The device constraints of a program, by Relay's rules (``PlanDevices``).
 
-A call of an operator is on the device of its arguments and result. Parameters and arguments,
-results of functions, branches, tuples and their fields, references, and fields of data are on one
-device. The borders, where devices may differ, are the annotation ``on_device``, ``device_copy``,
-what an operation reads of the inputs of ``main``, and conditions, which the host reads. Constants
-and inputs are wherever they are needed. Unlike in Relay, the results of ``main`` stay where they
-are computed.
+The arguments and the result of an operator call are on the device of the call. So are, together,
+parameters and arguments, results of functions, branches, tuples and their fields, references, and
+fields of data. Devices may differ only at borders: the annotations ``on_device`` and
+``device_copy``, reads of the inputs of ``main``, and conditions, which the host reads. Constants
+and inputs are copied to each device that reads them. Unlike in Relay, the results of ``main`` stay
+on the device that computes them.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from weft.runtime.device import HOST
 from weft.support.dataclass import dataclass
 from weft.transform.placement.domains import Domains, Origin
 
-# The domains of a value: of a function those of its parameters and its result, else one.
+# The domains of a value: one, or for a function those of its parameters and of its result.
 Parts: TypeAlias = "tuple[int, ...]"
-# A function type of more domains is on one device as a whole.
+# A function type with more domains than this is on one device as a whole.
 _MAX_PARTS = 256
-_INPUT, _CONSTANT = None, -1  # what floating values are copied from, beside domains
-DEVICE_KINDS = "device_kinds"  # the hook of operators that run on some kinds of devices alone
+_INPUT, _CONSTANT = None, -1  # the source of copies of floating values, instead of a domain
+DEVICE_KINDS = "device_kinds"  # the hook that lists the kinds of devices that run an operator
 
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """An operand that may be on another device than its user; ``source`` of an input is None.
+    """An operand that may be on another device than its user; ``source`` is ``None`` for an input.
 
-    A ``late`` one takes a value of a free region from wherever placement by cost puts it. That of
-    a result of ``main`` needs a copy only where no other fact says where a region is.
+    If ``late``, the operand comes from a free region, to which placement by cost assigns a device
+    later. A border at a result of ``main`` needs a copy only if nothing else determines the device
+    of a region.
     """
 
     source: int | None
@@ -46,12 +47,12 @@ class Border:
 
 @dataclass(slots=True)
 class Constraints:
-    """The domains of the expressions of a module, its borders, and the calls that it runs.
+    """Constraints of a module: the domains of its expressions, its borders, and the calls it runs.
 
-    ``borders`` are by user and by position in ``children(user)``; ``copies`` are the domains of
-    the source (of an input: ``None``) and destination of each ``device_copy`` of the program,
-    ``results`` the borders between the bodies and the results of annotations.
-    ``aliases`` map variables of ``let``, and fields of written tuples, to their values.
+    ``borders`` are by user and by position in ``children(user)``. ``copies`` are the domains of the
+    source (``None`` for an input) and of the destination of each ``device_copy`` in the program,
+    ``results`` the borders between the bodies and the results of annotations. ``aliases`` map
+    variables of ``let``, and fields of literal tuples, to their values.
     """
 
     domains: Domains = field(default_factory=Domains)
@@ -69,15 +70,15 @@ class Constraints:
         yield from self.results.values()
 
     def device_of(self, expr: ir.Expr) -> ir.VirtualDevice:
-        """The specification of a value; of a function, that of its result."""
+        """The specification of a value; for a function, that of its result."""
         parts = self.parts.get(self.aliases.get(expr, expr))
         return ir.VirtualDevice() if not parts else self.domains.device(parts[-1])
 
 
 def constraints_of(mod: ir.IRModule, *, soft: bool = False) -> Constraints:
-    """The constraints of a typed module. Raises ``TargetError`` where they contradict.
+    """The constraints of a typed module. Raises ``TargetError`` if these contradict each other.
 
-    With ``soft``, an operator may be asked to be on a device that does not run it.
+    With ``soft``, an annotation may name a device that does not run the operator.
     """
     return _Walk(mod, soft=soft).run()
 
@@ -85,8 +86,8 @@ def constraints_of(mod: ir.IRModule, *, soft: bool = False) -> Constraints:
 class _Walk:
     """Visits every node after its operands.
 
-    ``floating`` values do not put their users on a device: constants, inputs, and the results of
-    annotations. They map to the domain that they are copied from.
+    ``floating`` values do not determine the device of their users: constants, inputs, and the
+    results of annotations. They map to the domain that they are copied from.
     """
 
     def __init__(self, mod: ir.IRModule, *, soft: bool) -> None:
@@ -108,7 +109,7 @@ class _Walk:
             bound = _bound_by_let(function)
             for node in ir.post_order(function):
                 self._visit(node)
-                for var in bound.get(node, ()):  # ahead of the body, which reads the variable
+                for var in bound.get(node, ()):  # before the body, which reads the variable
                     if var in self.found.parts:  # a recursive function
                         self._unify(self.parts(var), self.parts(node))
                     self._alias(var, node)
@@ -124,11 +125,11 @@ class _Walk:
     # Values.
 
     def resolved(self, expr: ir.Expr) -> ir.Expr:
-        """The value that a variable of ``let`` or a field of a written tuple stands for."""
+        """The value of a variable of ``let`` or of a field of a literal tuple."""
         return self.aliases.get(expr, expr)
 
     def parts(self, expr: ir.Expr) -> Parts:
-        """The domains of a value, made when they are first needed."""
+        """The domains of a value, created at the first use."""
         expr = self.resolved(expr)
         known = self.found.parts.get(expr)
         if known is None:
@@ -268,18 +269,18 @@ class _Walk:
         self._unify(self.parts(node), params + self._result(node, len(node.params), node.body))
 
     def _of_param(self, param: ir.Var) -> Parts:
-        # Those of ``main`` are on no device.
+        # Parameters of ``main`` are on no device.
         return self._fresh(param.checked_type) if param in self.floating else self.parts(param)
 
     def _result(self, user: ir.Expr, position: int, value: ir.Expr) -> Parts:
-        """The domains of the result of a function; those of ``main`` are wherever they are read."""
+        """The domains of the result of a function; results of ``main`` have their readers'."""
         if user is not self.mod.functions.get("main"):
             return self.operand(user, position, value)
         self._leave(user, position, value)
         return self._fresh(value.checked_type)
 
     def _leave(self, user: ir.Expr, position: int, value: ir.Expr) -> None:
-        """Let ``value`` be a result of ``main``."""
+        """Mark ``value`` as a result of ``main``."""
         value = self.resolved(value)
         source = self.floating.get(value)
         if value not in self.floating and isinstance(value.checked_type, ir.TensorType):
@@ -292,7 +293,7 @@ class _Walk:
         self._alias(node, node.body)
 
     def _alias(self, name: ir.Expr, value: ir.Expr) -> None:
-        """Let ``name`` be ``value``, which is visited."""
+        """Make ``name`` an alias of ``value``, which has been visited."""
         if isinstance(name, ir.Let) or value in self.scoped:
             self.scoped.add(name)
         value = self.resolved(value)
@@ -301,7 +302,7 @@ class _Walk:
         self.aliases[name] = value
 
     def if_(self, node: ir.If) -> None:
-        # The host reads the condition, wherever it is computed.
+        # The host reads the condition, whichever device computes it.
         read = self.domains.fresh()
         self.domains.constrain(read, ir.VirtualDevice.of(HOST), Origin("a condition", node.span))
         condition = self.resolved(node.cond)
@@ -340,14 +341,14 @@ _RULES: dict[type, Callable[[_Walk, Any], None]] = {
 
 
 def origin_of(call: ir.Call) -> Origin:
-    """An annotation as messages name it."""
+    """The text of an annotation in messages."""
     shown = ", ".join(f"{name}={value!r}" for name, value in call.attrs.non_default_items())
     name = call.op.name if isinstance(call.op, ir.Op) else "call"
     return Origin(f"{name}({shown})", call.span)
 
 
 def _bound_by_let(function: ir.Function) -> dict[ir.Expr, list[ir.Var]]:
-    """The variables of ``let`` by their values."""
+    """The values of the variables of ``let``."""
     found: dict[ir.Expr, list[ir.Var]] = {}
     for node in ir.post_order(function):
         if isinstance(node, ir.Let):
@@ -370,7 +371,7 @@ def _result_tuples(main: ir.Function) -> set[ir.Expr]:
 
 
 def _count_parts(type_: ir.Type | None) -> int:
-    """How many domains a value of a type has."""
+    """The number of domains of a value of a type."""
     count = 0
     pending = [type_]
     while pending:

@@ -1,7 +1,7 @@
-"""``Domains``: classes of expressions that must be on one device, and what is known of each.
+"""``Domains``: classes of expressions that must be on one device, and the constraints of each.
 
-A domain is a number. ``unify`` joins two (union by size, with path halving), ``constrain`` says
-what device a domain is on; specifications that meet in one class are merged, as in Relay's
+A domain is a number. ``unify`` joins two domains (union by size, with path halving), ``constrain``
+sets the device of a domain. The specifications in a class are merged, as in Relay's
 ``DeviceDomains`` and TensorFlow's ``ColocationGraph``. A contradiction is an error that names the
 two annotations.
 """
@@ -18,7 +18,7 @@ from weft.support.errors import TargetError
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who says something of a domain: the text of an annotation or operator, and where it is."""
+    """The origin of a constraint: the text of an annotation or operator, and its location."""
 
     text: str
     span: Span | None = None
@@ -45,7 +45,7 @@ class Kinds:
 
 @dataclass(slots=True)
 class Known:
-    """What is known of a class; ``pins`` have one entry for each distinct specification."""
+    """The constraints of a class; ``pins`` have one entry for each distinct specification."""
 
     device: VirtualDevice = ANYWHERE
     pins: list[Pin] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Known:
 class Domains:
     """A union-find over domains, which are numbered from 0.
 
-    With ``soft``, operators that do not run on the device of their class are no error.
+    With ``soft``, an operator that does not run on the device of its class is no error.
     """
 
     def __init__(self, *, soft: bool = False) -> None:
@@ -72,7 +72,7 @@ class Domains:
         self._groups: dict[str, int] = {}
 
     def fresh(self) -> int:
-        """A new domain, of which nothing is known."""
+        """A new domain without constraints."""
         self._parents.append(len(self._parents))
         self._sizes.append(1)
         return len(self._parents) - 1
@@ -86,19 +86,19 @@ class Domains:
         return domain
 
     def known(self, domain: int) -> Known:
-        """What is known of the class of a domain."""
+        """The constraints of the class of a domain."""
         return self._known.get(self.root(domain), _NOTHING)
 
     def constrained(self) -> tuple[int, ...]:
-        """The classes of which something is known, in the order in which it was said."""
+        """The classes with constraints, in the order of their first constraint."""
         return tuple(self._known)
 
     def device(self, domain: int) -> VirtualDevice:
-        """The specification that the class of a domain meets; ``ANYWHERE`` for a free one."""
+        """The specification of the class of a domain; ``ANYWHERE`` without constraints."""
         return self.known(domain).device
 
     def unify(self, first: int, second: int) -> None:
-        """Put two domains on one device. Raises ``TargetError`` if that contradicts the pins."""
+        """Require two domains to be on one device; ``TargetError`` if their pins contradict."""
         first, second = self.root(first), self.root(second)
         if first == second:
             return
@@ -116,20 +116,20 @@ class Domains:
             _check_kinds(mine, soft=self.soft)
 
     def constrain(self, domain: int, device: VirtualDevice, origin: Origin) -> None:
-        """Put a domain on ``device``."""
+        """Require a domain to be on ``device``."""
         if not device.is_unconstrained:
             known = self._known.setdefault(self.root(domain), Known())
             _pin(known, Pin(device, origin))
             _check_kinds(known, soft=self.soft)
 
     def runs_on(self, domain: int, kinds: Collection[str], origin: Origin) -> None:
-        """Put a domain on a device of one of ``kinds``."""
+        """Require a domain to be on a device of one of ``kinds``."""
         known = self._known.setdefault(self.root(domain), Known())
         known.kinds.append(Kinds(frozenset(kinds), origin))
         _check_kinds(known, soft=self.soft)
 
     def colocate(self, domain: int, group: str, origin: Origin) -> None:
-        """Put a domain with the others of ``group``."""
+        """Require a domain to be on the device of ``group``."""
         first = self._groups.setdefault(group, domain)
         others = self.known(first).groups.get(group)
         self._known.setdefault(self.root(domain), Known()).groups.setdefault(group, origin)
@@ -166,7 +166,7 @@ def _agree(first: VirtualDevice, second: VirtualDevice) -> bool:
 
 
 def _check_kinds(known: Known, *, soft: bool) -> None:
-    """Every operator of a class runs on the kind of its device, and on one that the others do."""
+    """Check that the device of a class runs all its operators, or that some kind of device does."""
     kinds = known.common_kinds
     if kinds is None:
         return

@@ -21,7 +21,7 @@ def explain_placement(lines: Iterable[str]) -> None:
 
 
 def region_lines(found: Constraints, available: AvailableDevices) -> list[str]:
-    """Each region with its device, and who put it there."""
+    """One line for each region: its device and the origin of that device."""
     domains = found.domains
     regions: dict[int, list[Call]] = {}
     for call, domain in found.calls:
@@ -39,7 +39,7 @@ def region_lines(found: Constraints, available: AvailableDevices) -> list[str]:
 
 
 def calls_text(calls: Sequence[Call]) -> str:
-    """The operators of a region, and how many calls they are."""
+    """The operators of a region, with their numbers of calls."""
     names = list(dict.fromkeys(call.op.name for call in calls if isinstance(call.op, Op)))
     shown = ", ".join(names[:_SHOWN]) + (", .." if len(names) > _SHOWN else "")
     return shown if len(calls) == 1 else f"{shown} ({len(calls)} calls)"

@@ -1,7 +1,7 @@
-"""The two heuristics of TensorFlow's placer, for regions that no constraint puts on a device.
+"""The two heuristics of TensorFlow's placer, for regions without a device.
 
-A generator, which reads nothing, goes with its consumers if these are on one device: so no copy is
-needed. Metadata (the shape of a tensor, a view of it) goes with its input.
+A generator, which has no inputs, joins its consumers if these are on one device; that avoids a
+copy. Metadata (the shape of a tensor, a view of it) joins its input.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft.transform.placement.explain import calls_text
 
 @dataclass(slots=True)
 class _Region:
-    """A class of domains without a device: its calls, and the classes on the other side."""
+    """A class of domains without a device: its calls, and the classes across its borders."""
 
     calls: list[Call] = field(default_factory=list)
     producers: set[int] = field(default_factory=set)
@@ -26,10 +26,10 @@ class _Region:
 
 
 def apply_heuristics(found: Constraints) -> list[str]:
-    """Join free regions of generators and of metadata with their neighbours; says which."""
+    """Join free regions of generators and of metadata with their neighbours; returns which."""
     domains = found.domains
     log = []
-    # Metadata first: a generator may then have consumers on one device.
+    # Metadata first: the consumers of a generator may then be on one device.
     for root, region in _free_regions(found).items():
         if len(region.producers) == 1 and region.calls and all(map(_is_metadata, region.calls)):
             producer = next(iter(region.producers))
@@ -56,9 +56,9 @@ def _joined(domains: Domains, root: int, other: int, region: _Region, why: str) 
 
 
 def _free_regions(found: Constraints) -> dict[int, _Region]:
-    """The classes without a device, by root, with what is on the other side of their borders.
+    """The classes without a device, by root, with the classes across their borders.
 
-    Sides on equal devices count once, by one of their roots.
+    Classes on equal devices count once, by one of their roots.
     """
     domains = found.domains
     regions: dict[int, _Region] = {}

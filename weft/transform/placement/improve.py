@@ -1,9 +1,9 @@
 """Improves a placement by simulation: local search along the critical path.
 
-The makespan of a schedule only falls if something on its critical path moves: the chain of tasks,
-each of which waited for the one before it, by data or for its lane. Moves of single classes and of
-runs of the chain are tried until none helps; then a random change starts the search from another
-placement. The random numbers are the same each time, and the work is bounded by a count of
+The makespan of a schedule only falls if a task on its critical path moves. The critical path is the
+chain of tasks that each waited for the one before, for its data or for a free lane of the device.
+The search moves single classes and runs of the chain until no move helps; then a random change
+starts it from another placement. The random seed is fixed, and the work is bounded by a count of
 simulated tasks, so that equal problems have equal results on every machine.
 """
 
@@ -21,26 +21,28 @@ from weft.transform.placement.simulate import Run, dispatched, in_order, peak_me
 # Simulated tasks, about a microsecond each: about one second, and more for large graphs.
 _BUDGET = 900_000
 _MIN_RUNS = 150
-_RUNS, _RUNS_PER_CHOICE = 2_000, 120  # of each class and device
-_SHAKEN, _SHAKE = 0.4, 0.3  # how often priorities of a start are random, and by how much
-# What a greedy run costs in simulations of a given order.
+_RUNS, _RUNS_PER_CHOICE = 2_000, 120  # simulations for each class and device
+# The share of starts with random priorities, and the relative size of these changes.
+_SHAKEN, _SHAKE = 0.4, 0.3
+# The cost of a greedy run, in simulations of a given order.
 _GREEDY = 4
-# Placements that are all tried.
+# Up to this many placements, the search tries all of them.
 _EXHAUSTIVE = 1_024
-# How much longer than they take HEFT may believe copies to take.
+# Factors on the time of copies with which HEFT makes starting placements.
 _COPY_FACTORS = (1.0, 0.3, 3.0, 10.0)
 _LONGEST_RUN = 24
-# A start that is this much longer than the one before is taken; after some, the best is again.
+# A start may be this much longer than the one before; after some starts, the search returns to the
+# best.
 _ACCEPTED, _RESET = 1.02, 40
-# A graph of more tasks is scheduled by HEFT with the first of these factors alone.
+# For more tasks than this, HEFT with the first factor is the only start.
 _LARGE = 2_000
-# A makespan this close to the lower bound is not improved any more.
+# The search stops at a makespan this close to the lower bound.
 _CLOSE = 1.001
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """A placement, an order that each device keeps, and (bytes over the limits, makespan)."""
+    """A placement, the order of tasks on each device, and (bytes over the limits, makespan)."""
 
     placed: tuple[int, ...]
     order: tuple[int, ...]
@@ -85,13 +87,13 @@ class _Search:
         return True
 
     def all_placements(self) -> list[list[int]]:
-        """Every placement."""
+        """All placements."""
         allowed = self.arrays.allowed
         return [[devices[class_] for class_ in self.arrays.class_of]
                 for devices in itertools.product(*allowed)]
 
     def on_one_device(self) -> list[list[int]]:
-        """For each device, all on it that may be."""
+        """For each device, the placement that uses it for every class that it can run."""
         found = []
         for device in range(len(self.arrays.devices)):
             of_class = [device if device in allowed else allowed[0]
@@ -102,12 +104,12 @@ class _Search:
     # Costs.
 
     def is_good(self, solution: Solution) -> bool:
-        """Whether nothing is left to gain, because of the lower bound of ``bound``."""
+        """Whether the lower bound shows that nothing can be gained."""
         return not self.choices or (solution.cost[0] == 0
                                     and solution.cost[1] <= _CLOSE * self.bound)
 
     def cost(self, placed: Sequence[int], run: Run) -> tuple[float, float]:
-        """Bytes beyond the memory of devices, then the makespan."""
+        """The bytes beyond the memory of devices, then the makespan."""
         self.runs_left -= 1
         excess = 0
         if self.has_limits:
@@ -117,7 +119,7 @@ class _Search:
         return float(excess), run.makespan
 
     def scheduled(self, placed: Sequence[int], shake: float = 0.0) -> Solution:
-        """A placement with the order of the greedy run, by ranks that are changed by ``shake``."""
+        """A placement with the order of the greedy run, by ranks with random changes."""
         self.runs_left -= _GREEDY - 1
         priorities = ranks(self.arrays, placed)
         if shake:
@@ -147,13 +149,13 @@ class _Search:
             if found.cost < best.cost:
                 best, failures = found, 0
             if found.cost <= (here.cost[0], here.cost[1] * _ACCEPTED) and failures % _RESET:
-                here = found  # a little worse, but elsewhere
+                here = found  # slightly longer, but another region of the search space
             else:
                 here = best
         return best
 
     def _climb(self, best: Solution) -> Solution:
-        """Moves that help, the first found of each round, until none does."""
+        """Hill climbing: takes the first move that helps in each iteration, until none does."""
         while self.runs_left > 0:
             for placed in self._neighbours(best):
                 found = self.in_same_order(placed, best.order)
@@ -168,7 +170,7 @@ class _Search:
         return best
 
     def _neighbours(self, solution: Solution) -> Iterator[list[int]]:
-        """Placements in which a class, or a run of them, of the critical path is elsewhere."""
+        """Placements in which a class on the critical path, or a run of such classes, has moved."""
         chain = self._critical_classes(solution)
         for first in range(len(chain)):
             for length in (1, 2, 3, 5, 8, 13, _LONGEST_RUN):
@@ -190,7 +192,7 @@ class _Search:
                         yield placed
 
     def _move(self, placed: list[int], class_: int, device: int) -> bool:
-        """Put a class on a device that it may be on; whether that changes anything."""
+        """Move a class to a device that can run it; returns whether that changes anything."""
         if device not in self.arrays.allowed[class_]:
             return False
         members = self.arrays.classes[class_]
@@ -201,7 +203,7 @@ class _Search:
         return True
 
     def _critical_classes(self, solution: Solution) -> list[int]:
-        """The movable classes of the chain that determines the makespan, the last first."""
+        """The movable classes on the critical path, the last first."""
         movable = set(self.choices)
         chain = critical_tasks(self.arrays, solution.placed, solution.order)
         return list(dict.fromkeys(
@@ -211,7 +213,7 @@ class _Search:
     # The search over orders.
 
     def ordered(self, best: Solution) -> Solution:
-        """Exchanges neighbours in the order of a device while that helps."""
+        """Exchange neighbours in the order of a device while that helps."""
         self.runs_left = max(self.runs_left, min(_BUDGET // (4 * max(len(best.order), 1)), 500))
         improves = True
         while improves and self.runs_left > 0:
@@ -226,7 +228,7 @@ class _Search:
         return best
 
     def _exchanges(self, solution: Solution) -> Iterator[list[int]]:
-        """Orders in which a critical task comes ahead of the one before it on its device."""
+        """Orders in which a critical task moves ahead of the task before it on its device."""
         critical = set(critical_tasks(self.arrays, solution.placed, solution.order))
         last: dict[int, int] = {}
         for position, task in enumerate(solution.order):
@@ -244,7 +246,7 @@ class _Search:
                     yield order
 
     def _needed(self, task: int, block: Sequence[int]) -> set[int]:
-        """The tasks of a part of the order that ``task`` needs, directly or not."""
+        """The tasks in a part of the order that ``task`` depends on."""
         needed: set[int] = set()
         wanted = {self.arrays.buffers[buffer].producer for buffer in self.arrays.reads[task]}
         for one in reversed(block):
@@ -255,7 +257,7 @@ class _Search:
 
 
 def bound(arrays: Arrays) -> float:
-    """No placement finishes earlier: the critical path or the work, with the shortest times."""
+    """A lower bound of the makespan: the critical path or the work, with the shortest times."""
     shortest = [min(of_task[device] for device in arrays.allowed[class_])
                 for of_task, class_ in zip(arrays.seconds, arrays.class_of, strict=True)]
     finishes = [0.0] * len(shortest)
@@ -267,9 +269,9 @@ def bound(arrays: Arrays) -> float:
 
 
 def critical_tasks(arrays: Arrays, placed: Sequence[int], order: Sequence[int]) -> list[int]:
-    """The tasks that determine the makespan, the last first.
+    """The tasks of the critical path, the last first.
 
-    Each started when the one after it in the list had finished, or had sent what it reads.
+    Each started when the next one in the list had finished, or had sent its data.
     """
     run = in_order(arrays, placed, order)
     count = len(arrays.devices)

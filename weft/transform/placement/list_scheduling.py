@@ -1,9 +1,9 @@
 """HEFT: heterogeneous earliest finish time, a list scheduler with insertion.
 
 Topcuoglu, Hariri and Wu, "Performance-Effective and Low-Complexity Task Scheduling for
-Heterogeneous Computing", 2002. Tasks are taken by upward rank, the longest way to the end by mean
-times; each goes to the device where it finishes first, into an idle interval if it fits. Unlike in
-the paper, a link sends one buffer at a time, and a buffer that a device has is not sent again.
+Heterogeneous Computing", 2002. Tasks are taken by upward rank, the longest path to the end by mean
+times. Each task goes to the device where it finishes first, into an idle interval if it fits.
+Unlike in the paper, a link sends one buffer at a time, and a buffer is sent to a device only once.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from weft.transform.placement.problem_arrays import Arrays
 
 
 class Lane:
-    """The intervals in which a lane or link is idle, in order of time; the last has no end.
+    """The idle intervals of a lane (an execution unit of a device) or a link, in order of time.
 
-    Intervals shorter than ``shortest`` are dropped: nothing fits into them.
+    The last interval has no end. Intervals shorter than ``shortest`` are dropped: nothing fits.
     """
 
     __slots__ = ("ends", "shortest", "starts")
@@ -36,7 +36,7 @@ class Lane:
             index += 1
 
     def insert(self, start: float, finish: float) -> None:
-        """Make the lane busy in an idle interval."""
+        """Make the lane busy for a part of an idle interval."""
         index = bisect.bisect_right(self.starts, start) - 1
         first, last = self.starts[index], self.ends[index]
         left = [(first, start)] if start - first > self.shortest else []
@@ -64,12 +64,12 @@ def mean_ranks(arrays: Arrays) -> list[float]:
 
 
 def heft(arrays: Arrays, copy_factor: float = 1.0) -> list[int]:
-    """The number of the device of each task, if copies took ``copy_factor`` of their time."""
+    """The number of the device of each task, if copies took ``copy_factor`` times as long."""
     return _ListSchedule(arrays, copy_factor).run()
 
 
 class _ListSchedule:
-    """The schedule so far: devices and finishes of tasks, busy lanes and links, arrivals."""
+    """The schedule so far: devices and finish times of tasks, busy lanes and links, transfers."""
 
     def __init__(self, arrays: Arrays, copy_factor: float) -> None:
         self.arrays = arrays
@@ -102,7 +102,7 @@ class _ListSchedule:
         self.lanes[device][lane].insert(start, finish)
 
     def _earliest(self, task: int, device: int) -> tuple[float, int, float, int]:
-        """The finish of a task on a device, the device, and the start on which lane."""
+        """The earliest finish of a task on a device, the device, its start, and the lane."""
         ready = max((self._arrival(buffer, device) for buffer in self.arrays.reads[task]),
                     default=0.0)
         seconds = self.arrays.seconds[task][device]
@@ -111,7 +111,7 @@ class _ListSchedule:
         return start + seconds, device, start, lane
 
     def _arrival(self, buffer: int, device: int) -> float:
-        """When a buffer is on a device, if it is sent there now unless it is there."""
+        """The time at which a buffer is on a device, if a missing one is sent now."""
         known = self.arrivals.get((buffer, device))
         if known is not None:
             return known

@@ -1,8 +1,8 @@
 """``MeasuredCosts``: counts, seconds, bytes and memory of operations by name, recorded run by run.
 
 This is TensorFlow's ``CostModel``: the costs of parts of a program (*local*) are merged into those
-of the whole (*global*), and operations that ran seldom are set aside. ``placement="profile"`` takes
-the seconds of tasks from it. Estimates that come before a measurement are those of the back end
+of the whole (*global*), and operations that ran seldom are ignored. ``placement="profile"`` takes
+the seconds of tasks from it. Before any measurement, estimates come from the back end
 (``weft.codegen.cost_model``).
 """
 
@@ -17,7 +17,7 @@ from weft.runtime.table import render_table
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 
-# No operation is estimated to take less: the clock does not tell shorter times apart.
+# The resolution of the clock: no operation is estimated to take less.
 MIN_SECONDS = 1e-6
 
 
@@ -139,9 +139,10 @@ class MeasuredCosts:
             self._of(name).merge(cost)
 
     def merge_from_local(self, other: MeasuredCosts, names: Mapping[str, str]) -> None:
-        """Add the runs of the model of a part; ``names`` are the names here of its operations.
+        """Add the runs of the model of a part; ``names`` maps its operations to names in this
+        model.
 
-        What ``names`` does not have was added to the part, as copies are, and is left out.
+        Operations that ``names`` lacks, such as copies, exist in the part alone and are ignored.
         """
         for name, cost in other._costs.items():
             if name in names:

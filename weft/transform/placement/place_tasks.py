@@ -13,11 +13,12 @@ from weft.transform.placement.task_graph import Placement, Task, Timeline, Topol
 
 
 def place_tasks(tasks: Sequence[Task], topology: Topology) -> Placement:
-    """Devices for ``tasks`` that make the simulated run short; the same for equal arguments.
+    """Devices for ``tasks`` that minimise the simulated makespan; equal arguments give equal
+    results.
 
-    HEFT gives placements, which a local search by simulation improves. Raises ``TargetError`` for
-    a task that no device can run, for tasks that must be together and cannot, for a cycle, and
-    where no placement was found that fits the memories of the devices.
+    HEFT gives placements, which a local search by simulation improves. Raises ``TargetError`` for a
+    task that no device can run, for tasks that must be together and cannot, for a cycle, and if no
+    placement fits the memories of the devices.
     """
     arrays = arrays_of(tasks, topology)
     found = improved(arrays)
@@ -30,9 +31,9 @@ def place_tasks(tasks: Sequence[Task], topology: Topology) -> Placement:
 
 
 def lower_bound(tasks: Sequence[Task], topology: Topology) -> float:
-    """No placement finishes earlier, in seconds: the critical path, or the work over all lanes.
+    """A lower bound of the makespan in seconds: the critical path, or the work over all lanes.
 
-    Each task counts with its shortest time, and transfers with none.
+    Each task counts with its shortest time, and transfers are free.
     """
     return bound(arrays_of(tasks, topology))
 
@@ -49,7 +50,7 @@ def _beyond_memory(arrays: Arrays, found: Solution) -> TargetError:
 
 def _reasons(tasks: Sequence[Task], arrays: Arrays, placed: Sequence[int], run: Timeline
              ) -> Iterator[str]:
-    """Why each task is where it is: who pinned it, or when it would finish elsewhere."""
+    """The reason for the device of each task: its pin, or when it would finish on other devices."""
     idle = _Idle(arrays, placed, run)
     for number in range(len(tasks)):
         class_ = arrays.class_of[number]
@@ -69,7 +70,7 @@ def _reasons(tasks: Sequence[Task], arrays: Arrays, placed: Sequence[int], run: 
 
 
 class _Idle:
-    """When a task would finish on another device, if all others stayed where they are."""
+    """The finish time of a task on another device, if all other tasks stayed."""
 
     def __init__(self, arrays: Arrays, placed: Sequence[int], run: Timeline) -> None:
         self.arrays, self.placed, self.run = arrays, placed, run
@@ -80,7 +81,7 @@ class _Idle:
         self.finishes = [[one[1] for one in of_device] for of_device in busy]
 
     def finish(self, task: int, device: int) -> float:
-        """The finish in the first gap that is long enough, on a device of one lane."""
+        """The finish time in the first sufficient gap, on a device with one lane."""
         arrays = self.arrays
         ready = 0.0
         for buffer in arrays.reads[task]:

@@ -1,8 +1,8 @@
 """Give each expression a device, and copy tensors between the devices.
 
 The constraint part of placement: Relay's ``PlanDevices`` with the colocation groups and heuristics
-of TensorFlow's placer. What no annotation and no heuristic puts on a device stays free: it runs on
-the first device, or where placement by cost puts its kernels (``place_tasks``).
+of TensorFlow's placer. A region without an annotation or heuristic stays free: it runs on the first
+device, or placement by cost chooses a device for its kernels (``place_tasks``).
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ from weft.transform.placement.heuristics import apply_heuristics
 class PlanDevices(ir.Pass):
     """Replace ``on_device`` by ``device_copy`` between the regions of a program.
 
-    A region is what its annotations, colocation groups and heuristics put on one device, or is
-    free. Where a tensor leaves a region that is on a device, or enters one, it is copied, once
-    for each destination; inputs of ``main`` are copied to each region that reads them.
+    A region is a set of expressions that annotations, colocation groups and heuristics put on one
+    device, or a free set. A tensor that crosses the border of a region with a device is copied,
+    once for each destination; inputs of ``main`` are copied to each region that reads them.
 
     ``devices`` are those that the program may run on, such as ``sim:0``, the default first; a
-    specification in part (``sim``) means the first of them that meets it. Without ``devices``
-    specifications stay as they are written. ``soft`` maps what ``devices`` does not have to a
-    device of the same kind, or to the default; otherwise that is a ``TargetError``, as are
-    contradictions.
+    partial specification (``sim``) means the first device that matches. Without ``devices``
+    specifications are not resolved. ``soft`` maps a device that ``devices`` lacks to one of the
+    same kind, or to the default; otherwise it is a ``TargetError``. Contradictions are errors too.
 
     def @main(%x: Tensor[(4,), float32]) {
       add(annotation.on_device(nn.relu(%x), device="sim:1"), 1f)
@@ -74,7 +73,7 @@ def _is_annotated(mod: ir.IRModule) -> bool:
 
 
 def _pin_rest(found: Constraints, available: AvailableDevices) -> list[str]:
-    """Put free colocation groups, and operators that few devices run, on the first that can."""
+    """Put free colocation groups, and operators of few devices, on the first that can run them."""
     log = []
     domains = found.domains
     for root in dict.fromkeys(domains.root(domain) for domain in domains.constrained()):
@@ -103,14 +102,14 @@ def _pin_rest(found: Constraints, available: AvailableDevices) -> list[str]:
 
 @dataclass(slots=True)
 class _Rewrite:
-    """Writes the functions again, with copies at the borders that devices differ at."""
+    """Rewrites the functions, with copies at the borders between different devices."""
 
     found: Constraints
     available: AvailableDevices
     memo: dict[ir.Expr, ir.Expr] = field(default_factory=dict)
     copies: dict[tuple[ir.Expr, str], ir.Expr] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
-    said: set[int] = field(default_factory=set)  # classes that a copy names
+    copied: set[int] = field(default_factory=set)  # sources and destinations of copies
 
     def run(self, mod: ir.IRModule) -> ir.IRModule:
         functions: dict[str, ir.Function] = {}
@@ -140,12 +139,12 @@ class _Rewrite:
         return ir.replace_children(node, parts)
 
     def _across(self, value: ir.Expr, border: Border) -> ir.Expr:
-        """The value as the other side of a border reads it."""
+        """The value in the domain of the other side of a border."""
         if isinstance(value, ir.Constant) or not isinstance(value.checked_type, ir.TensorType):
             return value
         domains = self.found.domains
         if border.is_result and border.source is not None \
-                and domains.root(border.source) in self.said:
+                and domains.root(border.source) in self.copied:
             return value
         target = domains.device(border.destination)
         source = ir.ANYWHERE if border.source is None else domains.device(border.source)
@@ -162,7 +161,7 @@ class _Rewrite:
         return self.copies[key]
 
     def _resolved_copy(self, call: ir.Call, value: ir.Expr) -> ir.Expr:
-        """A copy that the program had, with its devices by their full names."""
+        """A copy of the original program, with the full names of its devices."""
         domains = self.found.copies[call]
         source, target = ("" if one is None else self._text(one) for one in domains)
         attrs = call.attrs.replace(source=source, destination=target)
@@ -172,7 +171,7 @@ class _Rewrite:
 
     def _text(self, domain: int) -> str:
         root = self.found.domains.root(domain)
-        self.said.add(root)
+        self.copied.add(root)
         if root not in self.texts:
             device = self.available.resolved(self.found.domains.known(root))
             self.texts[root] = str(device)

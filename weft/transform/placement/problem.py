@@ -1,9 +1,9 @@
 """``PlacementProblem``: devices for the nodes of a program, with as little copying as possible.
 
-A node is a computation or a tensor. It may lie on some devices, prefers the cheaper of them, and
-may have to be where other nodes are. An edge between nodes on different devices costs a copy. As in
-Relay's ``PlanDevices``, nodes that must be together are joined first (union-find); what is left to
-choose is then improved node by node until no change pays. The result depends on the problem alone.
+A node is a computation or a tensor. It has a cost on each device that can hold it, and may have to
+be with other nodes. An edge between nodes on different devices costs a copy. As in Relay's
+``PlanDevices``, nodes that must be together are joined first (union-find); then the remaining
+choices are improved node by node until no change pays. The result depends on the problem alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weft.runtime.device import Device
 from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
 
-# Of an edge, in bytes: what a small copy costs beside its bytes (about 10 us at 10 GB/s).
+# The fixed cost of an edge, in bytes: the latency of a copy (about 10 us at 10 GB/s).
 COPY_LATENCY = 100_000
 _MAX_ROUNDS = 50
 
@@ -37,9 +37,9 @@ class PlacementProblem:
         self._parents: list[int] = []
 
     def add(self, name: str, costs: Mapping[Device, float]) -> int:
-        """A node that may lie on the devices in ``costs``, at these costs in bytes of copying.
+        """Add a node that can be on the devices in ``costs``, at these costs in bytes of copying.
 
-        Of equal devices the first is chosen.
+        Of equally cheap devices the first is chosen.
         """
         self._nodes.append(_Node(name, dict(costs)))
         self._parents.append(len(self._parents))
@@ -50,7 +50,7 @@ class PlacementProblem:
         self._parents[self._root(second)] = self._root(first)
 
     def connect(self, first: int, second: int, nbytes: float) -> None:
-        """Let a copy of ``nbytes`` be needed where two nodes lie on different devices."""
+        """Add an edge: if the nodes are on different devices, ``nbytes`` are copied."""
         cost = nbytes + COPY_LATENCY
         for one, other in ((first, second), (second, first)):
             edges = self._nodes[one].edges
@@ -67,7 +67,7 @@ class PlacementProblem:
         return [chosen[self._root(number)] for number in range(len(self._nodes))]
 
     def _classes(self) -> dict[int, _Node]:
-        """One node for all that must be together, by its root."""
+        """One node for each set that must be together, by its root."""
         members: dict[int, list[int]] = {}
         for number in range(len(self._nodes)):
             members.setdefault(self._root(number), []).append(number)
@@ -100,7 +100,7 @@ class PlacementProblem:
 
 
 def _improved(classes: Mapping[int, _Node], chosen: dict[int, Device]) -> bool:
-    """Move nodes to the device where they and their copies cost least; whether any moved."""
+    """Move nodes to the device with the least cost and copies; returns whether any moved."""
     moved = False
     for root, node in classes.items():
         if len(node.costs) > 1:

@@ -1,4 +1,4 @@
-"""A task graph as flat lists of numbers, which the simulator and the schedulers walk quickly."""
+"""A task graph as flat lists of numbers, which the simulator and the schedulers traverse fast."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Arrays:
     devices: tuple[Device, ...]
     lanes: tuple[int, ...]
     memory_limits: tuple[int | None, ...]
-    seconds: tuple[tuple[float, ...], ...]      # of each task and device, or infinity
+    seconds: tuple[tuple[float, ...], ...]      # seconds of each task and device, or infinity
     memory: tuple[int, ...]
     buffers: tuple[Buffer, ...]
     reads: tuple[tuple[int, ...], ...]          # buffers that each task reads

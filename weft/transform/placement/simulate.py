@@ -2,8 +2,8 @@
 
 As in section 3.2.1 of "TensorFlow: Large-Scale Machine Learning on Heterogeneous Distributed
 Systems" (Abadi et al., 2015), a task starts when its inputs are on its device and a lane of the
-device is free. A device runs its tasks in the order that is given. Buffers are sent when their
-producer has finished, one after the other on each link.
+device is free. A device runs its tasks in the given order. Buffers are sent when their producer has
+finished, one after the other on each link.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from weft.transform.placement.task_graph import Task, Timeline, Topology, Transf
 
 def simulate(tasks: Sequence[Task], topology: Topology, devices: Sequence[Device],
              order: Sequence[int] | None = None) -> Timeline:
-    """The times of ``tasks`` on ``devices``, one for each task.
+    """The times of ``tasks`` on ``devices``, one device for each task.
 
-    ``order`` is the order in which each device starts its tasks; without one, a device starts the
-    ready task with the longest way to the end. Raises ``TargetError`` for devices that cannot run
-    a task, and for an order in which a task comes before what it reads.
+    ``order`` is the order in which each device starts its tasks; without it, a device starts the
+    ready task with the longest path to the end. Raises ``TargetError`` for devices that cannot run
+    a task, and for an order in which a task precedes its producer.
     """
     arrays = arrays_of(tasks, topology)
     numbers = {device: number for number, device in enumerate(arrays.devices)}
@@ -104,7 +104,7 @@ def in_order(arrays: Arrays, placed: Sequence[int], order: Sequence[int]) -> Run
 
 
 def ranks(arrays: Arrays, placed: Sequence[int]) -> list[float]:
-    """The longest way from the start of each task to the end, in seconds, on these devices."""
+    """The longest path from the start of each task to the end, in seconds, on these devices."""
     found = [0.0] * len(placed)
     for task in reversed(arrays.topological):
         device = placed[task]
@@ -126,13 +126,13 @@ class Dispatch:
 
 
 def dispatched(arrays: Arrays, placed: Sequence[int], priorities: Sequence[float]) -> Dispatch:
-    """The run in which a free lane takes the ready task of the highest priority, by events."""
+    """A greedy, event-driven run: a free lane takes the ready task of the highest priority."""
     state = _Events(arrays, placed, priorities)
     return state.run()
 
 
 class _Events:
-    """An event is a time, a number for equal times, and a task that finished or became ready."""
+    """Events as (time, sequence number, task that finished or became ready)."""
 
     def __init__(self, arrays: Arrays, placed: Sequence[int], priorities: Sequence[float]) -> None:
         self.arrays, self.placed, self.priorities = arrays, placed, priorities
@@ -174,7 +174,7 @@ class _Events:
             heapq.heappush(self.events, (now + self.arrays.seconds[task][device], 0, task))
 
     def _send(self, task: int, now: float) -> None:
-        """Make the buffers of a task that has finished available to their consumers."""
+        """Make the buffers of a finished task available to their consumers."""
         source = self.placed[task]
         for buffer in self.arrays.writes[task]:
             arrived = {source: now}
@@ -212,9 +212,9 @@ def timeline(arrays: Arrays, placed: Sequence[int], order: Sequence[int]) -> Tim
 
 
 def peak_memory(arrays: Arrays, placed: Sequence[int], run: Run) -> list[int]:
-    """The most bytes on each device at once."""
+    """The peak memory of each device in bytes."""
     count = len(arrays.devices)
-    # Of each device: (time, 0 to free or 1 to allocate, bytes); what ends at a time ends first.
+    # For each device: (time, 0 to free or 1 to allocate, bytes). At equal times, frees come first.
     changes: list[list[tuple[float, int, int]]] = [[] for _ in range(count)]
     held = list(run.finishes)
     for number, buffer in enumerate(arrays.buffers):

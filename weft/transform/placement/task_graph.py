@@ -1,4 +1,4 @@
-"""Task graphs: what placement by cost works on.
+"""Task graphs: the input of placement by cost.
 
 A task is a kernel with estimated seconds on each device that can run it; tasks exchange buffers
 over links between the devices. ``place_tasks`` chooses the devices, ``simulate`` computes when each
@@ -32,8 +32,8 @@ class TaskInput:
 class Task:
     """One kernel. ``seconds`` are estimates for each device that can run it.
 
-    Tasks with equal ``colocated`` are on one device. ``memory`` is what the task allocates on its
-    device, in bytes: its results and scratch memory.
+    Tasks with equal ``colocated`` are on one device. ``memory`` is the bytes that the task
+    allocates on its device: its results and scratch memory.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Link:
     latency_seconds: float = 1e-5
 
     def seconds(self, nbytes: int) -> float:
-        """How long the transfer of a buffer takes."""
+        """The seconds that the transfer of a buffer takes."""
         return self.latency_seconds + nbytes / self.bytes_per_second
 
 
@@ -93,10 +93,10 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """When each task runs, in seconds, and what is transferred.
+    """When each task runs, in seconds, and the transfers.
 
-    ``order`` are the tasks by their start. ``peak_memory`` is the most that lies on each device at
-    once: results until they were read for the last time, and received buffers.
+    ``order`` are the tasks by their start. ``peak_memory`` is the peak of each device: results from
+    their computation to their last read, and received buffers.
     """
 
     starts: tuple[float, ...]
@@ -109,7 +109,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The device of each task, and why it is there.
+    """The device of each task, with the reason.
 
     ``order`` is a valid order of execution, by simulated start. Times are those of ``simulate``.
     """

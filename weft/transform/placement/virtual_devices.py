@@ -10,9 +10,8 @@ from weft.transform.placement.heuristics import apply_heuristics
 def virtual_devices(mod: IRModule) -> dict[Expr, VirtualDevice]:
     """The device of every expression of a typed module (``virtual_device_`` in Relay).
 
-    It is what annotations, copies and heuristics say; an expression of a free region, an input and
-    a constant have the empty specification. Raises ``TargetError`` where they contradict one
-    another.
+    Annotations, copies and heuristics determine it; an expression of a free region, an input and a
+    constant have the empty specification. Raises ``TargetError`` if they contradict.
     """
     mod = infer_type(mod)
     found = constraints_of(mod)

@@ -68,7 +68,7 @@ def _rewritten(function: ir.Expr) -> ir.Expr:
 
 
 class _Kernel:
-    """One primitive function: each node in its own type, and in float32 where computed so."""
+    """One primitive function: each node in its declared type, and in float32 if computed in it."""
 
     def __init__(self, result: ir.Expr) -> None:
         self.result = result

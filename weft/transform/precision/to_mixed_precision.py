@@ -41,7 +41,7 @@ class ToMixedPrecision(ir.FunctionPass):
     accumulate: str | None = None
 
     def conversion_of(self, operator: ir.Op) -> ir.MixedPrecision:
-        """Whether to convert calls of ``operator``, by the options where given, else its trait."""
+        """Whether to convert calls of ``operator``: by the options if given, else by its trait."""
         declared = operator.traits.mixed_precision
         if _listed(operator, self.never, declared is ir.MixedPrecision.NEVER):
             return ir.MixedPrecision.NEVER

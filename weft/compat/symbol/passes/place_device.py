@@ -27,12 +27,12 @@ def place_device(graph: Graph) -> Graph:
     copy_op = operator(graph.attrs["device_copy_op"])
     made: dict[Node, Node] = {}
     copies: dict[tuple[NodeEntry, object], NodeEntry] = {}
-    placed: dict[Node, object] = {}
+    device_of: dict[Node, object] = {}
     for node in nodes:
         new = Node(node.op, node.name, node.attrs, span=node.span)
         new.version = node.version
         made[node] = new
-        placed[new] = devices[node]
+        device_of[new] = devices[node]
         new.control_deps = [made[n] for n in node.control_deps]
         for entry in node.inputs:
             source = NodeEntry(made[entry.node], entry.index, entry.version)
@@ -40,13 +40,13 @@ def place_device(graph: Graph) -> Graph:
                 key = source, devices[node]
                 if key not in copies:
                     copy = Node(copy_op, f"{entry.node.name}_{entry.index}_copy", {}, [source])
-                    placed[copy] = devices[node]
+                    device_of[copy] = devices[node]
                     copies[key] = NodeEntry(copy)
                 source = copies[key]
             new.inputs.append(source)
     after = Graph([NodeEntry(made[e.node], e.index, e.version) for e in graph.outputs],
                   graph.attrs)
-    return after.with_attrs(context=[placed[node] for node in walk(after.outputs)])
+    return after.with_attrs(context=[device_of[node] for node in walk(after.outputs)])
 
 
 def _devices(nodes: Sequence[Node], key: str, groups: Mapping[str, object]) -> dict[Node, object]:

@@ -28,19 +28,19 @@ class _Sum:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The indices of an access, ``None`` for one that is not such a sum.
+class AccessIndices:
+    """The indices of an access as sums; ``None`` for an index that is not such a sum.
 
-    ``fixed`` are the thread indices that have one value where the access is, as in
-    ``if threadIdx.x == 0``.
+    ``fixed`` are the thread indices that have one value at the access, as in ``if threadIdx.x ==
+    0``.
     """
 
     sums: tuple[_Sum | None, ...]
     fixed: Mapping[Var, int]
 
 
-class Places:
-    """Compares accesses in the code ``body`` of one thread."""
+class ThreadIndices:
+    """Compares the accesses in the code ``body`` of one thread."""
 
     def __init__(self, body: Stmt, threads: Sequence[s.For]) -> None:
         self.threads = [t for t in threads if int_value(t.extent) != 1]
@@ -51,12 +51,13 @@ class Places:
         for thread in self.threads:
             self._analyzer.bind(thread.loop_var, thread.min, thread.extent)
 
-    def of(self, indices: tuple[PrimExpr, ...], fixed: Mapping[Var, int]) -> Place:
-        """The place of an access."""
-        return Place(tuple(map(self._sum, indices)), fixed)
+    def of(self, indices: tuple[PrimExpr, ...], fixed: Mapping[Var, int]) -> AccessIndices:
+        """The indices of an access."""
+        return AccessIndices(tuple(map(self._sum, indices)), fixed)
 
-    def is_own(self, a: Place, b: Place) -> bool:
-        """Whether no thread touches with one access what another touches with the other."""
+    def is_own(self, a: AccessIndices, b: AccessIndices) -> bool:
+        """Whether no element is accessed by one thread with ``a`` and by another thread with ``b``.
+        """
         apart = {i for i, thread in enumerate(self.threads)
                  if thread.loop_var in a.fixed
                  and a.fixed[thread.loop_var] == b.fixed.get(thread.loop_var)}

@@ -21,7 +21,7 @@ from weft.tir.buffer import Buffer
 from weft.tir.expr import EQ, And, BufferLoad, Call, PrimExpr, Var, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import Evaluate, Stmt, seq
-from weft.tir.transform.gpu.same_thread import Place, Places
+from weft.tir.transform.gpu.same_thread import AccessIndices, ThreadIndices
 from weft.tir.transform.gpu.thread_axes import BLOCK_TAGS, THREADS_APART, is_bound, is_thread
 from weft.tir.visitor import exprs_of, map_stmts, mentions, post_order, post_order_stmts, vars_of
 
@@ -73,7 +73,7 @@ def _launch(func: PrimFunc, node: Stmt, offsets: dict[Buffer, int]) -> Stmt:
 class _Access:
     buffer: Buffer
     is_write: bool
-    place: Place
+    indices: AccessIndices
     store: s.BufferStore | None = None
 
 
@@ -97,7 +97,7 @@ class _Sync:
         self.func = func
         self.offsets = offsets
         self.vars = {loop.loop_var for loop in threads}
-        self.places = Places(body, threads)
+        self.thread_indices = ThreadIndices(body, threads)
         # The thread indices that are fixed in the current branch.
         self.fixed: dict[Var, int] = {}
         private = {n.buffer for n in post_order_stmts(body) if isinstance(n, s.Allocate)
@@ -190,18 +190,18 @@ class _Sync:
     def _accesses(self, node: Stmt) -> list[_Access]:
         found = [a for root in exprs_of(node) for a in self._reads(root)]
         if isinstance(node, s.BufferStore) and self._is_common(node.buffer):
-            found.append(_Access(node.buffer, True, self._place(node.indices), node))
+            found.append(_Access(node.buffer, True, self._indices(node.indices), node))
         return found
 
     def _reads(self, root: PrimExpr) -> list[_Access]:
         """The loads in an expression; a call may also write to the addresses among its operands."""
         nodes = list(post_order(root))
         written = {e.args[0] for e in nodes if isinstance(e, Call) and e.name == "address_of"}
-        return [_Access(e.buffer, e in written, self._place(e.indices))
+        return [_Access(e.buffer, e in written, self._indices(e.indices))
                 for e in nodes if type(e) is BufferLoad and self._is_common(e.buffer)]
 
-    def _place(self, indices: tuple[PrimExpr, ...]) -> Place:
-        return self.places.of(indices, self.fixed)
+    def _indices(self, indices: tuple[PrimExpr, ...]) -> AccessIndices:
+        return self.thread_indices.of(indices, self.fixed)
 
     def _fixed_by(self, condition: PrimExpr) -> dict[Var, int]:
         """The thread indices that a condition compares with a constant for equality."""
@@ -224,7 +224,7 @@ class _Sync:
     def _may_meet(self, a: _Access, b: _Access) -> bool:
         """Whether different threads may touch the same bytes."""
         if a.buffer is b.buffer:
-            return not self.places.is_own(a.place, b.place)
+            return not self.thread_indices.is_own(a.indices, b.indices)
         if a.buffer not in self.offsets or b.buffer not in self.offsets:
             return False
         low, other = self.offsets[a.buffer], self.offsets[b.buffer]

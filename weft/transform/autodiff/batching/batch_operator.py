@@ -10,7 +10,7 @@ from weft.op.gradients import field_of
 from weft.support.errors import PassError
 from weft.transform.passes.canonicalize_ops import decomposed
 
-# What has no rule is repeated for so many examples; for more of them it runs in a loop.
+# Calls without a rule are copied for up to this many examples; for more, they run in a loop.
 MOST_COPIES = 32
 
 
@@ -33,7 +33,7 @@ def native(call: ir.Call, args: Sequence[ir.Expr], is_batched: Sequence[bool],
 
 
 def expanded(call: ir.Call) -> tuple[list[ir.Expr], ir.Expr] | None:
-    """The call in simpler operators over fresh variables, tuples of such for tuples.
+    """The call in simpler operators over fresh variables (tuples of variables for tuples).
 
     ``None`` if the operator has no expansion.
     """
@@ -63,7 +63,7 @@ def each_example(
 
 
 def _stacked(results: Sequence[ir.Expr], type_: ir.Type) -> ir.Expr:
-    if isinstance(type_, ir.TupleType):  # as deep as the type of a result
+    if isinstance(type_, ir.TupleType):  # the depth is that of the type of a result
         return ir.Tuple(tuple(_stacked([ir.TupleGetItem(r, i, checked_type=t) for r in results], t)
                               for i, t in enumerate(type_.fields)))
     return _joined(results, type_)

@@ -1,9 +1,9 @@
-"""Which tensors of a value have a batch, and the types of values that have one.
+"""Which tensors of a value are mapped, that is, have the batch as an axis, and the types of values.
 
-Flags describe a value: ``True`` if every tensor in it has the batch as axis 0, ``False`` if none
-has, or a tuple with the flags of each field. By convention values of data types always have the
-batch, and so do arguments and results of functions that are values: their types name tensors that
-programs reach on many ways.
+A ``Mapped`` describes a value: ``True`` if the batch is axis 0 of every tensor in it, ``False`` if
+no tensor has the batch, or a tuple with the ``Mapped`` of each field. By convention all tensors in
+values of data types are mapped, and so are arguments and results of functions that are values.
+Their types stand at many positions of a program, which could otherwise disagree.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from weft.op.batching import batched_type, repeated
 from weft.op.gradients import field_of
 from weft.support.errors import PassError
 
-Flags: TypeAlias = "bool | tuple[Flags, ...]"
+Mapped: TypeAlias = "bool | tuple[Mapped, ...]"
 
 
 class NotVectorisedError(PassError):
-    """Examples cannot be computed together: a function of tensors around runs one by one."""
+    """Examples cannot be computed together; the enclosing function runs one by one."""
 
 
-def field_flags(flags: Flags, index: int) -> Flags:
-    """The flags of one field of a tuple."""
-    return flags if isinstance(flags, bool) else flags[index]
+def field_mapped(mapped: Mapped, index: int) -> Mapped:
+    """Which tensors of a field of a tuple are mapped."""
+    return mapped if isinstance(mapped, bool) else mapped[index]
 
 
-def tuple_of(fields: Sequence[Flags]) -> Flags:
-    """The flags of a tuple, in the shortest form."""
+def tuple_of(fields: Sequence[Mapped]) -> Mapped:
+    """The ``Mapped`` of a tuple, in its shortest form."""
     if all(f is True for f in fields) and fields:
         return True
     return False if all(f is False for f in fields) else tuple(fields)
 
 
-def join(a: Flags, b: Flags) -> Flags:
-    """The flags of a value that is one of two values."""
+def join(a: Mapped, b: Mapped) -> Mapped:
+    """The ``Mapped`` of a value that is one of two values."""
     return run(_join(a, b, {}))
 
 
-def _join(a: Flags, b: Flags, made: dict[tuple[int, int], Flags]) -> Routine[Flags]:
-    """``made`` memoizes joins by their operands, because flags share parts like types."""
+def _join(a: Mapped, b: Mapped, made: dict[tuple[int, int], Mapped]) -> Routine[Mapped]:
+    """``made`` memoizes joins by their operands, because a ``Mapped`` shares parts as types do."""
     if isinstance(a, bool) or isinstance(b, bool):
         return True if True in (a, b) else b if a is False else a
     key = id(a), id(b)
@@ -56,9 +56,9 @@ def _join(a: Flags, b: Flags, made: dict[tuple[int, int], Flags]) -> Routine[Fla
     return made[key]
 
 
-def has_batch(flags: Flags) -> bool:
+def has_batch(mapped: Mapped) -> bool:
     """Whether any tensor of the value has a batch."""
-    pending, seen = [flags], set[int]()
+    pending, seen = [mapped], set[int]()
     while pending:
         current = pending.pop()
         if current is True:
@@ -69,12 +69,12 @@ def has_batch(flags: Flags) -> bool:
     return False
 
 
-def least_flags(type_: Type | None) -> Flags:
-    """The flags of a value that does not depend on the batch: those of the convention."""
+def least_mapped(type_: Type | None) -> Mapped:
+    """The ``Mapped`` of a value that does not depend on the batch: what the convention maps."""
     return run(_least(type_, {}))
 
 
-def _least(type_: Type | None, made: dict[int, Flags]) -> Routine[Flags]:
+def _least(type_: Type | None, made: dict[int, Mapped]) -> Routine[Mapped]:
     if isinstance(type_, TupleType):
         if id(type_) not in made:
             fields = []
@@ -86,43 +86,43 @@ def _least(type_: Type | None, made: dict[int, Flags]) -> Routine[Flags]:
     return isinstance(type_, (TypeCall, TypeVar))
 
 
-def type_with_batch(type_: Type, flags: Flags, size: Dim) -> Type:
+def type_with_batch(type_: Type, mapped: Mapped, size: Dim) -> Type:
     """The type of a value of ``type_`` for ``size`` examples."""
-    return run(_type_with_batch(type_, flags, size, {}))
+    return run(_type_with_batch(type_, mapped, size, {}))
 
 
 def _type_with_batch(
-    type_: Type, flags: Flags, size: Dim, made: dict[tuple[int, int], Type]
+    type_: Type, mapped: Mapped, size: Dim, made: dict[tuple[int, int], Type]
 ) -> Routine[Type]:
     if isinstance(type_, TensorType):
-        return batched_type(type_, size) if flags is True else type_
+        return batched_type(type_, size) if mapped is True else type_
     by_convention = isinstance(type_, (FuncType, TypeCall))
-    if not by_convention and (flags is False or not isinstance(type_, TupleType)):
+    if not by_convention and (mapped is False or not isinstance(type_, TupleType)):
         return type_
-    key = id(type_), id(flags)  # both live on in the types and flags of the caller
+    key = id(type_), id(mapped)  # the caller keeps both alive, in its types and values
     if key not in made:
         parts = []
         for index, part in enumerate(type_.components()):
-            inner = True if by_convention else field_flags(flags, index)
+            inner = True if by_convention else field_mapped(mapped, index)
             part_ = yield _type_with_batch(part, inner, size, made)
             parts.append(part_)
         made[key] = type_.with_components(tuple(parts))
     return made[key]
 
 
-def spread(x: Expr, example: Expr, have: Flags, want: Flags, size: Dim) -> Expr:
-    """``x``, whose flags are ``have``, with the batch wherever ``want`` says so.
+def add_batch(x: Expr, example: Expr, have: Mapped, want: Mapped, size: Dim) -> Expr:
+    """``x``, whose tensors ``have`` are mapped, with the tensors ``want`` mapped as well.
 
     ``example`` is the typed value of one example.
     """
-    return run(_spread(x, example, have, want, size, {}))
+    return run(_add_batch(x, example, have, want, size, {}))
 
 
-def _spread(
-    x: Expr, example: Expr, have: Flags, want: Flags, size: Dim,
+def _add_batch(
+    x: Expr, example: Expr, have: Mapped, want: Mapped, size: Dim,
     made: dict[tuple[int, int, int], tuple[Expr, Expr, Expr]],
 ) -> Routine[Expr]:
-    """``made`` memoizes results by value and flags, and keeps its keys alive."""
+    """``made`` memoizes results by value and ``Mapped``, and keeps its keys alive."""
     type_ = example.checked_type
     if have is want or not has_batch(want):
         return x
@@ -132,8 +132,8 @@ def _spread(
             return made[key][0]
         fields = []
         for i in range(len(type_.fields)):
-            field_ = yield _spread(field_of(x, i), field_of(example, i), field_flags(have, i),
-                                   field_flags(want, i), size, made)
+            field_ = yield _add_batch(field_of(x, i), field_of(example, i), field_mapped(have, i),
+                                   field_mapped(want, i), size, made)
             fields.append(field_)
         made[key] = Tuple(tuple(fields), span=x.span), x, example
         return made[key][0]

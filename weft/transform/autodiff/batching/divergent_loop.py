@@ -2,8 +2,8 @@
 
 A function in tail form is a loop: some paths through its conditions end in a call of itself, with
 the next values of the parameters, the others in a result. For a batch the loop runs until all
-examples are done. An example that is done keeps its parameters, so that it stays done, and the
-result of each example follows from its last parameters (as in JAX's ``while_loop``).
+examples are done. An example that is done keeps its parameters, so it stays done, and its result
+follows from its last parameters (as in JAX's ``while_loop``).
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ from weft.transform.autodiff.batching.batch_types import NotVectorisedError
 
 @dataclass(frozen=True, slots=True)
 class DivergentLoop:
-    """A function in tail form for one example, taken apart.
+    """The parts of a function in tail form, for one example.
 
-    ``goes_on`` says whether it calls itself, ``following`` are the parameters of that call, else
-    the present ones, and ``result`` is the result where it does not go on.
+    ``continues`` is the condition of the recursive call. ``next_params`` are the arguments of that
+    call, or the present parameters if there is none; ``result`` is the result if there is none.
     """
 
-    goes_on: Expr
-    following: tuple[Expr, ...]
+    continues: Expr
+    next_params: tuple[Expr, ...]
     result: Expr
 
 
 def divergent_loop(fn: Function, body: Expr, name: str) -> DivergentLoop:
-    """``fn``, whose ``body`` has no lets, taken apart.
+    """The parts of ``fn``, whose ``body`` has no lets.
 
     Raises ``PassError`` unless all recursive calls are calls of ``@name`` in tail position.
     """
     tails: set[Expr] = set()
     _check(body, name, tails)
-    goes_on = run(_choose(body, name, lambda _: const(True), lambda _: const(False)))
-    following = tuple(
+    continues = run(_choose(body, name, lambda _: const(True), lambda _: const(False)))
+    next_params = tuple(
         run(_choose(body, name, lambda call, i=i: call.args[i], lambda _, p=p: p))
         for i, p in enumerate(fn.params))
     result = run(_choose(body, name, lambda _: None, lambda value: value))
     if result is None:
         raise NotVectorisedError(f"vmap of @{name}: the recursion never ends", where=fn.span)
-    if goes_on is None or None in following:
+    if continues is None or None in next_params:
         raise NotVectorisedError(f"vmap of @{name}: the recursion has no call in tail position",
                                  where=fn.span)
-    goes_on = _as_condition(goes_on)
-    typed = [infer_expr(e, trust=True) for e in (goes_on, *following, result) if e is not None]
+    continues = _as_condition(continues)
+    typed = [infer_expr(e, trust=True) for e in (continues, *next_params, result) if e is not None]
     return DivergentLoop(typed[0], tuple(typed[1:-1]), typed[-1])
 
 
-def _as_condition(goes_on: Expr) -> Expr:
+def _as_condition(continues: Expr) -> Expr:
     """``if (c) { true } else { false }`` as ``c``, and its reverse as ``not c``."""
-    if isinstance(goes_on, If) and isinstance(goes_on.true_branch, Constant) \
-            and isinstance(goes_on.false_branch, Constant):
-        is_true = bool(goes_on.true_branch.data)
-        return goes_on.cond if is_true else op.logical_not(goes_on.cond)
-    return goes_on
+    if isinstance(continues, If) and isinstance(continues.true_branch, Constant) \
+            and isinstance(continues.false_branch, Constant):
+        is_true = bool(continues.true_branch.data)
+        return continues.cond if is_true else op.logical_not(continues.cond)
+    return continues
 
 
 def _is_call_of(node: Expr, name: str) -> bool:
@@ -86,7 +86,7 @@ Leaf = Callable[..., Expr | None]
 
 
 def _choose(node: Expr, name: str, at_call: Leaf, at_result: Leaf) -> Routine[Expr | None]:
-    """``node`` with other values at the ends of its paths; ``None`` marks ends not of interest."""
+    """``node`` with other values at the ends of its paths; ``None`` marks unused ends."""
     if _is_call_of(node, name):
         return at_call(node)
     if not isinstance(node, If):

@@ -1,4 +1,4 @@
-"""A loop over the examples of a batch, for what has no batching rule."""
+"""A loop over the examples of a batch, for operators without a batching rule."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from weft.transform.autodiff.batching.batch_types import type_with_batch
 def example_loop(
     call: Call, args: Sequence[Expr], is_batched: Sequence[bool], size: Dim, name: str
 ) -> tuple[Function, Expr]:
-    """A function that loops over the examples, to be called ``@name``, and the call of it.
+    """A function that loops over the examples, to be defined as ``@name``, and the call of it.
 
     Its parameters are the number of the example, the arguments of ``call``, and the results so far,
-    (size, ..) each. ``args`` are the arguments with the batch as axis 0 where ``is_batched``.
+    each of shape (size, ..). ``args`` are the arguments with the batch as axis 0 where
+    ``is_batched``.
     """
     number = Var("i", TensorType((), int64))
     params = [Var(f"x{i}", type_with_batch(_known(e), b, size))
@@ -32,8 +33,8 @@ def example_loop(
     one = [_example(p, e.checked_type, number) if b else p
            for p, e, b in zip(params, call.args, is_batched, strict=True)]
     fields = _parts(call.replace(args=tuple(one)), result)
-    following = [_written(v, f, number, size) for v, f in zip(made, fields, strict=True)]
-    again = Call(GlobalVar(name), (op.add(number, const(1, int64)), *params, *following))
+    next_params = [_written(v, f, number, size) for v, f in zip(made, fields, strict=True)]
+    again = Call(GlobalVar(name), (op.add(number, const(1, int64)), *params, *next_params))
     last = size_value(known_dim(size, call), int64)
     body = If(op.less(number, last), again, _whole(result, iter(made)), span=call.span)
     ret_type = type_with_batch(result, True, size)
@@ -43,7 +44,7 @@ def example_loop(
 
 
 def _parts(value: Expr, type_: Type) -> list[Expr]:
-    """The tensors of a value, as deep as its type."""
+    """The tensors of a value, in the structure of its type."""
     if not isinstance(type_, TupleType):
         return [value]
     return [part for i, field in enumerate(type_.fields)

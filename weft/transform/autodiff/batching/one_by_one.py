@@ -1,7 +1,8 @@
 """Functions that run on the examples of a batch one by one.
 
-Where examples take ways through a function that cannot be computed together (recursion of another
-depth, another closure, references), the batch calls the function of one example for each.
+Some computations differ between examples in ways that cannot be vectorised: recursion of different
+depth, different closures, references. The batch then calls the function of one example for each
+example.
 """
 
 from __future__ import annotations
@@ -11,14 +12,19 @@ from collections.abc import Sequence
 from weft.ir import Call, Dim, Expr, Function, GlobalVar, TensorType, TupleType, Type, Var
 from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.batching.batch_operator import MOST_COPIES, check_sizes, each_example
-from weft.transform.autodiff.batching.batch_types import Flags, has_batch, spread, type_with_batch
+from weft.transform.autodiff.batching.batch_types import (
+    Mapped,
+    add_batch,
+    has_batch,
+    type_with_batch,
+)
 from weft.transform.autodiff.batching.example_loop import example_loop
 from weft.transform.normal_form.alpha import fresh_var
 
 
-def can_run_one_by_one(fn: Function, flags: Sequence[Flags]) -> bool:
-    """Whether what differs between the examples of a call are tensors and tuples of them."""
-    given = [type_of(p) for p, f in zip(fn.params, flags, strict=True) if has_batch(f)]
+def can_run_one_by_one(fn: Function, mapped: Sequence[Mapped]) -> bool:
+    """Whether the arguments and results that differ between examples are (tuples of) tensors."""
+    given = [type_of(p) for p, f in zip(fn.params, mapped, strict=True) if has_batch(f)]
     return not fn.type_params and all(map(_is_simple, (*given, type_of(fn.body))))
 
 
@@ -28,21 +34,21 @@ def _is_simple(type_: Type) -> bool:
     return isinstance(type_, TensorType)
 
 
-def one_by_one(fn: Function, name: str, flags: Sequence[Flags], size: Dim, loop: str
+def one_by_one(fn: Function, name: str, mapped: Sequence[Mapped], size: Dim, loop: str
                ) -> tuple[Function, dict[str, Function]]:
-    """``fn`` for a batch, by calls of ``@name``, which is ``fn``; the results all have the batch.
+    """``fn`` for a batch, by calls of ``@name``, which is ``fn``; all results are mapped.
 
-    ``flags`` are those of the parameters. The second result has the loop over the examples of a
+    ``mapped`` are those of the parameters. The second result has the loop over the examples of a
     large batch, to be called ``@loop``.
     """
     examples = tuple(map(fresh_var, fn.params))
     call = Call(GlobalVar(name), examples, span=fn.span, checked_type=type_of(fn.body))
     check_sizes(call, f"@{name}")
     params = tuple(Var(p.name, type_with_batch(type_of(p), f, size), span=p.span)
-                   for p, f in zip(fn.params, flags, strict=True))
-    is_batched = [has_batch(f) for f in flags]
-    args: list[Expr] = [spread(p, e, f, True, size) if b else p for p, e, f, b
-                        in zip(params, examples, flags, is_batched, strict=True)]
+                   for p, f in zip(fn.params, mapped, strict=True))
+    is_batched = [has_batch(f) for f in mapped]
+    args: list[Expr] = [add_batch(p, e, f, True, size) if b else p for p, e, f, b
+                        in zip(params, examples, mapped, is_batched, strict=True)]
     further: dict[str, Function] = {}
     if isinstance(size, int) and size <= MOST_COPIES:
         body = each_example(call, args, is_batched, size)

@@ -29,8 +29,8 @@ from weft.transform.normal_form.lambda_lift import LambdaLift
 from weft.transform.passes.dynamic_to_static import DynamicToStatic
 from weft.transform.passes.inline import Inline
 
-# The position of the batch among the axes of a tensor, ``None`` without a batch; of a tuple, one
-# for all its tensors or one per field.
+# The position of the batch among the axes of a tensor; ``None`` without a batch. For a tuple, one
+# for all its tensors, or one for each field.
 Axes: TypeAlias = "int | tuple[Axes, ...] | None"
 
 
@@ -39,19 +39,19 @@ Axes: TypeAlias = "int | tuple[Axes, ...] | None"
 class Vectorize(ir.Pass):
     """Vectorising map: make ``entry`` work on ``axis_size`` examples at once (JAX's ``vmap``).
 
-    ``in_axes`` says for each parameter at which axis the batch is, ``None`` for parameters that all
-    examples share; one number stands for all of them. ``out_axes`` does so for the results.
-    ``axis_size`` is a number or a symbol.
+    ``in_axes`` gives the axis of the batch for each parameter, ``None`` for parameters that all
+    examples share; a single number holds for all of them. ``out_axes`` does the same for the
+    results. ``axis_size`` is a number or a symbol.
 
-    Each operator is replaced by its batching rule (``Op.batching``); one without is expanded, or
-    repeated for each example: as copies for few examples, else in a loop. A condition that differs
-    between examples selects between the results of both branches, and a loop runs until all
-    examples are done. Operators on values that all examples share are evaluated once: a random
-    number from a shared key is the same for all.
+    Each operator is replaced by its batching rule (``Op.batching``). An operator without a rule is
+    expanded, or repeated for each example: as copies for few examples, else in a loop. A condition
+    that differs between examples selects between the results of both branches, and a loop runs
+    until all examples are done. Operators on values that all examples share are evaluated once: a
+    random number from a shared key is the same for all.
 
-    What examples cannot compute together runs example by example, in the smallest function of
-    tensors around it: recursion other than loops whose depth differs between examples, choices of
-    functions and data that differ, recursive functions that return functions, and references.
+    Some constructs run example by example, in the smallest enclosing function of tensors: recursion
+    other than loops whose depth differs between examples, choices between functions or data that
+    differ, recursive functions that return functions, and references.
 
     Raises ``PassError`` for axes that do not fit, and for data-dependent shapes of results.
 
@@ -88,7 +88,7 @@ class Vectorize(ir.Pass):
         while True:
             vectoriser.restart()
             made = self._entry(vectoriser, entry, given)
-            if not vectoriser.grew:
+            if not vectoriser.changed:
                 break
         functions = {vectoriser.name_of(key): fn for key, fn in vectoriser.made.items()}
         after = mod.with_functions({**functions, **vectoriser.further, self.entry: made})
@@ -99,15 +99,15 @@ class Vectorize(ir.Pass):
         body = pure_graph(entry.body)
         params = tuple(ir.Var(p.name, one.type_, span=p.span)
                        for p, one in zip(entry.params, given, strict=True))
-        args = [(run(_to_front(p, one.type_, one.axes)), one.flags)
+        args = [(run(_to_front(p, one.type_, one.axes)), one.mapped)
                 for p, one in zip(params, given, strict=True)]
-        value, flags = self._body(vectoriser, entry, body, args)
-        result = run(_from_front(value, body, flags, self.out_axes, self.axis_size, {}))
+        value, mapped = self._body(vectoriser, entry, body, args)
+        result = run(_from_front(value, body, mapped, self.out_axes, self.axis_size, {}))
         return entry.replace(params=params, body=result, ret_type=None)
 
     def _body(self, vectoriser: Vectoriser, entry: ir.Function, body: ir.Expr,
-              args: Sequence[tuple[ir.Expr, batch_types.Flags]]) -> tuple[ir.Expr,
-                                                                          batch_types.Flags]:
+              args: Sequence[tuple[ir.Expr, batch_types.Mapped]]) -> tuple[ir.Expr,
+                                                                          batch_types.Mapped]:
         """``body`` of ``entry`` for a batch of these arguments."""
         given = [f for _, f in args]
         if self.entry not in vectoriser.apart:
@@ -129,7 +129,7 @@ class Vectorize(ir.Pass):
 def vectorized(
     mod: ir.IRModule, *, axis_size: ir.KnownDim, in_axes: Axes = 0, out_axes: Axes = 0
 ) -> tuple[ir.IRModule, list[str]]:
-    """``Vectorize`` of ``mod``, and the operators of calls that are repeated for each example."""
+    """``Vectorize`` of ``mod``, and the operators whose calls are repeated for each example."""
     pass_ = Vectorize(axis_size=axis_size, in_axes=in_axes, out_axes=out_axes)
     after, repeated = pass_.run_and_report(ir.infer_type(mod), ir.PassContext())
     return ir.infer_type(after), repeated
@@ -143,11 +143,11 @@ class _Input:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """A parameter with a batch: its type, the axis of the batch, and its flags."""
+    """A parameter with a batch: its type, the axis of the batch, and its mapped tensors."""
 
     type_: ir.Type
     axes: Axes
-    flags: batch_types.Flags
+    mapped: batch_types.Mapped
 
 
 def _per_item(axes: Axes, names: Sequence[str], what: str) -> Sequence[Axes]:
@@ -170,7 +170,7 @@ def _given(param: _Input, axes: Axes, size: ir.KnownDim) -> Routine[_Given]:
             part_ = yield _given(_Input(param.name, field), axis, size)
             parts.append(part_)
         return _Given(ir.TupleType(tuple(p.type_ for p in parts)), tuple(p.axes for p in parts),
-                      batch_types.tuple_of([p.flags for p in parts]))
+                      batch_types.tuple_of([p.mapped for p in parts]))
     if axes is None:
         return _Given(type_, None, False)
     if not isinstance(type_, ir.TensorType) or not isinstance(axes, int):
@@ -202,25 +202,25 @@ def _to_front(x: ir.Expr, type_: ir.Type, axes: Axes) -> Routine[ir.Expr]:
 
 
 def _from_front(
-    x: ir.Expr, example: ir.Expr, flags: batch_types.Flags, axes: Axes, size: ir.KnownDim,
+    x: ir.Expr, example: ir.Expr, mapped: batch_types.Mapped, axes: Axes, size: ir.KnownDim,
     made: dict[tuple[int, int, int], tuple[ir.Expr, ir.Expr, ir.Expr]],
 ) -> Routine[ir.Expr]:
-    """``made`` memoizes results by value, flags and axes, and keeps the values alive."""
+    """``made`` memoizes results by value, ``Mapped`` and axes, and keeps the values alive."""
     type_ = example.checked_type
     if isinstance(type_, ir.TupleType):
-        key = id(x), id(flags), id(axes)
+        key = id(x), id(mapped), id(axes)
         if key in made:
             return made[key][0]
         names = [f"result {i}" for i in range(len(type_.fields))]
         fields = []
         for i, axis in enumerate(_per_item(axes, names, "out_axes")):
             field_ = yield _from_front(field_of(x, i), field_of(example, i),
-                                       batch_types.field_flags(flags, i), axis, size, made)
+                                       batch_types.field_mapped(mapped, i), axis, size, made)
             fields.append(field_)
         made[key] = ir.Tuple(tuple(fields), span=x.span), x, example
         return made[key][0]
     if axes is None:
-        if batch_types.has_batch(flags):
+        if batch_types.has_batch(mapped):
             raise PassError("out_axes is None for a result that differs between the examples",
                             where=example.span, got=type_, help="give the axis of the batch")
         return x
@@ -228,7 +228,8 @@ def _from_front(
         raise PassError("out_axes does not fit the results", where=example.span,
                         got=f"{axes} for {type_}", expected="an axis for each tensor")
     axis = _position(axes, type_.ndim, "out_axes")
-    whole = batch_types.spread(x, example, flags, True, size).with_type(batched_type(type_, size))
+    whole = batch_types.add_batch(x, example, mapped, True,
+                                  size).with_type(batched_type(type_, size))
     return moved(whole, 0, axis, type_.ndim + 1)
 
 
@@ -246,7 +247,7 @@ def _first_order(mod: ir.IRModule, ctx: ir.PassContext) -> ir.IRModule:
 
 
 def _without_calls_of(entry: str, mod: ir.IRModule) -> ir.IRModule:
-    """``mod``; an ``entry`` that functions call becomes a call of a function of another name."""
+    """``mod`` in which no function calls ``entry``: calls go to a copy under another name."""
     if not any(isinstance(n, ir.GlobalVar) and n.name == entry
                for fn in mod.functions.values() for n in ir.post_order(fn)):
         return mod
@@ -268,7 +269,7 @@ def _without_calls_of(entry: str, mod: ir.IRModule) -> ir.IRModule:
 
 
 def _groups(mod: ir.IRModule) -> dict[str, frozenset[str]]:
-    """For each function those that it is mutually recursive with; none if it is not recursive."""
+    """For each function, those that it is mutually recursive with; empty without recursion."""
     callees = {name: {n.name for n in ir.post_order(fn) if isinstance(n, ir.GlobalVar)}
                for name, fn in mod.functions.items()}
     reached = {name: _reachable(name, callees) for name in callees}

@@ -1,1 +1,1 @@
-"""Values that the gradient computes again rather than keeps."""
+"""Values that the gradient computes again instead of keeping them."""

@@ -1,10 +1,11 @@
-"""Gradient checkpointing: values inside a function are computed again for its derivative.
+"""Gradient checkpointing: the derivative of a function computes the values inside it again.
 
 A function with the attribute ``checkpoint=True`` stays a call until it is differentiated. Its
 derivative takes the arguments and the adjoint of the result, and computes the values that it needs
 from the arguments (Griewank and Walther 2000, "Revolve"; ``jax.checkpoint``). The arguments pass a
-barrier, ``annotation.barrier``: common subexpressions of both passes are not merged, and the second
-computation begins when the adjoint is known, so that its values occupy no memory before.
+barrier, ``annotation.barrier``. It keeps common subexpressions of both computations from being
+merged, and delays the second one until the adjoint is known, so that its values occupy no memory
+before.
 """
 
 from __future__ import annotations
@@ -88,11 +89,12 @@ def without_checkpoints(
 
 
 def in_segments(functions: Sequence[ir.Function], segments: int | None = None) -> ir.Function:
-    """The composition of functions of one argument, the last applied last, in checkpointed parts.
+    """The composition of functions of one argument, the last applied last, in checkpointed
+    segments.
 
     Each segment but the last is checkpointed: the gradient keeps the values between segments, and
-    inside of one segment at a time. By default there are about sqrt(n) segments of n functions, so
-    that memory grows with sqrt(n), for one more evaluation of the functions (Chen et al. 2016,
+    those inside one segment at a time. By default there are about sqrt(n) segments of n functions,
+    so that memory grows with sqrt(n), for one more evaluation of the functions (Chen et al. 2016,
     "Training deep nets with sublinear memory cost"). Raises ``PassError`` for no functions, for
     functions of several arguments, and for a number of segments out of range.
     """

@@ -1,4 +1,4 @@
-"""Loops in checkpointed segments: the tape of a loop keeps a part of the states."""
+"""Loops in checkpointed segments: the tape of a loop keeps only some of the states."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class CheckpointLoops(Pass):
         return mod
 
     def _segmented(self, mod: IRModule, name: str) -> IRModule:
-        """``mod`` with the loop ``name``, if it is one, in segments, and these in smaller ones."""
+        """``mod`` with the loop ``name``, if it is one, split into segments, recursively."""
         for level in range(len(self.every)):
             tails = _tail_calls(mod[name], name)
             if not tails:
@@ -126,7 +126,7 @@ def _calls(call: Call, name: str) -> bool:
 
 
 def _in_segments(fn: Function, name: str, segment: str) -> Function:
-    """The loop that takes one step, and the further ones of a segment by calling ``segment``."""
+    """A loop that takes one step, and calls ``segment`` for the other steps of a segment."""
 
     def jump(call: Call) -> Expr:
         state = Call(GlobalVar(segment), call.args, span=call.span, checked_type=_state_type(fn))
@@ -138,14 +138,14 @@ def _in_segments(fn: Function, name: str, segment: str) -> Function:
 
 
 def _segment_of(fn: Function, steps: str, count: int) -> Function:
-    """The state after ``count`` steps, or the one that ends the loop."""
+    """The state after ``count`` steps, or after the last step of the loop."""
     params = tuple(fresh_var(p) for p in fn.params)
     body = Call(GlobalVar(steps), (const(count, "int32"), *params), span=fn.span)
     return Function(params, body, _state_type(fn), span=fn.span)
 
 
 def _steps_of(fn: Function, name: str, steps: str) -> Function:
-    """The state after a number of steps that is the first parameter, or the one that ends."""
+    """The state after as many steps as the first parameter says, or after the last step."""
     left = Var("steps", COUNT)
 
     def jump(call: Call) -> Expr:

@@ -67,7 +67,7 @@ class Recompute(ir.FunctionPass):
         memo: dict[ir.Expr, ir.Expr],
         copies: dict[tuple[ir.Expr, int], ir.Expr],
     ) -> list[ir.Expr]:
-        """The operands of ``user``; for late uses, copies that uses nearby share."""
+        """The operands of ``user``; for late uses, copies that neighbouring uses share."""
         at = position[user]
         far = [self._is_cheap(c) and at - position[c] >= self.distance for c in operands]
         kept = [memo[c] for c, is_far in zip(operands, far, strict=True)

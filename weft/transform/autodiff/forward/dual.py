@@ -3,9 +3,9 @@
 A tensor of floating point becomes the pair of itself and its tangent, of the same type. Tuples,
 functions, references and data types hold such pairs instead of their tensors, so the dual of
 ``List[Tensor[(), float32]]`` is ``List[(Tensor[(), float32], Tensor[(), float32])]``. A generic
-function stays as it is: its type parameters stand for dual types (Wadler 1989).
+function does not change: its type parameters stand for dual types (Wadler 1989).
 
-Operators see the two halves apart, and a tangent that is zero is ``None`` and costs nothing.
+Operators take the two halves separately; a zero tangent is ``None`` and costs nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A value of dual type, which contains its tangents; ``type`` is the type before."""
+    """A value of dual type, which contains its tangents; ``type`` is the original type."""
 
     expr: ir.Expr
     type: ir.Type
@@ -167,7 +167,7 @@ def field_value(value: Value, index: int) -> Value:
     """One field of a value that is not packed."""
     if isinstance(value, Pair):
         primal = field_of(value.primal, index)
-        # A tangent of integers is zeros, which fill its place in the tangent of a tuple.
+        # The tangent of integers is zeros, as one field of the tangent of a tuple.
         if value.tangent is None or not ir.holds_float(type_of(primal)):
             return Pair(primal)
         return Pair(primal, field_of(value.tangent, index))

@@ -13,7 +13,8 @@ from weft.transform.autodiff.forward import dual
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a value of ``type`` is one expression: ``(primal, tangent, ..)``, or its dual if packed.
+    """The form of a value of ``type`` as one expression: ``(primal, tangent, ..)``, or its dual if
+    packed.
 
     ``active`` are the fields of a tuple that have tangents; a tensor counts as one field.
     """
@@ -25,7 +26,7 @@ class Layout:
 
     @staticmethod
     def of(values: Sequence[dual.Value], type_: Type, types: dual.DualTypes) -> Layout:
-        """The layout that holds each of ``values``, with no tangent that is zero in all."""
+        """The layout that holds each of ``values``, without tangents that are zero in all."""
         if types.is_plain(type_) or not dual.is_simple(type_):
             return Layout(type_, types, packed=True)
         if isinstance(type_, TupleType):

@@ -166,7 +166,8 @@ class DualFunctions:
         self._current = None
         if wide == mask:
             return made
-        # A recursive call has more tangents: a version with all of them serves both.
+        # The recursive call has tangents that the caller lacks: one version with all of them serves
+        # both.
         self._versions, self._names = before, names
         return self._widening(name, fresh_function(self.mod[name]), mask, wide)
 

@@ -80,8 +80,9 @@ def _with_zero_integers(tangent: Expr, call: Call) -> Expr:
 def expansion_of(call: Call) -> tuple[tuple[Var, ...], Expr] | None:
     """An equivalent of ``call`` whose operators have rules, over variables for the arguments.
 
-    ``None`` for an operator with a ``jvp`` rule or a linear one, which is best differentiated as
-    it is, and without an ``expansion`` (or, for one without a gradient, a ``decomposition``).
+    ``None`` without an ``expansion`` (or, for an operator without a gradient, a ``decomposition``).
+    Also ``None`` if the operator has a ``jvp`` rule or is linear: it is then differentiated
+    directly.
     """
     operator = call.op
     assert isinstance(operator, Op)
@@ -229,7 +230,7 @@ def _transposed(call: Call, operator: Op, rule: GradientRule, tangents: Tangents
 
 
 def _cut(body: Expr, dy: Var) -> tuple[Expr, dict[Expr, Expr]]:
-    """``body`` with variables for operands independent of ``dy``, and what they stand for."""
+    """``body`` with variables for operands independent of ``dy``, and these operands."""
     depends: set[Expr] = set()
     for node in post_order(body):
         if node is dy or any(c in depends for c in children(node)):

@@ -48,11 +48,11 @@ class MissingRules:
         if not self.found:
             return
         names = dict.fromkeys(name for name, _ in self.found)
-        places = [f"{name} at {place}" + (f": {reason}" if reason else "")
-                  for (name, place), reason in self.found.items()]
+        locations = [f"{name} at {location}" + (f": {reason}" if reason else "")
+                  for (name, location), reason in self.found.items()]
         raise PassError(
             f"missing derivative of {', '.join(names)}",
-            where=next(iter(self.found))[1], notes=places if len(places) > 1 else (),
+            where=next(iter(self.found))[1], notes=locations if len(locations) > 1 else (),
             help="register a rule with @op.jvp or @op.gradient, or stop the gradient at its "
                  "arguments: annotation.stop_gradient",
         )

@@ -24,13 +24,13 @@ from weft.transform.passes.inline import Inline
 class ForwardMode(ir.Pass):
     """Forward-mode autodiff (JVP): make ``entry`` map ``(x, .., dx, ..)`` to ``(y, dy)``.
 
-    A tangent ``dx`` follows for each parameter that ``with_respect_to`` names, by default for each
-    that holds floating point, in the order of the names; ``dy`` is the product of the Jacobian and
-    the tangents, with zeros for integers. Both have the types of their values. The pass handles
-    the whole language: ``if``, loops and recursion, tuples, closures and functions as values,
-    references, data types and ``match``; results of ``entry``, and parameters that hold floating
-    point, are tensors and tuples of them. ``training`` is that of ``Gradient``. Raises
-    ``PassError`` with all operators that have no rule.
+    There is a tangent ``dx`` for each parameter that ``with_respect_to`` names, by default for each
+    that holds floating point, in the order of the names. ``dy`` is the product of the Jacobian and
+    the tangents, with zeros for integers. Both have the types of their values. The pass handles the
+    whole language: ``if``, loops and recursion, tuples, closures and functions as values,
+    references, data types and ``match``. Results of ``entry``, and its parameters that hold
+    floating point, must be tensors or tuples of tensors. ``training`` is that of ``Gradient``.
+    Raises ``PassError`` with all operators that have no rule.
 
     def @main(%x: Tensor[(4,), float32]) { exp(%x) }
     =>

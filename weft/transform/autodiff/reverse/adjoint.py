@@ -1,7 +1,7 @@
 """Adjoints of values; a zero adjoint is represented by ``None`` and costs nothing.
 
 The adjoint of a tuple is an expression of its adjoint type, or a Python tuple with one adjoint for
-each field. That of data is an expression (``adjoint_types``).
+each field. The adjoint of data is an expression (``adjoint_types``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Made: TypeAlias = "dict[tuple[object, ...], tuple[Adjoint, Adjoint | ir.Expr, i
 
 
 def is_differentiable(type_: ir.Type | None) -> bool:
-    """Whether a value of that type contains floating-point tensors; data are not looked into."""
+    """Whether a value of that type holds floating-point tensors outside of data types."""
     return type_ is not None and ir.holds_float(type_)
 
 

@@ -12,10 +12,11 @@ from weft.ir import Expr, children, post_order, replace_children
 def copied_branch(
     expr: Expr, inside: AbstractSet[Expr], is_outside: Callable[[Expr], bool]
 ) -> Expr:
-    """``expr`` in which every node of ``inside`` is another node.
+    """``expr`` with a copy of every node of ``inside``.
 
-    A node that two branches share belongs to the scope around both, and is evaluated whichever is
-    taken. Nodes that ``is_outside`` selects stay, with all that they depend on.
+    A node that two branches share belongs to the scope around both, and is evaluated whichever
+    branch is taken. Nodes that ``is_outside`` selects are not copied, nor are the nodes they depend
+    on.
     """
     memo: dict[Expr, Expr] = {}
     for node in post_order(expr, enter=lambda n: not is_outside(n)):

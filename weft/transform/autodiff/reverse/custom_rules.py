@@ -29,7 +29,7 @@ JVP, VJP = "custom_jvp", "custom_vjp"
 
 
 def has_custom_rule(fn: Function) -> bool:
-    """Whether a rule of its own replaces the derivative of the body of ``fn``."""
+    """Whether a rule of the program replaces the derivative of the body of ``fn``."""
     return JVP in fn.attrs or VJP in fn.attrs
 
 

@@ -1,4 +1,4 @@
-"""What cannot be differentiated: all of it is listed in one error, with the lines of the user."""
+"""Operators that cannot be differentiated, all listed in one error with the user's lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN = 5  # lines for each operator
 def check_gradients_exist(functions: Iterable[Function], passive: frozenset[Var]) -> None:
     """Raise ``PassError`` that lists the operators of ``functions`` that lack a gradient rule.
 
-    What depends on ``passive`` parameters alone needs none.
+    Calls that depend on ``passive`` parameters alone need no rule.
     """
     missing: dict[str, list[Call]] = {}
     first: Expr | None = None
@@ -39,10 +39,10 @@ def _lines(missing: Mapping[str, list[Call]]) -> list[str]:
     for name, calls in missing.items():
         reasons = dict.fromkeys(c.op.no_gradient_reason for c in calls if isinstance(c.op, Op))
         lines += [f"{name}: {reason}" for reason in reasons if reason]
-        places = list(dict.fromkeys(str(c.span) for c in calls if c.span is not None))
-        lines += [f"{name} at {place}" for place in places[:_SHOWN]]
-        if len(places) > _SHOWN:
-            lines.append(f"{name} in {len(places) - _SHOWN} more places")
+        locations = list(dict.fromkeys(str(c.span) for c in calls if c.span is not None))
+        lines += [f"{name} at {location}" for location in locations[:_SHOWN]]
+        if len(locations) > _SHOWN:
+            lines.append(f"{name} in {len(locations) - _SHOWN} more locations")
     return lines
 
 
@@ -98,10 +98,10 @@ def _is_bool(node: Expr) -> bool:
 
 
 def refuse_ambiguous(mod: IRModule, *, training: bool | None) -> None:
-    """Raise ``PassError`` for operators that do one thing in training and another in inference.
+    """Raise ``PassError`` for operators whose results differ between training and inference.
 
-    ``training=False`` takes them all as they are; ``training=True`` takes batch norm by the
-    statistics of the batch, but dropout needs a key.
+    ``training=False`` accepts all of them; ``training=True`` accepts batch norm, which then uses
+    the statistics of the batch, but not dropout, which needs a key.
     """
     if training is False:
         return

@@ -45,8 +45,8 @@ class _InlineLocal(Inline):
     name: ClassVar[str] = "inline_local"
 
     def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        # A checkpointed function stays a call, whose derivative computes its values again, and so
-        # does one with a rule of its own.
+        # A checkpointed function stays a call, whose derivative computes its values again; so does
+        # a function with a custom rule.
         lifted = tuple(n for n, fn in mod.functions.items()
                        if n.startswith("local_") and not is_checkpointed(fn)
                        and not has_custom_rule(fn))

@@ -37,7 +37,7 @@ def checked_gradients(call: Call, op: Op, rule: Callable[..., Any], dy: Expr) ->
 
 
 def _typed(gradients: list[Expr]) -> list[Expr]:
-    """``gradients`` with types; those that a rule passes on have them already."""
+    """``gradients`` with types; expressions that a rule passes on are typed already."""
     new = tuple(g for g in gradients if g.checked_type is None)
     if not new:
         return gradients

@@ -114,7 +114,7 @@ class Reversal:
         return self.new[self.body]
 
     def adjoints_from(self, seed: Adjoint) -> Mapping[ir.Expr, Adjoint]:
-        """The adjoints of the variables, from that of the whole; those left out are zero."""
+        """The adjoints of the variables, from that of the whole; missing ones are zero."""
         return run(self._sweep(self.scopes.root, self.body, seed))
 
     # -- forward ---------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ class Reversal:
 
     def _sweep(self, scope: Scope, result: ir.Expr,
                seed: Adjoint) -> Routine[dict[ir.Expr, Adjoint]]:
-        """The adjoints of what ``result``, computed in ``scope``, reads from outside of it."""
+        """The adjoints of the outside values that ``result``, computed in ``scope``, reads."""
         adjoints: dict[ir.Expr, Adjoint] = {result: seed} if result in self.active else {}
         for node in reversed(self.nodes.get(scope, ())):
             if isinstance(node, ir.Var):
@@ -204,7 +204,7 @@ class Reversal:
     def _branch(
         self, node: ir.If | ir.Match, index: int, seed: Adjoint
     ) -> Routine[dict[ir.Expr, Adjoint]]:
-        """The adjoints of what a branch reads from outside, the matched value among it."""
+        """The adjoints of the outside values that a branch reads, including the matched value."""
         scope, branch = self.scopes.inner[node, _position(node, index)], branches_of(node)[index]
         found: dict[ir.Expr, Adjoint] = yield self._sweep(scope, branch, seed)
         if isinstance(node, ir.Match):

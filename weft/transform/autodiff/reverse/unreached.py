@@ -14,7 +14,7 @@ _SHOWN = 8  # nodes of a path in a message
 
 
 def refuse_unreached(body: Expr, params: Sequence[Var], where: object) -> None:
-    """Raise ``PassError`` that says for each of ``params`` why its derivative is zero everywhere.
+    """Raise ``PassError`` that says for each of ``params`` why its derivative is always zero.
 
     ``params`` are the parameters for which a sweep over ``body`` found no gradient.
     """
@@ -37,10 +37,10 @@ def _reasons(body: Expr, param: Var) -> list[str]:
 
 
 def _reached(body: Expr, param: Var) -> tuple[dict[Expr, Expr], list[tuple[Expr, Expr]]]:
-    """The nodes with a derivative, and where it ends: one call of each operator.
+    """The nodes with a derivative, and the calls at which it ends, one for each operator.
 
-    The first maps a node to the operand through which it depends on ``param``; the second are
-    pairs of a call and such an operand.
+    The first result maps a node to the operand through which it depends on ``param``; the second
+    lists pairs of a call and such an operand.
     """
     came_from: dict[Expr, Expr] = {param: param}
     ends: dict[str, tuple[Expr, Expr]] = {}

@@ -1,4 +1,4 @@
-"""Variables for wildcards of unknown size: their zero adjoints take the sizes of the value."""
+"""Variables for wildcards of unknown size, whose zero adjoints take the sizes of the value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.transform.autodiff.reverse.adjoint_types import field_types
 
 
 def with_named_wildcards(fn: ir.Function, definitions: Mapping[str, ir.TypeData]) -> ir.Function:
-    """``fn`` in which matches bind tensors of sizes that only run time knows to variables."""
+    """``fn`` in which matches bind variables to tensors whose sizes only run time determines."""
 
     def step(original: ir.Expr, node: ir.Expr) -> ir.Expr:
         if not isinstance(node, ir.Match) or not isinstance(original, ir.Match):
