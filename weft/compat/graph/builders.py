@@ -1,4 +1,4 @@
-"""How builders make nodes: inputs as tensors, attributes as records say."""
+"""Constructors of nodes: inputs as tensors, attributes as operator records define them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def variable(graph: OwnerGraph, initial: Any, dtype: DType | str | None, name: s
 def assign(graph: OwnerGraph, op: str, target: Tensor, value: Any, name: str) -> Tensor:
     """See ``Graph.assign``."""
     node = target.node
-    while node.op in ASSIGNMENTS:  # their results are references to the variable
+    while node.op in ASSIGNMENTS:  # assignments, which return a reference to the variable
         node = node.inputs[0].node
     if node.op not in VARIABLES:
         raise InvalidModelError("only variables can be assigned", where=Span.of_caller(),
@@ -71,7 +71,7 @@ def call(graph: OwnerGraph, op: str, inputs: Sequence[Any], attrs: Mapping[str, 
 
 
 def _checked(op: Op, attrs: Mapping[str, Any], count: int) -> dict[str, Any]:
-    """The attributes as their record converts them, without those that have their default."""
+    """The attributes, converted by their record, without those that equal their default."""
     if count != len(op.inputs):
         raise AttrsError(f"{op.name} takes {len(op.inputs)} arguments", got=str(count),
                          expected=", ".join(op.inputs), where=Span.of_caller())

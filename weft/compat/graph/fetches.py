@@ -1,4 +1,4 @@
-"""What a run fetches: tensors and nodes, in nested sequences and mappings."""
+"""The fetches of a run: tensors and nodes, in nested sequences and mappings."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class FetchTree:
         self.texts = tuple(found)
 
     def built(self, values: Mapping[str, Any]) -> Any:
-        """The values in the form of the fetches."""
+        """The values in the structure of the fetches."""
         return self._built(self._fetches, values)
 
     def _built(self, fetches: Any, values: Mapping[str, Any]) -> Any:
-        # As deep as the user nested his fetches.
+        # The depth is that of the structure that the user wrote.
         if isinstance(fetches, Mapping):
             return {key: self._built(one, values) for key, one in fetches.items()}
         if isinstance(fetches, (list, tuple)):

@@ -56,7 +56,7 @@ class _Builder:
         self._loops: dict[ir.Expr, _Loop] = {}
 
     def tensors(self, expr: ir.Expr) -> tuple[Tensor, ...]:
-        """The tensor of an expression, or those of the tuple that it is."""
+        """The tensor of an expression, or the tensors of a tuple expression."""
         return self._made[expr]
 
     def add_input(self, param: ir.Var, name: str) -> None:
@@ -68,7 +68,7 @@ class _Builder:
         self._made[param] = self._node("Placeholder", (), attrs, name, param).outputs
 
     def add(self, root: ir.Expr) -> None:
-        """Add all that ``root`` needs, outside of branches and functions."""
+        """Add everything that ``root`` needs, outside of branches and functions."""
         stack = [root]
         while stack:
             expr = stack[-1]
@@ -179,7 +179,7 @@ class _Builder:
             loop = self._loops.get(var)
             if loop is None:
                 found[var] = None
-            else:  # what the loop reads from outside of it
+            else:  # the outside values that the loop reads
                 inner = (v for part in (loop.condition, *loop.following)
                          for v in ir.free_vars(part))
                 pending.extend(v for v in inner if v not in loop.params)
@@ -227,7 +227,7 @@ def _checked_loop(expr: ir.Let) -> _Loop:
 
 
 def _operands(expr: ir.Expr) -> tuple[ir.Expr, ...]:
-    """What is converted before ``expr``; the bodies of branches and loops become functions."""
+    """The expressions to convert before ``expr``; bodies of branches and loops are functions."""
     if isinstance(expr, ir.If):
         return (expr.cond,)
     if isinstance(expr, ir.Let):

@@ -33,7 +33,7 @@ class Graph(GraphStructure):
     Builders (``placeholder``, ``constant``, ``call``, ``op``) make nodes in the current scopes
     (``name_scope``, ``control_dependencies``, ``device``, ``colocate_with``) and infer types at
     once. ``to_module`` gives the program; ``weft.compile`` takes a graph. ``library`` holds the
-    functions that nodes call, ``versions`` who wrote the graph and who may read it.
+    functions that nodes call, ``versions`` the version of the producer and of the oldest consumer.
     """
 
     def __init__(self, library: Library | None = None, *, name: str = "graph") -> None:
@@ -48,8 +48,8 @@ class Graph(GraphStructure):
     def name_scope(self, name: str | None) -> AbstractContextManager[str]:
         """Prefix the names of new nodes with ``name/``, made unique: ``a/``, ``a_1/``.
 
-        A name with a slash at its end enters a scope again as it is; ``None`` returns to the root.
-        Gives the prefix.
+        A name that ends in a slash enters an existing scope again; ``None`` returns to the root.
+        Yields the prefix.
         """
         return self._scopes.named(name, self._is_taken)
 
@@ -60,9 +60,10 @@ class Graph(GraphStructure):
         return self._scopes.controlled(nodes)
 
     def device(self, device: DeviceLike) -> AbstractContextManager[None]:
-        """New nodes run on ``device``: ``"sim:1"``, ``"/device:GPU:0"``, or what a function says.
+        """New nodes run on ``device``: ``"sim:1"``, ``"/device:GPU:0"``, or the result of a
+        function.
 
-        Parts that a device leaves open are those of the outer context. The function takes a
+        The outer context fills in the parts that a device leaves open. The function takes a
         ``NodeDef``. ``None`` lifts the outer contexts. Raises ``TargetError`` for other texts.
         """
         if isinstance(device, str):
@@ -71,7 +72,7 @@ class Graph(GraphStructure):
 
     def colocate_with(self, other: Node | Tensor | None, *, ignore_existing: bool = False
                       ) -> AbstractContextManager[None]:
-        """New nodes run on the device of ``other``, whichever that is."""
+        """New nodes run on the same device as ``other``."""
         node = None if other is None else self._own(other)
         return self._scopes.colocated(node, ignore_existing=ignore_existing)
 
@@ -235,10 +236,10 @@ class Graph(GraphStructure):
         self.check_member(node)
         return node
 
-    # What is known of tensors.
+    # Facts about tensors.
 
     def facts_of(self, node: Node) -> Facts:
-        """The types and known values of the results of ``node``, inferred when first asked for."""
+        """The types and known values of the results of ``node``, inferred at the first use."""
         return inference.facts_of(self, node)
 
     def tensor(self, name: str) -> Tensor:

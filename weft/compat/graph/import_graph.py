@@ -109,7 +109,7 @@ class _InputMap:
         return found
 
     def replaced_nodes(self, nodes: Mapping[str, NodeDef]) -> set[str]:
-        """The nodes each of whose results that is read is replaced, and no control edge left."""
+        """The nodes without control edges whose results are replaced wherever they are read."""
         read: dict[str, set[TensorRef]] = {}
         for node in nodes.values():
             for text in node.inputs:
@@ -202,7 +202,7 @@ class _Importer:
         return ref
 
     def check_colocation(self) -> None:
-        """Raise ``InvalidModelError`` for a node that is colocated with one that is not there."""
+        """Raise ``InvalidModelError`` for a node that is colocated with an unknown node."""
         for name in self._names:
             for other in colocated_with(self._nodes[name]):
                 if other not in self._names:
@@ -212,7 +212,7 @@ class _Importer:
                         help="import with validate_colocation_constraints=False")
 
     def infer(self, library: Any) -> None:
-        """The facts of the nodes; of nodes that cannot be lowered yet, nothing is known."""
+        """Infer the facts of the nodes; nodes that cannot be lowered yet have none."""
         target = Graph(library, name=self._source.source)
         for name in self._order():
             proto = self._nodes[name]
@@ -258,7 +258,7 @@ class _Importer:
         return Fact(facts.types[ref.index], facts.values[ref.index])
 
     def tensor_for(self, text: str) -> Tensor | TensorRef:
-        """The tensor of the target that the tensor ``text`` of the source becomes."""
+        """The tensor of the target that replaces the tensor ``text`` of the source."""
         ref = parse_tensor(text, self._source.source)
         found = self._mapping.get(ref)
         if isinstance(found, Tensor):
@@ -277,7 +277,7 @@ class _Importer:
                                     where=self._source.source)
 
     def commit(self, library: Any, control: tuple[Node, ...]) -> dict[str, Node]:
-        """Add the nodes; nothing can fail any more."""
+        """Add the nodes; no step of this can fail."""
         into = self._into
         into.library = library
         made: dict[str, Node] = {}

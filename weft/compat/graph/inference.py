@@ -1,7 +1,7 @@
-"""Types and known values of tensors of a graph, inferred when they are asked for.
+"""Types and known values of tensors of a graph, inferred at the first use.
 
 A node is lowered with variables of the types of its inputs, and constants where their values are
-known, so the type relations of weft's operators decide.
+known, so the type relations of weft's operators apply.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from weft.ir.types import TensorType
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError
 
-# An input of a Merge that comes from the iteration before has the type of the other input.
+# The input of a Merge from the previous iteration has the type of the other input.
 BACK_EDGE = "NextIteration"
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What is known of one tensor."""
+    """The facts of one tensor."""
 
     type: TensorType
     value: np.ndarray | None
@@ -40,7 +40,7 @@ def fact_of(tensor: Tensor) -> Fact:
 
 
 def infer(graph: OwnerGraph, proto: NodeDef, inputs: Sequence[Fact]) -> Facts:
-    """What is known of the results of ``proto``. Raises what ``lower_node`` raises."""
+    """The facts of the results of ``proto``. Raises what ``lower_node`` raises."""
     env = Environment(graph.name, graph.library)
     span = env.span_of(proto)
     if proto.op in PLACEHOLDERS:

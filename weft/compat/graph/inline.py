@@ -16,11 +16,11 @@ _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
 def expand_inline_functions(graph: Graph) -> bool:
-    """Replace each call of a function by the nodes of its body; whether there were any.
+    """Replace each call of a function by the nodes of its body; returns whether there were any.
 
-    Calls inside of these bodies stay, for the next time. The nodes are named ``call/node``. A call
-    stays as a node without results where others wait for it. Functions that are ``noinline``, or
-    have a gradient of their own, stay calls.
+    Calls inside these bodies remain, for the next run. The nodes are named ``call/node``. A call on
+    which other nodes wait remains as a node without results. Functions that are ``noinline``, or
+    have a custom gradient, stay calls.
     """
     calls = [node for node in graph.op_nodes if _called(graph, node) is not None]
     for call in calls:
@@ -29,7 +29,7 @@ def expand_inline_functions(graph: Graph) -> bool:
 
 
 def _called(graph: Graph, node: Node) -> FunctionRef | None:
-    """The function that a node calls, if it is one to inline."""
+    """The function that a node calls, if it is to be inlined."""
     ref = node.attrs.get("f") if node.op in _CALLS else FunctionRef(node.op, node.attrs)
     if not isinstance(ref, FunctionRef):
         return None
@@ -66,7 +66,7 @@ def _expand(graph: Graph, call: Node) -> None:
 
 def _add_body(graph: Graph, call: Node, body: FunctionBody, inputs: Sequence[Tensor],
               before: Sequence[Node]) -> dict[str, Node]:
-    """The nodes of the body in the graph; those without inputs wait for what the call waits for."""
+    """The nodes of the body in the graph; nodes without inputs wait for the inputs of the call."""
     made: dict[str, Node] = {}
     for proto in body.nodes:
         name = graph.new_name(f"{call.name}/{proto.name}")
@@ -89,7 +89,7 @@ def _add_body(graph: Graph, call: Node, body: FunctionBody, inputs: Sequence[Ten
 
 def _resolved(ref: TensorRef, body: FunctionBody, inputs: Sequence[Tensor],
               made: dict[str, Node]) -> Tensor:
-    """The tensor of the graph for one of the body."""
+    """The tensor of the graph that replaces a tensor of the body."""
     if ref.node in made:
         return Tensor(made[ref.node], ref.index)
     return inputs[body.arguments.index(ref.node)]

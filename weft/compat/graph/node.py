@@ -16,7 +16,7 @@ SOURCE, SINK = 0, 1
 
 
 class OwnerGraph(Protocol):
-    """What nodes, tensors and builders need of the graph that owns them; ``Graph`` provides it."""
+    """The interface of ``Graph`` that nodes, tensors and builders use."""
 
     name: str
     library: Library
@@ -59,7 +59,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of the results of a node: types, and the values that are known and small."""
+    """The facts of the results of a node: their types, and the values that are known and small."""
 
     types: tuple[TensorType, ...]
     values: tuple[np.ndarray | None, ...]
@@ -112,7 +112,7 @@ class Node:
 
     @property
     def control_inputs(self) -> tuple[Node, ...]:
-        """The nodes that run before this one, besides those that it reads."""
+        """The nodes that run before this one, besides its inputs."""
         return tuple(e.src for e in self.in_edges.values() if e.is_control and e.src.is_op)
 
     @property

@@ -1,7 +1,7 @@
-"""Partial runs: one step of a graph whose feeds and fetches come bit by bit.
+"""Partial runs: one step of a graph whose feeds and fetches come in several calls.
 
-``DirectSession::PRunSetup`` and ``PRun`` of TensorFlow. What the feeds so far determine is computed
-once: values that later fetches need are kept between the calls.
+``DirectSession::PRunSetup`` and ``PRun`` of TensorFlow. Each call computes the values that its
+feeds determine, once, and keeps the values that later fetches need.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class PartialRun:
     """A step that was set up with all fetches and feeds that it may have.
 
     Variables have the values of the set-up. A call that fails changes nothing. ``pending_fetches``
-    and ``pending_feeds`` are what is left.
+    and ``pending_feeds`` are those that no call has used yet.
     """
 
     def __init__(self, graph: Graph, evaluate: Evaluate, fetches: Sequence[str],
@@ -45,7 +45,7 @@ class PartialRun:
         self.pending_feeds = list(self.feeds)
 
     def run(self, fetches: Any, feeds: Mapping[str, Any], control: RunControl | None) -> Any:
-        """The values of some fetches, nested as they are, from these feeds and earlier ones."""
+        """The values of some fetches, in their structure, from these feeds and earlier ones."""
         tree = FetchTree(self._graph, fetches) if fetches else None
         with self._lock:
             if not self.pending_fetches:
@@ -64,14 +64,14 @@ class PartialRun:
 
     def _compute(self, wanted: Sequence[str], left: Sequence[str], known: Mapping[str, Any],
                  control: RunControl | None) -> dict[str, Any]:
-        """The fetched values, and those that ``left`` needs and that can be computed now."""
+        """The fetched values, and the computable values that the fetches ``left`` need."""
         reach = _Reach(self._graph, known)
         for text in wanted:
             missing = reach.missing(text)
             if missing is not None:
                 raise InvalidInputError(f"{missing!r} must be fed before {text!r} is fetched",
                                         got=", ".join(map(repr, known)) or None)
-        # A result that was kept as a part of an earlier call is not computed again.
+        # An earlier call may have computed and kept a result.
         ready = {text: known[text] for text in wanted if text in known}
         frontier = [text for text in reach.frontier(left) if text not in known]
         texts = tuple(dict.fromkeys((*(t for t in wanted if t not in ready), *frontier)))
@@ -99,7 +99,7 @@ _PAST = {"fetch": "fetched", "feed": "fed"}
 
 
 class _Reach:
-    """What can be computed from known tensors, without recursion over the depth of the graph."""
+    """The tensors that known tensors determine; does not recurse over the depth of the graph."""
 
     def __init__(self, graph: Graph, known: Mapping[str, Any]) -> None:
         self._graph = graph
@@ -112,7 +112,7 @@ class _Reach:
         return None if ref in self._known else self._of_node(self._node(ref))
 
     def frontier(self, fetches: Sequence[str]) -> list[str]:
-        """The tensors that can be computed now and that nodes read which cannot."""
+        """The computable tensors that are read by nodes which are not computable yet."""
         found: dict[str, None] = {}
         seen: set[Node] = set()
         pending = [self._node(parse_tensor(text)) for text in fetches]

@@ -1,7 +1,7 @@
-"""The contexts in which nodes are made: name scopes, control dependencies, devices, colocation.
+"""The contexts of new nodes: name scopes, control dependencies, devices, colocation.
 
-A ``Scope`` is an immutable record in a context variable of the graph, so threads and asynchronous
-tasks that build one graph have contexts of their own, as in TensorFlow.
+A ``Scope`` is an immutable record in a context variable of the graph, so each thread and
+asynchronous task that builds the graph has its own contexts, as in TensorFlow.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ScopeStack:
             yield prefix
 
     def unique(self, name: str, is_taken: Callable[[str], bool]) -> str:
-        """``name``, or with the first number behind it, that neither a node nor a scope has."""
+        """``name``, or ``name`` with the first number that neither a node nor a scope has."""
         found = name
         while found in self._used or is_taken(found):
             number = self._used[name] = self._used.get(name, 0) + 1
@@ -77,7 +77,7 @@ class ScopeStack:
         return found
 
     def marks(self) -> dict[str, int]:
-        """The names that scopes have, to be restored if an operation on the graph fails."""
+        """The names of scopes, to be restored if an operation on the graph fails."""
         return dict(self._used)
 
     def restore(self, marks: dict[str, int]) -> None:

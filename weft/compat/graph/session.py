@@ -86,10 +86,11 @@ class Session:
             cancel: CancellationToken | None = None) -> Any:
         """The values of ``fetches``: a tensor, a name, or nested sequences and mappings of them.
 
-        The result is nested alike; a ``Node`` among the fetches runs, and its place is ``None``.
-        ``feeds`` may name any tensor. With ``timeout`` (seconds) or ``cancel`` the run may end
-        early, between two kernels; variables are then as before. Raises ``RunTimeoutError``,
-        ``RunCancelledError``, ``InvalidInputError`` and what ``weft.compile`` raises.
+        The result has the structure of ``fetches``; a ``Node`` among them runs, and its value is
+        ``None``. ``feeds`` may name any tensor. With ``timeout`` (seconds) or ``cancel`` the run
+        may end early, between two kernels; variables then keep their values. Raises
+        ``RunTimeoutError``, ``RunCancelledError``, ``InvalidInputError`` and what ``weft.compile``
+        raises.
         """
         if timeout is None and cancel is None:
             return self._run(fetches, feeds or {}, None)
@@ -123,7 +124,7 @@ class Session:
     def partial_run_setup(self, fetches: Any, feeds: Sequence[str | Tensor] = ()) -> PartialRun:
         """A step whose feeds and fetches come in several calls of ``partial_run``.
 
-        ``fetches`` and ``feeds`` are all that these calls may have, each of them once.
+        ``fetches`` and ``feeds`` are all that these calls may use, each of them once.
         """
         self._check_open()
         tree = FetchTree(self.graph, fetches)
@@ -134,8 +135,8 @@ class Session:
                     timeout: float | None = None, cancel: CancellationToken | None = None) -> Any:
         """The values of some fetches of ``run``, from these feeds and those of earlier calls.
 
-        ``fetches`` may be empty. Raises ``InvalidInputError`` for what the set-up does not have,
-        what was fed or fetched before, and a fetch that waits for a feed.
+        ``fetches`` may be empty. Raises ``InvalidInputError`` for a name that the set-up lacks, a
+        name that was fed or fetched before, and a fetch that needs a missing feed.
         """
         given = named_feeds(self.graph, feeds or {})
         if timeout is None and cancel is None:
@@ -150,7 +151,8 @@ class Session:
         read = [found for name in dict.fromkeys(parse_tensor(text).node for node in graph_def.nodes
                                                 for text in node.inputs)
                 if name not in new and (found := self.graph.find_node(name)) is not None]
-        # The nodes that are read stand in the graph to import, and are left out.
+        # The existing nodes that the new ones read are part of the graph to import; they are
+        # skipped.
         known: dict[str, Tensor | Node] = {f"^{node.name}": node for node in read}
         known |= {one.name: one for node in read for one in node.outputs}
         stubs = tuple(dataclasses.replace(node.definition(), inputs=()) for node in read)
@@ -167,11 +169,11 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # For partial runs too.
+    # Also used by partial runs.
 
     def values(self, texts: Sequence[str], feeds: Mapping[str, Any], control: RunControl | None
                ) -> dict[str, np.ndarray | None]:
-        """The values of tensors by name; variables are fed, and assigned if all is well."""
+        """The values of tensors by name; feeds variables, and assigns them if the run succeeds."""
         self._check_open()
         clash = next((name for name in feeds if name in self._assign and name in texts), None)
         if clash is not None:
@@ -220,7 +222,7 @@ class Session:
         read -= inner.keys()
         if not read:
             return made
-        # Variables that the program does not assign are constants of it; here they are inputs.
+        # Variables that the program does not assign are its constants; here they are inputs.
         first = initial_values(node.definition() for node in self.graph.op_nodes)
         with self._lock:
             for name in read:
@@ -240,7 +242,7 @@ class Session:
         return {node.name for node in seen if node.op in VARIABLES}
 
     def _share(self, program: Executable) -> None:
-        """Let the program keep the variables of the graph where those of the session do."""
+        """Let the program keep the graph's variables in the arrays of the session."""
         if isinstance(program, CompiledModule) and program.state:
             known = {name: self._states.setdefault(name, array)
                      for name, array in program.state.items()}
@@ -276,7 +278,7 @@ class Session:
 
     @contextmanager
     def _held(self, control: RunControl | None) -> Iterator[None]:
-        """Let no other run assign variables."""
+        """Keep other runs from assigning variables."""
         if control is None:
             self._assigning.acquire()
         else:
@@ -288,7 +290,7 @@ class Session:
 
 
 def named_feeds(graph: Graph, feeds: Feeds) -> dict[str, Any]:
-    """Feeds by the names of their tensors. Raises ``InvalidInputError`` for one fed twice."""
+    """Feeds by the names of their tensors. Raises ``InvalidInputError`` for a tensor fed twice."""
     found: dict[str, Any] = {}
     for key, value in feeds.items():
         name = tensor_text(graph, key)

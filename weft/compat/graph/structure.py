@@ -54,7 +54,7 @@ class GraphStructure:
 
     @property
     def edges(self) -> list[Edge]:
-        """All edges in the order of ids, with those of ``SOURCE`` and ``SINK``."""
+        """All edges in the order of ids, including those of ``SOURCE`` and ``SINK``."""
         return [edge for edge in self._edges if edge is not None]
 
     @property
@@ -74,7 +74,7 @@ class GraphStructure:
         return len(self.op_nodes)
 
     def __bool__(self) -> bool:
-        """A graph without nodes is a graph."""
+        """A graph without nodes is a graph too."""
         return True
 
     def __iter__(self) -> Iterator[Node]:
@@ -175,7 +175,7 @@ class GraphStructure:
         self.changes += 1
 
     def update_edge(self, src: Node, src_output: int, dst: Node, dst_input: int) -> Edge:
-        """Connect an input that is connected already to another output."""
+        """Connect a connected input to another output."""
         self.check_member(dst)
         old = next((e for e in dst.in_edges.values()
                     if e.dst_input == dst_input and not e.is_control), None)
@@ -186,13 +186,13 @@ class GraphStructure:
         return self.add_edge(src, src_output, dst, dst_input)
 
     def check_member(self, node: Node) -> None:
-        """Raise ``InvalidModelError`` if ``node`` is not one of this graph."""
+        """Raise ``InvalidModelError`` if ``node`` is not in this graph."""
         if not 0 <= node.id < len(self._nodes) or self._nodes[node.id] is not node:
             raise InvalidModelError(f"node {node.name!r} is not part of this graph",
                                     help="import_graph copies nodes from one graph to another")
 
     def _changed(self, node: Node) -> None:
-        """Forget the inferred types of a node and of all that depends on it."""
+        """Forget the inferred types of a node and of all nodes that depend on it."""
         self.changes += 1
         pending = [node]
         while pending:

@@ -1,4 +1,4 @@
-"""Graphs of weft's operators as graphs of TensorFlow's, which other tools read."""
+"""Conversion of graphs of weft's operators to graphs of TensorFlow's operators, for other tools."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def to_tensorflow(graph: Graph) -> Graph:
 
 
 def _ordered(graph: Graph) -> list[Node]:
-    """The nodes in an order in which they can run; loops of frames are not built by weft."""
+    """The nodes in an order of execution; weft does not build loops of frames."""
     from_names = {n.name: n for n in graph.op_nodes}
     waits = {n: {e.src for e in n.in_edges.values() if e.src.is_op} for n in graph.op_nodes}
     order: dict[Node, None] = {}
@@ -91,7 +91,7 @@ class _Step:
 
     @property
     def attrs(self) -> Mapping[str, Any]:
-        """All attributes, with those that have their default."""
+        """All attributes, including those that equal their default."""
         given = {n: v for n, v in self.node.attrs.items() if not n.startswith("_")}
         return dict(get_op(self.node.op).attrs_type.make(given).items())
 
@@ -117,7 +117,7 @@ class _Step:
         return self.made.create_exactly(proto, inputs).outputs
 
     def before(self, suffix: str, op: str, inputs: Sequence[Tensor], **attrs: Any) -> Tensor:
-        """A node before it, named ``node/suffix``."""
+        """A node that precedes it, named ``node/suffix``."""
         name = self.made.new_name(f"{self.node.name}/{suffix}")
         proto = NodeDef(name, op, (), self.node.device, attrs, self.node.span)
         return self.made.create_exactly(proto, inputs).outputs[0]

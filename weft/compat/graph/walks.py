@@ -1,7 +1,7 @@
-"""Walks over graphs, and what they remove (``tensorflow/core/graph/algorithm.h``).
+"""Walks over graphs, and pruning (``tensorflow/core/graph/algorithm.h``).
 
 ``SOURCE`` has an edge to each node without inputs, and each node without readers has one to
-``SINK``, whether or not the graph has these edges. No walk recurses.
+``SINK``, whether or not the graph stores these edges. No walk recurses.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ def _ignore(_: Node) -> None:
 
 def dfs(graph: GraphStructure, enter: Visit = _ignore, leave: Visit = _ignore,
         start: Iterable[Node] | None = None) -> None:
-    """Visit every node that ``start`` (by default ``SOURCE``) leads to, depth first, once.
+    """Visit every node reachable from ``start`` (by default ``SOURCE``), depth first, once.
 
-    ``enter`` is called before the nodes that read a node, ``leave`` after them, in the order of
-    edges.
+    ``enter`` is called before the readers of a node, ``leave`` after them, in the order of edges.
     """
     roots = [n for n in graph.op_nodes if not n.in_edges]
 
@@ -75,19 +74,19 @@ def _walk(start: Iterable[Node], following: Callable[[Node], list[Node]], enter:
 
 
 def get_post_order(graph: GraphStructure) -> list[Node]:
-    """All nodes that ``SOURCE`` leads to: each after the nodes that read it."""
+    """All nodes reachable from ``SOURCE``: each after the nodes that read it."""
     found: list[Node] = []
     dfs(graph, leave=found.append)
     return found
 
 
 def get_reverse_post_order(graph: GraphStructure) -> list[Node]:
-    """All nodes that ``SOURCE`` leads to: each before the nodes that read it."""
+    """All nodes reachable from ``SOURCE``: each before the nodes that read it."""
     return get_post_order(graph)[::-1]
 
 
 def prune_for_reverse_reachability(graph: GraphStructure, targets: Iterable[Node]) -> bool:
-    """Remove the nodes that ``targets`` do not depend on; whether there were any."""
+    """Remove the nodes that ``targets`` do not depend on; returns whether there were any."""
     needed: set[Node] = set()
     reverse_dfs(graph, enter=needed.add, start=targets)
     unneeded = [node for node in graph.op_nodes if node not in needed]

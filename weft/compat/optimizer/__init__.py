@@ -1,1 +1,1 @@
-"""The graph optimiser: passes in rounds until nothing changes, and control edges."""
+"""The graph optimiser: passes in iterations until nothing changes, and control edges."""

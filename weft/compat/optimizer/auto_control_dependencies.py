@@ -24,12 +24,12 @@ class AutoControlDependencies(FunctionPass):
     """Order the side effects of operators by control edges instead of ``let``.
 
     Each call with an effect runs after the one before it, and the result of the function, or of a
-    branch, after the last: the function becomes a graph, which can be differentiated, vectorised
-    and partitioned. Functions with references, closures, matches or calls of functions keep their
-    lets. Raises ``PassError`` for an effect on values that are not tensors.
+    branch, after the last one. The function becomes a graph, which can be differentiated,
+    vectorised and partitioned. Functions with references, closures, matches or calls of functions
+    keep their lets. Raises ``PassError`` for an effect on values that are not tensors.
 
-    ``let %a = f(%x); let %b = f(%y); exp(%x)`` with an effect of ``f`` becomes
-    ``%0 = f(annotation.barrier(%y, f(%x))); annotation.barrier(exp(%x), %0)``.
+    ``let %a = f(%x); let %b = f(%y); exp(%x)`` with an effect of ``f`` becomes ``%0 =
+    f(annotation.barrier(%y, f(%x))); annotation.barrier(exp(%x), %0)``.
     """
 
     name: ClassVar[str] = "auto_control_dependencies"

@@ -1,4 +1,4 @@
-"""The graph optimiser: simplifications in rounds until a round changes nothing."""
+"""The graph optimiser: simplifications in iterations until an iteration changes nothing."""
 
 from __future__ import annotations
 

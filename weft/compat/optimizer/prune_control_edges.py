@@ -11,19 +11,20 @@ from weft.transform.analysis import graph
 from weft.transform.analysis.effects import has_effect
 
 BARRIER = "annotation.barrier"
-# Edges whose ancestors are found in one walk: one bit per edge and node.
+# The number of edges whose ancestors one walk computes: one bit per edge and node.
 _EDGES_PER_WALK = 1024
 
 
 @ir.register_pass
 @dataclass(frozen=True)
 class PruneControlEdges(ir.FunctionPass):
-    """Remove redundant operands ``after`` of ``annotation.barrier``, and barriers left without one.
+    """Remove redundant operands ``after`` of ``annotation.barrier``, and barriers without any left.
 
-    An edge goes to the computation whose memory it aliases (``reshape``), not to constants and
-    parameters, and not to a computation without effects and without other readers: it passes on to
-    what that computation reads. An edge is redundant where the guarded value or the source of
-    another edge depends on the same computation. A barrier written without edges stays.
+    An edge points to the computation whose memory it aliases (through ``reshape``), never to
+    constants and parameters. An edge to a computation without effects and without other readers is
+    replaced by edges to the operands of that computation. An edge is redundant if the guarded value
+    or the source of another edge depends on the same computation. A barrier written without edges
+    stays.
 
     def @main(%x: Tensor[(4,), float32]) {
       %0 = exp(%x);
@@ -116,7 +117,7 @@ def _sources(after: ir.Expr, live: set[ir.Expr], params: frozenset[ir.Var]) -> l
 
 
 def _passes_on(node: ir.Expr, live: set[ir.Expr]) -> bool:
-    """Whether to wait for ``node`` is to wait for its operands."""
+    """Whether waiting for ``node`` means waiting for its operands."""
     if isinstance(node, (ir.Tuple, ir.TupleGetItem)):
         return True
     if not isinstance(node, ir.Call) or not isinstance(node.op, ir.Op) or has_effect(node):

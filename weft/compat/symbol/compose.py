@@ -95,7 +95,7 @@ def _check_keywords(kwargs: Iterable[str], names: Iterable[str]) -> None:
 
 
 def update_versions(node: Node) -> None:
-    """Let ``node`` read the latest version of variables, and count those that it mutates up."""
+    """Let ``node`` read the latest version of variables, and count up those that it mutates."""
     node.inputs = [NodeEntry(e.node, e.index, e.node.version) if e.node.is_variable else e
                    for e in node.inputs]
     if node.op is None:

@@ -1,4 +1,4 @@
-"""``Graph``: the results of a symbol with attributes, which passes read and provide (NNVM)."""
+"""``Graph``: the results of a symbol with attributes that passes read and provide (NNVM)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.support.registry import Registry
 
 
 class Graph:
-    """Entries, and attributes by name: inputs of passes (``shape_inputs``) and results of them."""
+    """Entries, and attributes by name: inputs (``shape_inputs``) and results of passes."""
 
     def __init__(self, outputs: Symbol | Sequence[NodeEntry],
                  attrs: Mapping[str, Any] | None = None) -> None:
@@ -49,7 +49,7 @@ class Graph:
 
 
 class IndexedGraph:
-    """Numbers of nodes, operands first, and of entries: those of a node follow each other."""
+    """Numbers of nodes, operands first, and of entries; the entries of a node are consecutive."""
 
     def __init__(self, outputs: Sequence[NodeEntry]) -> None:
         self.outputs = tuple(outputs)
@@ -76,11 +76,11 @@ class IndexedGraph:
 
 @dataclass(frozen=True, eq=False)
 class GraphPass:
-    """A pass over graphs with what it needs and gives (NNVM's ``PassFunctionReg``).
+    """A pass over graphs with the attributes it needs and provides (NNVM's ``PassFunctionReg``).
 
-    ``depends`` and ``provides`` are attributes of the graph, ``depends_op`` slots of operators
-    that must exist. ``change_graph`` says that the nodes change: attributes that passes provide
-    are then dropped, because they describe the nodes before.
+    ``depends`` and ``provides`` are attributes of the graph, ``depends_op`` slots of operators that
+    must exist. ``change_graph`` says that the nodes change: attributes that other passes provided
+    are then dropped, because they describe the old nodes.
     """
 
     name: str
@@ -109,7 +109,7 @@ def graph_pass(name: str, *, depends: Sequence[str] = (), depends_op: Sequence[s
 
 
 def apply_passes(graph: Graph, names: Sequence[str]) -> Graph:
-    """Run passes in order. Raises ``PassError`` for what a pass needs and the graph lacks."""
+    """Run passes in order; ``PassError`` if the graph lacks an attribute that a pass needs."""
     for name in names:
         pass_ = GRAPH_PASSES.get(name)
         _check(pass_, graph)

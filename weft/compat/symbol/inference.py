@@ -24,7 +24,7 @@ Key: TypeAlias = "tuple[Node, int]"
 
 
 def merged_shape(first: PartialShape, second: PartialShape) -> PartialShape:
-    """What both say together; ``ValueError`` if they contradict each other."""
+    """The shape with the known sizes of both; ``ValueError`` if they contradict each other."""
     if first is None or second is None:
         return second if first is None else first
     if len(first) != len(second) or any(a and b and a != b
@@ -39,7 +39,7 @@ def is_known(shape: PartialShape) -> bool:
 
 
 class Inference:
-    """What is known of each entry of a graph; ``run`` completes it.
+    """The facts of each entry of a graph; ``run`` completes them.
 
     ``shapes`` and ``dtypes`` are given by the names of variables, besides their attributes
     ``__shape__`` and ``__dtype__``. Raises ``TypeInferenceError`` for contradictions.
@@ -51,7 +51,7 @@ class Inference:
         self.nodes = list(walk(heads))
         self.shapes: dict[Key, PartialShape] = {}
         self.dtypes: dict[Key, DType | None] = {}
-        self.symbolic: dict[str, tuple[object, ...]] = {}  # shapes with symbols, of variables
+        self.symbolic: dict[str, tuple[object, ...]] = {}  # symbolic shapes of variables
         self._changed = False
         given_shapes, given_dtypes = dict(shapes or {}), dict(dtypes or {})
         for node in self.nodes:
@@ -160,7 +160,7 @@ class Inference:
         self._dtypes_backward(node)
 
     def _dtypes_backward(self, node: Node) -> None:
-        """Operands without a dtype take that of the others, if the usual ones are alike."""
+        """Operands without a dtype take that of the others, if their usual dtypes are equal."""
         for i, entry in enumerate(node.inputs):
             if self.dtype(entry.node, entry.index) is not None:
                 continue

@@ -51,7 +51,7 @@ def to_module(heads: Sequence[NodeEntry], *,
 
 def _inference(heads: Sequence[NodeEntry], shapes: Mapping[str, Sequence[object] | None] | None,
                dtypes: Mapping[str, str] | None, params: Mapping[str, np.ndarray]) -> Inference:
-    """The facts of the graph; sizes that are symbols are those of variables alone."""
+    """The facts of the graph; only variables have sizes that are symbols."""
     sizes = {name: tuple(d if isinstance(d, int) else 0 for d in shape)
              for name, shape in (shapes or {}).items() if shape is not None}
     sizes |= {name: value.shape for name, value in params.items()}

@@ -117,7 +117,7 @@ def _scalar(name: str, base: Op, *, is_reversed: bool = False) -> None:
 
 
 def _number(like: Expr, value: float) -> Expr:
-    """A scalar of the dtype of ``like``: its type may be known at the call only."""
+    """A scalar of the dtype of ``like``, whose type may be known only at the call."""
     type_ = like.checked_type
     dtype = getattr(type_, "dtype", None)
     return const(value, dtype) if dtype is not None else op.cast_like(const(value), like)

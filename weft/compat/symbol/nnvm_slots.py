@@ -86,7 +86,7 @@ for _name, _rule in _RULES.items():
     set_attr(_name, "FInferShape", _rule)
 
 set_attr("_assign", "FMutateInputs", lambda _attrs: (0,))
-# In inference the moving statistics stay; NNVM lists them as auxiliary states nonetheless.
+# Inference does not change the moving statistics; NNVM lists them as auxiliary states anyway.
 set_attr("batch_norm", "FMutateInputs", lambda _attrs: (3, 4))
 set_attr("batch_norm", "TKeepsMutatedInputs", value=True)
 for _name in ("__add_scalar__", "__mul_scalar__", "relu", "elemwise_add"):

@@ -64,7 +64,7 @@ def walk(entries: Iterable[NodeEntry], further: Mapping[Node, Sequence[Node]] | 
          ) -> Iterator[Node]:
     """Every node once, after its inputs and control dependencies (NNVM's ``DFSVisit``).
 
-    ``further`` are more nodes that come before a node.
+    ``further`` lists more predecessors of nodes.
     """
     done: dict[Node, bool] = {}
     for entry in entries:

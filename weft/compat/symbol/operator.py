@@ -19,10 +19,10 @@ InputNames: TypeAlias = "Callable[[Any], tuple[str, ...]]"
 
 @dataclass(frozen=True, eq=False)
 class SymbolOp:
-    """What a node may compute: names of inputs, attributes, number of results, and the program.
+    """The operator of nodes: names of inputs, attributes, number of results, and its program.
 
     ``inputs`` are the names of the inputs for given attributes; one name with a leading ``*`` is
-    any number of inputs. ``op`` is the operator of weft that a node calls, if it calls just one.
+    any number of inputs. ``op`` is the operator of weft that a node calls, if it calls exactly one.
     ``outputs`` gives the number of results from the attributes and the number of inputs; ``None``
     stands for one result.
     """
@@ -38,7 +38,7 @@ class SymbolOp:
         return f"<SymbolOp {self.name}>"
 
 
-# NNVM's operators by its names, which come before equal names of weft's catalogue.
+# NNVM's operators by their NNVM names, which take precedence over equal names of weft.
 NNVM_OPS: Registry[SymbolOp] = Registry("NNVM operator")
 _WRAPPED: dict[str, SymbolOp] = {}
 
@@ -48,7 +48,7 @@ BARRIER = "annotation.barrier"
 
 
 def operator(name: str) -> SymbolOp:
-    """The operator of a name: NNVM's, else weft's; ``weft.reshape`` is weft's in any case.
+    """The operator of a name: NNVM's, else weft's; ``weft.reshape`` is always weft's.
 
     Raises ``RegistryError`` for an unknown name.
     """

@@ -12,9 +12,9 @@ Edges = dict[Node, list[Node]]
 
 
 def version_edges(nodes: Sequence[Node]) -> Edges:
-    """For each node those that make the versions of variables that it reads or mutates.
+    """For each node, those that make the versions of variables that it reads or mutates.
 
-    Raises ``InvalidModelError`` for a version that no node or more than one makes.
+    Raises ``InvalidModelError`` for a version that no node or more than one node makes.
     """
     makers = _makers(nodes)
     edges: Edges = {}

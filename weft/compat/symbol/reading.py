@@ -16,7 +16,7 @@ from weft.transform.normal_form.to_graph_normal_form import ToGraphNormalForm
 def from_module(mod: ir.IRModule) -> tuple[Symbol, dict[str, np.ndarray]]:
     """A symbol for the graph of ``main``, and the constants as values of further variables.
 
-    Raises ``InvalidModelError`` for what is not a graph of operators and tuples.
+    Raises ``InvalidModelError`` for programs that are not graphs of operators and tuples.
     """
     mod = ir.infer_type(ToGraphNormalForm()(ir.infer_type(mod)))
     main = mod["main"]

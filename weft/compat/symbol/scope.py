@@ -48,5 +48,5 @@ def name_prefix(prefix: str) -> Iterator[None]:
 
 
 def free_name(op: str) -> str:
-    """A name that no node has had: ``dense0``, ``relu1``, ..."""
+    """A name that no node has had yet: ``dense0``, ``relu1``, ..."""
     return f"{_PREFIX.get()}{op.strip('_').rpartition('.')[2]}{next(_NUMBERS)}"

@@ -88,8 +88,8 @@ def _of_record(get: Callable[[Op], Any]) -> Callable[[SymbolOp], Any]:
     return lambda found: None if found.op is None else get(found.op)
 
 
-# What NNVM's keys are on weft's records. FTVMSchedule, FTVMAlterOpLayout and FTVMVectorizedOp have
-# no counterpart on a record: strategies decide (``weft.strategy``).
+# The counterparts of NNVM's keys on weft's records. FTVMSchedule, FTVMAlterOpLayout and
+# FTVMVectorizedOp have none: strategies decide (``weft.strategy``).
 _DERIVED: dict[str, Callable[[SymbolOp], Any]] = {
     "FListInputNames": lambda found: found.inputs,
     "FNumOutputs": lambda _: attrgetter("num_outputs"),  # of a node

@@ -173,7 +173,7 @@ class Symbol:
                   inputs: Mapping[str, Sequence[object] | None] | None = None) -> IRModule:
         """The program of the results ``outputs``, with ``inputs`` as shapes of variables.
 
-        ``lowering.to_module``, which says what is raised, also takes dtypes and parameters.
+        ``lowering.to_module`` also takes dtypes and parameters, and lists the errors.
         """
         heads = self.entries if outputs is None else [self[n].entries[0] for n in outputs]
         return to_module(heads, shapes=inputs)
@@ -250,10 +250,10 @@ def Group(symbols: Sequence[Symbol]) -> Symbol:
 
 def apply_operator(op: str | SymbolOp, *args: Symbol, name: str | None = None, **kwargs: Any
                    ) -> Symbol:
-    """A node of the operator; symbols among ``kwargs`` are inputs by name, other values attributes.
+    """A node of the operator; symbols in ``kwargs`` are inputs by name, other values attributes.
 
-    Inputs that are not given become variables ``<name>_<input>``. Raises ``RegistryError`` for an
-    unknown operator, ``AttrsError`` and ``OptionError`` for what does not fit it.
+    Missing inputs become variables ``<name>_<input>``. Raises ``RegistryError`` for an unknown
+    operator, ``AttrsError`` and ``OptionError`` for unsuitable arguments.
     """
     found = op if isinstance(op, SymbolOp) else operator(op)
     inputs = {key: value for key, value in kwargs.items() if isinstance(value, Symbol)}

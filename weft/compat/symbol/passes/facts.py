@@ -12,7 +12,7 @@ from weft.compat.symbol.ordering import with_order
 
 
 def inference_of(graph: Graph) -> Inference:
-    """What ``shape_inputs`` and ``dtype_inputs`` determine.
+    """The facts that ``shape_inputs`` and ``dtype_inputs`` determine.
 
     Both are lists in the order of the variables, or mappings from their names.
     """

@@ -13,13 +13,13 @@ from weft.support.errors import OptionError
 @graph_pass("PlaceDevice", depends=("device_group_attr_key", "device_assign_map",
                                     "device_copy_op"), provides=("context",), change_graph=True)
 def place_device(graph: Graph) -> Graph:
-    """Give nodes the device of their group, others that of their neighbours, and insert copies.
+    """Give nodes the device of their group or of their neighbours, and insert copies.
 
     ``device_group_attr_key`` names the attribute of nodes that holds the group,
     ``device_assign_map`` gives the device of each group (any values), ``device_copy_op`` the
     operator that copies. A node without a group takes the device of its first input that has one,
-    else that of its first reader, else the first device of the map. ``context`` are the devices
-    by node of the new graph; a tensor is copied once to each device.
+    else that of its first reader, else the first device of the map. ``context`` are the devices by
+    node of the new graph; a tensor is copied once to each device.
     """
     nodes = list(walk(graph.outputs))
     devices = _devices(nodes, graph.attrs["device_group_attr_key"],

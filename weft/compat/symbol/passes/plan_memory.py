@@ -10,7 +10,8 @@ from weft.ir.dtype import DType
 from weft.support.errors import PassError
 
 EXTERNAL = -1
-_SEARCH = 16  # a free block of up to so many times the bytes is taken, and of so many times less
+# A free block is reused if its size is within this factor of the needed size.
+_SEARCH = 16
 
 
 @graph_pass("PlanMemory", depends=("shape", "dtype"),
@@ -38,13 +39,13 @@ class _Plan:
         self.inplace = [-1] * count
         self.sizes: list[int] = []  # of each storage
         self.uses = [0] * count
-        self.shared: list[int] = []  # entries that a storage still holds
+        self.shared: list[int] = []  # the entries that occupy a storage
         self.free: list[int] = []
         for node in self.index.nodes:
             for entry in node.inputs:
                 self.uses[self.index.entry_id(entry)] += 1
         for number in self.index.output_ids:
-            self.uses[number] += 1  # results stay
+            self.uses[number] += 1  # results are never freed
 
     def visit(self, node: Node) -> None:
         if node.op is None:
@@ -57,7 +58,7 @@ class _Plan:
             number = first + position
             source = self._reused(node, inputs, position)
             if mutated and position == 0:
-                self.inplace[number] = mutated[0]  # the result is the variable's memory
+                self.inplace[number] = mutated[0]  # the result is in the memory of the variable
             elif source is not None:
                 self.inplace[number] = source
                 self._hold(number, self.storage[inputs[source]])

@@ -114,10 +114,10 @@ def gradient(graph: Graph) -> Graph:
 @graph_pass("PrecomputePrune", depends=("param_name_list",),
             provides=("precompute_graph", "output_names"), change_graph=True)
 def precompute_prune(graph: Graph) -> Graph:
-    """Split off what parameters alone determine.
+    """Split off the computations that parameters alone determine.
 
-    ``param_name_list`` are variables that do not change. ``precompute_graph`` computes what the
-    new graph reads as variables named ``output_names``.
+    ``param_name_list`` are variables that do not change. ``precompute_graph`` computes the values
+    that the new graph reads as variables named ``output_names``.
     """
     params = set(graph.attrs["param_name_list"])
     known: set[Node] = set()

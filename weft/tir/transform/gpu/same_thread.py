@@ -56,8 +56,7 @@ class ThreadIndices:
         return AccessIndices(tuple(map(self._sum, indices)), fixed)
 
     def is_own(self, a: AccessIndices, b: AccessIndices) -> bool:
-        """Whether no element is accessed by one thread with ``a`` and by another thread with ``b``.
-        """
+        """Whether no element is accessed by a thread with ``a`` and by another one with ``b``."""
         apart = {i for i, thread in enumerate(self.threads)
                  if thread.loop_var in a.fixed
                  and a.fixed[thread.loop_var] == b.fixed.get(thread.loop_var)}
