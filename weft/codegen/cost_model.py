@@ -10,15 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from weft.ir.dtype import DType
-from weft.ir.expr import Call
-from weft.ir.op import Op
-from weft.ir.symbol import typical_size
-from weft.ir.types import TensorType, TupleType, Type
+from weft.ir import Call, DType, Op, TensorType, TupleType, Type, typical_size
 from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
 from weft.target import Target
-from weft.tir.func import PrimFunc
+from weft.tir import PrimFunc
 
 
 @dataclass(frozen=True, slots=True)

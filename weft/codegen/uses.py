@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import field
 
 from weft.support.dataclass import dataclass
-from weft.tir.buffer import Buffer
+from weft.tir import Allocate, Buffer, BufferStore, For, LetStmt, Stmt
 from weft.tir.expr import BufferLoad, Call, Let, PrimExpr, Var
-from weft.tir.stmt import Allocate, BufferStore, For, LetStmt, Stmt
 from weft.tir.visitor import all_exprs, post_order_stmts
 
 

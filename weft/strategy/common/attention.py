@@ -20,18 +20,8 @@ from weft.strategy.implementation import attrs_of
 from weft.support.dataclass import dataclass
 from weft.te import tanh
 from weft.te.tensor import ExternBody
-from weft.tir import (
-    Buffer,
-    PrimExpr,
-    all_of,
-    const,
-    if_then_else,
-    int_value,
-    maximum,
-    minimum,
-    select,
-)
-from weft.tir.stmt import BufferStore, Stmt
+from weft.tir import Buffer, BufferStore, Stmt
+from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value, maximum, minimum, select
 from weft.topi.nn.cached_attention import CachedAttention
 
 # Initial maxima: below every score but minus infinity, and finite, so that it can be subtracted.

@@ -10,8 +10,7 @@ from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.elementwise.schedule import schedule_injective
 from weft.strategy.cpu.reduction.schedule import schedule_reductions
 from weft.strategy.registry import default_schedule
-from weft.te.tensor import ExternOp
-from weft.te.walk import input_tensors
+from weft.te import ExternOp, input_tensors
 
 
 @default_schedule(target="cpu")

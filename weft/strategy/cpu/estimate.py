@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 
 from weft.codegen.cost_model import CostModel, call_work, tensor_types, typical_elements
-from weft.ir.dtype import DType
-from weft.ir.expr import Call
-from weft.ir.types import TensorType
+from weft.ir import Call, DType, TensorType
 from weft.strategy.cpu.dot_product.instruction import select_dot_instruction
 from weft.strategy.cpu.machine_model import machine_model
 from weft.target import CpuTarget

@@ -9,8 +9,7 @@ from __future__ import annotations
 from weft.codegen.cuda.device_functions.record import DeviceFunction, Kind, reg
 from weft.ir.dtype import handle
 from weft.support.dataclass import dataclass
-from weft.tir.buffer import Buffer
-from weft.tir.expr import BufferLoad, Call, PrimExpr, StringImm, const
+from weft.tir import Buffer, BufferLoad, Call, PrimExpr, StringImm, const
 
 # The intrinsic whose value is the address of a tensor map, which the launcher passes by value.
 TENSOR_MAP = "tensor_map"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from weft.tir.buffer import Buffer
-from weft.tir.expr import Add, Cast, IntImm, Mul, PrimExpr, Ramp, Sub
+from weft.tir import Add, Buffer, Cast, IntImm, Mul, PrimExpr, Ramp, Sub
 
 # The widest load or store of a thread. The launcher passes tensors that start at multiples of it.
 VECTOR_BYTES = 16

@@ -14,20 +14,17 @@ from weft.codegen.ir_text.emit.stmt import emit_stmt
 from weft.codegen.ir_text.types import value_type
 from weft.codegen.ir_text.writer import FunctionWriter, ModuleWriter
 from weft.codegen.uses import Uses, collect_uses
-from weft.ir.dtype import int64
+from weft.ir import int64
 from weft.runtime.devices.cuda.image import Argument, DeviceKernel, TensorMapSpec
 from weft.runtime.sizes import Size
 from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError
 from weft.support.recursion import deep_recursion
 from weft.target import CudaTarget
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, Var, int_value
-from weft.tir.func import PrimFunc
+from weft.tir import Buffer, PrimExpr, PrimFunc, Var, int_value, substitute
 from weft.tir.python_function import functions_of
 from weft.tir.size_text import size_text
 from weft.tir.transform.gpu.split_host_device import Launch, launches_of
-from weft.tir.visitor import substitute
 
 _SPACES = {"shared": "ptr addrspace(3)", "local": "ptr"}
 _SPECIAL_REGISTERS = {"blockIdx": "ctaid", "threadIdx": "tid"}

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from weft.codegen.ir_text.emit.state import FunctionState, StatementEmitter
 from weft.codegen.ir_text.emit.stmt import STATEMENTS, emit_allocate, emit_serial_for, emit_stmt
-from weft.ir.dtype import int32, int64
+from weft.ir import int32, int64
 from weft.support.errors import CodegenError, InternalError
+from weft.tir import ForKind
 from weft.tir import stmt as s
-from weft.tir.stmt import ForKind
 
 
 def _emit_for(state: FunctionState, node: s.For) -> None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from weft.codegen.cuda.device_functions.tma import TENSOR_MAP, map_fields
 from weft.runtime.devices.cuda.image import TensorMapSpec
 from weft.support.errors import CodegenError
-from weft.tir.expr import Call
-from weft.tir.func import PrimFunc
-from weft.tir.stmt import Stmt
-from weft.tir.visitor import all_exprs
+from weft.tir import Call, PrimFunc, Stmt, all_exprs
 
 # Without ``grid_constant`` the compiler would copy the map to memory of the thread.
 PARAMETER = 'ptr byval([128 x i8]) align 64 "nvvm.grid_constant"'

@@ -11,8 +11,7 @@ from weft.codegen.ir_text.emit.dispatch import emit
 from weft.codegen.ir_text.emit.state import FunctionState
 from weft.codegen.ir_text.types import memory_type, value_type
 from weft.support.errors import CodegenError, InternalError
-from weft.tir.buffer import Buffer
-from weft.tir.expr import Add, BufferLoad, IntImm, PrimExpr, Sub, int_value
+from weft.tir import Add, Buffer, BufferLoad, IntImm, PrimExpr, Sub, int_value
 
 
 def sole_index(buffer: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr:

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from weft.codegen.ir_text.writer import ModuleWriter
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr
+from weft.tir import Buffer, PrimExpr
 
 
 class AliasScopes:

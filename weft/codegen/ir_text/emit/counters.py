@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from weft.codegen.ir_text.emit.dispatch import emit
 from weft.codegen.ir_text.emit.state import FunctionState, is_nonnegative
 from weft.codegen.uses import collect_uses
-from weft.ir.dtype import int64
+from weft.ir import int64
 from weft.support.dataclass import dataclass
-from weft.tir.expr import BufferLoad, FloorDiv, FloorMod, PrimExpr, Var, int_value
-from weft.tir.stmt import Stmt
+from weft.tir import BufferLoad, FloorDiv, FloorMod, PrimExpr, Stmt, Var, int_value
 from weft.tir.visitor import all_exprs, post_order, substitute
 
 

@@ -7,8 +7,7 @@ from weft.codegen.ir_text.emit.cast import from_memory
 from weft.codegen.ir_text.emit.dispatch import emit
 from weft.codegen.ir_text.emit.state import FunctionState
 from weft.codegen.ir_text.types import memory_type, value_type, zero_of
-from weft.tir.buffer import Buffer
-from weft.tir.expr import Broadcast, PrimExpr, Ramp, const
+from weft.tir import Broadcast, Buffer, PrimExpr, Ramp, const
 
 
 def load_lanes(state: FunctionState, buffer: Buffer, index: PrimExpr, mask: str | None) -> str:

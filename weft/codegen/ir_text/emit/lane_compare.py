@@ -11,9 +11,9 @@ from __future__ import annotations
 from weft.codegen.ir_text.emit.arith import call_overloaded, emit_binary
 from weft.codegen.ir_text.emit.dispatch import emit
 from weft.codegen.ir_text.emit.state import FunctionState
-from weft.ir.dtype import int32, int64
+from weft.ir import int32, int64
+from weft.tir import Broadcast, PrimExpr, Ramp, int_value
 from weft.tir import expr as x
-from weft.tir.expr import Broadcast, PrimExpr, Ramp, int_value
 
 _MIRRORED: dict[type, type] = {x.LT: x.GT, x.GT: x.LT, x.LE: x.GE, x.GE: x.LE}
 

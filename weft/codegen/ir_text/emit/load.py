@@ -16,8 +16,7 @@ from weft.codegen.ir_text.emit.register_slots import find_slot, load_slot
 from weft.codegen.ir_text.emit.state import FunctionState
 from weft.codegen.ir_text.types import mangle, memory_type, splat, value_type, vector_of, zero_of
 from weft.codegen.ir_text.vector.constant_mask import active_lanes, lane_of
-from weft.tir.buffer import Buffer
-from weft.tir.expr import LT, Broadcast, BufferLoad, PrimExpr, Ramp, const, int_value
+from weft.tir import LT, Broadcast, Buffer, BufferLoad, PrimExpr, Ramp, const, int_value
 
 # For these strides, contiguous loads and shuffles are faster than a gather.
 SHUFFLED_STRIDES = (2, 3, 4)

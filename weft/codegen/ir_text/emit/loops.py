@@ -7,8 +7,7 @@ from collections.abc import Callable
 from weft.codegen.ir_text.emit.counters import Counters
 from weft.codegen.ir_text.emit.state import FunctionState
 from weft.codegen.ir_text.types import value_type
-from weft.tir.expr import Var
-from weft.tir.stmt import Stmt
+from weft.tir import Stmt, Var
 
 NO_UNROLL = "llvm.loop.unroll.disable"
 NO_VECTORIZE = '!{!"llvm.loop.vectorize.enable", i1 false}'

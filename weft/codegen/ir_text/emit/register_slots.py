@@ -13,9 +13,8 @@ from weft.codegen.ir_text.emit.address import allocate_array
 from weft.codegen.ir_text.emit.cast import from_memory, to_memory
 from weft.codegen.ir_text.emit.state import FunctionState
 from weft.codegen.ir_text.types import memory_type, value_type, vector_of, zero_of
-from weft.ir.dtype import DType
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, Ramp, int_value
+from weft.ir import DType
+from weft.tir import Buffer, PrimExpr, Ramp, int_value
 
 ElementSpan = tuple[int, int]  # first element, lanes
 

@@ -8,25 +8,11 @@ from typing import Any, TypeAlias
 
 from weft.codegen.ir_text.emit.alias import AliasScopes
 from weft.codegen.ir_text.writer import FunctionWriter, ModuleWriter, ScopedMemo
-from weft.ir.dtype import int64
+from weft.ir import int64
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
-from weft.tir.buffer import Buffer
-from weft.tir.expr import (
-    Add,
-    Broadcast,
-    Cast,
-    Div,
-    FloorDiv,
-    FloorMod,
-    IntImm,
-    Max,
-    Min,
-    Mul,
-    PrimExpr,
-    Ramp,
-    Var,
-)
+from weft.tir import Add, Buffer, Max, Min
+from weft.tir.expr import Broadcast, Cast, Div, FloorDiv, FloorMod, IntImm, Mul, PrimExpr, Ramp, Var
 from weft.tir.task_scratch import TaskScratch
 
 # Bound of index arithmetic: extents, offsets and sizes of arrays in bytes.

@@ -20,9 +20,8 @@ from weft.codegen.ir_text.emit.state import (
 from weft.codegen.ir_text.emit.store import emit_store
 from weft.codegen.ir_text.types import value_type
 from weft.support.errors import InternalError
+from weft.tir import Stmt, int_value
 from weft.tir import stmt as s
-from weft.tir.expr import int_value
-from weft.tir.stmt import Stmt
 
 
 def emit_stmt(state: FunctionState, node: Stmt) -> None:

@@ -10,9 +10,7 @@ from weft.codegen.ir_text.emit.load import emit_mask, lane_mask
 from weft.codegen.ir_text.emit.register_slots import find_slot, store_slot
 from weft.codegen.ir_text.emit.state import FunctionState
 from weft.codegen.ir_text.types import mangle, memory_type, value_type, vector_of
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, Ramp, int_value
-from weft.tir.stmt import BufferStore
+from weft.tir import Buffer, BufferStore, PrimExpr, Ramp, int_value
 
 
 def emit_store(state: FunctionState, store: BufferStore) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 
+from weft.tir import Broadcast, Call, PrimExpr, Ramp, int_value
 from weft.tir import expr as x
-from weft.tir.expr import Broadcast, Call, PrimExpr, Ramp, int_value
 
 _PREDICATES: dict[type, Callable[[int, int], bool]] = {
     x.LT: operator.lt, x.LE: operator.le, x.GT: operator.gt, x.GE: operator.ge,

@@ -12,8 +12,7 @@ from weft.codegen.llvm.emit.stmt import CPU_STATEMENTS
 from weft.codegen.uses import Uses, collect_uses
 from weft.support.recursion import deep_recursion
 from weft.target import CpuTarget
-from weft.tir.buffer import Buffer
-from weft.tir.func import PrimFunc
+from weft.tir import Buffer, PrimFunc
 
 
 def write_module(func: PrimFunc, target: CpuTarget, data_layout: str) -> str:

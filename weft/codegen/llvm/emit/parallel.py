@@ -17,11 +17,8 @@ from weft.codegen.ir_text.writer import FunctionWriter
 from weft.codegen.uses import collect_uses
 from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, Var, int_value
-from weft.tir.stmt import For, Stmt
+from weft.tir import Buffer, For, PrimExpr, Stmt, Var, int_value, post_order
 from weft.tir.task_scratch import MAX_STACK_BYTES, TaskScratch
-from weft.tir.visitor import post_order
 
 LAUNCH = "weft_parallel_launch"
 

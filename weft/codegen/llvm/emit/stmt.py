@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from weft.codegen.ir_text.emit.state import FunctionState, StatementEmitter, is_nonnegative
 from weft.codegen.ir_text.emit.stmt import STATEMENTS, emit_serial_for, emit_stmt
 from weft.codegen.llvm.emit.parallel import emit_parallel
-from weft.ir.dtype import int64
+from weft.ir import int64
 from weft.support.errors import InternalError, LoweringError
+from weft.tir import ForKind, PrimExpr, int_value
 from weft.tir import stmt as s
-from weft.tir.expr import PrimExpr, int_value
 from weft.tir.parallel_condition import PARALLEL_IF
-from weft.tir.stmt import ForKind
 
 
 def _emit_attr(state: FunctionState, node: s.AttrStmt) -> None:

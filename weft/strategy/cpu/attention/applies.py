@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 
-from weft.ir.expr import Call
-from weft.ir.symbol import typical_size
-from weft.ir.types import TensorType, is_static
+from weft.ir import Call, TensorType, is_static, typical_size
 from weft.strategy.common.attention import causal_offset, has_fixed_groups, operand_types
 from weft.strategy.cpu.attention.cost import AttentionShape
 from weft.support.errors import InternalError

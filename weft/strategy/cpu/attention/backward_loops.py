@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 
-from weft.ir.dtype import float32, int64
+from weft.ir import float32, int64
 from weft.op.nn.attention import AttentionAttrs
 from weft.strategy.common.attention import LOWEST, broadcast_load, defined
 from weft.strategy.common.row_major import row_count, unravel
@@ -21,18 +21,7 @@ from weft.strategy.cpu.attention.fused_tile import in_tiles, loop
 from weft.strategy.cpu.attention.small_gemm import SmallGemm
 from weft.support.dataclass import dataclass
 from weft.te import exp
-from weft.tir.buffer import Buffer
-from weft.tir.expr import (
-    PrimExpr,
-    Ramp,
-    Var,
-    all_of,
-    const,
-    int_value,
-    maximum,
-    minimum,
-    select,
-)
+from weft.tir import Buffer, PrimExpr, Ramp, Var, all_of, const, int_value, maximum, minimum, select
 from weft.tir.stmt import Allocate, BufferStore, For, ForKind, LetStmt, Stmt, seq
 from weft.tir.transform.transpose_tile import ANNOTATION as TRANSPOSE
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 import enum
 from dataclasses import replace
 
-from weft.ir.dtype import float32
-from weft.ir.expr import Call
-from weft.ir.types import TensorType, is_static
+from weft.ir import Call, TensorType, float32, is_static
 from weft.strategy.cpu.attention.applies import (
     attention_shape,
     typical_shape,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from weft.ir.dtype import float32
-from weft.ir.expr import Call
+from weft.ir import Call, float32
 from weft.op.nn.attention import AS_GOOD_AS_INFINITE, AttentionAttrs
 from weft.strategy.common.attention import has_fixed_groups, operand_types
 from weft.strategy.cpu.attention.applies import typical_shape

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias
 
-from weft.ir.dtype import float32
+from weft.ir import float32
 from weft.op.nn.attention import AttentionAttrs
 from weft.strategy.common.attention import LOWEST, broadcast_load, defined
 from weft.strategy.common.row_major import row_count, unravel
@@ -20,19 +20,9 @@ from weft.strategy.cpu.attention.cost import AttentionShape
 from weft.strategy.cpu.attention.fused_tile import in_tiles, loop
 from weft.support.dataclass import dataclass
 from weft.te import exp
+from weft.tir import Allocate, BufferStore, ForKind, IfThenElse, LetStmt, Ramp, Stmt, Var, seq
 from weft.tir.buffer import Buffer
-from weft.tir.expr import (
-    BufferLoad,
-    PrimExpr,
-    Ramp,
-    Shuffle,
-    Var,
-    const,
-    if_then_else,
-    int_value,
-    select,
-)
-from weft.tir.stmt import Allocate, BufferStore, ForKind, IfThenElse, LetStmt, Stmt, seq
+from weft.tir.expr import BufferLoad, PrimExpr, Shuffle, const, if_then_else, int_value, select
 
 VectorBody: TypeAlias = Callable[[PrimExpr, PrimExpr, "int | None"], Stmt]  # index, lane, limit
 SUM_VECTORS = 4  # vectors of a value accumulated at a time: enough to hide the FMA latency

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from weft.ir.dtype import float32, int32
+from weft.ir import float32, int32
 from weft.strategy.cpu.attention.fused_tile import Tile, TileIndex, in_tiles, loop
 from weft.te import exp
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, const, select
-from weft.tir.stmt import Allocate, BufferStore, Stmt, seq
+from weft.tir import Allocate, Buffer, BufferStore, PrimExpr, Stmt, const, select, seq
 
 
 def accumulate_block(tile: Tile, start: PrimExpr, count: int) -> Stmt:

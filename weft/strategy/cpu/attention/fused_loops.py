@@ -12,7 +12,7 @@ the sums of earlier blocks rescaled to the new maximum, and the weighted values 
 
 from __future__ import annotations
 
-from weft.ir.dtype import float32, int32
+from weft.ir import float32, int32
 from weft.op.nn.attention import AttentionAttrs
 from weft.strategy.common.attention import LOWEST, defined
 from weft.strategy.common.row_major import row_count, unravel
@@ -20,9 +20,8 @@ from weft.strategy.cpu.attention.cost import TilePlan
 from weft.strategy.cpu.attention.fused_block import accumulate_block
 from weft.strategy.cpu.attention.fused_tile import Scratch, Tile, TileIndex, loop
 from weft.support.dataclass import dataclass
-from weft.tir.buffer import Buffer
+from weft.tir import Allocate, Buffer, BufferStore, ForKind, IfThenElse, Stmt, seq
 from weft.tir.expr import PrimExpr, const, maximum, minimum
-from weft.tir.stmt import Allocate, BufferStore, ForKind, IfThenElse, Stmt, seq
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from typing import TypeAlias
 
-from weft.ir.dtype import DType, float32, int32, int64
+from weft.ir import DType, float32, int32, int64
 from weft.op.nn.attention import AttentionAttrs
 from weft.strategy.common.attention import broadcast_load
 from weft.strategy.cpu.attention.cost import TilePlan
 from weft.support.dataclass import dataclass
-from weft.tir.buffer import Buffer
+from weft.tir import Buffer, BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from weft.tir.expr import PrimExpr, Var, const, int_value, minimum
-from weft.tir.stmt import BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from weft.tir.transform.transpose_tile import ANNOTATION as TRANSPOSE
 
 LaneBody = Callable[[PrimExpr], Stmt]

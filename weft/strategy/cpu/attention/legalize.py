@@ -7,9 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import op
-from weft.ir.expr import Call, Constant, Expr
-from weft.ir.passes import PassContext
-from weft.ir.types import TensorType, Type, is_static
+from weft.ir import Call, Constant, Expr, PassContext, TensorType, Type, is_static
 from weft.op.nn.attention import AttentionAttrs, expand_attention
 from weft.strategy.cpu.attention.applies import attention_shape, underfills_lanes, why_only_generic
 from weft.strategy.cpu.attention.decide import AttentionAlgorithm, decide_attention

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.ir.dtype import float32
+from weft.ir import float32
 from weft.strategy.cpu.attention.fused_tile import in_tiles, loop
 from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, const
-from weft.tir.stmt import Allocate, BufferStore, ForKind, Stmt, seq
+from weft.tir import Allocate, Buffer, BufferStore, ForKind, PrimExpr, Stmt, const, seq
 
 Element = Callable[[PrimExpr, PrimExpr], PrimExpr]
 RESERVED = 2  # registers for an element of A and a vector of B

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.ir.dtype import float32, int64
+from weft.ir import float32, int64
 from weft.strategy.common.attention import LOWEST, At, KeySource, Row, SourceOf
 from weft.strategy.common.row_major import row_count, unravel
 from weft.strategy.cpu.attention.decode_loops import below, unrolled, with_row_sums
@@ -30,20 +30,8 @@ from weft.strategy.cpu.attention.transposed_scores import (
 )
 from weft.support.dataclass import dataclass
 from weft.te import exp
-from weft.tir.buffer import Buffer
-from weft.tir.expr import (
-    BufferLoad,
-    PrimExpr,
-    Ramp,
-    Shuffle,
-    Var,
-    call,
-    const,
-    int_value,
-    maximum,
-    minimum,
-    select,
-)
+from weft.tir import Buffer, Ramp, Var, call
+from weft.tir.expr import BufferLoad, PrimExpr, Shuffle, const, int_value, maximum, minimum, select
 from weft.tir.stmt import Allocate, BufferStore, Evaluate, ForKind, IfThenElse, LetStmt, Stmt, seq
 
 LINE_BYTES = 64  # of a cache line

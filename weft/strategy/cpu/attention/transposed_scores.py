@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.ir.dtype import float32
+from weft.ir import float32
 from weft.strategy.cpu.attention.decode_loops import unrolled
 from weft.strategy.cpu.attention.fused_tile import in_tiles, loop
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, const
-from weft.tir.stmt import Allocate, BufferStore, For, ForKind, Stmt, seq
+from weft.tir import Allocate, Buffer, BufferStore, For, ForKind, PrimExpr, Stmt, const, seq
 from weft.tir.transform.transpose_tile import ANNOTATION as TRANSPOSE
 from weft.tir.transform.transpose_tile import ANY_COLUMNS
 

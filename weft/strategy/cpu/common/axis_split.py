@@ -9,9 +9,8 @@ from __future__ import annotations
 from weft import te
 from weft.strategy.access import flat_index
 from weft.strategy.extents import is_multiple, size_of
-from weft.te.walk import loads_of, rewrite_body
-from weft.tir.expr import FloorDiv, FloorMod, PrimExpr, ProducerLoad, Var, const, int_value
-from weft.tir.simplify import Analyzer
+from weft.te import loads_of, rewrite_body
+from weft.tir import Analyzer, FloorDiv, FloorMod, PrimExpr, ProducerLoad, Var, const, int_value
 from weft.tir.visitor import post_order, substitute
 
 # Inner axes of fewer elements are too short to copy as rows.

@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft import te
-from weft.ir.attrs import Attrs
-from weft.ir.dtype import DType
+from weft.ir import Attrs, DType
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy.common.row_major import ravel, row_count, unravel
 from weft.support.errors import InternalError
-from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value
+from weft.tir import PrimExpr, all_of, const, if_then_else, int_value
 from weft.topi.layout import Layout
 from weft.topi.nn.conv import (
     SPATIAL_AXES,

@@ -12,8 +12,7 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from weft.ir.expr import Call
-from weft.ir.types import Type
+from weft.ir import Call, Type
 from weft.op.nn.conv import ConvAlgorithm
 from weft.strategy.cpu.convolution.offers import offer_direct, offer_narrow_dot_product
 from weft.strategy.cpu.convolution.plan import ConvPlan, Offer

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.ir.expr import Call
-from weft.ir.types import Type
+from weft.ir import Call, Type
 from weft.op.nn.conv import ConvAlgorithm, ConvAttrs
 from weft.strategy.cpu.convolution.decide import conv_offers
 from weft.strategy.cpu.convolution.plan import ConvPlan

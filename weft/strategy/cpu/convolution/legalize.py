@@ -7,10 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import op
-from weft.ir.dtype import DType, float32
-from weft.ir.expr import Call, Constant, Expr
-from weft.ir.passes import PassContext
-from weft.ir.types import TensorType, Type
+from weft.ir import Call, Constant, DType, Expr, PassContext, TensorType, Type, float32
 from weft.op.nn.conv import ConvAlgorithm, ConvAttrs
 from weft.strategy.cpu.convolution.decide import decide_convolution
 from weft.strategy.cpu.convolution.plan import ConvPlan

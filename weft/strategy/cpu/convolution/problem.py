@@ -8,11 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.ir.dtype import DType, float32
-from weft.ir.expr import Call, Constant, Expr
+from weft.ir import Call, Constant, DType, Expr, TensorType, Type, float32, is_static, typical_size
 from weft.ir.shape import ANY
-from weft.ir.symbol import typical_size
-from weft.ir.types import TensorType, Type, is_static
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy.implementation import attrs_of
 from weft.support.dataclass import dataclass

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from weft import te
 from weft.codegen import CPU_BACKEND
-from weft.ir.dtype import DType
+from weft.ir import DType
 from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
-from weft.tir.expr import PrimExpr, const
-from weft.tir.instruction import Instruction
+from weft.tir import Instruction, PrimExpr, const
 from weft.tir.node import int_value
 
 SHIFT = 128

@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from weft.ir.dtype import DType, float32
+from weft.ir import DType, float32
 from weft.strategy.cpu.machine_model import has_masks
 from weft.strategy.extents import is_multiple, size_of
 from weft.target import CpuTarget
-from weft.tir.expr import Call, PrimExpr
+from weft.tir import Call, PrimExpr, post_order
 from weft.tir.intrinsics import INTRINSICS
-from weft.tir.visitor import post_order
 
 _VECTORS = 4
 # More polynomials overlap with each other already, and the code would grow.

@@ -9,11 +9,9 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from weft.ir.dtype import DType, float32, int32
+from weft.ir import DType, TensorType, float32, int32, is_static, range_of, typical_size
 from weft.ir.expr import Call, Constant
 from weft.ir.shape import AnyDim, Dim, SymDim, bounds_of, dim_product, substitute_dim
-from weft.ir.symbol import range_of, typical_size
-from weft.ir.types import TensorType, is_static
 from weft.op.nn.dense import DenseAttrs, WeightPanels
 from weft.op.nn.matmul import BatchMatmulAttrs, MatmulAttrs
 from weft.strategy.cpu.dot_product.instruction import (

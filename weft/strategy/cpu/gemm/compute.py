@@ -9,13 +9,12 @@ of nr columns.
 from __future__ import annotations
 
 from weft import te
-from weft.ir.attrs import Attrs
-from weft.ir.dtype import DType
+from weft.ir import Attrs, DType
 from weft.op.nn.dense import DenseAttrs
 from weft.strategy.common.row_major import ravel, row_count, unravel
 from weft.strategy.cpu.gemm.blocking import GemmPlan
 from weft.support.errors import InternalError
-from weft.tir.expr import PrimExpr, const, if_then_else, int_value
+from weft.tir import PrimExpr, const, if_then_else, int_value
 from weft.topi.broadcast import broadcast_shape
 from weft.topi.layout import Layout
 from weft.topi.nn.dense import accumulator_dtype, batch_index, swapped

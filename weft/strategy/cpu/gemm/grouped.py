@@ -6,10 +6,7 @@ import functools
 from collections.abc import Iterator, Sequence
 
 from weft import te
-from weft.ir.dtype import float32
-from weft.ir.expr import Call, Constant
-from weft.ir.symbol import typical_size
-from weft.ir.types import TensorType, Type
+from weft.ir import Call, Constant, TensorType, Type, float32, typical_size
 from weft.op.nn.grouped_matmul import GroupedMatmulAttrs
 from weft.strategy.cpu.attention.schedule import schedule_attention
 from weft.strategy.cpu.common.register_tile import RegisterTile
@@ -22,7 +19,7 @@ from weft.strategy.implementation import Implementation, attrs_of
 from weft.strategy.registry import alter_layout, strategy
 from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
-from weft.tir.expr import const
+from weft.tir import const
 from weft.topi.nn.dense import accumulator_dtype
 from weft.transform.layout.layout_choice import LayoutChoice
 

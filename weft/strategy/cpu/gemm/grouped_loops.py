@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.ir.dtype import float32, int64
+from weft.ir import float32, int64
 from weft.strategy.cpu.attention.decode_loops import unrolled
 from weft.strategy.cpu.attention.fused_tile import loop
 from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.support.dataclass import dataclass
-from weft.tir.buffer import Buffer
+from weft.tir import Allocate, Buffer, BufferStore, ForKind, IfThenElse, LetStmt, Stmt, seq
 from weft.tir.expr import PrimExpr, Var, const, int_value, maximum, minimum
-from weft.tir.stmt import Allocate, BufferStore, ForKind, IfThenElse, LetStmt, Stmt, seq
 
 
 @dataclass(frozen=True, slots=True)

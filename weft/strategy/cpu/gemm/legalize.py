@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.ir.expr import Call, Constant, Expr
+from weft.ir import Call, Constant, Expr, PassContext, TensorType, Type, dim_product, has_any
 from weft.ir.op import get_op
-from weft.ir.passes import PassContext
-from weft.ir.shape import dim_product
-from weft.ir.types import TensorType, Type, has_any
 from weft.op.nn.dense import DenseAttrs
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import legalize

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from weft.ir.expr import Call
 from weft.ir.traits import Family
 from weft.ir.types import TensorType, Type
+from weft.ir import Call, TensorType, Type
 from weft.op.nn.dense import DenseAttrs
 from weft.op.nn.matmul import BatchMatmulAttrs, MatmulAttrs
 from weft.strategy.cpu.default import schedule_default

@@ -10,8 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from weft.ir.expr import Call
-from weft.ir.shape import Dim, SymDim, substitute_dim
+from weft.ir import Call, Dim, SymDim, TensorType, substitute_dim
 from weft.ir.symbol import SizeRange, name_of, symbol_text
 from weft.ir.traits import Family
 from weft.ir.types import TensorType

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 
-from weft.ir.expr import Call
-from weft.ir.symbol import typical_size
-from weft.ir.types import TensorType
+from weft.ir import Call, TensorType, typical_size
 from weft.op.nn.pool import PoolAttrs
 from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.implementation import attrs_of
 from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
-from weft.tir.expr import const
+from weft.tir import const
 from weft.topi.layout import Layout
 from weft.topi.nn.pool import axis_windows
 

@@ -25,8 +25,7 @@ from weft.strategy.extents import is_multiple, size_of
 from weft.strategy.kept_stages import KeptStages, SharedRows, is_costly
 from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
-from weft.te.tensor import PlaceholderOp
-from weft.te.walk import loads_of
+from weft.te import PlaceholderOp, loads_of
 
 # Interleaved rows, best first: enough to hide the latency of the horizontal reduction; others if
 # these do not divide the number of rows.

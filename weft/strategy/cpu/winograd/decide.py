@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from weft.ir.expr import Call
-from weft.ir.shape import ANY
-from weft.ir.types import TensorType, is_static
+from weft.ir import ANY, Call, TensorType, is_static
 from weft.op.nn.conv import ConvAlgorithm
 from weft.op.nn.winograd import WinogradConv2DAttrs
 from weft.strategy.cpu.common.blocking import block_for

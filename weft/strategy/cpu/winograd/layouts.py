@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.ir.expr import Call
-from weft.ir.types import TensorType, Type, is_static
+from weft.ir import Call, TensorType, Type, is_static
 from weft.op.nn.winograd import WinogradConv2DAttrs
 from weft.strategy.cpu.common.blocking import block_for
 from weft.strategy.implementation import attrs_of

@@ -25,9 +25,8 @@ from weft.strategy.cpu.machine_model import parallel_threshold
 from weft.strategy.cpu.winograd.cost import WinogradPlan
 from weft.strategy.implementation import attrs_of, compute_of
 from weft.support.dataclass import dataclass
-from weft.te.walk import loads_of
-from weft.tir.expr import int_value
-from weft.tir.visitor import mentions
+from weft.te import loads_of
+from weft.tir import int_value, mentions
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.ir.dtype import float32
+from weft.ir import float32
 from weft.strategy.common.attention import LOWEST, KeySource, Row
 from weft.strategy.common.row_major import unravel
 from weft.strategy.cuda.attention.rows import Partial
 from weft.strategy.cuda.gemm.frame import ceil_div, kernel, registers, serial
 from weft.te import exp
-from weft.tir.expr import PrimExpr, const, select
-from weft.tir.simplify import Analyzer
-from weft.tir.stmt import Allocate, BufferStore, IfThenElse, Stmt, seq
+from weft.tir import Allocate, Analyzer, BufferStore, IfThenElse, PrimExpr, Stmt, const, select, seq
 
 THREADS = 128
 

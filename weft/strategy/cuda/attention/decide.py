@@ -7,8 +7,7 @@ from __future__ import annotations
 import enum
 import math
 
-from weft.ir.expr import Call
-from weft.ir.symbol import typical_size
+from weft.ir import Call, typical_size
 from weft.op.nn.attention import AttentionAttrs
 from weft.strategy.common.attention import has_fixed_groups, operand_types
 from weft.strategy.cuda.attention.plan import (

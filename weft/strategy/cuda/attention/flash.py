@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.codegen.cuda.device_functions import device_function
-from weft.ir.dtype import DType, float32, int32, int64
+from weft.ir import DType, float32, int32, int64
 from weft.strategy.common.attention import LOWEST, KeySource, Row, SourceOf
 from weft.strategy.common.row_major import row_count, unravel
 from weft.strategy.cuda.attention.combine import combine
@@ -36,17 +36,7 @@ from weft.strategy.cuda.gemm.operand import DEPTH, OUTER
 from weft.strategy.cuda.gemm.staging import TileLayout
 from weft.strategy.cuda.gemm.tensor_core import Product, Tile, load_a, load_b
 from weft.support.dataclass import dataclass
-from weft.tir.buffer import Buffer
-from weft.tir.expr import (
-    Broadcast,
-    PrimExpr,
-    call,
-    const,
-    maximum,
-    minimum,
-    select,
-)
-from weft.tir.simplify import Analyzer
+from weft.tir import Analyzer, Broadcast, Buffer, PrimExpr, call, const, maximum, minimum, select
 from weft.tir.stmt import Allocate, BufferStore, Evaluate, IfThenElse, Stmt, seq
 
 LOG2_E = 1.4426950408889634

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft import op
+from weft.ir import AnyDim, Call, Dim, Expr, PassContext, TensorType, Tuple, TupleType, Type, const
 from weft.ir.dtype import DType, float32
-from weft.ir.expr import Call, Expr, Tuple, const
-from weft.ir.passes import PassContext
-from weft.ir.shape import AnyDim, Dim
-from weft.ir.types import TensorType, TupleType, Type
 from weft.op.gradients import tensor_type
 from weft.op.nn.attention import AttentionAttrs, ScoreParts, expand_attention, score_parts
 from weft.strategy.cuda.attention.decide import AttentionAlgorithm, decide_attention

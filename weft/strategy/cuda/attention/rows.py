@@ -9,19 +9,9 @@ from weft.strategy.cuda.gemm.frame import address
 from weft.strategy.cuda.gemm.staging import TileLayout
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
-from weft.tir.buffer import Buffer
-from weft.tir.expr import (
-    TRUE,
-    BufferLoad,
-    PrimExpr,
-    all_of,
-    const,
-    if_then_else,
-    int_value,
-    select,
-)
+from weft.tir import Buffer, BufferStore, Evaluate, IfThenElse, Stmt, seq
+from weft.tir.expr import TRUE, BufferLoad, PrimExpr, all_of, const, if_then_else, int_value, select
 from weft.tir.simplify import simplify
-from weft.tir.stmt import BufferStore, Evaluate, IfThenElse, Stmt, seq
 
 LANES = 8  # 16-bit elements of a 16-byte copy
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from weft.ir.dtype import int64
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, Var, as_prim, const, floordiv, floormod, int_value
+from weft.ir import int64
+from weft.tir import Buffer, PrimExpr, Var, as_prim, const, floordiv, floormod, int_value
 from weft.tir.stmt import Allocate, For, ForKind, IfThenElse, Stmt
 
 Index = tuple[PrimExpr, ...]

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from weft import te
 from weft.strategy.cuda.machine_model import VECTOR_BYTES, GpuModel
 from weft.strategy.extents import is_fixed, is_multiple, size_of
-from weft.te.walk import loads_of
-from weft.tir.expr import Call, PrimExpr
-from weft.tir.visitor import mentions, post_order
+from weft.te import loads_of
+from weft.tir import Call, PrimExpr, mentions, post_order
 
 BLOCK = 256  # threads; a multiple of the warp that divides the threads of every SM
 # A grid of more rounds than this on the whole GPU becomes a grid-stride loop, so that what a thread

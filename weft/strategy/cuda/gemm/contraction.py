@@ -13,29 +13,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 from weft import te
-from weft.ir.dtype import DType, float32, int64
+from weft.ir import DType, float32, int64
 from weft.strategy.analysis import inlined_body
 from weft.support.dataclass import dataclass
-from weft.te.walk import rewrite_body
-from weft.tir.expr import (
-    TRUE,
-    Add,
-    Call,
-    Cast,
-    FloatImm,
-    FloorDiv,
-    IntImm,
-    Mul,
-    PrimExpr,
-    ProducerLoad,
-    Reduce,
-    Var,
-    all_of,
-    const,
-    if_then_else,
-    int_value,
-)
-from weft.tir.simplify import Analyzer
+from weft.te import rewrite_body
+from weft.tir import TRUE, Add, Analyzer, Call, Cast, IntImm, Mul, Reduce, Var, all_of, const
+from weft.tir.expr import FloatImm, FloorDiv, PrimExpr, ProducerLoad, if_then_else, int_value
 from weft.tir.visitor import post_order, substitute, vars_of
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from weft.ir.dtype import DType, float32, int32
-from weft.ir.expr import Call
+from weft.ir import Call, DType, float32, int32
 from weft.strategy.cuda.gemm.dot_product import why_not_dot_product
 from weft.strategy.cuda.gemm.dot_tile import DotTile
 from weft.strategy.cuda.gemm.gemv import MAX_ROWS, GemvTile
@@ -35,8 +34,7 @@ from weft.strategy.cuda.machine_model import GpuModel, machine_model
 from weft.strategy.decision import Candidate, Decision, Rejected, choose
 from weft.strategy.extents import is_fixed
 from weft.target import CudaTarget
-from weft.tir.expr import int_value
-from weft.tir.simplify import Analyzer
+from weft.tir import Analyzer, int_value
 
 GemmCandidate = Candidate[GemmPlan]
 # The types that ordinary cores multiply and add; narrower ones are converted first.

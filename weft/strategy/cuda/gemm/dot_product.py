@@ -16,9 +16,8 @@ from weft.strategy.cuda.gemm.operand import DEPTH
 from weft.strategy.cuda.gemm.problem import ProductProblem, reduction_below
 from weft.strategy.implementation import compute_of
 from weft.support.errors import InternalError
-from weft.te.tensor import PlaceholderOp
-from weft.te.walk import loads_of
-from weft.tir.expr import Cast, Mul, ProducerLoad, Reduce, int_value
+from weft.te import PlaceholderOp, loads_of
+from weft.tir import Cast, Mul, ProducerLoad, Reduce, int_value
 
 GROUP = 4  # products of one instruction
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from weft import te
-from weft.ir.dtype import DType
+from weft.ir import DType
 from weft.strategy.analysis import inlined_body
 from weft.strategy.cuda.gemm.operand import over_buffers
 from weft.support.dataclass import dataclass
-from weft.te.walk import loads_of, rewrite_body
+from weft.te import loads_of, rewrite_body
+from weft.tir import BufferStore, PrimExpr, ProducerLoad, Reduce, Var, const, int_value, substitute
 from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, ProducerLoad, Reduce, Var, const, int_value
-from weft.tir.stmt import BufferStore
-from weft.tir.visitor import substitute
 
 
 @dataclass(frozen=True, slots=True, eq=False)

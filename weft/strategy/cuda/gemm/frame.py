@@ -5,32 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from weft.ir.dtype import DType, int64
-from weft.tir.buffer import Buffer
-from weft.tir.expr import (
-    Broadcast,
-    BufferLoad,
-    PrimExpr,
-    Ramp,
-    Var,
-    as_prim,
-    call,
-    const,
-    int_value,
-)
+from weft.ir import DType, int64
+from weft.tir import Analyzer, Buffer, For, Var
+from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, as_prim, call, const, int_value
 from weft.tir.intrinsics import intrinsic
-from weft.tir.simplify import Analyzer
-from weft.tir.stmt import (
-    Allocate,
-    AttrStmt,
-    BufferStore,
-    Evaluate,
-    For,
-    ForKind,
-    LetStmt,
-    Stmt,
-    seq,
-)
+from weft.tir.stmt import Allocate, AttrStmt, BufferStore, Evaluate, ForKind, LetStmt, Stmt, seq
 from weft.tir.transform.gpu.thread_sync import OWN_BARRIERS
 
 WARP = 32

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.codegen.cuda.device_functions import device_function
-from weft.ir.dtype import DType, float32
+from weft.ir import DType, float32
 from weft.strategy.cuda.gemm.frame import WARP, fill, lanes_at, registers, serial, store_lanes
 from weft.strategy.cuda.gemm.operand import Operand, as_vector
 from weft.strategy.cuda.gemm.sums import Sums, Work
 from weft.support.dataclass import dataclass
-from weft.tir.buffer import Buffer
-from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, all_of, const, if_then_else
+from weft.tir import Broadcast, Buffer, BufferLoad, PrimExpr, all_of, const, if_then_else
 from weft.tir.stmt import Allocate, BufferStore, Stmt, seq
 
 MAX_ROWS = 8

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from weft.ir.dtype import int64
+from weft.ir import int64
 from weft.strategy.cuda.gemm.contraction import product
 from weft.strategy.cuda.gemm.operand import BYTES, DEPTH, Operand, flat_index, is_always
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
-from weft.tir.buffer import Buffer
-from weft.tir.expr import BufferLoad, PrimExpr, Var, const, int_value
-from weft.tir.simplify import Analyzer
-from weft.tir.visitor import substitute
+from weft.tir import Analyzer, Buffer, BufferLoad, PrimExpr, Var, const, int_value, substitute
 
 
 @dataclass(frozen=True, slots=True, eq=False)

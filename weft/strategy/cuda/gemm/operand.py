@@ -10,29 +10,12 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from weft import te
-from weft.ir.dtype import DType, int64
+from weft.ir import DType, int64
 from weft.strategy.cuda.gemm.contraction import Axis, Contraction, product, unravel
 from weft.support.dataclass import dataclass
-from weft.te.walk import loads_of, rewrite_body
-from weft.tir.buffer import Buffer
-from weft.tir.expr import (
-    TRUE,
-    BufferLoad,
-    Call,
-    Cast,
-    FloatImm,
-    IntImm,
-    PrimExpr,
-    ProducerLoad,
-    Ramp,
-    Select,
-    Var,
-    all_of,
-    const,
-    if_then_else,
-    int_value,
-)
-from weft.tir.simplify import Analyzer
+from weft.te import loads_of, rewrite_body
+from weft.tir import TRUE, Analyzer, Buffer, Call, Cast, IntImm, Ramp, Select, Var, all_of, const
+from weft.tir.expr import BufferLoad, FloatImm, PrimExpr, ProducerLoad, if_then_else, int_value
 from weft.tir.visitor import mentions, substitute, vars_of
 
 BYTES = 16  # of the widest access of a thread

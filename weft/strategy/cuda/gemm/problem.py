@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from weft import te
-from weft.ir.dtype import DType
-from weft.ir.expr import Call, Expr
-from weft.ir.op import Op
-from weft.ir.shape import SymDim
-from weft.ir.types import TensorType, TupleType
+from weft.ir import Call, DType, Expr, Op, SymDim, TensorType, TupleType
 from weft.strategy.cuda.gemm.contraction import Contraction, contraction_of
 from weft.strategy.cuda.gemm.operand import Operand, operands_of
 from weft.strategy.cuda.gemm.plan import ProductShape
@@ -15,8 +11,8 @@ from weft.strategy.extents import size_of
 from weft.strategy.size_vars import SizeVars
 from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
-from weft.te.walk import input_tensors
-from weft.tir.expr import Reduce
+from weft.te import input_tensors
+from weft.tir import Reduce
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from weft import te
-from weft.ir.dtype import int64
+from weft.ir import int64
 from weft.strategy.cuda.gemm.contraction import Contraction
 from weft.strategy.cuda.gemm.epilogue import Epilogue
 from weft.strategy.cuda.gemm.frame import (
@@ -21,11 +21,8 @@ from weft.strategy.cuda.gemm.frame import (
 from weft.strategy.cuda.gemm.operand import Operand, flat_index
 from weft.strategy.cuda.gemm.sums import Sums, Work
 from weft.support.dataclass import dataclass
-from weft.te.tensor import Tensor
-from weft.te.walk import loads_of
-from weft.tir.buffer import Buffer
-from weft.tir.expr import BufferLoad, PrimExpr, Var, all_of, const, int_value, minimum
-from weft.tir.simplify import Analyzer
+from weft.te import Tensor, loads_of
+from weft.tir import Analyzer, Buffer, BufferLoad, PrimExpr, Var, all_of, const, int_value, minimum
 from weft.tir.stmt import Allocate, BufferStore, IfThenElse, Stmt, seq
 from weft.tir.visitor import mentions, post_order
 

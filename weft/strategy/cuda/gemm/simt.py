@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from weft.ir.dtype import DType
+from weft.ir import DType
 from weft.strategy.cuda.gemm.frame import (
     WARP,
     barrier,
@@ -25,9 +25,7 @@ from weft.strategy.cuda.gemm.operand import OUTER, Operand
 from weft.strategy.cuda.gemm.staging import Place, Staging, TileLayout
 from weft.strategy.cuda.gemm.sums import Sums, Work
 from weft.support.dataclass import dataclass
-from weft.tir.buffer import Buffer
-from weft.tir.expr import Broadcast, PrimExpr, const
-from weft.tir.stmt import Allocate, ForKind, IfThenElse, Stmt, seq
+from weft.tir import Allocate, Broadcast, Buffer, ForKind, IfThenElse, PrimExpr, Stmt, const, seq
 
 BLOCK = 4  # neighbouring rows, and columns, of a thread
 WARP_ROWS, WARP_COLUMNS = 4, 8

@@ -10,20 +10,9 @@ from weft.codegen.cuda.device_functions import device_function
 from weft.strategy.cuda.gemm.frame import address, lanes_at, store_lanes
 from weft.strategy.cuda.gemm.operand import BYTES, DEPTH, OUTER, Operand, as_vector, is_always
 from weft.support.dataclass import dataclass
-from weft.tir.buffer import Buffer
-from weft.tir.expr import (
-    Broadcast,
-    BufferLoad,
-    PrimExpr,
-    ProducerLoad,
-    all_of,
-    const,
-    if_then_else,
-    select,
-)
+from weft.tir import Analyzer, Buffer, BufferStore, Evaluate, IfThenElse, Stmt, all_of, const, seq
+from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, ProducerLoad, if_then_else, select
 from weft.tir.intrinsics import intrinsic
-from weft.tir.simplify import Analyzer
-from weft.tir.stmt import BufferStore, Evaluate, IfThenElse, Stmt, seq
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from weft.support.dataclass import dataclass
-from weft.tir.buffer import Buffer
-from weft.tir.expr import TRUE, PrimExpr
-from weft.tir.simplify import Analyzer
-from weft.tir.stmt import Stmt
+from weft.tir import TRUE, Analyzer, Buffer, PrimExpr, Stmt
 
 
 @dataclass(frozen=True, slots=True, eq=False)

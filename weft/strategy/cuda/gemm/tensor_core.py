@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from weft.codegen.cuda.device_functions import DeviceFunction, device_function
-from weft.ir.dtype import DType, float32, int32
+from weft.ir import DType, float32, int32
 from weft.strategy.cuda.gemm.frame import (
     WARP,
     address,
@@ -28,9 +28,8 @@ from weft.strategy.cuda.gemm.operand import BYTES, DEPTH, OUTER, Operand
 from weft.strategy.cuda.gemm.staging import Place, Staging, TileLayout
 from weft.strategy.cuda.gemm.sums import Sums, Work
 from weft.support.dataclass import dataclass
-from weft.tir.buffer import Buffer
+from weft.tir import Allocate, Buffer, BufferStore, Evaluate, IfThenElse, Stmt, seq
 from weft.tir.expr import BufferLoad, PrimExpr, call, const
-from weft.tir.stmt import Allocate, BufferStore, Evaluate, IfThenElse, Stmt, seq
 
 STEP_BYTES = 32  # of K that one instruction multiplies
 _MNEMONICS = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32", "int8": "s8", "uint8": "u8"}

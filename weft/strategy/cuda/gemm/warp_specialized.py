@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from weft.codegen.cuda.device_functions import device_function
 from weft.codegen.cuda.device_functions.tma import MapFields, tensor_map
-from weft.ir.dtype import float32, int32, int64
+from weft.ir import float32, int32, int64
 from weft.strategy.cuda.gemm.frame import (
     WARP,
     address,
@@ -28,10 +28,8 @@ from weft.strategy.cuda.gemm.matrix import StoredMatrix
 from weft.strategy.cuda.gemm.operand import DEPTH, Operand
 from weft.strategy.cuda.gemm.sums import Sums, Work
 from weft.support.dataclass import dataclass
-from weft.tir.buffer import Buffer
-from weft.tir.expr import BufferLoad, PrimExpr, const
+from weft.tir import Allocate, Buffer, BufferLoad, Evaluate, IfThenElse, PrimExpr, Stmt, const, seq
 from weft.tir.intrinsics import intrinsic
-from weft.tir.stmt import Allocate, Evaluate, IfThenElse, Stmt, seq
 
 WARPGROUP = 128
 ATOM_BYTES, ATOM_ROWS = 128, 8  # a swizzled row, and the rows after which the pattern repeats

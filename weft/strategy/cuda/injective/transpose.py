@@ -15,10 +15,9 @@ from weft.strategy.access import is_strided, stride_along
 from weft.strategy.cuda.common.flat_grid import iterations
 from weft.strategy.cuda.machine_model import WARP
 from weft.support.dataclass import dataclass
+from weft.te import loads_of, rewrite_body
 from weft.te.tensor import PlaceholderOp, data_axis
-from weft.te.walk import loads_of, rewrite_body
-from weft.tir.expr import PrimExpr, ProducerLoad, Var, const, floordiv, floormod
-from weft.tir.visitor import mentions
+from weft.tir import PrimExpr, ProducerLoad, Var, const, floordiv, floormod, mentions
 
 TILE = WARP
 TILE_ROWS = 8  # rows of a tile that the 256 threads of a block move at once

@@ -14,9 +14,8 @@ from weft.strategy.cuda.reduction.shared_axes import SharedAxes
 from weft.strategy.extents import is_fixed, size_of
 from weft.strategy.kept_stages import KeptStages
 from weft.support.dataclass import dataclass
-from weft.te.tensor import PlaceholderOp
-from weft.te.walk import input_tensors, loads_of
-from weft.tir.expr import ProducerLoad
+from weft.te import PlaceholderOp, input_tensors, loads_of
+from weft.tir import ProducerLoad
 
 # Shared memory of all copies of a block, for four blocks on an SM of sm_80; and of copies and rows
 # of stages together, below the 48 KiB that every block has without opting in.

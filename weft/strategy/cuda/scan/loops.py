@@ -28,20 +28,9 @@ from weft.strategy.cuda.common.block_program import (
 )
 from weft.strategy.cuda.machine_model import WARP
 from weft.support.dataclass import dataclass
+from weft.tir import AttrStmt, BufferStore, IfThenElse, LetStmt, Stmt, Var, all_of, const, seq
 from weft.tir.buffer import Buffer
-from weft.tir.expr import (
-    PrimExpr,
-    Var,
-    all_of,
-    const,
-    floordiv,
-    floormod,
-    if_then_else,
-    maximum,
-    minimum,
-    select,
-)
-from weft.tir.stmt import AttrStmt, BufferStore, IfThenElse, LetStmt, Stmt, seq
+from weft.tir.expr import PrimExpr, floordiv, floormod, if_then_else, maximum, minimum, select
 from weft.tir.transform.gpu.thread_axes import THREADS_APART
 
 THREADS = 256

@@ -13,6 +13,7 @@ from weft.ir.op import Op
 from weft.ir.symbol import typical_size
 from weft.ir.traits import Family
 from weft.ir.types import TensorType
+from weft.ir import Call, DType, TensorType, typical_size
 from weft.op.transform.order import ScanAttrs
 from weft.op.transform.running import RunningAttrs
 from weft.strategy.cuda.machine_model import GpuModel, machine_model
@@ -24,9 +25,7 @@ from weft.strategy.registry import strategy
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
 from weft.target import CudaTarget
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, const
-from weft.tir.stmt import Stmt
+from weft.tir import Buffer, PrimExpr, Stmt, const
 from weft.topi.scan import COMBINES
 
 # Tiles of a row from which on several blocks share it.

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.ir.dtype import int64
+from weft.ir import int64
 from weft.strategy.cuda.common.block_program import Index, allocated, elements, loop, unrolled
 from weft.support.dataclass import dataclass
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, Var, all_of, any_of, const, floordiv, maximum
+from weft.tir import Buffer, PrimExpr, Var, all_of, any_of, const, floordiv, maximum
 from weft.tir.stmt import BufferStore, IfThenElse, LetStmt, Stmt, seq
 
 THREADS = 256

@@ -7,10 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from weft import te
-from weft.ir.dtype import int64
-from weft.ir.expr import Call
-from weft.ir.symbol import typical_size
-from weft.ir.types import TensorType
+from weft.ir import Call, TensorType, int64, typical_size
 from weft.op.transform.scatter import ScatterElementsAttrs, ScatterNDAttrs
 from weft.strategy.cuda.common.block_program import Index, unravel
 from weft.strategy.cuda.common.schedule_externs import schedule_computes
@@ -22,9 +19,7 @@ from weft.strategy.implementation import Implementation
 from weft.strategy.registry import strategy
 from weft.support.errors import InternalError
 from weft.target import CudaTarget
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value
-from weft.tir.stmt import Stmt, seq
+from weft.tir import Buffer, PrimExpr, Stmt, all_of, const, if_then_else, int_value, seq
 from weft.topi.scatter import COMBINE
 
 

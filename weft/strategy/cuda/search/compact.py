@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft import te
-from weft.ir.dtype import int64
+from weft.ir import int64
 from weft.strategy.cuda.common.block_program import elements, unravel
 from weft.strategy.cuda.machine_model import GpuModel
 from weft.strategy.cuda.scan.strategy import scan
 from weft.strategy.cuda.sort.strategy import sorted_positions
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, any_of, as_prim, const, if_then_else, maximum, select
+from weft.tir import Buffer, PrimExpr, any_of, as_prim, const, if_then_else, maximum, select
 from weft.tir.stmt import BufferStore, IfThenElse, Stmt, seq
 from weft.topi.sort import before
 

@@ -6,11 +6,7 @@ import math
 from collections.abc import Iterator
 
 from weft import te
-from weft.ir.attrs import Attrs
-from weft.ir.expr import Call
-from weft.ir.shape import Shape
-from weft.ir.symbol import typical_size
-from weft.ir.types import TensorType
+from weft.ir import Attrs, Call, Shape, TensorType, typical_size
 from weft.op.transform.search import UniqueAttrs
 from weft.strategy.cuda.common.schedule_externs import schedule_computes
 from weft.strategy.cuda.machine_model import machine_model

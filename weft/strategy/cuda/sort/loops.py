@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.ir.dtype import int64
+from weft.ir import int64
 from weft.strategy.cuda.common.block_program import (
     Index,
     allocated,
@@ -22,8 +22,7 @@ from weft.strategy.cuda.common.block_program import (
 )
 from weft.strategy.cuda.sort.tile import SortedTile, goes_before
 from weft.support.dataclass import dataclass
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, Var, const, floordiv, minimum, select
+from weft.tir import Buffer, PrimExpr, Var, const, floordiv, minimum, select
 from weft.tir.stmt import BufferStore, IfThenElse, LetStmt, Stmt, seq
 
 LARGEST_TILE = 2048  # elements; 1024 threads exchange pairs

@@ -12,6 +12,7 @@ from weft.ir.expr import Call
 from weft.ir.symbol import typical_size
 from weft.ir.traits import Family
 from weft.ir.types import TensorType
+from weft.ir import Attrs, Call, DType, TensorType, int64, typical_size
 from weft.op.transform.order import ArgsortAttrs, SortAttrs, TopkAttrs
 from weft.strategy.cuda.common.schedule_externs import schedule_computes
 from weft.strategy.cuda.machine_model import GpuModel, machine_model
@@ -21,9 +22,7 @@ from weft.strategy.implementation import Implementation
 from weft.strategy.registry import strategy
 from weft.support.errors import InternalError
 from weft.target import CudaTarget
-from weft.tir.buffer import Buffer
-from weft.tir.expr import as_prim, int_value
-from weft.tir.stmt import Stmt
+from weft.tir import Buffer, Stmt, as_prim, int_value
 from weft.topi.sort import at_positions
 
 

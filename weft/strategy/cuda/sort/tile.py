@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.ir.dtype import DType, int32
+from weft.ir import DType, int32
 from weft.strategy.cuda.common.block_program import threads
 from weft.support.dataclass import dataclass
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, Var, all_of, any_of, const, floordiv, floormod, not_
+from weft.tir import Buffer, PrimExpr, Var, all_of, any_of, const, floordiv, floormod, not_
 from weft.tir.stmt import AttrStmt, BufferStore, IfThenElse, LetStmt, Stmt, seq
 from weft.tir.transform.gpu.thread_axes import THREADS_APART
 from weft.topi.sort import before
