@@ -21,8 +21,7 @@ from benchmarks.attention_kernels import ATTENTIONS
 from benchmarks.contraction_kernels import CONTRACTIONS
 from benchmarks.kernel_models import KERNELS
 from weft.codegen.llvm.build import emit_llvm
-from weft.codegen.llvm.machine_code import object_code, wants_strength_reduction
-from weft.codegen.llvm.module import optimized_module
+from weft.codegen.llvm.target_machine import object_code, optimized_module, wants_strength_reduction
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
 from weft.compiler.program.lowering import lower_program

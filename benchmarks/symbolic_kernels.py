@@ -25,8 +25,7 @@ from benchmarks.agreement import DisagreementError
 from benchmarks.symbolic_families import KERNELS, SymbolicKernel
 from weft.codegen import backend_of
 from weft.codegen.llvm.jit import JitLibrary
-from weft.codegen.llvm.machine_code import object_code
-from weft.codegen.llvm.module import optimized_module
+from weft.codegen.llvm.target_machine import object_code, optimized_module
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
 from weft.ir import IRModule, infer_type, parse

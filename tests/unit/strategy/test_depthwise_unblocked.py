@@ -11,7 +11,7 @@ from weft.ir.expr import Call, Constant, Function, var
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
 from weft.strategy.cpu.convolution.layouts import conv_layouts
-from weft.strategy.cpu.depthwise.schedule_unblocked import RowTile, row_tile
+from weft.strategy.cpu.depthwise.schedule import RowTile, row_tile
 from weft.strategy.cpu.estimate import CpuCostModel
 
 

@@ -8,7 +8,7 @@ from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, check, primitive
 from weft import op
 from weft.ir.dtype import DType
 from weft.ir.expr import Expr, var
-from weft.strategy.cpu.elementwise.vectors_per_iteration import vectors_per_iteration
+from weft.strategy.cpu.elementwise.schedule import vectors_per_iteration
 from weft.target import Target
 from weft.tir.expr import const
 from weft.tir.func import PrimFunc

@@ -7,8 +7,13 @@ from dataclasses import replace
 from typing import ClassVar
 
 from weft.codegen.backend import Backend, TextStage, backend_of, register_backend
-from weft.codegen.cuda.assembled import with_cubins
-from weft.codegen.cuda.build import build_kernel_object, emit_llvm, emit_own_llvm, emit_ptx
+from weft.codegen.cuda.build import (
+    build_kernel_object,
+    emit_llvm,
+    emit_own_llvm,
+    emit_ptx,
+    with_cubins,
+)
 from weft.codegen.cuda.host_launcher import launcher_object
 from weft.codegen.cuda.instructions import DP4A
 from weft.codegen.cuda.passes import CUDA_PIPELINE
@@ -35,7 +40,7 @@ class CudaBackend(Backend[CudaTarget]):
 
     kind: ClassVar[str] = "cuda"
     strategies: ClassVar[str] = "weft.strategy.cuda"
-    cost_model_class: ClassVar[str] = "weft.strategy.cuda.estimate:CudaCostModel"
+    cost_model_class: ClassVar[str] = "weft.strategy.cuda.default:CudaCostModel"
     limits: ClassVar[Limits] = Limits(
         thread_axes=LAUNCH_TAGS, scopes=("global", "local", "shared", "constant"),
         max_alignment=1024)

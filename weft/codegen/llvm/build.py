@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from weft.codegen.llvm.emit.func import write_module
-from weft.codegen.llvm.machine_code import assembly, object_code, wants_strength_reduction
-from weft.codegen.llvm.module import optimized_module
 from weft.codegen.llvm.python_bodies.link import MATH_SYMBOLS, link_python_functions
-from weft.codegen.llvm.target_machine import data_layout
+from weft.codegen.llvm.target_machine import (
+    assembly,
+    data_layout,
+    object_code,
+    optimized_module,
+    wants_strength_reduction,
+)
 from weft.runtime.elf.object_file import read_symbols
 from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError
 from weft.target import CpuTarget
-from weft.tir.func import PrimFunc
+from weft.tir import PrimFunc
 from weft.tir.python_function import functions_of
 
 # Undefined symbols that the dynamic linker resolves: the global offset table, the C library's

@@ -11,12 +11,6 @@ from weft.strategy.cuda.search import strategy as search_strategy
 from weft.strategy.cuda.sort import strategy as sort_strategy
 
 __all__ = [
-    "attention", "attention_legalize",
-    "convolution",
-    "default",
-    "gemm",
-    "scan_strategy",
-    "scatter_strategy",
-    "search_strategy",
-    "sort_strategy",
+    "attention", "attention_legalize", "convolution", "default", "gemm", "scan_strategy",
+    "scatter_strategy", "search_strategy", "sort_strategy",
 ]

@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.support.dataclass import dataclass
 from weft.testing.cuda.async_state import AsyncState
-from weft.testing.cuda.device_memory import DeviceMemory, Region
+from weft.testing.cuda.device_memory import SHARED_START, DeviceMemory, Region
 from weft.testing.cuda.errors import CudaEmulationError
 from weft.testing.cuda.races import (
     BLOCK_SHIFT,
@@ -17,7 +17,6 @@ from weft.testing.cuda.races import (
     SITE_BITS,
     Accessor,
 )
-from weft.testing.cuda.state_spaces import SHARED_START
 
 if TYPE_CHECKING:
     from weft.testing.cuda.counters import Counters

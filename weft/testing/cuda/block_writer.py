@@ -11,6 +11,9 @@ import numpy as np
 
 from weft.testing.cuda.errors import CudaEmulationError
 from weft.testing.cuda.ptx import (
+    CANONICAL,
+    NUMPY,
+    WIDTHS,
     Address,
     Immediate,
     Instruction,
@@ -21,7 +24,6 @@ from weft.testing.cuda.ptx import (
     Symbol,
     Vector,
 )
-from weft.testing.cuda.register_types import CANONICAL, NUMPY, WIDTHS
 
 SPECIAL_PREFIXES = (
     "%tid", "%ntid", "%ctaid", "%nctaid", "%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid",

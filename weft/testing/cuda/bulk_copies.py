@@ -11,9 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 from weft.testing.cuda.async_state import BulkLoad, BulkStore
-from weft.testing.cuda.device_memory import POISON, Region
+from weft.testing.cuda.device_memory import PARAM_WINDOW, POISON, WINDOW_BYTES, Region
 from weft.testing.cuda.lanes import Lanes
-from weft.testing.cuda.state_spaces import PARAM_WINDOW, WINDOW_BYTES
 from weft.testing.cuda.tensor_maps import TensorMap, decode_tensor_map
 
 Array = np.ndarray

@@ -9,6 +9,13 @@ import numpy as np
 from weft.testing.cuda.errors import CudaEmulationError
 from weft.testing.cuda.races import Shadow
 
+SHARED_START = 1024
+SHARED_WINDOW = 0x1000_0000_0000
+LOCAL_WINDOW = 0x2000_0000_0000
+PARAM_WINDOW = 0x3000_0000_0000
+WINDOW_BYTES = 1 << 40
+
+
 POISON = 0xFF  # as a byte: NaN in every float format, -1 in every integer format
 _FIRST_ADDRESS = 0x7F00_0000_0000
 _GUARD = 4096

@@ -8,20 +8,20 @@ import numpy as np
 
 from weft.testing.cuda import atomics
 from weft.testing.cuda.batch import Batch
-from weft.testing.cuda.device_memory import Region
+from weft.testing.cuda.device_memory import (
+    LOCAL_WINDOW,
+    PARAM_WINDOW,
+    SHARED_START,
+    SHARED_WINDOW,
+    WINDOW_BYTES,
+    Region,
+)
 from weft.testing.cuda.errors import CudaEmulationError
 from weft.testing.cuda.races import (
     Accessor,
     Report,
     Shadow,
     describe_word,
-)
-from weft.testing.cuda.state_spaces import (
-    LOCAL_WINDOW,
-    PARAM_WINDOW,
-    SHARED_START,
-    SHARED_WINDOW,
-    WINDOW_BYTES,
 )
 
 Array = np.ndarray

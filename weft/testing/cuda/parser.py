@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.testing.cuda.lexer import tokenize
-from weft.testing.cuda.operand_parser import TokenReader
+from weft.testing.cuda.operand_parser import TokenReader, tokenize
 from weft.testing.cuda.ptx import (
     Address,
     Immediate,

@@ -9,6 +9,7 @@ from weft.support.dataclass import dataclass
 from weft.testing.cuda import block_helpers
 from weft.testing.cuda.block_writer import BlockWriter, KernelNames
 from weft.testing.cuda.deferred_reads import BlockUses, block_uses
+from weft.testing.cuda.device_memory import SHARED_START
 from weft.testing.cuda.errors import CudaEmulationError
 from weft.testing.cuda.flow import Block, basic_blocks, ends_block, live_out
 from weft.testing.cuda.inline_calls import inline_calls
@@ -25,7 +26,6 @@ from weft.testing.cuda.ptx import (
     Variable,
     Vector,
 )
-from weft.testing.cuda.state_spaces import SHARED_START
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ import numpy as np
 from weft.testing.cuda.async_state import MatrixOperand
 from weft.testing.cuda.batch import WARP
 from weft.testing.cuda.bulk_copies import swizzled
+from weft.testing.cuda.device_memory import SHARED_START
 from weft.testing.cuda.lanes import Lanes
 from weft.testing.cuda.matrices import (
     numbers,
@@ -22,7 +23,6 @@ from weft.testing.cuda.matrices import (
     unpacked,
     whole_warps,
 )
-from weft.testing.cuda.state_spaces import SHARED_START
 
 Array = np.ndarray
 _SWIZZLE = {0: 0, 1: 128, 2: 64, 3: 32}

@@ -18,9 +18,8 @@ from weft.ir.expr import Call, Function, var
 from weft.ir.op import OPS
 from weft.strategy.build_tensors import anchor_of
 from weft.strategy.common.attention import causal_offset, dense_attention
-from weft.strategy.cuda.attention.decide import decide_attention
+from weft.strategy.cuda.attention.decide import FlashPlan, decide_attention
 from weft.strategy.cuda.attention.flash import FlashLoops
-from weft.strategy.cuda.attention.plan import FlashPlan
 from weft.strategy.implementation import Implementation
 
 

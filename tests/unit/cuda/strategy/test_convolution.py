@@ -15,8 +15,8 @@ from weft.ir.expr import Function, var
 from weft.strategy.build_tensors import anchor_of
 from weft.strategy.cuda.gemm.decide import decide_call
 from weft.strategy.cuda.gemm.plan import GemmPlan
-from weft.strategy.cuda.gemm.schedule import schedule_product
 from weft.strategy.cuda.gemm.simt import SimtTile
+from weft.strategy.cuda.gemm.strategy import schedule_product
 from weft.strategy.implementation import Implementation
 
 TILES = Implementation("tiles", functools.partial(

@@ -24,8 +24,8 @@ from weft.strategy.build_tensors import anchor_of
 from weft.strategy.cuda.gemm.decide import decide_call
 from weft.strategy.cuda.gemm.dot_tile import DotTile
 from weft.strategy.cuda.gemm.plan import GemmPlan
-from weft.strategy.cuda.gemm.schedule import schedule_product
 from weft.strategy.cuda.gemm.simt import SimtTile
+from weft.strategy.cuda.gemm.strategy import schedule_product
 from weft.strategy.cuda.gemm.tensor_core import MmaTile
 from weft.strategy.implementation import Implementation
 from weft.target import CudaTarget, Target

@@ -9,17 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft.codegen.cuda.device_functions import (
-    async_copy,
-    atomics,
-    barrier,
-    ldmatrix,
-    mbarrier,
-    mma,
-    shuffle,
-    tma,
-    wgmma,
-)
+from weft.codegen.cuda.device_functions import matrix, memory, warp
 from weft.codegen.cuda.device_functions.emit import Value, Writer, emit_device_call
 from weft.codegen.cuda.device_functions.record import DeviceFunction, Kind, Operand
 from weft.support.registry import Registry
@@ -38,9 +28,9 @@ def _register(functions: Iterable[DeviceFunction]) -> None:
             function.name, len(function.operands), "any", function.doc, None))
 
 
-INTRINSICS.register(tma.TENSOR_MAP, Intrinsic(
-    tma.TENSOR_MAP, 2, "any", "the address of the tensor map of a parameter", None))
-for _group in (shuffle, barrier, async_copy, ldmatrix, mma, mbarrier, tma, wgmma, atomics):
+INTRINSICS.register(memory.TENSOR_MAP, Intrinsic(
+    memory.TENSOR_MAP, 2, "any", "the address of the tensor map of a parameter", None))
+for _group in (warp, memory, matrix):
     _register(_group.FUNCTIONS)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weft.codegen.cuda.device_functions import DEVICE_FUNCTIONS, DeviceFunction, emit_device_call
+from weft.codegen.cuda.device_functions.memory import TENSOR_MAP, map_fields
 from weft.codegen.ir_text.emit.address import element_address
-from weft.codegen.ir_text.emit.dispatch import emit
-from weft.codegen.ir_text.emit.state import Emitter, FunctionState
+from weft.codegen.ir_text.emit.state import Emitter, FunctionState, emit
 from weft.codegen.ir_text.types import value_type
+from weft.runtime.devices.cuda.image import TensorMapSpec
 from weft.support.errors import CodegenError
 from weft.target import CudaTarget
-from weft.tir.expr import BufferLoad, Call, IntImm, PrimExpr, StringImm
+from weft.tir import BufferLoad, Call, IntImm, PrimExpr, PrimFunc, Stmt, StringImm, all_exprs
 
 
 def _barrier(state: FunctionState, _: Call) -> str:
@@ -85,3 +86,23 @@ CUDA_CALLS: Mapping[str, Emitter] = {
     "call_extern": _call_extern,
     **{name: _device_function(DEVICE_FUNCTIONS.get(name)) for name in DEVICE_FUNCTIONS},
 }
+
+
+# Without ``grid_constant`` the compiler would copy the map to memory of the thread.
+PARAMETER = 'ptr byval([128 x i8]) align 64 "nvvm.grid_constant"'
+
+
+def tensor_maps_of(body: Stmt) -> list[Call]:
+    """The distinct maps that a launch uses, in order of first appearance."""
+    return list(dict.fromkeys(e for e in all_exprs(body)
+                              if type(e) is Call and e.name == TENSOR_MAP))
+
+
+def map_spec(call: Call, func: PrimFunc) -> TensorMapSpec:
+    """What the launcher encodes; ``CodegenError`` for a buffer that is no parameter."""
+    buffer, fields = map_fields(call)
+    if buffer not in func.params:
+        raise CodegenError(f"a tensor map of {buffer.name}, which is not a parameter",
+                           where=func.name)
+    return TensorMapSpec(func.params.index(buffer), fields.dtype, fields.shape, fields.strides,
+                         fields.box, fields.swizzle)

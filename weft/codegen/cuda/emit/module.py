@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from weft.codegen.cuda.emit.alignment import access_alignment
-from weft.codegen.cuda.emit.calls import CUDA_CALLS
+from weft.codegen.cuda.emit.calls import CUDA_CALLS, PARAMETER, map_spec, tensor_maps_of
 from weft.codegen.cuda.emit.debug_lines import DebugLines
-from weft.codegen.cuda.emit.stmt import CUDA_STATEMENTS
-from weft.codegen.cuda.emit.tensor_maps import PARAMETER, map_spec, tensor_maps_of
-from weft.codegen.ir_text.emit.alias import AliasScopes
+from weft.codegen.cuda.emit.stmt import CUDA_STATEMENTS, access_alignment
 from weft.codegen.ir_text.emit.expr import EMITTERS
-from weft.codegen.ir_text.emit.state import FunctionState, Kernel
+from weft.codegen.ir_text.emit.state import AliasScopes, FunctionState, Kernel
 from weft.codegen.ir_text.emit.stmt import emit_stmt
 from weft.codegen.ir_text.types import value_type
 from weft.codegen.ir_text.writer import FunctionWriter, ModuleWriter

@@ -7,8 +7,7 @@ an unrolled loop share one base register.
 
 from __future__ import annotations
 
-from weft.codegen.ir_text.emit.dispatch import emit
-from weft.codegen.ir_text.emit.state import FunctionState
+from weft.codegen.ir_text.emit.state import FunctionState, emit
 from weft.codegen.ir_text.types import memory_type, value_type
 from weft.support.errors import CodegenError, InternalError
 from weft.tir import Add, Buffer, BufferLoad, IntImm, PrimExpr, Sub, int_value

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weft.codegen.ir_text.emit.address import element_address
-from weft.codegen.ir_text.emit.dispatch import emit
 from weft.codegen.ir_text.emit.intrinsics import INTRINSIC_EMITTERS
-from weft.codegen.ir_text.emit.state import Emitter, FunctionState
+from weft.codegen.ir_text.emit.state import Emitter, FunctionState, emit
 from weft.codegen.ir_text.types import mangle, value_type
 from weft.codegen.ir_text.vector.table_lookup import emit_table_lookup
 from weft.support.errors import CodegenError, InternalError
-from weft.tir.expr import BufferLoad, Call, StringImm
+from weft.tir import BufferLoad, Call, StringImm
 from weft.tir.instruction import INSTRUCTIONS, Instruction
 
 

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from weft.codegen.ir_text.emit.arith import emit_binary, emit_constant_division, emit_fma
 from weft.codegen.ir_text.emit.calls import emit_call
 from weft.codegen.ir_text.emit.cast import emit_cast
-from weft.codegen.ir_text.emit.dispatch import emit
-from weft.codegen.ir_text.emit.lane_compare import emit_lane_compare
+from weft.codegen.ir_text.emit.lane_access import emit_lane_compare
 from weft.codegen.ir_text.emit.load import emit_load
-from weft.codegen.ir_text.emit.state import Emitter, FunctionState, is_nonnegative
+from weft.codegen.ir_text.emit.state import Emitter, FunctionState, emit, is_nonnegative
 from weft.codegen.ir_text.floats.remainder import emit_float_floor
 from weft.codegen.ir_text.types import float_constant, int_constant, splat, value_type, vector_of
-from weft.ir.dtype import DType
+from weft.ir import DType
 from weft.support.errors import CodegenError, InternalError
 from weft.tir import expr as tir
 from weft.tir.visitor import children

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 
 from weft.codegen.ir_text.emit.address import address, lane_addresses, sole_index
 from weft.codegen.ir_text.emit.cast import from_memory
-from weft.codegen.ir_text.emit.dispatch import emit
 from weft.codegen.ir_text.emit.lane_access import load_lanes
 from weft.codegen.ir_text.emit.register_slots import find_slot, load_slot
-from weft.codegen.ir_text.emit.state import FunctionState
+from weft.codegen.ir_text.emit.state import FunctionState, emit
 from weft.codegen.ir_text.types import mangle, memory_type, splat, value_type, vector_of, zero_of
 from weft.codegen.ir_text.vector.constant_mask import active_lanes, lane_of
 from weft.tir import LT, Broadcast, Buffer, BufferLoad, PrimExpr, Ramp, const, int_value

@@ -2,18 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from typing import Any, TypeAlias
 
-from weft.codegen.ir_text.emit.alias import AliasScopes
 from weft.codegen.ir_text.writer import FunctionWriter, ModuleWriter, ScopedMemo
 from weft.ir import int64
 from weft.support.dataclass import dataclass
-from weft.support.errors import InternalError
+from weft.support.errors import CodegenError, InternalError
 from weft.tir import Add, Buffer, Max, Min
 from weft.tir.expr import Broadcast, Cast, Div, FloorDiv, FloorMod, IntImm, Mul, PrimExpr, Ramp, Var
 from weft.tir.task_scratch import TaskScratch
+
+
+class AliasScopes:
+    """For each buffer, the metadata suffix of its loads and stores."""
+
+    def __init__(
+        self, module: ModuleWriter, buffers: Sequence[Buffer],
+        offsets: Mapping[Buffer, int | PrimExpr],
+    ) -> None:
+        self._suffix: dict[Buffer, str] = {}
+        if len(buffers) < 2:
+            return
+        domain = module.metadata("distinct !{!N}")
+        scopes = {b: module.metadata(f"distinct !{{!N, {domain}}}") for b in buffers}
+        for buffer in buffers:
+            own = module.metadata(f"!{{{scopes[buffer]}}}")
+            others = [s for b, s in scopes.items() if not _may_overlap(b, buffer, offsets)]
+            suffix = f", !alias.scope {own}"
+            if others:
+                suffix += f", !noalias {module.metadata('!{' + ', '.join(others) + '}')}"
+            self._suffix[buffer] = suffix
+
+    def suffix(self, buffer: Buffer) -> str:
+        return self._suffix.get(buffer, "")
+
+
+def _may_overlap(a: Buffer, b: Buffer, offsets: Mapping[Buffer, int | PrimExpr]) -> bool:
+    """Whether two buffers may share memory.
+
+    Only workspace buffers with constant offsets can: those with disjoint live ranges may be
+    assigned the same bytes.
+    """
+    if a is b:
+        return True
+    if a not in offsets or b not in offsets:
+        return False
+    first, second = offsets[a], offsets[b]
+    if isinstance(first, PrimExpr) or isinstance(second, PrimExpr):
+        return False
+    size_a, size_b = a.static_bytes, b.static_bytes
+    if size_a is None or size_b is None:
+        return True
+    return first < second + size_b and second < first + size_a
+
 
 # Bound of index arithmetic: extents, offsets and sizes of arrays in bytes.
 INDEX_LIMIT = 2**48
@@ -166,3 +209,28 @@ def is_bounded(state: FunctionState, expr: PrimExpr) -> bool:
             source = expr.value.dtype
             return expr.dtype.element is int64 and source.code == "uint" and source.bits <= 32
     return False
+
+
+def emit(state: FunctionState, expr: PrimExpr) -> str:
+    """The LLVM operand with the value of ``expr``: the name of a register, or a literal.
+
+    Recursive, so the caller raises the recursion limit for deep expressions. Expressions are
+    interned, so the memo finds every repetition. ``CodegenError`` for nodes that must have been
+    lowered before.
+    """
+    known = state.memo.known.get(expr)
+    if known is not None:
+        return known
+    emitter = state.kernel.emitters.get(type(expr))
+    if emitter is None:
+        raise CodegenError(
+            f"cannot generate code for {type(expr).__name__}",
+            where=state.kernel.name,
+            got=expr,
+            help="run the tir pipeline first",
+        )
+    before = state.effects
+    result = emitter(state, expr)
+    if state.effects == before:
+        state.memo.add(expr, result)
+    return result

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weft.codegen.ir_text.emit.address import allocate_array, workspace_pointer
-from weft.codegen.ir_text.emit.dispatch import emit
-from weft.codegen.ir_text.emit.loops import emit_loop
+from weft.codegen.ir_text.emit.counters import emit_loop
 from weft.codegen.ir_text.emit.register_slots import allocate_local
 from weft.codegen.ir_text.emit.state import (
     FunctionState,
     StatementEmitter,
+    emit,
     is_bounded,
     is_nonnegative,
 )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from weft.codegen.ir_text.emit.address import address, lane_addresses, sole_index
 from weft.codegen.ir_text.emit.cast import to_memory
-from weft.codegen.ir_text.emit.dispatch import emit
 from weft.codegen.ir_text.emit.lane_access import store_lanes
 from weft.codegen.ir_text.emit.load import emit_mask, lane_mask
 from weft.codegen.ir_text.emit.register_slots import find_slot, store_slot
-from weft.codegen.ir_text.emit.state import FunctionState
+from weft.codegen.ir_text.emit.state import FunctionState, emit
 from weft.codegen.ir_text.types import mangle, memory_type, value_type, vector_of
 from weft.tir import Buffer, BufferStore, PrimExpr, Ramp, int_value
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.codegen.ir_text.emit.dispatch import emit
-from weft.codegen.ir_text.emit.state import FunctionState
+from weft.codegen.ir_text.emit.state import FunctionState, emit
 from weft.codegen.ir_text.types import float_constant, int_constant, splat, value_type, vector_of
 from weft.codegen.ir_text.vector.legal_width import split_to_legal_width
 from weft.codegen.ir_text.writer import FunctionWriter
-from weft.ir.dtype import DType
+from weft.ir import DType
 from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError
 from weft.target.llvm_target import LlvmTarget
-from weft.tir.expr import Broadcast, Call, FloatImm, IntImm, PrimExpr
+from weft.tir import Broadcast, Call, FloatImm, IntImm, PrimExpr
 
 # (writer, indices, constant table registers) -> the selected entries, one register
 Permute = Callable[[FunctionWriter, str, list[str]], str]

@@ -2,17 +2,63 @@
 
 from __future__ import annotations
 
-from weft.codegen.ir_text.emit.alias import AliasScopes
+from collections.abc import Mapping
+
 from weft.codegen.ir_text.emit.expr import EMITTERS
-from weft.codegen.ir_text.emit.state import FunctionState, Kernel
-from weft.codegen.ir_text.emit.stmt import emit_stmt
+from weft.codegen.ir_text.emit.state import (
+    AliasScopes,
+    FunctionState,
+    Kernel,
+    StatementEmitter,
+    is_nonnegative,
+)
+from weft.codegen.ir_text.emit.stmt import STATEMENTS, emit_serial_for, emit_stmt
 from weft.codegen.ir_text.types import value_type
 from weft.codegen.ir_text.writer import FunctionWriter, ModuleWriter
-from weft.codegen.llvm.emit.stmt import CPU_STATEMENTS
+from weft.codegen.llvm.emit.parallel import emit_parallel
 from weft.codegen.uses import Uses, collect_uses
+from weft.ir import int64
+from weft.support.errors import InternalError, LoweringError
 from weft.support.recursion import deep_recursion
 from weft.target import CpuTarget
-from weft.tir import Buffer, PrimFunc
+from weft.tir import Buffer, ForKind, PrimExpr, PrimFunc, int_value
+from weft.tir import stmt as s
+from weft.tir.parallel_condition import PARALLEL_IF
+
+
+def _emit_attr(state: FunctionState, node: s.AttrStmt) -> None:
+    if node.key == PARALLEL_IF and isinstance(node.body, s.For):
+        _emit_for(state, node.body, node.value)
+    else:
+        emit_stmt(state, node.body)
+
+
+def _emit_for(state: FunctionState, node: s.For, parallel_if: PrimExpr | None = None) -> None:
+    if node.kind is ForKind.THREAD_BINDING:  # of a program that no back end has lowered
+        raise LoweringError(
+            f"a loop bound to {node.thread_tag} is not supported on targets of kind 'cpu'",
+            where=state.kernel.name, got=f"loop {node.loop_var.name}")
+    if node.kind not in (ForKind.SERIAL, ForKind.PARALLEL) or node.loop_var.dtype is not int64:
+        raise InternalError(
+            f"a {node.kind.value} loop over {node.loop_var.dtype} reached code generation",
+            where=state.kernel.name,
+        )
+    extent = int_value(node.extent)
+    if extent is not None and extent <= 0:
+        return
+    state.note_range(node.loop_var, nonnegative=is_nonnegative(state, node.min))
+    # A pool runs one loop at a time, so a nested parallel loop is serial.
+    if node.kind is ForKind.PARALLEL and not state.in_parallel:
+        emit_parallel(state, node, emit_stmt, parallel_if)
+    else:
+        emit_serial_for(state, node)
+
+
+CPU_STATEMENTS: Mapping[type, StatementEmitter] = {
+    **STATEMENTS,
+    s.AttrStmt: _emit_attr,
+    s.For: _emit_for,
+}
 
 
 def write_module(func: PrimFunc, target: CpuTarget, data_layout: str) -> str:

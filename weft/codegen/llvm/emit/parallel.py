@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from weft.codegen.ir_text.emit.address import workspace_pointer
-from weft.codegen.ir_text.emit.dispatch import emit
-from weft.codegen.ir_text.emit.loops import emit_loop
-from weft.codegen.ir_text.emit.state import FunctionState
+from weft.codegen.ir_text.emit.counters import emit_loop
+from weft.codegen.ir_text.emit.state import FunctionState, emit
 from weft.codegen.ir_text.types import value_type
 from weft.codegen.ir_text.writer import FunctionWriter
 from weft.codegen.uses import collect_uses

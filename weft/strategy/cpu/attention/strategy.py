@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator
 
 from weft import te
-from weft.ir.expr import Call
+from weft.ir import Call
 from weft.strategy.common import attention as common
 from weft.strategy.cpu.attention.compute import (
     blocked_backward,
@@ -17,20 +17,31 @@ from weft.strategy.cpu.attention.compute import (
 from weft.strategy.cpu.attention.decide import (
     AttentionAlgorithm,
     AttentionCandidate,
-    decide_streamed,
-    kernel_candidates,
-)
-from weft.strategy.cpu.attention.decide_backward import (
     BackwardAlgorithm,
     backward_offset,
     decide_backward,
+    decide_streamed,
+    kernel_candidates,
 )
-from weft.strategy.cpu.attention.schedule import schedule_attention
 from weft.strategy.cpu.attention.small_gemm import SmallGemm
+from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.default import schedule_default
-from weft.strategy.implementation import Implementation
+from weft.strategy.cpu.elementwise.schedule import schedule_loops
+from weft.strategy.implementation import Implementation, compute_of
 from weft.strategy.registry import strategy
 from weft.target import CpuTarget
+from weft.te import ExternOp
+
+
+def schedule_attention(ctx: CpuContext) -> None:
+    """Compute the operands (conversions, masks) in loops of the injective family, before the body.
+
+    The body reads whole operands, so they cannot be inlined into it.
+    """
+    body = ctx.anchor.op
+    for tensor in body.inputs if isinstance(body, ExternOp) else ():
+        if isinstance(tensor.op, te.ComputeOp):
+            schedule_loops(ctx.schedule[tensor], tensor, compute_of(tensor).body, ctx.target)
 
 
 @strategy("nn.attention", target="cpu", complete=True)

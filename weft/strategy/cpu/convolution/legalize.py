@@ -11,7 +11,7 @@ from weft.ir import Call, Constant, DType, Expr, PassContext, TensorType, Type, 
 from weft.op.nn.conv import ConvAlgorithm, ConvAttrs
 from weft.strategy.cpu.convolution.decide import decide_convolution
 from weft.strategy.cpu.convolution.plan import ConvPlan
-from weft.strategy.cpu.depthwise.applies import has_depthwise_kernel
+from weft.strategy.cpu.depthwise.cost import has_depthwise_kernel
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import legalize
 from weft.support.errors import InternalError

@@ -10,9 +10,12 @@ hot loop needs no guards; kernel rows above or below the image are skipped.
 
 from __future__ import annotations
 
+import dataclasses
+
 from weft import te
 from weft.op.nn.conv import ConvAttrs
-from weft.strategy.analysis import size_of, work_of
+from weft.strategy.analysis import computes_below, is_reduction, size_of, work_of
+from weft.strategy.cpu.common.blocking import schedule_padding
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.microkernel import (
     accumulators,
@@ -20,13 +23,12 @@ from weft.strategy.cpu.common.microkernel import (
     split_tiles,
     tile_of_axis,
 )
-from weft.strategy.cpu.common.padding import schedule_padding
 from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.machine_model import parallel_threshold
 from weft.strategy.implementation import attrs_of, compute_of
 from weft.support.dataclass import dataclass
-from weft.te.walk import loads_of
-from weft.tir.visitor import mentions
+from weft.te import loads_of
+from weft.tir import mentions
 from weft.topi.layout import Layout
 
 
@@ -130,3 +132,41 @@ def _kernel_in_blocks(ctx: CpuContext, acc: te.Stage, axes: _Axes) -> te.Tensor 
     found = [load.producer for load in loads_of(acc.require_compute("prefetch").body)
              if not any(mentions(index, n) for index in load.indices)]
     return found[0] if found and ctx.schedule[found[0]].is_placeholder else None
+
+
+def schedule_unblocked(ctx: CpuContext, *, tile: RegisterTile, row_block: int) -> None:
+    """Parallel over row blocks (blocks of tiles, if there is one row) and slices of channels."""
+    s = ctx.schedule
+    sums = next(op for op in reversed(computes_below((ctx.anchor,))) if is_reduction(op))
+    # The anchor leaves out excess columns; the padded copy is an operand of the sum below it.
+    schedule_padding(dataclasses.replace(ctx, anchor=sums.output(0)))
+    acc = accumulators(ctx, sums.output(0))
+    stage = s[ctx.output]
+    n, oc, *spatial = stage.axis
+    if len(spatial) + 2 > len(sums.axis):  # the positions of a pointwise one are a row
+        spatial = [stage.fuse(*spatial)]
+    *rows, ow = spatial
+    lanes = ctx.target.lanes(sums.output(0).dtype)
+    # Channels of two groups read different pixels: no tile spans both.
+    group, within = stage.split(oc, nparts=attrs_of(ctx.call, ConvAttrs).groups)
+    slices, channel = stage.split(within, factor=tile.mr)
+    columns, inside = stage.split(ow, factor=tile.nr_vectors * lanes)
+    vector, lane = stage.split(inside, factor=lanes)
+    *outer, row = rows or [columns]
+    row_blocks, row = stage.split(row, factor=row_block)
+    inner = [row, columns] if rows else [row]
+    stage.reorder(n, *outer, row_blocks, group, slices, *inner, channel, vector, lane)
+    for axis in (channel, vector):
+        stage.unroll(axis)
+    stage.vectorize(lane)
+    task = stage.fuse(n, *outer, row_blocks, group, slices)
+    if work_of(sums) >= parallel_threshold(ctx.target):
+        stage.parallel(task)
+    s[acc].compute_at(stage, inner[-1])
+    acc_stage = s[acc]
+    an, ac, *a_rows, aw = acc_stage.axis
+    tiles, aw = tile_of_axis(acc_stage, aw, tile.nr_vectors * lanes)
+    acc_vector, acc_lane = acc_stage.split(aw, factor=lanes)
+    # Taps are inside the input channels: they read the same rows, shifted, while these are in L1.
+    register_blocking(acc_stage, list(acc_stage.reduce_axis), [ac], [acc_vector], acc_lane,
+                      [an, *a_rows, *tiles])

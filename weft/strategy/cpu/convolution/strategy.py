@@ -7,18 +7,19 @@ from dataclasses import replace
 from functools import partial
 
 from weft import te
-from weft.ir.expr import Call
+from weft.ir import Call
 from weft.op.nn.conv import ConvAlgorithm, ConvAttrs, conv_compute
 from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.convolution.compute import unblocked_conv
 from weft.strategy.cpu.convolution.decide import conv_offers
 from weft.strategy.cpu.convolution.plan import ConvPlan
 from weft.strategy.cpu.convolution.problem import ConvProblem
-from weft.strategy.cpu.convolution.schedule import schedule_blocked
-from weft.strategy.cpu.convolution.schedule_unblocked import schedule_unblocked
+from weft.strategy.cpu.convolution.schedule import schedule_blocked, schedule_unblocked
 from weft.strategy.cpu.default import schedule_default
-from weft.strategy.cpu.depthwise.schedule import schedule_blocked_depthwise
-from weft.strategy.cpu.depthwise.schedule_unblocked import schedule_unblocked_depthwise
+from weft.strategy.cpu.depthwise.schedule import (
+    schedule_blocked_depthwise,
+    schedule_unblocked_depthwise,
+)
 from weft.strategy.cpu.dot_product.conv_compute import dot_product_conv
 from weft.strategy.cpu.dot_product.conv_schedule import schedule_dot_product_conv
 from weft.strategy.decision import Candidate

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import math
 
+from weft.ir import TensorType
+from weft.op.nn.conv import ConvAttrs
 from weft.strategy.cpu.common.blocking import registers
 from weft.strategy.cpu.convolution.problem import ConvShape
 from weft.strategy.cpu.machine_model import MachineModel, machine_model
 from weft.target import CpuTarget
+from weft.topi.layout import Layout, convert_shape
+from weft.topi.nn.conv import kernel_axes
+
+
+def has_depthwise_kernel(attrs: ConvAttrs, kernel: TensorType) -> bool:
+    """Whether each group has one input channel and one output channel, by the kernel alone."""
+    outputs, group_inputs, *_ = convert_shape(
+        Layout.parse(attrs.kernel_layout), kernel_axes(attrs.spatial), kernel.shape)
+    return attrs.groups > 1 and group_inputs == 1 and outputs == attrs.groups
 
 
 def blocked_depthwise_cycles(shape: ConvShape, block: int, target: CpuTarget) -> float:

@@ -8,8 +8,10 @@ ones run in parallel if there is enough work.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
 from weft import te
+from weft.ir import DType, float32
 from weft.strategy.analysis import (
     coalesce_axes,
     computes_below,
@@ -17,16 +19,52 @@ from weft.strategy.analysis import (
 )
 from weft.strategy.cpu.common.axis_split import split_innermost
 from weft.strategy.cpu.common.context import CpuContext
-from weft.strategy.cpu.common.parallel import pays_in_parallel
 from weft.strategy.cpu.elementwise.transpose import find_transposed_access, tile_transpose
-from weft.strategy.cpu.elementwise.vectors_per_iteration import polynomials, vectors_per_iteration
-from weft.strategy.cpu.machine_model import has_masks
-from weft.strategy.extents import fewest_iterations, is_fixed, size_of
+from weft.strategy.cpu.machine_model import has_masks, parallel_threshold
+from weft.strategy.extents import fewest_iterations, highest_size, is_fixed, is_multiple, size_of
 from weft.strategy.implementation import compute_of
 from weft.strategy.recompute import stages_to_materialize
 from weft.target import CpuTarget
-from weft.tir.expr import PrimExpr
+from weft.tir import Call, PrimExpr, post_order
+from weft.tir.intrinsics import INTRINSICS
 from weft.tir.transform.masked_tail import MASKED_TAIL
+
+_VECTORS = 4
+# More polynomials overlap with each other already, and the code would grow.
+_MAX_POLYNOMIALS = 4
+# From so many iterations on, one masked iteration at the end may be partly unused.
+_MIN_MASKED_ITERATIONS = 16
+# With fewer registers, one vector and the constants of a polynomial occupy all of them.
+_MIN_REGISTERS = 32
+
+
+def polynomials(body: Sequence[PrimExpr]) -> int:
+    """The number of distinct calls in the body that lower to polynomials."""
+    calls = {e for root in body for e in post_order(root)
+             if isinstance(e, Call) and INTRINSICS.get(e.name).is_decomposed}
+    return len(calls)
+
+
+def vectors_per_iteration(
+    count: int, extent: PrimExpr, dtype: DType, target: CpuTarget
+) -> int:
+    """Vectors of ``dtype`` for a body of ``count`` polynomials over ``extent`` elements.
+
+    The count divides the extent, or the loop is long and its last iteration is masked; otherwise
+    the tail would need copies of the body for narrower vectors. Narrow dtypes are computed as
+    float32, in more vectors than their elements occupy in memory.
+    """
+    if not 0 < count <= _MAX_POLYNOMIALS or target.vector_registers < _MIN_REGISTERS:
+        return 1
+    lanes = target.lanes(dtype)
+    vectors = _VECTORS * min(target.lanes(float32), lanes) // lanes
+    fewest = _MIN_MASKED_ITERATIONS if has_masks(target) else math.inf
+    size = size_of(extent)
+    while (vectors > 1 and not is_multiple(extent, vectors * lanes)
+           and size < fewest * vectors * lanes):
+        vectors //= 2
+    return max(vectors, 1)
+
 
 CHUNK = 4096  # elements of a row that one thread computes at least
 MIN_PARALLEL_EXTENT = 8  # tasks; fewer cannot keep common thread counts busy
@@ -127,6 +165,22 @@ def chunked(
         return vectorize_innermost(stage, axis, lanes, masks=masks)
     chunk, inside = stage.split(axis, factor=CHUNK // lanes * lanes)
     return [chunk, *vectorize_innermost(stage, inside, lanes, masks=masks)]
+
+
+def pays_in_parallel(
+    ops: Iterable[te.ComputeOp], target: CpuTarget, *, reduced: bool = True
+) -> bool:
+    """Whether the computes together may have the work that a fork and join pays for.
+
+    Symbolic extents count as the largest size of their range: threads matter where there is much
+    work. Reduction axes count unless ``reduced`` is false.
+    """
+    total = 0.0
+    for op in ops:
+        axes = (*op.axis, *op.reduce_axis) if reduced else op.axis
+        highest = [highest_size(axis.extent) for axis in axes]
+        total += math.prod(math.inf if size is None else max(size, 1) for size in highest)
+    return total >= parallel_threshold(target)
 
 
 def parallelize(stage: te.Stage, loops: list[te.IterVar]) -> list[te.IterVar]:

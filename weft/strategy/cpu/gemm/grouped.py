@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from weft import te
 from weft.ir import Call, Constant, TensorType, Type, float32, typical_size
 from weft.op.nn.grouped_matmul import GroupedMatmulAttrs
-from weft.strategy.cpu.attention.schedule import schedule_attention
+from weft.strategy.cpu.attention.strategy import schedule_attention
 from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.estimate import roofline_seconds

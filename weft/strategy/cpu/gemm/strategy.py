@@ -6,10 +6,9 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
 
-from weft.ir.expr import Call
+from weft.ir import Call, Constant, Expr, PassContext, dim_product, get_op
 from weft.ir.traits import Family
-from weft.ir.types import TensorType, Type
-from weft.ir import Call, TensorType, Type
+from weft.ir.types import TensorType, Type, has_any
 from weft.op.nn.dense import DenseAttrs
 from weft.op.nn.matmul import BatchMatmulAttrs, MatmulAttrs
 from weft.strategy.cpu.default import schedule_default
@@ -22,7 +21,7 @@ from weft.strategy.cpu.gemm.decide import decide_matmul, plan_variants, runnable
 from weft.strategy.cpu.gemm.schedule import schedule_gemm
 from weft.strategy.decision import Candidate
 from weft.strategy.implementation import Implementation, attrs_of
-from weft.strategy.registry import alter_layout, strategy
+from weft.strategy.registry import alter_layout, legalize, strategy
 from weft.target import CpuTarget
 from weft.topi.layout import Layout
 from weft.transform.layout.layout_choice import LayoutChoice
@@ -104,3 +103,30 @@ def _transposes(call: Call) -> tuple[bool, bool]:
     if isinstance(attrs, MatmulAttrs | BatchMatmulAttrs):
         return attrs.transpose_a, attrs.transpose_b
     return False, attrs_of(call, DenseAttrs).weight_layout == "NK"
+
+
+MATRIX = 2
+
+
+@legalize("nn.dense", target="cpu")
+def flatten_rows(
+    call: Call, types: Sequence[Type], context: PassContext  # noqa: ARG001
+) -> Expr | None:
+    """The leading axes of the data as rows; ``None`` to keep the call.
+
+    A constant weight is packed, and its GEMM takes data of any rank. That over a weight as it is
+    stored, which training changes, takes matrices.
+    """
+    data, weight = types[:2]
+    if not isinstance(data, TensorType) or not isinstance(weight, TensorType):
+        return None
+    is_matrix = data.ndim <= MATRIX or has_any(data.shape)
+    packed = attrs_of(call, DenseAttrs).weight_layout not in ("NK", "KN")
+    if is_matrix or packed or isinstance(call.args[1], Constant):
+        return None
+    *leading, depth = data.shape
+    reshape = get_op("reshape")
+    rows = reshape(call.args[0], newshape=(dim_product(tuple(leading)), depth), allowzero=True)
+    result = call.replace(args=(rows, call.args[1]), checked_type=None)
+    columns = weight.shape[0 if attrs_of(call, DenseAttrs).weight_layout == "NK" else 1]
+    return reshape(result, newshape=(*leading, columns), allowzero=True)

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from weft.ir import Call, Dim, SymDim, TensorType, substitute_dim
 from weft.ir.symbol import SizeRange, name_of, symbol_text
 from weft.ir.traits import Family
-from weft.ir.types import TensorType
 from weft.strategy.cpu.gemm.applies import MatmulProblem
 from weft.strategy.cpu.gemm.decide import MatmulPlan, decide_problem, seconds_of
 from weft.strategy.variants import (

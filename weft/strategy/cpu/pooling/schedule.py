@@ -7,14 +7,17 @@ import math
 from weft import te
 from weft.op.nn.pool import PoolAttrs
 from weft.strategy.analysis import computes_below, is_reduction
+from weft.strategy.cpu.common.blocking import padding_of, pads_innermost
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.microkernel import accumulators, one_tensor
-from weft.strategy.cpu.common.padding import padding_of, pads_innermost
-from weft.strategy.cpu.common.parallel import pays_in_parallel
 from weft.strategy.cpu.default import schedule_default
-from weft.strategy.cpu.elementwise.schedule import parallelize, vectorize_innermost
+from weft.strategy.cpu.elementwise.schedule import (
+    parallelize,
+    pays_in_parallel,
+    vectorize_innermost,
+)
 from weft.strategy.cpu.machine_model import has_masks
-from weft.strategy.cpu.pooling.applies import UNROLLED_TAPS
+from weft.strategy.cpu.pooling.decide import UNROLLED_TAPS
 from weft.strategy.extents import is_fixed, size_of
 from weft.strategy.implementation import attrs_of, compute_of
 from weft.target import CpuTarget

@@ -3,18 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
-from weft.ir.expr import Call
-from weft.ir.op import Op
+from weft import te
+from weft.ir import Call, Op
 from weft.ir.traits import Family
+from weft.op.nn.pool import PoolAttrs
 from weft.strategy.cpu.machine_model import machine_model
-from weft.strategy.cpu.pooling.compute import avg_by_columns, max_by_columns
 from weft.strategy.cpu.pooling.cost import window_cycles
 from weft.strategy.cpu.pooling.decide import PoolAlgorithm, decide_pooling
 from weft.strategy.cpu.pooling.schedule import schedule_columns, schedule_window
 from weft.strategy.implementation import Implementation
 from weft.strategy.registry import strategy
 from weft.target import CpuTarget
+from weft.topi.layout import Layout
+from weft.topi.nn import pool as topi_pool
+
+
+class AveragePoolAttrs(Protocol):
+    """The attributes that ``nn.avg_pool1d``, ``nn.avg_pool2d`` and ``nn.avg_pool3d`` share."""
+
+    @property
+    def window(self) -> topi_pool.PoolWindow: ...
+
+    @property
+    def layout(self) -> str: ...
+
+    @property
+    def count_include_pad(self) -> bool: ...
+
+
+def max_by_columns(x: te.Tensor, attrs: PoolAttrs) -> te.Tensor:
+    """Maxima over windows, with the stage ``pool_columns`` in between."""
+    return topi_pool.max_pool(x, attrs.window, Layout.parse(attrs.layout), by_columns=True)
+
+
+def avg_by_columns(x: te.Tensor, attrs: AveragePoolAttrs) -> te.Tensor:
+    """Means over windows, with the stage ``pool_columns`` in between."""
+    return topi_pool.avg_pool(x, attrs.window, Layout.parse(attrs.layout), by_columns=True,
+                              count_include_pad=attrs.count_include_pad)
+
 
 
 @strategy(Family.MAX_POOL, target="cpu", complete=True)

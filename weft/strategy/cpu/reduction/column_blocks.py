@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from weft import te
 from weft.strategy.analysis import is_reduction, work_of
 from weft.strategy.cpu.common.context import CpuContext
-from weft.strategy.cpu.common.parallel import pays_in_parallel
+from weft.strategy.cpu.elementwise.schedule import pays_in_parallel
 from weft.strategy.extents import size_of
 from weft.strategy.kept_stages import KeptStages
 from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
-from weft.tir.expr import PrimExpr, int_value
+from weft.tir import PrimExpr, int_value
 
 # The width of a block in vectors, which are the accumulators of a reduction.
 MIN_VECTORS, MAX_VECTORS = 2, 8

@@ -14,13 +14,16 @@ from weft import te
 from weft.strategy.access import stride_along
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.microkernel import one_tensor
-from weft.strategy.cpu.common.parallel import pays_in_parallel
-from weft.strategy.cpu.elementwise.schedule import parallelize, vectorize_innermost
+from weft.strategy.cpu.elementwise.schedule import (
+    parallelize,
+    pays_in_parallel,
+    vectorize_innermost,
+)
 from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.extents import size_of
 from weft.strategy.implementation import compute_of
 from weft.target import CpuTarget
-from weft.tir.expr import ProducerLoad
+from weft.tir import ProducerLoad
 
 # Partial reductions for threads to share: a fixed number, enough for an even distribution.
 PARTIALS = 16

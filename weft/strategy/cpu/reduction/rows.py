@@ -11,8 +11,7 @@ import math
 from weft import te
 from weft.strategy.analysis import is_reduction, work_of
 from weft.strategy.cpu.common.context import CpuContext
-from weft.strategy.cpu.common.parallel import pays_in_parallel
-from weft.strategy.cpu.elementwise.schedule import MIN_PARALLEL_EXTENT
+from weft.strategy.cpu.elementwise.schedule import MIN_PARALLEL_EXTENT, pays_in_parallel
 from weft.strategy.cpu.reduction.columns import vectorize_data
 from weft.strategy.cpu.reduction.partial_vectors import (
     LONG_REDUCTION,

@@ -13,8 +13,7 @@ from weft import te
 from weft.strategy.analysis import computes_below, is_reduction
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.microkernel import one_tensor
-from weft.strategy.cpu.common.parallel import pays_in_parallel
-from weft.strategy.cpu.elementwise.schedule import parallelize, schedule_loops
+from weft.strategy.cpu.elementwise.schedule import parallelize, pays_in_parallel, schedule_loops
 from weft.strategy.cpu.reduction.column_blocks import schedule_by_column_blocks
 from weft.strategy.cpu.reduction.columns import PARTIALS, schedule_columns, vectorize_data
 from weft.strategy.cpu.reduction.decide import (

@@ -13,6 +13,7 @@ import math
 from weft import te
 from weft.op.nn.winograd import WinogradConv2DAttrs
 from weft.strategy.analysis import computes_below, size_of, work_of
+from weft.strategy.cpu.common.blocking import schedule_padding
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.microkernel import (
     one_tensor,
@@ -20,7 +21,6 @@ from weft.strategy.cpu.common.microkernel import (
     split_tiles,
     tile_of_axis,
 )
-from weft.strategy.cpu.common.padding import schedule_padding
 from weft.strategy.cpu.machine_model import parallel_threshold
 from weft.strategy.cpu.winograd.cost import WinogradPlan
 from weft.strategy.implementation import attrs_of, compute_of

@@ -15,9 +15,8 @@ from weft.codegen.cuda.device_functions import device_function
 from weft.ir import DType, float32, int32, int64
 from weft.strategy.common.attention import LOWEST, KeySource, Row, SourceOf
 from weft.strategy.common.row_major import row_count, unravel
-from weft.strategy.cuda.attention.combine import combine
-from weft.strategy.cuda.attention.plan import STAGES, FlashPlan, padded
-from weft.strategy.cuda.attention.rows import Partial, RowCopy
+from weft.strategy.cuda.attention.decide import STAGES, FlashPlan, padded
+from weft.strategy.cuda.attention.rows import Partial, RowCopy, combine
 from weft.strategy.cuda.gemm.frame import (
     WARP,
     barrier,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from weft.codegen.cuda.device_functions import device_function
-from weft.strategy.cuda.gemm.frame import address
+from weft.ir import float32
+from weft.strategy.common.attention import LOWEST, KeySource, Row
+from weft.strategy.common.row_major import unravel
+from weft.strategy.cuda.gemm.frame import address, ceil_div, kernel, registers, serial
 from weft.strategy.cuda.gemm.staging import TileLayout
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
-from weft.tir import Buffer, BufferStore, Evaluate, IfThenElse, Stmt, seq
+from weft.te import exp
+from weft.tir import Allocate, Buffer, BufferStore, Evaluate, IfThenElse, Stmt, seq
 from weft.tir.expr import TRUE, BufferLoad, PrimExpr, all_of, const, if_then_else, int_value, select
-from weft.tir.simplify import simplify
+from weft.tir.simplify import Analyzer, simplify
 
 LANES = 8  # 16-bit elements of a 16-byte copy
 
@@ -84,3 +88,45 @@ class RowCopy:
         zero = const(0, value.dtype)
         return BufferStore(memory, if_then_else(all_of(inside, d < self.size), value, zero),
                            (self._offset(start, row, d),))
+
+
+THREADS = 128
+
+
+def combine(source: KeySource, partial: Partial, splits: int) -> Stmt:
+    """A thread per element of the result: shares are rescaled to the largest maximum, in order."""
+    _, leads, rows, width = partial.sums.shape
+    elements = leads * rows * width
+    analyzer = Analyzer()
+    state = registers("state", 3, float32)  # the maximum, the total, the weighted sum
+    top, total, value = ((const(n),) for n in range(3))
+
+    def body(blocks: Sequence[PrimExpr], thread: PrimExpr) -> Stmt:
+        item = blocks[0] * THREADS + thread
+        e, row, lead = item % width, item // width % rows, item // (width * rows)
+
+        def highest(split: PrimExpr) -> Stmt:
+            found, best = partial.top.load(split, lead, row), state.load(0)
+            return BufferStore(state, select(found > best, found, best), top)
+
+        def add(split: PrimExpr) -> Stmt:
+            factor = exp(partial.top.load(split, lead, row) - state.load(0))
+            return seq([
+                BufferStore(state, state.load(1) + partial.total.load(split, lead, row) * factor,
+                            total),
+                BufferStore(state, state.load(2) + partial.sums.load(split, lead, row, e) * factor,
+                            value)])
+
+        at = tuple(unravel(lead, source.leads))
+        group = source.group
+        return IfThenElse(item < elements, Allocate(state, seq([
+            BufferStore(state, const(LOWEST, float32), top),
+            BufferStore(state, const(0, float32), total),
+            BufferStore(state, const(0, float32), value),
+            serial("split", splits, highest), serial("split", splits, add),
+            source.store(at, Row(row // group, row % group), e, state.load(2),
+                         state.load(1)),
+        ])))
+
+    grid = (analyzer.simplify(ceil_div(elements, THREADS)),)
+    return kernel(grid, THREADS, (), body, analyzer)

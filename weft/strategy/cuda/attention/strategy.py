@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
-from weft.ir.expr import Call
+from weft.ir import Call
 from weft.strategy.common import attention as common
 from weft.strategy.cuda.attention.decide import (
     AttentionAlgorithm,
@@ -14,8 +14,7 @@ from weft.strategy.cuda.attention.decide import (
     why_not_flash,
 )
 from weft.strategy.cuda.attention.flash import FlashLoops
-from weft.strategy.cuda.default import schedule_default
-from weft.strategy.cuda.estimate import roofline_seconds
+from weft.strategy.cuda.default import roofline_seconds, schedule_default
 from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.strategy.registry import strategy
 from weft.target import CudaTarget

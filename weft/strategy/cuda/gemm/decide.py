@@ -9,8 +9,7 @@ from weft.ir import Call, DType, float32, int32
 from weft.strategy.cuda.gemm.dot_product import why_not_dot_product
 from weft.strategy.cuda.gemm.dot_tile import DotTile
 from weft.strategy.cuda.gemm.gemv import MAX_ROWS, GemvTile
-from weft.strategy.cuda.gemm.matrix import strides_of
-from weft.strategy.cuda.gemm.operand import DEPTH
+from weft.strategy.cuda.gemm.operand import DEPTH, strides_of
 from weft.strategy.cuda.gemm.plan import (
     MMA_TILES,
     SIMT_TILES,

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from weft.ir import DType, int64
-from weft.tir import Analyzer, Buffer, For, Var
+from weft.support.dataclass import dataclass
+from weft.tir import TRUE, Analyzer, Buffer, For, Var
 from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, as_prim, call, const, int_value
 from weft.tir.intrinsics import intrinsic
 from weft.tir.stmt import Allocate, AttrStmt, BufferStore, Evaluate, ForKind, LetStmt, Stmt, seq
@@ -115,3 +116,36 @@ def ceil_div(size: PrimExpr, step: int) -> PrimExpr:
     """``size / step`` rounded up."""
     known = int_value(size)
     return const(-(-known // step)) if known is not None else (size + (step - 1)) // step
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sums:
+    """The sums of one thread, in groups of ``width`` neighbours along a row of C.
+
+    A group is its row and first column in the tile, and the register of its first sum. ``owns``
+    says whether the thread stores them: others hold the same.
+    """
+
+    registers: Buffer
+    width: int
+    groups: tuple[tuple[PrimExpr, PrimExpr, int], ...]
+    owns: PrimExpr = TRUE
+
+
+Finish: TypeAlias = Callable[[Sums], Stmt]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """One tile of C of matrix ``z`` from (``row``, ``column``) on.
+
+    It sums ``steps`` tiles of K from number ``first_step`` on; ``finish`` stores the sums.
+    """
+
+    z: PrimExpr
+    row: PrimExpr
+    column: PrimExpr
+    first_step: PrimExpr
+    steps: PrimExpr
+    finish: Finish
+    analyzer: Analyzer

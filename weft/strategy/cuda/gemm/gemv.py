@@ -10,9 +10,17 @@ from collections.abc import Sequence
 
 from weft.codegen.cuda.device_functions import device_function
 from weft.ir import DType, float32
-from weft.strategy.cuda.gemm.frame import WARP, fill, lanes_at, registers, serial, store_lanes
+from weft.strategy.cuda.gemm.frame import (
+    WARP,
+    Sums,
+    Work,
+    fill,
+    lanes_at,
+    registers,
+    serial,
+    store_lanes,
+)
 from weft.strategy.cuda.gemm.operand import Operand, as_vector
-from weft.strategy.cuda.gemm.sums import Sums, Work
 from weft.support.dataclass import dataclass
 from weft.tir import Broadcast, Buffer, BufferLoad, PrimExpr, all_of, const, if_then_else
 from weft.tir.stmt import Allocate, BufferStore, Stmt, seq

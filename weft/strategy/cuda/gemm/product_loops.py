@@ -10,6 +10,8 @@ from weft.ir import int64
 from weft.strategy.cuda.gemm.contraction import Contraction
 from weft.strategy.cuda.gemm.epilogue import Epilogue
 from weft.strategy.cuda.gemm.frame import (
+    Sums,
+    Work,
     ceil_div,
     kernel,
     lanes_at,
@@ -19,7 +21,6 @@ from weft.strategy.cuda.gemm.frame import (
     vectorized,
 )
 from weft.strategy.cuda.gemm.operand import Operand, flat_index
-from weft.strategy.cuda.gemm.sums import Sums, Work
 from weft.support.dataclass import dataclass
 from weft.te import Tensor, loads_of
 from weft.tir import Analyzer, Buffer, BufferLoad, PrimExpr, Var, all_of, const, int_value, minimum

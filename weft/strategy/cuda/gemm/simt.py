@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from weft.ir import DType
 from weft.strategy.cuda.gemm.frame import (
     WARP,
+    Sums,
+    Work,
     barrier,
     fill,
     lanes_at,
@@ -23,7 +25,6 @@ from weft.strategy.cuda.gemm.frame import (
 )
 from weft.strategy.cuda.gemm.operand import OUTER, Operand
 from weft.strategy.cuda.gemm.staging import Place, Staging, TileLayout
-from weft.strategy.cuda.gemm.sums import Sums, Work
 from weft.support.dataclass import dataclass
 from weft.tir import Allocate, Broadcast, Buffer, ForKind, IfThenElse, PrimExpr, Stmt, const, seq
 

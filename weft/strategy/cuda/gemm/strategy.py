@@ -6,18 +6,90 @@ import dataclasses
 import functools
 from collections.abc import Iterator
 
-from weft.ir.expr import Call
+from weft import te
+from weft.ir import Call
 from weft.ir.traits import Family
-from weft.strategy.cuda.default import schedule_default
-from weft.strategy.cuda.estimate import roofline_seconds
+from weft.strategy.cuda.common.context import CudaContext
+from weft.strategy.cuda.default import roofline_seconds, schedule_default
 from weft.strategy.cuda.gemm.decide import candidates_of, decide_call, decide_product
+from weft.strategy.cuda.gemm.dot_product import schedule_dot_product
+from weft.strategy.cuda.gemm.dot_tile import DotTile
+from weft.strategy.cuda.gemm.epilogue import Epilogue, epilogue_of
+from weft.strategy.cuda.gemm.gemv import GemvLoops, GemvTile
 from weft.strategy.cuda.gemm.plan import GemmPlan
-from weft.strategy.cuda.gemm.problem import problem_of_call
-from weft.strategy.cuda.gemm.schedule import schedule_product
+from weft.strategy.cuda.gemm.problem import ProductProblem, problem_of, problem_of_call
+from weft.strategy.cuda.gemm.product_loops import MakeLoops, ProductLoops, Tiling
+from weft.strategy.cuda.gemm.simt import SimtLoops
+from weft.strategy.cuda.gemm.tensor_core import MmaLoops, MmaTile
+from weft.strategy.cuda.gemm.warp_specialized import BK, WgmmaLoops, WgmmaTile
 from weft.strategy.decision import Candidate, decides
 from weft.strategy.implementation import Implementation
 from weft.strategy.registry import strategy
+from weft.support.errors import InternalError
 from weft.target import CudaTarget
+from weft.te import PlaceholderOp
+
+
+def schedule_product(ctx: CudaContext, plan: GemmPlan) -> None:
+    """Loops of ``plan`` for the anchor; operators after it are computed on the sums in registers.
+
+    Where they are not elementwise, the sums go to memory and the rest keeps its own stages. A
+    kernel whose anchor is no product here (its operands are reductions) has the default schedule.
+    """
+    problem = problem_of(ctx.anchor)
+    if isinstance(problem, str) or plan.tile is None:
+        schedule_default(ctx)
+        return
+    op = problem.contraction.op
+    accumulator = problem.contraction.accumulator
+    epilogue = epilogue_of(ctx.outputs, op, accumulator)
+    outputs = ctx.outputs
+    if isinstance(plan.tile, DotTile):
+        if isinstance(epilogue, str) or len(outputs) > 1:
+            schedule_default(ctx)
+        else:
+            schedule_dot_product(ctx, plan.tile)
+        return
+    if isinstance(epilogue, str) or not _reads_inputs(epilogue.inputs()):
+        outputs = (op.output(0),)
+        epilogue = epilogue_of(outputs, op, accumulator)
+    loops = None if isinstance(epilogue, str) else product_loops(problem, epilogue, plan)
+    if loops is None or not _reads_inputs(loops.inputs):
+        schedule_default(ctx)
+        return
+    ctx.schedule.implement(loops.inputs, loops, op.name, outputs)
+
+
+def _reads_inputs(tensors: list[te.Tensor] | tuple[te.Tensor, ...]) -> bool:
+    return all(isinstance(t.op, PlaceholderOp) for t in tensors)
+
+
+def product_loops(problem: ProductProblem, epilogue: Epilogue, plan: GemmPlan) -> ProductLoops:
+    """The body of the kernel."""
+    tile, stored = plan.tile, problem.stored
+    if isinstance(tile, MmaTile):
+        tiling = Tiling(tile.bm, tile.bn, tile.bk(stored[0].dtype.itemsize), plan.splits)
+        return _made(problem, stored, epilogue, tiling, functools.partial(MmaLoops, tile))
+    if isinstance(tile, WgmmaTile):
+        tiling = Tiling(tile.bm, tile.bn, BK, plan.splits)
+        return _made(problem, stored, epilogue, tiling, functools.partial(WgmmaLoops, tile))
+    if isinstance(tile, GemvTile):
+        tiling = Tiling(tile.bm, tile.bn, tile.depth, plan.splits)
+        make = functools.partial(GemvLoops, tile, accumulator=problem.contraction.accumulator)
+        return _made(problem, stored, epilogue, tiling, make)
+    if tile is None or isinstance(tile, DotTile):
+        raise InternalError("a plan without hand-written loops")
+    tiling = Tiling(tile.bm, tile.bn, tile.bk, plan.splits)
+    accumulator = problem.contraction.accumulator
+    is_plain = all(o.dtype.bits >= 8 for o in stored)
+    return _made(problem, stored if is_plain else problem.converted, epilogue, tiling,
+                 functools.partial(SimtLoops, tile, dtype=accumulator))
+
+
+def _made(problem: ProductProblem, operands: tuple, epilogue: Epilogue, tiling: Tiling,
+          make: MakeLoops) -> ProductLoops:
+    return ProductLoops(problem.contraction, operands, epilogue, tiling, make)
+
 
 
 def product(call: Call, target: CudaTarget) -> Iterator[Implementation]:

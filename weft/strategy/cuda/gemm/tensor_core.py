@@ -15,6 +15,8 @@ from weft.codegen.cuda.device_functions import DeviceFunction, device_function
 from weft.ir import DType, float32, int32
 from weft.strategy.cuda.gemm.frame import (
     WARP,
+    Sums,
+    Work,
     address,
     barrier,
     fill,
@@ -26,7 +28,6 @@ from weft.strategy.cuda.gemm.frame import (
 )
 from weft.strategy.cuda.gemm.operand import BYTES, DEPTH, OUTER, Operand
 from weft.strategy.cuda.gemm.staging import Place, Staging, TileLayout
-from weft.strategy.cuda.gemm.sums import Sums, Work
 from weft.support.dataclass import dataclass
 from weft.tir import Allocate, Buffer, BufferStore, Evaluate, IfThenElse, Stmt, seq
 from weft.tir.expr import BufferLoad, PrimExpr, call, const

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.codegen.cuda.device_functions import device_function
-from weft.codegen.cuda.device_functions.tma import MapFields, tensor_map
+from weft.codegen.cuda.device_functions.memory import MapFields, tensor_map
 from weft.ir import float32, int32, int64
 from weft.strategy.cuda.gemm.frame import (
     WARP,
+    Sums,
+    Work,
     address,
     barrier,
     fill,
@@ -24,9 +26,7 @@ from weft.strategy.cuda.gemm.frame import (
     shared_memory,
     store_lanes,
 )
-from weft.strategy.cuda.gemm.matrix import StoredMatrix
-from weft.strategy.cuda.gemm.operand import DEPTH, Operand
-from weft.strategy.cuda.gemm.sums import Sums, Work
+from weft.strategy.cuda.gemm.operand import DEPTH, Operand, StoredMatrix
 from weft.support.dataclass import dataclass
 from weft.tir import Allocate, Buffer, BufferLoad, Evaluate, IfThenElse, PrimExpr, Stmt, const, seq
 from weft.tir.intrinsics import intrinsic

@@ -13,8 +13,7 @@ from weft.strategy.access import stride_along
 from weft.strategy.analysis import elements, work_of
 from weft.strategy.cuda.common.flat_grid import BLOCK
 from weft.strategy.cuda.machine_model import SECTOR, VECTOR_BYTES, WARP, GpuModel
-from weft.strategy.cuda.reduction.groups import GroupPlan
-from weft.strategy.cuda.reduction.partials import ONE_THREAD, BlockShape
+from weft.strategy.cuda.reduction.groups import ONE_THREAD, BlockShape, GroupPlan
 from weft.strategy.cuda.reduction.shared_axes import SharedAxes
 from weft.strategy.decision import Candidate, Decision, Rejected, choose
 from weft.strategy.extents import is_fixed, is_multiple, size_of

@@ -6,15 +6,141 @@ rows that several stages read stay in registers and shared memory.
 
 from __future__ import annotations
 
+import math
+
 from weft import te
 from weft.strategy.analysis import is_reduction
 from weft.strategy.cuda.common.context import CudaContext
-from weft.strategy.cuda.reduction.partials import BlockShape, reduce_in_block, tensors_of
-from weft.strategy.cuda.reduction.row_copies import copy_rows, rows_to_copy
 from weft.strategy.cuda.reduction.shared_axes import SharedAxes
-from weft.strategy.extents import is_fixed, is_multiple
+from weft.strategy.extents import is_fixed, is_multiple, size_of
 from weft.strategy.kept_stages import KeptStages
 from weft.support.dataclass import dataclass
+from weft.te import input_tensors, loads_of
+from weft.te.tensor import REDUCE, PlaceholderOp
+from weft.tir import ProducerLoad
+
+
+@dataclass(frozen=True, slots=True)
+class BlockShape:
+    """The threads of a block: ``rows`` times ``lanes``; a lane loads ``vector`` elements at once.
+
+    ``row_tag`` numbers the rows of the block, ``lane_tag`` the threads of a row.
+    """
+
+    rows: int
+    lanes: int
+    vector: int = 1
+    row_tag: str = "threadIdx.y"
+    lane_tag: str = "threadIdx.x"
+
+
+ONE_THREAD = BlockShape(1, 1)
+
+
+def tensors_of(made: te.Tensor | tuple[te.Tensor, ...]) -> te.Tensor:
+    """The first of the tensors that ``rfactor`` or ``cache_write`` returns."""
+    return made[0] if isinstance(made, tuple) else made
+
+
+def reduce_in_block(
+    s: te.Schedule, stage: te.Stage, loops: list[te.IterVar], shape: BlockShape
+) -> None:
+    """Share the reduction of ``stage`` among the lanes of its row.
+
+    ``loops`` are its reduction loops, outermost first; vectors run along the last one.
+    """
+    if shape.vector == 1:
+        lane = _lanes_of(stage, loops, shape)[1]
+    else:
+        lane = _vector_lanes(s, stage, loops, shape)
+    stage.bind(lane, shape.lane_tag)
+
+
+def _lanes_of(stage: te.Stage, loops: list[te.IterVar], shape: BlockShape
+              ) -> tuple[te.IterVar, te.IterVar]:
+    """The steps of a lane and the lanes, which are outermost."""
+    flat = stage.fuse(*loops) if len(loops) > 1 else loops[0]
+    step, lane = stage.split(flat, factor=shape.lanes)
+    stage.reorder(lane, step)
+    return step, lane
+
+
+def _vector_lanes(s: te.Schedule, stage: te.Stage, loops: list[te.IterVar],
+                  shape: BlockShape) -> te.IterVar:
+    """Vectors of partial results in the registers of each lane; returns the loop over lanes."""
+    loops[-1], element = stage.split(loops[-1], factor=shape.vector)
+    flat = stage.fuse(*loops) if len(loops) > 1 else loops[0]
+    _, lane = stage.split(flat, factor=shape.lanes)
+    own = s[tensors_of(s.rfactor(stage.tensors[0], stage.fuse(lane, element), -1))]
+    own.set_scope("local")
+    lane, _ = stage.split(_reduce_loops(stage)[0], factor=shape.vector)
+    own.compute_at(stage, lane)
+    *others, last = own.axis
+    own.reorder(*others, *_reduce_loops(own), last)
+    own.vectorize(last)  # innermost: one load serves all elements of a vector
+    return lane
+
+
+def _reduce_loops(stage: te.Stage) -> list[te.IterVar]:
+    return [axis for axis in stage.leaf_iter_vars if axis.kind == REDUCE]
+
+
+# Shared memory of all copies of a block, for four blocks on an SM of sm_80; and of copies and rows
+# of stages together, below the 48 KiB that every block has without opting in.
+COPIES_BYTES = 24 * 1024
+BLOCK_BYTES = 44 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RowCopy:
+    """An operand with one part for each row; ``row`` is its axis of a block's rows, if any."""
+
+    tensor: te.Tensor
+    row: int
+
+
+def rows_to_copy(kept: KeptStages, shared: SharedAxes, row_axis: int, shape: BlockShape
+                 ) -> list[RowCopy]:
+    """The operands that at least two stages read at their own row, as far as they fit."""
+    loads: dict[te.Tensor, list[tuple[te.ComputeOp, ProducerLoad]]] = {}
+    for op in kept.ops:
+        for load in loads_of(kept.body(op)):
+            if isinstance(load.producer.op, PlaceholderOp):
+                loads.setdefault(load.producer, []).append((op, load))
+    kept_bytes = shape.rows * sum(
+        shared.elements_of_row(op) * t.dtype.itemsize for op in kept.ops[:-1] for t in op.outputs)
+    found, room = list[RowCopy](), min(COPIES_BYTES, BLOCK_BYTES - kept_bytes)
+    for tensor, reads in loads.items():
+        axes = {_row_axes(op, load, shared) for op, load in reads}
+        readers = {id(op) for op, _ in reads}
+        if len(readers) < 2 or len(axes) != 1 or not all(map(is_fixed, tensor.shape)):
+            continue
+        (own,) = axes
+        if own is None:
+            continue
+        length = math.prod(size_of(n) for i, n in enumerate(tensor.shape) if i not in own)
+        needed = length * shape.rows * tensor.dtype.itemsize
+        if length >= shape.lanes * shape.vector and needed <= room:
+            room -= needed
+            found.append(RowCopy(tensor, own[row_axis]))
+    return found
+
+
+def _row_axes(op: te.ComputeOp, load: ProducerLoad, shared: SharedAxes) -> tuple[int, ...] | None:
+    """For each shared axis the axis of the operand that it indexes; ``None`` without one."""
+    positions = []
+    for axis in shared.axes_of(op):
+        at = [i for i, index in enumerate(load.indices) if index is axis.var]
+        if len(at) != 1:
+            return None
+        positions.append(at[0])
+    return tuple(positions)
+
+
+def copy_rows(s: te.Schedule, copy: RowCopy) -> te.Stage:
+    """The stage of the copy, which all readers of the operand read instead."""
+    readers = [stage.op for stage in s.stages if copy.tensor in input_tensors(stage.op)]
+    return s[s.cache_read(copy.tensor, "shared", readers)]
 
 
 @dataclass(frozen=True, slots=True)

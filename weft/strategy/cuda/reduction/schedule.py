@@ -14,8 +14,12 @@ from weft.strategy.cuda.injective.schedule import schedule_elements
 from weft.strategy.cuda.machine_model import GpuModel, machine_model
 from weft.strategy.cuda.reduction.decide import AlonePlan, ReductionAlgorithm, decide_alone
 from weft.strategy.cuda.reduction.decide_group import decide_reduction
-from weft.strategy.cuda.reduction.groups import GroupPlan, schedule_group
-from weft.strategy.cuda.reduction.partials import reduce_in_block, tensors_of
+from weft.strategy.cuda.reduction.groups import (
+    GroupPlan,
+    reduce_in_block,
+    schedule_group,
+    tensors_of,
+)
 from weft.strategy.cuda.reduction.shared_axes import SharedAxes
 from weft.strategy.implementation import compute_of
 from weft.strategy.kept_stages import KeptStages

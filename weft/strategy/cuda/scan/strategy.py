@@ -7,13 +7,8 @@ import math
 from collections.abc import Iterator
 
 from weft import te
-from weft.ir.dtype import DType
-from weft.ir.expr import Call
-from weft.ir.op import Op
-from weft.ir.symbol import typical_size
+from weft.ir import Call, DType, Op, TensorType, typical_size
 from weft.ir.traits import Family
-from weft.ir.types import TensorType
-from weft.ir import Call, DType, TensorType, typical_size
 from weft.op.transform.order import ScanAttrs
 from weft.op.transform.running import RunningAttrs
 from weft.strategy.cuda.machine_model import GpuModel, machine_model

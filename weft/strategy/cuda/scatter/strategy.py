@@ -9,18 +9,114 @@ from collections.abc import Callable, Iterator
 from weft import te
 from weft.ir import Call, TensorType, int64, typical_size
 from weft.op.transform.scatter import ScatterElementsAttrs, ScatterNDAttrs
-from weft.strategy.cuda.common.block_program import Index, unravel
-from weft.strategy.cuda.common.schedule_externs import schedule_computes
+from weft.strategy.cuda.common.block_program import (
+    Index,
+    allocated,
+    elements,
+    loop,
+    unravel,
+    unrolled,
+)
+from weft.strategy.cuda.default import schedule_computes
 from weft.strategy.cuda.machine_model import GpuModel, machine_model
-from weft.strategy.cuda.scatter.loops import SortedUpdates, by_lines, copy
 from weft.strategy.cuda.sort.strategy import sort_seconds, sorted_positions
 from weft.strategy.decision import Candidate, Decision, Rejected, choose, decides
 from weft.strategy.implementation import Implementation
 from weft.strategy.registry import strategy
+from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
 from weft.target import CudaTarget
-from weft.tir import Buffer, PrimExpr, Stmt, all_of, const, if_then_else, int_value, seq
+from weft.tir import Buffer, BufferStore, IfThenElse, LetStmt, Stmt, Var, const, seq
+from weft.tir.expr import PrimExpr, all_of, any_of, floordiv, if_then_else, int_value, maximum
 from weft.topi.scatter import COMBINE
+
+THREADS = 256
+Combine = Callable[[PrimExpr, PrimExpr], PrimExpr]
+
+
+def copy(source: Buffer, target: Buffer) -> Stmt:
+    """Copy all elements of ``source`` to ``target``, which has the same shape."""
+    return elements(source.shape, THREADS, lambda i: BufferStore(target, source.load(*i), i))
+
+
+def by_lines(index: Buffer, updates: Buffer, target: Buffer, axis: int,
+             combine: Combine) -> Stmt:
+    """One thread for each line of ``index`` along ``axis``, update after update."""
+    lines = (*index.shape[:axis], *index.shape[axis + 1:])
+
+    def line(i: Index) -> Stmt:
+        def update(k: PrimExpr) -> Stmt:
+            own = (*i[:axis], k, *i[axis:])
+            found = Var("found", int64)
+            at = (*i[:axis], found, *i[axis:])
+            write = BufferStore(target, combine(target.load(*at), updates.load(*own)), at)
+            inside = all_of(found >= 0, found < target.shape[axis])
+            return LetStmt(found, index.load(*own).astype(int64), IfThenElse(inside, write))
+
+        return loop("k", index.shape[axis], update)
+
+    return elements(lines, THREADS // 2, line)
+
+
+@dataclass(frozen=True, slots=True)
+class SortedUpdates:
+    """Updates in the order of the slots that they write.
+
+    ``slots`` (M,) has the slot of each update, ``num_slots`` for one that is dropped; ``order``
+    (M,) sorts them. ``target_at(slot, j)`` and ``update_at(number, j)`` are the indices of element
+    ``j`` of a slice of shape ``inner``.
+    """
+
+    slots: Buffer
+    order: Buffer
+    updates: Buffer
+    target: Buffer
+    num_slots: PrimExpr
+    inner: tuple[PrimExpr, ...]
+    target_at: Callable[[PrimExpr, Index], Index]
+    update_at: Callable[[PrimExpr, Index], Index]
+    combine: Combine
+
+    def loops(self, count: int) -> Stmt:
+        """Apply ``count`` updates."""
+
+        def element(index: Index) -> Stmt:
+            rank, *j = index
+            slot = Var("slot", int64)
+            before = self.slots.load(self.order.load(maximum(rank - 1, 0)))
+            is_first = any_of(rank.equal(0), before.not_equal(slot))
+            apply = IfThenElse(all_of(slot < self.num_slots, is_first),
+                               self._run(rank, slot, tuple(j), count))
+            return LetStmt(slot, self.slots.load(self.order.load(rank)), apply)
+
+        return elements((const(count), *self.inner), THREADS, element)
+
+    def _run(self, rank: PrimExpr, slot: PrimExpr, j: Index, count: int) -> Stmt:
+        """Apply the updates of one slot, which start at ``rank`` of the sorted order."""
+        bounds = Buffer("bounds", (const(2),), int64, "local")
+        value = Buffer("value", (const(1),), self.target.dtype, "local")
+        low, high = bounds.load(const(0)), bounds.load(const(1))
+        at = self.target_at(slot, j)
+
+        def halve(_: PrimExpr) -> Stmt:
+            """One step of the search for the end of the run, in which ``low`` stays inside."""
+            middle = Var("middle", int64)
+            same = self.slots.load(self.order.load(middle)).equal(slot)
+            step = IfThenElse(same, BufferStore(bounds, middle, (const(0),)),
+                              BufferStore(bounds, middle, (const(1),)))
+            return IfThenElse(low + 1 < high, LetStmt(middle, floordiv(low + high, const(2)), step))
+
+        def update(k: PrimExpr) -> Stmt:
+            number = self.order.load(rank + k)
+            new = self.combine(value.load(const(0)), self.updates.load(*self.update_at(number, j)))
+            return BufferStore(value, new, (const(0),))
+
+        return allocated([bounds, value], seq([
+            BufferStore(bounds, rank, (const(0),)), BufferStore(bounds, const(count), (const(1),)),
+            unrolled("halving", count.bit_length(), halve),
+            BufferStore(value, self.target.load(*at), (const(0),)),
+            loop("k", high - rank, update),
+            BufferStore(self.target, value.load(const(0)), at)]))
 
 
 class ScatterAlgorithm(enum.StrEnum):

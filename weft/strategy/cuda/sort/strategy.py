@@ -6,15 +6,11 @@ import math
 from collections.abc import Iterator
 
 from weft import te
-from weft.ir.attrs import Attrs
-from weft.ir.dtype import DType, int64
-from weft.ir.expr import Call
-from weft.ir.symbol import typical_size
+from weft.ir import Attrs, Call, DType, int64, typical_size
 from weft.ir.traits import Family
 from weft.ir.types import TensorType
-from weft.ir import Attrs, Call, DType, TensorType, int64, typical_size
 from weft.op.transform.order import ArgsortAttrs, SortAttrs, TopkAttrs
-from weft.strategy.cuda.common.schedule_externs import schedule_computes
+from weft.strategy.cuda.default import schedule_computes
 from weft.strategy.cuda.machine_model import GpuModel, machine_model
 from weft.strategy.cuda.sort.loops import LARGEST_TILE, SortLoops
 from weft.strategy.cuda.sort.tile import ABSENT

@@ -13,8 +13,7 @@ from weft.testing.cuda.instructions.common import (
     last_type,
     rounding,
 )
-from weft.testing.cuda.ptx import Instruction, Register
-from weft.testing.cuda.register_types import WIDTHS
+from weft.testing.cuda.ptx import WIDTHS, Instruction, Register
 
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*"}
 _PACKED_INTEGERS = ("u16x2", "s16x2")

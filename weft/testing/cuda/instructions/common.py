@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from weft.testing.cuda.block_writer import BlockWriter
-from weft.testing.cuda.ptx import Instruction
-from weft.testing.cuda.register_types import NUMPY
+from weft.testing.cuda.ptx import NUMPY, Instruction
 
 Emitter: TypeAlias = Callable[[BlockWriter, Instruction], None]
 EmitterTable: TypeAlias = Mapping[str, Emitter]

@@ -10,11 +10,12 @@ from weft.testing.cuda.instructions.common import (
     last_type,
 )
 from weft.testing.cuda.ptx import (
+    WIDTHS,
     Immediate,
     Instruction,
     Pair,
+    is_float,
 )
-from weft.testing.cuda.register_types import WIDTHS, is_float
 
 _BITWISE = {"and": "&", "or": "|", "xor": "^"}
 # Ordered comparisons are false for NaN, unordered ones (u) true; lo ls hi hs are unsigned.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from weft.testing.cuda.block_writer import BlockWriter
 from weft.testing.cuda.instructions.common import EmitterTable, last_type
 from weft.testing.cuda.ptx import (
+    CANONICAL,
+    WIDTHS,
     Address,
     Immediate,
     Instruction,
@@ -14,7 +16,6 @@ from weft.testing.cuda.ptx import (
     Symbol,
     Vector,
 )
-from weft.testing.cuda.register_types import CANONICAL, WIDTHS
 
 SPACES = ("global", "shared", "local", "const", "param")
 # Accesses that synchronise, or promise no race with others that do.

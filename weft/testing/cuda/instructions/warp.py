@@ -7,8 +7,7 @@ import re
 from weft.testing.cuda.block_writer import BlockWriter
 from weft.testing.cuda.instructions.common import EmitterTable, last_type
 from weft.testing.cuda.instructions.memory import address_of
-from weft.testing.cuda.ptx import Instruction, Operand, Pair, Sink, Vector
-from weft.testing.cuda.register_types import WIDTHS
+from weft.testing.cuda.ptx import WIDTHS, Instruction, Operand, Pair, Sink, Vector
 
 
 def targets(operand: Operand) -> tuple[Operand, Operand]:
