@@ -121,7 +121,7 @@ def new_size_seconds(case: DynamicCase, model: Any) -> float:
         times = []
         for _ in range(2):
             start = time.perf_counter()
-            model.general.program_for(values)
+            model.general.launch_for(values)
             times.append(time.perf_counter() - start)
         found.append(times[0] - times[1])
     return statistics.median(found)

@@ -91,7 +91,7 @@ def _share(limit: float, seconds: float) -> str:
 
 def _resources(module: Any) -> tuple[str, str, str]:
     """The most registers, spills and shared memory of a kernel of the program."""
-    objects = module._code.objects  # noqa: SLF001 - artifacts alone hold them otherwise
+    objects = module.recompiler.code.objects
     facts = [one for code in Bundle.of(objects).kernels
              for one in kernel_facts(KernelObject.from_bytes(code))]
     if not facts:

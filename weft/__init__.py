@@ -52,10 +52,6 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.compiler.api import compile, parse
     from weft.compiler.autotune import autotune
     from weft.compiler.checkpointing import checkpoint, checkpoint_sequential
-    from weft.compiler.compiled_model import CompiledModel
-    from weft.compiler.dynamic_model import DynamicModel
-    from weft.compiler.executable import Executable
-    from weft.compiler.foreign_model import ForeignModel
     from weft.compiler.memory_budget import remat
     from weft.compiler.opcheck import opcheck
     from weft.compiler.transformations.custom import custom_jvp, custom_vjp
@@ -77,10 +73,10 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
         rule,
     )
     from weft.ir.python.from_python import function
-    from weft.runtime import CompiledModule
     from weft.runtime.artifact import load
     from weft.runtime.devices.cuda.array import DeviceArray
     from weft.runtime.devices.sim.description import SimDevice
+    from weft.runtime.executable import Executable
     from weft.runtime.run_control import CancellationToken, RunControl
     from weft.support.fallback import FallbackWarning
     from weft.support.insertion import pass_at
@@ -172,11 +168,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "compile": "weft.compiler.api",
     "ModelLike": "weft.frontend.source",
-    "Executable": "weft.compiler.executable",
-    "CompiledModel": "weft.compiler.compiled_model",
-    "ForeignModel": "weft.compiler.foreign_model",
-    "DynamicModel": "weft.compiler.dynamic_model",
-    "CompiledModule": "weft.runtime",
+    "Executable": "weft.runtime.executable",
     "load": "weft.runtime.artifact",
     "CancellationToken": "weft.runtime.run_control",
     "RunControl": "weft.runtime.run_control",
@@ -310,17 +302,16 @@ _RENAMED = {
     "tune_model": "autotune",
 }
 
+# Classes that ``Executable`` replaces, until 0.3.
+_EXECUTABLES = ("CompiledModel", "CompiledModule", "DynamicModel", "ForeignModel")
+
 __all__ = [
     "Attrs",
     "CancellationToken",
-    "CompiledModel",
-    "CompiledModule",
     "CpuTarget",
     "DeviceArray",
-    "DynamicModel",
     "Executable",
     "FallbackWarning",
-    "ForeignModel",
     "Function",
     "IRModule",
     "ModelLike",
@@ -375,6 +366,11 @@ if not TYPE_CHECKING:
             from weft.support.deprecation import renamed_attribute
 
             return renamed_attribute("weft", name, _RENAMED[name])
+        if name in _EXECUTABLES:
+            from weft.support.deprecation import warn_renamed
+
+            warn_renamed(f"weft.{name}", "weft.Executable")
+            return getattr(_import("weft.runtime.old_classes"), name)
         if name == "register_rule":
             return _import("weft.ir.rewrite.rules").register_rule
         from weft.support.suggestion import missing_attribute

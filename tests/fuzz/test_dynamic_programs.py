@@ -17,7 +17,6 @@ import pytest
 
 import weft
 from tests.fuzz.dynamic_programs import draw_program
-from weft.compiler.dynamic_model import DynamicModel
 from weft.ir.module import IRModule
 from weft.ir.substitution import substitute_symbols
 from weft.ir.symbol import size_of_dim
@@ -67,7 +66,7 @@ def compared(seed: int) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)
         model = weft.compile(module)
-    if not isinstance(model, DynamicModel) or model.general is None:
+    if not model.is_dynamic or model.general is None:
         return False
     rng = random.Random(seed)
     drawn = rng.sample(SIZES, 6)

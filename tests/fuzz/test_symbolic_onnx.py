@@ -13,7 +13,6 @@ import weft
 from tests.fuzz.onnx_peers import differing
 from tests.fuzz.random_onnx import described, draw_graph, outputs_of
 from tests.unit.frontend.onnx.test_onnx_symbolic_cases import with_symbols
-from weft.compiler.dynamic_model import DynamicModel
 from weft.frontend.onnx import from_onnx
 from weft.ir.module import IRModule
 from weft.ir.substitution import substitute_symbols
@@ -49,7 +48,7 @@ def compared(seed: int, *, compiled: bool) -> bool:
         return False
     if compiled:
         program = weft.compile(model)
-        assert isinstance(program, DynamicModel)
+        assert program.is_dynamic
         try:
             actual = program.run(None, feeds)
         except WeftError as error:

@@ -16,7 +16,7 @@ import weft
 from tests.fuzz.small_models import convolutional
 from tests.models.randomize import light_model_output, light_model_path
 from weft.frontend.onnx import from_onnx
-from weft.runtime import artifact
+from weft.runtime import launchers
 from weft.support.errors import ArtifactError, TargetError
 from weft.transform.analysis.reference import evaluate
 
@@ -24,9 +24,9 @@ CALLERS, ROUNDS = 6, 40
 
 
 @pytest.fixture(scope="module")
-def module() -> weft.CompiledModel:
+def module() -> weft.Executable:
     compiled = weft.compile(convolutional())
-    assert isinstance(compiled, weft.CompiledModel)
+    assert not compiled.is_dynamic
     return compiled
 
 
@@ -38,7 +38,7 @@ def images(count: int) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_many_python_threads_on_one_module(
-    module: weft.CompiledModel, threads: int, monkeypatch: pytest.MonkeyPatch
+    module: weft.Executable, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All start together, each with an image of its own; nobody sees another's numbers."""
     monkeypatch.setenv("WEFT_THREADS", str(threads))
@@ -58,7 +58,7 @@ def test_many_python_threads_on_one_module(
     assert not np.array_equal(expected[0], expected[1])
 
 
-def test_results_of_threads_are_right(module: weft.CompiledModel) -> None:
+def test_results_of_threads_are_right(module: weft.Executable) -> None:
     (x,) = images(1)
     np.testing.assert_allclose(
         module(x), evaluate(from_onnx(convolutional()), [x]), rtol=1e-3, atol=1e-5
@@ -93,7 +93,7 @@ BARE = """
 
 @pytest.mark.parametrize("name", ["small", "squeezenet"])
 def test_an_artifact_in_a_process_with_numpy_alone(
-    name: str, module: weft.CompiledModel, tmp_path: Path
+    name: str, module: weft.Executable, tmp_path: Path
 ) -> None:
     if name == "small":
         (x,) = images(1)
@@ -111,7 +111,7 @@ def test_an_artifact_in_a_process_with_numpy_alone(
 
 
 def test_an_artifact_on_a_cpu_that_lacks_instructions(
-    module: weft.CompiledModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    module: weft.Executable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "net.weft"
     module.export(path)
@@ -120,7 +120,7 @@ def test_an_artifact_on_a_cpu_that_lacks_instructions(
         pytest.skip("code for this CPU needs no optional instructions")
     lacking = features[-2:]
     monkeypatch.setattr(
-        artifact, "host_features", lambda: frozenset(features).difference(lacking)
+        launchers, "host_features", lambda: frozenset(features).difference(lacking)
     )
     with pytest.raises(ArtifactError) as caught:
         weft.load(path)
@@ -138,7 +138,7 @@ def test_another_operating_system_compiles_and_exports_and_says_why_it_does_not_
 ) -> None:
     program = weft.parse("def @main(%x: Tensor[(2,), float32]) { exp(%x) }")
     with monkeypatch.context() as patch:
-        patch.setattr(artifact, "system", lambda: "darwin")
+        patch.setattr(launchers, "system", lambda: "darwin")
         model = weft.compile(program)
         with pytest.raises(TargetError, match="another machine") as caught:
             model(np.float32([1, 2]))
@@ -150,11 +150,11 @@ def test_another_operating_system_compiles_and_exports_and_says_why_it_does_not_
 
 
 def test_an_artifact_of_another_architecture(
-    module: weft.CompiledModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    module: weft.Executable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "net.weft"
     module.export(path)
-    monkeypatch.setattr(artifact, "machine", lambda: "riscv64")
+    monkeypatch.setattr(launchers, "machine", lambda: "riscv64")
     with pytest.raises(ArtifactError) as caught:
         weft.load(path)
     assert str(caught.value) == textwrap.dedent(f"""

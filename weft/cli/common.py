@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -23,12 +23,10 @@ from weft.support.progress import report_to, reporter_for
 if TYPE_CHECKING:
     import numpy as np
 
-    import weft
     from weft.runtime import TensorSpec
-    from weft.runtime.sized_module import SizedModule
+    from weft.runtime.executable import Executable
 
 F = TypeVar("F", bound=Callable[..., Any])
-Runnable: TypeAlias = "weft.Executable | weft.CompiledModule | SizedModule"
 
 
 @contextmanager
@@ -114,7 +112,7 @@ def run_options(function: F) -> F:
     return function
 
 
-def make_inputs(module: Runnable, file: Path | None, fill: str) -> dict[str, np.ndarray]:
+def make_inputs(module: Executable, file: Path | None, fill: str) -> dict[str, np.ndarray]:
     """One array per input: from the file, or filled if the file does not contain it."""
     return inputs_for(module.inputs, file, fill)
 

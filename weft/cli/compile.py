@@ -62,7 +62,7 @@ def compile_command(model: str, output: Path | None, target: str | None,
                               opt_level=opt_level, specialize=all_variants(variants), strict=strict,
                               **device_arguments(**devices))
         seconds = time.perf_counter() - start
-        if isinstance(module, weft.DynamicModel) and module.general is None:
+        if module.general is None:
             raise _dynamic_shapes(module, path)
         module.export(path, format=format)
     if timing:
@@ -81,7 +81,7 @@ def compile_command(model: str, output: Path | None, target: str | None,
             click.echo(f"  {side[:-1]} {port}")
 
 
-def _dynamic_shapes(module: weft.DynamicModel, path: Path) -> ArtifactError:
+def _dynamic_shapes(module: weft.Executable, path: Path) -> ArtifactError:
     """The error for a model with dynamic shapes, with the options that would fix them."""
     dynamic = [port for port in module.inputs if any(isinstance(n, str) for n in port.shape)]
     options = [f"--input-shape {port.name}:{'x'.join(map(str, port.shape))}" for port in dynamic]

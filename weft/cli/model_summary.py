@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-import weft
 from weft.cli.common import print_table
 from weft.compiler.options import CompileOptions
 from weft.compiler.report.sizes import (
@@ -20,6 +19,7 @@ from weft.compiler.report.sizes import (
     typical_sizes,
 )
 from weft.frontend.source import open_source
+from weft.runtime.launchers import launcher_of
 from weft.support.errors import InvalidInputError
 from weft.transform.passes.extract_subgraph import tensors_of
 
@@ -52,9 +52,10 @@ def print_summary(module: Any) -> None:
                ESTIMATE)
     kept = range(6) if manifest.symbols else (0, 1, 3, 4)
     print_table("", [columns[n] for n in kept], [[row[n] for n in kept] for row in rows])
-    if manifest.launched_by == "lanes":
+    launcher = launcher_of(manifest)
+    if launcher.runs_devices_at_once:
         click.echo(f"\n{module.as_text('placement')}\n")
-    if manifest.launched_by == "device":
+    if launcher.copies_between_memories:
         click.echo(placement_text(manifest, sizes))
     click.echo(f"arena {arena_bytes_at(manifest, sizes) / 1e6:.2f} MB{at_sizes(sizes)}")
     if manifest.vm is None:
@@ -63,7 +64,7 @@ def print_summary(module: Any) -> None:
 
 def _reason(module: Any) -> str | None:
     """Why a model has no program for all sizes; ``None`` for one that has, and for fixed shapes."""
-    return module.reason if isinstance(module, weft.DynamicModel) else None
+    return module.reason
 
 
 def check_timed(module: Any) -> None:

@@ -10,7 +10,6 @@ import click
 from click.core import ParameterSource
 
 import weft
-from weft.cli.common import Runnable
 from weft.support.errors import InvalidModelError, OptionError
 from weft.support.suggestion import nearest
 
@@ -45,7 +44,7 @@ def _suggestion(path: Path) -> str | None:
     return f"did you mean {str(path.with_name(close[0]))!r}?" if close else None
 
 
-def open_model(path: str, *, target: str | None, shapes: Shapes, opt_level: int) -> Runnable:
+def open_model(path: str, *, target: str | None, shapes: Shapes, opt_level: int) -> weft.Executable:
     """The model to run: an artifact is loaded, any other file compiled.
 
     Raises ``OptionError`` for options of a compilation given with an artifact.

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from weft.cli.common import (
-    Runnable,
     compile_options,
     make_inputs,
     print_json,
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from weft.compiler.options import CompileOptions
+    from weft.runtime.executable import Executable
 
 Shapes = tuple[tuple[str, tuple[object, ...]], ...]
 
@@ -102,7 +102,7 @@ def bench_command(model: str, target: str | None, shapes: Shapes, opt_level: int
                f"worst {figures['worst_ms']:.3f} ms of {repeat} runs")
 
 
-def _measure(module: Runnable, feeds: list[np.ndarray], repeat: int) -> list[float]:
+def _measure(module: Executable, feeds: list[np.ndarray], repeat: int) -> list[float]:
     """Milliseconds per run, after two warm-up runs."""
     for _ in range(2):
         module(*feeds)

@@ -23,11 +23,11 @@ from weft.support.rare_collections import rare_collections
 if TYPE_CHECKING:
     from weft.compiler.cache import Remember
     from weft.compiler.device_options import DevicesLike, PlacementLike
-    from weft.compiler.executable import Executable
     from weft.compiler.extensions import PassesLike, RulesLike, TirPassesLike
     from weft.compiler.options import SpecializeLike, TargetLike
     from weft.frontend.source import Examples, ModelLike
     from weft.ir.module import IRModule
+    from weft.runtime.executable import Executable
 
 __all__ = ["compile", "parse"]
 
@@ -88,7 +88,7 @@ def compile(
 
     ``state`` maps an output to the input that it is the next value of: ``{"present": "past"}``. The
     module keeps that tensor itself, zeros at first, and updates it in place; calls neither take
-    nor return it (``CompiledModule.state``).
+    nor return it (``Executable.state``).
 
     ``devices``, ``placement`` and ``soft_placement`` spread the program over several devices, such
     as ``[weft.SimDevice(0), "sim:1", "cpu"]`` (docs/graphs.md, "Several devices").

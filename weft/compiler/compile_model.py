@@ -12,14 +12,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weft.compiler.cache import ProgramCode, Remember, cached
-from weft.compiler.executable import Executable
-from weft.compiler.open_model import open_executable
+from weft.compiler.open_model import open_program
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.build import build_part, code_of_source
 from weft.compiler.program.model_code import ModelCode
 from weft.compiler.request import CompileRequest
 from weft.compiler.stages import Stages
 from weft.frontend.source import Examples, ModelLike, ProgramSource, Source, open_source
+from weft.runtime.executable import Executable
 from weft.support.config import config
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, OptionError
@@ -56,7 +56,7 @@ class ModelCompiler:
                               got=code.manifest.signature(),
                               help='name the sizes: inputs={"x": ("batch", 3, 224, 224)}')
         manifest = replace(code.manifest, threads=self.threads)  # the cache keeps code without it
-        return open_executable(replace(code, manifest=manifest), self.stages(code), self.at)
+        return open_program(replace(code, manifest=manifest), self.stages(code), self.at)
 
     def stages(self, code: ProgramCode) -> Stages:
         """The stages of the compilation that gave ``code``, which may have left sizes unknown."""
@@ -92,10 +92,9 @@ def compile_model(model: ModelLike, examples: Examples, request: CompileRequest,
         compiler = compiler_of(model, examples, request)
         executable = compiler.executable(remember)
         values = compiler.source.initial_values()
-        # State is memory of the device; an executable for another machine has none.
-        state: Any = getattr(executable, "state", {}) if values else {}
-        for name in values.keys() & set(state):
-            state[name][...] = values[name]
+        if values:  # state is memory of the device; an executable for another machine has none
+            for name in values.keys() & executable.state.keys():
+                executable.state[name][...] = values[name]
         return executable
 
 

@@ -19,16 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import weft
-from weft.compiler.compiled_model import CompiledModel
-from weft.compiler.dynamic_model import DynamicModel
+from weft.compiler.compilation import Compilation
 from weft.compiler.request import CompileRequest
 from weft.runtime import cpu
-from weft.runtime.artifact import check_machine, module_class
 from weft.runtime.code_payload import CodePayload, read_payload
 from weft.runtime.elf.loader import ObjectLibrary, loads_objects
+from weft.runtime.executable import Executable, open_executable
+from weft.runtime.launchers import Code, check_machine, launcher_of
 from weft.runtime.manifest import Manifest
-from weft.runtime.module import CompiledModule
-from weft.runtime.sized_module import SizedModule
 from weft.support.cache import DiskCache, EntryState, default_directory, open_cache
 from weft.support.config import config, knobs, report_unknown_variables
 from weft.support.errors import ArtifactError
@@ -39,7 +37,6 @@ from weft.support.versions import LIBRARIES
 
 if TYPE_CHECKING:
     from weft.compiler.compile_model import ModelCompiler
-    from weft.compiler.executable import Executable
     from weft.compiler.options import CompileOptions
     from weft.compiler.program.model_code import ModelCode
     from weft.compiler.stages import Stages
@@ -50,7 +47,7 @@ _WITHOUT_EFFECT = frozenset(["build_jobs", "cache_dir", "cache_size", "debug", "
                              "no_cache", "perf_map", "seed", "threads", "trace"])
 
 
-def open_warm(path: Path, request: CompileRequest) -> CompiledModel | DynamicModel | None:
+def open_warm(path: Path, request: CompileRequest) -> Executable | None:
     """The executable of an unchanged file from the disk cache; ``None``: compile it.
 
     A process that has imported the compiler compiles: its user may have registered operators or
@@ -158,34 +155,25 @@ def _compiler() -> Iterator[object]:
             yield folder, os.stat(folder).st_mtime_ns  # noqa: PTH116
 
 
-def _opened(payload: CodePayload, path: Path, request: CompileRequest
-            ) -> CompiledModel | DynamicModel | None:
+def _opened(payload: CodePayload, path: Path, request: CompileRequest) -> Executable | None:
     report_all(payload.manifest.fallbacks)
     manifest = replace(payload.manifest, threads=request.threads())
-    kind = module_class(manifest)
-    if manifest.target.kind != "cpu" or kind not in (CompiledModule, SizedModule) \
-            or manifest.launched_by == "lanes":
+    if manifest.target.kind != "cpu" or not launcher_of(manifest).starts_from_objects:
         return None
     try:
         check_machine(manifest.target)
     except ArtifactError:  # code for another CPU
         return None
-    library = ObjectLibrary(payload.objects)
-    again = _Again(path, request, manifest)
-    made: CompiledModel | DynamicModel
-    if kind is CompiledModule:
-        made = CompiledModel(manifest, library, payload.constants, again)
-    else:
-        general = SizedModule(manifest, library, payload.constants)
-        made = DynamicModel(manifest, again, again.compile_at, general)
-    made._start = WARM  # noqa: SLF001 - said once, where the executable is made
-    return made
+    return open_executable(
+        Code(manifest, lambda: ObjectLibrary(payload.objects), payload.constants, start=WARM),
+        _Again(path, request, manifest))
 
 
-class _Again:
+class _Again(Compilation):
     """The compilation of a model that came from the cache, repeated when somebody asks for it."""
 
     def __init__(self, path: Path, request: CompileRequest, manifest: Manifest) -> None:
+        super().__init__()
         self._path = path
         self._request = request
         self._manifest = manifest

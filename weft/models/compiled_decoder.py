@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from weft.compiler.api import compile
-from weft.compiler.dynamic_model import DynamicModel
 from weft.ir.module import IRModule
 from weft.models.architecture import Architecture, Weights
 from weft.models.block_table import BlockTable
@@ -19,6 +18,7 @@ from weft.models.decoder_program import (
     cache_outputs,
     decoder_program,
 )
+from weft.runtime.executable import Executable
 from weft.support.errors import OptionError, TargetError
 
 BLOCK_SIZE = 64
@@ -164,10 +164,10 @@ class CompiledDecoder:
                 cache[target] = cache[source]
 
 
-def compiled(program: IRModule, **knobs: Any) -> DynamicModel:
+def compiled(program: IRModule, **knobs: Any) -> Executable:
     """``program`` compiled for this machine; ``TargetError`` for another one."""
     made = compile(program, **knobs)
-    if not isinstance(made, DynamicModel):
+    if not made.runs_here:
         raise TargetError("a decoder runs on the machine that compiles it",
                           got=made.options.target)
     return made

@@ -1,11 +1,9 @@
 """Loading and running compiled modules. Depends only on NumPy, and ml_dtypes for its dtypes."""
 
 from weft.runtime.manifest import ConstantSpec, KernelCall, Manifest, TargetSpec, TensorSpec
-from weft.runtime.module import CompiledModule
 from weft.runtime.threads import num_threads, set_num_threads
 
 __all__ = [
-    "CompiledModule",
     "ConstantSpec",
     "KernelCall",
     "Manifest",

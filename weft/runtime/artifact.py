@@ -22,20 +22,17 @@ from weft.runtime.artifact_format import (
     locate_members,
     manifest_digest,
 )
-from weft.runtime.cpu import host_features, machine, system
-from weft.runtime.library import LOADERS, Library, native
-from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TargetSpec
-from weft.runtime.module import CompiledModule
-from weft.runtime.sized_module import SizedModule
-from weft.runtime.step_module import StepModule
+from weft.runtime.executable import Executable, open_executable
+from weft.runtime.launchers import Code, check_machine, launcher_of
+from weft.runtime.library import LOADERS
+from weft.runtime.manifest import Manifest, TargetSpec
 from weft.runtime.threads import checked_count
-from weft.runtime.vm.module import VmModule
 from weft.support.config import report_unknown_variables
 from weft.support.errors import ArtifactError
 
 
 def load(path: str | os.PathLike[str], *, map_constants: bool = True,
-         threads: int | None = None) -> CompiledModule | SizedModule:
+         threads: int | None = None) -> Executable:
     """The module that an artifact holds; no compiler is imported.
 
     Weights are mapped from the file, so that processes share them: replace the file as a whole
@@ -64,7 +61,7 @@ def load(path: str | os.PathLike[str], *, map_constants: bool = True,
 
 
 def _load(path: Path, *, map_constants: bool, threads: int | None
-          ) -> CompiledModule | SizedModule:
+          ) -> Executable:
     data = _map_file(path)
     with path.open("rb") as file:
         extents = locate_members(file, len(data))
@@ -73,6 +70,7 @@ def _load(path: Path, *, map_constants: bool, threads: int | None
     text = bytes(members[MANIFEST])
     manifest = Manifest.from_json(text)
     check_target(manifest.target)
+    launcher_of(manifest)  # raises for one that is not registered
     # With sizes edited by hand the code could write past the end of arrays.
     found = {MANIFEST: manifest_digest(text), LIBRARY: digest(members[LIBRARY]),
              CONSTANTS: digest(members[CONSTANTS])}
@@ -84,38 +82,9 @@ def _load(path: Path, *, map_constants: bool, threads: int | None
                             expected=f"{manifest.constants_bytes} bytes")
     if threads is not None:
         manifest = replace(manifest, threads=threads)
-    library = _library(manifest, members[LIBRARY])
+    load_library = LOADERS.get(manifest.target.kind)
     constants = _constants(members[CONSTANTS], copy=not map_constants)
-    return module_class(manifest)(manifest, library, constants)
-
-
-def _library(manifest: Manifest, code: memoryview) -> Library:
-    load = LOADERS.get(manifest.target.kind)
-    if manifest.launched_by != "lanes":
-        return load(code)
-    from weft.runtime.devices.sim.library import SimLibrary
-
-    return SimLibrary(manifest.devices, lambda: native(load(code)))
-
-
-def module_class(manifest: Manifest) -> type[CompiledModule | SizedModule]:
-    """How a program runs: on the virtual machine, by ``weft_main`` at fixed or at all sizes, on a
-    device, or step by step.
-    """
-    if manifest.vm is not None:
-        return VmModule
-    if manifest.symbols:
-        return SizedModule
-    if manifest.launched_by == "device":
-        # Programs for CPUs do without the runtime of GPUs.
-        from weft.runtime.devices.cuda.module import DeviceModule
-
-        return DeviceModule
-    if manifest.launched_by == "lanes":
-        from weft.runtime.devices.sim.module import LaneModule
-
-        return LaneModule
-    return CompiledModule if manifest.launched_by == MAIN_SYMBOL else StepModule
+    return open_executable(Code(manifest, lambda: load_library(members[LIBRARY]), constants))
 
 
 def check_target(target: TargetSpec) -> None:
@@ -125,25 +94,6 @@ def check_target(target: TargetSpec) -> None:
                             expected=", ".join(LOADERS), got=target.cpu,
                             help="import the package that defines the target")
     check_machine(target)
-
-
-def check_machine(target: TargetSpec) -> None:
-    """Raise ``ArtifactError`` if this machine cannot run the code."""
-    if system() != "linux":
-        raise ArtifactError("weft runs compiled code on Linux only", expected="linux", got=system(),
-                            help="use a Linux machine, virtual machine or container (on Windows, "
-                            "WSL); compiling for one and exporting works here")
-    if target.arch != machine() or "linux" not in target.triple:
-        raise ArtifactError("the artifact was made for another machine", expected=target.triple,
-                            got=f"{machine()} (this machine)",
-                            help=f'compile the model for "{machine()}" and export it again')
-    missing = sorted(set(target.features) - host_features())
-    if missing:
-        raise ArtifactError(
-            "this CPU lacks instructions that the artifact uses",
-            expected=f"{target.cpu} with {', '.join(missing)}", got="a CPU without them",
-            help='compile for an older CPU, such as target="llvm -mcpu=haswell"',
-        )
 
 
 def _map_file(path: Path) -> mmap.mmap:

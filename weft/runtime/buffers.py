@@ -128,20 +128,14 @@ def _viewed(value: Any, name: str, spec: TensorSpec) -> np.ndarray:
     raise InvalidInputError(f"{name} is not an array", expected=spec, got=type(value).__name__)
 
 
-def check_apart(manifest: Manifest, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
-                ) -> None:
+def check_apart(manifest: Manifest, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
     """Raise ``InvalidInputError`` if an output overlaps an input or another output.
 
-    Compiled code may write an output before it has read all inputs.
+    Compiled code may write an output before it has read all inputs. Arrays are those of NumPy, or
+    have ``address`` and ``nbytes``.
     """
-    check_extents(manifest, list(map(_extent, inputs)), list(map(_extent, outputs)))
-
-
-def check_extents(manifest: Manifest, inputs: Sequence[tuple[int, int]],
-                  outputs: Sequence[tuple[int, int]]) -> None:
-    """As ``check_apart``, for the first address and the end of each array."""
-    others = [*inputs, *outputs]
-    for number, (first, last) in enumerate(outputs):
+    others = list(map(_extent, (*inputs, *outputs)))
+    for number, (first, last) in enumerate(others[len(inputs):]):
         for other in range(len(inputs) + number):
             start, stop = others[other]
             if first < stop and start < last:
@@ -152,22 +146,22 @@ def check_extents(manifest: Manifest, inputs: Sequence[tuple[int, int]],
                     help="pass an array that does not overlap others")
 
 
-def check_in_place(manifest: Manifest, values: Sequence[Any], arrays: Sequence[np.ndarray]) -> None:
-    """Raise ``InvalidInputError`` for copied inputs: a bound call would not see later changes."""
-    for spec, value, array in zip(manifest.inputs, values, arrays, strict=True):
-        check_viewed(spec, value, array)
+def check_in_place(specs: Sequence[TensorSpec], values: Sequence[Any], arrays: Sequence[Any]
+                   ) -> None:
+    """Raise ``InvalidInputError`` for copied inputs: a bound call would not see later changes.
+
+    Arrays on a device are never copies.
+    """
+    for spec, value, array in zip(specs, values, arrays, strict=True):
+        if not isinstance(array, np.ndarray):
+            continue
+        seen = _viewed(value, f"input {spec.name!r}", spec)
+        if array.nbytes and address_of(seen) != address_of(array):
+            raise InvalidInputError(
+                f"input {spec.name!r} cannot be bound without a copy",
+                expected=f"{spec}, C-contiguous", got=f"Tensor[{seen.shape}, {seen.dtype}]")
 
 
-def check_viewed(spec: TensorSpec, value: Any, array: np.ndarray) -> None:
-    """Raise ``InvalidInputError`` if ``array`` is a copy of ``value``, and not a view of it."""
-    seen = _viewed(value, f"input {spec.name!r}", spec)
-    if array.nbytes and address_of(seen) != address_of(array):
-        raise InvalidInputError(
-            f"input {spec.name!r} cannot be bound without a copy",
-            expected=f"{spec}, C-contiguous", got=f"Tensor[{seen.shape}, {seen.dtype}]",
-        )
-
-
-def _extent(array: np.ndarray) -> tuple[int, int]:
-    start = address_of(array)
+def _extent(array: Any) -> tuple[int, int]:
+    start = address_of(array) if isinstance(array, np.ndarray) else array.address
     return start, start + array.nbytes

@@ -42,10 +42,6 @@ from weft.support.fallback import Fallback
 FORMAT_VERSION = 3
 MAIN_SYMBOL = "weft_main"
 
-# Who makes the kernel calls: the generated function ``weft_main``; the runtime, one by one; the
-# runtime of devices with memory of their own; or that of simulated devices, which run at once.
-LAUNCHERS = (MAIN_SYMBOL, "steps", "device", "lanes")
-
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
@@ -137,7 +133,8 @@ class Manifest:
     """``checksums`` are SHA-256 digests of an artifact's other members, by name.
 
     ``vm`` is the bytecode of a program for the virtual machine, otherwise ``None``.
-    ``launched_by`` is one of ``LAUNCHERS``. ``arena_bytes`` is the size of the arena in host
+    ``launched_by`` is the name of what launches the kernels (``weft.runtime.launchers``).
+    ``arena_bytes`` is the size of the arena in host
     memory, ``arenas`` are the others. ``threads`` is the number of threads that calls use;
     ``None``: the number that is set for the process.
 
@@ -256,9 +253,6 @@ def check_manifest(manifest: Manifest) -> None:
         if not (inside and 0 <= jump.to <= jump.at <= len(manifest.steps)):
             raise ArtifactError("a damaged manifest", where="jumps", got=jump)
     _check_devices(manifest)
-    if manifest.launched_by not in LAUNCHERS:
-        raise ArtifactError("a damaged manifest", where="launched_by", got=manifest.launched_by,
-                            expected=" or ".join(LAUNCHERS))
     for constant in manifest.constants:
         if constant.offset < 0 or constant.offset + constant.nbytes > manifest.constants_bytes:
             raise ArtifactError("a damaged manifest", where="constants", got=constant)

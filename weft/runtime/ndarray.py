@@ -49,6 +49,22 @@ def _report_copy(found: np.ndarray, spec: TensorSpec, why: str, log: FallbackLog
             log)
 
 
+def with_sizes(spec: TensorSpec, value: Any, sizes: dict[str, int]) -> TensorSpec:
+    """``spec`` with symbolic dimensions replaced by known sizes, else by those of ``value``."""
+    if all(isinstance(size, int) for size in spec.shape):
+        return spec
+    found = tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
+    if len(found) != len(spec.shape):
+        return spec  # reading the value as an array words the error
+    shape = []
+    for size, given in zip(spec.shape, found, strict=True):
+        if isinstance(size, str) and size.isidentifier():
+            shape.append(sizes.setdefault(size, int(given)))
+        else:
+            shape.append(int(given) if isinstance(size, str) else size)
+    return TensorSpec(spec.name, spec.dtype, tuple(shape))
+
+
 def mismatch(spec: TensorSpec, part: str, found: np.ndarray) -> InvalidInputError:
     """The error for an argument with a wrong ``part``: dtype or shape."""
     hint = f".astype({spec.dtype!r})" if part == "dtype" else None

@@ -308,12 +308,17 @@ class Stepper:
             at += 1
 
 
+def checked_repeat(repeat: object) -> int:
+    """``repeat``; ``OptionError`` unless it is a positive integer."""
+    if not isinstance(repeat, int) or isinstance(repeat, bool) or repeat < 1:
+        raise OptionError("invalid repeat", expected="a whole number above 0", got=repr(repeat))
+    return repeat
+
+
 def profile_module(stepper: Stepper, call: Callable[[], Any], repeat: int,
                    num_threads: int) -> Profile:
     """Profile the steps, and ``call``, the whole module; ``OptionError`` for a bad ``repeat``."""
-    if not isinstance(repeat, int) or isinstance(repeat, bool) or repeat < 1:
-        raise OptionError("invalid repeat", expected="a whole number above 0",
-                          got=repr(repeat))
+    checked_repeat(repeat)
     early_peak = measure_fma_peak(stepper.library, num_threads)
     stepper.run()  # warm-up: page faults and cold caches
     # Every run has the same inputs and therefore makes the same calls.
@@ -324,7 +329,8 @@ def profile_module(stepper: Stepper, call: Callable[[], Any], repeat: int,
     module = min(_seconds(call) for _ in range(repeat))
     peak = max(early_peak, measure_fma_peak(stepper.library, num_threads))
     library = stepper.library
-    # A turn of a loop moves parts of its operands, which the work of its kernels does not tell.
+    # An iteration of a loop may move parts of its operands only; the bytes of a kernel are of whole
+    # operands, so a limit computed from them would be wrong.
     if not isinstance(library, NativeLibrary) or not steps or stepper.manifest.jumps:
         return Profile(steps, module, peak, num_threads)
     roofline = Roofline(peak, measure_bandwidths(library, num_threads))

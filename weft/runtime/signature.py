@@ -61,6 +61,21 @@ class Signature:
         self._refuse_unknown(names, tuple(self._output_number), "output")
         return [self._output_number[name] for name in names]
 
+    def is_whole(self, outputs: object, inputs: object) -> bool:
+        """Whether the program itself computes ``outputs`` from ``inputs``, or refuses them.
+
+        Otherwise they name other tensors of the model.
+        """
+        if not isinstance(inputs, Mapping):
+            return True
+        inner = any(name not in self._input_names for name in inputs)
+        if outputs is None:
+            return not inner
+        if isinstance(outputs, str) or not isinstance(outputs, Sequence):
+            return True
+        return not inner and len(inputs) == len(self._input_names) \
+            and all(name in self._output_number for name in outputs)
+
     def _refuse_unknown(self, names: Iterable[str], known: tuple[str, ...], kind: str) -> None:
         unknown = [str(name) for name in names if name not in known]
         if unknown:

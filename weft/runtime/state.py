@@ -46,9 +46,10 @@ class State(Mapping[str, np.ndarray]):
 
     def start(self, offsets: Sequence[int], constants: np.ndarray) -> None:
         """Set all states to their first values, at these byte offsets of the constants."""
-        for array, offset in zip(self._arrays.values(), offsets, strict=False):
+        for name, offset in zip(self, offsets, strict=False):
+            array = self[name]
             data = constants[offset:offset + array.nbytes]
-            array[...] = data.view(array.dtype).reshape(array.shape)
+            self[name] = data.view(array.dtype).reshape(array.shape)
 
     def __getitem__(self, name: str) -> np.ndarray:
         """The array with the current value; writing to it changes the state."""

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.runtime.programs import C, expected, manifest, objects, sample
+from tests.unit.runtime.programs import C, expected, manifest, objects, opened, sample
 from weft.codegen.elf.linker import find_linkers, link_shared
-from weft.runtime import CompiledModule
 from weft.runtime.cpu import machine
 from weft.runtime.library import SharedLibrary
 from weft.support.errors import LinkerError
@@ -39,7 +38,7 @@ def test_each_linker_makes_a_library_that_runs(
         pytest.skip(f"{program} is not installed")
     monkeypatch.setattr(shutil, "which", only(program))
     library = SharedLibrary.from_bytes(link_shared(objects()))
-    result = CompiledModule(manifest(), library, C)(sample())
+    result = opened(manifest(), library, C)(sample())
     assert (result == expected(sample())).all()
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.runtime import CompiledModule
+from weft.runtime.executable import Executable
 from weft.transform.analysis.reference import evaluate
 
 CACHE = "Tensor[(2, 3, 64, 16), float32]"
@@ -26,12 +26,12 @@ def @main(%x: {CACHE}, %new: Tensor[(1, 3, 70, 16), float32], %start: Tensor[(1)
 }}"""
 
 
-def in_place(mod: CompiledModule) -> list[bool]:
+def in_place(mod: Executable) -> list[bool]:
     """Whether each update writes its result over its cache."""
     return [step.args[-1] == step.args[0] for step in mod.manifest.steps if "update" in step.op]
 
 
-def checked(text: str, starts: list[int]) -> CompiledModule:
+def checked(text: str, starts: list[int]) -> Executable:
     program = weft.parse(text)
     mod = weft.compile(program)
     rng = np.random.default_rng(0)

@@ -35,9 +35,9 @@ def compiled(shape: str, **options: object) -> weft.Executable:
 
 
 @pytest.fixture(scope="module")
-def model() -> weft.DynamicModel:
+def model() -> weft.Executable:
     made = compiled("n, m")
-    assert isinstance(made, weft.DynamicModel)
+    assert made.is_dynamic
     assert made.general is not None, made.reason
     return made
 
@@ -59,12 +59,12 @@ def check(results: tuple[np.ndarray, ...], x: np.ndarray) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 40), st.integers(0, 20), st.sampled_from([0.0, 0.1, 0.6, 1.0]))
-def test_one_program_runs_all_sizes(model: weft.DynamicModel, n: int, m: int, share: float) -> None:
+def test_one_program_runs_all_sizes(model: weft.Executable, n: int, m: int, share: float) -> None:
     check(model(image(n, m, share), W), image(n, m, share))
     assert model.sizes == ()
 
 
-def test_the_signature_names_the_sizes(model: weft.DynamicModel) -> None:
+def test_the_signature_names_the_sizes(model: weft.Executable) -> None:
     assert [spec.shape for spec in model.outputs] == [("u0", 2), ("u0", 8), (8,), ("u0", 8)]
     (count,) = model.manifest.counts
     assert (count.name, count.bound) == ("u0", "m*n")
@@ -90,7 +90,7 @@ def test_names_that_the_model_has_are_not_taken() -> None:
     check(model(image(7, 3), W), image(7, 3))
 
 
-def test_artifacts(model: weft.DynamicModel, tmp_path) -> None:
+def test_artifacts(model: weft.Executable, tmp_path) -> None:
     model.export(tmp_path / "m.weft")
     loaded = weft.load(tmp_path / "m.weft")
     for n in (1, 30):
@@ -99,7 +99,7 @@ def test_artifacts(model: weft.DynamicModel, tmp_path) -> None:
         model.export(tmp_path / "c", format="c")
 
 
-def test_arrays_of_the_caller(model: weft.DynamicModel) -> None:
+def test_arrays_of_the_caller(model: weft.Executable) -> None:
     x = image(3, 4)
     wanted = model(x, W)
     with pytest.raises(InvalidInputError, match="cannot be bound where data determines sizes"):
@@ -113,7 +113,7 @@ def test_arrays_of_the_caller(model: weft.DynamicModel) -> None:
     check(model(x, W), x)
 
 
-def test_kernels_one_by_one(model: weft.DynamicModel, capsys) -> None:
+def test_kernels_one_by_one(model: weft.Executable, capsys) -> None:
     calls = {kernel.op: kernel for kernel in model.profile(image(9, 9), W, repeat=2).kernels}
     rows = int((image(9, 9) > 0.5).sum())
     assert calls["sum"].flops == rows * 16
@@ -125,7 +125,7 @@ def test_kernels_one_by_one(model: weft.DynamicModel, capsys) -> None:
     assert "argwhere" in capsys.readouterr().err
 
 
-def test_memory_depends_on_the_inputs_alone(model: weft.DynamicModel) -> None:
+def test_memory_depends_on_the_inputs_alone(model: weft.Executable) -> None:
     model(image(60, 60, 0.1), W)
     assert model.general is not None
     before = model.general.arena_nbytes
@@ -135,7 +135,7 @@ def test_memory_depends_on_the_inputs_alone(model: weft.DynamicModel) -> None:
     assert model.general.arena_nbytes == before
 
 
-def test_a_small_result_does_not_hold_the_memory_of_the_largest(model: weft.DynamicModel) -> None:
+def test_a_small_result_does_not_hold_the_memory_of_the_largest(model: weft.Executable) -> None:
     x = np.zeros((300, 300), np.float32)
     x[7, 9] = 1
     at, *_ = model(x, W)
@@ -143,7 +143,7 @@ def test_a_small_result_does_not_hold_the_memory_of_the_largest(model: weft.Dyna
     assert at.base is None or at.base.nbytes < 1000
 
 
-def test_calls_at_the_same_time(model: weft.DynamicModel) -> None:
+def test_calls_at_the_same_time(model: weft.Executable) -> None:
     failed: list[Exception] = []
 
     def call(n: int) -> None:

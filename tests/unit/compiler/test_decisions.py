@@ -111,14 +111,14 @@ def test_the_decisions_shown_are_those_of_the_compilation(
 @pytest.fixture
 def records(tmp_path):
     """A file by which the generic schedule is the fastest for the only kernel of ``dense``."""
-    (kernel,) = kernels_of(dense()._stages.module_at("lowered"))
+    (kernel,) = kernels_of(dense().recompiler.stages.module_at("lowered"))
     path = tmp_path / "records"
     append_records(path, [Record(kernel.digest, kernel.text, str(CpuTarget.host()),
                                  "nn.dense.cpu.generic", 1e-9, 1)])
     return path
 
 
-def dense(**settings) -> weft.CompiledModel:
+def dense(**settings) -> weft.Executable:
     return weft.compile(weft.parse("""
         def @main(%x: Tensor[(32, 48), float32], %w: Tensor[(64, 48), float32]) {
           nn.dense(%x, %w)

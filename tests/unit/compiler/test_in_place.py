@@ -19,7 +19,7 @@ def @main(%x: {big}, %w: Tensor[(16, 16, 1, 1), float32]) {{
 }}"""
 
 
-def checked(text: str) -> weft.runtime.CompiledModule:
+def checked(text: str) -> weft.Executable:
     """The compiled program, whose results are those of the reference."""
     program = weft.parse(text)
     mod = weft.compile(program)
@@ -30,7 +30,7 @@ def checked(text: str) -> weft.runtime.CompiledModule:
     return mod
 
 
-def reusing(mod: weft.runtime.CompiledModule) -> list[str]:
+def reusing(mod: weft.Executable) -> list[str]:
     """The operators of the kernels whose result lies where an input does."""
     return [step.op for step in mod.manifest.steps
             if step.args[-1][0] == "arena" and step.args[-1] in step.args[:-1]]

@@ -43,7 +43,7 @@ def detector() -> onnx.ModelProto:
     return graph
 
 
-def check(model: weft.DynamicModel, inputs: Callable[[int, int], Inputs],
+def check(model: weft.Executable, inputs: Callable[[int, int], Inputs],
           pairs: list[tuple[int, int]]) -> None:
     """Run all pairs of sizes; some of them again, where the results must be the same bits."""
     assert model.general is not None, model.reason

@@ -100,8 +100,8 @@ def test_inputs_that_are_not_needed_are_ignored(model: weft.Executable) -> None:
 
 def test_each_signature_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made = weft.compile(weft.parse(TEXT))
-    first = made._parts.program_for(made._stages, ["a"], {"x": X})
-    assert made._parts.program_for(made._stages, ["a"], {"x": Y}) is first
+    first = made.recompiler.part(made, ["a"], {"x": X})
+    assert made.recompiler.part(made, ["a"], {"x": Y}) is first
 
 
 @pytest.mark.parametrize(("fetches", "feeds", "message"), [
@@ -128,9 +128,9 @@ def test_names_of_an_onnx_model_and_shared_weights() -> None:
     whole = made(x)
     (inner,) = made.run(["layer1/relu"], {"x": x})
     np.testing.assert_array_equal(made.run(["y"], {"layer1/relu": inner})[0], whole)
-    part = made._parts.program_for(made._stages, ["y"], {"layer1/relu": inner})
-    assert np.shares_memory(part._constants, made._constants)
-    assert not part._compilation.code.kept, "its weights are those of the model"
+    part = made.recompiler.part(made, ["y"], {"layer1/relu": inner})
+    assert np.shares_memory(part.launcher.constants, made.launcher.constants)
+    assert not part.recompiler.code.kept, "its weights are those of the model"
 
 
 def test_parts_are_compiled_by_name() -> None:

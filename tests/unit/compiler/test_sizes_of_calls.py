@@ -30,7 +30,7 @@ def weights() -> list[np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def block() -> weft.DynamicModel:
+def block() -> weft.Executable:
     model = weft.compile(weft.parse(BLOCK), threads=1)
     assert model.general is not None, model.reason
     return model
@@ -54,7 +54,7 @@ def resident_bytes() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
-def test_a_thousand_sizes_add_no_compile_and_no_memory(block: weft.DynamicModel) -> None:
+def test_a_thousand_sizes_add_no_compile_and_no_memory(block: weft.Executable) -> None:
     constants = weights()
     pairs = [(1 + k % 25, 1 + k // 25) for k in range(1000)]
     largest = array(25, 40)
@@ -72,7 +72,7 @@ def test_a_thousand_sizes_add_no_compile_and_no_memory(block: weft.DynamicModel)
     assert resident_bytes() - resident < 8 << 20
 
 
-def test_threads_call_one_model_at_different_sizes(block: weft.DynamicModel) -> None:
+def test_threads_call_one_model_at_different_sizes(block: weft.Executable) -> None:
     constants = weights()
     sizes = [(1, 3), (4, 17), (2, 30), (7, 1), (3, 9), (5, 25)]
     wanted = {size: block(array(*size), *constants) for size in sizes}
@@ -99,7 +99,7 @@ def test_threads_call_one_model_at_different_sizes(block: weft.DynamicModel) -> 
 @pytest.mark.parametrize(("shape", "words"), [
     ((2, 3), "rank 2"), ((2, 3, 31), "fixed size of 32"), ((2, 3, 4, 32), "rank 4")])
 def test_wrong_shapes_leave_the_model_usable(
-    block: weft.DynamicModel, shape: tuple[int, ...], words: str
+    block: weft.Executable, shape: tuple[int, ...], words: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=words):
         block(np.zeros(shape, np.float32), *weights())
@@ -121,12 +121,12 @@ def @main(%x: Tensor[(n, k), float32], %y: Tensor[(m, k), float32]) {
 
 
 @pytest.fixture(scope="module")
-def product() -> weft.DynamicModel:
+def product() -> weft.Executable:
     return weft.compile(PRODUCT)
 
 
 @pytest.mark.parametrize("size", [1 << 25, 1 << 31, 1 << 40])
-def test_products_beyond_memory_are_refused(product: weft.DynamicModel, size: int) -> None:
+def test_products_beyond_memory_are_refused(product: weft.Executable, size: int) -> None:
     x = np.zeros((size, 0), np.float32)
     with pytest.raises(InvalidInputError, match="more memory than there are addresses"):
         product(x, x)
@@ -136,7 +136,7 @@ def test_products_beyond_memory_are_refused(product: weft.DynamicModel, size: in
 @pytest.mark.parametrize("value", [
     Shaped(None), Shaped((-1, 3)), Shaped(("n", 3)), Shaped((1 << 70, 3)), Shaped(lambda: 3),
     [[1, 2], [3]], None, "text", 3])
-def test_values_without_a_shape_are_refused(product: weft.DynamicModel, value: object) -> None:
+def test_values_without_a_shape_are_refused(product: weft.Executable, value: object) -> None:
     with pytest.raises(InvalidInputError):
         product(value, np.zeros((4, 3), np.float32))
 

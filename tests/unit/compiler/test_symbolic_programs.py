@@ -21,15 +21,15 @@ def @main(%x: Tensor[(n, 16), float32], %w: Tensor[(16, 16), float32]) {
 W = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32) / 4
 
 
-def compiled(**options: object) -> weft.DynamicModel:
+def compiled(**options: object) -> weft.Executable:
     model = weft.compile(weft.parse(TEXT), **options)
-    assert isinstance(model, weft.DynamicModel)
+    assert model.is_dynamic
     assert model.general is not None
     return model
 
 
 @pytest.fixture(scope="module")
-def model() -> weft.DynamicModel:
+def model() -> weft.Executable:
     return compiled()
 
 
@@ -50,12 +50,12 @@ def check(model: object, n: int) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 300))
-def test_one_program_runs_all_sizes(model: weft.DynamicModel, n: int) -> None:
+def test_one_program_runs_all_sizes(model: weft.Executable, n: int) -> None:
     check(model, n)
     assert model.sizes == ()  # nothing was compiled for this size
 
 
-def test_results_do_not_depend_on_earlier_sizes(model: weft.DynamicModel) -> None:
+def test_results_do_not_depend_on_earlier_sizes(model: weft.Executable) -> None:
     first = model(array(7), W)
     for n in (300, 1, 0, 40):
         model(array(n), W)
@@ -102,7 +102,7 @@ def test_models_of_fixed_sizes_have_nothing_to_specialise() -> None:
     (((2, 16), (3, 16)), r"'w' has a fixed size of 16 \(axis 0\), not 3"),
 ])
 def test_shapes_that_do_not_fit_are_refused(
-    model: weft.DynamicModel, shapes: tuple, words: str
+    model: weft.Executable, shapes: tuple, words: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=words):
         model(*(np.zeros(s, np.float32) for s in shapes))
@@ -121,7 +121,7 @@ def test_symbols_that_contradict_and_bounds() -> None:
             model(*(np.ones((r, 3), np.float32) for r in rows))
 
 
-def test_artifacts_and_pickles_run_all_sizes(model: weft.DynamicModel, tmp_path) -> None:
+def test_artifacts_and_pickles_run_all_sizes(model: weft.Executable, tmp_path) -> None:
     path = tmp_path / "m.weft"
     model.export(path)
     again = tmp_path / "again.weft"
@@ -134,7 +134,7 @@ def test_artifacts_and_pickles_run_all_sizes(model: weft.DynamicModel, tmp_path)
                 np.testing.assert_array_equal(one, two)
 
 
-def test_out_bind_run_and_profile(model: weft.DynamicModel) -> None:
+def test_out_bind_run_and_profile(model: weft.Executable) -> None:
     x = array(5)
     expected = model(x, W)
     out = tuple(np.empty_like(e) for e in expected)
@@ -148,7 +148,7 @@ def test_out_bind_run_and_profile(model: weft.DynamicModel) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_every_thread_count_gives_the_same_bits(model: weft.DynamicModel, threads: int) -> None:
+def test_every_thread_count_gives_the_same_bits(model: weft.Executable, threads: int) -> None:
     x = array(291)
     with weft.config(threads=1):
         expected = model(x, W)

@@ -34,7 +34,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def is_warm(path: Path, **options: object) -> bool:
     """Whether the executable came from the cache without a compilation."""
     made = weft.compile(path, **options)
-    return type(made._compilation).__name__ == "_Again"
+    return type(made.recompiler).__name__ == "_Again"
 
 
 def test_the_second_time_it_starts_from_the_cache(model: Path) -> None:
@@ -107,13 +107,13 @@ def test_damaged_records_and_entries_compile(model: Path, tmp_path: Path) -> Non
 def test_threads_are_kept(model: Path) -> None:
     weft.compile(model)
     made = weft.compile(model, threads=2)
-    assert type(made._compilation).__name__ == "_Again"
+    assert type(made.recompiler).__name__ == "_Again"
     assert (made.threads, weft.compile(model).threads) == (2, None)
 
 
 def test_what_needs_the_compiler_imports_it(model: Path, tmp_path: Path) -> None:
     first, second = weft.compile(model), weft.compile(model)
-    assert type(first) is type(second) is weft.CompiledModel
+    assert type(first) is type(second) is weft.Executable
     assert second.as_text("lowered") == first.as_text("lowered")
     first.export(tmp_path / "a.weft")
     second.export(tmp_path / "b.weft")
@@ -124,8 +124,8 @@ def test_what_needs_the_compiler_imports_it(model: Path, tmp_path: Path) -> None
 def test_symbolic_sizes(model: Path) -> None:
     model.write_text("def @main(%x: Tensor[(n, 3), float32]) { nn.relu(%x) }")
     cold, found = weft.compile(model), weft.compile(model)
-    assert type(found) is type(cold) is weft.DynamicModel
-    assert type(found._compilation).__name__ == "_Again"
+    assert type(found) is type(cold) is weft.Executable
+    assert type(found.recompiler).__name__ == "_Again"
     for rows in (1, 7):
         x = np.ones((rows, 3), np.float32)
         assert np.array_equal(found(x), x)

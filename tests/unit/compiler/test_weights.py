@@ -66,7 +66,7 @@ def test_a_tied_weight_is_right_cold_and_warm(tmp_path: Path, cache: Path, exter
     weight = saved(path, external=external)
     x = RNG.standard_normal((3, 200)).astype(np.float32)
     first, second = weft.compile(path), weft.compile(path)
-    assert type(second._compilation).__name__ == "_Again"
+    assert type(second.recompiler).__name__ == "_Again"
     for mod in (first, second):
         np.testing.assert_allclose(mod(x), expected(x, weight), rtol=1e-4, atol=1e-3)
     assert not list(cache.glob("??/.tmp-*"))

@@ -22,7 +22,7 @@ def _lines(name, value):
     if inspect.isclass(value):
         yield f"class {name}"
         members = [m for m in vars(value) if m == "__call__" or not m.startswith("_")]
-        if name in ("Executable", "CompiledModule", "DynamicModel"):
+        if name == "Executable":
             yield from (_member(name, m, inspect.getattr_static(value, m)) for m in sorted(members))
     elif callable(value) and not isinstance(value, type(weft.config)):
         yield f"def {name}{_parameters(value)}"

@@ -28,8 +28,8 @@ def compiled(size="3", **options):
     return weft.compile(weft.parse(PROGRAM.format(size)), **options)
 
 
-EXECUTABLES = {"CompiledModel": {}, "DynamicModel": {"size": "n"},
-               "ForeignModel": {"target": "llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=generic"}}
+EXECUTABLES = {"fixed": {}, "dynamic": {"size": "n"},
+               "foreign": {"target": "llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=generic"}}
 
 
 def test_public_names_are_those_listed():
@@ -78,8 +78,8 @@ def test_wrong_types_are_reported(reported):
 @pytest.mark.parametrize("kind", EXECUTABLES)
 def test_every_result_is_an_executable(kind):
     module = compiled(**EXECUTABLES[kind])
-    assert type(module).__name__ == kind
-    assert isinstance(module, weft.Executable)
+    assert type(module) is weft.Executable
+    assert (module.is_dynamic, module.runs_here) == (kind == "dynamic", kind != "foreign")
     assert [spec.name for spec in module.inputs] == ["x"]
     assert module.manifest.inputs == module.inputs
     assert module.options.opt_level == 3
@@ -90,16 +90,38 @@ def test_every_result_is_an_executable(kind):
 
 def test_only_two_kinds_run():
     x = np.ones((3, 2), np.float32)
-    for kind in ("CompiledModel", "DynamicModel"):
+    for kind in ("fixed", "dynamic"):
         module = compiled(**EXECUTABLES[kind])
         np.testing.assert_allclose(module(x), np.exp(x), rtol=1e-6)
         np.testing.assert_allclose(module.bind(x)(), np.exp(x), rtol=1e-6)
         np.testing.assert_allclose(module.run(None, {"x": x})[0], np.exp(x), rtol=1e-6)
         assert module.profile(x, repeat=1).table()
-    foreign = compiled(**EXECUTABLES["ForeignModel"])
-    for call in (foreign, foreign.bind, foreign.run, foreign.profile):
-        with pytest.raises(weft.errors.TargetError):
+    foreign = compiled(**EXECUTABLES["foreign"])
+    for call in (foreign, foreign.bind, foreign.profile, lambda x: foreign.run(None, {"x": x})):
+        with pytest.raises(weft.errors.TargetError, match="another machine"):
             call(x)
+
+
+def test_old_names_of_executables_warn_and_tell_the_kinds_apart(tmp_path):
+    made = {kind: compiled(**options) for kind, options in EXECUTABLES.items()}
+    made["fixed"].export(tmp_path / "m.weft")
+    made["loaded"] = weft.load(tmp_path / "m.weft")
+    for name, kinds in (("CompiledModule", {"fixed", "loaded"}), ("CompiledModel", {"fixed"}),
+                        ("DynamicModel", {"dynamic"}), ("ForeignModel", {"foreign"})):
+        with pytest.warns(DeprecationWarning, match=f"weft.{name} is now weft.Executable"):
+            old = getattr(weft, name)
+        assert {kind for kind, one in made.items() if isinstance(one, old)} == kinds
+        assert not isinstance(3, old)
+
+
+def test_what_only_a_compilation_answers_is_refused_by_an_artifact(tmp_path):
+    compiled().export(tmp_path / "m.weft")
+    loaded = weft.load(tmp_path / "m.weft")
+    for ask in (loaded.as_text, loaded.as_dot, loaded.as_svg,
+                lambda: loaded.export(tmp_path / "again.weft"), lambda: loaded.options):
+        with pytest.raises(weft.errors.ArtifactError, match="an artifact does not contain"):
+            ask()
+    assert loaded.specialize({"x": (3, 2)}) is loaded
 
 
 def test_a_python_function_is_a_model():

@@ -16,7 +16,6 @@ from weft.compiler.opcheck import OperatorReport
 from weft.ir import Case, Op, Rule
 from weft.ir.python.from_python import PythonFunction
 from weft.runtime import TensorSpec
-from weft.runtime.sized_module import SizedModule
 from weft.support.insertion import Insertion
 
 
@@ -36,10 +35,10 @@ def run(path: str, x: np.ndarray) -> tuple[TensorSpec, ...]:
     assert_type(module, weft.Executable)
     assert_type(module.run(None, {"x": x}), list[np.ndarray])
     assert_type(module.as_text("tir"), str)
-    if isinstance(module, weft.DynamicModel):
+    if module.is_dynamic:
         assert_type(module.specialize({"x": (1, 3)}), weft.Executable)
     loaded = weft.load(path)
-    assert_type(loaded, weft.CompiledModule | SizedModule)
+    assert_type(loaded, weft.Executable)
     return module.inputs
 
 

@@ -10,7 +10,6 @@ from weft.codegen.elf.linker import link_shared
 from weft.codegen.llvm.build import build_text
 from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.runtime import (
-    CompiledModule,
     ConstantSpec,
     KernelCall,
     Manifest,
@@ -18,6 +17,9 @@ from weft.runtime import (
     TensorSpec,
 )
 from weft.runtime.elf.loader import ObjectLibrary
+from weft.runtime.executable import Executable, open_executable
+from weft.runtime.launchers import Code
+from weft.runtime.library import Library
 from weft.target import CpuTarget, Target
 
 SIZE = 1000
@@ -117,8 +119,12 @@ def manifest() -> Manifest:
     )
 
 
-def module(status: int = 0) -> CompiledModule:
-    return CompiledModule(manifest(), ObjectLibrary(objects(status)), C)
+def module(status: int = 0) -> Executable:
+    return opened(manifest(), ObjectLibrary(objects(status)), C)
+
+
+def opened(described: Manifest, library: Library, constants: bytes | np.ndarray) -> Executable:
+    return open_executable(Code(described, lambda: library, constants))
 
 
 def expected(x: np.ndarray) -> np.ndarray:

@@ -15,8 +15,7 @@ import pytest
 
 from tests.unit.runtime.programs import C, code, expected, manifest, sample
 from weft.export import export_artifact
-from weft.runtime import Manifest
-from weft.runtime import artifact as loader
+from weft.runtime import Manifest, launchers
 from weft.runtime.artifact import check_target, load
 from weft.runtime.artifact_format import MEMBERS, locate_members
 from weft.runtime.manifest import TargetSpec
@@ -48,7 +47,7 @@ def test_weights_are_used_where_they_lie_in_the_file(tmp_path: Path) -> None:
     assert list(extents) == list(MEMBERS)
     assert all(start % 64 == 0 for start, _ in extents.values())
     module = load(path)
-    assert not module._constants.flags.owndata
+    assert not module.launcher.constants.flags.owndata
     assert str(path) in Path("/proc/self/maps").read_text()
 
 
@@ -160,7 +159,7 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
 def test_a_cpu_without_the_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, replace(manifest(), target=TargetSpec(
         manifest().target.triple, "future", ("avx2048", "fma"))))
-    monkeypatch.setattr(loader, "host_features", lambda: frozenset(["fma"]))
+    monkeypatch.setattr(launchers, "host_features", lambda: frozenset(["fma"]))
     with pytest.raises(ArtifactError, match="future with avx2048"):
         load(path)
 
@@ -176,7 +175,7 @@ def test_another_machine(triple: str) -> None:
 def test_another_operating_system(name: str, tmp_path: Path,
                                   monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, manifest())
-    monkeypatch.setattr(loader, "system", lambda: name)
+    monkeypatch.setattr(launchers, "system", lambda: name)
     with pytest.raises(ArtifactError, match="runs compiled code on Linux only") as caught:
         load(path)
     assert caught.value.got == name

@@ -70,12 +70,12 @@ def child_with(locks: list[threading.Lock], work: Callable[[], bool]) -> int:
 
 def test_locks_that_other_threads_hold_are_free_in_a_child() -> None:
     model = weft.compile(weft.parse(TEXT))
-    assert isinstance(model, weft.DynamicModel)
+    assert model.is_dynamic
     general = model.general
     assert general is not None
     assert agrees(model, 3)
-    pool = general._shared.arenas
-    locks = [pool._lock, general._lock, model._table_lock, model._compile_lock]
+    pool, programs = model.launcher.arenas, model._programs
+    locks = [pool._lock, model._launches._lock, programs._table_lock, programs._compile_lock]
 
     def work() -> bool:
         fixed = model.specialize({"x": (5, 16)})  # compiles under both locks of the model

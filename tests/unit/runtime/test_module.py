@@ -10,8 +10,8 @@ import weakref
 import numpy as np
 import pytest
 
-from tests.unit.runtime.programs import SIZE, expected, module, sample
-from weft.runtime import CompiledModule
+from tests.unit.runtime.programs import SIZE, expected, module, opened, sample
+from weft.runtime.executable import Executable
 from weft.runtime.peak import measure_fma_peak
 from weft.support import trace
 from weft.support.config import config
@@ -19,11 +19,11 @@ from weft.support.errors import InternalError, InvalidInputError, OptionError
 
 
 @pytest.fixture(scope="module")
-def mod() -> CompiledModule:
+def mod() -> Executable:
     return module()
 
 
-def test_by_position_by_name_and_as_onnx_runtime(mod: CompiledModule) -> None:
+def test_by_position_by_name_and_as_onnx_runtime(mod: Executable) -> None:
     x = sample()
     np.testing.assert_array_equal(mod(x), expected(x))
     np.testing.assert_array_equal(mod(x=x), expected(x))
@@ -33,13 +33,13 @@ def test_by_position_by_name_and_as_onnx_runtime(mod: CompiledModule) -> None:
     assert mod.run([], {"x": x}) == []
 
 
-def test_signature_is_readable(mod: CompiledModule) -> None:
+def test_signature_is_readable(mod: Executable) -> None:
     assert [str(s) for s in mod.inputs] == [f"x: Tensor[({SIZE},), float32]"]
     assert mod.outputs[0].name == "y"
     assert f"(x: Tensor[({SIZE},), float32]) -> (y:" in repr(mod)
 
 
-def test_outputs_belong_to_the_caller(mod: CompiledModule) -> None:
+def test_outputs_belong_to_the_caller(mod: Executable) -> None:
     first, second = mod(sample(1)), mod(sample(2))
     assert first.flags.owndata
     assert first.flags.writeable
@@ -47,7 +47,7 @@ def test_outputs_belong_to_the_caller(mod: CompiledModule) -> None:
     assert not np.shares_memory(first, second)
 
 
-def test_inputs_are_not_written(mod: CompiledModule) -> None:
+def test_inputs_are_not_written(mod: Executable) -> None:
     x = sample()
     x.flags.writeable = False
     np.testing.assert_array_equal(mod(x), expected(sample()))
@@ -63,13 +63,13 @@ def test_inputs_are_not_written(mod: CompiledModule) -> None:
         ((), {"xx": 1}, "did you mean 'x'"),
     ],
 )
-def test_wrong_arguments(mod: CompiledModule, args: tuple, kwargs: dict, words: str) -> None:
+def test_wrong_arguments(mod: Executable, args: tuple, kwargs: dict, words: str) -> None:
     with pytest.raises(InvalidInputError, match=words) as caught:
         mod(*args, **kwargs)
     assert "Tensor[(1000,), float32]" in (caught.value.expected or "")
 
 
-def test_run_refuses_what_is_no_mapping_and_unknown_outputs(mod: CompiledModule) -> None:
+def test_run_refuses_what_is_no_mapping_and_unknown_outputs(mod: Executable) -> None:
     with pytest.raises(InvalidInputError, match="not a mapping"):
         mod.run(None, [sample()])
     with pytest.raises(InvalidInputError, match="unknown output: 'z'"):
@@ -78,7 +78,7 @@ def test_run_refuses_what_is_no_mapping_and_unknown_outputs(mod: CompiledModule)
         mod.run(5, {"x": sample()})
 
 
-def test_many_python_threads_at_once(mod: CompiledModule) -> None:
+def test_many_python_threads_at_once(mod: Executable) -> None:
     wrong: list[int] = []
 
     def work(seed: int) -> None:
@@ -112,20 +112,20 @@ def test_a_failing_program_is_reported() -> None:
         module(status=3)(sample())
 
 
-def test_too_few_constants_are_refused(mod: CompiledModule) -> None:
+def test_too_few_constants_are_refused(mod: Executable) -> None:
     with pytest.raises(InternalError, match="constants"):
-        CompiledModule(mod.manifest, mod.library, b"short")
+        opened(mod.manifest, mod.library, b"short")
 
 
-def test_constants_of_any_alignment(mod: CompiledModule) -> None:
+def test_constants_of_any_alignment(mod: Executable) -> None:
     blob = bytearray(4 * SIZE + 4)
     raw = memoryview(blob)[4:]
-    raw[:] = mod._constants.tobytes()
-    again = CompiledModule(mod.manifest, mod.library, raw)
+    raw[:] = mod.launcher.constants.tobytes()
+    again = opened(mod.manifest, mod.library, raw)
     np.testing.assert_array_equal(again(sample()), expected(sample()))
 
 
-def test_profile(mod: CompiledModule, tmp_path) -> None:
+def test_profile(mod: Executable, tmp_path) -> None:
     profile = mod.profile(sample(), repeat=3)
     assert [s.call.symbol for s in profile.steps] == ["add_constant", "double"]
     assert all(k.seconds > 0 and k.gflops > 0 and k.gbytes > 0 for k in profile.kernels)
@@ -142,7 +142,7 @@ def test_profile(mod: CompiledModule, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("repeat", [0, -1, 1.5, True])
-def test_profile_refuses_a_bad_repeat(mod: CompiledModule, repeat: object) -> None:
+def test_profile_refuses_a_bad_repeat(mod: Executable, repeat: object) -> None:
     with pytest.raises(OptionError, match="repeat"):
         mod.profile(sample(), repeat=repeat)
 
@@ -165,7 +165,7 @@ def test_a_trace_has_the_kernels(tmp_path) -> None:
     assert [e["name"] for e in events if e["cat"] == "kernel"] == ["add", "multiply"]
 
 
-def test_fma_peak_grows_with_work_not_with_calls(mod: CompiledModule) -> None:
+def test_fma_peak_grows_with_work_not_with_calls(mod: Executable) -> None:
     one = measure_fma_peak(mod.library)
     assert 1 < one < 1000  # GFLOP/s of one core
     assert measure_fma_peak(mod.library, 2) > 0.5 * one

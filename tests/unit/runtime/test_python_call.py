@@ -17,19 +17,19 @@ import pytest
 
 import weft
 from tests.unit.runtime.programs import SIZE, expected, manifest, module, sample
-from weft.runtime import module as module_file
 from weft.runtime import numpy_layout
 from weft.runtime.arena_pool import ArenaPool
 from weft.runtime.buffers import check_apart
 from weft.runtime.call_sizes import fixed_sizes
+from weft.runtime.devices.cpu import main_function
+from weft.runtime.executable import Executable
 from weft.runtime.manifest import BackJump, Manifest, TensorSpec
-from weft.runtime.module import CompiledModule
 from weft.runtime.python_call import NO_ARENA, PythonCall, is_short
 from weft.support.errors import InternalError, InvalidInputError
 
 
 @pytest.fixture(scope="module")
-def mod() -> CompiledModule:
+def mod() -> Executable:
     return module()
 
 
@@ -37,16 +37,16 @@ def short(manifest: Manifest) -> bool:
     return is_short(manifest, fixed_sizes(manifest))
 
 
-def quick(mod: CompiledModule, *args: object) -> object:
-    assert mod._call is not None
-    return mod._call.quick(*args)
+def quick(mod: Executable, *args: object) -> object:
+    assert mod.launch_for(()).call is not None
+    return mod.launch_for(()).call.quick(*args)
 
 
 class Derived(np.ndarray):
     pass
 
 
-def test_it_takes_exactly_what_is_declared(mod: CompiledModule) -> None:
+def test_it_takes_exactly_what_is_declared(mod: Executable) -> None:
     results = quick(mod, sample())
     assert isinstance(results, list)
     np.testing.assert_array_equal(results[0], expected(sample()))
@@ -62,14 +62,14 @@ def test_it_takes_exactly_what_is_declared(mod: CompiledModule) -> None:
         (sample().view(Derived),), (sample().astype(">f4"),),
     ],
 )  # fmt: skip
-def test_it_declines_what_needs_another_look(mod: CompiledModule, args: tuple) -> None:
+def test_it_declines_what_needs_another_look(mod: Executable, args: tuple) -> None:
     assert quick(mod, *args) is None
 
 
 @pytest.mark.parametrize("releases", [False, True])
-def test_it_writes_to_given_outputs(mod: CompiledModule, releases: bool) -> None:
-    call = PythonCall(mod._template, fixed_sizes(mod.manifest), mod._makers, ArenaPool(),
-                      releases=releases)
+def test_it_writes_to_given_outputs(mod: Executable, releases: bool) -> None:
+    call = PythonCall(mod.launcher.template, fixed_sizes(mod.manifest),
+                      mod.launch_for(()).makers, ArenaPool(), releases=releases)
     x, y = sample(), np.zeros(SIZE, np.float32)
     before = sys.getrefcount(y)
     assert [call.quick(x, y) for _ in range(50)] == [0] * 50
@@ -87,17 +87,17 @@ def _locked() -> np.ndarray:
     None, [1.0], _locked(), sample().astype(np.float64), sample().view(np.int32), sample()[:-1],
     sample().reshape(1, SIZE), np.zeros(2 * SIZE, np.float32)[::2], sample().view(Derived),
 ])  # fmt: skip
-def test_it_declines_outputs_that_need_another_look(mod: CompiledModule, out: object) -> None:
+def test_it_declines_outputs_that_need_another_look(mod: Executable, out: object) -> None:
     assert quick(mod, sample(), out) is None
 
 
-def test_it_declines_what_shares_memory(mod: CompiledModule) -> None:
+def test_it_declines_what_shares_memory(mod: Executable) -> None:
     """As the check in Python, for every distance of two inputs and two outputs in one block."""
     spec = TensorSpec("t", "float32", (4,))
     sizes = replace(fixed_sizes(mod.manifest), inputs=(spec, spec), outputs=(spec, spec))
     makers = [functools.partial(np.empty, 4, np.float32)] * 2
     arenas = ArenaPool()
-    call = PythonCall(mod._template, sizes, makers, arenas, releases=False)
+    call = PythonCall(mod.launcher.template, sizes, makers, arenas, releases=False)
     arenas.take(sizes.arena_bytes)  # so that no call runs
     two = replace(mod.manifest, inputs=(spec, spec), outputs=(spec, spec))
     block, rng = np.zeros(24, np.float32), random.Random(0)
@@ -115,13 +115,13 @@ def test_it_declines_what_shares_memory(mod: CompiledModule) -> None:
     assert seen == {False, True}
 
 
-def test_it_takes_no_keywords(mod: CompiledModule) -> None:
+def test_it_takes_no_keywords(mod: Executable) -> None:
     with pytest.raises(TypeError, match="keyword"):
-        mod._call.quick(x=sample())
+        mod.launch_for(()).call.quick(x=sample())
 
 
 @pytest.mark.filterwarnings("ignore:input 'x' is copied:weft.FallbackWarning")
-def test_what_it_declines_is_converted_or_refused(mod: CompiledModule) -> None:
+def test_what_it_declines_is_converted_or_refused(mod: Executable) -> None:
     x = sample()
     twin = pickle.loads(pickle.dumps(x))  # its dtype is not NumPy's own object
     odd = np.zeros(4 * SIZE + 1, np.uint8)[1:].view(np.float32)
@@ -137,9 +137,9 @@ def test_what_it_declines_is_converted_or_refused(mod: CompiledModule) -> None:
 
 
 def test_without_it_everything_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module_file, "call_template", lambda *_: None)
+    monkeypatch.setattr(main_function, "call_template", lambda *_: None)
     plain = module()
-    assert plain._call is None
+    assert plain.launch_for(()).call is None
     np.testing.assert_array_equal(plain(sample()), module()(sample()))
     with pytest.raises(InternalError, match="status 3"):
         module(status=3)(sample())
@@ -151,31 +151,31 @@ def test_a_layout_that_is_not_known_is_told_apart(monkeypatch: pytest.MonkeyPatc
     assert not numpy_layout.known_layout.__wrapped__()
 
 
-def test_it_keeps_no_references(mod: CompiledModule) -> None:
+def test_it_keeps_no_references(mod: Executable) -> None:
     x = sample()
-    gone = weakref.ref(mod._call.quick(x)[0])
+    gone = weakref.ref(mod.launch_for(()).call.quick(x)[0])
     assert gone() is None
     before = sys.getrefcount(x), sys.getrefcount(x.dtype)
     for _ in range(100):
-        mod._call.quick(x)
-        mod._call.quick(None)
+        mod.launch_for(()).call.quick(x)
+        mod.launch_for(()).call.quick(None)
     assert (sys.getrefcount(x), sys.getrefcount(x.dtype)) == before
 
 
-def test_none_is_counted(mod: CompiledModule) -> None:
+def test_none_is_counted(mod: Executable) -> None:
     """Where None can die (before Python 3.12), it must be passed with a new reference."""
     before = sys.getrefcount(None)
-    held = [mod._call.quick() for _ in range(1000)]
+    held = [mod.launch_for(()).call.quick() for _ in range(1000)]
     assert sys.getrefcount(None) == before or sys.getrefcount(None) - before >= len(held)
 
 
-def test_no_memory_for_results_is_an_error(mod: CompiledModule) -> None:
+def test_no_memory_for_results_is_an_error(mod: Executable) -> None:
     def fail() -> np.ndarray:
         raise MemoryError("none left")
 
     first = np.zeros(SIZE, np.float32)
     two = replace(mod.manifest, outputs=mod.manifest.outputs * 2)
-    call = PythonCall(mod._template, fixed_sizes(two), [lambda: first, fail], ArenaPool(),
+    call = PythonCall(mod.launcher.template, fixed_sizes(two), [lambda: first, fail], ArenaPool(),
                       releases=False)
     for _ in range(3):
         with pytest.raises(MemoryError, match="none left"):
@@ -185,12 +185,12 @@ def test_no_memory_for_results_is_an_error(mod: CompiledModule) -> None:
     assert sys.getrefcount(first) <= 3  # this name, the closure, the argument
 
 
-def test_no_arena_is_free(mod: CompiledModule) -> None:
+def test_no_arena_is_free(mod: Executable) -> None:
     """A maker that calls the program again meets an arena in use, as a thread would."""
     makers = [functools.partial(np.empty, SIZE, np.float32)]
     arenas = ArenaPool()
     sizes = fixed_sizes(manifest())
-    call = PythonCall(mod._template, sizes, makers, arenas, releases=False)
+    call = PythonCall(mod.launcher.template, sizes, makers, arenas, releases=False)
     in_use = arenas.take(sizes.arena_bytes)
     assert call.quick(sample()) == NO_ARENA
     (y,) = call.run([sample()])
@@ -200,7 +200,7 @@ def test_no_arena_is_free(mod: CompiledModule) -> None:
 
 def test_it_outlives_its_module() -> None:
     mod = module()
-    builtin = mod._call.quick
+    builtin = mod.launch_for(()).call.quick
     del mod
     gc.collect()
     np.testing.assert_array_equal(builtin(sample())[0], expected(sample()))
@@ -229,7 +229,7 @@ def test_many_inputs_and_outputs_of_all_kinds() -> None:
 def test_threads_work_in_arenas_of_their_own(
     monkeypatch: pytest.MonkeyPatch, *, short: bool
 ) -> None:
-    monkeypatch.setattr("weft.runtime.python_call.is_short", lambda *_: short)
+    monkeypatch.setattr("weft.runtime.devices.cpu.main_function.is_short", lambda *_: short)
     mod = module()
     wrong: list[int] = []
 
@@ -244,7 +244,7 @@ def test_threads_work_in_arenas_of_their_own(
     for worker in workers:
         worker.join()
     assert not wrong
-    assert len(mod._arenas._blocks) <= len(workers)
+    assert len(mod.launcher.arenas._blocks) <= len(workers)
 
 
 def test_short_calls_keep_the_lock() -> None:

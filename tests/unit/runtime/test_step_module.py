@@ -8,9 +8,10 @@ import pytest
 from weft.runtime import KernelCall, Manifest, TargetSpec, TensorSpec
 from weft.runtime.arena import AlignedBlock, array_at
 from weft.runtime.device import HOST, Device
+from weft.runtime.executable import Executable
+from weft.runtime.launchers import Code, open_launcher
 from weft.runtime.library import HostLibrary, synchronous
 from weft.runtime.manifest import ArenaSpec
-from weft.runtime.step_module import StepModule
 from weft.runtime.vm.kernels import LoadedKernel, Scratch
 from weft.runtime.vm.program import TensorForm, VmKernel
 from weft.support.errors import ArtifactError
@@ -51,9 +52,13 @@ def manifest(**changes) -> Manifest:
     return Manifest(**{**fields, **changes})
 
 
+def opened(described: Manifest, library: HostLibrary) -> Executable:
+    return Executable(described, open_launcher(Code(described, lambda: library, b"")))
+
+
 def test_each_memory_space_has_an_arena_and_each_launch_a_device():
     library = Recording()
-    module = StepModule(manifest(), library, b"")
+    module = opened(manifest(), library)
     x = np.arange(4, dtype=np.float32)
     np.testing.assert_array_equal(module(x), x + 2)
     assert library.events == [("allocate", "side:1", 32, 16), ("first", "side:1", 2),
@@ -98,7 +103,7 @@ def test_branch_conditions_are_read_once_the_kernels_are_done():
              KernelCall("copy", (("input", 0), ("output", 0)), guards=((condition, True),)),
              KernelCall("negate", (("input", 0), ("output", 0)), guards=((condition, False),)))
     library = Deferred()
-    module = StepModule(manifest(steps=steps, arenas=(), arena_bytes=64), library, b"")
+    module = opened(manifest(steps=steps, arenas=(), arena_bytes=64), library)
     x = np.arange(4, dtype=np.float32)
     for value in (x, -x, x):
         np.testing.assert_array_equal(module(value), x)
@@ -111,7 +116,7 @@ def test_branch_conditions_are_read_once_the_kernels_are_done():
 def test_a_frame_is_given_back_once_the_kernels_are_done():
     steps = (KernelCall("copy", (("input", 0), ("output", 0))), KernelCall("failing", ()))
     library = Deferred()
-    module = StepModule(manifest(steps=steps, arenas=()), library, b"")
+    module = opened(manifest(steps=steps, arenas=()), library)
     with pytest.raises(RuntimeError, match="no launch"):
         module(np.arange(4, dtype=np.float32))
     assert library.events == ["copy", "wait for 1"]
@@ -145,7 +150,6 @@ def test_a_manifest_for_the_host_has_no_fields_of_devices():
 
 
 @pytest.mark.parametrize("changes", [
-    {"launched_by": "magic"},
     {"arenas": ()},
     {"arenas": (ArenaSpec("side", 8, SIDE, 16),)},
     {"arenas": (ArenaSpec("side", 32, SIDE, 16), ArenaSpec("side", 64, SIDE, 16))},
@@ -154,3 +158,9 @@ def test_a_manifest_for_the_host_has_no_fields_of_devices():
 def test_contradictions_are_refused(changes):
     with pytest.raises(ArtifactError, match="damaged manifest"):
         Manifest.from_json(manifest(**changes).to_json())
+
+
+def test_an_unknown_launcher_is_refused():
+    described = Manifest.from_json(manifest(launched_by="magic").to_json())
+    with pytest.raises(ArtifactError, match="no launcher is registered under the name 'magic'"):
+        opened(described, Recording())

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.unit.runtime.programs import expected, module, sample
+from tests.unit.runtime.programs import expected, module, opened, sample
 from weft.runtime import Manifest, num_threads, set_num_threads, threads
 from weft.runtime.cpu import usable_cpus
 from weft.support.config import config
@@ -73,9 +73,9 @@ def test_the_pool_is_kept_once_given() -> None:
     calls: list[tuple] = []
     set_num_threads(3)
     mod(sample())
-    mod._threading._set = lambda *a: calls.append(a)
+    mod.launcher.threading._set = lambda *a: calls.append(a)
     for count in (1, 4, 1):
-        mod._threading.apply(count)
+        mod.launcher.threading.apply(count)
     address = threads._process.pools[0].address
     assert calls == [(address, 1), (address, 4), (address, 1)]
 
@@ -165,18 +165,19 @@ def test_a_child_of_a_process_with_loops_at_work() -> None:
 def test_a_module_has_a_count_of_its_own() -> None:
     """It goes before that of the process, and ``with config`` around a call before it."""
     mod, x = module(), sample()
-    own = type(mod)(dataclasses.replace(mod.manifest, threads=2), mod.library, mod._constants)
+    own = opened(dataclasses.replace(mod.manifest, threads=2), mod.library,
+                 mod.launcher.constants)
     assert (own.threads, mod.threads) == (2, None)
     set_num_threads(3)
     for one, count in ((own, 2), (mod, 3)):
         np.testing.assert_array_equal(one(x), expected(x))
-        assert one._threading._count == count
+        assert one.launcher.threading._count == count
         assert one.profile(x, repeat=1).num_threads == count
     with config(threads=4):
         np.testing.assert_array_equal(own(x), expected(x))
-        assert own._threading._count == 4
+        assert own.launcher.threading._count == 4
     own(x)
-    assert own._threading._count == 2
+    assert own.launcher.threading._count == 2
 
 
 @pytest.mark.parametrize("count", [1, 4096])

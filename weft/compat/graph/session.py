@@ -21,13 +21,12 @@ from weft.compat.graphdef.importer import initial_values
 from weft.compat.graphdef.names import CONTROL, parse_tensor
 from weft.compat.graphdef.state import VARIABLES
 from weft.compiler.api import compile as compile_model
-from weft.runtime.module import CompiledModule
 from weft.runtime.run_control import CancellationToken, RunControl
 from weft.support.config import config
 from weft.support.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from weft.compiler.executable import Executable
+    from weft.runtime.executable import Executable
     from weft.runtime.step_trace import StepTrace
 
 Feeds: TypeAlias = "Mapping[str | Tensor, Any]"
@@ -243,7 +242,7 @@ class Session:
 
     def _share(self, program: Executable) -> None:
         """Let the program keep the graph's variables in the arrays of the session."""
-        if isinstance(program, CompiledModule) and program.state:
+        if program.state:
             known = {name: self._states.setdefault(name, array)
                      for name, array in program.state.items()}
             program.share_state(known)

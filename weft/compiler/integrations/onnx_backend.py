@@ -19,9 +19,8 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
 
 from weft.compiler.api import compile as compile_model
-from weft.compiler.executable import Executable
-from weft.compiler.foreign_model import ForeignModel
 from weft.frontend.onnx import from_onnx
+from weft.runtime.executable import Executable
 from weft.support.config import config
 from weft.support.errors import InvalidInputError, UnsupportedModelError
 
@@ -141,7 +140,7 @@ class WeftRep(BackendRep):
     def _compile(self, model: ModelProto, shapes: Mapping[str, Any]) -> Executable:
         source = from_onnx(model, inputs=shapes) if shapes else model
         compiled = compile_model(source, **self._options)
-        if isinstance(compiled, ForeignModel):
+        if not compiled.runs_here:
             raise InvalidInputError("the ONNX backend only runs models on this machine",
                                     help="leave out the option 'target'")
         return compiled

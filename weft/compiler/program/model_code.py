@@ -37,10 +37,10 @@ from weft.runtime.arena import AlignedBlock
 from weft.runtime.call_sizes import fixed_sizes
 from weft.runtime.code_payload import payload_parts, read_payload
 from weft.runtime.device import HOST, HOST_MEMORY, MemorySpace
+from weft.runtime.devices.sim.description import LAUNCHER as SIM_LAUNCHER
 from weft.runtime.devices.sim.description import SimDevice
 from weft.runtime.devices.sim.memory import DeviceMemoryError, check_memories
 from weft.runtime.manifest import (
-    LAUNCHERS,
     MAIN_SYMBOL,
     ArenaSpec,
     BackJump,
@@ -166,7 +166,7 @@ def _code_of(placed: PlacedKernels, constants: PlacedConstants, options: Compile
 
 def _launcher(placed: PlacedKernels, main: bytes | None, backend: Backend[Any]) -> str:
     if placed.on_lanes:
-        return LAUNCHERS[3]
+        return SIM_LAUNCHER
     return backend.launched_by if main is None else MAIN_SYMBOL
 
 

@@ -18,7 +18,7 @@ from weft.compiler.program.placement import on_device
 from weft.compiler.program.program import Program
 from weft.runtime.calls import DEVICE_COPY
 from weft.runtime.device import HOST, Device, MemorySpace
-from weft.runtime.manifest import LAUNCHERS
+from weft.runtime.launchers import launcher_class
 from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError, LoweringError
 from weft.support.fallback import report
@@ -114,4 +114,4 @@ def _with_host(placed: Program, built: dict[tuple[str, Device], BuiltKernel],
 
 def has_own_memory(backend: Backend[Target]) -> bool:
     """Whether the runtime of the target copies between the host and the device."""
-    return backend.launched_by == LAUNCHERS[2]
+    return launcher_class(backend.launched_by).copies_between_memories

@@ -19,6 +19,7 @@ from weft.compiler.report.sizes import (
     typical_sizes,
 )
 from weft.compiler.stages import stages_of
+from weft.runtime.launchers import launcher_of
 from weft.support import progress
 from weft.support.config import config
 
@@ -118,7 +119,7 @@ def _symbols(module: Any) -> str:
 
 def _lanes(module: Any) -> str:
     """The lanes of devices and links in a run; empty for a program on one device."""
-    if module.manifest.launched_by != "lanes":
+    if not launcher_of(module.manifest).runs_devices_at_once:
         return ""
     profile = module.profile(*random_inputs(module), repeat=3)
     table = html.escape(module.as_text("placement"))

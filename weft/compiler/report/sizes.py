@@ -9,6 +9,7 @@ from weft.ir.dtype import DType
 from weft.ir.symbol import SizeRange
 from weft.runtime.calls import DEVICE_COPY
 from weft.runtime.device import HOST
+from weft.runtime.launchers import launcher_of
 from weft.runtime.manifest import KernelCall, Manifest, TensorSpec, VariantSpec
 from weft.runtime.sizes import evaluate
 
@@ -98,7 +99,7 @@ def _implementation(manifest: Manifest, call: KernelCall, sizes: Mapping[str, in
     """The implementation of a call; beside a device, also where it runs, and what it copies."""
     if call.symbol == DEVICE_COPY:
         return f"{evaluate(call.bytes_moved, sizes)} bytes from {call.source} to {call.device}"
-    beside = manifest.launched_by == "device" and call.device == HOST
+    beside = call.device == HOST and launcher_of(manifest).copies_between_memories
     return f"{call.implementation} (on the host)" if beside else call.implementation
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from weft.compiler.api import compile as compile_module
-from weft.compiler.initial_state import export_with_state
+from weft.compiler.export_model import export_with_state
 from weft.eager.cell import MODE, Cell, leaf_of
 from weft.eager.checks import Check, finite_checks, first_failure
 from weft.eager.evaluate import flush
@@ -109,7 +109,7 @@ class TrainStep:
         ``weft.load(path)`` trains on, in a process without a compiler: it takes the arguments that
         are tensors or numbers, and its ``state`` are the tensors, named as the model and the
         optimiser name them (``body.0.weight``, ``optimizer.exp_avg.body.0.weight``).
-        ``format="c"`` makes a C program. Raises what ``CompiledModel.export`` raises, and
+        ``format="c"`` makes a C program. Raises what ``Executable.export`` raises, and
         ``InvalidInputError`` before the first call.
         """
         if self._last is None:

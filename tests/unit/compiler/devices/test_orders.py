@@ -16,7 +16,6 @@ from tests.unit.compiler.devices.placing import compiled_at_random, within
 from weft.runtime.calls import KernelCall
 from weft.runtime.device import Device
 from weft.runtime.devices.sim.call import LaneCall
-from weft.runtime.devices.sim.memory import CallMemory
 from weft.runtime.devices.sim.program import LaneRun
 from weft.runtime.devices.sim.segments import blocks_of, lane_of_call
 
@@ -48,14 +47,14 @@ def random_order(calls, rng):
     return order
 
 
-def run_in_order(mod, values, order):
-    outputs = mod._made_outputs()
-    memory = CallMemory(mod._memories, mod._sizes, values, outputs, mod._extras())
-    memory.acquire(mod._arena_bytes)
+def run_in_order(launch, values, order):
+    outputs = launch.new_outputs(values)
+    memory = launch.memory_of(values, outputs)
+    memory.acquire(launch.arena_bytes)
     for device, arena in memory.arenas.items():  # what is read before it is written shows
-        np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint8 * mod._arena_bytes.get(device, 0))
+        np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint8 * launch.arena_bytes.get(device, 0))
                               .from_address(arena))[:] = 0xFF
-    run = LaneRun(mod._program, memory, mod._sizes, [])
+    run = LaneRun(launch.launcher.program, memory, launch.sizes, [])
     for at in order:
         call = run._calls[at]
         if call.symbol == "device_copy":
@@ -75,7 +74,8 @@ def test_any_order_gives_the_same(seed):
                              opt_level=0)
     expected = mod(*values)
     for _ in range(25):
-        (output,) = run_in_order(mod, values, random_order(mod.manifest.steps, rng))
+        (output,) = run_in_order(mod.launch_for(values), values,
+                                 random_order(mod.manifest.steps, rng))
         assert output.tobytes() == expected.tobytes()
 
 
@@ -88,7 +88,7 @@ def test_any_order_gives_the_same_at_symbolic_sizes(seed):
     values = [np.random.default_rng(seed + n).standard_normal((7, 7)).astype(np.float32)
               for n in range(2)]
     expected = mod(*values)
-    at_sizes = mod.general.program_for(values)
+    at_sizes = mod.launch_for(values)
     for _ in range(15):
         (output,) = run_in_order(at_sizes, values, random_order(mod.manifest.steps, rng))
         assert output.tobytes() == expected.tobytes()

@@ -46,7 +46,7 @@ def test_devices_have_constants_of_their_own():
     mod = weft.compile(weft.Function((x,), body), devices=sims(2))
     values = np.eye(8, dtype=np.float32)
     expected = mod(values)
-    mod._constants.flags.writeable = True
-    mod._constants[:] = 0xFF
+    mod.launcher.constants.flags.writeable = True
+    mod.launcher.constants[:] = 0xFF
     np.testing.assert_array_equal(mod(values), expected)
     assert np.isfinite(expected).all()

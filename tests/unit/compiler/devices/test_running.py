@@ -130,7 +130,7 @@ def test_many_python_threads_call_one_module(values, expected):
 @pytest.mark.parametrize("where", [0, -1])
 def test_the_first_error_ends_the_call_and_names_the_device(values, expected, where):
     mod = towers()
-    functions = mod._program.functions
+    functions = mod.launcher.program.functions
     at = sorted(functions)[where]
     kept, functions[at] = functions[at], _failing
     with pytest.raises(InternalError, match="no luck") as caught:
@@ -153,7 +153,7 @@ def test_an_interrupt_ends_the_call_and_the_module_works_on(values):
         mod(*values)
     assert time.perf_counter() - start < 10
     timer.join()
-    assert not any(_in_use(pool) for pool in mod._memories.pools.values())
+    assert not any(_in_use(pool) for pool in mod.launcher.memories.pools.values())
 
 
 def _in_use(pool):
@@ -213,7 +213,7 @@ def test_symbolic_sizes_on_two_devices():
         x = rng.standard_normal((size, 16)).astype(np.float32)
         for found, wanted in zip(mod(x, w), one(x, w), strict=True):
             assert found.tobytes() == wanted.tobytes()
-    for left, right in itertools.pairwise(mod.general._shared._memories.pools.values()):
+    for left, right in itertools.pairwise(mod.launcher.memories.pools.values()):
         assert left is not right
 
 

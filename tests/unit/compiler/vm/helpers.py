@@ -8,8 +8,9 @@ from weft.codegen.llvm.jit import JitLibrary
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
 from weft.compiler.vm.build import build_vm_model
+from weft.runtime.executable import open_executable
+from weft.runtime.launchers import Code
 from weft.runtime.manifest import Manifest
-from weft.runtime.vm.module import VmModule
 
 
 def on_the_machine(mod, opt_level=3):
@@ -18,7 +19,8 @@ def on_the_machine(mod, opt_level=3):
     code = build_vm_model(run_pipeline(mod, options), options)
     manifest = Manifest.from_json(code.manifest.to_json())
     assert manifest == code.manifest
-    return VmModule(manifest, JitLibrary(code.objects, options.target), code.constants)
+    return open_executable(Code(manifest, lambda: JitLibrary(code.objects, options.target),
+                                code.constants))
 
 
 def flat(value):

@@ -64,7 +64,7 @@ def test_a_size_that_the_program_declares_is_checked():
 def test_damaged_counts_are_refused(counted):
     module = weft.compile(weft.parse("def @main(%x: Tensor[(4,), int32]) { argwhere(%x) }"),
                           symbolic_sizes=False)
-    program = module.program
+    program = module.manifest.vm
     assert from_plain(json.loads(json.dumps(to_plain(program))), 0) == program
     kernel = dataclasses.replace(program.kernels[0], counted=counted)
     broken = dataclasses.replace(program, kernels=(kernel, *program.kernels[1:]))

@@ -75,13 +75,13 @@ def test_artifacts_hold_machine_code_and_ptx():
 
     backend = backend_of(module.options.target)
     with weft.config(cuda_archs=("sm_80", "sm_90")):
-        bundle = Bundle.unpack(backend.link(module._code.objects, module.options.target))
+        bundle = Bundle.unpack(backend.link(module.recompiler.code.objects, module.options.target))
     (kernel,) = map(KernelObject.from_bytes, bundle.kernels)
     assert set(kernel.cubins) == {"sm_80", "sm_90"}
     assert all(code.startswith(b"\x7fELF") for code in kernel.cubins.values())
     assert ".entry" in kernel.ptx
     with weft.config(cuda_archs=("sm_70",)), pytest.raises(weft.WeftError):
-        backend.link(module._code.objects, module.options.target)
+        backend.link(module.recompiler.code.objects, module.options.target)
 
 
 def test_loading_needs_the_driver_and_numpy_alone(tmp_path):

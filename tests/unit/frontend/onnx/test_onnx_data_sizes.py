@@ -105,7 +105,7 @@ def test_one_program(name: str) -> None:
         if any(constant in node.input for node in graph.graph.node):
             graph.graph.initializer.append(numpy_helper.from_array(np.array(value), constant))
     model = weft.compile(graph)
-    assert isinstance(model, weft.DynamicModel)
+    assert model.is_dynamic
     assert model.reason is None
     reference = session_of(graph)
     for given in feeds:

@@ -39,7 +39,7 @@ def stacked(op: str, gates: int, layers: int, direction: str = "forward") -> Mod
 def test_each_layer_runs_once(op: str, gates: int, layers: int, direction: str) -> None:
     model = stacked(op, gates, layers, direction)
     compiled = weft.compile(model)
-    assert isinstance(compiled, weft.DynamicModel)
+    assert compiled.is_dynamic
     assert compiled.reason is None
     session = session_of(model)
     for seq, batch in ((1, 1), (9, 2), (30, 3)):

@@ -73,7 +73,7 @@ def with_axes(text: str) -> onnx.ModelProto:
 def agree(model: onnx.ModelProto, feeds: list[dict[str, np.ndarray]], *, general: bool = True
           ) -> None:
     ours = weft.compile(model)
-    assert isinstance(ours, weft.DynamicModel)
+    assert ours.is_dynamic
     assert (ours.general is not None) == general, ours.reason
     theirs = session_of(model)
     for given in feeds:

@@ -26,7 +26,7 @@ def test_transposed_convolutions_run_at_all_sizes(rank: int, attrs: dict[str, An
                        {"x": (("b", "c", *"hwd"[:rank]), TensorProto.FLOAT)}, ["y"],
                        constants={"w": weight})
     compiled = weft.compile(model)
-    assert isinstance(compiled, weft.DynamicModel)
+    assert compiled.is_dynamic
     assert compiled.reason is None
     session = session_of(model)
     for sizes in ((1, 5, 6, 7), (2, 1, 3, 2), (3, 9, 4, 1), (1, 32, 33, 5)):

@@ -45,7 +45,7 @@ def test_arena_of_gradients(network, share):
     inputs = inputs_of(mod)
     for a, b in zip(flat(plain(*inputs)), flat(small(*inputs)), strict=True):
         np.testing.assert_array_equal(a, b)
-    allocated = small._arenas.nbytes - 64  # without the header of the block
+    allocated = small.arena_nbytes - 64  # without the header of the block
     assert allocated == small.manifest.arena_bytes
 
 

@@ -9,7 +9,6 @@ import torch
 import torch.fx
 
 from weft.compiler.api import compile as compile_model
-from weft.compiler.dynamic_model import DynamicModel
 from weft.compiler.integrations.torch import outputs
 from weft.compiler.integrations.torch.fallback import may_run_in_torch
 from weft.compiler.integrations.torch.layout import Axes
@@ -26,6 +25,7 @@ from weft.frontend.torch.program import Port, TorchProgram
 from weft.ir.shape import Dim, SymDim
 from weft.ir.symbol import SizeRange, symbol_text
 from weft.ir.types import TensorType
+from weft.runtime.executable import Executable
 from weft.support.errors import UnsupportedModelError, WeftError
 
 # Symbols that are taken to be equal, group by group.
@@ -43,7 +43,7 @@ class GeneralRegion:
     be one.
     """
 
-    def __init__(self, graph: torch.fx.Graph, compiled: DynamicModel,
+    def __init__(self, graph: torch.fx.Graph, compiled: Executable,
                  inputs: tuple[tuple[int, Axes | None], ...], orders: tuple[Axes | None, ...],
                  equal: Groups) -> None:
         placeholders, results = _edges(graph)
@@ -114,7 +114,7 @@ def _general_region(graph: torch.fx.Graph, args: Sequence[Any], weights: frozens
     module = importer.run({node.name: order for node, order in zip(results, orders, strict=True)
                            if order is not None})
     compiled = compile_model(module, **settings)
-    if not isinstance(compiled, DynamicModel) or compiled.general is None:
+    if not (compiled.is_dynamic and compiled.runs_here) or compiled.general is None:
         raise UnsupportedModelError("the region needs fixed sizes")
     return GeneralRegion(graph, compiled, inputs, orders, equal)
 

@@ -17,6 +17,7 @@ from weft.runtime.devices.cuda.array import DeviceArray, new_array
 from weft.runtime.devices.cuda.pinned import PinnedBlock
 from weft.runtime.devices.cuda.program import DeviceProgram
 from weft.runtime.library import Block
+from weft.runtime.manifest import TensorSpec
 from weft.runtime.sizes import evaluate
 from weft.support.errors import InternalError
 
@@ -195,16 +196,12 @@ class DeviceFrame:
         return found.address + value
 
 
-def new_outputs(program: DeviceProgram, sizes: CallSizes, *, on_device: bool
-                ) -> list[np.ndarray | DeviceArray]:
-    """New arrays for the outputs of a call, on the device or on the host.
-
-    Counts are behind the outputs, on the host.
-    """
-    given = len(program.manifest.outputs)
-    return [new_array(program.context, spec.concrete_shape, spec.numpy_dtype)
-            if on_device and number < given else np.empty(spec.concrete_shape, spec.numpy_dtype)
-            for number, spec in enumerate(sizes.outputs)]
+def new_output(program: DeviceProgram, spec: TensorSpec, *, on_device: bool
+               ) -> np.ndarray | DeviceArray:
+    """A new array for an output of a call, on the device or on the host."""
+    if on_device:
+        return new_array(program.context, spec.concrete_shape, spec.numpy_dtype)
+    return np.empty(spec.concrete_shape, spec.numpy_dtype)
 
 
 def _names(sizes: CallSizes) -> dict[str, int]:

@@ -44,4 +44,6 @@ class DeviceProgram:
     @functools.cached_property
     def state(self) -> DeviceState:
         """The tensors that the program keeps from call to call."""
-        return DeviceState(self.manifest, self.on_device, self.context)
+        state = DeviceState(self.manifest, self.on_device, self.context)
+        state.start(self.manifest.initial, self.host_constants)
+        return state

@@ -1,0 +1,1 @@
+"""CPUs: calls of machine code, linked objects, threads."""
