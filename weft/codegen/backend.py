@@ -1,8 +1,10 @@
-"""``Backend``: the interface between the compiler and the code generation of a kind of target.
+"""``Backend``: everything that differs between the kinds of targets, in one interface.
 
-A kind of target consists of a ``Target`` subclass (``weft.target``), a back end, and schedules with
-their cost estimates (``weft.strategy``: ``default_schedule`` and ``strategy``).
-docs/tutorials/add_target.md adds one. The rest of the compiler finds the back end by
+A kind of target consists of a ``Target`` subclass (``weft.target``) and a back end, which names the
+other parts: the module of its schedules (``weft.strategy``), its cost model
+(``weft.codegen.cost_model``), its launcher (``weft.runtime.launchers``) and the memory spaces of its
+devices. A loader reads the code of its artifacts (``weft.runtime.library.register_loader``).
+docs/tutorials/add_target.md adds a kind. The rest of the compiler finds the back end by
 ``backend_of(target)`` and imports none of its modules.
 """
 
@@ -50,10 +52,10 @@ class TextStage(Generic[T]):
 
 
 class Backend(abc.ABC, Generic[T]):
-    """Code generation for targets of one kind; a stateless object.
+    """The answers for targets of one kind; a stateless object.
 
     A subclass must define ``kind``, ``build_kernel`` and ``load``. Without ``build_main`` the
-    runtime launches the kernels one by one, in the order of the manifest.
+    launcher ``launched_by`` calls the kernels in the order of the manifest.
     """
 
     kind: ClassVar[str]
@@ -68,12 +70,12 @@ class Backend(abc.ABC, Generic[T]):
     instructions: ClassVar[Sequence[Instruction]] = ()
     # The device of all kernels, and the memory spaces of a program: one arena is planned for each.
     # Temporaries are in the first space of the device. Inputs, outputs and constants are in host
-    # memory, which ``load`` or the kernels must make accessible.
+    # memory; the launcher or the kernels make them accessible.
     device: ClassVar[Device] = HOST
     # Whether ``build_main`` computes symbolic sizes. If not, models with dynamic shapes are
     # compiled once for each set of input shapes.
     takes_sizes: ClassVar[bool] = False
-    # Who launches the kernels if there is no main function (``weft.runtime.manifest.LAUNCHERS``).
+    # The name of the launcher of programs without a main function (``weft.runtime.launchers``).
     launched_by: ClassVar[str] = "steps"
     memory_spaces: ClassVar[Sequence[MemorySpace]] = (HOST_MEMORY,)
 
@@ -84,6 +86,19 @@ class Backend(abc.ABC, Generic[T]):
             with interrupts_held():
                 kind = pkgutil.resolve_name(kind)
         return kind(target)
+
+    def on_devices(self, devices: Sequence[Device]) -> Backend[T]:
+        """The back end of a program on these devices; none: on that of the target alone.
+
+        It names the launcher and the memory spaces of the program. Raises ``TargetError`` for
+        devices that run no parts of a program of this kind.
+        """
+        other = next((one for one in devices if one not in (HOST, self.device)), None)
+        if other is not None:
+            runs = HOST if self.device == HOST else f"{self.device}, and {HOST} beside it"
+            raise TargetError(f"a program for {self.kind!r} cannot run on {other}", expected=runs,
+                              help='simulated devices run kernels for CPUs: target="cpu"')
+        return self
 
     def lower(self, func: PrimFunc, *, insertions: Sequence[TirInsertion] = (),
               instruments: Sequence[TirInstrument] = (), verify: bool = False) -> PrimFunc:

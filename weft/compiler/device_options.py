@@ -74,19 +74,12 @@ def _device_of(value: object) -> DeviceSpec:
 
 
 def _check_together(devices: Sequence[Device], target: Target) -> None:
-    own = backend_of(target).device
+    backend = backend_of(target)
     for device in devices:
         if device.kind == HOST.kind and device != HOST:
             raise TargetError(f"no device {device}: the CPUs of this machine are one device",
                               expected="cpu:0, or simulated devices: sim:0, sim:1")
-        if device.kind == own.kind and device != own:
+        if device.kind == backend.device.kind and device != backend.device:
             raise TargetError(f"no device {device}: a program runs on one device of its target",
-                              expected=own)
-        if device.kind not in (HOST.kind, SIM, own.kind):
-            raise TargetError(f"a program for {target.kind!r} cannot run on {device}",
-                              expected=_EXPECTED, got=target,
-                              help=did_you_mean(device.kind, (HOST.kind, SIM, own.kind)))
-    if own != HOST and any(device.kind == SIM for device in devices):
-        raise TargetError("simulated devices run kernels for CPUs", got=target,
-                          expected="a target for CPUs",
-                          help="run on simulated devices and the host, or on a GPU and the host")
+                              expected=backend.device)
+    backend.on_devices(devices)  # raises for others

@@ -9,12 +9,13 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weft.codegen import backend_of
+from weft.codegen import Backend, backend_of
 from weft.compiler.device_options import (
     DevicesLike,
     DeviceSpec,
     PlacementLike,
     PlacementSpec,
+    device_of,
     devices_of,
     placement_of,
 )
@@ -120,6 +121,11 @@ class CompileOptions:
         """The target of a program: the host's for one that a device cannot run at all."""
         is_for_host = manifest.target.kind != self.target.kind
         return self.host_target if is_for_host else self.target
+
+    @property
+    def backend(self) -> Backend[Any]:
+        """The back end of the program on its devices."""
+        return backend_of(self.target).on_devices([device_of(one) for one in self.devices])
 
     @property
     def host_target(self) -> Target:

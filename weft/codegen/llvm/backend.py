@@ -21,6 +21,8 @@ from weft.codegen.llvm.jit import JitLibrary
 from weft.codegen.llvm.program_text import callback_text, functions_text, main_text
 from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.codegen.llvm.vector.dot_product import DOT_PRODUCTS
+from weft.runtime.device import HOST, HOST_MEMORY, Device, MemorySpace
+from weft.runtime.devices.sim.description import SIM
 from weft.runtime.elf.loader import ObjectLibrary, loads_objects
 from weft.runtime.elf.object_file import read_symbols
 from weft.runtime.library import NativeLibrary
@@ -62,6 +64,11 @@ class CpuBackend(Backend[CpuTarget]):
         text = main_text(program, target)
         return build_text(MAIN_SYMBOL, text, target, externs=_kernels(program)).object
 
+    def on_devices(self, devices: Sequence[Device]) -> CpuBackend:
+        if any(one.kind != SIM and one != HOST for one in devices):
+            super().on_devices(devices)  # raises
+        return SimulatedDevices(devices) if devices else self
+
     def build_segments(self, segments: Mapping[str, LaunchProgram], target: CpuTarget) -> bytes:
         kernels = frozenset().union(*map(_kernels, segments.values()))
         symbol = next(iter(segments), MAIN_SYMBOL)
@@ -94,6 +101,23 @@ class CpuBackend(Backend[CpuTarget]):
     def text_stages(self) -> Mapping[str, TextStage[CpuTarget]]:
         return {"llvm": TextStage("LLVM IR", "ll", ";", Level.LLVM, emit_llvm),
                 "asm": TextStage("assembly", "s", "#", Level.ASSEMBLY, emit_assembly)}
+
+
+class SimulatedDevices(CpuBackend):
+    """Simulated devices and the host, which run at the same time, each in its own memory."""
+
+    launched_by: ClassVar[str] = "lanes"
+
+    def __init__(self, devices: Sequence[Device]) -> None:
+        others = (one for one in devices if one != HOST)
+        self._spaces = (HOST_MEMORY, *(MemorySpace(str(one), one) for one in others))
+
+    @property
+    def memory_spaces(self) -> Sequence[MemorySpace]:  # type: ignore[override]  # by device
+        return self._spaces
+
+    def build_main(self, program: LaunchProgram, target: CpuTarget) -> None:
+        """The launcher runs segments of the program (``build_segments``) as data arrive."""
 
 
 def _kernels(program: LaunchProgram) -> frozenset[str]:

@@ -18,7 +18,6 @@ from weft.compiler.memory_budget import budget_of, within
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import count_passes, run_pipeline
 from weft.compiler.program.constants import ConstantMemory
-from weft.compiler.program.devices.build import runs_on_lanes
 from weft.compiler.program.forms import (
     Form,
     FormKind,
@@ -36,6 +35,7 @@ from weft.compiler.program.variants import add_variants
 from weft.compiler.vm.build import build_vm_model
 from weft.frontend.source import Source
 from weft.ir.module import IRModule
+from weft.runtime.launchers import launcher_class
 from weft.runtime.manifest import Manifest
 from weft.runtime.sizes import evaluate
 from weft.support import progress, trace
@@ -157,7 +157,7 @@ def _fixed(mod: IRModule, options: CompileOptions, memory: Memory) -> ModelCode:
 def _on_virtual_machine(mod: IRModule, lowered: IRModule, cause: UnsupportedModelError,
                         options: CompileOptions, memory: Memory) -> ModelCode:
     """The code of a module that ``cause`` keeps from being first-order."""
-    if runs_on_lanes(options):
+    if launcher_class(options.backend.launched_by).runs_devices_at_once:
         raise UnsupportedModelError(
             "the program needs the virtual machine, which runs on one device",
             where=cause.where, got=f"devices {', '.join(map(str, options.devices))}",

@@ -127,8 +127,7 @@ def build_model(program: Program, options: CompileOptions, memory: ConstantMemor
 
 def _code_of(placed: PlacedKernels, constants: PlacedConstants, options: CompileOptions
              ) -> ModelCode:
-    target = options.target
-    backend = backend_of(target)
+    target, backend = options.target, options.backend
     program, kernels = placed.program, placed.kernels
     facts = [kernel.facts for kernel in kernels]
     verify_program(program, "placement")
@@ -136,7 +135,7 @@ def _code_of(placed: PlacedKernels, constants: PlacedConstants, options: Compile
     launches = layout.launches
     verify_memory(program, launches, facts)
     with trace.span("main"):
-        main = None if placed.on_lanes else backend.build_main(launches, target)
+        main = backend.build_main(launches, target)
     mains = () if main is None else (main,)
     spec = backend.target_spec(target)
     if placed.host is not None:
@@ -151,7 +150,7 @@ def _code_of(placed: PlacedKernels, constants: PlacedConstants, options: Compile
                     for jump in launches.jumps),
         constants=constant_specs(program.constants, constants.offsets),
         output_is_tuple=program.output_is_tuple, weft_version=weft.__version__,
-        launched_by=_launcher(placed, main, backend), arenas=layout.arenas,
+        launched_by=backend.launched_by if main is None else MAIN_SYMBOL, arenas=layout.arenas,
         symbols=layout.symbols, sizes=launches.sizes, states=_specs(program.states),
         nonnegative=layout.nonnegative, counts=launches.counts,
         devices=tuple(one for one in options.devices if isinstance(one, SimDevice)),
@@ -162,12 +161,6 @@ def _code_of(placed: PlacedKernels, constants: PlacedConstants, options: Compile
         mains = (segment_object(backend, launches, manifest, target),)
     return ModelCode(manifest, (*mains, *placed.objects), constants.block, callbacks_of(kernels),
                      constants.kept)
-
-
-def _launcher(placed: PlacedKernels, main: bytes | None, backend: Backend[Any]) -> str:
-    if placed.on_lanes:
-        return SIM_LAUNCHER
-    return backend.launched_by if main is None else MAIN_SYMBOL
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from weft.compiler.build.kernel import BuiltKernel, KernelFacts
 from weft.compiler.build.kernels import build_kernels, try_build_kernels
 from weft.compiler.fallbacks import kernel_on_host, kernels_beside_host
 from weft.compiler.options import CompileOptions
-from weft.compiler.program.devices.build import build_partitioned, memory_spaces, runs_on_lanes
+from weft.compiler.program.devices.build import build_partitioned
 from weft.compiler.program.devices.order import copies_early
 from weft.compiler.program.devices.regions import dissolve
 from weft.compiler.program.overlap import host_steps_late
@@ -60,13 +60,13 @@ def build_placed(program: Program, options: CompileOptions) -> PlacedKernels:
     what building raises otherwise: a tool that is not installed, or a defect, is no refusal.
     """
     target, passes = options.target, options.extensions.tir_passes
-    backend = backend_of(target)
-    spaces = tuple(backend.memory_spaces)
-    if runs_on_lanes(options):
+    backend = options.backend
+    launcher, spaces = launcher_class(backend.launched_by), tuple(backend.memory_spaces)
+    if launcher.runs_devices_at_once:
         placed, kernels = build_partitioned(program, options, _COPY)
         return PlacedKernels(copies_early(placed), kernels, backend.support_objects(target),
-                             memory_spaces(options), on_lanes=True, frugal=placed)
-    if not has_own_memory(backend):
+                             spaces, on_lanes=True, frugal=placed)
+    if not launcher.copies_between_memories:
         program = dissolve(program).program
         placed = program.on(backend.device)
         return PlacedKernels(placed, tuple(build_kernels(placed.kernels, target, passes)),
@@ -108,7 +108,7 @@ def _with_host(placed: Program, built: dict[tuple[str, Device], BuiltKernel],
         built |= {(k.digest, k.device): kernel for k, kernel in zip(missing, made, strict=True)}
         support += backend_of(host).support_objects(host)
     kernels = tuple(built[k.digest, k.device] for k in placed.kernels)
-    spaces = tuple(backend_of(options.target).memory_spaces)
+    spaces = tuple(options.backend.memory_spaces)
     return PlacedKernels(placed, kernels, support, spaces, host if missing else None)
 
 

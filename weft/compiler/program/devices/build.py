@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from weft.codegen import backend_of
 from weft.compiler.build.kernel import BuiltKernel
 from weft.compiler.build.kernels import build_kernels
-from weft.compiler.device_options import BY_PROFILE, device_of
+from weft.compiler.device_options import BY_PROFILE
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.devices.measure import measured_costs
 from weft.compiler.program.devices.partition import partitioned
 from weft.compiler.program.program import Program
 from weft.runtime.calls import DEVICE_COPY
-from weft.runtime.device import HOST, HOST_MEMORY, MemorySpace
 from weft.transform.placement.explain import explain_placement
 
 
@@ -41,14 +39,3 @@ def _measured(program: Program, built: Sequence[BuiltKernel], options: CompileOp
     costs = measured_costs(program, built, options.target)
     explain_placement(costs.table().splitlines())
     return costs.measured_seconds()
-
-
-def memory_spaces(options: CompileOptions) -> tuple[MemorySpace, ...]:
-    """The memory of the host, and one for each other device."""
-    others = [device_of(one) for one in options.devices if device_of(one) != HOST]
-    return (HOST_MEMORY, *(MemorySpace(str(device), device) for device in others))
-
-
-def runs_on_lanes(options: CompileOptions) -> bool:
-    """Whether the devices are simulated ones, or the host as one of several lanes."""
-    return bool(options.devices) and backend_of(options.target).device == HOST
