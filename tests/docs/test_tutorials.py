@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.tutorials import FOLDER, read_blocks, run_page
+from tests.docs.tutorials import FOLDER, read_blocks, run_page, with_examples
 
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
 MOST_LINES = 40
@@ -29,6 +29,13 @@ def test_tutorial_prints_what_it_shows(page: str, tmp_path: Path) -> None:
     printed = run_page(PAGES[page], tmp_path)
     assert {b.file: text for b, text in zip(blocks, printed, strict=True)} == {
         b.file: b.printed for b in blocks}
+
+
+def test_pages_show_the_examples_as_they_are() -> None:
+    """After a change of an example, ``python -m tests.docs.tutorials`` writes it to the page."""
+    for page, text in PAGES.items():
+        assert with_examples(text) == text, page
+    assert "# toy_target/backend.py\n" in PAGES["add_target"]
 
 
 def test_every_block_of_python_is_read() -> None:

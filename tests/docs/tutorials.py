@@ -92,9 +92,20 @@ def with_outputs(text: str, printed: list[str]) -> str:
     return _BLOCK.sub(block, text)
 
 
+def with_examples(text: str) -> str:
+    """The page with the files of ``examples`` as they are now."""
+    def block(found: re.Match[str]) -> str:
+        example = ROOT / "examples" / found[1]
+        if not example.exists():
+            return found[0]
+        return f"```python\n# {found[1]}\n{example.read_text(encoding='utf-8')}```\n"
+
+    return _BLOCK.sub(block, text)
+
+
 def main() -> None:
     for page in sorted(FOLDER.glob("*.md")):
-        text = page.read_text(encoding="utf-8")
+        text = with_examples(page.read_text(encoding="utf-8"))
         with tempfile.TemporaryDirectory() as folder:
             page.write_text(with_outputs(text, run_page(text, Path(folder))), encoding="utf-8")
 

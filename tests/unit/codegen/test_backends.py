@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
+import gc
+import importlib
 import pickle
 import sys
-from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,11 +21,12 @@ from weft.ir import Function, Tuple, const, var
 from weft.ir.python.builder import while_loop
 from weft.runtime.arena_pool import ArenaPool
 from weft.runtime.call_sizes import fixed_sizes
-from weft.runtime.device import HOST_MEMORY, Device, MemorySpace
+from weft.runtime.device import HOST, HOST_MEMORY, Device, MemorySpace
 from weft.runtime.frame import Frame
-from weft.runtime.library import LOADERS
+from weft.runtime.launchers import LAUNCHERS, register_launcher
+from weft.runtime.library import LOADERS, register_loader
 from weft.strategy import Implementation, strategy
-from weft.strategy.registry import STRATEGIES
+from weft.strategy.registry import DEFAULT_SCHEDULES, STRATEGIES
 from weft.support.errors import (
     ArtifactError,
     LoweringError,
@@ -36,31 +38,85 @@ from weft.target import TARGET_KINDS, CpuTarget, Target, register_target_kind
 from weft.tir.limits import Limits, check_limits
 from weft.tir.transform.pipeline import lower_prim_func
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "toy_target.py"
-MOST_LINES = 150
+MAIN = "examples.toy_target.__main__"
 
 
 @pytest.fixture(scope="module")
 def toy():
-    """The example as a module; its registrations end with the tests of this file."""
+    """The example; its registrations end with the tests of this file."""
     pytest.importorskip("onnx")
-    spec = importlib.util.spec_from_file_location("toy_target", EXAMPLE)
-    module = sys.modules["toy_target"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    for registry in (TARGET_KINDS, BACKENDS, LOADERS):
-        registry.remove("toy")
-    del sys.modules["toy_target"]
-
-
-def test_the_example_is_short():
-    assert len(EXAMPLE.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+    main = importlib.import_module(MAIN)
+    package = importlib.import_module("examples.toy_target")
+    library = importlib.import_module("examples.toy_target.library")
+    memory = importlib.import_module("examples.toy_target.memory").MEMORY
+    yield SimpleNamespace(
+        compare=main.compare, onnx_model=main.onnx_model, MLP=main.MLP, memory=memory,
+        ToyBackend=package.ToyBackend, ToyTarget=package.ToyTarget,
+        ToyLibrary=library.ToyLibrary, section=library.section)
+    for registry in (TARGET_KINDS, BACKENDS, LOADERS, LAUNCHERS, DEFAULT_SCHEDULES):
+        if "toy" in registry.loaded():
+            registry.remove("toy")
+    for name in [name for name in sys.modules if name.startswith("examples.toy_target")]:
+        del sys.modules[name]
 
 
 def test_models_of_the_example_give_the_results_of_the_cpu(toy, capsys):
+    """Compiled, from an artifact, and from the artifact in a process with the plug-in alone."""
     toy.compare("perceptron", weft.parse(toy.MLP))
     toy.compare("convolution", toy.onnx_model())
     assert capsys.readouterr().out.count("give the results of the CPU") == 2
+
+
+def test_kernels_of_the_example_work_in_the_memory_of_its_device(toy, monkeypatch):
+    """Inputs, constants, temporaries and outputs: none is memory of the host."""
+    seen, kernel = [], toy.ToyLibrary.kernel
+
+    def watched(self, symbol, *arguments):
+        run = kernel(self, symbol, *arguments)
+        return lambda *addresses: (seen.extend(map(toy.memory.holds, addresses)), run(*addresses))
+
+    monkeypatch.setattr(toy.ToyLibrary, "kernel", watched)
+    held = toy.memory.nbytes
+    module = weft.compile(toy.onnx_model(), target="toy")
+    module(np.ones((1, 3, 8, 8), np.float32))
+    assert len(seen) > 6
+    assert all(seen)
+    assert toy.memory.nbytes > held
+    del module
+    gc.collect()
+    assert toy.memory.nbytes == held
+
+
+def test_the_state_of_the_example_is_on_its_device(toy):
+    module = weft.compile(weft.parse("""def @main(%x: Tensor[(4), float32], %s: Tensor[(4), float32]) {
+      %t = add(%x, %s);
+      (multiply(%t, %t), %t)
+    }"""), target="toy", state={"output1": "s"})
+    x = np.arange(4, dtype=np.float32)
+    for count in (1, 2, 3):
+        np.testing.assert_array_equal(module(x), (count * x) ** 2)
+    assert toy.memory.holds(module.state["s"].ctypes.data)
+
+
+def test_the_parts_of_the_example_answer_for_its_kind(toy):
+    target = toy.ToyTarget()
+    assert type(backend_of(target).cost_model(target)).__name__ == "ToyCosts"
+    assert weft.compile(weft.parse(toy.MLP), target="toy").manifest.launched_by == "toy"
+    with pytest.raises(ArtifactError, match="not kernels for the toy device"):
+        toy.ToyLibrary(b"\x7fELF, say")
+
+
+def test_parts_are_registered_once_under_each_name(toy):
+    with pytest.raises(RegistryError, match="loader 'toy' is registered twice"):
+        register_loader("toy", "a:b")
+    with pytest.raises(RegistryError, match="launcher 'steps' is registered twice"):
+        register_launcher("steps", "a:b")
+    with pytest.raises(RegistryError, match="unknown loader 'cuad'") as caught:
+        LOADERS.get("cuad")
+    assert "cuda" in caught.value.help
+    with pytest.raises(RegistryError, match="unknown launcher 'step'") as caught:
+        LAUNCHERS.get("step")
+    assert "steps" in caught.value.help
 
 
 def rounds() -> Function:
@@ -74,7 +130,12 @@ def rounds() -> Function:
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_loops_are_launched_step_by_step(toy, count):
+def test_loops_run_in_the_memory_of_the_device(toy, count):
+    test_loops_are_launched_step_by_step(toy, count)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_loops_are_launched_step_by_step(toy_on_host, count):
     ours, cpu = weft.compile(rounds(), target="toy"), weft.compile(rounds())
     x = np.random.default_rng(1).standard_normal((2, 16), np.float32)
     for a, b in zip(ours(np.int32(count), x), cpu(np.int32(count), x), strict=True):
@@ -93,7 +154,7 @@ def test_a_module_of_another_target_has_the_whole_surface(toy):
     profile = module.profile(n, x, repeat=1)
     assert len(profile.steps) > 5
     assert "FMA peak" not in profile.table()
-    assert module.manifest.launched_by == "steps"
+    assert module.manifest.launched_by == "toy"
     assert "for toy" in repr(module)
 
 
@@ -117,7 +178,7 @@ def test_every_stage_and_the_report_of_another_target(toy):
 
 def test_opcheck_runs_the_cases_on_another_target(toy):
     report = weft.opcheck("nn.softmax", target="toy")
-    assert report.implementations == ("nn.softmax.toy.unscheduled",)
+    assert report.implementations == ("nn.softmax.toy.default",)
 
 
 def test_kernels_are_dumped_in_the_texts_of_the_back_end(toy, tmp_path):
@@ -137,7 +198,22 @@ def test_code_of_a_users_back_end_is_not_cached(toy, tmp_path, monkeypatch):
         assert len(built) == count
 
 
-def test_symbolic_dimensions_and_the_virtual_machine(toy):
+class OnHost:
+    """The back end of the example on the host, whose kernels the runtime launches."""
+
+    device = HOST
+    memory_spaces = (HOST_MEMORY,)
+    launched_by = "steps"
+
+
+@pytest.fixture
+def toy_on_host(toy, monkeypatch):
+    monkeypatch.setitem(BACKENDS._entries, "toy",
+                        type("ToyOnHost", (OnHost, toy.ToyBackend), {})())
+    return toy
+
+
+def test_symbolic_dimensions_and_the_virtual_machine(toy_on_host):
     with pytest.warns(weft.FallbackWarning, match="kernels of toy targets need fixed sizes"):
         dynamic = weft.compile(weft.parse(
             "def @main(%x: Tensor[(n, 4), float32]) { nn.softmax(%x) }"), target="toy")
@@ -207,7 +283,7 @@ def test_a_back_end_with_only_the_required_members_runs_models(toy, monkeypatch)
             return str(func).encode()
 
         def load(self, objects, target):
-            return toy.ToyLibrary(b"\0".join(objects))
+            return toy.ToyLibrary(toy.section(objects))
 
     monkeypatch.setitem(BACKENDS._entries, "toy", Least())
     monkeypatch.delitem(LOADERS._entries, "toy")
@@ -298,7 +374,7 @@ def test_a_back_end_may_have_its_own_device_and_memory(toy, monkeypatch):
             allocated.append((nbytes, device, alignment))
             return super().allocate(nbytes, device, alignment)
 
-    class Side(toy.ToyBackend):
+    class Side(OnHost, toy.ToyBackend):
         device = side
         memory_spaces = (MemorySpace("side", side, 128),)
 
@@ -333,7 +409,7 @@ def test_ambiguous_names_of_memory_spaces_are_refused(toy, spaces):
 
 
 def test_memory_of_the_host_may_have_a_larger_alignment(toy, monkeypatch):
-    class Aligned(toy.ToyBackend):
+    class Aligned(OnHost, toy.ToyBackend):
         memory_spaces = (MemorySpace("lines", alignment=4096),)
 
     monkeypatch.setitem(BACKENDS._entries, "toy", Aligned())
@@ -353,8 +429,8 @@ def @main(%n: Tensor[(), int32], %x: Tensor[(4), float32]) { @f(%n, %x) }
 """
 
 
-def test_the_virtual_machine_runs_on_the_host_only(toy, monkeypatch):
-    class Side(toy.ToyBackend):
+def test_the_virtual_machine_runs_on_the_host_only(toy_on_host, monkeypatch):
+    class Side(toy_on_host.ToyBackend):
         device = Device("side")
         memory_spaces = (MemorySpace("side", device),)
 
