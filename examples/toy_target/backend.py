@@ -24,7 +24,7 @@ class ToyBackend(Backend[ToyTarget]):
     strategies: ClassVar[str] = f"{__package__}.schedules"
     cost_model_class: ClassVar[type[ToyCosts]] = ToyCosts
     device: ClassVar[Device] = DEVICE
-    memory_spaces: ClassVar[Sequence[MemorySpace]] = (MemorySpace("toy", DEVICE, 64),)
+    memory_spaces: Sequence[MemorySpace] = (MemorySpace("toy", DEVICE, 64),)
     launched_by: ClassVar[str] = "toy"
 
     def build_kernel(self, func: PrimFunc, target: ToyTarget) -> bytes:  # noqa: ARG002

@@ -77,7 +77,7 @@ class Backend(abc.ABC, Generic[T]):
     takes_sizes: ClassVar[bool] = False
     # The name of the launcher of programs without a main function (``weft.runtime.launchers``).
     launched_by: ClassVar[str] = "steps"
-    memory_spaces: ClassVar[Sequence[MemorySpace]] = (HOST_MEMORY,)
+    memory_spaces: Sequence[MemorySpace] = (HOST_MEMORY,)
 
     def cost_model(self, target: T) -> CostModel:
         """The estimates for a target: seconds of a call, rates, and what fusion may use."""

@@ -49,7 +49,7 @@ class CudaBackend(Backend[CudaTarget]):
     device: ClassVar[Device] = CUDA_DEVICE
     launched_by: ClassVar[str] = "device"
     takes_sizes: ClassVar[bool] = True
-    memory_spaces: ClassVar[Sequence[MemorySpace]] = (
+    memory_spaces: Sequence[MemorySpace] = (
         HOST_MEMORY, MemorySpace("device", CUDA_DEVICE, 256))
 
     def build_kernel(self, func: PrimFunc, target: CudaTarget) -> bytes:

@@ -60,7 +60,7 @@ class CpuBackend(Backend[CpuTarget]):
             raise CodegenError("an object of another code generator lacks its symbol", where=where,
                                expected=symbol, got=", ".join(sorted(defined)) or "no symbols")
 
-    def build_main(self, program: LaunchProgram, target: CpuTarget) -> bytes:
+    def build_main(self, program: LaunchProgram, target: CpuTarget) -> bytes | None:
         text = main_text(program, target)
         return build_text(MAIN_SYMBOL, text, target, externs=_kernels(program)).object
 
@@ -110,11 +110,7 @@ class SimulatedDevices(CpuBackend):
 
     def __init__(self, devices: Sequence[Device]) -> None:
         others = (one for one in devices if one != HOST)
-        self._spaces = (HOST_MEMORY, *(MemorySpace(str(one), one) for one in others))
-
-    @property
-    def memory_spaces(self) -> Sequence[MemorySpace]:  # type: ignore[override]  # by device
-        return self._spaces
+        self.memory_spaces = (HOST_MEMORY, *(MemorySpace(str(one), one) for one in others))
 
     def build_main(self, program: LaunchProgram, target: CpuTarget) -> None:
         """The launcher runs segments of the program (``build_segments``) as data arrive."""
