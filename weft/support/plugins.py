@@ -1,8 +1,9 @@
 """Plug-ins: installed packages that register operators, strategies, passes, rules and targets.
 
 A package adds an entry to the entry-point group ``weft.plugins``, which refers to a module that
-registers things when it is imported, or to a function without parameters. weft loads plug-ins once,
-when the first program is parsed or compiled. A plug-in that fails to load is reported and skipped.
+registers things when it is imported, or to a function without parameters. weft loads plug-ins once:
+when the first program is parsed or compiled, or an artifact of an unknown kind of target is loaded.
+A plug-in that fails to load is reported and skipped.
 """
 
 from __future__ import annotations
