@@ -27,11 +27,11 @@ class ToyBackend(Backend[ToyTarget]):
     memory_spaces: Sequence[MemorySpace] = (MemorySpace("toy", DEVICE, 64),)
     launched_by: ClassVar[str] = "toy"
 
-    def build_kernel(self, func: PrimFunc, target: ToyTarget) -> bytes:  # noqa: ARG002
+    def build_kernel(self, func: PrimFunc, target: ToyTarget) -> bytes:
         """The text of the loop program is the object code."""
         return str(func).encode()
 
-    def link(self, objects: Sequence[bytes], target: ToyTarget) -> bytes:  # noqa: ARG002
+    def link(self, objects: Sequence[bytes], target: ToyTarget) -> bytes:
         """The section of an artifact."""
         return section(objects)
 

@@ -31,11 +31,11 @@ class ToyLibrary(HostLibrary):
         functions = map(parse_func, texts.decode().split("\0"))
         self._functions = {func.name: func for func in functions}
 
-    def allocate(self, nbytes: int, device: Device, alignment: int) -> ToyBlock:  # noqa: ARG002
+    def allocate(self, nbytes: int, device: Device, alignment: int) -> ToyBlock:
         """Memory of the device, for the arena of temporaries."""
         return MEMORY.allocate(nbytes, alignment)
 
-    def kernel(self, symbol: str, num_args: int, device: Device = HOST, stream: int = 0  # noqa: ARG002
+    def kernel(self, symbol: str, num_args: int, device: Device = HOST, stream: int = 0
                ) -> Callable[..., None]:
         """A launch gets the addresses of its arguments; the evaluator takes arrays."""
         func = self._functions[symbol]

@@ -1,4 +1,4 @@
-"""The memory of the device: a heap, in which each block is freed with the object that stands for it.
+"""The memory of the device: a heap whose blocks are freed with the objects that stand for them.
 
 The heap is memory of this process, so that the evaluator can work in it. Nothing else may: data of
 the host are copied in and out.

@@ -56,7 +56,7 @@ def run_page(text: str, folder: Path) -> list[str]:
     _install(text, folder)
     names = [b.file.removesuffix(".py") for b in blocks if b.file.endswith(".py")
              and "/" not in b.file]
-    environment = {**os.environ, "PYTHONPATH": str(folder),
+    environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}",
                    "WEFT_CACHE_DIR": str(folder / ".cache")}
     done = subprocess.run([sys.executable, "-c", _DRIVER, *names], cwd=folder, env=environment,
                           capture_output=True, text=True, check=False, timeout=300)

@@ -2,8 +2,8 @@
 
 A kind of target consists of a ``Target`` subclass (``weft.target``) and a back end, which names the
 other parts: the module of its schedules (``weft.strategy``), its cost model
-(``weft.codegen.cost_model``), its launcher (``weft.runtime.launchers``) and the memory spaces of its
-devices. A loader reads the code of its artifacts (``weft.runtime.library.register_loader``).
+(``weft.codegen.cost_model``), its launcher (``weft.runtime.launchers``) and its memory spaces. A
+loader reads the code of its artifacts (``weft.runtime.library.register_loader``).
 docs/tutorials/add_target.md adds a kind. The rest of the compiler finds the back end by
 ``backend_of(target)`` and imports none of its modules.
 """
@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from weft.codegen.cost_model import CostModel
 from weft.codegen.launch import LaunchProgram
 from weft.runtime.device import HOST, HOST_MEMORY, Device, MemorySpace
+from weft.runtime.launchers import Launcher, launcher_class
 from weft.runtime.library import Library
 from weft.runtime.manifest import ARGUMENT_KINDS, Manifest, TargetSpec
 from weft.support.dataclass import dataclass
@@ -78,6 +79,11 @@ class Backend(abc.ABC, Generic[T]):
     # The name of the launcher of programs without a main function (``weft.runtime.launchers``).
     launched_by: ClassVar[str] = "steps"
     memory_spaces: Sequence[MemorySpace] = (HOST_MEMORY,)
+
+    @property
+    def launcher(self) -> type[Launcher]:
+        """The class that runs programs without a main function; it says what the runtime does."""
+        return launcher_class(self.launched_by)
 
     def cost_model(self, target: T) -> CostModel:
         """The estimates for a target: seconds of a call, rates, and what fusion may use."""

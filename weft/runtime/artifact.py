@@ -29,6 +29,7 @@ from weft.runtime.manifest import Manifest, TargetSpec
 from weft.runtime.threads import checked_count
 from weft.support.config import report_unknown_variables
 from weft.support.errors import ArtifactError
+from weft.support.plugins import load_plugins
 
 
 def load(path: str | os.PathLike[str], *, map_constants: bool = True,
@@ -89,6 +90,8 @@ def _load(path: Path, *, map_constants: bool, threads: int | None
 
 def check_target(target: TargetSpec) -> None:
     """Raise ``ArtifactError`` if this process cannot load the code or the machine cannot run it."""
+    if target.kind not in LOADERS:
+        load_plugins()
     if target.kind not in LOADERS:
         raise ArtifactError(f"no loader is registered for targets of kind {target.kind!r}",
                             expected=", ".join(LOADERS), got=target.cpu,

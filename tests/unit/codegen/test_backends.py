@@ -88,10 +88,11 @@ def test_kernels_of_the_example_work_in_the_memory_of_its_device(toy, monkeypatc
 
 
 def test_the_state_of_the_example_is_on_its_device(toy):
-    module = weft.compile(weft.parse("""def @main(%x: Tensor[(4), float32], %s: Tensor[(4), float32]) {
+    text = """def @main(%x: Tensor[(4), float32], %s: Tensor[(4), float32]) {
       %t = add(%x, %s);
       (multiply(%t, %t), %t)
-    }"""), target="toy", state={"output1": "s"})
+    }"""
+    module = weft.compile(weft.parse(text), target="toy", state={"output1": "s"})
     x = np.arange(4, dtype=np.float32)
     for count in (1, 2, 3):
         np.testing.assert_array_equal(module(x), (count * x) ** 2)

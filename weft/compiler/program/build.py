@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from weft.codegen import backend_of
 from weft.compiler import fallbacks
 from weft.compiler.memory_budget import budget_of, within
 from weft.compiler.options import CompileOptions
@@ -29,13 +28,11 @@ from weft.compiler.program.forms import (
 )
 from weft.compiler.program.lowering import lower_or_refuse, lower_program
 from weft.compiler.program.model_code import ModelCode, NotInPlace, build_model
-from weft.compiler.program.placed_kernels import has_own_memory
 from weft.compiler.program.program import Program
 from weft.compiler.program.variants import add_variants
 from weft.compiler.vm.build import build_vm_model
 from weft.frontend.source import Source
 from weft.ir.module import IRModule
-from weft.runtime.launchers import launcher_class
 from weft.runtime.manifest import Manifest
 from weft.runtime.sizes import evaluate
 from weft.support import progress, trace
@@ -96,7 +93,7 @@ def build_part(mod: IRModule, options: CompileOptions, memory: ConstantMemory) -
 
     Parts share the constants of the model in the memory of the host, if their sizes are fixed.
     """
-    has_own = has_own_memory(backend_of(options.target)) or options.devices
+    has_own = options.backend.launcher.copies_between_memories or options.devices
     if has_own or has_dynamic_inputs(mod) or options.state:
         return None
     return _fixed(mod, options, lambda _: memory)
@@ -157,13 +154,13 @@ def _fixed(mod: IRModule, options: CompileOptions, memory: Memory) -> ModelCode:
 def _on_virtual_machine(mod: IRModule, lowered: IRModule, cause: UnsupportedModelError,
                         options: CompileOptions, memory: Memory) -> ModelCode:
     """The code of a module that ``cause`` keeps from being first-order."""
-    if launcher_class(options.backend.launched_by).runs_devices_at_once:
+    backend = options.backend
+    if backend.launcher.runs_devices_at_once:
         raise UnsupportedModelError(
             "the program needs the virtual machine, which runs on one device",
             where=cause.where, got=f"devices {', '.join(map(str, options.devices))}",
             notes=[f"because: {cause.what}"], help="compile without devices")
-    backend = backend_of(options.target)
-    if has_own_memory(backend):
+    if backend.launcher.copies_between_memories:
         report(fallbacks.program_on_host(str(backend.device), cause))
         on_host = replace(options, target=options.host_target, host=None, devices=(),
                           placement=None)

@@ -37,7 +37,6 @@ from weft.runtime.arena import AlignedBlock
 from weft.runtime.call_sizes import fixed_sizes
 from weft.runtime.code_payload import payload_parts, read_payload
 from weft.runtime.device import HOST, HOST_MEMORY, MemorySpace
-from weft.runtime.devices.sim.description import LAUNCHER as SIM_LAUNCHER
 from weft.runtime.devices.sim.description import SimDevice
 from weft.runtime.devices.sim.memory import DeviceMemoryError, check_memories
 from weft.runtime.manifest import (

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from weft.codegen import backend_of
-from weft.codegen.backend import Backend
 from weft.compiler.build.kernel import BuiltKernel, KernelFacts
 from weft.compiler.build.kernels import build_kernels, try_build_kernels
 from weft.compiler.fallbacks import kernel_on_host, kernels_beside_host
@@ -18,7 +17,6 @@ from weft.compiler.program.placement import on_device
 from weft.compiler.program.program import Program
 from weft.runtime.calls import DEVICE_COPY
 from weft.runtime.device import HOST, Device, MemorySpace
-from weft.runtime.launchers import launcher_class
 from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError, LoweringError
 from weft.support.fallback import report
@@ -61,12 +59,12 @@ def build_placed(program: Program, options: CompileOptions) -> PlacedKernels:
     """
     target, passes = options.target, options.extensions.tir_passes
     backend = options.backend
-    launcher, spaces = launcher_class(backend.launched_by), tuple(backend.memory_spaces)
-    if launcher.runs_devices_at_once:
+    spaces = tuple(backend.memory_spaces)
+    if backend.launcher.runs_devices_at_once:
         placed, kernels = build_partitioned(program, options, _COPY)
         return PlacedKernels(copies_early(placed), kernels, backend.support_objects(target),
                              spaces, on_lanes=True, frugal=placed)
-    if not launcher.copies_between_memories:
+    if not backend.launcher.copies_between_memories:
         program = dissolve(program).program
         placed = program.on(backend.device)
         return PlacedKernels(placed, tuple(build_kernels(placed.kernels, target, passes)),
@@ -110,8 +108,3 @@ def _with_host(placed: Program, built: dict[tuple[str, Device], BuiltKernel],
     kernels = tuple(built[k.digest, k.device] for k in placed.kernels)
     spaces = tuple(options.backend.memory_spaces)
     return PlacedKernels(placed, kernels, support, spaces, host if missing else None)
-
-
-def has_own_memory(backend: Backend[Target]) -> bool:
-    """Whether the runtime of the target copies between the host and the device."""
-    return launcher_class(backend.launched_by).copies_between_memories

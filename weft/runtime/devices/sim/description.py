@@ -11,8 +11,6 @@ from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 
 SIM = "sim"
-# The launcher of programs for simulated devices (``weft.runtime.launchers``).
-LAUNCHER = "lanes"
 # About those of a GPU on PCI Express 3.
 BANDWIDTH = 10e9
 LATENCY = 1e-5
