@@ -13,8 +13,7 @@ from weft.cli.cache import cache_line
 from weft.cli.common import print_json, print_table
 from weft.support.config import config, knobs, unknown_variables
 from weft.support.errors import OptionError
-from weft.support.plugins import load_plugins
-from weft.support.versions import library_version
+from weft.support.plugins import library_version, load_plugins
 
 _LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "numba", "onnx", "onnxruntime", "torch")
 

@@ -18,7 +18,7 @@ from weft.runtime.cpu import usable_cpus
 from weft.support import progress
 from weft.support.config import config
 from weft.support.file_content import FileContent
-from weft.support.rare_collections import rare_collections
+from weft.support.interpreter import rare_collections
 
 if TYPE_CHECKING:
     from weft.compiler.cache import Remember

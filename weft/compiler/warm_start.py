@@ -33,7 +33,7 @@ from weft.support.errors import ArtifactError
 from weft.support.fallback import report_all
 from weft.support.file_content import FileState, FileStates, file_state, source_states
 from weft.support.log import Level, debug, enabled
-from weft.support.versions import LIBRARIES
+from weft.support.plugins import LIBRARIES
 
 if TYPE_CHECKING:
     from weft.compiler.compile_model import ModelCompiler

@@ -14,8 +14,8 @@ from weft.ir.rewrite.driver import RewriteStats
 from weft.ir.text.printer import as_text
 from weft.ir.verify import verify_module
 from weft.support.dataclass import dataclass
-from weft.support.dump import write_dump
 from weft.support.errors import InternalError
+from weft.support.log import write_dump
 
 Show = Callable[[IRModule], str]
 

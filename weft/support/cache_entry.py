@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from weft.support.part_digest import PART_BYTES, PartChecksum, as_bytes, checksum_of
+from weft.support.file_content import PART_BYTES, PartChecksum, as_bytes, checksum_of
 
 _MAGIC = b"weftcch2"
 # Magic, payload length, checksum; keeps a mapped payload 64-byte aligned.

@@ -1,4 +1,4 @@
-"""Loggers, and the verbosity levels of ``WEFT_DEBUG``.
+"""Loggers, the verbosity levels of ``WEFT_DEBUG``, and the files of ``WEFT_DUMP_DIR``.
 
 weft logs to the standard loggers ``weft.*`` and never configures the root logger. Messages up to
 the level of ``WEFT_DEBUG`` (or ``config(debug=...)``) are also written to standard error, which
@@ -10,8 +10,10 @@ from __future__ import annotations
 import enum
 import logging
 import sys
+from pathlib import Path
 
 from weft.support.config import config
+from weft.support.errors import OptionError
 
 
 class Level(enum.IntEnum):
@@ -42,3 +44,14 @@ def debug(level: Level, part: str, message: str) -> None:
     if enabled(level):
         sys.stderr.write(f"[weft.{part}] {message}\n")
         sys.stderr.flush()
+
+
+def write_dump(folder: Path, name: str, text: str) -> None:
+    """Write ``folder/name``, creating the folder; ``OptionError`` if it cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OptionError("cannot write to the dump folder", where=folder / name,
+                          got=error.strerror or error,
+                          help="set WEFT_DUMP_DIR to a writable folder") from None

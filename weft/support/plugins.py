@@ -1,4 +1,4 @@
-"""Plug-ins: installed packages that register operators, strategies, passes, rules and targets.
+"""Installed packages: their versions, and plug-ins, which register operators, passes and the like.
 
 A package adds an entry to the entry-point group ``weft.plugins``, which refers to a module that
 registers things when it is imported, or to a function without parameters. weft loads plug-ins once:
@@ -12,12 +12,17 @@ import functools
 import sys
 import threading
 from collections.abc import Iterator
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 from weft.support.config import config, report_unknown_variables
 from weft.support.dataclass import dataclass
 from weft.support.log import logger
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+# Libraries that affect the code that weft generates.
+LIBRARIES = ("llvmlite", "numba", "numpy", "ml_dtypes", "onnx")
 GROUP = "weft.plugins"
 _loading = threading.local()
 
@@ -59,6 +64,8 @@ def _load_once() -> tuple[Plugin, ...]:
 
 def _installed() -> Iterator[EntryPoint]:
     """The entry points, in an order that does not depend on ``sys.path``."""
+    from importlib.metadata import entry_points  # which programs that start warm do not need
+
     return iter(sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)))
 
 
@@ -74,3 +81,13 @@ def _load(entry: EntryPoint) -> Plugin:
         sys.stderr.write(f"weft: plug-in {plugin}\n")
         return plugin
     return Plugin(entry.name, entry.value, package)
+
+
+def library_version(name: str) -> str:
+    """The version of a distribution; ``absent`` if it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "absent"

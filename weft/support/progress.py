@@ -1,13 +1,15 @@
 """Progress reports: a bar on a terminal, lines in a pipe.
 
 The compiler reports to the active reporter of the current context. The command line activates one
-with ``with report_to(reporter_for(sys.stderr)):``. Without one, work of more than a second shows
-bars where somebody sees them (``late_bars.py``); ``WEFT_PROGRESS=0`` turns these off.
+with ``with report_to(reporter_for(sys.stderr)):``. Without one, work of more than ``DELAY`` seconds
+shows bars on a terminal and in notebooks, which vanish at its end; shorter work prints nothing and
+does not import rich, and a log file gets no lines. ``WEFT_PROGRESS=0`` turns these bars off.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +17,12 @@ from contextvars import ContextVar
 from typing import Any, Protocol, TextIO
 
 from weft.support.config import config
+from weft.support.dataclass import dataclass
+
+# Seconds of work before it shows.
+DELAY = 1.0
+# Bars are drawn so often a second: output that is not read shall not fill a terminal and block it.
+RATE = 2.0
 
 
 class Task(Protocol):
@@ -82,15 +90,6 @@ class LineReporter:
         self._stream.flush()
 
 
-class _BarTask:
-    def __init__(self, bar: Any, task_id: Any) -> None:
-        self._bar = bar
-        self._id = task_id
-
-    def advance(self, detail: str = "") -> None:
-        self._bar.update(self._id, advance=1, detail=detail)
-
-
 def new_bars(stream: TextIO | None, *, transient: bool = False, rate: float = 10) -> Any:
     """The bars of rich on ``stream``; ``None`` is the output of the notebook.
 
@@ -112,6 +111,35 @@ def new_bars(stream: TextIO | None, *, transient: bool = False, rate: float = 10
         console=Console(file=stream), expand=True, transient=transient, refresh_per_second=rate)
 
 
+@dataclass(slots=True)
+class BarTask:
+    """A task with a bar once ``show`` was called; ``done`` counts its steps, also before that."""
+
+    title: str
+    total: int | None
+    done: int = 0
+    detail: str = ""
+    bars: Any = None
+    bar: Any = None
+
+    def advance(self, detail: str = "") -> None:
+        self.done += 1
+        self.detail = detail
+        if self.bars is not None:
+            self.bars.update(self.bar, completed=self.done, detail=detail)
+
+    def show(self, bars: Any) -> None:
+        """Add this task to the bars of rich."""
+        self.bar = bars.add_task(self.title, total=self.total, completed=self.done,
+                                 detail=self.detail)
+        self.bars = bars
+
+    def finish(self) -> None:
+        if self.bars is not None:
+            steps = self.total or self.done or 1
+            self.bars.update(self.bar, total=steps, completed=steps, detail="")
+
+
 class BarReporter:
     """Shows a bar per task, by rich; tasks may nest."""
 
@@ -121,21 +149,92 @@ class BarReporter:
 
     @contextmanager
     def task(self, title: str, total: int | None = None) -> Iterator[Task]:
-        outermost = self._bars is None
-        if outermost:
+        is_outermost = self._bars is None
+        if is_outermost:
             self._bars = new_bars(self._stream)
             self._bars.start()
-        bars = self._bars
-        task_id = bars.add_task(title, total=total, detail="")
+        task = BarTask(title, total)
+        task.show(self._bars)
         try:
-            yield _BarTask(bars, task_id)
-            task = next(t for t in bars.tasks if t.id == task_id)
-            steps = task.total or task.completed or 1
-            bars.update(task_id, total=steps, completed=steps, detail="")
+            yield task
+            task.finish()
         finally:
-            if outermost:
-                bars.stop()
+            if is_outermost:
+                self._bars.stop()
                 self._bars = None
+
+
+class DelayedReporter:
+    """Shows the tasks of one piece of work once it has taken ``DELAY`` seconds since ``start``.
+
+    A timer's thread shows them, since a task may report nothing for long.
+    """
+
+    def __init__(self, stream: TextIO, start: float) -> None:
+        self._stream = stream
+        self._start = start
+        self._lock = threading.Lock()
+        self._tasks: list[BarTask] = []
+        self._bars: Any = None
+
+    @contextmanager
+    def task(self, title: str, total: int | None = None) -> Iterator[BarTask]:
+        made = BarTask(title, total)
+        is_outermost = not self._tasks
+        with self._lock:
+            self._tasks.append(made)
+            if self._bars is not None:
+                made.show(self._bars)
+        timer = self._timer() if is_outermost else None
+        try:
+            yield made
+        finally:
+            made.finish()
+            if timer is not None:
+                timer.cancel()
+                self._close()
+
+    def _timer(self) -> threading.Timer:
+        left = max(self._start + DELAY - time.monotonic(), 0.0)
+        timer = threading.Timer(left, self._show)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def _show(self) -> None:
+        """Show all tasks so far; runs in the timer's thread."""
+        bars = new_bars(None if in_notebook() else self._stream, transient=True, rate=RATE)
+        with self._lock:
+            if not self._tasks:
+                return  # the work ended meanwhile
+            for task in self._tasks:
+                task.show(bars)
+            self._bars = bars
+            bars.start()
+
+    def _close(self) -> None:
+        with self._lock:
+            self._tasks.clear()
+            if self._bars is not None:
+                self._bars.stop()
+                self._bars = None
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+def is_watched(stream: TextIO | None) -> bool:
+    """Whether somebody sees bars that are written to ``stream``."""
+    if stream is None:
+        return False  # a process without a console
+    try:
+        return stream.isatty() or in_notebook()
+    except ValueError:
+        return False  # it is closed
 
 
 def reporter_for(stream: TextIO) -> Reporter:
@@ -189,9 +288,7 @@ def task(title: str, total: int | None = None) -> Iterator[Task]:
 
 
 def _default_reporter() -> Reporter:
-    from weft.support.late_bars import LateReporter, is_watched
-
     if not config.progress or not is_watched(sys.stderr):
         return SilentReporter()
     start = _start.get()
-    return LateReporter(sys.stderr, time.monotonic() if start is None else start)
+    return DelayedReporter(sys.stderr, time.monotonic() if start is None else start)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from weft.support.errors import InvalidInputError, LoweringError, WellFormedError
-from weft.support.recursion import deep_recursion
+from weft.support.interpreter import deep_recursion
 from weft.tir import expr as x
 from weft.tir import stmt as s
 from weft.tir.buffer import Buffer

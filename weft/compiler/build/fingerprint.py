@@ -15,7 +15,7 @@ from pathlib import Path
 import weft
 from weft.support import file_content
 from weft.support.cache import open_cache
-from weft.support.versions import LIBRARIES, library_version
+from weft.support.plugins import LIBRARIES, library_version
 
 
 @functools.lru_cache(maxsize=1)

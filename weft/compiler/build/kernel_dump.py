@@ -5,8 +5,7 @@ from __future__ import annotations
 from weft.codegen import backend_of
 from weft.strategy import LoweredKernel
 from weft.support.config import config
-from weft.support.dump import write_dump
-from weft.support.log import Level, debug, enabled
+from weft.support.log import Level, debug, enabled, write_dump
 from weft.target import Target
 from weft.tir.printer import as_text
 

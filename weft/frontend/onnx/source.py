@@ -14,8 +14,14 @@ from weft.ir.module import IRModule
 from weft.ir.types import is_static
 from weft.support.config import config
 from weft.support.errors import UnsupportedModelError
-from weft.support.file_content import FileContent, FileState, file_digest, file_state, state_at
-from weft.support.part_digest import digest_of
+from weft.support.file_content import (
+    FileContent,
+    FileState,
+    digest_of,
+    file_digest,
+    file_state,
+    state_at,
+)
 
 if TYPE_CHECKING:
     import onnx

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from weft.support.recursion import deep_recursion
+from weft.support.interpreter import deep_recursion
 from weft.tir.func import PrimFunc
 from weft.tir.transform.block_sums import block_sums
 from weft.tir.transform.check_local import check_local

@@ -16,7 +16,7 @@ from weft.runtime.devices.cuda.image import Argument, DeviceKernel, TensorMapSpe
 from weft.runtime.sizes import Size
 from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError
-from weft.support.recursion import deep_recursion
+from weft.support.interpreter import deep_recursion
 from weft.target import CudaTarget
 from weft.tir import Buffer, PrimExpr, PrimFunc, Var, int_value, substitute
 from weft.tir.python_function import functions_of

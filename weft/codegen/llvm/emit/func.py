@@ -19,7 +19,7 @@ from weft.codegen.llvm.emit.parallel import emit_parallel
 from weft.codegen.uses import Uses, collect_uses
 from weft.ir import int64
 from weft.support.errors import InternalError, LoweringError
-from weft.support.recursion import deep_recursion
+from weft.support.interpreter import deep_recursion
 from weft.target import CpuTarget
 from weft.tir import Buffer, ForKind, PrimExpr, PrimFunc, int_value
 from weft.tir import stmt as s

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.support.recursion import deep_recursion
+from weft.support.interpreter import deep_recursion
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from weft.support import late_bars, progress
+from weft.support import progress
 from weft.support.config import config
 
 
@@ -32,7 +32,7 @@ def wait_for(text: str, screen: Terminal) -> str:
 
 def test_a_bar_appears_on_a_terminal(monkeypatch):
     terminal = terminal_of(monkeypatch)
-    monkeypatch.setattr(late_bars, "DELAY", 0.01)
+    monkeypatch.setattr(progress, "DELAY", 0.01)
     with progress.task("building kernels", 3) as task:
         task.advance("tanh")
         assert "1/3" in wait_for("1/3", terminal)
@@ -43,7 +43,7 @@ def test_a_bar_appears_on_a_terminal(monkeypatch):
 
 def test_tasks_within_a_task_have_bars_of_their_own(monkeypatch):
     terminal = terminal_of(monkeypatch)
-    monkeypatch.setattr(late_bars, "DELAY", 0.0)
+    monkeypatch.setattr(progress, "DELAY", 0.0)
     with progress.task("compiling"):
         wait_for("compiling", terminal)
         with progress.task("importing the model"):
@@ -53,7 +53,7 @@ def test_tasks_within_a_task_have_bars_of_their_own(monkeypatch):
 @pytest.mark.parametrize("is_on", [True, False])
 def test_short_work_shows_nothing(monkeypatch, is_on):
     terminal = terminal_of(monkeypatch)
-    monkeypatch.setattr(late_bars, "DELAY", 3600.0 if is_on else 0.0)
+    monkeypatch.setattr(progress, "DELAY", 3600.0 if is_on else 0.0)
     with config(progress=is_on), progress.work(), progress.task("short"):
         time.sleep(0.05)
     assert terminal.getvalue() == ""
@@ -62,7 +62,7 @@ def test_short_work_shows_nothing(monkeypatch, is_on):
 def test_a_pipe_gets_no_bars(monkeypatch):
     pipe = io.StringIO()
     monkeypatch.setattr(sys, "stderr", pipe)
-    monkeypatch.setattr(late_bars, "DELAY", 0.0)
+    monkeypatch.setattr(progress, "DELAY", 0.0)
     with progress.task("in a pipe"):
         time.sleep(0.05)
     assert pipe.getvalue() == ""
@@ -72,10 +72,10 @@ def test_time_counts_over_the_tasks_of_one_piece_of_work(monkeypatch):
     """Three stages of half a second are long work, though none of them is."""
     terminal_of(monkeypatch)
     timers = []
-    make = late_bars.threading.Timer
-    monkeypatch.setattr(late_bars.threading, "Timer",
+    make = progress.threading.Timer
+    monkeypatch.setattr(progress.threading, "Timer",
                         lambda left, show: timers.append(left) or make(left, show))
-    monkeypatch.setattr(late_bars, "DELAY", 3600.0)
+    monkeypatch.setattr(progress, "DELAY", 3600.0)
     with progress.work():
         time.sleep(0.05)
         with progress.task("optimising the graph"), progress.task("within"):
@@ -88,7 +88,7 @@ def test_time_counts_over_the_tasks_of_one_piece_of_work(monkeypatch):
 
 def test_a_reporter_that_was_set_is_asked(monkeypatch):
     terminal = terminal_of(monkeypatch)
-    monkeypatch.setattr(late_bars, "DELAY", 0.0)
+    monkeypatch.setattr(progress, "DELAY", 0.0)
     lines = io.StringIO()
     with progress.report_to(progress.LineReporter(lines)), progress.task("long"):
         time.sleep(0.05)
