@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from weft.cli.main import main
+from tests.unit.cli.commands import run
 from weft.cli.operator_places import PACKAGE, operators_called, places_of
 from weft.ir.op import OPS
 
@@ -66,10 +65,10 @@ def test_an_operator_without_names_elsewhere_is_at_most_three_files(name):
     assert len(written(name)) <= 3
 
 
-def test_the_command_takes_the_last_part_of_a_name():
+def test_the_command_takes_the_last_part_of_a_name(capsys):
     assert operators_called("softmax") == ["nn.softmax", "qnn.softmax"]
-    done = CliRunner().invoke(main, ["ops", "--where", "yolo_reorg"])
-    assert "vision.yolo_reorg: 2 files" in done.output
-    assert re.search(r"definition +weft/op/vision/yolo_reorg\.py", done.output)
-    found = json.loads(CliRunner().invoke(main, ["ops", "--where", "relu", "--json"]).output)
+    _, out, _ = run(["ops", "--where", "yolo_reorg"], capsys)
+    assert "vision.yolo_reorg: 2 files" in out
+    assert re.search(r"definition +weft/op/vision/yolo_reorg\.py", out)
+    found = json.loads(run(["ops", "--where", "relu", "--json"], capsys)[1])
     assert {"role": "definition", "file": "weft/op/elementwise.py"} in found["nn.relu"]
