@@ -22,7 +22,6 @@ from weft.ir.virtual_device import DEVICE_TEXT, is_device_text
 from weft.op.batching import leading, repeated, with_attrs
 from weft.op.gradients import attrs_of, typed_zeros
 from weft.op.layout_inference import InputLayout, LayoutResult, data_layout, keep_layout
-from weft.op.relations import attrs_as, expect_rank
 from weft.support.dataclass import dataclass
 from weft.topi import elementwise
 
@@ -153,8 +152,8 @@ def _match_cast_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    wanted = attrs_as(ctx, MatchCastAttrs).shape
-    expect_rank(ctx, 0, source, len(wanted))
+    wanted = ctx.attrs_as(MatchCastAttrs).shape
+    ctx.expect_rank(0, source, len(wanted))
     for axis, (size, given) in enumerate(zip(source.shape, wanted, strict=True)):
         if dims_equal(size, given) is False:
             ctx.fail("the size differs from that of the argument", arg=0, axis=axis,

@@ -39,7 +39,6 @@ from weft.op.gradients import (
 )
 from weft.op.layout_inference import join_layouts
 from weft.op.numpy_functions import truncated_divide, truncated_quotient
-from weft.op.relations import attrs_as, expect_bool, expect_same_dtype, tensors_known
 from weft.support.dataclass import dataclass
 from weft.tir.expr import EQ, GE, GT, LE, LT, NE, PrimExpr, all_of, any_of, call
 from weft.tir.expr import compare as prim_compare
@@ -189,12 +188,12 @@ minimum.gradient(_extreme_gradient(less_equal))
 
 
 def _where_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 3)
+    types = ctx.tensors_known(3)
     if types is None:
         return False
     condition, x, y = types
-    expect_bool(ctx, 0, condition)
-    expect_same_dtype(ctx, 2, y, x.dtype)
+    ctx.expect_bool(0, condition)
+    ctx.expect_same_dtype(2, y, x.dtype)
     shape = broadcast_shapes(ctx, x.shape, y.shape)
     for index in (1, 2):
         broadcast_shapes(ctx, condition.shape, types[index].shape)
@@ -239,7 +238,7 @@ def _broadcast_to_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    shape = attrs_as(ctx, BroadcastToAttrs).shape
+    shape = ctx.attrs_as(BroadcastToAttrs).shape
     if source.ndim > len(shape):
         ctx.fail("cannot broadcast to a smaller rank", arg=0,
                  expected=f"rank {len(shape)} or less", got=f"rank {source.ndim}")

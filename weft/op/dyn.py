@@ -41,7 +41,7 @@ from weft.op.nn.upsampling import UpSampling3DAttrs as StaticUpSampling3DAttrs
 from weft.op.nn.upsampling import UpSamplingAttrs as StaticUpSamplingAttrs
 from weft.op.nn.upsampling import upsampling as static_upsampling
 from weft.op.nn.upsampling import upsampling3d as static_upsampling3d
-from weft.op.relations import expect_dim, expect_int, expect_rank, tensor_of, tensors_known
+from weft.op.relations import tensor_of
 from weft.op.transform import arange as counting
 from weft.op.transform import create, mask, order, repeat, sparse
 from weft.op.transform import shape as shapes
@@ -74,13 +74,13 @@ def _dynamic(
                             help="run it on the virtual machine, or make the operand constant")
 
     def relation(ctx: RelationContext) -> bool:
-        types = tensors_known(ctx, len(inputs))
+        types = ctx.tensors_known(len(inputs))
         if types is None:
             return False
         for position in operands:
-            expect_rank(ctx, position, types[position], rank)
+            ctx.expect_rank(position, types[position], rank)
             if static.name not in _ANY_NUMBER:
-                expect_int(ctx, position, types[position])
+                ctx.expect_int(position, types[position])
         ctx.output(result(ctx, types))
         return True
 
@@ -162,7 +162,7 @@ UpSampling3DAttrs = attrs_without(StaticUpSampling3DAttrs, "scale_d", "scale_h",
 def _slice_type(ctx: RelationContext, types: Known) -> Type:
     source, count = types[0], types[1].shape[0]
     for arg in (2, 3):
-        expect_dim(ctx, arg, 0, types[arg].shape[0], count, "the bounds differ in length")
+        ctx.expect_dim(arg, 0, types[arg].shape[0], count, "the bounds differ in length")
     axes = _attrs_of(ctx).axes
     if not isinstance(count, int) or not 0 < count <= source.ndim or (
         axes is not None and len(axes) != count

@@ -16,7 +16,6 @@ from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import with_attrs
 from weft.op.gradients import attrs_of, known_dim, tensor_type
-from weft.op.relations import attrs_as, expect_dim, expect_number, expect_same_dtype
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.topi import einsum as topi
@@ -32,14 +31,14 @@ def _einsum_relation(ctx: RelationContext) -> bool:
     operands = ctx.tensors(0)
     if operands is None:
         return False
-    equation = attrs_as(ctx, EinsumAttrs).equation
+    equation = ctx.attrs_as(EinsumAttrs).equation
     terms = equation.replace(" ", "").partition("->")[0].split(",")
     if len(terms) != len(operands):
         ctx.fail("the equation has another number of operands", arg=0,
                  expected=f"{len(terms)} tensors", got=f"{len(operands)}")
     for term, type_ in zip(terms, operands, strict=True):
-        expect_number(ctx, 0, type_)
-        expect_same_dtype(ctx, 0, type_, operands[0].dtype)
+        ctx.expect_number(0, type_)
+        ctx.expect_same_dtype(0, type_, operands[0].dtype)
         letters = len(term.replace("...", ""))
         if type_.ndim != letters if "..." not in term else type_.ndim < letters:
             ctx.fail(f"the letters {term!r} do not fit an operand", arg=0,
@@ -52,7 +51,7 @@ def _einsum_relation(ctx: RelationContext) -> bool:
             if known == 1 and topi.is_broadcast(name):
                 known = size
             if not (size == 1 and topi.is_broadcast(name)):
-                known = expect_dim(ctx, 0, position, size, known, f"axis {name!r} has two sizes")
+                known = ctx.expect_dim(0, position, size, known, f"axis {name!r} has two sizes")
             sizes[name] = known
     ctx.output(TensorType(tuple(sizes[name] for name in axes.output), operands[0].dtype))
     return True

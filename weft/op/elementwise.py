@@ -30,7 +30,7 @@ from weft.op.gradients import attrs_of, scalar, tensor_type
 from weft.op.layout_inference import keep_layout
 from weft.op.numpy_functions import erf as erf_reference
 from weft.op.numpy_functions import sigmoid as sigmoid_reference
-from weft.op.relations import attrs_as, checked, expect_number
+from weft.op.relations import checked, expect_number
 from weft.support.dataclass import dataclass
 from weft.topi import elementwise
 
@@ -125,7 +125,7 @@ def _cast_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    ctx.output(TensorType(source.shape, attrs_as(ctx, CastAttrs).dtype))
+    ctx.output(TensorType(source.shape, ctx.attrs_as(CastAttrs).dtype))
     return True
 
 

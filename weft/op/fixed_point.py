@@ -12,7 +12,7 @@ from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation, normalize_axes
 from weft.op.layout_inference import keep_layout
-from weft.op.relations import attrs_as, checked, expect_dim, expect_rank, tensors_known
+from weft.op.relations import checked
 from weft.support.dataclass import dataclass
 from weft.topi import fixed_point as topi
 
@@ -26,7 +26,7 @@ def _reinterpret_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    dtype = attrs_as(ctx, ReinterpretAttrs).dtype
+    dtype = ctx.attrs_as(ReinterpretAttrs).dtype
     if dtype.bits != source.dtype.bits or dtype.bits < 8 or dtype.is_bool or source.dtype.is_bool:
         ctx.fail("the dtypes have different sizes", arg=0,
                  expected=f"a dtype of {source.dtype.bits} bits", got=dtype)
@@ -104,19 +104,19 @@ class FixedPointMultiplyPerAxisAttrs(Attrs):
 
 
 def _per_axis_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 4)
+    types = ctx.tensors_known(4)
     if types is None:
         return False
     source = types[0]
-    axes = normalize_axes(ctx, attrs_as(ctx, FixedPointMultiplyPerAxisAttrs).axes, source.ndim,
+    axes = normalize_axes(ctx, ctx.attrs_as(FixedPointMultiplyPerAxisAttrs).axes, source.ndim,
                           name="axes")
     for arg, type_ in enumerate(types):
         _expect_int32(ctx, arg, type_)
         if arg:
-            expect_rank(ctx, arg, type_, len(axes))
+            ctx.expect_rank(arg, type_, len(axes))
             for position, axis in enumerate(axes):
-                expect_dim(ctx, arg, position, type_.shape[position], source.shape[axis],
-                           "the factors do not fit the data")
+                ctx.expect_dim(arg, position, type_.shape[position], source.shape[axis],
+                               "the factors do not fit the data")
     ctx.output(source)
     return True
 

@@ -18,7 +18,6 @@ from weft.op.elementwise import rsqrt
 from weft.op.families import UNARY_CASES, in_dtype, numeric, unary
 from weft.op.gradients import Expr, scalar
 from weft.op.layout_inference import keep_layout
-from weft.op.relations import expect_float
 from weft.tir.expr import PrimExpr, any_of
 from weft.topi import elementwise
 from weft.topi import inverse_math as topi
@@ -84,7 +83,7 @@ def _test_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    expect_float(ctx, 0, source)
+    ctx.expect_float(0, source)
     ctx.output(TensorType(source.shape, bool_))
     return True
 

@@ -47,14 +47,10 @@ from weft.op.layout_inference import (
     without_letters,
 )
 from weft.op.relations import (
-    attrs_as,
     checked,
     expect_bool,
-    expect_dim,
     expect_float,
     expect_number,
-    expect_same_dtype,
-    tensors_known,
 )
 from weft.support.dataclass import dataclass
 from weft.topi import reduce as topi_reduce
@@ -253,18 +249,18 @@ class VarianceAttrs(ReduceAttrs):
 
 
 def _variance_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     source, mean_type = types
-    expect_same_dtype(ctx, 1, mean_type, source.dtype)
-    kept = tuple(1 if a in reduced_axes(attrs_as(ctx, VarianceAttrs), source.ndim) else d
+    ctx.expect_same_dtype(1, mean_type, source.dtype)
+    kept = tuple(1 if a in reduced_axes(ctx.attrs_as(VarianceAttrs), source.ndim) else d
                  for a, d in enumerate(source.shape))
     if mean_type.ndim != source.ndim:
         ctx.fail("wrong rank of the mean", arg=1, expected=TensorType(
             kept, source.dtype), got=mean_type, help="take mean(x, keepdims=True)")
     for axis, size in enumerate(kept):
-        expect_dim(ctx, 1, axis, mean_type.shape[axis], size, "the mean does not fit the data")
+        ctx.expect_dim(1, axis, mean_type.shape[axis], size, "the mean does not fit the data")
     return checked(expect_float, reduce_along(needs_element=True))(ctx)
 
 

@@ -10,6 +10,7 @@ from weft.ir.dtype import DType
 from weft.ir.expr import Call
 from weft.ir.op import Op
 from weft.ir.types import IncompleteType, TensorType, TupleType, Type, is_complete
+from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.report import (
     argument_name,
     argument_notes,
@@ -27,8 +28,8 @@ from weft.support.errors import (
 from weft.support.user_code import location_of
 
 
-class CallContext:
-    """The ``RelationContext`` of one call; that protocol documents the methods."""
+class CallContext(RelationContext):
+    """The ``RelationContext`` of one call, which documents the methods."""
 
     __slots__ = ("_args", "_call", "_function", "_op", "_out", "_solver")
 

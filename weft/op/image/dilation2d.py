@@ -28,13 +28,7 @@ from weft.op.gradients import (
 from weft.op.nn.conv import padding_attr, steps_attr
 from weft.op.nn.conv_reference import images_in, pad_spatial, unblocked_images, windows
 from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_float,
-    expect_rank,
-    expect_same_dtype,
     layout_attr,
-    tensors_known,
 )
 from weft.support.dataclass import dataclass
 from weft.topi.image.dilation2d import dilation2d as topi_dilation2d
@@ -53,22 +47,22 @@ class Dilation2DAttrs(Attrs):
 
 
 def _relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     data, weight = types
-    attrs = attrs_as(ctx, Dilation2DAttrs)
+    attrs = ctx.attrs_as(Dilation2DAttrs)
     data_layout, kernel_layout = layout_attr(ctx, "data_layout"), layout_attr(ctx, "kernel_layout")
     for name, layout, axes in (("data_layout", data_layout, "CHNW"),
                                ("kernel_layout", kernel_layout, "HIW")):
         if not layout.is_primal or "".join(sorted(layout.primal_axes)) != axes:
             ctx.fail(f"{name} does not fit", expected=f"the axes {', '.join(axes)}", got=layout)
-    expect_rank(ctx, 0, data, 4)
-    expect_rank(ctx, 1, weight, 3)
-    expect_float(ctx, 0, data)
-    expect_same_dtype(ctx, 1, weight, data.dtype)
-    expect_dim(ctx, 1, kernel_layout.index_of("I"), weight.shape[kernel_layout.index_of("I")],
-               data.shape[data_layout.index_of("C")], "the channels do not match")
+    ctx.expect_rank(0, data, 4)
+    ctx.expect_rank(1, weight, 3)
+    ctx.expect_float(0, data)
+    ctx.expect_same_dtype(1, weight, data.dtype)
+    ctx.expect_dim(1, kernel_layout.index_of("I"), weight.shape[kernel_layout.index_of("I")],
+                   data.shape[data_layout.index_of("C")], "the channels do not match")
     shape = list(data.shape)
     for i, (letter, (before, after)) in enumerate(zip("HW", side_padding(attrs.padding, 2),
                                                       strict=True)):

@@ -21,7 +21,7 @@ from weft.op.batching import merging
 from weft.op.gradients import numbered, tensor_type
 from weft.op.layout_inference import image_layout
 from weft.op.nn.pool import layout_of_images
-from weft.op.relations import attrs_as, expect_number, output_dtype
+from weft.op.relations import output_dtype
 from weft.support.dataclass import dataclass
 from weft.topi.image import resize as topi_resize
 from weft.topi.image.reference import beyond, resized, taps_matrix
@@ -108,8 +108,8 @@ def _relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    expect_number(ctx, 0, source)
-    attrs = attrs_as(ctx, ResizeAttrs)
+    ctx.expect_number(0, source)
+    attrs = ctx.attrs_as(ResizeAttrs)
     rank = len(attrs.size)
     for name, values, counts in (("roi", attrs.roi, (0, 2 * rank)),
                                  ("scales", attrs.scales, (0, rank))):

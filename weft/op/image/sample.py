@@ -32,16 +32,6 @@ from weft.op.image.sampling_expansion import (
     typed,
 )
 from weft.op.nn.pool import layout_of_images
-from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_float,
-    expect_int,
-    expect_number,
-    expect_rank,
-    expect_same_dtype,
-    tensors_known,
-)
 from weft.support.dataclass import dataclass
 from weft.topi.image import sample as topi_sample
 from weft.topi.image.taps import NUMBERS
@@ -66,18 +56,18 @@ class GridSampleAttrs(Attrs):
 
 
 def _grid_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     data, grid = types
-    rank = len(attrs_as(ctx, GridSampleAttrs).layout)
+    rank = len(ctx.attrs_as(GridSampleAttrs).layout)
     for arg, type_ in enumerate((data, grid)):
-        expect_rank(ctx, arg, type_, rank)
-        expect_float(ctx, arg, type_)
-    expect_same_dtype(ctx, 1, grid, data.dtype)
-    expect_dim(ctx, 1, 0, grid.shape[0], data.shape[0], "the batches differ")
-    expect_dim(ctx, 1, 1, grid.shape[1], rank - 2, "the grid does not fit the data",
-               why=" (one coordinate per axis)")
+        ctx.expect_rank(arg, type_, rank)
+        ctx.expect_float(arg, type_)
+    ctx.expect_same_dtype(1, grid, data.dtype)
+    ctx.expect_dim(1, 0, grid.shape[0], data.shape[0], "the batches differ")
+    ctx.expect_dim(1, 1, grid.shape[1], rank - 2, "the grid does not fit the data",
+                   why=" (one coordinate per axis)")
     for axis in range(2, rank):
         if data.shape[axis] == 0:
             ctx.fail("cannot sample an empty axis", arg=0, axis=axis,
@@ -181,11 +171,11 @@ def _affine_relation(ctx: RelationContext) -> bool:
     theta = ctx.tensor(0)
     if theta is None:
         return False
-    expect_rank(ctx, 0, theta, 3)
-    expect_float(ctx, 0, theta)
+    ctx.expect_rank(0, theta, 3)
+    ctx.expect_float(0, theta)
     for axis, size in ((1, 2), (2, 3)):
-        expect_dim(ctx, 0, axis, theta.shape[axis], size, "not a 2 x 3 affine map")
-    size = attrs_as(ctx, AffineGridAttrs).target_shape
+        ctx.expect_dim(0, axis, theta.shape[axis], size, "not a 2 x 3 affine map")
+    size = ctx.attrs_as(AffineGridAttrs).target_shape
     ctx.output(TensorType((theta.shape[0], 2, *size), theta.dtype))
     return True
 
@@ -232,21 +222,21 @@ class CropAndResizeAttrs(Attrs):
 
 
 def _crop_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 3)
+    types = ctx.tensors_known(3)
     if types is None:
         return False
     data, boxes, numbers = types
-    attrs = attrs_as(ctx, CropAndResizeAttrs)
-    expect_number(ctx, 0, data)
+    attrs = ctx.attrs_as(CropAndResizeAttrs)
+    ctx.expect_number(0, data)
     layout = layout_of_images(ctx, data, "HW")
     if not layout.is_primal or layout.index_of("N") != 0:
         ctx.fail("the layout must begin with the batch", expected="NCHW or NHWC", got=layout)
-    expect_rank(ctx, 1, boxes, 2)
-    expect_float(ctx, 1, boxes)
-    expect_dim(ctx, 1, 1, boxes.shape[1], 4, "a box has four numbers", why=" (y1, x1, y2, x2)")
-    expect_rank(ctx, 2, numbers, 1)
-    expect_int(ctx, 2, numbers)
-    expect_dim(ctx, 2, 0, numbers.shape[0], boxes.shape[0], "expected one image index per box")
+    ctx.expect_rank(1, boxes, 2)
+    ctx.expect_float(1, boxes)
+    ctx.expect_dim(1, 1, boxes.shape[1], 4, "a box has four numbers", why=" (y1, x1, y2, x2)")
+    ctx.expect_rank(2, numbers, 1)
+    ctx.expect_int(2, numbers)
+    ctx.expect_dim(2, 0, numbers.shape[0], boxes.shape[0], "expected one image index per box")
     shape = list(data.shape)
     if 0 in shape and boxes.shape[0] != 0:
         ctx.fail("cannot crop an empty image", arg=0, expected="sizes of 1 or more", got=data)

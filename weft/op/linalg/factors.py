@@ -13,15 +13,6 @@ from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
 from weft.op.linalg.gradients import cholesky_gradient, expand_qr, expand_reflect, lu_gradient
-from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_float,
-    expect_int,
-    expect_rank,
-    expect_same_dtype,
-    tensors_known,
-)
 from weft.support.dataclass import dataclass
 from weft.topi import linalg as topi
 
@@ -30,8 +21,8 @@ def matrices(ctx: RelationContext, arg: int) -> TensorType | None:
     """The type of an argument that is a batch of floating-point matrices."""
     source = ctx.tensor(arg)
     if source is not None:
-        expect_float(ctx, arg, source)
-        expect_rank(ctx, arg, source, 3)
+        ctx.expect_float(arg, source)
+        ctx.expect_rank(arg, source, 3)
     return source
 
 
@@ -96,9 +87,9 @@ def _pivot_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    expect_int(ctx, 0, source)
-    expect_rank(ctx, 0, source, 2)
-    ctx.output(TensorType((source.shape[0], attrs_as(ctx, PivotOrderAttrs).rows), int64))
+    ctx.expect_int(0, source)
+    ctx.expect_rank(0, source, 2)
+    ctx.output(TensorType((source.shape[0], ctx.attrs_as(PivotOrderAttrs).rows), int64))
     return True
 
 
@@ -126,7 +117,7 @@ def _cholesky_relation(ctx: RelationContext) -> bool:
     source = matrices(ctx, 0)
     if source is None:
         return False
-    expect_dim(ctx, 0, 2, source.shape[2], source.shape[1], "the matrices are not square")
+    ctx.expect_dim(0, 2, source.shape[2], source.shape[1], "the matrices are not square")
     ctx.output(TupleType((source, TensorType(source.shape[:1], int32))))
     return True
 
@@ -210,16 +201,16 @@ class ReflectAttrs(Attrs):
 
 
 def _reflect_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 3)
+    types = ctx.tensors_known(3)
     if types is None:
         return False
     packed, scales, c = types
     for arg in (0, 2):
         matrices(ctx, arg)
-        expect_same_dtype(ctx, arg, types[arg], packed.dtype)
-    expect_same_dtype(ctx, 1, scales, packed.dtype)
-    expect_rank(ctx, 1, scales, 2)
-    expect_dim(ctx, 2, 1, c.shape[1], packed.shape[1], "the matrices differ in rows")
+        ctx.expect_same_dtype(arg, types[arg], packed.dtype)
+    ctx.expect_same_dtype(1, scales, packed.dtype)
+    ctx.expect_rank(1, scales, 2)
+    ctx.expect_dim(2, 1, c.shape[1], packed.shape[1], "the matrices differ in rows")
     ctx.output(c)
     return True
 

@@ -11,7 +11,6 @@ from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
 from weft.op.linalg.factors import matrices
 from weft.op.linalg.gradients import matrix_exp_gradient, triangular_solve_gradient
-from weft.op.relations import expect_dim, expect_same_dtype, tensors_known
 from weft.support.dataclass import dataclass
 from weft.topi import linalg as topi
 
@@ -23,16 +22,16 @@ class TriangularSolveAttrs(Attrs):
 
 
 def _solve_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     a, b = types
     for arg in (0, 1):
         matrices(ctx, arg)
-    expect_same_dtype(ctx, 1, b, a.dtype)
-    expect_dim(ctx, 0, 2, a.shape[2], a.shape[1], "the matrices are not square")
-    expect_dim(ctx, 1, 0, b.shape[0], a.shape[0], "the batches differ")
-    expect_dim(ctx, 1, 1, b.shape[1], a.shape[1], "the right-hand side has another number of rows")
+    ctx.expect_same_dtype(1, b, a.dtype)
+    ctx.expect_dim(0, 2, a.shape[2], a.shape[1], "the matrices are not square")
+    ctx.expect_dim(1, 0, b.shape[0], a.shape[0], "the batches differ")
+    ctx.expect_dim(1, 1, b.shape[1], a.shape[1], "the right-hand side has another number of rows")
     ctx.output(b)
     return True
 
@@ -66,7 +65,7 @@ def _square_relation(ctx: RelationContext) -> bool:
     source = matrices(ctx, 0)
     if source is None:
         return False
-    expect_dim(ctx, 0, 2, source.shape[2], source.shape[1], "the matrices are not square")
+    ctx.expect_dim(0, 2, source.shape[2], source.shape[1], "the matrices are not square")
     ctx.output(source)
     return True
 

@@ -20,7 +20,7 @@ from weft.op.gradients import tensor_type
 from weft.op.layout_inference import image_layout
 from weft.op.nn.conv import positive
 from weft.op.nn.pool import layout_of_images
-from weft.op.relations import attrs_as, checked, expect_float, expect_number
+from weft.op.relations import checked, expect_float, expect_number
 from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
 from weft.topi.nn import adaptive_pool as topi_pool
@@ -66,7 +66,7 @@ def _relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    attrs = attrs_as(ctx, AdaptivePoolAttrs)
+    attrs = ctx.attrs_as(AdaptivePoolAttrs)
     layout = layout_of_images(ctx, source, attrs.spatial)
     shape = list(source.shape)
     for letter, count in zip(attrs.spatial, attrs.output_size, strict=True):

@@ -20,15 +20,6 @@ from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_dims
 from weft.op.batching import aligned, all_repeated, leading, with_attrs
 from weft.op.gradients import attrs_of, numbered, tensor_type
-from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_float,
-    expect_min_rank,
-    expect_rank,
-    expect_same_dtype,
-    tensors_known,
-)
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
 from weft.topi.nn import attention as topi_attention
@@ -60,14 +51,14 @@ class AttentionAttrs(Attrs):
 
 
 def _attention_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 3)
+    types = ctx.tensors_known(3)
     if types is None:
         return False
     q, k, v = types
-    attrs_as(ctx, AttentionAttrs)
+    ctx.attrs_as(AttentionAttrs)
     for arg, type_ in enumerate(types):
-        expect_float(ctx, arg, type_)
-        expect_same_dtype(ctx, arg, type_, q.dtype)
+        ctx.expect_float(arg, type_)
+        ctx.expect_same_dtype(arg, type_, q.dtype)
     check_operands(ctx, (q, k, v))
     ctx.output(TensorType((*q.shape[:-1], v.shape[-1]), q.dtype))
     return True
@@ -78,17 +69,17 @@ def check_operands(
 ) -> None:
     """Check queries, keys and values, the arguments from ``first`` on, against each other."""
     q, k, v = types
-    expect_min_rank(ctx, first, q, 2)
+    ctx.expect_min_rank(first, q, 2)
     for arg, type_ in ((first + 1, k), (first + 2, v)):
-        expect_rank(ctx, arg, type_, q.ndim)
+        ctx.expect_rank(arg, type_, q.ndim)
         for axis in range(q.ndim - 3):
-            expect_dim(ctx, arg, axis, type_.shape[axis], q.shape[axis],
-                       "the batches do not match", why=" (that of the query)")
+            ctx.expect_dim(arg, axis, type_.shape[axis], q.shape[axis],
+                           "the batches do not match", why=" (that of the query)")
     _check_heads(ctx, q, k, v, first)
-    expect_dim(ctx, first + 1, q.ndim - 1, k.shape[-1], q.shape[-1], "the inner sizes do not match",
-               why=" (the last axis of the query)")
-    expect_dim(ctx, first + 2, q.ndim - 2, v.shape[-2], k.shape[-2],
-               "the numbers of keys and values do not match", why=" (the keys)")
+    ctx.expect_dim(first + 1, q.ndim - 1, k.shape[-1], q.shape[-1], "the inner sizes do not match",
+                   why=" (the last axis of the query)")
+    ctx.expect_dim(first + 2, q.ndim - 2, v.shape[-2], k.shape[-2],
+                   "the numbers of keys and values do not match", why=" (the keys)")
 
 
 def _check_heads(ctx: RelationContext, q: TensorType, k: TensorType, v: TensorType,
@@ -96,8 +87,8 @@ def _check_heads(ctx: RelationContext, q: TensorType, k: TensorType, v: TensorTy
     if q.ndim < 3:
         return
     heads, shared = q.shape[-3], k.shape[-3]
-    expect_dim(ctx, first + 2, q.ndim - 3, v.shape[-3], shared, "the heads do not match",
-               why=" (those of the keys)")
+    ctx.expect_dim(first + 2, q.ndim - 3, v.shape[-3], shared, "the heads do not match",
+                   why=" (those of the keys)")
     known = isinstance(heads, int) and isinstance(shared, int)
     if known and (heads != shared and (not shared or heads % shared)):
         ctx.fail("the heads do not divide into groups", arg=first + 1, axis=q.ndim - 3,
@@ -109,7 +100,7 @@ def _masked_relation(ctx: RelationContext) -> bool:
     if mask is None or not _attention_relation(ctx) or q is None or k is None:
         return False
     if not mask.dtype.is_bool:
-        expect_float(ctx, 3, mask)
+        ctx.expect_float(3, mask)
     scores = (*q.shape[:-1], k.shape[-2])
     if mask.ndim > len(scores):
         ctx.fail("the mask has too many dimensions", arg=3,

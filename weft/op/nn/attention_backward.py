@@ -26,19 +26,18 @@ from weft.op.nn.attention import (
     repeated_heads,
     score_parts,
 )
-from weft.op.relations import expect_float, expect_same_dtype, tensors_known
 from weft.support.errors import PassError
 from weft.topi.nn import attention as topi
 
 
 def _relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 5)
+    types = ctx.tensors_known(5)
     if types is None:
         return False
     dy, y, q, k, v = types
     for arg, type_ in enumerate(types):
-        expect_float(ctx, arg, type_)
-        expect_same_dtype(ctx, arg, type_, q.dtype)
+        ctx.expect_float(arg, type_)
+        ctx.expect_same_dtype(arg, type_, q.dtype)
     check_operands(ctx, (q, k, v), first=2)
     for arg, type_ in ((0, dy), (1, y)):
         wanted = (*q.shape[:-1], v.shape[-1])

@@ -24,7 +24,6 @@ from weft.op.gradients import (
     tensor_type,
 )
 from weft.op.nn.norm import BatchNormAttrs, expect_vector
-from weft.op.relations import attrs_as, expect_float
 from weft.support.dataclass import dataclass
 from weft.topi.nn import norm as topi
 
@@ -41,8 +40,8 @@ def _relation(ctx: RelationContext) -> bool:
     data = ctx.tensor(0)
     if data is None:
         return False
-    expect_float(ctx, 0, data)
-    axis = normalize_axis(ctx, attrs_as(ctx, BatchNormTrainingAttrs).axis, data.ndim)
+    ctx.expect_float(0, data)
+    axis = normalize_axis(ctx, ctx.attrs_as(BatchNormTrainingAttrs).axis, data.ndim)
     names = ("gamma", "beta", "moving_mean", "moving_var")
     sizes = [expect_vector(ctx, i, data, axis, n) for i, n in enumerate(names, start=1)]
     if None in sizes:

@@ -16,12 +16,7 @@ from weft.ir.typing.relation import RelationContext
 from weft.op.nn.conv import padding_attr, steps_attr
 from weft.op.nn.conv_reference import conv_reference, images_in, unblocked_images
 from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_int,
-    expect_rank,
     layout_attr,
-    tensors_known,
 )
 from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout, transform_array
@@ -67,8 +62,8 @@ def _bitpack_relation(ctx: RelationContext) -> bool:
     data = ctx.tensor(0)
     if data is None:
         return False
-    attrs = attrs_as(ctx, BitPackAttrs)
-    expect_int(ctx, 0, data)
+    attrs = ctx.attrs_as(BitPackAttrs)
+    ctx.expect_int(0, data)
     for name, axis, ndim in (("pack_axis", attrs.pack_axis, data.ndim),
                              ("bit_axis", attrs.bit_axis, data.ndim + 1)):
         if not -ndim <= axis < ndim:
@@ -126,18 +121,18 @@ class BitserialDenseAttrs(Attrs):
 
 
 def _dense_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     data, weight = types
-    attrs = attrs_as(ctx, BitserialDenseAttrs)
+    attrs = ctx.attrs_as(BitserialDenseAttrs)
     for arg, type_ in enumerate(types):
-        expect_rank(ctx, arg, type_, 2)
-        expect_int(ctx, arg, type_)
-    expect_dim(ctx, 1, 1, weight.shape[1], data.shape[1], "the inner sizes do not match")
+        ctx.expect_rank(arg, type_, 2)
+        ctx.expect_int(arg, type_)
+    ctx.expect_dim(1, 1, weight.shape[1], data.shape[1], "the inner sizes do not match")
     if attrs.units is not None:
-        expect_dim(ctx, 1, 0, weight.shape[0], attrs.units, "output units do not match",
-                   why=" (the attribute units)")
+        ctx.expect_dim(1, 0, weight.shape[0], attrs.units, "output units do not match",
+                       why=" (the attribute units)")
     ctx.output(TensorType((data.shape[0], weight.shape[0]), attrs.out_dtype))
     return True
 
@@ -191,21 +186,21 @@ class BinaryConv2DAttrs(Attrs):
 
 
 def _conv_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     data, kernel = types
-    attrs = attrs_as(ctx, BinaryConv2DAttrs)
+    attrs = ctx.attrs_as(BinaryConv2DAttrs)
     data_layout, kernel_layout = layout_attr(ctx, "data_layout"), layout_attr(ctx, "kernel_layout")
     for name, layout, axes in (("data_layout", data_layout, "CHNW"),
                                ("kernel_layout", kernel_layout, "HIOW")):
         if not layout.is_primal or "".join(sorted(layout.primal_axes)) != axes:
             ctx.fail(f"{name} does not fit", expected=f"the axes {', '.join(axes)}", got=layout)
     for arg, type_ in enumerate(types):
-        expect_rank(ctx, arg, type_, 4)
-        expect_int(ctx, arg, type_)
-    expect_dim(ctx, 1, kernel_layout.index_of("I"), kernel.shape[kernel_layout.index_of("I")],
-               data.shape[data_layout.index_of("C")], "input channels do not match")
+        ctx.expect_rank(arg, type_, 4)
+        ctx.expect_int(arg, type_)
+    ctx.expect_dim(1, kernel_layout.index_of("I"), kernel.shape[kernel_layout.index_of("I")],
+                   data.shape[data_layout.index_of("C")], "input channels do not match")
     shape = list(data.shape)
     shape[data_layout.index_of("C")] = kernel.shape[kernel_layout.index_of("O")]
     for i, (letter, (before, after)) in enumerate(zip("HW", side_padding(attrs.padding, 2),

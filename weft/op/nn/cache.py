@@ -26,14 +26,6 @@ from weft.op.gradients import (
     tensor_type,
     typed_zeros,
 )
-from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_float,
-    expect_int,
-    expect_rank,
-    tensors_known,
-)
 from weft.support.dataclass import dataclass
 from weft.topi.nn import cache as topi_cache
 
@@ -46,20 +38,20 @@ class CacheUpdateAttrs(Attrs):
 
 
 def _relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 3)
+    types = ctx.tensors_known(3)
     if types is None:
         return False
     cache, new, start = types
-    attrs_as(ctx, CacheUpdateAttrs)
+    ctx.attrs_as(CacheUpdateAttrs)
     expect_new_rows(ctx, cache, new, start)
-    expect_dim(ctx, 1, 0, new.shape[0], cache.shape[0], "the batches differ",
-               why=" (that of the cache)")
+    ctx.expect_dim(1, 0, new.shape[0], cache.shape[0], "the batches differ",
+                   why=" (that of the cache)")
     ctx.output(cache)
     return True
 
 
 def _paged_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 4)
+    types = ctx.tensors_known(4)
     if types is None:
         return False
     cache, new, start, table = types
@@ -74,26 +66,26 @@ def expect_new_rows(
 ) -> None:
     """Check (batch, heads, n, dim) rows with a position per row of the batch against a cache."""
     for arg, type_ in ((0, cache), (1, new)):
-        expect_float(ctx, arg, type_)
-        expect_rank(ctx, arg, type_, 4)
+        ctx.expect_float(arg, type_)
+        ctx.expect_rank(arg, type_, 4)
     for axis in (1, 3):
-        expect_dim(ctx, 1, axis, new.shape[axis], cache.shape[axis],
-                   f"the new rows do not fit the cache: {_AXES[axis]}",
-                   why=" (that of the cache)")
-    expect_int(ctx, 2, start)
-    expect_rank(ctx, 2, start, 1)
-    expect_dim(ctx, 2, 0, start.shape[0], new.shape[0], "the batches differ",
-               why=" (that of the new rows)")
+        ctx.expect_dim(1, axis, new.shape[axis], cache.shape[axis],
+                       f"the new rows do not fit the cache: {_AXES[axis]}",
+                       why=" (that of the cache)")
+    ctx.expect_int(2, start)
+    ctx.expect_rank(2, start, 1)
+    ctx.expect_dim(2, 0, start.shape[0], new.shape[0], "the batches differ",
+                   why=" (that of the new rows)")
 
 
 def expect_block_table(
     ctx: RelationContext, arg: int, table: TensorType, rows: TensorType
 ) -> None:
     """Check (batch, most blocks of a row) integers."""
-    expect_int(ctx, arg, table)
-    expect_rank(ctx, arg, table, 2)
-    expect_dim(ctx, arg, 0, table.shape[0], rows.shape[0], "the batches differ",
-               why=" (one row of the table per row of the batch)")
+    ctx.expect_int(arg, table)
+    ctx.expect_rank(arg, table, 2)
+    ctx.expect_dim(arg, 0, table.shape[0], rows.shape[0], "the batches differ",
+                   why=" (one row of the table per row of the batch)")
 
 
 @define_op("nn.cache_update", attrs=CacheUpdateAttrs, relation=_relation,

@@ -20,15 +20,6 @@ from weft.op.batching import merging
 from weft.op.gradients import attrs_of
 from weft.op.nn.cache import expect_block_table
 from weft.op.nn.cached_attention_expansion import expand_cached_attention
-from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_float,
-    expect_int,
-    expect_rank,
-    expect_same_dtype,
-    tensors_known,
-)
 from weft.support.dataclass import dataclass
 from weft.support.errors import AttrsError
 from weft.topi.nn import cached_attention as topi
@@ -59,11 +50,11 @@ class CachedAttentionAttrs(Attrs):
 
 
 def _relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 4)
+    types = ctx.tensors_known(4)
     extras = ctx.tensors(4)
     if types is None or extras is None:
         return False
-    names = attrs_as(ctx, CachedAttentionAttrs).extras
+    names = ctx.attrs_as(CachedAttentionAttrs).extras
     if len(names) != len(extras):
         ctx.fail("the extra operands do not match their names", arg=4,
                  expected=f"{len(names)} tensors ({', '.join(names) or 'none'})",
@@ -71,10 +62,10 @@ def _relation(ctx: RelationContext) -> bool:
     found = dict(zip(names, extras, strict=True))
     q, k, v, lengths = types
     _check_caches(ctx, q, k, v, is_paged="block_table" in found)
-    expect_int(ctx, 3, lengths)
-    expect_rank(ctx, 3, lengths, 1)
-    expect_dim(ctx, 3, 0, lengths.shape[0], q.shape[0], "the batches differ",
-               why=" (that of the query)")
+    ctx.expect_int(3, lengths)
+    ctx.expect_rank(3, lengths, 1)
+    ctx.expect_dim(3, 0, lengths.shape[0], q.shape[0], "the batches differ",
+                   why=" (that of the query)")
     _check_extras(ctx, q, found)
     ctx.output(TensorType((*q.shape[:-1], v.shape[-1]), q.dtype))
     return True
@@ -84,18 +75,18 @@ def _check_caches(
     ctx: RelationContext, q: TensorType, k: TensorType, v: TensorType, *, is_paged: bool
 ) -> None:
     for arg, type_ in enumerate((q, k, v)):
-        expect_float(ctx, arg, type_)
-        expect_rank(ctx, arg, type_, 4)
-    expect_same_dtype(ctx, 2, v, k.dtype)
+        ctx.expect_float(arg, type_)
+        ctx.expect_rank(arg, type_, 4)
+    ctx.expect_same_dtype(2, v, k.dtype)
     for axis in range(3):
-        expect_dim(ctx, 2, axis, v.shape[axis], k.shape[axis],
-                   "the caches of keys and values differ", why=" (that of the keys)")
-    expect_dim(ctx, 1, 3, k.shape[3], q.shape[3], "the inner sizes do not match",
-               why=" (the last axis of the query)")
+        ctx.expect_dim(2, axis, v.shape[axis], k.shape[axis],
+                       "the caches of keys and values differ", why=" (that of the keys)")
+    ctx.expect_dim(1, 3, k.shape[3], q.shape[3], "the inner sizes do not match",
+                   why=" (the last axis of the query)")
     if not is_paged:
-        expect_dim(ctx, 1, 0, k.shape[0], q.shape[0], "the batches differ",
-                   why=" (that of the query)")
-    elif attrs_as(ctx, CachedAttentionAttrs).ring:
+        ctx.expect_dim(1, 0, k.shape[0], q.shape[0], "the batches differ",
+                       why=" (that of the query)")
+    elif ctx.attrs_as(CachedAttentionAttrs).ring:
         ctx.fail("a paged cache is not a ring", arg=4, expected="ring=False with a block_table",
                  got="ring=True")
     heads, shared = q.shape[1], k.shape[1]
@@ -108,8 +99,8 @@ def _check_caches(
 def _check_extras(ctx: RelationContext, q: TensorType, extras: dict[str, TensorType]) -> None:
     bias, slopes, table = (extras.get(name) for name in EXTRAS)
     if bias is not None:
-        expect_float(ctx, 4, bias)
-        expect_rank(ctx, 4, bias, 1, 2, 3, 4)
+        ctx.expect_float(4, bias)
+        ctx.expect_rank(4, bias, 1, 2, 3, 4)
         for axis, size in enumerate(bias.shape[:-1]):
             wanted = q.shape[axis + 4 - bias.ndim]
             if broadcast_dims(size, wanted) is None or (
@@ -117,10 +108,10 @@ def _check_extras(ctx: RelationContext, q: TensorType, extras: dict[str, TensorT
                 ctx.fail("the bias does not fit the scores", arg=4, axis=axis,
                          expected=f"{wanted} or 1", got=size)
     if slopes is not None:
-        expect_float(ctx, 4, slopes)
-        expect_rank(ctx, 4, slopes, 1)
-        expect_dim(ctx, 4, 0, slopes.shape[0], q.shape[1], "one ALiBi slope per head is needed",
-                   why=" (the heads of the query)")
+        ctx.expect_float(4, slopes)
+        ctx.expect_rank(4, slopes, 1)
+        ctx.expect_dim(4, 0, slopes.shape[0], q.shape[1], "one ALiBi slope per head is needed",
+                       why=" (the heads of the query)")
     if table is not None:
         expect_block_table(ctx, 4, table, q)
 

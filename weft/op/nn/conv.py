@@ -27,14 +27,8 @@ from weft.op.gradients import known_shape
 from weft.op.nn.conv_gradients import convolution_gradient
 from weft.op.nn.conv_reference import conv_reference, images_in, unblocked_images
 from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_factor,
-    expect_number,
-    expect_rank,
     layout_attr,
     output_dtype,
-    tensors_known,
     to_layout,
 )
 from weft.support.dataclass import dataclass
@@ -125,16 +119,16 @@ class ConvAttrs(Attrs):
 
 
 def conv_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     data, kernel = types
-    attrs = attrs_as(ctx, ConvAttrs)
+    attrs = ctx.attrs_as(ConvAttrs)
     data_layout, kernel_layout = layout_attr(ctx, "data_layout"), layout_attr(ctx, "kernel_layout")
-    expect_rank(ctx, 0, data, data_layout.ndim)
-    expect_rank(ctx, 1, kernel, kernel_layout.ndim)
-    expect_number(ctx, 0, data)
-    expect_factor(ctx, kernel, data, attrs.out_dtype)
+    ctx.expect_rank(0, data, data_layout.ndim)
+    ctx.expect_rank(1, kernel, kernel_layout.ndim)
+    ctx.expect_number(0, data)
+    ctx.expect_factor(kernel, data, attrs.out_dtype)
     images = to_layout(ctx, data_layout, data_axes(attrs.spatial), data.shape, arg=0)
     taps = to_layout(ctx, kernel_layout, kernel_axes(attrs.spatial), kernel.shape, arg=1)
     expect_whole_axes(ctx, data_layout, attrs.spatial)
@@ -163,13 +157,13 @@ def _check_channels(ctx: RelationContext, attrs: ConvAttrs, data: Shape, kernel:
                      axis=axis, expected=f"a number divisible by groups = {attrs.groups}",
                      got=size)
     expected = dim_floordiv(data[1], attrs.groups)
-    expect_dim(ctx, 1, kernel_layout.index_of("I"), kernel[1], expected,
-               "input channels do not match",
-               why=f" ({data[1]} input channels / groups = {attrs.groups})",
-               help=_layout_hint(attrs, data, kernel))
+    ctx.expect_dim(1, kernel_layout.index_of("I"), kernel[1], expected,
+                   "input channels do not match",
+                   why=f" ({data[1]} input channels / groups = {attrs.groups})",
+                   help=_layout_hint(attrs, data, kernel))
     if attrs.channels is not None:
-        expect_dim(ctx, 1, kernel_layout.index_of("O"), kernel[0], attrs.channels,
-                   "output channels do not match", why=" (the attribute channels)")
+        ctx.expect_dim(1, kernel_layout.index_of("O"), kernel[0], attrs.channels,
+                       "output channels do not match", why=" (the attribute channels)")
     expect_kernel_size(ctx, attrs.kernel_size, kernel_layout, attrs.spatial, kernel[2:])
 
 
@@ -180,8 +174,8 @@ def expect_kernel_size(
     if stated is None:
         return
     for letter, size, got in zip(spatial, stated, taps, strict=True):
-        expect_dim(ctx, 1, layout.index_of(letter), got, size,
-                   "the kernel's size does not match", why=" (the attribute kernel_size)")
+        ctx.expect_dim(1, layout.index_of(letter), got, size,
+                       "the kernel's size does not match", why=" (the attribute kernel_size)")
 
 
 def _layout_hint(attrs: ConvAttrs, data: Shape, kernel: Shape) -> str:

@@ -23,13 +23,7 @@ from weft.op.nn.conv import padding_attr, positive, steps_attr
 from weft.op.nn.conv_gradients import data_gradient
 from weft.op.nn.conv_reference import pad_spatial, windows
 from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_float,
-    expect_rank,
-    expect_same_dtype,
     output_dtype,
-    tensors_known,
 )
 from weft.support.dataclass import dataclass
 from weft.topi.nn.conv import full_padding, side_padding
@@ -50,21 +44,21 @@ class Conv2DBackwardWeightAttrs(Attrs):
 
 
 def _relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     grad, data = types
-    attrs = attrs_as(ctx, Conv2DBackwardWeightAttrs)
+    attrs = ctx.attrs_as(Conv2DBackwardWeightAttrs)
     for arg, type_ in enumerate((grad, data)):
-        expect_rank(ctx, arg, type_, 4)
-        expect_float(ctx, arg, type_)
-    expect_same_dtype(ctx, 1, data, grad.dtype)
-    expect_dim(ctx, 0, 0, grad.shape[0], data.shape[0], "the batches differ")
+        ctx.expect_rank(arg, type_, 4)
+        ctx.expect_float(arg, type_)
+    ctx.expect_same_dtype(1, data, grad.dtype)
+    ctx.expect_dim(0, 0, grad.shape[0], data.shape[0], "the batches differ")
     for i, (before, after) in enumerate(side_padding(attrs.padding, 2)):
         padded = dim_add(data.shape[2 + i], before + after)
         span = window_span(attrs.kernel_size[i], attrs.dilation[i])
-        expect_dim(ctx, 0, 2 + i, grad.shape[2 + i], window_count(padded, span, attrs.strides[i]),
-                   "the gradient does not fit the data", why=" (the windows of the data)")
+        ctx.expect_dim(0, 2 + i, grad.shape[2 + i], window_count(padded, span, attrs.strides[i]),
+                       "the gradient does not fit the data", why=" (the windows of the data)")
     outputs, inputs = grad.shape[1], data.shape[1]
     for arg, channels in enumerate((outputs, inputs)):
         if not isinstance(channels, int) or channels % attrs.groups:

@@ -25,14 +25,8 @@ from weft.op.nn.conv import (
 from weft.op.nn.conv_reference import images_in, unblocked_images
 from weft.op.nn.subpixel import transposed_as_convolution
 from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_number,
-    expect_rank,
-    expect_same_dtype,
     layout_attr,
     output_dtype,
-    tensors_known,
     to_layout,
 )
 from weft.support.dataclass import dataclass
@@ -92,17 +86,17 @@ class Conv3DTransposeAttrs(ConvTransposeAttrs):
 
 
 def _relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     data, kernel = types
-    attrs = attrs_as(ctx, ConvTransposeAttrs)
+    attrs = ctx.attrs_as(ConvTransposeAttrs)
     spatial = attrs.spatial
     data_layout, kernel_layout = layout_attr(ctx, "data_layout"), layout_attr(ctx, "kernel_layout")
-    expect_rank(ctx, 0, data, data_layout.ndim)
-    expect_rank(ctx, 1, kernel, kernel_layout.ndim)
-    expect_number(ctx, 0, data)
-    expect_same_dtype(ctx, 1, kernel, data.dtype)
+    ctx.expect_rank(0, data, data_layout.ndim)
+    ctx.expect_rank(1, kernel, kernel_layout.ndim)
+    ctx.expect_number(0, data)
+    ctx.expect_same_dtype(1, kernel, data.dtype)
     images = to_layout(ctx, data_layout, data_axes(spatial), data.shape, arg=0)
     taps = to_layout(ctx, kernel_layout, transposed_kernel_axes(spatial), kernel.shape, arg=1)
     expect_whole_axes(ctx, data_layout, spatial)
@@ -123,14 +117,14 @@ def _check_channels(
         ctx.fail("the input channels do not split into groups", arg=0,
                  axis=data_layout.index_of("C"),
                  expected=f"a number divisible by groups = {attrs.groups}", got=data[1])
-    expect_dim(ctx, 1, kernel_layout.index_of("I"), kernel[0], data[1],
-               "input channels do not match", why=f" ({data[1]} input channels)",
-               help=f"the kernel layout is {attrs.kernel_layout}")
+    ctx.expect_dim(1, kernel_layout.index_of("I"), kernel[0], data[1],
+                   "input channels do not match", why=f" ({data[1]} input channels)",
+                   help=f"the kernel layout is {attrs.kernel_layout}")
     channels = dim_mul(kernel[1], attrs.groups)
     if attrs.channels is not None:
-        expect_dim(ctx, 1, kernel_layout.index_of("O"), kernel[1],
-                   dim_floordiv(attrs.channels, attrs.groups), "output channels do not match",
-                   why=f" (the attribute channels = {attrs.channels})")
+        ctx.expect_dim(1, kernel_layout.index_of("O"), kernel[1],
+                       dim_floordiv(attrs.channels, attrs.groups), "output channels do not match",
+                       why=f" (the attribute channels = {attrs.channels})")
     expect_kernel_size(ctx, attrs.kernel_size, kernel_layout, attrs.spatial, kernel[2:])
     return channels
 

@@ -20,14 +20,6 @@ from weft.op.batching import merging
 from weft.op.gradients import attrs_of, known_shape, scalar
 from weft.op.nn.conv import padding_attr
 from weft.op.nn.conv_reference import pad_spatial, windows
-from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_float,
-    expect_rank,
-    expect_same_dtype,
-    tensors_known,
-)
 from weft.support.dataclass import dataclass
 from weft.topi.nn.conv import full_padding, side_padding
 from weft.topi.nn.correlation import correlation as topi_correlation
@@ -52,17 +44,17 @@ class CorrelationAttrs(Attrs):
 
 
 def _relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     a, b = types
-    attrs = attrs_as(ctx, CorrelationAttrs)
+    attrs = ctx.attrs_as(CorrelationAttrs)
     for arg, type_ in enumerate(types):
-        expect_rank(ctx, arg, type_, 4)
-        expect_float(ctx, arg, type_)
-    expect_same_dtype(ctx, 1, b, a.dtype)
+        ctx.expect_rank(arg, type_, 4)
+        ctx.expect_float(arg, type_)
+    ctx.expect_same_dtype(1, b, a.dtype)
     for axis in range(4):
-        expect_dim(ctx, 1, axis, b.shape[axis], a.shape[axis], "the maps have different shapes")
+        ctx.expect_dim(1, axis, b.shape[axis], a.shape[axis], "the maps have different shapes")
     if a.shape[1] == 0:
         ctx.fail("the number of channels is 0", arg=0, axis=1, expected="1 or more", got=0)
     span = 2 * (attrs.max_displacement + (attrs.kernel_size - 1) // 2) + 1

@@ -30,13 +30,7 @@ from weft.op.image.sampling_expansion import (
 )
 from weft.op.nn.conv import padding_attr, steps_attr
 from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_float,
-    expect_rank,
-    expect_same_dtype,
     output_dtype,
-    tensors_known,
 )
 from weft.support.dataclass import dataclass
 from weft.topi.nn.conv import side_padding
@@ -59,15 +53,15 @@ class DeformableConv2DAttrs(Attrs):
 
 
 def _relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 3)
+    types = ctx.tensors_known(3)
     if types is None:
         return False
     data, offset, kernel = types
-    attrs = attrs_as(ctx, DeformableConv2DAttrs)
+    attrs = ctx.attrs_as(DeformableConv2DAttrs)
     for arg, type_ in enumerate(types):
-        expect_rank(ctx, arg, type_, 4)
-        expect_float(ctx, arg, type_)
-        expect_same_dtype(ctx, arg, type_, data.dtype)
+        ctx.expect_rank(arg, type_, 4)
+        ctx.expect_float(arg, type_)
+        ctx.expect_same_dtype(arg, type_, data.dtype)
     outputs, inputs, *taps = kernel.shape
     if not all(isinstance(d, int) and d > 0 for d in kernel.shape):
         ctx.fail("the kernel needs fixed sizes of 1 or more", arg=2, got=kernel)
@@ -77,8 +71,8 @@ def _relation(ctx: RelationContext) -> bool:
         if not isinstance(size, int) or size % groups:
             ctx.fail("the channels do not split into groups", arg=arg, axis=axis,
                      expected=f"a number divisible by {groups}", got=size)
-    expect_dim(ctx, 2, 1, inputs, dim_floordiv(data.shape[1], attrs.groups),
-               "input channels do not match", why=" (input channels / groups)")
+    ctx.expect_dim(2, 1, inputs, dim_floordiv(data.shape[1], attrs.groups),
+                   "input channels do not match", why=" (input channels / groups)")
     sizes = []
     for i, (before, after) in enumerate(side_padding(attrs.padding, 2)):
         padded = dim_add(data.shape[2 + i], before + after)
@@ -91,7 +85,7 @@ def _relation(ctx: RelationContext) -> bool:
     channels = dim_mul(2 * attrs.deformable_groups, dim_mul(taps[0], taps[1]))
     expected = (data.shape[0], channels, *sizes)
     for axis, (got, size) in enumerate(zip(offset.shape, expected, strict=True)):
-        expect_dim(ctx, 1, axis, got, size, "the offsets do not fit the windows")
+        ctx.expect_dim(1, axis, got, size, "the offsets do not fit the windows")
     ctx.output(TensorType((data.shape[0], outputs, *sizes), output_dtype(attrs, data.dtype)))
     return True
 

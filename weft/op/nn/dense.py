@@ -32,16 +32,8 @@ from weft.op.gradients import (
 from weft.op.layout_inference import along_axis
 from weft.op.nn.matmul import MatmulAttrs, accumulate_in, matmul_each
 from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_factor,
-    expect_min_rank,
-    expect_number,
-    expect_rank,
-    expect_same_dtype,
     layout_attr,
     output_dtype,
-    tensors_known,
     to_layout,
 )
 from weft.support.dataclass import dataclass
@@ -92,26 +84,26 @@ class DenseAttrs(Attrs):
 
 
 def _dense_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     data, weight = types
-    attrs = attrs_as(ctx, DenseAttrs)
+    attrs = ctx.attrs_as(DenseAttrs)
     layout = layout_attr(ctx, "weight_layout")
-    expect_min_rank(ctx, 0, data, 1)
-    expect_rank(ctx, 1, weight, layout.ndim)
-    expect_number(ctx, 0, data)
-    expect_factor(ctx, weight, data, attrs.out_dtype)
+    ctx.expect_min_rank(0, data, 1)
+    ctx.expect_rank(1, weight, layout.ndim)
+    ctx.expect_number(0, data)
+    ctx.expect_factor(weight, data, attrs.out_dtype)
     units, depth = to_layout(ctx, layout, NK, weight.shape, arg=1)
     if not _is_filled(depth, data.shape[-1], layout.factor_of("K")):
-        expect_dim(ctx, 1, layout.index_of("K"), depth, data.shape[-1],
-                   "the inner sizes do not match", why=" (the last axis of the data)",
-                   help=f"the weight layout is {layout}: (units, inner size)"
-                   if layout == NK else None)
+        ctx.expect_dim(1, layout.index_of("K"), depth, data.shape[-1],
+                       "the inner sizes do not match", why=" (the last axis of the data)",
+                       help=f"the weight layout is {layout}: (units, inner size)"
+                       if layout == NK else None)
     if attrs.units is not None:
         if not _is_filled(units, attrs.units, layout.factor_of("N")):
-            expect_dim(ctx, 1, layout.index_of("N"), units, attrs.units,
-                       "the number of units does not match", why=" (the attribute units)")
+            ctx.expect_dim(1, layout.index_of("N"), units, attrs.units,
+                           "the number of units does not match", why=" (the attribute units)")
         units = attrs.units
     ctx.output(TensorType((*data.shape[:-1], units), output_dtype(attrs, data.dtype)))
     return True
@@ -209,16 +201,16 @@ class BiasAddAttrs(Attrs):
 
 
 def _bias_add_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     data, bias = types
-    axis = normalize_axis(ctx, attrs_as(ctx, BiasAddAttrs).axis, data.ndim)
-    expect_rank(ctx, 1, bias, 1)
-    expect_number(ctx, 0, data)
-    expect_same_dtype(ctx, 1, bias, data.dtype)
-    size = expect_dim(ctx, 1, 0, bias.shape[0], data.shape[axis], "the bias does not fit the data",
-                      why=f" (axis {axis} of the data)")
+    axis = normalize_axis(ctx, ctx.attrs_as(BiasAddAttrs).axis, data.ndim)
+    ctx.expect_rank(1, bias, 1)
+    ctx.expect_number(0, data)
+    ctx.expect_same_dtype(1, bias, data.dtype)
+    size = ctx.expect_dim(1, 0, bias.shape[0], data.shape[axis], "the bias does not fit the data",
+                          why=f" (axis {axis} of the data)")
     ctx.output(TensorType((*data.shape[:axis], size, *data.shape[axis + 1:]), data.dtype))
     return True
 

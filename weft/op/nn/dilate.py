@@ -19,7 +19,7 @@ from weft.op.batching import with_attrs
 from weft.op.gradients import attrs_of, tensor_type
 from weft.op.nn.conv import positive
 from weft.op.nn.pad import join_mirrored
-from weft.op.relations import attrs_as, range_help
+from weft.op.relations import range_help
 from weft.op.transform.slice import TO_THE_END
 from weft.support.dataclass import dataclass
 from weft.topi.nn import space as topi_space
@@ -36,7 +36,7 @@ def _dilate_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    strides = attrs_as(ctx, DilateAttrs).strides
+    strides = ctx.attrs_as(DilateAttrs).strides
     if len(strides) != source.ndim:
         ctx.fail("wrong number of strides", arg=0, expected=f"{source.ndim} numbers",
                  got=f"{len(strides)} numbers")
@@ -94,7 +94,7 @@ def _mirror_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    attrs = attrs_as(ctx, MirrorPadAttrs)
+    attrs = ctx.attrs_as(MirrorPadAttrs)
     if len(attrs.pad_width) != source.ndim:
         ctx.fail("wrong length of pad_width", arg=0, expected=f"{source.ndim} pairs",
                  got=f"{len(attrs.pad_width)} pairs")

@@ -13,7 +13,6 @@ from weft.ir.traits import linear
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
 from weft.op.gradients import attrs_of, tensor_type
-from weft.op.relations import attrs_as, expect_dim, expect_rank, expect_same_dtype, tensors_known
 from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr, if_then_else
 
@@ -24,16 +23,16 @@ class FifoBufferAttrs(Attrs):
 
 
 def _relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     data, buffer = types
-    expect_rank(ctx, 1, buffer, data.ndim)
-    expect_same_dtype(ctx, 1, buffer, data.dtype)
-    along = normalize_axis(ctx, attrs_as(ctx, FifoBufferAttrs).axis, data.ndim)
+    ctx.expect_rank(1, buffer, data.ndim)
+    ctx.expect_same_dtype(1, buffer, data.dtype)
+    along = normalize_axis(ctx, ctx.attrs_as(FifoBufferAttrs).axis, data.ndim)
     for axis, (size, held) in enumerate(zip(data.shape, buffer.shape, strict=True)):
         if axis != along:
-            expect_dim(ctx, 1, axis, held, size, "the buffer does not fit the data")
+            ctx.expect_dim(1, axis, held, size, "the buffer does not fit the data")
         elif _is_longer(size, held):
             ctx.fail("the data is longer than the buffer", arg=0, axis=axis,
                      expected=f"at most {held}", got=size)

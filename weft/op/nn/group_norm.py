@@ -19,7 +19,7 @@ from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import merging
 from weft.op.gradients import tensor_type
 from weft.op.nn.norm import expect_vector
-from weft.op.relations import attrs_as, expect_float, expect_min_rank, multiples_help
+from weft.op.relations import multiples_help
 from weft.support.dataclass import dataclass
 from weft.tir.expr import const as tir_const
 from weft.topi.nn import group_norm as topi_norm
@@ -47,9 +47,9 @@ def _norm_relation(ctx: RelationContext) -> bool:
     data = ctx.tensor(0)
     if data is None:
         return False
-    expect_float(ctx, 0, data)
-    expect_min_rank(ctx, 0, data, 2)
-    attrs = attrs_as(ctx, InstanceNormAttrs)
+    ctx.expect_float(0, data)
+    ctx.expect_min_rank(0, data, 2)
+    attrs = ctx.attrs_as(InstanceNormAttrs)
     axis = normalize_axis(ctx, attrs.axis, data.ndim)
     if axis == 0:
         ctx.fail("axis 0 is the batch axis", expected="another axis for the channels",

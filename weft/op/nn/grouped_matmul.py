@@ -23,14 +23,7 @@ from weft.op.gradients import (
 from weft.op.nn.dense import WeightPanels
 from weft.op.nn.matmul import accumulate_in
 from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_float,
-    expect_int,
-    expect_rank,
-    expect_same_dtype,
     layout_attr,
-    tensors_known,
     to_layout,
 )
 from weft.support.dataclass import dataclass
@@ -56,28 +49,28 @@ class GroupedMatmulAttrs(Attrs):
 
 
 def _relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 3)
+    types = ctx.tensors_known(3)
     if types is None:
         return False
     data, weight, sizes = types
-    attrs = attrs_as(ctx, GroupedMatmulAttrs)
+    attrs = ctx.attrs_as(GroupedMatmulAttrs)
     layout = layout_attr(ctx, "weight_layout")
-    expect_rank(ctx, 0, data, 2)
-    expect_float(ctx, 0, data)
-    expect_rank(ctx, 1, weight, layout.ndim)
-    expect_same_dtype(ctx, 1, weight, data.dtype)
-    expect_rank(ctx, 2, sizes, 1)
-    expect_int(ctx, 2, sizes)
+    ctx.expect_rank(0, data, 2)
+    ctx.expect_float(0, data)
+    ctx.expect_rank(1, weight, layout.ndim)
+    ctx.expect_same_dtype(1, weight, data.dtype)
+    ctx.expect_rank(2, sizes, 1)
+    ctx.expect_int(2, sizes)
     groups, units, depth = to_layout(ctx, layout, GNK, weight.shape, arg=1)
-    expect_dim(ctx, 1, layout.index_of("K"), depth, data.shape[1],
-               "the inner sizes do not match", why=" (the last axis of the data)")
-    expect_dim(ctx, 2, 0, sizes.shape[0], groups, "the numbers of groups differ",
-               why=" (those of the weight)")
+    ctx.expect_dim(1, layout.index_of("K"), depth, data.shape[1],
+                   "the inner sizes do not match", why=" (the last axis of the data)")
+    ctx.expect_dim(2, 0, sizes.shape[0], groups, "the numbers of groups differ",
+                   why=" (those of the weight)")
     if attrs.units is not None:
         spare = units - attrs.units if isinstance(units, int) else 0
         if not 0 <= spare < layout.factor_of("N"):
-            expect_dim(ctx, 1, layout.index_of("N"), units, attrs.units,
-                       "the number of units does not match", why=" (the attribute units)")
+            ctx.expect_dim(1, layout.index_of("N"), units, attrs.units,
+                           "the number of units does not match", why=" (the attribute units)")
         units = attrs.units
     ctx.output(TensorType((data.shape[0], units), data.dtype))
     return True

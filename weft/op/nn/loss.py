@@ -19,32 +19,22 @@ from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import aligned
 from weft.op.gradients import divided_by_size, known_shape, scalar, tensor_type
-from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_float,
-    expect_int,
-    expect_min_rank,
-    expect_rank,
-    expect_same_dtype,
-    tensors_known,
-)
 from weft.support.dataclass import dataclass
 from weft.topi.nn import loss as topi_loss
 
 
 def _entropy_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     predictions, targets = types
     for arg, type_ in enumerate((predictions, targets)):
-        expect_rank(ctx, arg, type_, 2)
-        expect_float(ctx, arg, type_)
-    expect_same_dtype(ctx, 1, targets, predictions.dtype)
+        ctx.expect_rank(arg, type_, 2)
+        ctx.expect_float(arg, type_)
+    ctx.expect_same_dtype(1, targets, predictions.dtype)
     for axis in (0, 1):
-        expect_dim(ctx, 1, axis, targets.shape[axis], predictions.shape[axis],
-                   "the targets do not fit the predictions")
+        ctx.expect_dim(1, axis, targets.shape[axis], predictions.shape[axis],
+                       "the targets do not fit the predictions")
     ctx.output(TensorType((), predictions.dtype))
     return True
 
@@ -110,24 +100,24 @@ class NllLossAttrs(Attrs):
 
 
 def _nll_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 3)
+    types = ctx.tensors_known(3)
     if types is None:
         return False
     predictions, targets, weights = types
-    expect_float(ctx, 0, predictions)
-    expect_min_rank(ctx, 0, predictions, 2)
-    expect_int(ctx, 1, targets)
-    expect_rank(ctx, 1, targets, predictions.ndim - 1)
-    expect_rank(ctx, 2, weights, 1)
-    expect_same_dtype(ctx, 2, weights, predictions.dtype)
-    expect_dim(ctx, 2, 0, weights.shape[0], predictions.shape[1],
-               "expected one weight per class")
+    ctx.expect_float(0, predictions)
+    ctx.expect_min_rank(0, predictions, 2)
+    ctx.expect_int(1, targets)
+    ctx.expect_rank(1, targets, predictions.ndim - 1)
+    ctx.expect_rank(2, weights, 1)
+    ctx.expect_same_dtype(2, weights, predictions.dtype)
+    ctx.expect_dim(2, 0, weights.shape[0], predictions.shape[1],
+                   "expected one weight per class")
     if predictions.shape[1] == 0:
         ctx.fail("the number of classes is 0", arg=0, axis=1, expected="a size of 1 or more", got=0)
     for axis, size in enumerate((predictions.shape[0], *predictions.shape[2:])):
-        expect_dim(ctx, 1, axis, targets.shape[axis], size,
-                   "the targets do not fit the predictions")
-    whole = attrs_as(ctx, NllLossAttrs).reduction == "none"
+        ctx.expect_dim(1, axis, targets.shape[axis], size,
+                       "the targets do not fit the predictions")
+    whole = ctx.attrs_as(NllLossAttrs).reduction == "none"
     ctx.output(TensorType(targets.shape if whole else (), predictions.dtype))
     return True
 

@@ -20,14 +20,7 @@ from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_dims
 from weft.op.gradients import attrs_of, in_result_dtype, sum_to, tensor_type
 from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_factor,
-    expect_min_rank,
-    expect_number,
-    expect_rank,
     output_dtype,
-    tensors_known,
 )
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
@@ -60,19 +53,19 @@ def _matmul_relation(ctx: RelationContext) -> bool:
 
     A vector is a row on the left and a column on the right; the result lacks that axis.
     """
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     a, b = types
-    attrs = attrs_as(ctx, MatmulAttrs)
+    attrs = ctx.attrs_as(MatmulAttrs)
     for arg, type_ in enumerate(types):
-        expect_min_rank(ctx, arg, type_, 1)
-        expect_number(ctx, arg, type_)
+        ctx.expect_min_rank(arg, type_, 1)
+        ctx.expect_number(arg, type_)
     for arg, name in enumerate(("transpose_a", "transpose_b")):
         if getattr(attrs, name) and types[arg].ndim == 1:
             ctx.fail("a vector cannot be stored transposed", arg=arg, expected=f"{name}=False",
                      got=f"{name}=True with {types[arg]}")
-    expect_factor(ctx, b, a, attrs.out_dtype)
+    ctx.expect_factor(b, a, attrs.out_dtype)
     rows = (a.shape[-1 if attrs.transpose_a else -2],) if a.ndim > 1 else ()
     columns = (b.shape[-2 if attrs.transpose_b else -1],) if b.ndim > 1 else ()
     _expect_inner(ctx, a, b, attrs)
@@ -83,15 +76,15 @@ def _matmul_relation(ctx: RelationContext) -> bool:
 
 def _batch_matmul_relation(ctx: RelationContext) -> bool:
     """Two stacks of matrices, of rank 3, whose first axes broadcast."""
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     a, b = types
-    attrs = attrs_as(ctx, BatchMatmulAttrs)
+    attrs = ctx.attrs_as(BatchMatmulAttrs)
     for arg, type_ in enumerate(types):
-        expect_rank(ctx, arg, type_, 3)
-        expect_number(ctx, arg, type_)
-    expect_factor(ctx, b, a, attrs.out_dtype)
+        ctx.expect_rank(arg, type_, 3)
+        ctx.expect_number(arg, type_)
+    ctx.expect_factor(b, a, attrs.out_dtype)
     _expect_inner(ctx, a, b, attrs)
     rows, columns = a.shape[-1 if attrs.transpose_a else -2], b.shape[-2 if attrs.transpose_b
                                                                      else -1]
@@ -105,9 +98,9 @@ def _expect_inner(ctx: RelationContext, a: TensorType, b: TensorType,
     """Check that both operands have the same K."""
     left = a.ndim - (2 if attrs.transpose_a else 1)
     right = b.ndim - (2 if b.ndim > 1 and not attrs.transpose_b else 1)
-    expect_dim(ctx, 1, right, b.shape[right], a.shape[left], "the inner sizes do not match",
-               why=f" (axis {left} of the first argument)",
-               help=f"transpose_a is {attrs.transpose_a}, transpose_b is {attrs.transpose_b}")
+    ctx.expect_dim(1, right, b.shape[right], a.shape[left], "the inner sizes do not match",
+                   why=f" (axis {left} of the first argument)",
+                   help=f"transpose_a is {attrs.transpose_a}, transpose_b is {attrs.transpose_b}")
 
 
 def _batch(ctx: RelationContext, a: Shape, b: Shape) -> tuple[Dim, ...]:

@@ -20,13 +20,6 @@ from weft.ir.typing.relations import identity_relation, normalize_axis
 from weft.op.batching import along, along_with_parameters, leading, with_attrs
 from weft.op.gradients import align_to_axis, attrs_of, tensor_type
 from weft.op.layout_inference import InputLayout, LayoutResult, along_axis, data_layout
-from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_float,
-    expect_rank,
-    expect_same_dtype,
-)
 from weft.support.dataclass import dataclass
 from weft.tir.expr import const as tir_const
 from weft.topi import elementwise, indexing
@@ -40,10 +33,10 @@ def expect_vector(
     vector = ctx.tensor(arg)
     if vector is None:
         return None
-    expect_rank(ctx, arg, vector, 1)
-    expect_same_dtype(ctx, arg, vector, data.dtype)
-    return expect_dim(ctx, arg, 0, vector.shape[0], data.shape[axis],
-                      f"{name} does not fit the data", why=f" (axis {axis} of the data)")
+    ctx.expect_rank(arg, vector, 1)
+    ctx.expect_same_dtype(arg, vector, data.dtype)
+    return ctx.expect_dim(arg, 0, vector.shape[0], data.shape[axis],
+                          f"{name} does not fit the data", why=f" (axis {axis} of the data)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +52,8 @@ def _batch_norm_relation(ctx: RelationContext) -> bool:
     data = ctx.tensor(0)
     if data is None:
         return False
-    expect_float(ctx, 0, data)
-    axis = normalize_axis(ctx, attrs_as(ctx, BatchNormAttrs).axis, data.ndim)
+    ctx.expect_float(0, data)
+    axis = normalize_axis(ctx, ctx.attrs_as(BatchNormAttrs).axis, data.ndim)
     names = ("gamma", "beta", "moving_mean", "moving_var")
     sizes = [expect_vector(ctx, i, data, axis, n) for i, n in enumerate(names, start=1)]
     if None in sizes:
@@ -182,8 +175,8 @@ def _layer_norm_relation(ctx: RelationContext) -> bool:
     data = ctx.tensor(0)
     if data is None:
         return False
-    expect_float(ctx, 0, data)
-    axis = normalize_axis(ctx, attrs_as(ctx, LayerNormAttrs).axis, data.ndim)
+    ctx.expect_float(0, data)
+    axis = normalize_axis(ctx, ctx.attrs_as(LayerNormAttrs).axis, data.ndim)
     sizes = [expect_vector(ctx, i, data, axis, n) for i, n in ((1, "gamma"), (2, "beta"))]
     ctx.output(data)
     return None not in sizes
@@ -250,8 +243,8 @@ class LrnAttrs(Attrs):
 def _lrn_relation(ctx: RelationContext) -> bool:
     data = ctx.tensor(0)
     if data is not None:
-        expect_float(ctx, 0, data)
-        normalize_axis(ctx, attrs_as(ctx, LrnAttrs).axis, data.ndim)
+        ctx.expect_float(0, data)
+        normalize_axis(ctx, ctx.attrs_as(LrnAttrs).axis, data.ndim)
     return identity_relation(ctx)
 
 
@@ -321,7 +314,7 @@ def _dropout_relation(ctx: RelationContext) -> bool:
     data = ctx.tensor(0)
     if data is None:
         return False
-    expect_float(ctx, 0, data)
+    ctx.expect_float(0, data)
     ctx.output(TupleType((data, data)))
     return True
 

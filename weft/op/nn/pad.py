@@ -18,7 +18,7 @@ from weft.ir.typing.relation import RelationContext
 from weft.op.batching import with_attrs
 from weft.op.gradients import attrs_of, known_shape, tensor_type, typed_zeros
 from weft.op.layout_inference import InputLayout, LayoutResult, data_layout, unsplit_axis
-from weft.op.relations import attrs_as, expect_same_dtype, range_help, tensors_known
+from weft.op.relations import range_help
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.topi.nn import pad as topi_pad
@@ -39,17 +39,17 @@ class PadAttrs(Attrs):
 
 
 def _pad_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     source, value = types
-    attrs = attrs_as(ctx, PadAttrs)
+    attrs = ctx.attrs_as(PadAttrs)
     if len(attrs.pad_width) != source.ndim:
         ctx.fail("wrong length of pad_width", arg=0,
                  expected=f"{source.ndim} pairs", got=f"{len(attrs.pad_width)} pairs")
     if value.ndim:
         ctx.fail("the pad value is not a scalar", arg=1, expected="rank 0", got=value)
-    expect_same_dtype(ctx, 1, value, source.dtype)
+    ctx.expect_same_dtype(1, value, source.dtype)
     shape = tuple(_padded(ctx, axis, size, *attrs.pad_width[axis], mode=attrs.pad_mode)
                   for axis, size in enumerate(source.shape))
     ctx.output(TensorType(shape, source.dtype))

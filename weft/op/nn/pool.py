@@ -25,11 +25,9 @@ from weft.op.nn.conv import positive, with_changes
 from weft.op.nn.conv_reference import images_in, pad_spatial, unblocked_images, windows
 from weft.op.nn.pool_gradients import avg_pool_gradient, max_pool_gradient
 from weft.op.relations import (
-    attrs_as,
     checked,
     expect_float,
     expect_number,
-    expect_rank,
     layout_attr,
 )
 from weft.support.dataclass import dataclass
@@ -83,7 +81,7 @@ def pool_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    attrs = attrs_as(ctx, PoolAttrs)
+    attrs = ctx.attrs_as(PoolAttrs)
     layout = layout_of_images(ctx, source, attrs.window.spatial)
     ctx.output(TensorType(expect_windows(ctx, attrs, layout, source), source.dtype))
     return True
@@ -119,7 +117,7 @@ def layout_of_images(
     if not all(layout.has(a) and layout.factor_of(a) == 1 for a in spatial):
         ctx.fail(f"the layout needs the unsplit axes {' and '.join(spatial)}",
                  expected=f"such as NC{spatial}", got=layout)
-    expect_rank(ctx, arg, source, layout.ndim)
+    ctx.expect_rank(arg, source, layout.ndim)
     for letter in layout.primal_axes:
         position = layout.block_index_of(letter)
         size = None if position is None else source.shape[position]

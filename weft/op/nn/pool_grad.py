@@ -19,33 +19,25 @@ from weft.op.nn.conv_reference import images_in, unblocked_images
 from weft.op.nn.pool import PoolAttrs, expect_windows, layout_of_images
 from weft.op.nn.pool2d import AvgPool2DAttrs, MaxPool2DAttrs
 from weft.op.nn.pool_indices import elements_at
-from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_float,
-    expect_rank,
-    expect_same_dtype,
-    tensors_known,
-)
 from weft.topi.layout import Layout
 from weft.topi.nn import pool_grad as topi_pool
 from weft.topi.nn.pool import PoolWindow, axis_windows
 
 
 def _relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     grad, data = types
-    attrs = attrs_as(ctx, PoolAttrs)
-    expect_float(ctx, 1, data)
-    expect_same_dtype(ctx, 0, grad, data.dtype)
+    attrs = ctx.attrs_as(PoolAttrs)
+    ctx.expect_float(1, data)
+    ctx.expect_same_dtype(0, grad, data.dtype)
     layout = layout_of_images(ctx, data, attrs.window.spatial, arg=1)
-    expect_rank(ctx, 0, grad, data.ndim)
+    ctx.expect_rank(0, grad, data.ndim)
     expected = expect_windows(ctx, attrs, layout, data, arg=1)
     for axis, (got, size) in enumerate(zip(grad.shape, expected, strict=True)):
-        expect_dim(ctx, 0, axis, got, size, "the gradient does not fit the data",
-                   why=" (the windows of the data)")
+        ctx.expect_dim(0, axis, got, size, "the gradient does not fit the data",
+                       why=" (the windows of the data)")
     ctx.output(TensorType(data.shape, data.dtype))
     return True
 

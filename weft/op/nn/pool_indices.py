@@ -36,14 +36,8 @@ from weft.op.nn.pool1d import MaxPool1DAttrs
 from weft.op.nn.pool2d import MaxPool2DAttrs
 from weft.op.nn.pool3d import MaxPool3DAttrs
 from weft.op.relations import (
-    attrs_as,
     checked,
-    expect_dim,
-    expect_float,
-    expect_int,
     expect_number,
-    expect_rank,
-    tensors_known,
 )
 from weft.support.dataclass import dataclass
 from weft.topi.nn import pool_indices as topi
@@ -80,7 +74,7 @@ def _relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    attrs = attrs_as(ctx, PoolAttrs)
+    attrs = ctx.attrs_as(PoolAttrs)
     spatial = attrs.window.spatial
     _expect_plain(ctx, attrs.layout, spatial)
     shape = expect_windows(ctx, attrs, layout_of_images(ctx, source, spatial), source)
@@ -92,9 +86,9 @@ def _adaptive_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    attrs = attrs_as(ctx, AdaptivePoolAttrs)
+    attrs = ctx.attrs_as(AdaptivePoolAttrs)
     _expect_plain(ctx, attrs.layout, attrs.spatial)
-    expect_rank(ctx, 0, source, 2 + len(attrs.output_size))
+    ctx.expect_rank(0, source, 2 + len(attrs.output_size))
     for axis, size in enumerate(source.shape[2:], start=2):
         if size == 0:
             ctx.fail("cannot pool an empty axis", arg=0, axis=axis, expected="a size of 1 or more",
@@ -104,17 +98,17 @@ def _adaptive_relation(ctx: RelationContext) -> bool:
 
 
 def _grad_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     grad, indices = types
-    attrs: Any = attrs_as(ctx, PoolAttrs)
+    attrs: Any = ctx.attrs_as(PoolAttrs)
     spatial = attrs.window.spatial
     _expect_plain(ctx, attrs.layout, spatial)
-    expect_float(ctx, 0, grad)
-    expect_int(ctx, 1, indices)
-    expect_rank(ctx, 0, grad, 2 + len(spatial))
-    expect_rank(ctx, 1, indices, grad.ndim)
+    ctx.expect_float(0, grad)
+    ctx.expect_int(1, indices)
+    ctx.expect_rank(0, grad, 2 + len(spatial))
+    ctx.expect_rank(1, indices, grad.ndim)
     data = TensorType((*grad.shape[:2], *attrs.size), grad.dtype)
     _expect_shape(ctx, 0, grad, expect_windows(ctx, attrs, layout_of_images(ctx, data, spatial),
                                                data), "the gradient does not fit the windows")
@@ -126,7 +120,7 @@ def _grad_relation(ctx: RelationContext) -> bool:
 def _expect_shape(ctx: RelationContext, arg: int, type_: TensorType, shape: Shape, what: str
                   ) -> None:
     for axis, (got, size) in enumerate(zip(type_.shape, shape, strict=True)):
-        expect_dim(ctx, arg, axis, got, size, what)
+        ctx.expect_dim(arg, axis, got, size, what)
 
 
 def _window_taps(window: PoolWindow, position: Sequence[int], sizes: Sequence[int]) -> _Taps:

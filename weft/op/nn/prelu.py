@@ -15,7 +15,6 @@ from weft.op.batching import along_with_parameters
 from weft.op.gradients import attrs_of, scalar, tensor_type
 from weft.op.layout_inference import along_axis
 from weft.op.nn.norm import expect_vector
-from weft.op.relations import attrs_as, expect_number
 from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr, const, select
 
@@ -29,8 +28,8 @@ def _relation(ctx: RelationContext) -> bool:
     data = ctx.tensor(0)
     if data is None:
         return False
-    expect_number(ctx, 0, data)
-    axis = normalize_axis(ctx, attrs_as(ctx, PReluAttrs).axis, data.ndim)
+    ctx.expect_number(0, data)
+    axis = normalize_axis(ctx, ctx.attrs_as(PReluAttrs).axis, data.ndim)
     size = expect_vector(ctx, 1, data, axis, "alpha")
     ctx.output(data)
     return size is not None

@@ -20,7 +20,6 @@ from weft.op.gradients import attrs_of, tensor_type
 from weft.op.layout_inference import along_axis
 from weft.op.nn.group_norm import epsilon_attr
 from weft.op.nn.norm import expect_vector
-from weft.op.relations import attrs_as, expect_float
 from weft.support.dataclass import dataclass
 from weft.topi.nn import rms_norm as topi_norm
 
@@ -35,8 +34,8 @@ def _rms_relation(ctx: RelationContext) -> bool:
     data = ctx.tensor(0)
     if data is None:
         return False
-    expect_float(ctx, 0, data)
-    axis = normalize_axis(ctx, attrs_as(ctx, RmsNormAttrs).axis, data.ndim)
+    ctx.expect_float(0, data)
+    axis = normalize_axis(ctx, ctx.attrs_as(RmsNormAttrs).axis, data.ndim)
     size = expect_vector(ctx, 1, data, axis, "weight")
     ctx.output(data)
     return size is not None
@@ -95,8 +94,8 @@ def _l2_relation(ctx: RelationContext) -> bool:
     data = ctx.tensor(0)
     if data is None:
         return False
-    expect_float(ctx, 0, data)
-    axis = attrs_as(ctx, L2NormalizeAttrs).axis
+    ctx.expect_float(0, data)
+    axis = ctx.attrs_as(L2NormalizeAttrs).axis
     normalize_axes(ctx, (axis,) if isinstance(axis, int) else axis, data.ndim)
     ctx.output(data)
     return True

@@ -18,15 +18,6 @@ from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import merged, repeated, unmerged, with_attrs
 from weft.op.gradients import known_shape
 from weft.op.nn.rotary_gradients import frequency_gradient, table_gradient
-from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_float,
-    expect_int,
-    expect_min_rank,
-    expect_rank,
-    tensors_known,
-)
 from weft.support.dataclass import dataclass
 from weft.topi.nn import rotary as topi_rotary
 
@@ -38,19 +29,19 @@ class RotaryEmbeddingAttrs(Attrs):
 
 
 def _check_positions(ctx: RelationContext, x: TensorType, positions: TensorType) -> None:
-    expect_float(ctx, 0, x)
-    expect_min_rank(ctx, 0, x, 3)
-    axis = normalize_axis(ctx, attrs_as(ctx, RotaryEmbeddingAttrs).axis, x.ndim)
+    ctx.expect_float(0, x)
+    ctx.expect_min_rank(0, x, 3)
+    axis = normalize_axis(ctx, ctx.attrs_as(RotaryEmbeddingAttrs).axis, x.ndim)
     if axis in (0, x.ndim - 1):
         ctx.fail("the sequence is the batch or the last axis", arg=0, axis=axis,
                  expected=f"an axis in 1..{x.ndim - 2}", got=axis)
-    expect_int(ctx, 1, positions)
-    expect_rank(ctx, 1, positions, 2)
+    ctx.expect_int(1, positions)
+    ctx.expect_rank(1, positions, 2)
     if positions.shape[0] != 1:
-        expect_dim(ctx, 1, 0, positions.shape[0], x.shape[0], "the batches differ",
-                   why=" (that of the data), or 1")
-    expect_dim(ctx, 1, 1, positions.shape[1], x.shape[axis], "one position per step is needed",
-               why=" (the sequence)")
+        ctx.expect_dim(1, 0, positions.shape[0], x.shape[0], "the batches differ",
+                       why=" (that of the data), or 1")
+    ctx.expect_dim(1, 1, positions.shape[1], x.shape[axis], "one position per step is needed",
+                   why=" (the sequence)")
 
 
 def _check_pairs(ctx: RelationContext, arg: int, pairs: Dim, width: Dim) -> None:
@@ -60,17 +51,17 @@ def _check_pairs(ctx: RelationContext, arg: int, pairs: Dim, width: Dim) -> None
 
 
 def _table_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 4)
+    types = ctx.tensors_known(4)
     if types is None:
         return False
     x, positions, cos, sin = types
     _check_positions(ctx, x, positions)
     for arg, type_ in ((2, cos), (3, sin)):
-        expect_float(ctx, arg, type_)
-        expect_rank(ctx, arg, type_, 2)
+        ctx.expect_float(arg, type_)
+        ctx.expect_rank(arg, type_, 2)
         for axis in range(2):
-            expect_dim(ctx, arg, axis, type_.shape[axis], cos.shape[axis],
-                       "the tables of cosines and sines differ")
+            ctx.expect_dim(arg, axis, type_.shape[axis], cos.shape[axis],
+                           "the tables of cosines and sines differ")
     if cos.shape[0] == 0 and 0 not in positions.shape:
         ctx.fail("the tables are empty", arg=2, axis=0, expected="a size of 1 or more", got=0)
     _check_pairs(ctx, 2, cos.shape[1], x.shape[-1])
@@ -79,13 +70,13 @@ def _table_relation(ctx: RelationContext) -> bool:
 
 
 def _frequency_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 3)
+    types = ctx.tensors_known(3)
     if types is None:
         return False
     x, positions, frequencies = types
     _check_positions(ctx, x, positions)
-    expect_float(ctx, 2, frequencies)
-    expect_rank(ctx, 2, frequencies, 1)
+    ctx.expect_float(2, frequencies)
+    ctx.expect_rank(2, frequencies, 1)
     _check_pairs(ctx, 2, frequencies.shape[0], x.shape[-1])
     ctx.output(x)
     return True

@@ -18,7 +18,7 @@ from weft.op.elementwise import exp
 from weft.op.gradients import attrs_of
 from weft.op.layout_inference import along_axis
 from weft.op.reduce import sum as sum_op
-from weft.op.relations import attrs_as, checked, expect_float
+from weft.op.relations import checked
 from weft.support.dataclass import dataclass
 from weft.topi.fast_math import fast_exp
 from weft.topi.nn import softmax as topi_softmax
@@ -32,8 +32,8 @@ class SoftmaxAttrs(Attrs):
 def _softmax_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is not None:
-        expect_float(ctx, 0, source)
-        normalize_axis(ctx, attrs_as(ctx, SoftmaxAttrs).axis, source.ndim)
+        ctx.expect_float(0, source)
+        normalize_axis(ctx, ctx.attrs_as(SoftmaxAttrs).axis, source.ndim)
     return identity_relation(ctx)
 
 

@@ -18,7 +18,7 @@ from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of
 from weft.op.nn.conv import positive
-from weft.op.relations import attrs_as, expect_min_rank, multiples_help
+from weft.op.relations import multiples_help
 from weft.support.dataclass import dataclass
 from weft.topi.nn import space as topi_space
 
@@ -52,7 +52,7 @@ class BatchToSpaceNDAttrs(Attrs):
 def _expect_block(
     ctx: RelationContext, source: TensorType, block: Sequence[int], pairs: Pairs, name: str
 ) -> None:
-    expect_min_rank(ctx, 0, source, 1 + len(block))
+    ctx.expect_min_rank(0, source, 1 + len(block))
     if len(pairs) != len(block):
         ctx.fail(f"{name} and block_shape differ in length", expected=f"{len(block)} pairs",
                  got=f"{len(pairs)} pairs")
@@ -62,7 +62,7 @@ def _to_batch_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    attrs = attrs_as(ctx, SpaceToBatchNDAttrs)
+    attrs = ctx.attrs_as(SpaceToBatchNDAttrs)
     _expect_block(ctx, source, attrs.block_shape, attrs.paddings, "paddings")
     shape = list(source.shape)
     shape[0] = dim_mul(shape[0], math.prod(attrs.block_shape))
@@ -82,7 +82,7 @@ def _to_space_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    attrs = attrs_as(ctx, BatchToSpaceNDAttrs)
+    attrs = ctx.attrs_as(BatchToSpaceNDAttrs)
     _expect_block(ctx, source, attrs.block_shape, attrs.crops, "crops")
     shape = list(source.shape)
     blocks = math.prod(attrs.block_shape)

@@ -16,7 +16,7 @@ from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
 from weft.op.gradients import known_shape
-from weft.op.relations import attrs_as, expect_rank, layout_attr, multiples_help
+from weft.op.relations import layout_attr, multiples_help
 from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout, transform_array
 from weft.topi.nn import space as topi_space
@@ -42,7 +42,7 @@ def _images(ctx: RelationContext, source: TensorType) -> Layout:
     layout = layout_attr(ctx, "layout")
     if not layout.is_primal or sorted(layout.primal_axes) != sorted("NCHW"):
         ctx.fail("not an image layout", expected="NCHW, NHWC, ..", got=layout)
-    expect_rank(ctx, 0, source, 4)
+    ctx.expect_rank(0, source, 4)
     return layout
 
 
@@ -50,7 +50,7 @@ def _to_depth_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    layout, block = _images(ctx, source), attrs_as(ctx, SpaceToDepthAttrs).block_size
+    layout, block = _images(ctx, source), ctx.attrs_as(SpaceToDepthAttrs).block_size
     shape = list(source.shape)
     for letter in "HW":
         axis = layout.index_of(letter)
@@ -70,7 +70,7 @@ def _to_space_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    layout, block = _images(ctx, source), attrs_as(ctx, DepthToSpaceAttrs).block_size
+    layout, block = _images(ctx, source), ctx.attrs_as(DepthToSpaceAttrs).block_size
     shape = list(source.shape)
     axis = layout.index_of("C")
     channels = shape[axis]

@@ -24,15 +24,6 @@ from weft.op.gradients import (
     tensor_type,
     typed_zeros,
 )
-from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_float,
-    expect_int,
-    expect_rank,
-    expect_same_dtype,
-    tensors_known,
-)
 from weft.support.dataclass import dataclass
 from weft.topi.nn import sparse as topi
 
@@ -46,26 +37,26 @@ def expect_rows(
     ctx: RelationContext, first: int, data: TensorType, indices: TensorType, indptr: TensorType
 ) -> None:
     """Check that the arguments from ``first`` on form a sparse matrix (CSR or BSR)."""
-    expect_float(ctx, first, data)
+    ctx.expect_float(first, data)
     for arg, type_ in ((first + 1, indices), (first + 2, indptr)):
-        expect_rank(ctx, arg, type_, 1)
-        expect_int(ctx, arg, type_)
-    expect_dim(ctx, first + 1, 0, indices.shape[0], data.shape[0],
-               "expected one column per entry")
+        ctx.expect_rank(arg, type_, 1)
+        ctx.expect_int(arg, type_)
+    ctx.expect_dim(first + 1, 0, indices.shape[0], data.shape[0],
+                   "expected one column per entry")
     if indptr.shape[0] == 0:
         ctx.fail("the row pointers are empty", arg=first + 2, axis=0,
                  expected="one more than the number of rows", got=0)
 
 
 def _sparse_dense_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 4)
+    types = ctx.tensors_known(4)
     if types is None:
         return False
     dense, data, indices, indptr = types
-    expect_rank(ctx, 0, dense, 2)
-    expect_float(ctx, 0, dense)
-    expect_rank(ctx, 1, data, 1, 3)
-    expect_same_dtype(ctx, 1, data, dense.dtype)
+    ctx.expect_rank(0, dense, 2)
+    ctx.expect_float(0, dense)
+    ctx.expect_rank(1, data, 1, 3)
+    ctx.expect_same_dtype(1, data, dense.dtype)
     expect_rows(ctx, 1, data, indices, indptr)
     rows = dim_add(indptr.shape[0], -1)
     if data.ndim == 3:
@@ -76,7 +67,7 @@ def _sparse_dense_relation(ctx: RelationContext) -> bool:
             ctx.fail("the dense matrix is not divisible into blocks", arg=0, axis=1,
                      expected=f"a size divisible by {columns}", got=depth)
     shape = (dense.shape[0], rows)
-    is_left = attrs_as(ctx, SparseDenseAttrs).sparse_lhs
+    is_left = ctx.attrs_as(SparseDenseAttrs).sparse_lhs
     ctx.output(TensorType(shape[::-1] if is_left else shape, dense.dtype))
     return True
 
@@ -168,17 +159,17 @@ sparse_dense.spec(
 
 
 def _add_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 4)
+    types = ctx.tensors_known(4)
     if types is None:
         return False
     dense, data, indices, indptr = types
-    expect_rank(ctx, 0, dense, 2)
-    expect_float(ctx, 0, dense)
-    expect_rank(ctx, 1, data, 1)
-    expect_same_dtype(ctx, 1, data, dense.dtype)
+    ctx.expect_rank(0, dense, 2)
+    ctx.expect_float(0, dense)
+    ctx.expect_rank(1, data, 1)
+    ctx.expect_same_dtype(1, data, dense.dtype)
     expect_rows(ctx, 1, data, indices, indptr)
-    expect_dim(ctx, 3, 0, indptr.shape[0], dim_add(dense.shape[0], 1),
-               "the matrices differ in rows")
+    ctx.expect_dim(3, 0, indptr.shape[0], dim_add(dense.shape[0], 1),
+                   "the matrices differ in rows")
     ctx.output(dense)
     return True
 
@@ -215,11 +206,11 @@ sparse_add.spec(_add_reference, op_case((4, 5), (6,), _COLUMNS, _ENDS))
 
 
 def _transpose_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 3)
+    types = ctx.tensors_known(3)
     if types is None:
         return False
     data, indices, indptr = types
-    expect_rank(ctx, 0, data, 1)
+    ctx.expect_rank(0, data, 1)
     expect_rows(ctx, 0, data, indices, indptr)
     ctx.output(TupleType((data, indices, indptr)))
     return True

@@ -18,7 +18,6 @@ from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of, known_shape, scalar, to_order
 from weft.op.nn.conv_reference import conv_reference, images_in, unblocked_images
 from weft.op.nn.sparse import dense_of, expect_rows
-from weft.op.relations import attrs_as, expect_float, expect_rank, expect_same_dtype, tensors_known
 from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
 from weft.topi.nn import sparse as topi
@@ -33,15 +32,15 @@ class SparseConv2DAttrs(Attrs):
 
 
 def _relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 4)
+    types = ctx.tensors_known(4)
     if types is None:
         return False
     data, weights, indices, indptr = types
-    attrs = attrs_as(ctx, SparseConv2DAttrs)
-    expect_rank(ctx, 0, data, 4)
-    expect_float(ctx, 0, data)
-    expect_rank(ctx, 1, weights, 1, 3)
-    expect_same_dtype(ctx, 1, weights, data.dtype)
+    attrs = ctx.attrs_as(SparseConv2DAttrs)
+    ctx.expect_rank(0, data, 4)
+    ctx.expect_float(0, data)
+    ctx.expect_rank(1, weights, 1, 3)
+    ctx.expect_same_dtype(1, weights, data.dtype)
     expect_rows(ctx, 1, weights, indices, indptr)
     axis = attrs.layout.index("C")
     depth = dim_mul(data.shape[axis], attrs.kernel_size**2)

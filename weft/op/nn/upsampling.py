@@ -19,7 +19,6 @@ from weft.op.batching import merging
 from weft.op.gradients import tensor_type
 from weft.op.layout_inference import image_layout
 from weft.op.nn.pool import layout_of_images
-from weft.op.relations import attrs_as, expect_number
 from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr, int_value
 from weft.topi.image.reference import resized
@@ -87,8 +86,8 @@ def _relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    expect_number(ctx, 0, source)
-    attrs: Any = attrs_as(ctx, Attrs)
+    ctx.expect_number(0, source)
+    attrs: Any = ctx.attrs_as(Attrs)
     layout = layout_of_images(ctx, source, "".join(attrs.scales))
     shape = list(source.shape)
     for letter in attrs.scales:

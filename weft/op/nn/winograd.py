@@ -24,13 +24,7 @@ from weft.op.nn.conv import padding_attr
 from weft.op.nn.conv_reference import images_in, unblocked_images, windows
 from weft.op.nn.conv_reference import pad_spatial as pad_array
 from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_float,
-    expect_rank,
-    expect_same_dtype,
     layout_attr,
-    tensors_known,
     to_layout,
 )
 from weft.support.dataclass import dataclass
@@ -62,15 +56,15 @@ class WinogradConv2DAttrs(Attrs):
 
 
 def _weight_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 1)
+    types = ctx.tensors_known(1)
     if types is None:
         return False
     (weight,) = types
-    expect_rank(ctx, 0, weight, 4)
-    expect_float(ctx, 0, weight)
+    ctx.expect_rank(0, weight, 4)
+    ctx.expect_float(0, weight)
     for axis in (2, 3):
-        expect_dim(ctx, 0, axis, weight.shape[axis], TAPS, "the kernel's size does not match")
-    points = attrs_as(ctx, WinogradWeightAttrs).tile + TAPS - 1
+        ctx.expect_dim(0, axis, weight.shape[axis], TAPS, "the kernel's size does not match")
+    points = ctx.attrs_as(WinogradWeightAttrs).tile + TAPS - 1
     ctx.output(TensorType((points, points, *weight.shape[:2]), weight.dtype))
     return True
 
@@ -116,22 +110,22 @@ winograd_weight.spec(
 
 
 def _conv2d_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     data, weight = types
-    attrs = attrs_as(ctx, WinogradConv2DAttrs)
+    attrs = ctx.attrs_as(WinogradConv2DAttrs)
     data_layout, kernel_layout = layout_attr(ctx, "data_layout"), layout_attr(ctx, "kernel_layout")
-    expect_rank(ctx, 0, data, data_layout.ndim)
-    expect_rank(ctx, 1, weight, kernel_layout.ndim)
-    expect_float(ctx, 0, data)
-    expect_same_dtype(ctx, 1, weight, data.dtype)
+    ctx.expect_rank(0, data, data_layout.ndim)
+    ctx.expect_rank(1, weight, kernel_layout.ndim)
+    ctx.expect_float(0, data)
+    ctx.expect_same_dtype(1, weight, data.dtype)
     images = to_layout(ctx, data_layout, NCHW, data.shape, arg=0)
     taps = to_layout(ctx, kernel_layout, OIHW, weight.shape, arg=1)
-    expect_dim(ctx, 1, kernel_layout.index_of("I"), taps[1], images[1],
-               "input channels do not match")
+    ctx.expect_dim(1, kernel_layout.index_of("I"), taps[1], images[1],
+                   "input channels do not match")
     for axis, letter in enumerate("HW"):
-        expect_dim(ctx, 1, kernel_layout.index_of(letter), taps[2 + axis], attrs.tile + TAPS - 1,
+        ctx.expect_dim(1, kernel_layout.index_of(letter), taps[2 + axis], attrs.tile + TAPS - 1,
                    "the kernel is not transformed for this tile", why=f" (a tile of {attrs.tile})")
     top, left, bottom, right = full_padding(attrs.padding, 2)
     sizes = [dim_add(images[2], top + bottom), dim_add(images[3], left + right)]

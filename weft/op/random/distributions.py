@@ -28,14 +28,6 @@ from weft.op.random.threefry import (
     wide_words,
     words,
 )
-from weft.op.relations import (
-    attrs_as,
-    expect_float,
-    expect_min_rank,
-    expect_rank,
-    expect_same_dtype,
-    tensors_known,
-)
 from weft.support.dataclass import dataclass
 from weft.topi import random as topi
 from weft.topi.sizes import as_size, as_sizes
@@ -68,14 +60,14 @@ def _two_parameters(
 
     def relation(ctx: RelationContext) -> bool:
         expect_key(ctx)
-        types = tensors_known(ctx, 3)
+        types = ctx.tensors_known(3)
         if types is None:
             return False
         for arg in (1, 2):
-            expect_rank(ctx, arg, types[arg], 0)
-            expect_float(ctx, arg, types[arg])
-            expect_same_dtype(ctx, arg, types[arg], types[1].dtype)
-        shape = attrs_as(ctx, NormalAttrs).out_shape
+            ctx.expect_rank(arg, types[arg], 0)
+            ctx.expect_float(arg, types[arg])
+            ctx.expect_same_dtype(arg, types[arg], types[1].dtype)
+        shape = ctx.attrs_as(NormalAttrs).out_shape
         ctx.output(TupleType((KEY_TYPE, TensorType(shape, types[1].dtype))))
         return True
 
@@ -161,7 +153,7 @@ class RandintAttrs(NormalAttrs):
 
 def _randint_relation(ctx: RelationContext) -> bool:
     expect_key(ctx)
-    attrs = attrs_as(ctx, RandintAttrs)
+    attrs = ctx.attrs_as(RandintAttrs)
     if not 0 < attrs.stop - attrs.start <= 2**32:
         ctx.fail("invalid range",
                  expected="1 to 2**32 numbers from start on", got=f"{attrs.start} to {attrs.stop}")
@@ -196,7 +188,7 @@ def _bernoulli_relation(ctx: RelationContext) -> bool:
     p = ctx.tensor(1)
     if p is None:
         return False
-    expect_float(ctx, 1, p)
+    ctx.expect_float(1, p)
     ctx.output(TupleType((KEY_TYPE, TensorType(p.shape, bool_))))
     return True
 
@@ -224,12 +216,12 @@ def _multinomial_relation(ctx: RelationContext) -> bool:
     weights = ctx.tensor(1)
     if weights is None:
         return False
-    expect_float(ctx, 1, weights)
-    expect_min_rank(ctx, 1, weights, 1)
+    ctx.expect_float(1, weights)
+    ctx.expect_min_rank(1, weights, 1)
     if weights.shape[-1] == 0:
         ctx.fail("no weights to choose from", arg=1, axis=weights.ndim - 1,
                  expected="a size of 1 or more", got=0)
-    shape = (*weights.shape[:-1], attrs_as(ctx, MultinomialAttrs).num_samples)
+    shape = (*weights.shape[:-1], ctx.attrs_as(MultinomialAttrs).num_samples)
     ctx.output(TupleType((KEY_TYPE, TensorType(shape, int64))))
     return True
 

@@ -15,7 +15,6 @@ from weft.op.gradients import attrs_of, scalar, typed_zeros
 from weft.op.random.batched import dropout_each
 from weft.op.random.distributions import unit
 from weft.op.random.threefry import CASE_KEY, KEY_TYPE, NEXT, derived, expect_key
-from weft.op.relations import expect_float
 from weft.support.dataclass import dataclass
 from weft.topi import random as topi
 
@@ -36,7 +35,7 @@ def _relation(ctx: RelationContext) -> bool:
     data = ctx.tensor(1)
     if data is None:
         return False
-    expect_float(ctx, 1, data)
+    ctx.expect_float(1, data)
     ctx.output(TupleType((KEY_TYPE, data, TensorType(data.shape, bool_))))
     return True
 

@@ -18,7 +18,6 @@ from weft.ir.shape import KnownDim
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.op.random.batched import generate_each, split_each
-from weft.op.relations import attrs_as
 from weft.support.dataclass import dataclass
 from weft.support.errors import AttrsError
 from weft.topi import random as topi
@@ -90,7 +89,7 @@ class ThreefryGenerateAttrs(Attrs):
 
 def _generate_relation(ctx: RelationContext) -> bool:
     expect_key(ctx)
-    attrs = attrs_as(ctx, ThreefryGenerateAttrs)
+    attrs = ctx.attrs_as(ThreefryGenerateAttrs)
     ctx.output(TupleType((KEY_TYPE, TensorType(attrs.out_shape, attrs.dtype))))
     return True
 

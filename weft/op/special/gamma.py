@@ -14,13 +14,6 @@ from weft.ir.typing.relations import float_unary
 from weft.op.families import float_arithmetic
 from weft.op.gradients import attrs_of
 from weft.op.layout_inference import join_layouts, keep_layout
-from weft.op.relations import (
-    expect_dim,
-    expect_float,
-    expect_rank,
-    expect_same_dtype,
-    tensors_known,
-)
 from weft.op.special.family import special
 from weft.support.dataclass import dataclass
 from weft.topi.special import gamma as topi
@@ -95,15 +88,15 @@ class IncompleteGammaAttrs(Attrs):
 
 
 def _pair_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     first, second = types
     for arg, type_ in enumerate(types):
-        expect_float(ctx, arg, type_)
-        expect_rank(ctx, arg, type_, 1)
-    expect_same_dtype(ctx, 1, second, first.dtype)
-    expect_dim(ctx, 1, 0, second.shape[0], first.shape[0], "the lengths differ")
+        ctx.expect_float(arg, type_)
+        ctx.expect_rank(arg, type_, 1)
+    ctx.expect_same_dtype(1, second, first.dtype)
+    ctx.expect_dim(1, 0, second.shape[0], first.shape[0], "the lengths differ")
     ctx.output(TensorType(second.shape, second.dtype))
     return True
 

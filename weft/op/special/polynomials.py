@@ -13,7 +13,6 @@ from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of, typed_zeros
-from weft.op.relations import expect_dim, expect_float, expect_int, expect_rank, tensors_known
 from weft.support.dataclass import dataclass
 from weft.topi.special.recurrences import (
     LARGEST_DEGREE,
@@ -38,15 +37,15 @@ class OrthogonalPolynomialAttrs(Attrs):
 
 
 def _relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     x, n = types
-    expect_float(ctx, 0, x)
-    expect_int(ctx, 1, n)
+    ctx.expect_float(0, x)
+    ctx.expect_int(1, n)
     for arg, type_ in enumerate(types):
-        expect_rank(ctx, arg, type_, 1)
-    expect_dim(ctx, 1, 0, n.shape[0], x.shape[0], "expected one degree per argument")
+        ctx.expect_rank(arg, type_, 1)
+    ctx.expect_dim(1, 0, n.shape[0], x.shape[0], "expected one degree per argument")
     ctx.output(TensorType(x.shape, x.dtype))
     return True
 

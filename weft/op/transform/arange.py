@@ -17,7 +17,6 @@ from weft.ir.shape import KnownDim, SymDim, dim_max
 from weft.ir.traits import OpTraits, linear
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
-from weft.op.relations import attrs_as, expect_rank
 from weft.support.dataclass import dataclass
 from weft.tir.expr import as_prim, const, maximum
 from weft.topi.sizes import as_size
@@ -44,7 +43,7 @@ def whole_length(start: Any, stop: Any, step: int, larger: Callable[[Any, Any], 
 
 
 def _arange_relation(ctx: RelationContext) -> bool:
-    attrs = attrs_as(ctx, ArangeAttrs)
+    attrs = ctx.attrs_as(ArangeAttrs)
     start, stop, step = attrs.start, attrs.stop, attrs.step
     if isinstance(start, SymDim) or isinstance(stop, SymDim):
         if isinstance(start, float) or isinstance(stop, float) or isinstance(step, float):
@@ -111,8 +110,8 @@ def _meshgrid_relation(ctx: RelationContext) -> bool:
         ctx.fail("meshgrid needs at least one line", arg=0, expected="one line or more",
                  got="an empty tuple")
     for line in lines:
-        expect_rank(ctx, 0, line, 1)
-    axes = _line_axes(len(lines), attrs_as(ctx, MeshgridAttrs).indexing)
+        ctx.expect_rank(0, line, 1)
+    axes = _line_axes(len(lines), ctx.attrs_as(MeshgridAttrs).indexing)
     shape = tuple(lines[axes.index(a)].shape[0] for a in range(len(lines)))
     ctx.output(TupleType(tuple(TensorType(shape, line.dtype) for line in lines)))
     return True

@@ -19,7 +19,6 @@ from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import aligned, with_attrs
 from weft.op.gradients import attrs_of, known_shape, tensor_type
-from weft.op.relations import attrs_as
 from weft.support.dataclass import dataclass
 from weft.tir.expr import const
 from weft.topi import indexing
@@ -34,7 +33,7 @@ class CreateAttrs(Attrs):
 
 
 def _created(ctx: RelationContext) -> bool:
-    attrs = attrs_as(ctx, CreateAttrs)
+    attrs = ctx.attrs_as(CreateAttrs)
     ctx.output(TensorType(attrs.shape, attrs.dtype))
     return True
 
@@ -69,7 +68,7 @@ def _full_relation(ctx: RelationContext) -> bool:
         return False
     if value.ndim:
         ctx.fail("the fill value is not a scalar", arg=0, expected="rank 0", got=value)
-    attrs = attrs_as(ctx, FullAttrs)
+    attrs = ctx.attrs_as(FullAttrs)
     ctx.output(TensorType(attrs.shape, attrs.dtype or value.dtype))
     return True
 
@@ -107,7 +106,7 @@ def _shape_of_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    ctx.output(TensorType((source.ndim,), attrs_as(ctx, ShapeOfAttrs).dtype))
+    ctx.output(TensorType((source.ndim,), ctx.attrs_as(ShapeOfAttrs).dtype))
     return True
 
 

@@ -18,7 +18,6 @@ from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import all_repeated, along, moved, with_attrs
 from weft.op.gradients import attrs_of, clamped, known_shape, tensor_type, typed_zeros
 from weft.op.indexing_gradients import gather_gradient
-from weft.op.relations import attrs_as, expect_dim, expect_int, tensors_known
 from weft.op.transform.scatter_gradients import clamped_tuples
 from weft.support.dataclass import dataclass
 from weft.topi import gather as topi
@@ -30,12 +29,12 @@ class GatherAttrs(Attrs):
 
 
 def _gather_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     source, indices = types
-    expect_int(ctx, 1, indices)
-    axis = normalize_axis(ctx, attrs_as(ctx, GatherAttrs).axis, source.ndim)
+    ctx.expect_int(1, indices)
+    axis = normalize_axis(ctx, ctx.attrs_as(GatherAttrs).axis, source.ndim)
     if indices.ndim != source.ndim:
         ctx.fail("the indices have another rank than the data", arg=1,
                  expected=f"rank {source.ndim}", got=indices)
@@ -91,17 +90,17 @@ class GatherNDAttrs(Attrs):
 
 
 def _gather_nd_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     source, indices = types
-    expect_int(ctx, 1, indices)
-    batch = attrs_as(ctx, GatherNDAttrs).batch_dims
+    ctx.expect_int(1, indices)
+    batch = ctx.attrs_as(GatherNDAttrs).batch_dims
     length = index_length(ctx, indices, source.ndim - batch)
     for axis in range(batch):
         if axis + 1 < indices.ndim:
-            expect_dim(ctx, 1, axis + 1, indices.shape[axis + 1], source.shape[axis],
-                       "the batch axes of data and indices differ")
+            ctx.expect_dim(1, axis + 1, indices.shape[axis + 1], source.shape[axis],
+                           "the batch axes of data and indices differ")
     if batch > indices.ndim - 1:
         ctx.fail("the indices lack batch axes", arg=1, expected=f"rank above {batch}",
                  got=indices)

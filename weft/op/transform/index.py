@@ -26,7 +26,6 @@ from weft.op.gradients import (
     tensor_type,
     typed_zeros,
 )
-from weft.op.relations import attrs_as, expect_int, tensors_known
 from weft.support.dataclass import dataclass
 from weft.topi import indexing
 
@@ -39,12 +38,12 @@ class TakeAttrs(Attrs):
 
 
 def _take_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     source, indices = types
-    expect_int(ctx, 1, indices)
-    axis = attrs_as(ctx, TakeAttrs).axis
+    ctx.expect_int(1, indices)
+    axis = ctx.attrs_as(TakeAttrs).axis
     if axis is None:
         ctx.output(TensorType(indices.shape, source.dtype))
         return True

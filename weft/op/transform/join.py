@@ -24,7 +24,7 @@ from weft.ir.shape import (
 )
 from weft.ir.traits import OpTraits, linear
 from weft.ir.types import TensorType, TupleType, Type
-from weft.ir.typing.relation import RelationContext
+from weft.ir.typing.relation import RelationContext, symbols_help
 from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import along, with_attrs
 from weft.op.gradients import attrs_of, known_dim, tensor_type
@@ -38,7 +38,7 @@ from weft.op.layout_inference import (
     divides,
     tuple_types,
 )
-from weft.op.relations import attrs_as, expect_rank, expect_same_dtype, multiples_help, symbols_help
+from weft.op.relations import multiples_help
 from weft.support.dataclass import dataclass
 from weft.topi import transform
 from weft.topi.layout import Layout
@@ -58,11 +58,11 @@ def _concatenate_relation(ctx: RelationContext) -> bool:
         ctx.fail("concatenate needs at least one tensor", arg=0, expected="one tensor or more",
                  got="an empty tuple")
     first = parts[0]
-    axis = normalize_axis(ctx, attrs_as(ctx, ConcatenateAttrs).axis, first.ndim)
+    axis = normalize_axis(ctx, ctx.attrs_as(ConcatenateAttrs).axis, first.ndim)
     shape: list[Dim] = list(first.shape)
     for number, part in enumerate(parts[1:], start=1):
-        expect_rank(ctx, 0, part, first.ndim)
-        expect_same_dtype(ctx, 0, part, first.dtype)
+        ctx.expect_rank(0, part, first.ndim)
+        ctx.expect_same_dtype(0, part, first.dtype)
         for i, dim in enumerate(part.shape):
             if i == axis:
                 shape[i] = dim_add(shape[i], dim)
@@ -157,7 +157,7 @@ def _split_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    attrs = attrs_as(ctx, SplitAttrs)
+    attrs = ctx.attrs_as(SplitAttrs)
     axis = normalize_axis(ctx, attrs.axis, source.ndim)
     sizes = _part_sizes(ctx, source.shape[axis], attrs.indices_or_sections, axis)
     ctx.output(TupleType(tuple(

@@ -21,7 +21,6 @@ from weft.ir.typing.relations import broadcast_dims, identity_relation, normaliz
 from weft.op.batching import aligned, all_repeated, to_example_shape, with_attrs
 from weft.op.families import UNARY_CASES, unary
 from weft.op.gradients import applied_to_first_tangent, attrs_of, known_shape, scalar, tensor_type
-from weft.op.relations import attrs_as, expect_same_dtype, tensors_known
 from weft.support.dataclass import dataclass
 from weft.tir.expr import as_prim, const
 from weft.topi import broadcast, elementwise, indexing, transform
@@ -59,7 +58,7 @@ def _like(
         return compute(x, like, attrs)
 
     def relation(ctx: RelationContext) -> bool:
-        types = tensors_known(ctx, 2)
+        types = ctx.tensors_known(2)
         if types is None:
             return False
         dtype = types[name == "cast_like"].dtype
@@ -137,7 +136,7 @@ def _cut_axes(axes: Sequence[int] | None, ndim: int) -> tuple[int, ...]:
 
 
 def _slice_shape(ctx: RelationContext, x: TensorType, like: TensorType) -> Shape:
-    attrs = attrs_as(ctx, SliceLikeAttrs)
+    attrs = ctx.attrs_as(SliceLikeAttrs)
     normalize_axes(ctx, attrs.axes or (), min(x.ndim, like.ndim), name="axes")
     axes = _cut_axes(attrs.axes, x.ndim)
     if any(a >= like.ndim for a in axes):
@@ -198,7 +197,7 @@ def _parts(shape: Sequence[Any], begin: int, end: int | None) -> tuple[Sequence[
 
 
 def _reshape_like_shape(ctx: RelationContext, x: TensorType, like: TensorType) -> Shape:
-    shape = _reshaped(x.shape, like.shape, attrs_as(ctx, ReshapeLikeAttrs))
+    shape = _reshaped(x.shape, like.shape, ctx.attrs_as(ReshapeLikeAttrs))
     if not may_be_equal(dim_product(x.shape), dim_product(shape)):
         ctx.fail("the number of elements changes", arg=0,
                  expected=f"{dim_product(shape)} elements, as {like} asks for", got=x)
@@ -217,12 +216,12 @@ reshape_like = _like(
 
 
 def _full_like_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     if types[1].ndim:
         ctx.fail("the fill value is not a scalar", arg=1, expected="rank 0", got=types[1])
-    expect_same_dtype(ctx, 1, types[1], types[0].dtype)
+    ctx.expect_same_dtype(1, types[1], types[0].dtype)
     ctx.output(types[0])
     return True
 
@@ -249,7 +248,7 @@ def _collapse_sum_to_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    result = TensorType(attrs_as(ctx, CollapseSumToAttrs).shape, source.dtype)
+    result = TensorType(ctx.attrs_as(CollapseSumToAttrs).shape, source.dtype)
     _broadcast_shape(ctx, result, source)
     ctx.output(result)
     return True
@@ -276,7 +275,7 @@ class NdarraySizeAttrs(Attrs):
 def _ndarray_size_relation(ctx: RelationContext) -> bool:
     if ctx.tensor(0) is None:
         return False
-    ctx.output(TensorType((), attrs_as(ctx, NdarraySizeAttrs).dtype))
+    ctx.output(TensorType((), ctx.attrs_as(NdarraySizeAttrs).dtype))
     return True
 
 

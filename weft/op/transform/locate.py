@@ -21,16 +21,6 @@ from weft.ir.typing.relations import broadcast_shapes
 from weft.op.batching import aligned, batch_numbers, leading, with_attrs
 from weft.op.gradients import field_of, known_dim, numbered, tensor_type
 from weft.op.indexing_gradients import write_gradient
-from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_int,
-    expect_min_rank,
-    expect_number,
-    expect_rank,
-    expect_same_dtype,
-    tensors_known,
-)
 from weft.support.dataclass import dataclass
 from weft.topi import locate as topi
 
@@ -102,13 +92,13 @@ def _adv_index_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 
 
 def _unravel_index_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     indices, shape = types
-    expect_int(ctx, 0, indices)
-    expect_int(ctx, 1, shape)
-    expect_rank(ctx, 1, shape, 1)
+    ctx.expect_int(0, indices)
+    ctx.expect_int(1, shape)
+    ctx.expect_rank(1, shape, 1)
     ctx.output(TensorType((shape.shape[0], *indices.shape), indices.dtype))
     return True
 
@@ -143,8 +133,8 @@ def _invert_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    expect_rank(ctx, 0, source, 1)
-    expect_int(ctx, 0, source)
+    ctx.expect_rank(0, source, 1)
+    ctx.expect_int(0, source)
     ctx.output(source)
     return True
 
@@ -176,19 +166,19 @@ class SearchSortedAttrs(Attrs):
 
 
 def _searchsorted_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     sequence, values = types
-    expect_number(ctx, 0, sequence)
-    expect_same_dtype(ctx, 1, values, sequence.dtype)
-    expect_min_rank(ctx, 0, sequence, 1)
+    ctx.expect_number(0, sequence)
+    ctx.expect_same_dtype(1, values, sequence.dtype)
+    ctx.expect_min_rank(0, sequence, 1)
     if sequence.ndim > 1:
-        expect_rank(ctx, 1, values, sequence.ndim)
+        ctx.expect_rank(1, values, sequence.ndim)
         for axis in range(sequence.ndim - 1):
-            expect_dim(ctx, 1, axis, values.shape[axis], sequence.shape[axis],
-                       "the batch axes differ")
-    ctx.output(TensorType(values.shape, attrs_as(ctx, SearchSortedAttrs).dtype))
+            ctx.expect_dim(1, axis, values.shape[axis], sequence.shape[axis],
+                           "the batch axes differ")
+    ctx.output(TensorType(values.shape, ctx.attrs_as(SearchSortedAttrs).dtype))
     return True
 
 
@@ -228,16 +218,16 @@ searchsorted.spec(
 
 
 def _strided_set_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 5)
+    types = ctx.tensors_known(5)
     if types is None:
         return False
     x, values = types[:2]
-    expect_same_dtype(ctx, 1, values, x.dtype)
-    expect_rank(ctx, 1, values, x.ndim)
+    ctx.expect_same_dtype(1, values, x.dtype)
+    ctx.expect_rank(1, values, x.ndim)
     for arg in (2, 3, 4):
-        expect_int(ctx, arg, types[arg])
-        expect_rank(ctx, arg, types[arg], 1)
-        expect_dim(ctx, arg, 0, types[arg].shape[0], x.ndim, "expected one bound per axis")
+        ctx.expect_int(arg, types[arg])
+        ctx.expect_rank(arg, types[arg], 1)
+        ctx.expect_dim(arg, 0, types[arg].shape[0], x.ndim, "expected one bound per axis")
     for axis, (size, limit) in enumerate(zip(values.shape, x.shape, strict=True)):
         if not may_be_at_least(limit, size):
             ctx.fail("more values than elements to replace", arg=1, axis=axis,

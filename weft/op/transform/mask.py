@@ -18,15 +18,6 @@ from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import leading, sequences_at, with_attrs
 from weft.op.gradients import attrs_of, scalar, tensor_type
 from weft.op.indexing_gradients import write_gradient
-from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_int,
-    expect_min_rank,
-    expect_rank,
-    expect_same_dtype,
-    tensors_known,
-)
 from weft.op.transform.like import zeros_like
 from weft.support.dataclass import dataclass
 from weft.topi import mask as topi
@@ -40,15 +31,15 @@ class OneHotAttrs(Attrs):
 
 
 def _one_hot_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 3)
+    types = ctx.tensors_known(3)
     if types is None:
         return False
-    attrs = attrs_as(ctx, OneHotAttrs)
-    expect_int(ctx, 0, types[0])
+    attrs = ctx.attrs_as(OneHotAttrs)
+    ctx.expect_int(0, types[0])
     for arg in (1, 2):
-        expect_rank(ctx, arg, types[arg], 0)
+        ctx.expect_rank(arg, types[arg], 0)
     dtype = types[1].dtype
-    expect_same_dtype(ctx, 2, types[2], dtype)
+    ctx.expect_same_dtype(2, types[2], dtype)
     shape = types[0].shape
     axis = normalize_axis(ctx, attrs.axis, len(shape) + 1)
     ctx.output(TensorType((*shape[:axis], attrs.depth, *shape[axis:]), dtype))
@@ -95,12 +86,12 @@ class TriluAttrs(Attrs):
 
 
 def _trilu_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
-    expect_min_rank(ctx, 0, types[0], 2)
-    expect_rank(ctx, 1, types[1], 0)
-    expect_int(ctx, 1, types[1])
+    ctx.expect_min_rank(0, types[0], 2)
+    ctx.expect_rank(1, types[1], 0)
+    ctx.expect_int(1, types[1])
     ctx.output(types[0])
     return True
 
@@ -131,15 +122,15 @@ class SequenceMaskAttrs(Attrs):
 
 
 def _sequence_mask_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     x, lengths = types
-    expect_min_rank(ctx, 0, x, 2)
-    expect_rank(ctx, 1, lengths, 1)
-    expect_int(ctx, 1, lengths)
-    batch = x.shape[1 - attrs_as(ctx, SequenceMaskAttrs).axis]
-    expect_dim(ctx, 1, 0, lengths.shape[0], batch, "expected one length per sequence")
+    ctx.expect_min_rank(0, x, 2)
+    ctx.expect_rank(1, lengths, 1)
+    ctx.expect_int(1, lengths)
+    batch = x.shape[1 - ctx.attrs_as(SequenceMaskAttrs).axis]
+    ctx.expect_dim(1, 0, lengths.shape[0], batch, "expected one length per sequence")
     ctx.output(x)
     return True
 
@@ -180,13 +171,13 @@ class MatrixSetDiagAttrs(Attrs):
 
 
 def _matrix_set_diag_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     x, diagonal = types
-    attrs = attrs_as(ctx, MatrixSetDiagAttrs)
-    expect_min_rank(ctx, 0, x, 2)
-    expect_same_dtype(ctx, 1, diagonal, x.dtype)
+    attrs = ctx.attrs_as(MatrixSetDiagAttrs)
+    ctx.expect_min_rank(0, x, 2)
+    ctx.expect_same_dtype(1, diagonal, x.dtype)
     if attrs.k1 > attrs.k2:
         ctx.fail("k1 is above k2", expected=f"k1 of {attrs.k2} or less", got=attrs.k1)
     rows, columns = x.shape[-2:]
@@ -202,7 +193,7 @@ def _matrix_set_diag_relation(ctx: RelationContext) -> bool:
         ctx.fail("wrong shape of the diagonals", arg=1, expected=TensorType(wanted, x.dtype),
                  got=diagonal)
     for axis, size in enumerate(wanted):
-        expect_dim(ctx, 1, axis, diagonal.shape[axis], size, "wrong shape of the diagonals")
+        ctx.expect_dim(1, axis, diagonal.shape[axis], size, "wrong shape of the diagonals")
     ctx.output(x)
     return True
 

@@ -19,7 +19,7 @@ from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import along
 from weft.op.gradients import attrs_of, scalar, tensor_type, typed_zeros
-from weft.op.relations import attrs_as, expect_number, range_help
+from weft.op.relations import range_help
 from weft.support.dataclass import dataclass
 from weft.topi import scan as topi_scan
 from weft.topi import sort as topi_sort
@@ -40,8 +40,8 @@ def _scan_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    expect_number(ctx, 0, source)
-    attrs = attrs_as(ctx, ScanAttrs)
+    ctx.expect_number(0, source)
+    attrs = ctx.attrs_as(ScanAttrs)
     normalize_axis(ctx, attrs.axis, source.ndim)
     ctx.output(TensorType(source.shape, attrs.dtype or source.dtype))
     return True
@@ -132,7 +132,7 @@ def _sort_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    attrs = attrs_as(ctx, SortAttrs)
+    attrs = ctx.attrs_as(SortAttrs)
     axis = normalize_axis(ctx, attrs.axis, source.ndim)
     if isinstance(attrs, TopkAttrs):
         size = source.shape[axis]

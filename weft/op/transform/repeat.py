@@ -17,13 +17,6 @@ from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import aligned, along, sequences_at, with_attrs
 from weft.op.gradients import attrs_of, known_shape, tensor_type
-from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_int,
-    expect_rank,
-    tensors_known,
-)
 from weft.op.transform.like import zeros_like
 from weft.support.dataclass import dataclass
 from weft.tir.expr import maximum
@@ -41,7 +34,7 @@ def _tile_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    reps = attrs_as(ctx, TileAttrs).reps
+    reps = ctx.attrs_as(TileAttrs).reps
     rank = max(len(reps), source.ndim)
     sizes = (1,) * (rank - source.ndim) + source.shape
     times = (1,) * (rank - len(reps)) + reps
@@ -92,7 +85,7 @@ def _reverse_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    normalize_axis(ctx, attrs_as(ctx, ReverseAttrs).axis, source.ndim)
+    normalize_axis(ctx, ctx.attrs_as(ReverseAttrs).axis, source.ndim)
     ctx.output(source)
     return True
 
@@ -125,19 +118,19 @@ class ReverseSequenceAttrs(Attrs):
 
 
 def _reverse_sequence_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     source, lengths = types
-    attrs = attrs_as(ctx, ReverseSequenceAttrs)
+    attrs = ctx.attrs_as(ReverseSequenceAttrs)
     seq = normalize_axis(ctx, attrs.seq_axis, source.ndim, name="seq_axis")
     batch = normalize_axis(ctx, attrs.batch_axis, source.ndim, name="batch_axis")
     if seq == batch:
         ctx.fail("seq_axis and batch_axis are equal", expected="two axes", got=attrs.seq_axis)
-    expect_rank(ctx, 1, lengths, 1)
-    expect_int(ctx, 1, lengths)
-    expect_dim(ctx, 1, 0, lengths.shape[0], source.shape[batch],
-               "expected one length per sequence")
+    ctx.expect_rank(1, lengths, 1)
+    ctx.expect_int(1, lengths)
+    ctx.expect_dim(1, 0, lengths.shape[0], source.shape[batch],
+                   "expected one length per sequence")
     ctx.output(source)
     return True
 

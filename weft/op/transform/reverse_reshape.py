@@ -13,7 +13,6 @@ from weft.ir.traits import linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import to_example_shape
-from weft.op.relations import attrs_as
 from weft.support.dataclass import dataclass
 from weft.topi import transform
 
@@ -38,7 +37,7 @@ def _relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    newshape = attrs_as(ctx, ReverseReshapeAttrs).newshape
+    newshape = ctx.attrs_as(ReverseReshapeAttrs).newshape
     lead = len(newshape) - source.ndim
     if any(size == 0 and axis < lead for axis, size in enumerate(newshape)):
         ctx.fail("newshape copies an axis that the argument lacks", arg=0,

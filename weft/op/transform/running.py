@@ -27,7 +27,6 @@ from weft.op.gradients import (
     tensor_type,
 )
 from weft.op.inverse_math import isnan
-from weft.op.relations import attrs_as, expect_float, expect_number
 from weft.op.transform.like import zeros_like
 from weft.op.transform.scatter import scatter_elements
 from weft.support.dataclass import dataclass
@@ -44,8 +43,8 @@ def _relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    expect_number(ctx, 0, source)
-    normalize_axis(ctx, attrs_as(ctx, RunningAttrs).axis, source.ndim)
+    ctx.expect_number(0, source)
+    normalize_axis(ctx, ctx.attrs_as(RunningAttrs).axis, source.ndim)
     ctx.output(source)
     return True
 
@@ -54,7 +53,7 @@ def _float_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    expect_float(ctx, 0, source)
+    ctx.expect_float(0, source)
     return _relation(ctx)
 
 

@@ -28,7 +28,6 @@ from weft.op.gradients import (
     typed_zeros,
 )
 from weft.op.indexing_gradients import write_gradient
-from weft.op.relations import attrs_as, expect_dim, expect_int, expect_same_dtype, tensors_known
 from weft.op.transform.gather import index_length
 from weft.op.transform.scatter_gradients import (
     Places,
@@ -55,19 +54,19 @@ class ScatterElementsAttrs(Attrs):
 
 
 def _scatter_elements_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 3)
+    types = ctx.tensors_known(3)
     if types is None:
         return False
     source, indices, updates = types
-    expect_int(ctx, 1, indices)
-    expect_same_dtype(ctx, 2, updates, source.dtype)
-    axis = normalize_axis(ctx, attrs_as(ctx, ScatterElementsAttrs).axis, source.ndim)
+    ctx.expect_int(1, indices)
+    ctx.expect_same_dtype(2, updates, source.dtype)
+    axis = normalize_axis(ctx, ctx.attrs_as(ScatterElementsAttrs).axis, source.ndim)
     for arg, type_ in ((1, indices), (2, updates)):
         if type_.ndim != source.ndim:
             ctx.fail("the argument has another rank than the data", arg=arg,
                      expected=f"rank {source.ndim}", got=type_)
     for i, size in enumerate(indices.shape):
-        expect_dim(ctx, 2, i, updates.shape[i], size, "updates and indices differ in shape")
+        ctx.expect_dim(2, i, updates.shape[i], size, "updates and indices differ in shape")
         limit = source.shape[i]
         if i != axis and not may_be_at_least(limit, size):
             ctx.fail("more indices than elements along an axis", arg=1, axis=i,
@@ -160,19 +159,19 @@ class ScatterNDAttrs(Attrs):
 
 
 def _scatter_nd_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 3)
+    types = ctx.tensors_known(3)
     if types is None:
         return False
     source, indices, updates = types
-    expect_int(ctx, 1, indices)
-    expect_same_dtype(ctx, 2, updates, source.dtype)
+    ctx.expect_int(1, indices)
+    ctx.expect_same_dtype(2, updates, source.dtype)
     length = index_length(ctx, indices, source.ndim)
     wanted = (*indices.shape[1:], *source.shape[length:])
     if updates.ndim != len(wanted):
         ctx.fail("the updates do not fit the indices", arg=2,
                  expected=str(TensorType(wanted, source.dtype)), got=updates)
     for i, size in enumerate(wanted):
-        expect_dim(ctx, 2, i, updates.shape[i], size, "the updates do not fit the indices")
+        ctx.expect_dim(2, i, updates.shape[i], size, "the updates do not fit the indices")
     ctx.output(source)
     return True
 

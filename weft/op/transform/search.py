@@ -17,7 +17,7 @@ from weft.ir.traits import ZERO_GRADIENT
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import typed_zeros
-from weft.op.relations import expect_number, expect_rank, tensor_of
+from weft.op.relations import tensor_of
 from weft.support.dataclass import dataclass
 from weft.topi import search as topi
 
@@ -61,8 +61,8 @@ def _unique_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    expect_rank(ctx, 0, source, 1)
-    expect_number(ctx, 0, source)
+    ctx.expect_rank(0, source, 1)
+    ctx.expect_number(0, source)
     found = TensorType((ANY,), int64)
     inverse = TensorType(source.shape, int64)
     ctx.output(TupleType((TensorType((ANY,), source.dtype), found, inverse, found)))

@@ -26,7 +26,7 @@ from weft.ir.shape import (
 )
 from weft.ir.traits import COPIES_ELEMENTS, RESHAPE
 from weft.ir.types import TensorType, Type, has_any
-from weft.ir.typing.relation import RelationContext
+from weft.ir.typing.relation import RelationContext, symbols_help
 from weft.ir.typing.relations import normalize_axes
 from weft.op.batching import to_example_shape, with_attrs
 from weft.op.gradients import attrs_of, known_shape, tensor_type
@@ -38,7 +38,7 @@ from weft.op.layout_inference import (
     keeps_order,
     without_letters,
 )
-from weft.op.relations import attrs_as, expect_min_rank, multiples_help, symbols_help
+from weft.op.relations import multiples_help
 from weft.support.dataclass import dataclass
 from weft.tir.expr import int_value
 from weft.topi import transform
@@ -59,7 +59,7 @@ def _reshape_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    attrs = attrs_as(ctx, ReshapeAttrs)
+    attrs = ctx.attrs_as(ReshapeAttrs)
     shape: list[Dim] = [_copied(ctx, source, i, d, attrs) for i, d in enumerate(attrs.newshape)]
     if -1 in attrs.newshape:
         hole = attrs.newshape.index(-1)
@@ -199,7 +199,7 @@ def _transpose_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    axes = attrs_as(ctx, TransposeAttrs).axes
+    axes = ctx.attrs_as(TransposeAttrs).axes
     if axes is not None:
         if len(axes) != source.ndim:
             ctx.fail("axes is not a permutation of the argument's axes", arg=0,
@@ -259,7 +259,7 @@ def _expand_dims_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    attrs = attrs_as(ctx, ExpandDimsAttrs)
+    attrs = ctx.attrs_as(ExpandDimsAttrs)
     axis = _new_axis(attrs, source.ndim)
     if not 0 <= axis <= source.ndim:
         ctx.fail("axis is out of range", arg=0,
@@ -311,7 +311,7 @@ def _squeeze_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    axis = attrs_as(ctx, SqueezeAttrs).axis
+    axis = ctx.attrs_as(SqueezeAttrs).axis
     if axis is not None:
         normalize_axes(ctx, (axis,) if isinstance(axis, int) else axis, source.ndim)
     removed = _squeezed(axis, source.shape)
@@ -382,7 +382,7 @@ def _batch_flatten_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    expect_min_rank(ctx, 0, source, 1)
+    ctx.expect_min_rank(0, source, 1)
     rest = dim_product(source.shape[1:])
     ctx.output(TensorType((source.shape[0], rest), source.dtype))
     return True

@@ -28,7 +28,6 @@ from weft.op.layout_inference import (
     data_layout,
     data_shape,
 )
-from weft.op.relations import attrs_as
 from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr, as_prim, const, int_value, maximum, minimum
 from weft.topi import transform
@@ -73,7 +72,7 @@ def _strided_slice_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    attrs = attrs_as(ctx, StridedSliceAttrs)
+    attrs = ctx.attrs_as(StridedSliceAttrs)
     lengths = {len(v) for v in (attrs.begin, attrs.end, attrs.axes) if v is not None}
     count = len(attrs.begin)
     if len(lengths) != 1 or (attrs.strides is not None and len(attrs.strides) not in (1, count)):

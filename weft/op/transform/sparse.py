@@ -21,13 +21,7 @@ from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import known_shape, numbered, tensor_type, typed_zeros
 from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_int,
-    expect_rank,
-    expect_same_dtype,
     tensor_of,
-    tensors_known,
 )
 from weft.support.dataclass import dataclass
 from weft.topi import sparse as topi
@@ -42,22 +36,22 @@ class SparseToDenseAttrs(Attrs):
 
 def _expect_rows(ctx: RelationContext, arg: int, indices: TensorType, rank: int) -> None:
     """Check that ``indices`` has one row per value and one column per axis of the tensor."""
-    expect_int(ctx, arg, indices)
-    expect_rank(ctx, arg, indices, 2)
-    expect_dim(ctx, arg, 1, indices.shape[1], rank, "expected one index per axis")
+    ctx.expect_int(arg, indices)
+    ctx.expect_rank(arg, indices, 2)
+    ctx.expect_dim(arg, 1, indices.shape[1], rank, "expected one index per axis")
 
 
 def _sparse_to_dense_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 3)
+    types = ctx.tensors_known(3)
     if types is None:
         return False
     indices, values, default = types
-    shape = attrs_as(ctx, SparseToDenseAttrs).output_shape
+    shape = ctx.attrs_as(SparseToDenseAttrs).output_shape
     _expect_rows(ctx, 0, indices, len(shape))
-    expect_rank(ctx, 1, values, 1)
-    expect_dim(ctx, 1, 0, values.shape[0], indices.shape[0], "expected one value per index row")
-    expect_rank(ctx, 2, default, 0)
-    expect_same_dtype(ctx, 2, default, values.dtype)
+    ctx.expect_rank(1, values, 1)
+    ctx.expect_dim(1, 0, values.shape[0], indices.shape[0], "expected one value per index row")
+    ctx.expect_rank(2, default, 0)
+    ctx.expect_same_dtype(2, default, values.dtype)
     ctx.output(TensorType(shape, values.dtype))
     return True
 
@@ -109,22 +103,22 @@ def _sparse_to_dense_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 
 
 def _fill_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 4)
+    types = ctx.tensors_known(4)
     if types is None:
         return False
     indices, values, shape, default = types
-    expect_int(ctx, 2, shape)
-    expect_rank(ctx, 2, shape, 1)
+    ctx.expect_int(2, shape)
+    ctx.expect_rank(2, shape, 1)
     rank = shape.shape[0]
     if rank == 0:
         ctx.fail("the dense tensor must not be a scalar", arg=2, expected="one size or more",
                  got=shape)
     _expect_rows(ctx, 0, indices, rank if isinstance(rank, int) else 0)
-    expect_rank(ctx, 1, values, 1)
-    expect_dim(ctx, 1, 0, values.shape[0], indices.shape[0], "expected one value per index row")
-    expect_rank(ctx, 3, default, 0)
-    expect_same_dtype(ctx, 3, default, values.dtype)
-    rows = attrs_as(ctx, FillEmptyRowsAttrs).num_rows
+    ctx.expect_rank(1, values, 1)
+    ctx.expect_dim(1, 0, values.shape[0], indices.shape[0], "expected one value per index row")
+    ctx.expect_rank(3, default, 0)
+    ctx.expect_same_dtype(3, default, values.dtype)
+    rows = ctx.attrs_as(FillEmptyRowsAttrs).num_rows
     ctx.output(TupleType((TensorType((ANY, rank), int64), TensorType((ANY,), values.dtype),
                           TensorType((rows,), bool_))))
     return True
@@ -197,13 +191,13 @@ sparse_fill_empty_rows.spec(
 
 
 def _sparse_reshape_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 3)
+    types = ctx.tensors_known(3)
     if types is None:
         return False
     indices, before, after = types
     for arg, shape in ((1, before), (2, after)):
-        expect_int(ctx, arg, shape)
-        expect_rank(ctx, arg, shape, 1)
+        ctx.expect_int(arg, shape)
+        ctx.expect_rank(arg, shape, 1)
     rank = before.shape[0]
     _expect_rows(ctx, 0, indices, rank if isinstance(rank, int) else 0)
     ctx.output(TupleType((TensorType((indices.shape[0], after.shape[0]), indices.dtype),

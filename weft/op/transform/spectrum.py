@@ -23,15 +23,6 @@ from weft.op.gradients import (
     size_value,
     tensor_type,
 )
-from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_float,
-    expect_min_rank,
-    expect_rank,
-    expect_same_dtype,
-    tensors_known,
-)
 from weft.support.dataclass import dataclass
 from weft.topi import spectrum as topi
 
@@ -42,16 +33,16 @@ class DFTAttrs(Attrs):
 
 
 def _dft_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     real, imaginary = types
-    expect_float(ctx, 0, real)
-    expect_min_rank(ctx, 0, real, 1)
-    expect_same_dtype(ctx, 1, imaginary, real.dtype)
-    expect_rank(ctx, 1, imaginary, real.ndim)
+    ctx.expect_float(0, real)
+    ctx.expect_min_rank(0, real, 1)
+    ctx.expect_same_dtype(1, imaginary, real.dtype)
+    ctx.expect_rank(1, imaginary, real.ndim)
     for axis, size in enumerate(real.shape):
-        expect_dim(ctx, 1, axis, imaginary.shape[axis], size, "the two parts differ in shape")
+        ctx.expect_dim(1, axis, imaginary.shape[axis], size, "the two parts differ in shape")
     ctx.output(TupleType((real, real)))
     return True
 
@@ -101,16 +92,16 @@ class STFTAttrs(Attrs):
 
 
 def _stft_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     data, window = types
-    attrs = attrs_as(ctx, STFTAttrs)
-    expect_float(ctx, 0, data)
-    expect_rank(ctx, 0, data, 2)
-    expect_rank(ctx, 1, window, 1)
-    expect_same_dtype(ctx, 1, window, data.dtype)
-    expect_dim(ctx, 1, 0, window.shape[0], attrs.n_fft, "the window must be as long as a frame")
+    attrs = ctx.attrs_as(STFTAttrs)
+    ctx.expect_float(0, data)
+    ctx.expect_rank(0, data, 2)
+    ctx.expect_rank(1, window, 1)
+    ctx.expect_same_dtype(1, window, data.dtype)
+    ctx.expect_dim(1, 0, window.shape[0], attrs.n_fft, "the window must be as long as a frame")
     size = data.shape[1]
     if isinstance(size, int) and size < attrs.n_fft:
         ctx.fail("the signal is shorter than a frame", arg=0, axis=1,

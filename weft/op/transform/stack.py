@@ -20,7 +20,6 @@ from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import along, with_attrs
 from weft.op.gradients import attrs_of, known_shape, tensor_type
 from weft.op.indexing_gradients import gather_gradient
-from weft.op.relations import attrs_as, expect_dim, expect_rank, expect_same_dtype
 from weft.support.dataclass import dataclass
 from weft.topi import indexing, transform
 from weft.topi.sizes import as_size
@@ -39,13 +38,13 @@ def _stack_relation(ctx: RelationContext) -> bool:
         ctx.fail("there is nothing to stack", arg=0, expected="one tensor or more",
                  got="an empty tuple")
     first = parts[0]
-    axis = normalize_axis(ctx, attrs_as(ctx, StackAttrs).axis, first.ndim + 1)
+    axis = normalize_axis(ctx, ctx.attrs_as(StackAttrs).axis, first.ndim + 1)
     shape: list[Dim] = list(first.shape)
     for part in parts[1:]:
-        expect_rank(ctx, 0, part, first.ndim)
-        expect_same_dtype(ctx, 0, part, first.dtype)
+        ctx.expect_rank(0, part, first.ndim)
+        ctx.expect_same_dtype(0, part, first.dtype)
         for i, size in enumerate(part.shape):
-            shape[i] = expect_dim(ctx, 0, i, shape[i], size, "the tensors differ in shape")
+            shape[i] = ctx.expect_dim(0, i, shape[i], size, "the tensors differ in shape")
     ctx.output(TensorType((*shape[:axis], len(parts), *shape[axis:]), first.dtype))
     return True
 
@@ -87,7 +86,7 @@ def _repeat_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    attrs = attrs_as(ctx, RepeatAttrs)
+    attrs = ctx.attrs_as(RepeatAttrs)
     shape = source.shape if attrs.axis is not None else (dim_product(source.shape),)
     axis = normalize_axis(ctx, attrs.axis or 0, len(shape))
     size = dim_mul(shape[axis], attrs.repeats)
@@ -132,7 +131,7 @@ def _sliding_window_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    attrs = attrs_as(ctx, SlidingWindowAttrs)
+    attrs = ctx.attrs_as(SlidingWindowAttrs)
     axis = normalize_axis(ctx, attrs.axis, source.ndim)
     window = attrs.window_shape
     if axis + len(window) != source.ndim or len(window) != len(attrs.strides):

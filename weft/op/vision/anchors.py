@@ -19,7 +19,6 @@ from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of, known_shape, numbered, size_value, tensor_type
-from weft.op.relations import attrs_as, expect_dim, expect_float, expect_rank, tensors_known
 from weft.op.vision.suppression import keep_best
 from weft.support.dataclass import dataclass
 from weft.topi.vision import anchors as topi
@@ -48,9 +47,9 @@ def _prior_relation(ctx: RelationContext) -> bool:
     data = ctx.tensor(0)
     if data is None:
         return False
-    expect_rank(ctx, 0, data, 4)
-    expect_float(ctx, 0, data)
-    attrs = attrs_as(ctx, MultiBoxPriorAttrs)
+    ctx.expect_rank(0, data, 4)
+    ctx.expect_float(0, data)
+    attrs = ctx.attrs_as(MultiBoxPriorAttrs)
     count = len(attrs.sizes) + len(attrs.ratios) - 1
     positions = dim_mul(data.shape[2], data.shape[3])
     ctx.output(TensorType((1, dim_mul(positions, count), 4), data.dtype))
@@ -104,21 +103,21 @@ class MultiBoxTransformLocAttrs(Attrs):
 
 
 def _transform_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 3)
+    types = ctx.tensors_known(3)
     if types is None:
         return False
     scores, moves, anchors = types
     for arg, (type_, rank) in enumerate(((scores, 3), (moves, 2), (anchors, 3))):
-        expect_rank(ctx, arg, type_, rank)
-        expect_float(ctx, arg, type_)
+        ctx.expect_rank(arg, type_, rank)
+        ctx.expect_float(arg, type_)
     batch, classes, size = scores.shape
     if isinstance(classes, int) and classes < 1:
         ctx.fail("the number of classes is 0", arg=0, axis=1, expected="1 or more", got=classes)
-    expect_dim(ctx, 1, 0, moves.shape[0], batch, "the batches differ")
-    expect_dim(ctx, 1, 1, moves.shape[1], dim_mul(size, 4), "expected four numbers per anchor")
-    expect_dim(ctx, 2, 0, anchors.shape[0], 1, "the anchors must have batch size 1")
-    expect_dim(ctx, 2, 1, anchors.shape[1], size, "expected one anchor per score")
-    expect_dim(ctx, 2, 2, anchors.shape[2], 4, "expected four numbers per anchor")
+    ctx.expect_dim(1, 0, moves.shape[0], batch, "the batches differ")
+    ctx.expect_dim(1, 1, moves.shape[1], dim_mul(size, 4), "expected four numbers per anchor")
+    ctx.expect_dim(2, 0, anchors.shape[0], 1, "the anchors must have batch size 1")
+    ctx.expect_dim(2, 1, anchors.shape[1], size, "expected one anchor per score")
+    ctx.expect_dim(2, 2, anchors.shape[2], 4, "expected four numbers per anchor")
     ctx.output(TupleType((TensorType((batch, size, 6), scores.dtype),
                           TensorType((batch,), int32))))
     return True
@@ -227,23 +226,23 @@ class ProposalAttrs(Attrs):
     iou_loss: bool = attr(False, "predictions move the corners, not centre and size")
 
 def _proposal_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 3)
+    types = ctx.tensors_known(3)
     if types is None:
         return False
     scores, moves, info = types
-    attrs = attrs_as(ctx, ProposalAttrs)
+    attrs = ctx.attrs_as(ProposalAttrs)
     count = len(attrs.scales) * len(attrs.ratios)
     for arg, (type_, rank) in enumerate(((scores, 4), (moves, 4), (info, 2))):
-        expect_rank(ctx, arg, type_, rank)
-        expect_float(ctx, arg, type_)
-    expect_dim(ctx, 0, 1, scores.shape[1], 2 * count, "expected two scores per anchor")
-    expect_dim(ctx, 1, 1, moves.shape[1], 4 * count, "expected four numbers per anchor")
+        ctx.expect_rank(arg, type_, rank)
+        ctx.expect_float(arg, type_)
+    ctx.expect_dim(0, 1, scores.shape[1], 2 * count, "expected two scores per anchor")
+    ctx.expect_dim(1, 1, moves.shape[1], 4 * count, "expected four numbers per anchor")
     for axis in (0, 2, 3):
-        expect_dim(ctx, 1, axis, moves.shape[axis], scores.shape[axis],
-                   "the predictions do not fit the scores")
-    expect_dim(ctx, 2, 0, info.shape[0], scores.shape[0], "the batches differ")
-    expect_dim(ctx, 2, 1, info.shape[1], 3, "expected three numbers per image",
-               why=" (height, width, scale)")
+        ctx.expect_dim(1, axis, moves.shape[axis], scores.shape[axis],
+                       "the predictions do not fit the scores")
+    ctx.expect_dim(2, 0, info.shape[0], scores.shape[0], "the batches differ")
+    ctx.expect_dim(2, 1, info.shape[1], 3, "expected three numbers per image",
+                   why=" (height, width, scale)")
     for axis in (2, 3):
         if scores.shape[axis] == 0:
             ctx.fail("the feature map is empty", arg=0, axis=axis, expected="1 or more", got=0)

@@ -12,7 +12,6 @@ from weft.ir.dtype import int32
 from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
-from weft.op.relations import attrs_as, expect_dim, expect_float, expect_rank, tensors_known
 from weft.op.vision.suppression import keep_best
 from weft.support.dataclass import dataclass
 from weft.topi.vision import suppression as topi
@@ -32,18 +31,18 @@ class RegularNonMaxSuppressionAttrs(Attrs):
 
 
 def _relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     boxes, scores = types
-    attrs = attrs_as(ctx, RegularNonMaxSuppressionAttrs)
+    attrs = ctx.attrs_as(RegularNonMaxSuppressionAttrs)
     for arg, type_ in enumerate(types):
-        expect_rank(ctx, arg, type_, 3)
-        expect_float(ctx, arg, type_)
+        ctx.expect_rank(arg, type_, 3)
+        ctx.expect_float(arg, type_)
     for axis in (0, 1):
-        expect_dim(ctx, 1, axis, scores.shape[axis], boxes.shape[axis],
-                   "the scores do not fit the boxes")
-    expect_dim(ctx, 0, 2, boxes.shape[2], 4, "expected four numbers per box")
+        ctx.expect_dim(1, axis, scores.shape[axis], boxes.shape[axis],
+                       "the scores do not fit the boxes")
+    ctx.expect_dim(0, 2, boxes.shape[2], 4, "expected four numbers per box")
     if boxes.shape[1] == 0:
         ctx.fail("the number of boxes is 0", arg=0, axis=1, expected="1 or more", got=0)
     classes = scores.shape[2]

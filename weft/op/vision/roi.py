@@ -11,7 +11,6 @@ from weft import te
 from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
-from weft.op.relations import tensors_known
 from weft.op.vision.roi_attrs import (
     RoiAlignAttrs,
     RoiPoolAttrs,
@@ -25,7 +24,7 @@ from weft.topi.vision import roi_gradients as linear
 
 
 def _relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 2)
+    types = ctx.tensors_known(2)
     if types is None:
         return False
     data, rois = types

@@ -9,7 +9,6 @@ from weft.ir.shape import Shape
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.nn.conv import positive
-from weft.op.relations import attrs_as, expect_dim, expect_float, expect_rank
 from weft.support.dataclass import dataclass
 
 _AXES = "NCHW"
@@ -46,12 +45,12 @@ def expect_regions(
     ctx: RelationContext, data: TensorType, rois: TensorType, *, first: int = 0
 ) -> Shape:
     """The shape of the result for data at argument ``first`` and regions after it, checked."""
-    attrs = attrs_as(ctx, RoiPoolAttrs)
+    attrs = ctx.attrs_as(RoiPoolAttrs)
     for arg, (type_, rank) in enumerate(((data, 4), (rois, 2)), start=first):
-        expect_rank(ctx, arg, type_, rank)
-        expect_float(ctx, arg, type_)
-    expect_dim(ctx, first + 1, 1, rois.shape[1], 5, "expected five numbers per region",
-               why=" (image, x0, y0, x1, y1)")
+        ctx.expect_rank(arg, type_, rank)
+        ctx.expect_float(arg, type_)
+    ctx.expect_dim(first + 1, 1, rois.shape[1], 5, "expected five numbers per region",
+                   why=" (image, x0, y0, x1, y1)")
     sizes = dict(zip(attrs.layout, data.shape, strict=True))
     for letter in "NHW":
         if sizes[letter] == 0:

@@ -18,7 +18,6 @@ from weft.ir.shape import Shape
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import typed_zeros
-from weft.op.relations import expect_dim, expect_rank, expect_same_dtype, tensors_known
 from weft.op.vision.roi_attrs import RoiPoolAttrs, expect_regions, from_images, to_images
 from weft.support.dataclass import dataclass
 from weft.topi.vision import roi as topi
@@ -125,16 +124,16 @@ def _pooled_shape(attrs: RoiPoolAttrs, data: Shape, regions: Any) -> Shape:
 
 def _relation_of(*, is_adjoint: bool) -> Callable[[RelationContext], bool]:
     def relation(ctx: RelationContext) -> bool:
-        types = tensors_known(ctx, 3)
+        types = ctx.tensors_known(3)
         if types is None:
             return False
         moving, data, rois = types
         pooled = expect_regions(ctx, data, rois, first=1)
         taken, given = (pooled, data.shape) if is_adjoint else (data.shape, pooled)
-        expect_rank(ctx, 0, moving, 4)
-        expect_same_dtype(ctx, 0, moving, data.dtype)
+        ctx.expect_rank(0, moving, 4)
+        ctx.expect_same_dtype(0, moving, data.dtype)
         for axis, (got, size) in enumerate(zip(moving.shape, taken, strict=True)):
-            expect_dim(ctx, 0, axis, got, size, "does not fit the data and the regions")
+            ctx.expect_dim(0, axis, got, size, "does not fit the data and the regions")
         ctx.output(TensorType(given, data.dtype))
         return True
 

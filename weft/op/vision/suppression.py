@@ -18,13 +18,7 @@ from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import known_shape, typed_zeros
 from weft.op.relations import (
-    attrs_as,
-    expect_dim,
-    expect_float,
-    expect_int,
-    expect_rank,
     tensor_of,
-    tensors_known,
 )
 from weft.support.dataclass import dataclass
 from weft.topi.vision import suppression as topi
@@ -47,9 +41,9 @@ def _valid_relation(ctx: RelationContext) -> bool:
     data = ctx.tensor(0)
     if data is None:
         return False
-    attrs = attrs_as(ctx, GetValidCountsAttrs)
-    expect_rank(ctx, 0, data, 3)
-    expect_float(ctx, 0, data)
+    attrs = ctx.attrs_as(GetValidCountsAttrs)
+    ctx.expect_rank(0, data, 3)
+    ctx.expect_float(0, data)
     _expect_elements(ctx, data, score_index=attrs.score_index, id_index=max(attrs.id_index, 0))
     batch, size, _ = data.shape
     ctx.output(TupleType((TensorType((batch,), int32), data, TensorType((batch, size), int32))))
@@ -120,25 +114,25 @@ class NonMaxSuppressionAttrs(Attrs):
 
 
 def _suppression_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 5)
+    types = ctx.tensors_known(5)
     if types is None:
         return False
     data, valid, numbers, most, overlap = types
-    attrs = attrs_as(ctx, NonMaxSuppressionAttrs)
-    expect_rank(ctx, 0, data, 3)
-    expect_float(ctx, 0, data)
+    attrs = ctx.attrs_as(NonMaxSuppressionAttrs)
+    ctx.expect_rank(0, data, 3)
+    ctx.expect_float(0, data)
     _expect_elements(ctx, data, score_index=attrs.score_index, id_index=max(attrs.id_index, 0),
                      coord_start=attrs.coord_start + 3)
     for arg, type_, rank in ((1, valid, 1), (2, numbers, 2)):
-        expect_rank(ctx, arg, type_, rank)
-        expect_int(ctx, arg, type_)
+        ctx.expect_rank(arg, type_, rank)
+        ctx.expect_int(arg, type_)
         for axis in range(rank):
-            expect_dim(ctx, arg, axis, type_.shape[axis], data.shape[axis],
-                       "the argument does not fit the boxes")
+            ctx.expect_dim(arg, axis, type_.shape[axis], data.shape[axis],
+                           "the argument does not fit the boxes")
     _expect_one(ctx, 3, most)
-    expect_int(ctx, 3, most)
+    ctx.expect_int(3, most)
     _expect_one(ctx, 4, overlap)
-    expect_float(ctx, 4, overlap)
+    ctx.expect_float(4, overlap)
     batch, size, _ = data.shape
     ctx.output(TupleType((TensorType((batch, size), int32), TensorType((batch, 1), int32)))
                if attrs.return_indices else data)
@@ -251,21 +245,21 @@ class AllClassNonMaxSuppressionAttrs(Attrs):
 
 
 def _all_class_relation(ctx: RelationContext) -> bool:
-    types = tensors_known(ctx, 5)
+    types = ctx.tensors_known(5)
     if types is None:
         return False
     boxes, scores, most, overlap, threshold = types
     for arg, type_ in enumerate((boxes, scores)):
-        expect_rank(ctx, arg, type_, 3)
-        expect_float(ctx, arg, type_)
-    expect_dim(ctx, 0, 2, boxes.shape[2], 4, "expected four numbers per box")
-    expect_dim(ctx, 1, 0, scores.shape[0], boxes.shape[0], "the batches differ")
-    expect_dim(ctx, 1, 2, scores.shape[2], boxes.shape[1], "expected one score per box")
+        ctx.expect_rank(arg, type_, 3)
+        ctx.expect_float(arg, type_)
+    ctx.expect_dim(0, 2, boxes.shape[2], 4, "expected four numbers per box")
+    ctx.expect_dim(1, 0, scores.shape[0], boxes.shape[0], "the batches differ")
+    ctx.expect_dim(1, 2, scores.shape[2], boxes.shape[1], "expected one score per box")
     _expect_one(ctx, 2, most)
-    expect_int(ctx, 2, most)
+    ctx.expect_int(2, most)
     for arg, type_ in ((3, overlap), (4, threshold)):
         _expect_one(ctx, arg, type_)
-        expect_float(ctx, arg, type_)
+        ctx.expect_float(arg, type_)
     ctx.output(TensorType((ANY, 3), int64))
     return True
 

@@ -13,7 +13,7 @@ from weft.ir.traits import linear
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of, known_shape
-from weft.op.relations import attrs_as, expect_rank, multiples_help
+from weft.op.relations import multiples_help
 from weft.support.dataclass import dataclass
 from weft.topi.transform import reshape, transpose
 
@@ -27,8 +27,8 @@ def _relation(ctx: RelationContext) -> bool:
     data = ctx.tensor(0)
     if data is None:
         return False
-    expect_rank(ctx, 0, data, 4)
-    stride = attrs_as(ctx, YoloReorgAttrs).stride
+    ctx.expect_rank(0, data, 4)
+    stride = ctx.attrs_as(YoloReorgAttrs).stride
     n, c, h, w = data.shape
     for axis, by in ((1, stride * stride), (2, stride), (3, stride)):
         size = data.shape[axis]
