@@ -51,9 +51,9 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     )
     from weft.compiler.api import compile, parse
     from weft.compiler.autotune import autotune
-    from weft.compiler.checkpointing import checkpoint, checkpoint_sequential
     from weft.compiler.memory_budget import remat
     from weft.compiler.opcheck import opcheck
+    from weft.compiler.transformations.checkpointing import checkpoint, checkpoint_sequential
     from weft.compiler.transformations.custom import custom_jvp, custom_vjp
     from weft.compiler.transformations.gradients import stop_gradient
     from weft.frontend.onnx.user_converters import onnx_converter
@@ -180,8 +180,8 @@ _LAZY = {
     "custom_jvp": "weft.compiler.transformations.custom",
     "custom_vjp": "weft.compiler.transformations.custom",
     "remat": "weft.compiler.memory_budget",
-    "checkpoint": "weft.compiler.checkpointing",
-    "checkpoint_sequential": "weft.compiler.checkpointing",
+    "checkpoint": "weft.compiler.transformations.checkpointing",
+    "checkpoint_sequential": "weft.compiler.transformations.checkpointing",
     "autotune": "weft.compiler.autotune",
     "generate": "weft.generation.generate",
     "function": "weft.ir.python.from_python",

@@ -50,7 +50,7 @@ def device_of(spec: DeviceSpec) -> Device:
 
 
 def placement_of(value: PlacementLike) -> PlacementSpec:
-    """The checked option; ``OptionError`` and ``TargetError`` for what means nothing."""
+    """The option ``placement``, checked. Raises ``OptionError`` and ``TargetError``."""
     if value is None or (isinstance(value, str) and value in (BY_COST, BY_PROFILE)):
         return value
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):

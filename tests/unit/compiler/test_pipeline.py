@@ -7,8 +7,13 @@ import pytest
 import weft
 import weft.op
 from weft.compiler.options import CompileOptions
-from weft.compiler.pipeline import PHASE_NAMES, PIPELINE, pipeline_text, run_pipeline
-from weft.compiler.verification import compare_modules
+from weft.compiler.pipeline import (
+    PHASE_NAMES,
+    PIPELINE,
+    compare_modules,
+    pipeline_text,
+    run_pipeline,
+)
 from weft.ir import PASSES, infer_type, parse, parse_pipeline
 from weft.support.errors import InternalError, OptionError, TargetError
 

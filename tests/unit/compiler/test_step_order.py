@@ -11,7 +11,7 @@ from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
 from weft.compiler.program.lowering import lower_program
 from weft.compiler.program.program import BufferKind, BufferRef, Program, Step
-from weft.compiler.program.step_order import in_frugal_order, live_peak
+from weft.compiler.program.step_order import in_order_of_least_memory, live_peak
 
 
 def program_of(steps, sizes):
@@ -28,7 +28,7 @@ def test_a_step_that_frees_memory_runs_at_once():
     """The reductions of 0 and 1 to results wait for nothing."""
     late = program_of([step((), (0,)), step((), (1,)), step((), (2,)), step((0,), ("o0",)),
                        step((1,), ("o1",)), step((2,), ("o2",))], [1 << 20] * 3)
-    early = in_frugal_order(late)
+    early = in_order_of_least_memory(late)
     assert live_peak(late) == 3 << 20
     assert live_peak(early) == 1 << 20
     assert sorted(map(str, early.steps)) == sorted(map(str, late.steps))
@@ -36,7 +36,7 @@ def test_a_step_that_frees_memory_runs_at_once():
 
 def test_an_order_that_is_as_good_stays():
     good = program_of([step((), (0,)), step((0,), (1,)), step((1,), ("o0",))], [64, 64])
-    assert in_frugal_order(good) is good
+    assert in_order_of_least_memory(good) is good
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -48,7 +48,7 @@ def test_every_step_comes_after_those_it_depends_on(seed):
         steps.append(step(tuple(map(int, reads)), (number,)))
     program = program_of(steps, [int(n) for n in rng.integers(1, 5, count) << 12])
     written: set[int] = set()
-    after = in_frugal_order(program)
+    after = in_order_of_least_memory(program)
     for one in after.steps:
         assert {r.index for r in one.reads} <= written
         written.update(r.index for r in one.writes)

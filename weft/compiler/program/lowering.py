@@ -30,7 +30,7 @@ from weft.compiler.program.invariants import loop_invariants
 from weft.compiler.program.joined_copies import join_copies
 from weft.compiler.program.program import BufferKind, BufferRef, Port, Program
 from weft.compiler.program.state import bind_state
-from weft.compiler.program.step_order import in_frugal_order
+from weft.compiler.program.step_order import in_order_of_least_memory
 from weft.compiler.program.step_writer import LoopFrame, Mark, StepWriter
 from weft.compiler.program.verify import verify_program
 from weft.ir import trampoline
@@ -92,7 +92,7 @@ def lower_program(mod: IRModule, state: Mapping[str, str] | None = None,
     """
     program = join_copies(_Lowering(mod, refused).run())
     check_counts(program)
-    program = in_frugal_order(bind_state(program, state or {}, refused))
+    program = in_order_of_least_memory(bind_state(program, state or {}, refused))
     program = ask_for_reuse(program if limit is None else limit(program))
     verify_program(program, "lowering")
     return program

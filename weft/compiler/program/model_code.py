@@ -118,10 +118,10 @@ def build_model(program: Program, options: CompileOptions, memory: ConstantMemor
     try:
         return _code_of(placed, constants, options)
     except DeviceMemoryError:
-        if placed.frugal is None:
+        if placed.late_copies is None:
             raise
-        frugal = dataclasses.replace(placed, program=placed.frugal, frugal=None)
-        return _code_of(frugal, constants, options)
+        smaller = dataclasses.replace(placed, program=placed.late_copies, late_copies=None)
+        return _code_of(smaller, constants, options)
 
 
 def _code_of(placed: PlacedKernels, constants: PlacedConstants, options: CompileOptions
@@ -188,7 +188,7 @@ def _layout(placed: PlacedKernels, facts: Sequence[KernelFacts], offsets: Sequen
                        sized.nonnegative)
     plan = plan_memory(program, {n: evaluate(f.workspace_bytes, {}) for n, f in enumerate(facts)},
                        {n: f.in_place for n, f in enumerate(facts) if f.in_place is not None},
-                       spaces, fresh_copies=placed.on_lanes and placed.frugal is not None)
+                       spaces, fresh_copies=placed.on_lanes and placed.late_copies is not None)
     host, arenas = _arenas(plan, spaces)
     return _Layout(launch_program(program, plan, offsets, facts, spaces), host, arenas)
 

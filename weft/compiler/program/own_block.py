@@ -28,18 +28,19 @@ class OwnBlock:
 
     def begin(self, constants: Sequence[np.ndarray]) -> None:
         """See ``ConstantMemory``."""
-        self._packing = self._begun(constants)
+        self._packing = self._started(constants)
 
     def place(self, constants: Sequence[np.ndarray]) -> PlacedConstants:
         """See ``ConstantMemory``."""
-        packing = self._packing = self._begun(constants)
+        packing = self._packing = self._started(constants)
         packing.finish()
         return PlacedConstants(packing.offsets, packing.block, packing.block.nbytes)
 
-    def _begun(self, constants: Sequence[np.ndarray]) -> Packing:
-        """The packing of these constants, begun now or before.
+    def _started(self, constants: Sequence[np.ndarray]) -> Packing:
+        """The packing of these constants, which starts now unless ``begin`` has started it.
 
-        A program that is lowered again may have others than at first, of which some are forgotten.
+        A program that is lowered again may have other constants than at first. The content of some
+        sources has been given back then, so those are copied from the first block.
         """
         packing = self._packing
         if packing is not None and packing.is_of(constants):
@@ -59,6 +60,6 @@ class OwnBlock:
         return packing if is_kept else None
 
     def abandon(self) -> None:
-        """Remove a file that was begun and is not needed."""
+        """Remove the unfinished file of a block that does not become an entry."""
         if self._packing is not None:
             self._packing.abandon()

@@ -10,9 +10,8 @@ from weft.compiler.build.kernels import build_kernels, try_build_kernels
 from weft.compiler.fallbacks import kernel_on_host, kernels_beside_host
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.devices.build import build_partitioned
-from weft.compiler.program.devices.order import copies_early
+from weft.compiler.program.devices.order import copies_early, host_steps_late
 from weft.compiler.program.devices.regions import dissolve
-from weft.compiler.program.overlap import host_steps_late
 from weft.compiler.program.placement import on_device
 from weft.compiler.program.program import Program
 from weft.runtime.calls import DEVICE_COPY
@@ -31,10 +30,10 @@ _COPY = BuiltKernel(KernelFacts(DEVICE_COPY, DEVICE_COPY, 0, 0, 0), b"")
 class PlacedKernels:
     """A program whose steps have devices, and its kernels in order.
 
-    ``support`` are objects that they need beside. ``host`` is the target of the kernels on the host
-    if there are any beside those of the device. ``spaces`` are the memories of the program; with
-    ``on_lanes`` its devices run at the same time; ``frugal`` is then the program with copies as
-    late as possible, which needs less memory.
+    ``support`` are further objects that the kernels call. ``host`` is the target of the kernels on
+    the host if a program for a device has some. ``spaces`` are the memories of the program. With
+    ``on_lanes`` its devices run at the same time; ``late_copies`` is then the program with copies
+    as late as possible, which needs less memory.
     """
 
     program: Program
@@ -43,11 +42,11 @@ class PlacedKernels:
     spaces: tuple[MemorySpace, ...]
     host: Target | None = None
     on_lanes: bool = False
-    frugal: Program | None = None
+    late_copies: Program | None = None
 
     @property
     def objects(self) -> tuple[bytes, ...]:
-        """All object code; copies have none."""
+        """All object code; the runtime copies between devices, so copies have no code."""
         return (*(k.object_code for k in self.kernels if k is not _COPY), *self.support)
 
 
@@ -63,7 +62,7 @@ def build_placed(program: Program, options: CompileOptions) -> PlacedKernels:
     if backend.launcher.runs_devices_at_once:
         placed, kernels = build_partitioned(program, options, _COPY)
         return PlacedKernels(copies_early(placed), kernels, backend.support_objects(target),
-                             spaces, on_lanes=True, frugal=placed)
+                             spaces, on_lanes=True, late_copies=placed)
     if not backend.launcher.copies_between_memories:
         program = dissolve(program).program
         placed = program.on(backend.device)

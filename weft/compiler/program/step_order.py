@@ -19,7 +19,7 @@ from weft.ir.symbol import typical_size
 WORTHWHILE = 0.95
 
 
-def in_frugal_order(program: Program) -> Program:
+def in_order_of_least_memory(program: Program) -> Program:
     """The program with its steps in an order with a lower peak of live bytes, if that is lower.
 
     Programs with branches or loops, and with sizes that data determines, stay as they are.

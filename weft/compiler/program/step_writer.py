@@ -181,7 +181,10 @@ class StepWriter:
         return True
 
     def _update_in_place(self, at: int, target: BufferRef) -> bool:
-        """Let step ``at`` compute its result over ``target``, which it reads; whether it may."""
+        """Make step ``at`` write its result over ``target``, which it reads.
+
+        Returns ``False``, and changes nothing, if the kernel cannot work in place.
+        """
         step = self.steps[at]
         function = self.kernels.sources[step.kernel].function
         if len(step.writes) != 1 or step.touched.count(target) != 1 \

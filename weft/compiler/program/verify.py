@@ -3,12 +3,12 @@
 A walk over the steps keeps, for each buffer, the branches under which it has been written (definite
 assignment, as compilers of languages with local variables check it). A step that reads a buffer
 must come after a write on each path that leads to it: the writes in both branches of a conditional
-are one on every path. At the start of a loop, what holds before its first turn is assumed; behind a
-jump back, that control did not come along the path of the jump. Where a condition is computed anew,
-what was known by its old value is forgotten.
+are one on every path. At the start of a loop the walk assumes the writes before its first
+iteration; after a jump back it assumes that the condition of the jump was false. When a condition
+is computed again, the walk drops what it knew under the old value.
 
-Beside, each buffer lies in one memory, copies go from one memory to another, and steps without a
-kernel are copies.
+It also proves that each buffer is in one memory, that copies go from one memory to another, and
+that steps without a kernel are copies.
 """
 
 from __future__ import annotations

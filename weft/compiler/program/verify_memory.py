@@ -1,9 +1,9 @@
-"""``WEFT_VERIFY``: proves that the launches of a program find in memory what was written there.
+"""``WEFT_VERIFY``: proves that the launches of a program read from memory what was written there.
 
-The memory plan gives the bytes of a temporary to others before its first and after its last use. A
-walk over the launches keeps which buffer the bytes of each memory hold. Each loop is walked twice,
-so that what a turn writes over a value of the next one is found, and both branches of a conditional
-are taken one after the other, as the plan takes them.
+The memory plan gives the bytes of a temporary to other buffers before its first and after its last
+use. A walk over the launches records which buffer the bytes of each memory hold. It walks each loop
+twice, to find an iteration that overwrites a value of the next one, and both branches of a
+conditional one after the other, in the order in which the plan lays them out.
 """
 
 from __future__ import annotations

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler import vectorize
 from weft.compiler.api import compile as compile_module
-from weft.compiler.transformations import forward, gradients, jacobians
+from weft.compiler.transformations import batching, forward, gradients, jacobians
 from weft.eager.dtypes import as_dtype
 from weft.eager.node import value_node
 from weft.eager.record import wrap
@@ -75,7 +74,7 @@ def hessian(model: Any, argnums: Any = None, **options: Any) -> Any:
 def vmap(model: Any, in_axes: Any = 0, out_axes: Any = 0, axis_size: Any = None,
          **options: Any) -> Any:
     """A program, or a Python function of tensors, for a batch of examples (JAX's ``vmap``)."""
-    return _apply(vectorize.vmap, model, (in_axes, out_axes, axis_size), options)
+    return _apply(batching.vmap, model, (in_axes, out_axes, axis_size), options)
 
 
 def is_function(model: Any) -> bool:
@@ -140,7 +139,7 @@ class Transformed:
 
     def module(self, *args: Any) -> IRModule:
         """The transformed program for arguments like these."""
-        examples = args if self._transform is not vectorize.vmap else tuple([
+        examples = args if self._transform is not batching.vmap else tuple([
             _example(a, axis) for a, axis in zip(args, _axes(self._args[0], len(args)),
                                                  strict=True)])
         return self._transform(self.program_of(self._function, examples), *self._args,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.compiler.verification import compare_modules
+from weft.compiler.pipeline import compare_modules
 from weft.compiler.vm.verify import verify_bytecode
 from weft.runtime.vm.bytecode import Free, Instruction, Role
 from weft.runtime.vm.program import VmFunction

@@ -1,8 +1,12 @@
 """Inserts copies where a step uses a buffer of another memory.
 
-Each buffer lies in one memory. A step that reads a buffer of another memory reads a copy, which
-later steps on that device read too; one that writes it writes to a buffer of its own, which is
-copied.
+Each buffer is in one memory. A step that reads a buffer of another memory reads a copy of it in its
+own memory, and later steps on the same device read that copy too. A step that writes a buffer of
+another memory writes a temporary of its own memory, which is then copied.
+
+Invariant: a copy is read again only while it equals its buffer. So it is shared only if the buffer
+is written once in the program, and only by steps on the same path of branches and loops: on another
+path the step that copies may not have run.
 """
 
 from __future__ import annotations
@@ -62,7 +66,7 @@ def copy_attrs(kernel: KernelSource) -> DeviceCopyAttrs | None:
 
 @dataclass(frozen=True, slots=True)
 class _Copied:
-    """A copy of a buffer, made under ``path``; later steps on that path may read it."""
+    """A copy of a buffer. Steps under ``path``, where it is made, may read it afterwards."""
 
     ref: BufferRef
     path: Path
@@ -70,7 +74,12 @@ class _Copied:
 
 @dataclass(slots=True)
 class _Copies:
-    """Writes the steps again."""
+    """Builds the program with copies, step by step.
+
+    ``made`` are the copies that later steps may read, by buffer and device. ``starts`` are the new
+    positions of the first steps that each old step became, ``lasts`` those of the last: jumps go to
+    the former, and counted sizes are known after the latter.
+    """
 
     program: Program
     devices: Sequence[Device]
@@ -110,6 +119,7 @@ class _Copies:
         self.starts.append(len(self.steps))
         if is_copy(self.program, step):
             source, target = step.buffers
+            # A buffer without a memory is where the other end of the copy is.
             to = self.memories.get(target, device)
             from_ = self.memories.get(source, to)
             if from_ != to:
@@ -126,22 +136,23 @@ class _Copies:
         for ref in dict.fromkeys(step.writes):
             if ref in local:
                 self._copy(local[ref], ref, device, self.memories[ref], step.path)
+                # The temporary equals the buffer from here on, so it serves as a copy of it.
                 if writes[ref] == 1 and ref not in step.reads:
                     self.made[(ref, device)] = _Copied(local[ref], step.path)
         self.lasts.append(len(self.steps) - 1)
 
     def _copy_in(self, ref: BufferRef, device: Device, step: Step,
                  writes: Mapping[BufferRef, int]) -> BufferRef:
-        """The buffer on ``device`` that stands for ``ref`` in a step."""
+        """The buffer on ``device`` that replaces ``ref`` in a step."""
         if ref not in step.reads:
-            return self._temporary(ref)
+            return self._temporary(ref)  # it is written whole, so no old content is needed
         known = self.made.get((ref, device))
         if known is not None and step.path[:len(known.path)] == known.path \
                 and ref not in step.writes:
             return known.ref
         copied = self._temporary(ref)
         self._copy(ref, copied, self.memories[ref], device, step.path)
-        # The copy stays right only where nothing writes the buffer again.
+        # A buffer that is written again, in a loop for example, differs from this copy then.
         if writes.get(ref, 0) <= 1 and ref not in step.writes:
             self.made[(ref, device)] = _Copied(copied, step.path)
         return copied
@@ -174,7 +185,7 @@ class _Copies:
         return {loop.number: Loop(loop.number, self.starts[loop.first]) for loop in found}
 
     def _count(self, count: CountedSize) -> CountedSize:
-        # Counts of a kernel on the device are known once they are copied.
+        # The host reads counts from a kernel on a device after they are copied to it.
         return dataclasses.replace(count, at=self.lasts[count.at])
 
 

@@ -1,8 +1,10 @@
-"""The order of steps and copies: kernels by their simulated start, copies as early as they can be.
+"""The order of steps and copies of programs for several devices.
 
-A device runs its kernels in the order of the program, and a link its copies. A copy that comes
-right after what it reads can run while kernels do: memory that is free there is free of kernels
-that the copy would have to wait for.
+A device runs its kernels in the order of the program, and a link its copies. A copy right after the
+step that writes what it reads can run while kernels do: no other kernel has used the memory that it
+writes since then, so it waits for none. The host issues the work of a GPU and goes on, but kernels
+of the host block it: so they come as late as their data allow, and wait for the copies before them
+alone.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from weft.compiler.program.program import BufferRef, Program
+from weft.compiler.program.in_place import IN_PLACE
+from weft.compiler.program.program import BufferRef, Program, Step
+from weft.runtime.device import HOST
 
 
 def is_straight(program: Program) -> bool:
@@ -40,3 +44,42 @@ def copies_early(program: Program) -> Program:
         for ref in step.writes:
             written[ref] = at
     return reordered(program, sorted(range(len(keys)), key=keys.__getitem__))
+
+
+def host_steps_late(program: Program) -> Program:
+    """The program with each step of the host after all steps of the device that need none of it.
+
+    Steps keep their order where one reads or writes what the other writes.
+    """
+    if not is_straight(program) or all(step.device != HOST for step in program.steps):
+        return program
+    order: list[int] = []
+    pending: list[int] = []  # steps of the host, and what depends on them
+    accesses = [_accesses(program, step) for step in program.steps]
+    for number, step in enumerate(program.steps):
+        waits = [one for one in pending if _conflict(accesses[one], accesses[number])]
+        if _is_on_host(step) or waits:
+            pending.append(number)
+        else:
+            order.append(number)
+    return reordered(program, (*order, *pending))
+
+
+def _is_on_host(step: Step) -> bool:
+    return step.device == HOST and step.source is None
+
+
+def _accesses(program: Program, step: Step) -> tuple[frozenset[BufferRef], frozenset[BufferRef]]:
+    """What a step reads or waits for, and what it writes, an input that it overwrites included."""
+    written = set(step.writes)
+    if step.source is None:
+        reused = program.kernels[step.kernel].function.attrs.get(IN_PLACE)
+        if isinstance(reused, int):
+            written.add(step.reads[reused])
+    return frozenset((*step.reads, *step.after)), frozenset(written)
+
+
+def _conflict(first: tuple[frozenset[BufferRef], frozenset[BufferRef]],
+              second: tuple[frozenset[BufferRef], frozenset[BufferRef]]) -> bool:
+    (reads, writes), (later_reads, later_writes) = first, second
+    return bool(writes & later_reads or writes & later_writes or reads & later_writes)

@@ -1,8 +1,9 @@
-"""Dissolves the operator ``device_copy``: pins the steps on both sides, and drops the step.
+"""Removes the operator ``device_copy``: assigns devices to the steps on both sides, drops the step.
 
-What a copy reads is computed on its source, what it writes is read on its destination. From these
-ends the pins spread through steps and the buffers between them, up to other copies; inputs and
-constants do not conduct. Steps that are not reached are free.
+The buffer that a copy reads is computed on the copy's source, and the one that it writes is read on
+its destination. All steps that share buffers with these run on the same device, up to other copies;
+steps that share an input or a constant alone may run on different devices, each with its own copy.
+The other steps may run anywhere.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
 from weft.transform.external.generate_external import external_code_of
 
-_INSULATING = (BufferKind.INPUT, BufferKind.CONSTANT)
+_SHARED_BY_DEVICES = (BufferKind.INPUT, BufferKind.CONSTANT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Dissolved:
-    """A program without ``device_copy``; ``regions`` has that of each step, ``None`` if free."""
+    """A program without ``device_copy``. ``regions`` has one entry a step; ``None``: any device."""
 
     program: Program
     regions: tuple[Region | None, ...]
@@ -108,12 +109,12 @@ def _regions(program: Program, ends: Sequence[tuple[VirtualDevice, VirtualDevice
     classes = _Classes()
     for at, step in enumerate(program.steps):
         for ref in step.buffers if ends[at] is None else ():
-            if ref.kind not in _INSULATING:
+            if ref.kind not in _SHARED_BY_DEVICES:
                 classes.join(ref, at)
     for step, end in zip(program.steps, ends, strict=True):
         if end is not None:
             for ref, device in zip(step.buffers, end, strict=True):
-                if ref.kind not in _INSULATING:
+                if ref.kind not in _SHARED_BY_DEVICES:
                     classes.pin(ref, device, f"device_copy of {ref.kind.value} {ref.index}")
     numbers: dict[object, int] = {}
     found: list[Region | None] = []
