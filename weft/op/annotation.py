@@ -10,14 +10,10 @@ from dataclasses import replace
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import Call, Expr
+from weft.ir import Attrs, Call, Expr, RelationContext, TensorType, Type, attr, identity_relation
 from weft.ir.op import Op, OpPattern, define_op, op_case
 from weft.ir.shape import AnyDim, Dim, KnownDim, dims_equal
 from weft.ir.traits import ZERO_GRADIENT, OpTraits, linear
-from weft.ir.types import TensorType, Type
-from weft.ir.typing.relation import RelationContext
-from weft.ir.typing.relations import identity_relation
 from weft.ir.virtual_device import DEVICE_TEXT, is_device_text
 from weft.op.batching import leading, repeated, with_attrs
 from weft.op.gradients import attrs_of, typed_zeros

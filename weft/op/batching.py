@@ -12,9 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft import op
-from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
-from weft.ir.op import BatchingRule
-from weft.ir.shape import Dim
+from weft.ir import BatchingRule, Call, Dim, Expr, Tuple, TupleGetItem
 from weft.ir.trampoline import Routine, run
 from weft.ir.types import TensorType, TupleType, Type, has_any
 from weft.op.gradients import field_of, known_shape, tensor_type

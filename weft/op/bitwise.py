@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft import te
-from weft.ir.op import op_case
-from weft.ir.traits import COMMUTATIVE
-from weft.ir.typing.relation import Relation
+from weft.ir import COMMUTATIVE, Relation, op_case
 from weft.ir.typing.relations import broadcast_binary, identity_relation
 from weft.op.families import binary, logical, unary
 from weft.op.relations import checked, expect_int

@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr, sizes_from
-from weft.ir.expr import Call, Expr
+from weft.ir import AnyDim, Attrs, Call, Dim, Expr, KnownDim, TensorType, attr, sizes_from
 from weft.ir.op import GradientRule, OpPattern, define_op, op_case
-from weft.ir.shape import AnyDim, Dim, KnownDim
 from weft.ir.traits import (
     COMMUTATIVE,
     CONTINUOUS,
@@ -24,7 +22,6 @@ from weft.ir.traits import (
     linear,
     multilinear,
 )
-from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_dims, broadcast_shapes
 from weft.op.batching import aligned, with_attrs

@@ -11,10 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, define_op, op_case
-from weft.ir.traits import OpTraits, linear
+from weft.ir import Attrs, Call, Expr, OpPattern, OpTraits, attr, define_op, linear, op_case
 from weft.ir.typing.relations import identity_relation
 from weft.ir.virtual_device import DEVICE_TEXT, is_device_text
 from weft.op.batching import leading

@@ -13,14 +13,10 @@ from typing import Any
 import numpy as np
 
 from weft import op
+from weft.ir import ANY, Call, DType, Expr, Linearity, OpTraits, Shape, TensorType, TupleType, Type
 from weft.ir.attrs import Attrs, NoAttrs, attrs_without
-from weft.ir.dtype import DType
 from weft.ir.dynamic import Bounds, StaticForm
-from weft.ir.expr import Call, Expr
 from weft.ir.op import Case, Op, OpPattern, define_op, op_case
-from weft.ir.shape import ANY, Shape
-from weft.ir.traits import Linearity, OpTraits
-from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axes, normalize_axis
 from weft.op import broadcast

@@ -12,11 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.ir.dtype import int64
-from weft.ir.expr import Call, Constant, Expr, Tuple, const
-from weft.ir.op import GradientRule
-from weft.ir.shape import dim_product
-from weft.ir.typing.infer import infer_expr
+from weft.ir import Call, Constant, Expr, GradientRule, Tuple, const, dim_product, infer_expr, int64
 from weft.op.gradients import (
     fixed_sizes,
     known_shape,

@@ -7,12 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr
+from weft.ir import CONTINUOUS, Attrs, Dim, KnownDim, TensorType, TupleType, attr, multilinear
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem, const
 from weft.ir.op import OpPattern, define_op, get_op, op_case
-from weft.ir.shape import Dim, KnownDim
-from weft.ir.traits import CONTINUOUS, multilinear
-from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import with_attrs
 from weft.op.gradients import attrs_of, known_dim, tensor_type

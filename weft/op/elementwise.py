@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.dtype import DType
-from weft.ir.expr import Call, Expr
+from weft.ir import Attrs, Call, DType, Expr, RelationContext, TensorType, attr, identity_relation
 from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.traits import (
     CONTINUOUS,
@@ -22,9 +20,6 @@ from weft.ir.traits import (
     OpTraits,
     linear,
 )
-from weft.ir.types import TensorType
-from weft.ir.typing.relation import RelationContext
-from weft.ir.typing.relations import identity_relation
 from weft.op.families import UNARY_CASES, boolean, in_dtype, numeric, unary
 from weft.op.gradients import attrs_of, scalar, tensor_type
 from weft.op.layout_inference import keep_layout

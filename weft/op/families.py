@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs
-from weft.ir.op import Case, GradientRule, Op, OpPattern, define_op, op_case
-from weft.ir.traits import OpTraits
-from weft.ir.typing.relation import Relation
+from weft.ir import Attrs, Case, GradientRule, Op, OpPattern, OpTraits, Relation, define_op, op_case
+from weft.ir.traits import NO_TRAITS
 from weft.ir.typing.relations import (
     broadcast_binary,
     broadcast_compare,
@@ -42,7 +40,7 @@ def unary(
     relation: Relation = float_unary,
     grad: GradientRule | None = None,
     cases: Sequence[Case] = UNARY_CASES,
-    traits: OpTraits = OpTraits(),
+    traits: OpTraits = NO_TRAITS,
 ) -> Op:
     """An elementwise function of one tensor; ``compute`` defaults to the intrinsic ``name``."""
     intrinsic = name.rpartition(".")[2]
@@ -69,7 +67,7 @@ def binary(
     relation: Relation | None = None,
     grad: GradientRule | None = None,
     cases: Sequence[Case] = BINARY_CASES,
-    traits: OpTraits = OpTraits(),
+    traits: OpTraits = NO_TRAITS,
 ) -> Op:
     """An elementwise function of two tensors of one dtype under NumPy broadcasting."""
     short = name.rpartition(".")[2]

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.ir import Call, Constant, Expr, Op, TensorType, const, get_op, op_case
-from weft.ir.dtype import float32
+from weft.ir import Call, Constant, Expr, Op, TensorType, const, float32, get_op, op_case
 from weft.ir.op import GradientRule
 from weft.ir.traits import CONTINUOUS
 from weft.ir.typing.relation import RelationContext

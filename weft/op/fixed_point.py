@@ -5,11 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.dtype import DType
-from weft.ir.op import OpPattern, define_op, op_case
-from weft.ir.types import TensorType
-from weft.ir.typing.relation import RelationContext
+from weft.ir import Attrs, DType, OpPattern, RelationContext, TensorType, attr, define_op, op_case
 from weft.ir.typing.relations import identity_relation, normalize_axes
 from weft.op.layout_inference import keep_layout
 from weft.op.relations import checked

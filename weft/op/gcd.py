@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs
-from weft.ir.op import OpPattern, define_op, op_case
-from weft.ir.traits import COMMUTATIVE
+from weft.ir import COMMUTATIVE, Attrs, OpPattern, define_op, op_case
 from weft.ir.typing.relations import broadcast_binary
 from weft.op.batching import broadcasting
 from weft.op.relations import checked, expect_int

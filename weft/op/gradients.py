@@ -13,10 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from weft import op
-from weft.ir.attrs import Attrs
-from weft.ir.dtype import DType
-from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, const
-from weft.ir.op import GradientRule, Op
+from weft.ir import Attrs, Call, Constant, DType, Expr, GradientRule, Op, Tuple, TupleGetItem, const
 from weft.ir.shape import AnyDim, Dim, KnownDim, at_least, dim_product
 from weft.ir.trampoline import Routine, run
 from weft.ir.types import TensorType, TupleType, Type, has_any, is_static

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft import op
-from weft.ir.expr import Call, Constant, Expr
-from weft.ir.op import GradientRule
-from weft.ir.shape import dim_product
+from weft.ir import Call, Constant, Expr, GradientRule, dim_product
 from weft.op.gradients import known_shape, numbered, scalar, tensor_type, typed_zeros
 
 

@@ -8,11 +8,8 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.dtype import bool_
-from weft.ir.op import Case, Op, OpPattern, define_op, op_case
+from weft.ir import Case, Op, OpPattern, RelationContext, TensorType, bool_, define_op, op_case
 from weft.ir.traits import CONTINUOUS, ZERO_GRADIENT
-from weft.ir.types import TensorType
-from weft.ir.typing.relation import RelationContext
 from weft.op.broadcast import multiply, subtract
 from weft.op.elementwise import rsqrt
 from weft.op.families import UNARY_CASES, in_dtype, numeric, unary

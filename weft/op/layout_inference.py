@@ -14,9 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from weft.ir.attrs import Attrs
-from weft.ir.shape import Dim, Shape
-from weft.ir.types import TensorType, TupleType, Type
+from weft.ir import Attrs, Dim, Shape, TensorType, TupleType, Type
 from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout, LayoutAxis
 

@@ -10,21 +10,13 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
+from weft.ir import CONTINUOUS, SENSITIVE, ZERO_GRADIENT, MixedPrecision, OpTraits, linear
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Case, Op, OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim, dim_product
-from weft.ir.traits import (
-    CONTINUOUS,
-    SENSITIVE,
-    ZERO_GRADIENT,
-    Family,
-    MixedPrecision,
-    OpTraits,
-    in_family,
-    linear,
-)
+from weft.ir.traits import NO_TRAITS, Family, in_family
 from weft.ir.types import TensorType, Type, is_static
 from weft.ir.typing.relation import Relation, RelationContext
 from weft.ir.typing.relations import reduce_along
@@ -143,7 +135,7 @@ def _reduction(
     needs_element: bool = False,
     integers: bool = True,
     cases: Sequence[Case] = _CASES,
-    traits: OpTraits = OpTraits(),
+    traits: OpTraits = NO_TRAITS,
 ) -> Op:
     def run(x: te.Tensor, attrs: ReduceAttrs) -> te.Tensor:
         return compute(x, reduced_axes(attrs, x.ndim), attrs.keepdims)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.ir.attrs import Attrs
-from weft.ir.dtype import DType
+from weft.ir import Attrs, DType, Relation, RelationContext, TensorType, Type
 from weft.ir.shape import (
     ANY,
     Dim,
@@ -19,8 +18,6 @@ from weft.ir.shape import (
     dim_mul,
     may_be_multiple,
 )
-from weft.ir.types import TensorType, Type
-from weft.ir.typing.relation import Relation, RelationContext
 from weft.support.errors import AttrsError, InternalError
 from weft.topi.layout import Layout, convert_shape
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from weft.ir import Call, Dim, SymDim, TensorType
+from weft.ir import Call, Dim, SymDim, TensorType, is_static
 from weft.ir.analysis import known_type
 from weft.ir.shape import (
     bounds_of,
@@ -27,7 +27,6 @@ from weft.ir.shape import (
     dim_sub,
     dims_equal,
 )
-from weft.ir.types import is_static
 
 # Larger tensors are data, not shapes.
 MAX_ELEMENTS = 256

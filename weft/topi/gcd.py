@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from weft import te
 from weft.ir.dtype import int64
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, Var, const, select
+from weft.tir import Buffer, PrimExpr, Var, const, select
 from weft.tir.stmt import Allocate, BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from weft.topi.broadcast import broadcast_index, broadcast_shape
 from weft.topi.loop_nest import nest

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from weft import te
 from weft.ir.dtype import DType, int64
-from weft.tir.buffer import Buffer
+from weft.tir import Allocate, Buffer, BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from weft.tir.expr import (
     PrimExpr,
     Var,
@@ -20,7 +20,6 @@ from weft.tir.expr import (
     not_,
     select,
 )
-from weft.tir.stmt import Allocate, BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from weft.topi.broadcast import broadcast_index, broadcast_shape
 from weft.topi.loop_nest import nest
 from weft.topi.sizes import fixed_size

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from weft.ir.dtype import DType, int64
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, Ramp, Var, const, int_value
+from weft.tir import Buffer, PrimExpr, Ramp, Var, const, int_value
 from weft.tir.stmt import BufferStore, For, ForKind, Stmt, seq
 
 # Below this many operations threads cost more than they save.

@@ -7,17 +7,7 @@ from collections.abc import Mapping, Sequence
 from weft import te
 from weft.ir.dtype import DType, float32, float64, int64
 from weft.support.dataclass import dataclass
-from weft.tir.buffer import Buffer
-from weft.tir.expr import (
-    PrimExpr,
-    Var,
-    const,
-    if_then_else,
-    int_value,
-    maximum,
-    minimum,
-    select,
-)
+from weft.tir import Buffer, PrimExpr, Var, const, if_then_else, int_value, maximum, minimum, select
 from weft.tir.stmt import Allocate, BufferStore, For, ForKind, Stmt, seq
 from weft.topi.inverse_math import log1p
 from weft.topi.loop_nest import is_large, nest

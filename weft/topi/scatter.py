@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from weft import te
 from weft.ir.dtype import int64
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, all_of, as_prim, maximum, minimum
+from weft.tir import Buffer, PrimExpr, all_of, as_prim, maximum, minimum
 from weft.tir.stmt import BufferStore, IfThenElse, Stmt, seq
 from weft.topi.gather import fixed_length
 from weft.topi.loop_nest import copy, nest, vector_nest

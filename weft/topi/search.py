@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from weft import te
 from weft.ir.dtype import bool_, int64
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, as_prim, const, if_then_else, int_value
+from weft.tir import Buffer, PrimExpr, as_prim, const, if_then_else, int_value
 from weft.tir.stmt import BufferStore, IfThenElse, Stmt, seq
 from weft.topi.loop_nest import nest
 from weft.topi.sort import before, merge_sort, merge_sort_of_any_size

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from weft.support.errors import LoweringError
-from weft.tir.expr import PrimExpr, as_prim, int_value
-from weft.tir.simplify import Analyzer
+from weft.tir import Analyzer, PrimExpr, as_prim, int_value, vars_of
 from weft.tir.size_text import bind_size
-from weft.tir.visitor import vars_of
 
 
 def as_size(dim: object) -> PrimExpr | int:

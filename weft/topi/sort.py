@@ -11,19 +11,8 @@ from typing import Any
 
 from weft import te
 from weft.ir.dtype import DType, int64
+from weft.tir import PrimExpr, Var, all_of, any_of, as_prim, const, int_value, minimum, not_, select
 from weft.tir.buffer import Buffer
-from weft.tir.expr import (
-    PrimExpr,
-    Var,
-    all_of,
-    any_of,
-    as_prim,
-    const,
-    int_value,
-    minimum,
-    not_,
-    select,
-)
 from weft.tir.stmt import Allocate, BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from weft.topi.loop_nest import nest
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from weft import te
 from weft.ir.dtype import bool_, int64
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, all_of, as_prim, const, maximum, select
+from weft.tir import Buffer, PrimExpr, all_of, as_prim, const, maximum, select
 from weft.tir.stmt import BufferStore, IfThenElse, Stmt, seq
 from weft.topi.loop_nest import nest
 from weft.topi.sizes import fixed_size

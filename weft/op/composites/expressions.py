@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.ir.expr import Expr
+from weft.ir import Expr, infer_expr, may_be_equal
 from weft.ir.op import as_expr
-from weft.ir.shape import may_be_equal
-from weft.ir.typing.infer import infer_expr
 from weft.op.broadcast import add, broadcast_to, subtract, where
 from weft.op.elementwise import exp, log, sqrt
 from weft.op.gradients import tensor_type

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from weft.ir.expr import Expr
-from weft.ir.op import Op, get_op
-from weft.ir.types import TensorType
+from weft.ir import Expr, Op, TensorType, get_op
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
 

@@ -8,11 +8,8 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr, one_of, sizes_from
-from weft.ir.dtype import DType
-from weft.ir.expr import Call, Expr, const
+from weft.ir import AnyDim, Attrs, Call, DType, Expr, KnownDim, attr, const, one_of, sizes_from
 from weft.ir.op import Case, Op, OpPattern, define_op, get_op, op_case
-from weft.ir.shape import AnyDim, KnownDim
 from weft.ir.substitution import has_symbols
 from weft.ir.traits import CONTINUOUS, Family, in_family
 from weft.ir.types import TensorType, is_static

@@ -8,13 +8,9 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr, one_of
-from weft.ir.dtype import int64
-from weft.ir.expr import Call, Constant, Expr, const
+from weft.ir import Attrs, Call, Constant, Expr, KnownDim, TensorType, attr, const, int64, one_of
 from weft.ir.op import OpPattern, define_op, get_op, op_case
-from weft.ir.shape import KnownDim
 from weft.ir.traits import CONTINUOUS, Family, in_family, linear
-from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
 from weft.op.gradients import attrs_of, clamped, size_value, tensor_type, to_order

@@ -12,10 +12,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from weft import op
-from weft.ir.dtype import DType, int64
-from weft.ir.expr import Call, Expr, const
-from weft.ir.shape import KnownDim, dim_product
-from weft.ir.typing.infer import infer_expr
+from weft.ir import Call, DType, Expr, KnownDim, const, dim_product, infer_expr, int64
 from weft.op.gradients import clamped, known_dim, known_shape, scalar, size_value, tensor_type
 from weft.support.dataclass import dataclass
 

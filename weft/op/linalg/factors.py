@@ -5,12 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.dtype import int32, int64
+from weft.ir import Attrs, Dim, RelationContext, TensorType, TupleType, attr, dim_min, int32, int64
 from weft.ir.op import OpPattern, define_op, op_case
-from weft.ir.shape import Dim, dim_min
-from weft.ir.types import TensorType, TupleType
-from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
 from weft.op.linalg.gradients import cholesky_gradient, expand_qr, expand_reflect, lu_gradient
 from weft.support.dataclass import dataclass

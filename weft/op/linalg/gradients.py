@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, const
-from weft.ir.typing.infer import infer_expr
+from weft.ir import Call, Constant, Expr, Tuple, TupleGetItem, const, infer_expr
 from weft.op.gradients import (
     fixed_sizes,
     known_shape,

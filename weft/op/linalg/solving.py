@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.op import OpPattern, define_op, op_case
-from weft.ir.typing.relation import RelationContext
+from weft.ir import Attrs, OpPattern, RelationContext, attr, define_op, op_case
 from weft.op.batching import merging
 from weft.op.linalg.factors import matrices
 from weft.op.linalg.gradients import matrix_exp_gradient, triangular_solve_gradient

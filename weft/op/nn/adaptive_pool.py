@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import Call, Expr, Tuple
+from weft.ir import CONTINUOUS, Attrs, Call, Expr, Homogeneity, TensorType, Tuple, attr, linear
 from weft.ir.op import Case, Op, OpPattern, define_op, get_op, op_case
-from weft.ir.traits import CONTINUOUS, Homogeneity, linear
-from weft.ir.types import TensorType
 from weft.ir.typing.relation import Relation, RelationContext
 from weft.op.batching import merging
 from weft.op.gradients import tensor_type

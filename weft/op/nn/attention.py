@@ -9,14 +9,10 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.dtype import DType, float32, int64
+from weft.ir import Attrs, DType, RelationContext, TensorType, attr, float32, infer_expr, int64
 from weft.ir.expr import Call, Constant, Expr, const
 from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import AnyDim, Dim, dim_mul, dim_product, dims_equal
-from weft.ir.types import TensorType
-from weft.ir.typing.infer import infer_expr
-from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_dims
 from weft.op.batching import aligned, all_repeated, leading, with_attrs
 from weft.op.gradients import attrs_of, numbered, tensor_type

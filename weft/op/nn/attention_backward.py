@@ -10,13 +10,9 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.dtype import float32
+from weft.ir import Dim, OpPattern, RelationContext, define_op, float32, get_op, infer_expr, op_case
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem, const
-from weft.ir.op import OpPattern, define_op, get_op, op_case
-from weft.ir.shape import Dim
 from weft.ir.types import TensorType, TupleType
-from weft.ir.typing.infer import infer_expr
-from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of, sum_to, tensor_type
 from weft.op.nn.attention import (
     AttentionAttrs,

@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import attr
-from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
+from weft.ir import Call, Expr, KnownDim, RelationContext, Tuple, TupleGetItem, attr, dim_product
 from weft.ir.op import OpPattern, define_op, op_case
-from weft.ir.shape import KnownDim, dim_product
 from weft.ir.traits import MixedPrecision, OpTraits
 from weft.ir.types import TensorType, TupleType
-from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
 from weft.op.gradients import (
     align_to_axis,

@@ -7,11 +7,8 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.dtype import DType, int32
-from weft.ir.op import OpPattern, define_op, op_case
+from weft.ir import Attrs, DType, OpPattern, TensorType, attr, define_op, int32, op_case
 from weft.ir.shape import Dim, dim_add, dim_floordiv
-from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.nn.conv import padding_attr, steps_attr
 from weft.op.nn.conv_reference import conv_reference, images_in, unblocked_images

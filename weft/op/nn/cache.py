@@ -5,13 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, NoAttrs, attr
-from weft.ir.dtype import int64
-from weft.ir.expr import Call, Expr, const
+from weft.ir import Attrs, Call, Expr, KnownDim, NoAttrs, TensorType, attr, const, dim_mul, int64
 from weft.ir.op import OpPattern, define_op, op_case
-from weft.ir.shape import KnownDim, dim_mul
 from weft.ir.traits import OpTraits, linear
-from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging

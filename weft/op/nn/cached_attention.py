@@ -8,13 +8,8 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import Call, Expr, Tuple
+from weft.ir import Attrs, Call, Dim, Expr, RelationContext, Span, TensorType, Tuple, attr
 from weft.ir.op import OpPattern, as_expr, define_op, op_case
-from weft.ir.shape import Dim
-from weft.ir.span import Span
-from weft.ir.types import TensorType
-from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_dims
 from weft.op.batching import merging
 from weft.op.gradients import attrs_of

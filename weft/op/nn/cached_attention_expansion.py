@@ -9,10 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from weft import op
-from weft.ir.dtype import DType, float32, int64
-from weft.ir.expr import Call, Expr, TupleGetItem, const
+from weft.ir import Call, DType, Expr, TupleGetItem, const, float32, infer_expr, int64
 from weft.ir.shape import Dim, KnownDim, dim_mul, may_be_at_least
-from weft.ir.typing.infer import infer_expr
 from weft.op.gradients import (
     clamped,
     cut_to,

@@ -13,14 +13,10 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
+from weft.ir import Attrs, Call, Case, DType, Expr, Op, OpPattern, TensorType, attr, define_op
 from weft.ir.analysis import known_type
-from weft.ir.attrs import Attrs, attr
-from weft.ir.dtype import DType
-from weft.ir.expr import Call, Expr
-from weft.ir.op import Case, Op, OpPattern, define_op
 from weft.ir.shape import Dim, Shape, dim_add, dim_floordiv, may_be_multiple
 from weft.ir.traits import CONVOLUTION, MixedPrecision
-from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merged, merging, moved, repeated, with_attrs
 from weft.op.gradients import known_shape

@@ -8,14 +8,9 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.dtype import DType
-from weft.ir.expr import Call, Expr
+from weft.ir import CONVOLUTION, Attrs, Call, DType, Expr, TensorType, attr, infer_expr
 from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim, dim_add, dim_floordiv
-from weft.ir.traits import CONVOLUTION
-from weft.ir.types import TensorType
-from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import all_repeated, moved, with_attrs
 from weft.op.gradients import attrs_of, known_shape, tensor_type

@@ -7,10 +7,7 @@ import math
 from typing import Any
 
 from weft import op
-from weft.ir.expr import Call, Expr, Tuple
-from weft.ir.op import Op
-from weft.ir.shape import Dim, dim_add, dim_mul, dim_product, dim_sub
-from weft.ir.symbol import typical_size
+from weft.ir import Call, Dim, Expr, Op, Tuple, dim_add, dim_mul, dim_product, dim_sub, typical_size
 from weft.ir.typing.infer import infer_expr
 from weft.op.gradients import (
     in_result_dtype,

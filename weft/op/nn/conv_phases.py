@@ -13,9 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft import op
-from weft.ir.expr import Expr, Tuple
-from weft.ir.op import Op
-from weft.ir.typing.infer import infer_expr
+from weft.ir import Expr, Op, Tuple, infer_expr
 from weft.op.gradients import tensor_type
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError

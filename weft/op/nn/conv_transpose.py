@@ -8,11 +8,8 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import attr
-from weft.ir.op import Case, Op, OpPattern, define_op, op_case
+from weft.ir import CONVOLUTION, Case, Op, OpPattern, TensorType, attr, define_op, op_case
 from weft.ir.shape import Dim, Shape, dim_add, dim_floordiv, dim_mul
-from weft.ir.traits import CONVOLUTION
-from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
 from weft.op.nn.conv import (

@@ -9,12 +9,8 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import Call, Expr, Tuple
+from weft.ir import Attrs, Call, Dim, Expr, TensorType, Tuple, attr, dim_add, infer_expr
 from weft.ir.op import OpPattern, define_op, op_case
-from weft.ir.shape import Dim, dim_add
-from weft.ir.types import TensorType
-from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
 from weft.op.gradients import attrs_of, known_shape, scalar

@@ -8,14 +8,10 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.dtype import DType, int64
-from weft.ir.expr import Call, Expr, Tuple, const
+from weft.ir import Attrs, Call, DType, Expr, RelationContext, TensorType, Tuple, attr, const, int64
 from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim, KnownDim, dim_add, dim_floordiv, dim_mul
 from weft.ir.traits import CONTINUOUS, Family, in_family
-from weft.ir.types import TensorType
-from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
 from weft.op.gradients import align_to_axis, attrs_of, known_shape, numbered, tensor_type
 from weft.op.image.sampling_expansion import (

@@ -8,16 +8,11 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.dtype import DType
-from weft.ir.expr import Call, Constant, Expr
+from weft.ir import Attrs, Call, Constant, DType, Expr, TensorType, attr, infer_expr, normalize_axis
 from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim, dim_product
 from weft.ir.traits import CONTINUOUS, MATMUL, linear
-from weft.ir.types import TensorType
-from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
-from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import along_with_parameters, with_attrs
 from weft.op.gradients import (
     align_to_axis,

@@ -8,13 +8,9 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr, one_of
-from weft.ir.expr import Call, Expr
+from weft.ir import Attrs, Call, Expr, RelationContext, TensorType, attr, linear, one_of
 from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim, dim_add, dim_mul, may_be_at_least
-from weft.ir.traits import linear
-from weft.ir.types import TensorType
-from weft.ir.typing.relation import RelationContext
 from weft.op.batching import with_attrs
 from weft.op.gradients import attrs_of, tensor_type
 from weft.op.nn.conv import positive

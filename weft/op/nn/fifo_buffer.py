@@ -5,13 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import Call, Expr, Tuple
+from weft.ir import Attrs, Call, Dim, Expr, RelationContext, Tuple, attr, linear, normalize_axis
 from weft.ir.op import OpPattern, define_op, get_op, op_case
-from weft.ir.shape import Dim
-from weft.ir.traits import linear
-from weft.ir.typing.relation import RelationContext
-from weft.ir.typing.relations import normalize_axis
 from weft.op.gradients import attrs_of, tensor_type
 from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr, if_then_else

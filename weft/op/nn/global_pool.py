@@ -9,12 +9,9 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import Call, Expr
+from weft.ir import Attrs, Call, Expr, Relation, RelationContext, TensorType, attr
 from weft.ir.op import Case, Op, OpPattern, define_op, get_op, op_case
 from weft.ir.traits import CONTINUOUS, SENSITIVE, Homogeneity, OpTraits, linear
-from weft.ir.types import TensorType
-from weft.ir.typing.relation import Relation, RelationContext
 from weft.op.batching import merging
 from weft.op.layout_inference import image_layout
 from weft.op.nn.pool import layout_of_images

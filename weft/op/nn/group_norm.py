@@ -8,13 +8,9 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import Call, Expr, const
+from weft.ir import ANY, Attrs, Call, Expr, RelationContext, attr, const, has_any, may_be_multiple
 from weft.ir.op import OpPattern, define_op, get_op, op_case
-from weft.ir.shape import ANY, may_be_multiple
 from weft.ir.traits import CONTINUOUS, Family, in_family
-from weft.ir.types import has_any
-from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import merging
 from weft.op.gradients import tensor_type

@@ -5,11 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, define_op, op_case
-from weft.ir.types import TensorType
-from weft.ir.typing.infer import infer_expr
+from weft.ir import Attrs, Call, Expr, OpPattern, TensorType, attr, define_op, infer_expr, op_case
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import (
     attrs_of,

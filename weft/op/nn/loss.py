@@ -9,14 +9,9 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr, one_of
-from weft.ir.dtype import DType, int64
+from weft.ir import Attrs, Dim, DType, RelationContext, TensorType, attr, int64, multilinear, one_of
 from weft.ir.expr import Call, Expr, const
 from weft.ir.op import Op, OpPattern, define_op, get_op, op_case
-from weft.ir.shape import Dim
-from weft.ir.traits import multilinear
-from weft.ir.types import TensorType
-from weft.ir.typing.relation import RelationContext
 from weft.op.batching import aligned
 from weft.op.gradients import divided_by_size, known_shape, scalar, tensor_type
 from weft.support.dataclass import dataclass

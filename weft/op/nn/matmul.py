@@ -8,16 +8,11 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
+from weft.ir import MATMUL, Attrs, DType, RelationContext, TensorType, attr, broadcast_dims, has_any
 from weft.ir.analysis import known_type
-from weft.ir.attrs import Attrs, attr
-from weft.ir.dtype import DType
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim, Shape, dim_product
-from weft.ir.traits import MATMUL
-from weft.ir.types import TensorType, has_any
-from weft.ir.typing.relation import RelationContext
-from weft.ir.typing.relations import broadcast_dims
 from weft.op.gradients import attrs_of, in_result_dtype, sum_to, tensor_type
 from weft.op.relations import (
     output_dtype,

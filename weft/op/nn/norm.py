@@ -9,13 +9,10 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
+from weft.ir import Attrs, Dim, Op, OpPattern, RelationContext, attr, define_op, get_op, op_case
 from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, const
-from weft.ir.op import Op, OpPattern, define_op, get_op, op_case
-from weft.ir.shape import Dim
 from weft.ir.traits import SENSITIVE, Family, MixedPrecision, OpTraits, in_family
 from weft.ir.types import TensorType, TupleType, Type
-from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation, normalize_axis
 from weft.op.batching import along, along_with_parameters, leading, with_attrs
 from weft.op.gradients import align_to_axis, attrs_of, tensor_type

@@ -8,13 +8,10 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
+from weft.ir import Call, Expr, OpTraits, RelationContext, TensorType, Tuple, Type, linear
 from weft.ir.attrs import Attrs, attr, one_of, sizes_from
-from weft.ir.expr import Call, Expr, Tuple
 from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim, KnownDim, dim_add, dim_max, may_be_at_least
-from weft.ir.traits import OpTraits, linear
-from weft.ir.types import TensorType, Type
-from weft.ir.typing.relation import RelationContext
 from weft.op.batching import with_attrs
 from weft.op.gradients import attrs_of, known_shape, tensor_type, typed_zeros
 from weft.op.layout_inference import InputLayout, LayoutResult, data_layout, unsplit_axis

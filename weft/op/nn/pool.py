@@ -12,12 +12,9 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import Call, Expr
-from weft.ir.op import Case, Op, OpPattern, define_op
+from weft.ir import Attrs, Call, Case, Expr, Op, OpPattern, TensorType, attr, define_op
 from weft.ir.shape import AnyDim, Dim, Shape, dim_min
 from weft.ir.traits import CONTINUOUS, SENSITIVE, Family, Homogeneity, linear
-from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
 from weft.op.layout_inference import image_layout

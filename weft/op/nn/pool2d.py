@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from weft.ir.attrs import attr
-from weft.ir.op import op_case
+from weft.ir import attr, op_case
 from weft.op.nn.conv import padding_attr, steps_attr
 from weft.op.nn.pool import (
     PADDING_DOC,

@@ -8,10 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
-from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, define_op, op_case
-from weft.ir.types import TensorType
-from weft.ir.typing.infer import infer_expr
+from weft.ir import Call, Expr, OpPattern, TensorType, define_op, infer_expr, op_case
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
 from weft.op.gradients import applied_to_first_tangent, attrs_of, to_order, typed_zeros

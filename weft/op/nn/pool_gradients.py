@@ -12,10 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.ir.dtype import DType
-from weft.ir.expr import Call, Constant, Expr, const
-from weft.ir.shape import dims_equal, may_be_at_least
-from weft.ir.typing.infer import infer_expr
+from weft.ir import Call, Constant, DType, Expr, const, dims_equal, infer_expr, may_be_at_least
 from weft.op.gradients import (
     known_shape,
     scalar,

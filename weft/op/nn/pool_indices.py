@@ -13,15 +13,9 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import attr
-from weft.ir.dtype import int64
+from weft.ir import RelationContext, Shape, TensorType, attr, dim_product, infer_expr, int64, linear
 from weft.ir.expr import Call, Constant, Expr, const
 from weft.ir.op import Case, Op, OpPattern, define_op, op_case
-from weft.ir.shape import Shape, dim_product
-from weft.ir.traits import linear
-from weft.ir.types import TensorType
-from weft.ir.typing.infer import infer_expr
-from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import fixed_sizes, known_shape, scalar, typed_zeros
 from weft.op.nn.adaptive_pool import (
     AdaptivePool1DAttrs,

@@ -5,12 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import Call, Expr
+from weft.ir import CONTINUOUS, Attrs, Call, Expr, RelationContext, attr, normalize_axis
 from weft.ir.op import OpPattern, define_op, get_op, op_case
-from weft.ir.traits import CONTINUOUS
-from weft.ir.typing.relation import RelationContext
-from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import along_with_parameters
 from weft.op.gradients import attrs_of, scalar, tensor_type
 from weft.op.layout_inference import along_axis

@@ -8,10 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import Call, Expr, const
-from weft.ir.op import OpPattern, define_op, get_op, op_case
-from weft.ir.shape import Dim
+from weft.ir import Attrs, Call, Dim, Expr, OpPattern, attr, const, define_op, get_op, op_case
 from weft.ir.traits import CONTINUOUS, Family, in_family
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axes, normalize_axis

@@ -7,13 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import Call, Expr
+from weft.ir import CONTINUOUS, Attrs, Call, Dim, Expr, RelationContext, TensorType, attr
 from weft.ir.op import OpPattern, define_op, op_case
-from weft.ir.shape import Dim
-from weft.ir.traits import CONTINUOUS
-from weft.ir.types import TensorType
-from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import merged, repeated, unmerged, with_attrs
 from weft.op.gradients import known_shape

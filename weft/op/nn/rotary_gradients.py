@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft import op
-from weft.ir.expr import Call, Expr
-from weft.ir.shape import KnownDim, dim_product
-from weft.ir.types import TensorType
-from weft.ir.typing.infer import infer_expr
+from weft.ir import Call, Expr, KnownDim, TensorType, dim_product, infer_expr
 from weft.op.gradients import clamped as clamped_to
 from weft.op.gradients import known_dim, known_shape, tensor_type, typed_zeros
 

@@ -5,12 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.dtype import float32
-from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, define_op, op_case
+from weft.ir import Attrs, Call, Expr, OpPattern, TensorType, attr, define_op, float32, op_case
 from weft.ir.traits import CONTINUOUS, SENSITIVE, Family, in_family
-from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation, normalize_axis
 from weft.op.batching import along

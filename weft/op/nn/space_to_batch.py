@@ -9,12 +9,8 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, define_op, op_case
+from weft.ir import Attrs, Call, Expr, OpPattern, TensorType, attr, define_op, linear, op_case
 from weft.ir.shape import dim_add, dim_floordiv, dim_mul, may_be_multiple
-from weft.ir.traits import linear
-from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of
 from weft.op.nn.conv import positive

@@ -7,15 +7,11 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.dtype import int64
+from weft.ir import Attrs, OpPattern, RelationContext, attr, define_op, infer_expr, int64, op_case
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem, const
-from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim, KnownDim, dim_add, dim_floordiv, dim_mul
 from weft.ir.traits import linear, multilinear
 from weft.ir.types import TensorType, TupleType
-from weft.ir.typing.infer import infer_expr
-from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import (
     attrs_of,
     known_dim,

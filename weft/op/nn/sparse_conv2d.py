@@ -7,13 +7,9 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr, one_of
-from weft.ir.expr import Call, Expr, Tuple
+from weft.ir import Attrs, Call, Expr, TensorType, Tuple, attr, infer_expr, multilinear, one_of
 from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import dim_add, dim_mul, dim_product
-from weft.ir.traits import multilinear
-from weft.ir.types import TensorType
-from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of, known_shape, scalar, to_order
 from weft.op.nn.conv_reference import conv_reference, images_in, unblocked_images

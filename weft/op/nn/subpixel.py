@@ -15,9 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.expr import Call, Constant, Expr, Tuple, const
-from weft.ir.op import Op
-from weft.ir.types import TensorType
+from weft.ir import Call, Constant, Expr, Op, TensorType, Tuple, const
 from weft.op.gradients import tensor_type
 from weft.op.nn.conv1d import conv1d
 from weft.op.nn.conv2d import conv2d

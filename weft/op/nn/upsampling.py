@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr, one_of
-from weft.ir.expr import Call, Expr
+from weft.ir import AnyDim, Attrs, Call, Dim, Expr, TensorType, attr, dim_mul, one_of
 from weft.ir.op import Case, Op, OpPattern, define_op, get_op, op_case
-from weft.ir.shape import AnyDim, Dim, dim_mul
 from weft.ir.traits import CONTINUOUS, Family, in_family, linear
-from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
 from weft.op.gradients import tensor_type

@@ -11,14 +11,10 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import Call, Expr, Tuple, const
+from weft.ir import Attrs, Call, Expr, RelationContext, TensorType, Tuple, attr, const, infer_expr
 from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import dim_add, dim_product
 from weft.ir.traits import OpTraits, linear, multilinear
-from weft.ir.types import TensorType
-from weft.ir.typing.infer import infer_expr
-from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of, fixed_sizes, known_shape, scalar, tensor_type, to_order
 from weft.op.nn.conv import padding_attr
 from weft.op.nn.conv_reference import images_in, unblocked_images, windows

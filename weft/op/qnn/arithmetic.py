@@ -12,10 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.attrs import attr
-from weft.ir.expr import Expr, const
-from weft.ir.op import Case, Op, OpPattern, op_case
-from weft.ir.typing.infer import infer_expr
+from weft.ir import Case, Expr, Op, OpPattern, attr, const, infer_expr, op_case
 from weft.op import elementwise
 from weft.op.broadcast import (
     add,

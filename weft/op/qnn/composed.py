@@ -11,14 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from weft import te
-from weft.ir.attrs import Attrs, NoAttrs
-from weft.ir.dtype import DType
+from weft.ir import Attrs, Case, DType, NoAttrs, Op, OpPattern, define_op, infer_expr, post_order
 from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
-from weft.ir.op import Case, Op, OpPattern, define_op
 from weft.ir.types import TensorType, TupleType, Type, is_complete
-from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import Relation, RelationContext
-from weft.ir.visitor import post_order
 from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError, TypeInferenceError
 

@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.attrs import Attrs
-from weft.ir.expr import Constant, Expr, const
-from weft.ir.op import OpPattern, op_case
+from weft.ir import Attrs, Constant, Expr, OpPattern, const, op_case
 from weft.op.broadcast import multiply, subtract
 from weft.op.elementwise import cast
 from weft.op.gradients import tensor_type

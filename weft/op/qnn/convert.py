@@ -7,11 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.ir.attrs import attr
-from weft.ir.dtype import DType
-from weft.ir.expr import Call, Expr, const
-from weft.ir.op import OpPattern, op_case
-from weft.ir.typing.infer import infer_expr
+from weft.ir import Call, DType, Expr, OpPattern, attr, const, infer_expr, op_case
 from weft.op.broadcast import (
     add,
     divide,

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.ir.attrs import Attrs, attr, one_of
-from weft.ir.dtype import DType
-from weft.ir.expr import Constant, Expr, const
+from weft.ir import Attrs, Constant, DType, Expr, attr, const, one_of
 from weft.op.broadcast import add, divide, multiply, subtract
 from weft.op.elementwise import abs as absolute
 from weft.op.elementwise import cast, clip, floor, sign

@@ -6,10 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.attrs import attr
-from weft.ir.expr import Expr, Tuple, TupleGetItem
-from weft.ir.op import OpPattern, op_case
-from weft.ir.types import TupleType
+from weft.ir import Expr, OpPattern, Tuple, TupleGetItem, TupleType, attr, op_case
 from weft.op.broadcast import multiply
 from weft.op.elementwise import cast
 from weft.op.nn.pool2d import AvgPool2DAttrs, avg_pool2d

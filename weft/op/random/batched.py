@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.ir.dtype import DType, float32, float64, int64
-from weft.ir.expr import Call, Constant, Expr, Tuple, const
-from weft.ir.op import BatchingRule
+from weft.ir import BatchingRule, Call, Constant, DType, Expr, Tuple, const, float32, float64, int64
 from weft.ir.shape import Dim, dim_floordiv, dim_product
 from weft.op.batching import aligned
 from weft.op.gradients import known_shape, tensor_type

@@ -9,12 +9,9 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
+from weft.ir import Call, DType, Expr, KnownDim, TensorType, TupleGetItem, TupleType, bool_, int64
 from weft.ir.attrs import Attrs, attr, size_from, sizes_from
-from weft.ir.dtype import DType, bool_, int64
-from weft.ir.expr import Call, Expr, TupleGetItem
 from weft.ir.op import Case, Op, OpPattern, define_op, op_case
-from weft.ir.shape import KnownDim
-from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import typed_zeros
 from weft.op.random.batched import bernoulli_each, normal_each, randint_each, uniform_each

@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.dtype import bool_
-from weft.ir.expr import Call, Expr, TupleGetItem
-from weft.ir.op import OpPattern, define_op, op_case
+from weft.ir import Attrs, Call, Expr, OpPattern, TupleGetItem, attr, bool_, define_op, op_case
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of, scalar, typed_zeros

@@ -10,13 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from weft import te
+from weft.ir import Constant, DType, KnownDim, OpPattern, RelationContext, const, define_op, op_case
 from weft.ir.attrs import Attrs, attr, one_of, sizes_from
-from weft.ir.dtype import DType
-from weft.ir.expr import Constant, const
-from weft.ir.op import OpPattern, define_op, op_case
-from weft.ir.shape import KnownDim
 from weft.ir.types import TensorType, TupleType
-from weft.ir.typing.relation import RelationContext
 from weft.op.random.batched import generate_each, split_each
 from weft.support.dataclass import dataclass
 from weft.support.errors import AttrsError

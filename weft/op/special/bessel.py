@@ -6,8 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from weft.ir.expr import Call, Expr
-from weft.ir.op import op_case
+from weft.ir import Call, Expr, op_case
 from weft.op.broadcast import divide, equal, where
 from weft.op.elementwise import sign
 from weft.op.gradients import scalar

@@ -7,10 +7,7 @@ from dataclasses import astuple
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr, one_of
-from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, define_op, op_case
-from weft.ir.types import TensorType
+from weft.ir import Attrs, Call, Expr, OpPattern, TensorType, attr, define_op, one_of, op_case
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of, typed_zeros
 from weft.support.dataclass import dataclass

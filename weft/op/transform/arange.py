@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr, one_of
+from weft.ir import Attrs, OpTraits, RelationContext, TensorType, TupleType, attr, linear, one_of
 from weft.ir.dtype import DType, float32, float64, int64
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
 from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import KnownDim, SymDim, dim_max
-from weft.ir.traits import OpTraits, linear
-from weft.ir.types import TensorType, TupleType
-from weft.ir.typing.relation import RelationContext
 from weft.support.dataclass import dataclass
 from weft.tir.expr import as_prim, const, maximum
 from weft.topi.sizes import as_size

@@ -9,14 +9,10 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr, sizes_from
+from weft.ir import Attrs, Call, Dim, Expr, KnownDim, RelationContext, TensorType, attr, sizes_from
 from weft.ir.dtype import DType, float32, int64
-from weft.ir.expr import Call, Expr
 from weft.ir.op import Op, OpPattern, define_op, op_case
-from weft.ir.shape import Dim, KnownDim
 from weft.ir.traits import ZERO_GRADIENT, OpTraits, linear
-from weft.ir.types import TensorType
-from weft.ir.typing.relation import RelationContext
 from weft.op.batching import aligned, with_attrs
 from weft.op.gradients import attrs_of, known_shape, tensor_type
 from weft.support.dataclass import dataclass

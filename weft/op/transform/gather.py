@@ -7,14 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import Call, Expr
+from weft.ir import Attrs, Call, Expr, RelationContext, TensorType, attr, linear, normalize_axis
 from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim, may_be_at_least
-from weft.ir.traits import linear
-from weft.ir.types import TensorType
-from weft.ir.typing.relation import RelationContext
-from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import all_repeated, along, moved, with_attrs
 from weft.op.gradients import attrs_of, clamped, known_shape, tensor_type, typed_zeros
 from weft.op.indexing_gradients import gather_gradient

@@ -7,15 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import op, te
+from weft.ir import Call, DType, Expr, RelationContext, TensorType, int64, linear, normalize_axis
 from weft.ir.attrs import Attrs, attr, one_of
-from weft.ir.dtype import DType, int64
-from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim, KnownDim, dim_product
-from weft.ir.traits import linear
-from weft.ir.types import TensorType
-from weft.ir.typing.relation import RelationContext
-from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import moved, with_attrs
 from weft.op.gradients import (
     attrs_of,

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
+from weft.ir import Attrs, Call, Expr, OpTraits, Tuple, TupleGetItem, attr, linear, normalize_axis
 from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import (
     Dim,
@@ -22,10 +21,8 @@ from weft.ir.shape import (
     may_be_equal,
     may_be_multiple,
 )
-from weft.ir.traits import OpTraits, linear
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext, symbols_help
-from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import along, with_attrs
 from weft.op.gradients import attrs_of, known_dim, tensor_type
 from weft.op.layout_inference import (

@@ -7,12 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import Call, Expr
-from weft.ir.op import OpPattern, define_op, op_case
-from weft.ir.shape import Dim
-from weft.ir.traits import linear
-from weft.ir.types import TensorType
+from weft.ir import Attrs, Call, Dim, Expr, OpPattern, TensorType, attr, define_op, linear, op_case
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import with_attrs
 from weft.op.gradients import attrs_of

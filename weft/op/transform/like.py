@@ -9,13 +9,10 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, NoAttrs, attr, sizes_from
-from weft.ir.dtype import DType, int64
-from weft.ir.expr import Call, Expr
+from weft.ir import Attrs, Call, DType, Expr, NoAttrs, TensorType, attr, int64, sizes_from
 from weft.ir.op import BatchingRule, Case, Op, OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim, KnownDim, Shape, dim_product, dim_sub, may_be_at_least, may_be_equal
 from weft.ir.traits import ZERO_GRADIENT, OpTraits, linear
-from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_dims, identity_relation, normalize_axes
 from weft.op.batching import aligned, all_repeated, to_example_shape, with_attrs

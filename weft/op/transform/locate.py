@@ -9,14 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.dtype import DType, int64
-from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
+from weft.ir import Attrs, Call, DType, Expr, RelationContext, Tuple, TupleGetItem, attr, int64
 from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim, Shape, dim_product, may_be_at_least
 from weft.ir.traits import ZERO_GRADIENT, linear
 from weft.ir.types import TensorType, TupleType
-from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_shapes
 from weft.op.batching import aligned, batch_numbers, leading, with_attrs
 from weft.op.gradients import field_of, known_dim, numbered, tensor_type

@@ -7,14 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import te
+from weft.ir import Call, Dim, Expr, KnownDim, RelationContext, TensorType, linear, normalize_axis
 from weft.ir.attrs import Attrs, attr, size_from
-from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, define_op, get_op, op_case
-from weft.ir.shape import Dim, KnownDim
-from weft.ir.traits import linear
-from weft.ir.types import TensorType
-from weft.ir.typing.relation import RelationContext
-from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import leading, sequences_at, with_attrs
 from weft.op.gradients import attrs_of, scalar, tensor_type
 from weft.op.indexing_gradients import write_gradient

@@ -8,14 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr, size_from
-from weft.ir.dtype import DType, int64
+from weft.ir import Attrs, DType, KnownDim, RelationContext, attr, int64, may_be_at_least, size_from
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
 from weft.ir.op import Op, OpPattern, define_op, op_case
-from weft.ir.shape import KnownDim, may_be_at_least
-from weft.ir.traits import ZERO_GRADIENT, Family, OpTraits, in_family, linear
+from weft.ir.traits import NO_TRAITS, ZERO_GRADIENT, Family, OpTraits, in_family, linear
 from weft.ir.types import TensorType, TupleType
-from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import along
 from weft.op.gradients import attrs_of, scalar, tensor_type, typed_zeros
@@ -48,7 +45,7 @@ def _scan_relation(ctx: RelationContext) -> bool:
 
 
 def _scan(name: str, combine: str, accumulate: Callable[..., np.ndarray], doc: str,
-          traits: OpTraits = OpTraits()) -> Op:
+          traits: OpTraits = NO_TRAITS) -> Op:
     def run(x: te.Tensor, attrs: ScanAttrs) -> te.Tensor:
         return topi_scan.scan(x, attrs.axis % x.ndim, attrs.dtype or x.dtype, combine=combine,
                               exclusive=attrs.exclusive, reverse=attrs.reverse)

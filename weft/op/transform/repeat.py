@@ -7,14 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr, sizes_from
-from weft.ir.expr import Call, Expr
+from weft.ir import Attrs, Call, Expr, RelationContext, TensorType, attr, normalize_axis, sizes_from
 from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim, KnownDim, dim_mul
 from weft.ir.traits import COPIES_ELEMENTS, linear
-from weft.ir.types import TensorType
-from weft.ir.typing.relation import RelationContext
-from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import aligned, along, sequences_at, with_attrs
 from weft.op.gradients import attrs_of, known_shape, tensor_type
 from weft.op.transform.like import zeros_like

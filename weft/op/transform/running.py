@@ -7,13 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.dtype import int64
-from weft.ir.expr import Call, Constant, Expr
+from weft.ir import Attrs, Call, Constant, Expr, RelationContext, attr, int64, normalize_axis
 from weft.ir.op import Case, Op, OpPattern, define_op, get_op, op_case
 from weft.ir.traits import Family, OpTraits
-from weft.ir.typing.relation import RelationContext
-from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import along
 from weft.op.broadcast import add, equal, greater, less, logical_or, subtract, where
 from weft.op.elementwise import exp, log

@@ -8,12 +8,8 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr, one_of
-from weft.ir.dtype import int64
-from weft.ir.expr import Call, Constant, Expr
+from weft.ir import Attrs, Call, Constant, Dim, Expr, OpTraits, attr, int64, may_be_at_least, one_of
 from weft.ir.op import OpPattern, define_op, op_case
-from weft.ir.shape import Dim, may_be_at_least
-from weft.ir.traits import OpTraits
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft import op
-from weft.ir.dtype import int64
-from weft.ir.expr import Call, Expr, Tuple, const
-from weft.ir.typing.infer import infer_expr
+from weft.ir import Call, Expr, Tuple, const, infer_expr, int64
 from weft.op.gradients import clamped, known_shape, scalar, tensor_type, typed_zeros
 from weft.support.dataclass import dataclass
 

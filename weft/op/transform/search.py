@@ -7,15 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.dtype import int64
-from weft.ir.dynamic import Bounds
+from weft.ir import ANY, ZERO_GRADIENT, Attrs, Bounds, RelationContext, attr, dim_product, int64
 from weft.ir.expr import Call, Expr, TupleGetItem
 from weft.ir.op import OpPattern, define_op, op_case
-from weft.ir.shape import ANY, dim_product
-from weft.ir.traits import ZERO_GRADIENT
 from weft.ir.types import TensorType, TupleType, Type
-from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import typed_zeros
 from weft.op.relations import tensor_of
 from weft.support.dataclass import dataclass

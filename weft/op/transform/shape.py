@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import op, te
+from weft.ir import Attrs, Call, Expr, TensorType, Type, attr, has_any, normalize_axes, sizes_from
 from weft.ir.analysis import known_type
-from weft.ir.attrs import Attrs, attr, sizes_from
-from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import (
     Dim,
@@ -25,9 +24,7 @@ from weft.ir.shape import (
     may_be_multiple,
 )
 from weft.ir.traits import COPIES_ELEMENTS, RESHAPE
-from weft.ir.types import TensorType, Type, has_any
 from weft.ir.typing.relation import RelationContext, symbols_help
-from weft.ir.typing.relations import normalize_axes
 from weft.op.batching import to_example_shape, with_attrs
 from weft.op.gradients import attrs_of, known_shape, tensor_type
 from weft.op.layout_inference import (

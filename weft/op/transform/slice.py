@@ -9,15 +9,11 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
+from weft.ir import COPIES_ELEMENTS, Attrs, Call, Expr, RelationContext, attr, normalize_axes
 from weft.ir.analysis import known_type
-from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import AnyDim, Dim, KnownDim, bounds_of, dim_max, dim_min
-from weft.ir.traits import COPIES_ELEMENTS
 from weft.ir.types import TensorType, Type, has_any
-from weft.ir.typing.relation import RelationContext
-from weft.ir.typing.relations import normalize_axes
 from weft.op.batching import with_attrs
 from weft.op.gradients import attrs_of, known_shape, spread_along, tensor_type
 from weft.op.indexing_gradients import gather_gradient

@@ -10,13 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr, sizes_from
-from weft.ir.dtype import bool_, int64
-from weft.ir.dynamic import Bounds
+from weft.ir import ANY, Attrs, Bounds, KnownDim, attr, bool_, dim_add, int64, linear, sizes_from
 from weft.ir.expr import Call, Constant, Expr, TupleGetItem
 from weft.ir.op import OpPattern, define_op, op_case
-from weft.ir.shape import ANY, KnownDim, dim_add
-from weft.ir.traits import linear
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import known_shape, numbered, tensor_type, typed_zeros

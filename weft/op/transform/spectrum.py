@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
+from weft.ir import Attrs, OpPattern, attr, define_op, infer_expr, linear, multilinear, op_case
 from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, const
-from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import AnyDim, Dim, dim_add, dim_floordiv, dim_sub
-from weft.ir.traits import linear, multilinear
 from weft.ir.types import TensorType, TupleType
-from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import leading
 from weft.op.gradients import (

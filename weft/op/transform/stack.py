@@ -9,14 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr, size_from
-from weft.ir.expr import Call, Expr, Tuple
+from weft.ir import Attrs, Call, Expr, TensorType, Tuple, TupleType, attr, normalize_axis, size_from
 from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import Dim, KnownDim, dim_add, dim_floordiv, dim_mul, dim_product, dim_sub
 from weft.ir.traits import COPIES_ELEMENTS, linear
-from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
-from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import along, with_attrs
 from weft.op.gradients import attrs_of, known_shape, tensor_type
 from weft.op.indexing_gradients import gather_gradient

@@ -9,14 +9,10 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.dtype import int32, int64
-from weft.ir.expr import Call, Expr, Tuple, const
+from weft.ir import ZERO_GRADIENT, Attrs, Call, Expr, Tuple, attr, const, infer_expr, int32, int64
 from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import KnownDim, dim_mul
-from weft.ir.traits import ZERO_GRADIENT
 from weft.ir.types import TensorType, TupleType
-from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of, known_shape, numbered, size_value, tensor_type
 from weft.op.vision.suppression import keep_best

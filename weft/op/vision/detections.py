@@ -7,10 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.dtype import int32
-from weft.ir.op import OpPattern, define_op, op_case
-from weft.ir.types import TensorType, TupleType
+from weft.ir import Attrs, OpPattern, TensorType, TupleType, attr, define_op, int32, op_case
 from weft.ir.typing.relation import RelationContext
 from weft.op.vision.suppression import keep_best
 from weft.support.dataclass import dataclass

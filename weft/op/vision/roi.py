@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.op import OpPattern, define_op, op_case
-from weft.ir.types import TensorType
-from weft.ir.typing.relation import RelationContext
+from weft.ir import OpPattern, RelationContext, TensorType, define_op, op_case
 from weft.op.vision.roi_attrs import (
     RoiAlignAttrs,
     RoiPoolAttrs,

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.ir.attrs import Attrs, attr, one_of
-from weft.ir.shape import Shape
-from weft.ir.types import TensorType
-from weft.ir.typing.relation import RelationContext
+from weft.ir import Attrs, RelationContext, Shape, TensorType, attr, one_of
 from weft.op.nn.conv import positive
 from weft.support.dataclass import dataclass
 

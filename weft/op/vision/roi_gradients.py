@@ -12,11 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir.expr import Call, Expr
-from weft.ir.op import Case, Op, OpPattern, define_op
-from weft.ir.shape import Shape
-from weft.ir.types import TensorType
-from weft.ir.typing.relation import RelationContext
+from weft.ir import Call, Case, Expr, Op, OpPattern, RelationContext, Shape, TensorType, define_op
 from weft.op.gradients import typed_zeros
 from weft.op.vision.roi_attrs import RoiPoolAttrs, expect_regions, from_images, to_images
 from weft.support.dataclass import dataclass

@@ -8,12 +8,8 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.dtype import int32, int64
-from weft.ir.dynamic import Bounds
-from weft.ir.expr import Call, Expr, TupleGetItem
+from weft.ir import ANY, Attrs, Bounds, Call, Expr, TupleGetItem, attr, dim_mul, int32, int64
 from weft.ir.op import OpPattern, define_op, op_case
-from weft.ir.shape import ANY, dim_mul
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import known_shape, typed_zeros

@@ -5,13 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from weft import te
-from weft.ir.attrs import Attrs, attr
-from weft.ir.expr import Call, Expr
+from weft.ir import Attrs, Call, Expr, RelationContext, TensorType, attr, linear
 from weft.ir.op import OpPattern, define_op, get_op, op_case
 from weft.ir.shape import dim_floordiv, dim_mul, may_be_multiple
-from weft.ir.traits import linear
-from weft.ir.types import TensorType
-from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of, known_shape
 from weft.op.relations import multiples_help
 from weft.support.dataclass import dataclass

@@ -13,8 +13,7 @@ from collections.abc import Callable
 
 from weft import te
 from weft.ir.dtype import int64
-from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, Var, all_of, const, maximum
+from weft.tir import Buffer, PrimExpr, Var, all_of, const, maximum
 from weft.tir.stmt import BufferStore, For, ForKind, IfThenElse, LetStmt, Stmt, seq
 
 
