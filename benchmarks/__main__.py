@@ -18,7 +18,7 @@ from rich.table import Table
 from benchmarks.harness import Failures
 from benchmarks.peers import PEERS, ZOO_PEERS
 from benchmarks.suite import SUITE, Model
-from weft.runtime.cpu import model_name
+from weft.runtime.devices.cpu.host import model_name
 
 DEFAULT_PEERS = "weft,onnxruntime,openvino"
 CAPTION = ("limit: the sum over kernels of the larger of arithmetic at the FMA peak and traffic at "

@@ -8,7 +8,7 @@ import time
 from weft.codegen import CPU_BACKEND
 from weft.ir.dtype import float32
 from weft.runtime.arena import AlignedBlock
-from weft.runtime.threads import threading_of
+from weft.runtime.devices.cpu.threads import threading_of
 from weft.target import CpuTarget
 from weft.tir.buffer import Buffer
 from weft.tir.expr import BufferLoad, Ramp, Var, const

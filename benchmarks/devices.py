@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 import weft
-from weft.runtime.cpu import usable_cpus
-from weft.runtime.table import render_table
+from weft.runtime.devices.cpu.host import usable_cpus
+from weft.runtime.profile import render_table
 
 _LAYERS, _HOPS = 6, 50
 _FAST = {"latency": 0.0, "bandwidth": 1e12}

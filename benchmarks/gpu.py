@@ -25,7 +25,7 @@ from weft.runtime.devices.cuda.driver import DEFAULT_STREAM
 from weft.runtime.devices.cuda.errors import CudaError
 from weft.runtime.devices.cuda.image import KernelObject
 from weft.runtime.dtypes import numpy_dtype
-from weft.runtime.table import render_table
+from weft.runtime.profile import render_table
 from weft.support.errors import WeftError
 from weft.target.cuda_target import ARCHS
 

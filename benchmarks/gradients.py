@@ -26,7 +26,7 @@ from weft import op
 from weft.compiler.report.sizes import arena_bytes_at
 from weft.ir.expr import Function, var
 from weft.ir.module import IRModule
-from weft.runtime.threads import set_num_threads
+from weft.runtime.devices.cpu.threads import set_num_threads
 
 Run = Callable[[], Any]
 MAX_ERROR = 5e-3

@@ -11,7 +11,7 @@ from pathlib import Path
 SNIPPET = """
 import statistics
 from weft.codegen import CPU_BACKEND
-from weft.runtime.peak import measure_fma_peak
+from weft.runtime.devices.cpu.rates import measure_fma_peak
 from weft.target import CpuTarget
 
 target = CpuTarget.host()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from benchmarks import placement_graphs as graphs
 from weft.runtime.device import Device
-from weft.runtime.table import render_table
+from weft.runtime.profile import render_table
 from weft.transform.placement.list_scheduling import heft
 from weft.transform.placement.place_tasks import lower_bound, place_tasks
 from weft.transform.placement.problem_arrays import arrays_of

@@ -15,8 +15,8 @@ import numpy as np
 from weft import te
 from weft.codegen import CPU_BACKEND
 from weft.runtime.arena import aligned_bytes
-from weft.runtime.peak import measure_fma_peak
-from weft.runtime.threads import threading_of
+from weft.runtime.devices.cpu.rates import measure_fma_peak
+from weft.runtime.devices.cpu.threads import threading_of
 from weft.target import CpuTarget, Target
 from weft.tir.expr import PrimExpr
 from weft.tir.func import PrimFunc

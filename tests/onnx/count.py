@@ -25,7 +25,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from tests.onnx.suite import How, load_exclusions, load_suite
-from weft.runtime.cpu import usable_cpus
+from weft.runtime.devices.cpu.host import usable_cpus
 
 _FORK = multiprocessing.get_context("fork")
 

@@ -132,7 +132,7 @@ def _refuse(wrong: Sequence[OptionError]) -> None:
 
 def _machine() -> dict[str, str]:
     from weft.codegen.elf.linker import find_linkers
-    from weft.runtime.cpu import machine, usable_cpus
+    from weft.runtime.devices.cpu.host import machine, usable_cpus
 
     linkers = [str(linker) for linker in find_linkers(machine())]
     return {

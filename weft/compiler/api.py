@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.compiler.request import CompileRequest
 from weft.compiler.warm_start import compiler_is_loaded, open_warm, remember
-from weft.runtime.cpu import usable_cpus
+from weft.runtime.devices.cpu.host import usable_cpus
 from weft.support import progress
 from weft.support.config import config
 from weft.support.file_content import FileContent

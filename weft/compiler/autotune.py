@@ -14,8 +14,8 @@ from weft.compiler.program.program import KernelSource
 from weft.compiler.stages import kernels_of
 from weft.frontend.source import ModelLike, open_source
 from weft.ir.op import Op
-from weft.runtime.table import render_table
-from weft.runtime.threads import num_threads
+from weft.runtime.devices.cpu.threads import num_threads
+from weft.runtime.profile import render_table
 from weft.strategy.build_tensors import anchor_of
 from weft.strategy.records import Records, append_records, read_records
 from weft.strategy.registry import strategies_of

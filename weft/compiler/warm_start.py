@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 import weft
 from weft.compiler.compilation import Compilation
 from weft.compiler.request import CompileRequest
-from weft.runtime import cpu
-from weft.runtime.code_payload import CodePayload, read_payload
-from weft.runtime.elf.loader import ObjectLibrary, loads_objects
+from weft.runtime.artifact_format import CodePayload, read_payload
+from weft.runtime.devices.cpu import host
+from weft.runtime.devices.cpu.elf.loader import ObjectLibrary, loads_objects
 from weft.runtime.executable import Executable, open_executable
 from weft.runtime.launchers import Code, check_machine, launcher_of
 from weft.runtime.manifest import Manifest
@@ -135,8 +135,8 @@ def _shapes(request: CompileRequest) -> object:
 
 
 def _machine() -> Iterator[object]:
-    yield cpu.machine(), sorted(cpu.host_features()), cpu.model_name()
-    yield [cpu.cache_bytes(level, 0) for level in (1, 2, 3)]
+    yield host.machine(), sorted(host.host_features()), host.model_name()
+    yield [host.cache_bytes(level, 0) for level in (1, 2, 3)]
     # What ``weft calibrate`` stored decides too: its folder changes with each file.
     measured = default_directory() / "machines"
     yield measured.stat().st_mtime_ns if measured.is_dir() else 0

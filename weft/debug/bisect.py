@@ -20,8 +20,8 @@ from weft.ir.passes import Pass
 from weft.ir.ports import output_names
 from weft.ir.types import TensorType, TupleType, Type
 from weft.runtime.arena import AlignedBlock
+from weft.runtime.devices.cpu.threads import threading_of
 from weft.runtime.library import Library
-from weft.runtime.threads import threading_of
 from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 from weft.transform.analysis.reference import evaluate

@@ -22,7 +22,7 @@ from weft.eager.node import (
     value_node,
 )
 from weft.eager.promotion import dtype_of_number
-from weft.runtime.dlpack import from_dlpack
+from weft.runtime.ndarray import from_dlpack
 from weft.support.errors import InvalidInputError
 
 

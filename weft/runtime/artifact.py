@@ -22,11 +22,11 @@ from weft.runtime.artifact_format import (
     locate_members,
     manifest_digest,
 )
+from weft.runtime.devices.cpu.threads import checked_count
 from weft.runtime.executable import Executable, open_executable
 from weft.runtime.launchers import Code, check_machine, launcher_of
 from weft.runtime.library import LOADERS
 from weft.runtime.manifest import Manifest, TargetSpec
-from weft.runtime.threads import checked_count
 from weft.support.config import report_unknown_variables
 from weft.support.errors import ArtifactError
 from weft.support.plugins import load_plugins

@@ -1,8 +1,11 @@
-"""The file format of artifacts: an uncompressed zip archive.
+"""The file format of artifacts, an uncompressed zip archive, and that of entries of the disk cache.
 
 ``manifest.json`` describes the module and holds the SHA-256 of all members; ``lib.so`` is
 the code, as the back end linked it (a shared object for CPUs); ``constants.bin`` the weights, at a
 multiple of 64 bytes in the file, so that they can be mapped into memory.
+
+An entry of the cache (``payload_parts``) has the constants first, so that they can be written
+before the code is there, then the objects, then a head.
 """
 
 from __future__ import annotations
@@ -11,9 +14,13 @@ import hashlib
 import json
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
+import numpy as np
+
+from weft.runtime.manifest import Manifest
+from weft.support.dataclass import dataclass
 from weft.support.errors import ArtifactError
 
 MANIFEST = "manifest.json"
@@ -96,3 +103,37 @@ def _extent(file: IO[bytes], info: zipfile.ZipInfo, size: int) -> tuple[int, int
     if start + info.file_size > size:
         raise ArtifactError("a damaged artifact", where=info.filename, got="it ends too early")
     return start, info.file_size
+
+
+@dataclass(frozen=True, slots=True)
+class CodePayload:
+    """Views of a payload, which starts with the constants."""
+
+    manifest: Manifest
+    constants: np.ndarray
+    objects: tuple[memoryview, ...]
+
+
+def payload_parts(manifest: Manifest, constants: np.ndarray, objects: Sequence[bytes]
+                  ) -> list[bytes | memoryview]:
+    """The payload that ``read_payload`` reads, in parts; the first one is ``constants``."""
+    head = json.dumps({
+        "manifest": manifest.to_json(),
+        "constants": constants.nbytes,
+        "objects": [len(code) for code in objects],
+    }).encode()
+    return [constants.data, *objects, head, len(head).to_bytes(8, "little")]
+
+
+def read_payload(payload: memoryview) -> CodePayload:
+    """Read back, without a copy."""
+    end = len(payload) - 8
+    start = end - int.from_bytes(payload[end:], "little")
+    head = json.loads(bytes(payload[start:end]))
+    at = head["constants"]
+    constants = np.frombuffer(payload[:at], np.uint8)
+    objects = []
+    for size in head["objects"]:
+        objects.append(payload[at : at + size])
+        at += size
+    return CodePayload(Manifest.from_json(head["manifest"]), constants, tuple(objects))

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from weft.runtime.arena import address_of
-from weft.runtime.dlpack import from_dlpack
 from weft.runtime.manifest import Manifest, TensorSpec
+from weft.runtime.ndarray import from_dlpack
 from weft.support.errors import InvalidInputError
 from weft.support.fork_locks import renew_in_child
 

@@ -34,7 +34,7 @@ class SizeTest:
     multiple: int = 1
 
     def holds(self, size: int) -> bool:
-        """Whether it is so for this value of the entry."""
+        """Whether this value of the entry passes the test."""
         return (self.low <= size and (self.high is None or size <= self.high)
                 and size % self.multiple == 0)
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Integral
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from weft.runtime.buffers import BoundCall
 from weft.runtime.call_sizes import SizeOutOfRangeError, fixed_sizes
-from weft.runtime.explain import explanation
 from weft.runtime.launchers import (
     Code,
     Foreign,
@@ -23,12 +22,11 @@ from weft.runtime.launchers import (
 )
 from weft.runtime.library import Library
 from weft.runtime.manifest import Manifest, TensorSpec
-from weft.runtime.named_call import NamedCall
 from weft.runtime.ndarray import to_numpy, with_sizes
 from weft.runtime.profile import Profile
 from weft.runtime.programs_by_size import KeptPrograms, LaunchesBySize, Shapes, shape_of
 from weft.runtime.run_control import RunControl
-from weft.runtime.signature import Signature
+from weft.runtime.signature import NamedCall, Signature, concrete_shapes
 from weft.runtime.state import State
 from weft.support.deprecation import renamed_arguments, renamed_method
 from weft.support.errors import ArtifactError, InvalidInputError
@@ -337,7 +335,7 @@ class Executable:
         An input with a fixed shape may be left out. Raises ``InvalidInputError`` for unknown
         inputs, for shapes of another rank, and for sizes that contradict the model.
         """
-        shapes = _concrete_shapes(self.manifest, inputs)
+        shapes = concrete_shapes(self.manifest, inputs)
         return self._program(shapes) if self.is_dynamic else self
 
     at = renamed_method("at", "specialize")
@@ -434,40 +432,27 @@ def open_per_shape(signature: Manifest, recompiler: Recompiler, reason: str, sta
     return Executable(signature, None, recompiler, start=start, reason=reason)
 
 
-def _concrete_shapes(manifest: Manifest, inputs: Mapping[str, Sequence[int]]) -> Shapes:
-    if not isinstance(inputs, Mapping):
-        raise InvalidInputError("specialize() takes shapes by input name", got=repr(inputs),
-                                expected='such as specialize({"x": (1, 3, 224, 224)})')
-    known = {spec.name: spec.shape for spec in manifest.inputs}
-    unknown = [name for name in inputs if name not in known]
-    if unknown:
-        raise InvalidInputError(f"unknown input {', '.join(map(repr, unknown))}",
-                                expected=manifest.signature())
-    sizes: dict[str, int] = {}
-    return tuple(_concrete_shape(spec, inputs.get(spec.name, spec.shape), sizes)
-                 for spec in manifest.inputs)
+def explanation(signature: str, start: str, log: FallbackLog, more: Sequence[str] = ()) -> str:
+    """The text of ``explain()``: the signature, the start, further facts, and the log as a table.
+
+    The numbers are how often each was met: at compilation, and in calls.
+    """
+    counts = log.counts
+    lines = [signature, f"start: {start}", *more]
+    if not counts:
+        return "\n".join([*lines, "what weft does instead: nothing"])
+    lines.append("what weft does instead:")
+    for number, (fallback, count) in enumerate(counts.items(), 1):
+        lines += _entry(number, fallback, count)
+    return "\n".join(lines)
 
 
-def _concrete_shape(spec: TensorSpec, shape: Sequence[Any], sizes: dict[str, int]
-                    ) -> tuple[int, ...]:
-    """``shape`` checked against an input; ``sizes`` are the dimensions known so far, by name."""
-    def refuse(what: str, help: str | None = None) -> NoReturn:
-        raise InvalidInputError(f"input {spec.name!r} {what}", expected=spec, got=repr(shape),
-                                help=help)
-
-    if isinstance(shape, (str, bytes)) or not isinstance(shape, Iterable):
-        refuse("needs a tuple of sizes as its shape")
-    given = tuple(shape)
-    if len(given) != len(spec.shape):
-        refuse(f"has rank {len(spec.shape)}, the shape given has rank {len(given)}")
-    for axis, (size, declared) in enumerate(zip(given, spec.shape, strict=True)):
-        if isinstance(size, str):
-            refuse("has a dynamic shape", help="give the shape of every such input")
-        if not isinstance(size, Integral) or isinstance(size, bool) or size < 0:
-            refuse(f"cannot have size {size!r} (axis {axis})")
-        if isinstance(declared, int) and size != declared:
-            refuse(f"has a fixed size of {declared} (axis {axis}), not {size}")
-        if isinstance(declared, str) and declared.isidentifier() \
-                and sizes.setdefault(declared, int(size)) != size:
-            refuse(f"cannot have size {size} (axis {axis}): {declared} is {sizes[declared]}")
-    return tuple(map(int, given))
+def _entry(number: int, fallback: Fallback, count: int) -> list[str]:
+    times = f" ({count} times)" if count > 1 else ""
+    kind = " (listed only)" if fallback.listed_only else ""
+    rows = [("", f"{fallback.what}{times}{kind}"), ("because ", fallback.cause),
+            ("cost    ", fallback.cost), ("cure    ", fallback.cure)]
+    wrapped = [line for label, text in rows for line in textwrap.wrap(
+        text, 100, initial_indent=f"    {label}", subsequent_indent=" " * (4 + len(label)),
+        break_long_words=False, break_on_hyphens=False)]
+    return [f"{number:>3} {wrapped[0].strip()}", *wrapped[1:]]

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
 
 import numpy as np
 
-from weft.runtime import threads
 from weft.runtime.arena import AlignedBlock, aligned_bytes
 from weft.runtime.buffers import (
     BoundCall,
@@ -31,12 +30,12 @@ from weft.runtime.buffers import (
     output_buffer,
 )
 from weft.runtime.call_sizes import CallSizes
-from weft.runtime.counted_outputs import CountedOutputs
-from weft.runtime.cpu import host_features, machine, system
+from weft.runtime.devices.cpu import threads
+from weft.runtime.devices.cpu.host import host_features, machine, system
 from weft.runtime.library import Library
 from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TargetSpec, TensorSpec
 from weft.runtime.ndarray import to_numpy
-from weft.runtime.outputs import output_maker
+from weft.runtime.outputs import CountedOutputs, output_maker
 from weft.runtime.profile import Profile, StepTime, checked_repeat, report_kernels
 from weft.runtime.run_control import RunControl
 from weft.runtime.state import State

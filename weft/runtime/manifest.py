@@ -28,11 +28,10 @@ from weft.runtime.calls import (
     VariantSpec,
 )
 from weft.runtime.device import HOST, Device
+from weft.runtime.devices.cpu.thread_pool import MAX_THREADS
 from weft.runtime.devices.sim.description import SimDevice
 from weft.runtime.dtypes import numpy_dtype
-from weft.runtime.sizes import Size, is_entry_name, names_in, parsed
-from weft.runtime.symbol_spec import SymbolSpec
-from weft.runtime.thread_pool import MAX_THREADS
+from weft.runtime.sizes import Size, SymbolSpec, is_entry_name, names_in, parsed
 from weft.runtime.vm.plain import from_plain, to_plain
 from weft.runtime.vm.program import VmProgram
 from weft.support.dataclass import dataclass

@@ -3,20 +3,25 @@
 The allocator returns large blocks to the operating system, which zeroes each page again on first
 use: writing 32 MB takes 0.8 ms in reused memory and 2.4 ms in a fresh array. So large outputs are
 views of memory blocks kept here. A block without views is free.
+
+Outputs whose sizes data determines are allocated for the bound of each size, and cut after the
+call.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
 
 from weft.runtime.arena import aligned_memory, no_memory
-from weft.runtime.manifest import TensorSpec
+from weft.runtime.manifest import Manifest, TensorSpec
+from weft.runtime.sizes import compiled, names_in
 
 # Smaller outputs use NumPy's allocator, which reuses small blocks itself. In bytes.
 SMALLEST = 64 << 10
@@ -89,3 +94,46 @@ class OutputMemory:
                 return block
             self._blocks.append(block)
         return None
+
+
+# A result that fills less than this part of its memory is copied, so that the rest is freed.
+_LEAST_FILLED = 0.5
+
+ShapeOf = Callable[[Mapping[str, int]], int]
+
+
+class CountedOutputs:
+    """Cuts the results of calls to the sizes that the program counted.
+
+    The program writes the counts, in the order of ``Manifest.counts``, to one more output, which is
+    the last. Elements of a result are adjacent at the start of its memory.
+    """
+
+    def __init__(self, manifest: Manifest, symbols: Mapping[str, int]) -> None:
+        names = [count.name for count in manifest.counts]
+        self._names = names
+        self._symbols = {name: size for name, size in symbols.items() if name not in names}
+        counted = frozenset(names)
+        self._shapes = [tuple(map(_as_function, spec.shape))
+                        if any(names_in(size) & counted for size in spec.shape) else None
+                        for spec in manifest.outputs]
+
+    def cut(self, results: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The results in their shapes, without the counts."""
+        *results, counts = results
+        sizes = {**self._symbols, **dict(zip(self._names, counts.tolist(), strict=True))}
+        return [whole if shape is None else _start(whole, tuple([size(sizes) for size in shape]))
+                for whole, shape in zip(results, self._shapes, strict=True)]
+
+
+def _as_function(size: int | str) -> ShapeOf:
+    return compiled(size) if isinstance(size, str) else lambda _: size
+
+
+def _start(whole: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The array of this shape at the start of the memory of ``whole``."""
+    count = math.prod(shape)
+    if not isinstance(whole, np.ndarray):
+        return whole.start(shape)  # on a device
+    part = whole.reshape(-1)[:count].reshape(shape)
+    return part.copy() if count < _LEAST_FILLED * whole.size else part

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from numbers import Integral
+from typing import Any, NoReturn, Protocol
 
-from weft.runtime.manifest import Manifest
+import numpy as np
+
+from weft.runtime.manifest import Manifest, TensorSpec
+from weft.runtime.run_control import RunControl
 from weft.support.errors import InvalidInputError
 from weft.support.suggestion import did_you_mean
 
@@ -88,3 +92,69 @@ class Signature:
 
 def _count(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+class _Runs(Protocol):
+    def run(self, output_names: Sequence[str] | None, feeds: dict[str, Any],
+            control: RunControl | None = None) -> list[np.ndarray]:
+        """The named outputs for inputs by name."""
+        ...
+
+
+class NamedCall:
+    """Calls a program with its ``inputs`` by position; gives the list of its outputs."""
+
+    def __init__(self, program: _Runs, outputs: Sequence[str] | None, inputs: Sequence[str]
+                 ) -> None:
+        self._program = program
+        self._outputs = None if outputs is None else tuple(outputs)
+        self.inputs = tuple(inputs)
+
+    def __call__(self, *values: Any, control: RunControl | None = None) -> list[np.ndarray]:
+        """Raises ``InvalidInputError`` for another number of values, and what ``run`` raises."""
+        if len(values) != len(self.inputs):
+            raise InvalidInputError("wrong number of arguments", got=len(values),
+                                    expected=f"{len(self.inputs)}: {', '.join(self.inputs)}")
+        return self._program.run(self._outputs, dict(zip(self.inputs, values, strict=True)),
+                                 control)
+
+
+def concrete_shapes(manifest: Manifest, inputs: Mapping[str, Sequence[int]]
+                    ) -> tuple[tuple[int, ...], ...]:
+    """The shapes of all inputs, with those that ``inputs`` gives; ``InvalidInputError``: unfit."""
+    if not isinstance(inputs, Mapping):
+        raise InvalidInputError("specialize() takes shapes by input name", got=repr(inputs),
+                                expected='such as specialize({"x": (1, 3, 224, 224)})')
+    known = {spec.name: spec.shape for spec in manifest.inputs}
+    unknown = [name for name in inputs if name not in known]
+    if unknown:
+        raise InvalidInputError(f"unknown input {', '.join(map(repr, unknown))}",
+                                expected=manifest.signature())
+    sizes: dict[str, int] = {}
+    return tuple(_concrete_shape(spec, inputs.get(spec.name, spec.shape), sizes)
+                 for spec in manifest.inputs)
+
+
+def _concrete_shape(spec: TensorSpec, shape: Sequence[Any], sizes: dict[str, int]
+                    ) -> tuple[int, ...]:
+    """``shape`` checked against an input; ``sizes`` are the dimensions known so far, by name."""
+    def refuse(what: str, help: str | None = None) -> NoReturn:
+        raise InvalidInputError(f"input {spec.name!r} {what}", expected=spec, got=repr(shape),
+                                help=help)
+
+    if isinstance(shape, (str, bytes)) or not isinstance(shape, Iterable):
+        refuse("needs a tuple of sizes as its shape")
+    given = tuple(shape)
+    if len(given) != len(spec.shape):
+        refuse(f"has rank {len(spec.shape)}, the shape given has rank {len(given)}")
+    for axis, (size, declared) in enumerate(zip(given, spec.shape, strict=True)):
+        if isinstance(size, str):
+            refuse("has a dynamic shape", help="give the shape of every such input")
+        if not isinstance(size, Integral) or isinstance(size, bool) or size < 0:
+            refuse(f"cannot have size {size!r} (axis {axis})")
+        if isinstance(declared, int) and size != declared:
+            refuse(f"has a fixed size of {declared} (axis {axis}), not {size}")
+        if isinstance(declared, str) and declared.isidentifier() \
+                and sizes.setdefault(declared, int(size)) != size:
+            refuse(f"cannot have size {size} (axis {axis}): {declared} is {sizes[declared]}")
+    return tuple(map(int, given))

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from weft.support.dataclass import dataclass
 from weft.support.errors import ArtifactError
 
 # A size that is fixed, or the text of one that symbols determine.
@@ -202,3 +203,20 @@ def _function(body: list[ast.stmt]) -> Callable[[Mapping[str, int]], Any]:
         raise ArtifactError("not a size", got=str(error)) from None
     exec(code, scope)  # noqa: S102 - ``parsed`` has checked all nodes
     return scope["sizes"]
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolSpec:
+    """A symbolic size of a program, its range, and the input axis that determines it.
+
+    The axis has ``scale * symbol + offset`` elements. The symbol is a multiple of ``multiple``.
+    """
+
+    name: str
+    input: int
+    axis: int
+    low: int = 0
+    high: int | None = None
+    multiple: int = 1
+    scale: int = 1
+    offset: int = 0

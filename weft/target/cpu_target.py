@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from weft.ir.dtype import DType
-from weft.runtime import cpu as host_cpu
+from weft.runtime.devices.cpu import host as host_cpu
 from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
 from weft.support.suggestion import did_you_mean

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from weft.runtime import cpu as host_cpu
+from weft.runtime.devices.cpu import host as host_cpu
 from weft.support.cache import default_directory
 from weft.support.errors import TargetError
 from weft.target.machine import Machine

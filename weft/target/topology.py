@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from weft.runtime.cpu import cpu_quota
+from weft.runtime.devices.cpu.host import cpu_quota
 from weft.support.dataclass import dataclass
 from weft.target.machine import Level, Machine
 

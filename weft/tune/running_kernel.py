@@ -10,7 +10,7 @@ import numpy as np
 from weft.codegen import backend_of
 from weft.ir.expr import Function
 from weft.runtime.arena import AlignedBlock
-from weft.runtime.threads import threading_of
+from weft.runtime.devices.cpu.threads import threading_of
 from weft.strategy import Implementation, lower_function
 from weft.support.errors import LoweringError
 from weft.target import Target

@@ -19,10 +19,10 @@ from weft.compiler.report.page import html_report
 from weft.compiler.stages import stages_of
 from weft.ir import Function, Tuple, const, var
 from weft.ir.python.builder import while_loop
-from weft.runtime.arena_pool import ArenaPool
+from weft.runtime.arena import ArenaPool
 from weft.runtime.call_sizes import fixed_sizes
 from weft.runtime.device import HOST, HOST_MEMORY, Device, MemorySpace
-from weft.runtime.frame import Frame
+from weft.runtime.devices.cpu.frame import Frame
 from weft.runtime.launchers import LAUNCHERS, register_launcher
 from weft.runtime.library import LOADERS, register_loader
 from weft.strategy import Implementation, strategy

@@ -9,7 +9,7 @@ from tests.unit.codegen.conftest import Compiler
 from tests.unit.codegen.programs import ZERO, index_var, loop, output_like
 from weft.codegen.llvm.build import build_object, build_text, emit_llvm, emit_optimized_llvm
 from weft.ir.dtype import DType
-from weft.runtime.threads import Threading
+from weft.runtime.devices.cpu.threads import Threading
 from weft.support.errors import CodegenError, InternalError
 from weft.tir import expr as x
 from weft.tir.buffer import buffer

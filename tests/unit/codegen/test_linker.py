@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.runtime.programs import C, expected, manifest, objects, opened, sample
 from weft.codegen.elf.linker import find_linkers, link_shared
-from weft.runtime.cpu import machine
+from weft.runtime.devices.cpu.host import machine
 from weft.runtime.library import SharedLibrary
 from weft.support.errors import LinkerError
 

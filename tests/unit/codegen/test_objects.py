@@ -15,7 +15,7 @@ from weft.codegen.llvm.build import build_object, build_text, emit_assembly
 from weft.codegen.llvm.jit import JitLibrary
 from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.codegen.llvm.target_machine import STRENGTH_REDUCED_LINES, target_machine
-from weft.runtime.elf.object_file import read_symbols
+from weft.runtime.devices.cpu.elf.object_file import read_symbols
 from weft.support.errors import CodegenError, TargetError
 from weft.target import CpuTarget
 from weft.tir import expr as x

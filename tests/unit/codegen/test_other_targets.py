@@ -10,8 +10,8 @@ from tests.unit.codegen.programs import elementwise, index_var, loop, numbers, o
 from weft.codegen.llvm.build import build_object, emit_assembly
 from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.ir.dtype import DType
-from weft.runtime.cpu import host_features, machine
-from weft.runtime.elf.object_file import read_symbols
+from weft.runtime.devices.cpu.elf.object_file import read_symbols
+from weft.runtime.devices.cpu.host import host_features, machine
 from weft.support.errors import CodegenError
 from weft.target import Target
 from weft.target.cpus import CPU_FEATURES, with_implied

@@ -46,7 +46,7 @@ def kernels():
 @pytest.mark.parametrize(("share", "count"), [(None, 64), (1.5, 2), (0.1, 1)])
 def test_as_many_processes_build_as_the_container_grants(monkeypatch, share, count):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)))
-    monkeypatch.setattr("weft.runtime.cpu.cpu_quota", lambda _: share)
+    monkeypatch.setattr("weft.runtime.devices.cpu.host.cpu_quota", lambda _: share)
     assert build.job_count() == count
     with weft.config(build_jobs=5):
         assert build.job_count() == 5

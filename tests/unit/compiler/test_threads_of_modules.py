@@ -10,7 +10,7 @@ import pytest
 
 import weft
 from weft.runtime import num_threads
-from weft.runtime.threads import Threading
+from weft.runtime.devices.cpu.threads import Threading
 from weft.support.errors import OptionError
 
 FIXED = "def @main(%x: Tensor[(600, 70), float32]) { nn.softmax(tanh(%x)) }"

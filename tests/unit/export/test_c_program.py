@@ -14,8 +14,8 @@ from weft.cli.main import main
 from weft.codegen.elf.linker import find_linkers
 from weft.ir import Function, Tuple, const, var
 from weft.ir.python.builder import while_loop
-from weft.runtime.cpu import machine
-from weft.runtime.elf.object_file import read_symbols
+from weft.runtime.devices.cpu.elf.object_file import read_symbols
+from weft.runtime.devices.cpu.host import machine
 from weft.support.errors import ArtifactError, OptionError
 
 pytestmark = pytest.mark.usefixtures("cache_of_module")

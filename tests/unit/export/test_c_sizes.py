@@ -16,7 +16,7 @@ from tests.unit.export.test_c_program import CC, build, needs_cc, needs_linker
 from weft.codegen.llvm.build import build_text
 from weft.codegen.llvm.c_entry import WEIGHTS, c_entry_text
 from weft.export.c_source import header_text
-from weft.runtime.elf.object_file import read_symbols
+from weft.runtime.devices.cpu.elf.object_file import read_symbols
 from weft.runtime.manifest import MAIN_SYMBOL
 from weft.target import CpuTarget, Target
 

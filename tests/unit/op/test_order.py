@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.runtime.threads import set_num_threads
+from weft.runtime.devices.cpu.threads import set_num_threads
 
 RNG = np.random.default_rng(0)
 VALUES = RNG.integers(0, 50, (40, 700)).astype(np.float32)  # many are equal

@@ -12,7 +12,7 @@ from weft import op, te
 from weft.ir.expr import Function, TupleGetItem, const, var
 from weft.ir.typing.infer import infer_expr
 from weft.op.random.threefry import blocks, threefry_key
-from weft.runtime.threads import set_num_threads
+from weft.runtime.devices.cpu.threads import set_num_threads
 from weft.support.errors import AttrsError, TypeInferenceError
 from weft.te.lower import lower
 from weft.tir.eval import evaluate as run_loops

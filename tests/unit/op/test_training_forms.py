@@ -8,7 +8,7 @@ import pytest
 import weft
 from weft import op
 from weft.ir.expr import Expr, Function, const, var
-from weft.runtime.threads import set_num_threads
+from weft.runtime.devices.cpu.threads import set_num_threads
 
 KEY = np.array([11, 12], np.uint32)
 

@@ -16,7 +16,7 @@ from weft.runtime import (
     TargetSpec,
     TensorSpec,
 )
-from weft.runtime.elf.loader import ObjectLibrary
+from weft.runtime.devices.cpu.elf.loader import ObjectLibrary
 from weft.runtime.executable import Executable, open_executable
 from weft.runtime.launchers import Code
 from weft.runtime.library import Library

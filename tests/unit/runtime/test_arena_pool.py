@@ -8,8 +8,7 @@ import threading
 
 import pytest
 
-from weft.runtime.arena import ALIGNMENT
-from weft.runtime.arena_pool import ArenaPool
+from weft.runtime.arena import ALIGNMENT, ArenaPool
 
 
 def run_together(work, count: int) -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from weft.runtime import cpu
+from weft.runtime.devices.cpu import host
 
 
 def test_this_machine_has_known_features() -> None:
-    assert cpu.host_features() <= set(cpu.known_features(cpu.machine()))
-    if cpu.machine() == "x86_64":
-        assert "sse3" in cpu.host_features()
-    assert cpu.known_features("pdp11") == {}
+    assert host.host_features() <= set(host.known_features(host.machine()))
+    if host.machine() == "x86_64":
+        assert "sse3" in host.host_features()
+    assert host.known_features("pdp11") == {}
 
 
 @pytest.mark.parametrize(("text", "features"), [
@@ -25,7 +25,7 @@ def test_this_machine_has_known_features() -> None:
     ("model name : a processor\n", set()),
 ])
 def test_features_in_proc_cpuinfo(text: str, features: set[str]) -> None:
-    assert cpu.listed_features(text) == features
+    assert host.listed_features(text) == features
 
 
 @pytest.mark.parametrize(
@@ -46,16 +46,16 @@ def testcpu_quota_of_a_container(
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert cpu.cpu_quota(tmp_path) == share
+    assert host.cpu_quota(tmp_path) == share
 
 
 @pytest.mark.parametrize(("share", "count"), [(None, 8), (2.5, 3), (0.1, 1), (64.0, 8)])
 def test_usable_cpus(share: float | None, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    monkeypatch.setattr(cpu, "cpu_quota", lambda _: share)
-    assert cpu.usable_cpus() == count
+    monkeypatch.setattr(host, "cpu_quota", lambda _: share)
+    assert host.usable_cpus() == count
 
 
 def test_cache_sizes() -> None:
-    assert cpu.cache_bytes(9, 12345) == 12345  # no machine has nine levels
-    assert cpu.cache_bytes(1, 32768) >= 4096
+    assert host.cache_bytes(9, 12345) == 12345  # no machine has nine levels
+    assert host.cache_bytes(1, 32768) >= 4096

@@ -12,7 +12,7 @@ import pytest
 
 import weft
 from tests.unit.runtime.test_threads import status_in_child
-from weft.runtime.arena_pool import ArenaPool
+from weft.runtime.arena import ArenaPool
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),

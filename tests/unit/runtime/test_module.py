@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tests.unit.runtime.programs import SIZE, expected, module, opened, sample
+from weft.runtime.devices.cpu.rates import measure_fma_peak
 from weft.runtime.executable import Executable
-from weft.runtime.peak import measure_fma_peak
 from weft.support import trace
 from weft.support.config import config
 from weft.support.errors import InternalError, InvalidInputError, OptionError

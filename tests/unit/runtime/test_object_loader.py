@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from llvmlite import binding as llvm
 
 from weft.codegen.llvm.target_machine import initialize_llvm
-from weft.runtime.cpu import machine
-from weft.runtime.elf import x86_64
-from weft.runtime.elf.loader import ObjectLibrary
-from weft.runtime.elf.object_file import read_object
+from weft.runtime.devices.cpu.elf import x86_64
+from weft.runtime.devices.cpu.elf.loader import ObjectLibrary
+from weft.runtime.devices.cpu.elf.object_file import read_object
+from weft.runtime.devices.cpu.host import machine
 from weft.runtime.library import function
 from weft.support.errors import CodegenError
 

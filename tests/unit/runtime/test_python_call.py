@@ -17,14 +17,13 @@ import pytest
 
 import weft
 from tests.unit.runtime.programs import SIZE, expected, manifest, module, sample
-from weft.runtime import numpy_layout
-from weft.runtime.arena_pool import ArenaPool
+from weft.runtime.arena import ArenaPool
 from weft.runtime.buffers import check_apart
 from weft.runtime.call_sizes import fixed_sizes
-from weft.runtime.devices.cpu import main_function
+from weft.runtime.devices.cpu import main_function, numpy_layout
+from weft.runtime.devices.cpu.python_call import NO_ARENA, PythonCall, is_short
 from weft.runtime.executable import Executable
 from weft.runtime.manifest import BackJump, Manifest, TensorSpec
-from weft.runtime.python_call import NO_ARENA, PythonCall, is_short
 from weft.support.errors import InternalError, InvalidInputError
 
 

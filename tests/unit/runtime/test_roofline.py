@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.runtime.bandwidth import measure_bandwidths
+from weft.runtime.devices.cpu.rates import measure_bandwidths
 from weft.runtime.roofline import Roofline, limits_of
 
 MACHINE = Roofline(100.0, ((1e3, 400.0), (1e5, 200.0), (math.inf, 10.0)))

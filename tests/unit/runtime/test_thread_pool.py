@@ -17,11 +17,11 @@ import pytest
 
 from tests.unit.runtime.programs import host
 from weft.codegen.llvm.runtime_support import build_runtime_support
-from weft.runtime import threads
-from weft.runtime.elf.loader import ObjectLibrary
+from weft.runtime.devices.cpu import threads
+from weft.runtime.devices.cpu.elf.loader import ObjectLibrary
+from weft.runtime.devices.cpu.thread_pool import PoolField
+from weft.runtime.devices.cpu.threads import Threading
 from weft.runtime.library import function
-from weft.runtime.thread_pool import PoolField
-from weft.runtime.threads import Threading
 
 BODY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 PATIENCE = 5  # seconds, after which a test fails that would hang

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from tests.unit.runtime.programs import expected, module, opened, sample
-from weft.runtime import Manifest, num_threads, set_num_threads, threads
-from weft.runtime.cpu import usable_cpus
+from weft.runtime import Manifest, num_threads, set_num_threads
+from weft.runtime.devices.cpu import threads
+from weft.runtime.devices.cpu.host import usable_cpus
 from weft.support.config import config
 from weft.support.errors import ArtifactError, OptionError
 

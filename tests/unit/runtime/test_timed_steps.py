@@ -9,7 +9,7 @@ import pytest
 from weft.codegen import CPU_BACKEND
 from weft.codegen.llvm.build import build_text
 from weft.codegen.llvm.target_machine import data_layout
-from weft.runtime.timed_steps import FORMS, TimedSteps
+from weft.runtime.devices.cpu.stepper import FORMS, TimedSteps
 from weft.target import CpuTarget
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from llvmlite import binding
 
 from weft.codegen.llvm.target_machine import new_target_machine
-from weft.runtime.cpu import machine
+from weft.runtime.devices.cpu.host import machine
 from weft.support.errors import TargetError
 from weft.target import CpuTarget, Target
 from weft.target.cpus import CPU_FEATURES, named_cpus, with_implied, without

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.target.systems import CacheFile, FakeSystem
-from weft.runtime.cpu import usable_cpus
+from weft.runtime.devices.cpu.host import usable_cpus
 from weft.target.machine_tables import machine_of
 from weft.target.topology import FAIR_SHARES, Topology, cache_sizes, read_topology
 

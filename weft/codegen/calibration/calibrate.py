@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.codegen.calibration.meter import Meter
-from weft.runtime.cpu import usable_cpus
+from weft.runtime.devices.cpu.host import usable_cpus
 from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
 from weft.target import CpuTarget

@@ -28,8 +28,8 @@ from weft.codegen.llvm.backend import CPU_BACKEND
 from weft.codegen.llvm.build import build_text
 from weft.codegen.llvm.runtime_support.build import build_runtime_support
 from weft.runtime.arena import AlignedBlock
+from weft.runtime.devices.cpu.threads import Threading
 from weft.runtime.library import function
-from weft.runtime.threads import Threading
 from weft.target import CpuTarget
 from weft.target.machine import VECTOR_BITS
 

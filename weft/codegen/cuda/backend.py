@@ -18,10 +18,10 @@ from weft.codegen.cuda.host_launcher import launcher_object
 from weft.codegen.cuda.instructions import DP4A
 from weft.codegen.cuda.passes import CUDA_PIPELINE
 from weft.runtime.device import HOST_MEMORY, Device, MemorySpace
+from weft.runtime.devices.cpu.elf.loader import loads_objects
 from weft.runtime.devices.cuda.bundle import LAUNCHER_MAGIC, Bundle
 from weft.runtime.devices.cuda.image import KernelObject
 from weft.runtime.devices.cuda.library import CudaLibrary, launcher_library
-from weft.runtime.elf.loader import loads_objects
 from weft.runtime.library import NativeLibrary
 from weft.support.errors import InternalError
 from weft.support.log import Level

@@ -12,7 +12,7 @@ from weft.codegen.cuda.nvvm import ptx_by_nvvm
 from weft.codegen.cuda.ptxas import assemble
 from weft.codegen.cuda.python_bodies import link_device_bodies
 from weft.codegen.cuda.toolkit import find_program
-from weft.runtime.cpu import usable_cpus
+from weft.runtime.devices.cpu.host import usable_cpus
 from weft.runtime.devices.cuda.image import KernelObject
 from weft.support.config import config
 from weft.support.errors import CodegenError

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from weft.runtime.cpu import machine
+from weft.runtime.devices.cpu.host import machine
 from weft.support.dataclass import dataclass
 from weft.support.errors import LinkerError
 

@@ -22,9 +22,9 @@ from weft.codegen.llvm.program_text import callback_text, functions_text, main_t
 from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.codegen.llvm.vector.dot_product import DOT_PRODUCTS
 from weft.runtime.device import HOST, HOST_MEMORY, Device, MemorySpace
+from weft.runtime.devices.cpu.elf.loader import ObjectLibrary, loads_objects
+from weft.runtime.devices.cpu.elf.object_file import read_symbols
 from weft.runtime.devices.sim.description import SIM
-from weft.runtime.elf.loader import ObjectLibrary, loads_objects
-from weft.runtime.elf.object_file import read_symbols
 from weft.runtime.library import NativeLibrary
 from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TargetSpec
 from weft.support.errors import CodegenError

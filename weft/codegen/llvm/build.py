@@ -11,7 +11,7 @@ from weft.codegen.llvm.target_machine import (
     optimized_module,
     wants_strength_reduction,
 )
-from weft.runtime.elf.object_file import read_symbols
+from weft.runtime.devices.cpu.elf.object_file import read_symbols
 from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError
 from weft.target import CpuTarget

@@ -1,6 +1,6 @@
 """Loads objects into this process with LLVM's in-memory linker (MCJIT).
 
-It serves the machines whose relocations ``weft.runtime.elf`` does not know.
+It serves the machines whose relocations ``weft.runtime.devices.cpu.elf`` does not know.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from llvmlite import binding as llvm
 from weft.codegen.llvm.build import LIBRARY_SYMBOLS
 from weft.codegen.llvm.python_bodies.link import MATH_SYMBOLS
 from weft.codegen.llvm.target_machine import initialize_llvm, new_target_machine
-from weft.runtime.elf.object_file import Symbol, read_symbols
-from weft.runtime.elf.perf_map import NamedCode, write_perf_map
+from weft.runtime.devices.cpu.elf.object_file import Symbol, read_symbols
+from weft.runtime.devices.cpu.elf.pages import NamedCode, write_perf_map
 from weft.runtime.library import NativeLibrary
 from weft.support.config import config
 from weft.support.errors import CodegenError

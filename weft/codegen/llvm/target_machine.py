@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from llvmlite import binding as llvm
 
-from weft.runtime.cpu import known_features
+from weft.runtime.devices.cpu.host import known_features
 from weft.support.errors import InternalError, TargetError
 from weft.target import CpuTarget
 

@@ -21,7 +21,7 @@ from weft.compiler.build.worker_pool import Worker
 from weft.compiler.build.worker_process import has_spare
 from weft.compiler.extensions import is_self_contained
 from weft.compiler.program.program import KernelSource
-from weft.runtime.cpu import usable_cpus
+from weft.runtime.devices.cpu.host import usable_cpus
 from weft.strategy.records import active_records
 from weft.support import progress
 from weft.support.cache import DiskCache, open_cache

@@ -34,8 +34,8 @@ from weft.compiler.program.verify import verify_program
 from weft.compiler.program.verify_memory import verify_memory
 from weft.ir.symbol import size_of_dim
 from weft.runtime.arena import AlignedBlock
+from weft.runtime.artifact_format import payload_parts, read_payload
 from weft.runtime.call_sizes import fixed_sizes
-from weft.runtime.code_payload import payload_parts, read_payload
 from weft.runtime.device import HOST, HOST_MEMORY, MemorySpace
 from weft.runtime.devices.sim.description import SimDevice
 from weft.runtime.devices.sim.memory import DeviceMemoryError, check_memories
@@ -81,7 +81,7 @@ class ModelCode:
             )
 
     def to_parts(self) -> list[bytes | memoryview]:
-        """The payload of the cache (``weft.runtime.code_payload``)."""
+        """The payload of the cache (``weft.runtime.artifact_format``)."""
         return payload_parts(self.manifest, self.constants, self.objects)
 
     @staticmethod

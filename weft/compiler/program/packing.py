@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from weft.runtime.arena import AlignedBlock, address_of
-from weft.runtime.cpu import usable_cpus
+from weft.runtime.devices.cpu.host import usable_cpus
 from weft.support.cache_entry import EntryWriter
 from weft.support.dataclass import dataclass
 

@@ -13,9 +13,8 @@ from weft.runtime.devices.sim.lanes import lane_name
 from weft.runtime.devices.sim.memory import bytes_at, constant_bytes, state_bytes
 from weft.runtime.devices.sim.segments import lane_of_call
 from weft.runtime.manifest import Manifest
-from weft.runtime.profile import StepTime, lane_of
+from weft.runtime.profile import StepTime, lane_of, render_table
 from weft.runtime.sizes import evaluate
-from weft.runtime.table import render_table
 from weft.support.dataclass import dataclass
 
 _LANE_HEIGHT, _LABEL_WIDTH, _CHART_WIDTH = 22, 130, 900

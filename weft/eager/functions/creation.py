@@ -17,7 +17,7 @@ from weft.eager.functions.shape import sizes_of
 from weft.eager.node import value_node
 from weft.eager.promotion import dtype_of_number
 from weft.eager.record import as_array, as_node, record, wrap
-from weft.runtime.dlpack import from_dlpack as array_from_dlpack
+from weft.runtime.ndarray import from_dlpack as array_from_dlpack
 
 if TYPE_CHECKING:
     from weft.eager.tensor import Tensor

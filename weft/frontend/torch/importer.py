@@ -33,7 +33,7 @@ from weft.ir.span import Span
 from weft.ir.symbol import size_of_dim
 from weft.ir.types import TensorType, is_static
 from weft.ir.typing.infer import infer_type
-from weft.runtime.dlpack import from_dlpack
+from weft.runtime.ndarray import from_dlpack
 from weft.support.allocation import allocation_budget
 from weft.support.errors import InternalError, UnsupportedModelError, WeftError
 

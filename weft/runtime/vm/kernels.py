@@ -8,8 +8,8 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from weft.runtime import threads
 from weft.runtime.arena import AlignedBlock, address_of
+from weft.runtime.devices.cpu import threads
 from weft.runtime.dtypes import numpy_dtype
 from weft.runtime.library import Library, synchronous
 from weft.runtime.vm.program import VmKernel

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from weft.runtime import threads
 from weft.runtime.arena import Pool
 from weft.runtime.buffers import BoundCall, copy_all, copy_into
 from weft.runtime.call_sizes import CallSizes
+from weft.runtime.devices.cpu import threads
+from weft.runtime.devices.cpu.rates import measure_fma_peak
 from weft.runtime.dtypes import numpy_dtype
 from weft.runtime.launchers import Code, Launch, Launcher
 from weft.runtime.library import Library
 from weft.runtime.manifest import KernelCall
 from weft.runtime.ndarray import to_numpy, with_sizes
-from weft.runtime.peak import measure_fma_peak
 from weft.runtime.profile import Profile, StepTime, checked_repeat, report_kernels
 from weft.runtime.run_control import RunControl
 from weft.runtime.vm.kernels import KernelTable, Scratch

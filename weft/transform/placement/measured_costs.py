@@ -12,8 +12,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 
-from weft.runtime.profile import Profile, StepTime
-from weft.runtime.table import render_table
+from weft.runtime.profile import Profile, StepTime, render_table
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 

@@ -14,7 +14,7 @@ from weft.codegen.llvm.runtime_support import python_call
 from weft.codegen.llvm.runtime_support.step_runner import step_runner_text
 from weft.codegen.llvm.runtime_support.thread_pool import thread_pool_text
 from weft.codegen.llvm.target_machine import data_layout
-from weft.runtime.bandwidth import READ
+from weft.runtime.devices.cpu.rates import READ
 from weft.target import CpuTarget
 
 # Independent FMA chains: enough to saturate two FMA units with a latency of 4 or 5 cycles.

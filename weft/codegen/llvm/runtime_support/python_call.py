@@ -4,16 +4,17 @@ A call through ctypes takes longer than many small models: ctypes needs a micros
 address of one array. This function takes the array objects (``METH_FASTCALL``), checks type, dtype,
 rank, sizes and layout with a few loads, and releases the GIL if the plan asks for it. Given outputs
 are checked in the same way, and for memory that they share.
-``weft.runtime.python_call`` builds the plan and documents the results. CPython functions belong to
-the stable ABI and are called through pointers in the plan, so libraries do not link against
-libpython. ``weft.runtime.numpy_layout`` has the offsets of the array fields.
+``weft.runtime.devices.cpu.python_call`` builds the plan and documents the results. CPython
+functions belong to the stable ABI and are called through pointers in the plan, so libraries do not
+link against libpython. ``weft.runtime.devices.cpu.numpy_layout`` has the offsets of the array
+fields.
 """
 
 from __future__ import annotations
 
-from weft.runtime import numpy_layout as layout
-from weft.runtime.arena_pool import NBYTES, NEXT
-from weft.runtime.python_call import NO_ARENA, PLAN_FIELDS, PYTHON_CALL
+from weft.runtime.arena import NBYTES, NEXT
+from weft.runtime.devices.cpu import numpy_layout as layout
+from weft.runtime.devices.cpu.python_call import NO_ARENA, PLAN_FIELDS, PYTHON_CALL
 
 
 def _field(name: str, kind: str = "ptr", value: str | None = None) -> str:
@@ -195,7 +196,7 @@ done:
 }}
 """
 
-# The free arenas form a linked list (``weft.runtime.arena_pool``), which the GIL protects.
+# The free arenas form a linked list (``weft.runtime.arena``), which the GIL protects.
 _RUN = f"""
 define internal i32 @weft.run_main(ptr %plan, ptr %inputs, ptr %outputs) nounwind {{
 entry:

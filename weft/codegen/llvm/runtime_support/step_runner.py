@@ -1,14 +1,14 @@
 """``weft_run_steps``: makes the kernel calls of a program one by one and reads the clock between.
 
-Profiles use it, as a call from Python takes longer than many kernels. ``weft.runtime.timed_steps``
-lays out its arguments. A kernel is called with as many arguments as the next larger form has: in
-the calling conventions of all supported machines the caller removes arguments, so a function may be
-given more than it takes.
+Profiles use it, as a call from Python takes longer than many kernels.
+``weft.runtime.devices.cpu.stepper`` lays out its arguments. A kernel is called with as many
+arguments as the next larger form has: in the calling conventions of all supported machines the
+caller removes arguments, so a function may be given more than it takes.
 """
 
 from __future__ import annotations
 
-from weft.runtime.timed_steps import FORMS, RUN_STEPS
+from weft.runtime.devices.cpu.stepper import FORMS, RUN_STEPS
 from weft.target import CpuTarget
 
 

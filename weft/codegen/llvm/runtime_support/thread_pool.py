@@ -10,14 +10,14 @@ started. Results do not depend on which thread runs an iteration.
 A pool runs one loop at a time. A loop that another Python thread launches meanwhile takes the next
 pool; if all pools are busy, it runs serially in its own thread.
 
-``weft.runtime.thread_pool`` allocates the pool and defines the layout of its fields. The gate is
-one 64-bit word: the loop number in the upper half, the bit ``CLOSED``, and the number of workers
-inside.
+``weft.runtime.devices.cpu.thread_pool`` allocates the pool and defines the layout of its fields.
+The gate is one 64-bit word: the loop number in the upper half, the bit ``CLOSED``, and the number
+of workers inside.
 """
 
 from __future__ import annotations
 
-from weft.runtime.thread_pool import CLOSED, FIELD_BYTES, LineField, PoolField
+from weft.runtime.devices.cpu.thread_pool import CLOSED, FIELD_BYTES, LineField, PoolField
 from weft.target import CpuTarget
 
 # Chunks per share. Small chunks keep the wait at the join short; claiming one takes a few ns.

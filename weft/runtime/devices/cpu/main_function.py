@@ -7,16 +7,22 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from weft.runtime import threads
-from weft.runtime.arena_pool import ArenaPool
+from weft.runtime.arena import ArenaPool
 from weft.runtime.call_sizes import CallSizes
+from weft.runtime.devices.cpu import threads
+from weft.runtime.devices.cpu.frame import Frame
+from weft.runtime.devices.cpu.python_call import (
+    NO_ARENA,
+    Builtin,
+    PythonCall,
+    call_template,
+    is_short,
+)
 from weft.runtime.devices.cpu.steps import Steps, StepsLaunch
-from weft.runtime.frame import Frame
 from weft.runtime.launchers import Code, Launch
 from weft.runtime.library import Library, NativeLibrary, function
 from weft.runtime.manifest import MAIN_SYMBOL
 from weft.runtime.profile import StepTime
-from weft.runtime.python_call import NO_ARENA, Builtin, PythonCall, call_template, is_short
 from weft.runtime.run_control import RunControl
 from weft.support.errors import InternalError
 

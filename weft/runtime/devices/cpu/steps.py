@@ -6,16 +6,16 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.runtime import threads
-from weft.runtime.arena import Pool, address_of
-from weft.runtime.arena_pool import ArenaPool
+from weft.runtime.arena import ArenaPool, Pool, address_of
 from weft.runtime.call_sizes import CallSizes, steps_at
 from weft.runtime.calls import KernelCall
 from weft.runtime.device import Device
-from weft.runtime.frame import Frame
+from weft.runtime.devices.cpu import threads
+from weft.runtime.devices.cpu.frame import Frame
+from weft.runtime.devices.cpu.stepper import Stepper, profile_module
 from weft.runtime.launchers import Code, Launch, Launcher
 from weft.runtime.library import Kernel, Library
-from weft.runtime.profile import Profile, Stepper, StepTime, profile_module
+from weft.runtime.profile import Profile, StepTime
 from weft.runtime.run_control import RunControl
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.runtime.device import Device
 from weft.runtime.devices.cuda.context import DeviceContext
-from weft.runtime.dlpack import DLTensor
+from weft.runtime.ndarray import DLTensor
 
 CUDA, CUDA_MANAGED, EXTENSION = 2, 13, 12
 # Streams by convention: 1 is the legacy default stream, 2 that of the thread; -1: do not wait.

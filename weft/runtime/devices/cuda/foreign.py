@@ -29,8 +29,8 @@ from weft.runtime.devices.cuda.exchange import (
     capsule_rename,
     order_streams,
 )
-from weft.runtime.dlpack import DLTensor
 from weft.runtime.dtypes import numpy_dtype
+from weft.runtime.ndarray import DLTensor
 from weft.support.dataclass import dataclass
 
 

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from weft.runtime import threads
 from weft.runtime.arena import Pool
 from weft.runtime.buffers import copy_into, output_buffer
 from weft.runtime.call_sizes import CallSizes
+from weft.runtime.devices.cpu import threads
 from weft.runtime.devices.cuda.array import DeviceArray, as_device_array
 from weft.runtime.devices.cuda.context import DeviceContext
 from weft.runtime.devices.cuda.exchange import LEGACY_STREAM, wait_for_compute

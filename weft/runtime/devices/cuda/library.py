@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from weft.runtime.device import HOST, Device
+from weft.runtime.devices.cpu.elf.loader import ObjectLibrary, loads_objects
 from weft.runtime.devices.cuda.bundle import Bundle
 from weft.runtime.devices.cuda.context import DeviceContext, context_of
 from weft.runtime.devices.cuda.errors import status_error
 from weft.runtime.devices.cuda.image import KernelObject
 from weft.runtime.devices.cuda.kernel import LoadedKernel, PreparedLaunch
-from weft.runtime.elf.loader import ObjectLibrary, loads_objects
 from weft.runtime.library import Block, Kernel, NativeLibrary, SharedLibrary
 from weft.support.config import config
 from weft.support.errors import ArtifactError, WeftError

@@ -6,8 +6,7 @@ import functools
 
 import numpy as np
 
-from weft.runtime.arena import address_of
-from weft.runtime.arena_pool import ArenaPool
+from weft.runtime.arena import ArenaPool, address_of
 from weft.runtime.devices.cuda.buffer_uses import uses_on
 from weft.runtime.devices.cuda.context import DeviceContext
 from weft.runtime.devices.cuda.library import CudaLibrary

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from weft.runtime.device import HOST, Device
-from weft.runtime.thread_pool import MAX_THREADS
+from weft.runtime.devices.cpu.thread_pool import MAX_THREADS
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from weft.runtime import threads
 from weft.runtime.arena import address_of
 from weft.runtime.call_sizes import CallSizes
+from weft.runtime.devices.cpu import threads
 from weft.runtime.devices.sim.library import SimLibrary
 from weft.runtime.devices.sim.memory import (
     CallMemory,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft.runtime.device import HOST, Device
+from weft.runtime.devices.cpu.threads import Threading
 from weft.runtime.devices.sim.description import SimDevice
 from weft.runtime.library import HostLibrary, Kernel, NativeLibrary
-from weft.runtime.threads import Threading
 from weft.support.errors import ArtifactError
 
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from weft.runtime.arena import AlignedBlock, address_of
-from weft.runtime.arena_pool import ArenaPool
+from weft.runtime.arena import AlignedBlock, ArenaPool, address_of
 from weft.runtime.call_sizes import CallSizes
 from weft.runtime.calls import DEVICE_COPY, Argument
 from weft.runtime.device import HOST, Device

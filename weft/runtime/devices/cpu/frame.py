@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.runtime.arena import address_of
-from weft.runtime.arena_pool import ArenaPool
+from weft.runtime.arena import ArenaPool, address_of
 from weft.runtime.call_sizes import CallSizes
 from weft.runtime.library import Block, Library
 from weft.runtime.manifest import Argument, Manifest

@@ -11,10 +11,10 @@ import threading
 import weakref
 from dataclasses import field
 
-from weft.runtime.cpu import usable_cpus
 from weft.runtime.device import Device
+from weft.runtime.devices.cpu.host import usable_cpus
+from weft.runtime.devices.cpu.thread_pool import MAX_THREADS, ThreadPool
 from weft.runtime.library import Library, NativeLibrary, function
-from weft.runtime.thread_pool import MAX_THREADS, ThreadPool
 from weft.support.config import config
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError

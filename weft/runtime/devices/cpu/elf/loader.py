@@ -10,9 +10,8 @@ import ctypes
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from weft.runtime.cpu import machine
-from weft.runtime.elf import x86_64
-from weft.runtime.elf.object_file import (
+from weft.runtime.devices.cpu.elf import x86_64
+from weft.runtime.devices.cpu.elf.object_file import (
     ABSOLUTE,
     UNDEFINED,
     ObjectFile,
@@ -20,8 +19,16 @@ from weft.runtime.elf.object_file import (
     Section,
     read_object,
 )
-from weft.runtime.elf.pages import EXECUTE, READ, WRITE, Pages, whole_pages
-from weft.runtime.elf.perf_map import NamedCode, write_perf_map
+from weft.runtime.devices.cpu.elf.pages import (
+    EXECUTE,
+    READ,
+    WRITE,
+    NamedCode,
+    Pages,
+    whole_pages,
+    write_perf_map,
+)
+from weft.runtime.devices.cpu.host import machine
 from weft.runtime.library import NativeLibrary
 from weft.support.config import config
 from weft.support.errors import CodegenError

@@ -12,7 +12,7 @@ import enum
 import os
 
 from weft.runtime.arena import AlignedBlock
-from weft.runtime.cpu import usable_cpus
+from weft.runtime.devices.cpu.host import usable_cpus
 from weft.runtime.library import NativeLibrary
 from weft.support.log import Level, debug
 

@@ -6,7 +6,9 @@ import ctypes
 import mmap
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from weft.support.errors import CodegenError
 
@@ -56,3 +58,17 @@ class Pages:
                 raise CodegenError("the system does not allow executable memory",
                                    got=os.strerror(ctypes.get_errno()),
                                    help="allow it for this process (SELinux: execmem)")
+
+
+class NamedCode(NamedTuple):
+    """A function or variable in memory; ``size`` is in bytes."""
+
+    name: str
+    address: int
+    size: int
+
+
+def write_perf_map(symbols: Iterable[NamedCode]) -> None:
+    """Add ``symbols`` to /tmp/perf-PID.map."""
+    with Path(f"/tmp/perf-{os.getpid()}.map").open("a", encoding="ascii") as file:  # noqa: S108
+        file.writelines(f"{s.address:x} {s.size:x} {s.name}\n" for s in symbols)

@@ -21,12 +21,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from weft.runtime.arena import address_of
-from weft.runtime.arena_pool import ArenaPool
+from weft.runtime.arena import ArenaPool, address_of
 from weft.runtime.call_sizes import CallSizes
+from weft.runtime.devices.cpu.numpy_layout import known_layout
 from weft.runtime.library import NativeLibrary
 from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TensorSpec
-from weft.runtime.numpy_layout import known_layout
 from weft.runtime.sizes import evaluate
 from weft.support.errors import InternalError, WeftError
 
