@@ -11,11 +11,17 @@ import click
 
 import weft
 from weft.cli.common import compile_options, print_json, records_option, renamed_option, session
-from weft.cli.device_options import device_arguments, device_options
+from weft.cli.compile_options import (
+    Sizes,
+    all_variants,
+    device_arguments,
+    device_options,
+    plan_options,
+    show_timing,
+    specialize_option,
+)
 from weft.cli.models import ModelFile
 from weft.cli.output import check_writable
-from weft.cli.plan_options import plan_options, show_timing
-from weft.cli.specialize_option import Sizes, all_variants, specialize_option
 from weft.support.errors import ArtifactError
 
 _FORMATS = click.Choice(["weft", "c"])

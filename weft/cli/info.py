@@ -52,7 +52,7 @@ def targets_command(*, machines: bool, machine: str, as_json: bool) -> None:
 def _show_machine(name: str, *, as_json: bool) -> None:
     """What weft decides for a few layers on a shipped machine."""
     # The strategies are imported here: the other tables do without them.
-    from weft.cli.machine_decisions import decisions, target_of_machine
+    from weft.cli.machines import decisions, target_of_machine
     from weft.target.machine_tables import machine_table
 
     target = target_of_machine(name)

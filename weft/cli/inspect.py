@@ -9,10 +9,15 @@ from typing import Any
 import click
 
 from weft.cli.common import compile_options, records_option, renamed_option, session
-from weft.cli.device_options import device_arguments, device_options
+from weft.cli.compile_options import (
+    Sizes,
+    all_variants,
+    device_arguments,
+    device_options,
+    specialize_option,
+)
 from weft.cli.models import ModelFile
 from weft.cli.output import check_writable, write_text
-from weft.cli.specialize_option import Sizes, all_variants, specialize_option
 
 # ``weft.compiler.stages.all_stages()``, without an import of the compiler.
 STAGES = (

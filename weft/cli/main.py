@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from importlib import import_module
@@ -11,11 +12,20 @@ import click
 from click.shell_completion import CompletionItem
 
 from weft import __version__
-from weft.cli.exit_codes import EXIT_INTERNAL, exit_code
-from weft.cli.wording import for_command_line
 from weft.support.config import report_unknown_variables
-from weft.support.errors import WeftError
+from weft.support.errors import InternalError, OptionError, UnsupportedModelError, WeftError
 from weft.support.suggestion import did_you_mean
+
+EXIT_USER_ERROR = 1
+EXIT_USAGE = 2
+EXIT_UNSUPPORTED = 3
+EXIT_INTERNAL = 70
+
+_SHAPES = re.compile(
+    r"""(?:as\ in\ )?(?:(?:weft\.compile|from_onnx)\((?:model|module),\ )?
+        inputs=\{"(?P<name>[^"]+)":\ \((?P<sizes>[^)]*)\)\}\)?""", re.VERBOSE)
+_LOADED = re.compile(r"weft\.load\('(?P<path>[^']+)'\)")
+_SPECIALIZE = re.compile(r",? or export model\.specialize\([^)]*\)\}\)")
 
 
 class _Verb(NamedTuple):
@@ -31,18 +41,18 @@ _VERBS = {
     "bench": _Verb("run", "Time MODEL: the best, median and worst of many runs."),
     "profile": _Verb("run", "Time each kernel of MODEL."),
     "tune": _Verb(
-        "tune",
+        "measure",
         "Time the candidate implementations of each kernel of MODEL and record the "
         "results."),
     "calibrate": _Verb(
-        "calibrate",
+        "measure",
         "Measure this machine in about a second: ports, clock, caches, memory, "
         "threads."),
     "opt": _Verb("opt", "Run passes on FILE, a program in weft's text form (- is standard input)."),
-    "passes": _Verb("passes", "List the passes of the compiler, or describe the pass NAME."),
+    "passes": _Verb("catalogues", "List the passes of the compiler, or describe the pass NAME."),
     "inspect": _Verb("inspect", "Show how MODEL is compiled."),
     "ops": _Verb(
-        "ops",
+        "catalogues",
         "List the operators, search them for a word, or show the page of operator "
         "NAME."),
     "targets": _Verb(
@@ -146,3 +156,31 @@ def main(arguments: list[str] | None = None) -> None:
         click.echo("this is a bug in weft: please report it with the lines above", err=True)
         sys.exit(EXIT_INTERNAL)
     sys.exit(0)
+
+
+def exit_code(error: WeftError) -> int:
+    """The exit code of the process for an error."""
+    if isinstance(error, InternalError):
+        return EXIT_INTERNAL
+    if isinstance(error, UnsupportedModelError):
+        return EXIT_UNSUPPORTED
+    return EXIT_USAGE if isinstance(error, OptionError) else EXIT_USER_ERROR
+
+
+def for_command_line(text: str) -> str:
+    """``text`` with command-line options and commands instead of Python arguments and calls."""
+    text = _SPECIALIZE.sub("", text)
+    text = _LOADED.sub(lambda m: f"weft run {m['path']}", text)
+    return _SHAPES.sub(lambda m: f"--input-shape {_quoted(m['name'], _with_x(m['sizes']))}", text)
+
+
+def _quoted(name: str, sizes: str) -> str:
+    """The value of the option, in quotes if it has a bound such as ``1<=n``, for the shell."""
+    shape = f"{name}:{sizes}"
+    return f'"{shape}"' if "<" in shape or ">" in shape else shape
+
+
+def _with_x(sizes: str) -> str:
+    """``"1, 3, 224, 224"`` as ``"1x3x224x224"``."""
+    names = (size.strip().strip("\"'").replace(" ", "") for size in sizes.split(","))
+    return "x".join(filter(None, names))

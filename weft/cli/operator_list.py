@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import chain
 
@@ -10,16 +11,18 @@ import click
 
 import weft.op  # noqa: F401 - fills the registry
 from weft.cli.common import print_json, print_table
-from weft.cli.gradient_table import HEADER, rows_of, totals
 from weft.cli.operator_page import page_of
 from weft.cli.operator_uses import onnx_names, torch_names
 from weft.ir import OPS
+from weft.ir.op import Op, OpPattern
+from weft.ir.traits import Linearity
 from weft.support.errors import RegistryError
 from weft.support.plugins import load_plugins
 from weft.support.suggestion import nearest
 
 # By the package that a format needs: its title, and its operators by weft's; the fastest first.
 _FORMATS = {"onnx": ("ONNX", onnx_names), "torch": ("torch", torch_names)}
+_GRADIENTS = ("operator", "cases", "reverse mode", "forward mode")
 
 
 def print_operators(name: str | None, *, as_json: bool, gradients: bool) -> None:
@@ -76,9 +79,9 @@ def _print_gradients(word: str, *, as_json: bool) -> None:
         raise _unknown(word.lower())
     rows = rows_of(operators)
     if as_json:
-        print_json([dict(zip(HEADER, row, strict=True)) for row in rows])
+        print_json([dict(zip(_GRADIENTS, row, strict=True)) for row in rows])
     else:
-        print_table(f"{len(rows)} operators: {totals(operators)}", HEADER, rows)
+        print_table(f"{len(rows)} operators: {totals(operators)}", _GRADIENTS, rows)
 
 
 def spellings(word: str) -> dict[str, list[str]]:
@@ -115,3 +118,43 @@ def _unknown(word: str) -> RegistryError:
                                for name in known[spelling]))
     return RegistryError(f"unknown operator {word!r}",
                          help=f"did you mean {' or '.join(close[:4])}?" if close else None)
+
+def rows_of(operators: Iterable[Op]) -> list[tuple[str, str, str, str]]:
+    """A row of ``weft ops --gradients`` for each operator: columns as in ``_GRADIENTS``."""
+    return [(op.name, str(len(op.cases)), reverse_mode(op), forward_mode(op)) for op in operators]
+
+
+def totals(operators: Iterable[Op]) -> str:
+    """The number of operators for each way of reverse mode."""
+    counts = Counter(reverse_mode(op).partition(":")[0] for op in operators)
+    return ", ".join(f"{count} {way}" for way, count in counts.most_common())
+
+
+def reverse_mode(op: Op) -> str:
+    """How ``Gradient`` differentiates the operator."""
+    if op.hook("expansion") is not None:
+        return "expansion"
+    if op.gradient_rule is not None:
+        return "rule"
+    if op.hook("decomposition") is not None and op.no_gradient_reason is None:
+        return "decomposition"
+    return _without_rule(op)
+
+
+def forward_mode(op: Op) -> str:
+    """How ``ForwardMode`` differentiates the operator."""
+    if op.jvp_rule is not None:
+        return "rule"
+    if op.traits.linearity is not Linearity.NONE:
+        return "linear"
+    way = reverse_mode(op)
+    if way != "rule":
+        return way
+    return "gradient of an elementwise operator" if op.pattern <= OpPattern.BROADCAST else (
+        "transposed gradient")
+
+
+def _without_rule(op: Op) -> str:
+    if op.no_gradient_reason is not None:
+        return f"none: {op.no_gradient_reason}"
+    return "zero" if op.traits.has_zero_gradient else "none"

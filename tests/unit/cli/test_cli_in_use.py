@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 
 import weft
 from tests.unit.cli.commands import run
-from weft.cli.wording import for_command_line
+from weft.cli.main import for_command_line
 from weft.compiler.report import page as report
 from weft.support.progress import BarReporter
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from tests.unit.op.differentiation import NothingToProveError, prove
 from tests.unit.op.differentiation_exceptions import CONSTANT, reason_for
 from weft import op as catalogue
-from weft.cli.gradient_table import reverse_mode
+from weft.cli.operator_list import reverse_mode
 from weft.ir.op import OPS, Op
 
 assert catalogue.__all__, "the import registers the operators"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.transform.helpers import parse_program
-from weft.cli.machine_decisions import decisions, sample_layers, target_of_machine
+from weft.cli.machines import decisions, sample_layers, target_of_machine
 from weft.ir.dtype import float32
 from weft.ir.passes import PassContext
 from weft.strategy.cpu.attention.cost import AttentionShape, plan_tiles

@@ -1,7 +1,8 @@
-"""``weft tune``."""
+"""``weft tune`` and ``weft calibrate``: measure kernels, and this machine."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -37,8 +38,41 @@ def tune_command(model: str, records: Path, target: str | None,
     check_writable(records)
     with session(threads):
         report = weft.autotune(model, records, target=target, inputs=dict(shapes) or None,
-                                 opt_level=opt_level, seconds=seconds, again=again)
+                               opt_level=opt_level, seconds=seconds, again=again)
     if report.tuned:
         click.echo(report.table())
     click.echo(f"{len(report.tuned)} of {report.kernels} kernels had several candidates; "
                f"use the times with WEFT_RECORDS={report.records}")
+
+
+@click.command("calibrate")
+@click.option("--show", is_flag=True, help="show what is known, and measure nothing")
+@click.option("--force", is_flag=True, help="measure again")
+@click.option("--json", "as_json", is_flag=True, help="print as JSON")
+def calibrate_command(*, show: bool, force: bool, as_json: bool) -> None:
+    """Measure this machine in about a second: ports, clock, caches, memory, threads.
+
+    The result is kept in the cache folder, and decisions for this machine follow it from then on.
+    Without it they follow the shipped table of the CPU. Run it while the machine is idle.
+    """
+    # Help of the command is printed without the compiler.
+    from weft.cli.common import print_json, print_table, session
+    from weft.cli.machines import known_values
+    from weft.compiler.first_calibration import calibrate_and_store
+    from weft.target import CpuTarget
+    from weft.target.host_machine import needs_calibration, stored_machine
+
+    host = CpuTarget.host()
+    if not show and (force or not stored_machine()):
+        with session():
+            calibrate_and_store(host)
+        host = CpuTarget.host()
+    rows, title = known_values(host)
+    if as_json:
+        print_json({"machine": host.machine, "from": title,
+                    "values": list(map(asdict, rows))})
+        return
+    print_table(title, ("value", "found", "used", "unit", "from"),
+                [row.texts() for row in rows])
+    if needs_calibration(host.cpu, host.arch):
+        click.echo("\nno table describes this CPU; weft calibrate measures it")

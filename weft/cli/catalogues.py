@@ -1,4 +1,4 @@
-"""``weft ops``: lists weft's operators, and finds them by the names of ONNX and torch."""
+"""``weft ops`` and ``weft passes``: lists of operators, of passes and of rewrite rules."""
 
 from __future__ import annotations
 
@@ -29,3 +29,23 @@ def ops_command(name: str | None, *, as_json: bool, where: bool, gradients: bool
         print_places(name or "", as_json=as_json)
         return
     print_operators(name, as_json=as_json, gradients=gradients)
+
+
+@click.command("passes")
+@click.argument("name", required=False)
+@click.option("--target", default=None, metavar="TARGET",
+              help="list the tir passes for this target")
+@click.option("--json", "as_json", is_flag=True, help="print as JSON")
+def passes_command(name: str | None, target: str | None, *, as_json: bool) -> None:
+    """List the passes of the compiler, or describe the pass NAME.
+
+    The names are positions for users' passes (weft.pass_at), steps of `weft opt -p`, and values of
+    WEFT_PRINT_AFTER. Passes and rules that plug-ins register are included.
+
+    \b
+    weft passes                  phases, passes, tir passes and rewrite rules
+    weft passes fold_constant    what a pass does, its options, its phases
+    """
+    from weft.cli.pass_list import print_passes
+
+    print_passes(name, target, as_json=as_json)
