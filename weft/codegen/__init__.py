@@ -1,20 +1,13 @@
 """Code generation: one back end per kind of target, imported when the kind is first used."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from weft.codegen.backend import BACKENDS, Backend, TextStage, backend_of, register_backend
-from weft.codegen.index import KINDS, NAMES
+from weft.codegen.backend import BACKENDS
+from weft.codegen.index import KINDS
 from weft.support.lazy_package import load_names_lazily
 
-if TYPE_CHECKING:
-    from weft.codegen.cuda.backend import CUDA_BACKEND
-    from weft.codegen.llvm.backend import CPU_BACKEND
-else:
-    load_names_lazily(__name__, NAMES[__name__])
-
+NAMES = {  # module -> the public names it defines
+    "weft.codegen.backend": "BACKENDS Backend TextStage backend_of register_backend",
+    "weft.codegen.cuda.backend": "CUDA_BACKEND",
+    "weft.codegen.llvm.backend": "CPU_BACKEND",
+}
+load_names_lazily(__name__, NAMES)
 BACKENDS.add_index(KINDS)
-
-__all__ = ["BACKENDS", "CPU_BACKEND", "CUDA_BACKEND", "Backend", "TextStage", "backend_of",
-           "register_backend"]

@@ -4,3 +4,7 @@
 ``optimizer`` the passes over a graph that run to a fixed point, ``needle``
 the layers of Needle.
 """
+
+from weft.support.lazy_package import load_names_lazily
+
+load_names_lazily(__name__, {})

@@ -1,24 +1,13 @@
 """weft.optim: optimisers and schedules with torch's names, arguments and state dicts."""
 
-from weft.optim import lr_scheduler, swa_utils
-from weft.optim.adam import Adam, AdamW
-from weft.optim.adam_variants import NAdam, RAdam
-from weft.optim.adaptive import Adadelta, Adagrad, Adamax, RMSprop
-from weft.optim.optimizer import Optimizer
-from weft.optim.sgd import SGD, Lion
+from weft.support.lazy_package import load_names_lazily
 
-__all__ = [
-    "SGD",
-    "Adadelta",
-    "Adagrad",
-    "Adam",
-    "AdamW",
-    "Adamax",
-    "Lion",
-    "NAdam",
-    "Optimizer",
-    "RAdam",
-    "RMSprop",
-    "lr_scheduler",
-    "swa_utils",
-]
+NAMES = {  # module -> the public names it defines
+    "weft.optim": "lr_scheduler swa_utils",
+    "weft.optim.adam": "Adam AdamW",
+    "weft.optim.adam_variants": "NAdam RAdam",
+    "weft.optim.adaptive": "Adadelta Adagrad Adamax RMSprop",
+    "weft.optim.optimizer": "Optimizer",
+    "weft.optim.sgd": "Lion SGD",
+}
+load_names_lazily(__name__, NAMES)

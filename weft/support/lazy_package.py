@@ -1,8 +1,11 @@
 """Packages whose public names load the module that defines them when they are first used.
 
-Its ``__init__`` calls ``load_names_lazily(__name__, NAMES[__name__])``. ``tools/lazy_index.py``
-generates the table, and for operators what type checkers read (``__init__.pyi``). Other packages
-import their names ``if TYPE_CHECKING``.
+The ``__init__`` of such a package says its names once, by module::
+
+    NAMES = {"weft.nn.modules.conv": "Conv1d Conv2d"}
+    load_names_lazily(__name__, NAMES)
+
+Type checkers read the stub that ``tools/lazy_index.py`` generates from this table.
 """
 
 from __future__ import annotations
@@ -63,14 +66,14 @@ def load_names_lazily(package: str, modules: Mapping[str, str]) -> None:
     """Make ``package`` lazy.
 
     ``modules`` maps a module to the names in it, parted by spaces, each followed by ``=name`` where
-    the package gives it another.
+    the package gives it another; names of the package itself are its public submodules.
     """
     names: dict[str, tuple[str, str]] = {}
     for module, defined in modules.items():
-        for word in defined.split():
+        for word in defined.split() if module != package else ():
             attribute, _, name = word.partition("=")
             names[name or attribute] = module, attribute
     made: Any = sys.modules[package]
     made.weft_names = names
-    made.__all__ = sorted(names)
+    made.__all__ = sorted((*names, *modules.get(package, "").split()))
     made.__class__ = LazyPackage

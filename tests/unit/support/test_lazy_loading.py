@@ -6,7 +6,15 @@ import sys
 
 import pytest
 
-from tools.lazy_index import LAYERS, OPERATOR_PACKAGES, ROOT, names_of, stub_of, text_of
+from tools.lazy_index import (
+    LAYERS,
+    OPERATOR_PACKAGES,
+    ROOT,
+    TABLES,
+    names_of,
+    stub_of,
+    text_of,
+)
 from weft.ir.op import OPS
 from weft.support.errors import RegistryError
 from weft.support.registry import Registry
@@ -25,8 +33,8 @@ def test_indexes_are_current(layer):
     assert path.read_text(encoding="utf-8") == text_of(layer)
 
 
-@pytest.mark.parametrize("package", OPERATOR_PACKAGES)
-def test_type_checkers_see_the_names_of_operators(package):
+@pytest.mark.parametrize("package", [*OPERATOR_PACKAGES, *TABLES])
+def test_type_checkers_see_the_public_names(package):
     path = ROOT / package.replace(".", "/") / "__init__.pyi"
     assert path.read_text(encoding="utf-8") == stub_of(package)
 
