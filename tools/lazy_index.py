@@ -2,9 +2,9 @@
 
 ``python -m tools.lazy_index`` writes ``index.py`` of each layer in ``LAYERS``: which module makes
 an entry of its registries (asked after every module was imported) and, for ``weft.op``, which
-defines a public name. The names of ``weft.op`` follow from the records: operators, the classes of their
-attributes, and what a module lists in ``__all__``. The packages in ``TABLES`` say their names in a
-table, ``NAMES`` of their ``__init__``. ``__init__.pyi`` tells all of them to type checkers.
+defines a public name. The names of ``weft.op`` follow from the records: operators, the classes of
+their attributes, and what a module lists in ``__all__``. The packages in ``TABLES`` say their names
+in a table, ``NAMES`` of their ``__init__``. ``__init__.pyi`` tells all of them to type checkers.
 """
 
 from __future__ import annotations

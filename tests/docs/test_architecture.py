@@ -42,8 +42,9 @@ def words() -> list[str]:
 @functools.cache
 def known_words() -> frozenset[str]:
     """Every name that weft defines, and every string that it contains."""
-    found: set[str] = set()
+    found: set[str] = {path.name for path in PACKAGE.rglob("*") if path.is_dir()}
     for path in PACKAGE.rglob("*.py"):
+        found.add(path.stem)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
                 case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.Name(id=name):
