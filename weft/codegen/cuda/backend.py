@@ -40,7 +40,7 @@ class CudaBackend(Backend[CudaTarget]):
 
     kind: ClassVar[str] = "cuda"
     strategies: ClassVar[str] = "weft.strategy.cuda"
-    cost_model_class: ClassVar[str] = "weft.strategy.cuda.default:CudaCostModel"
+    cost_model_class: ClassVar[str] = "weft.strategy.cuda.estimate:CudaCostModel"
     limits: ClassVar[Limits] = Limits(
         thread_axes=LAUNCH_TAGS, scopes=("global", "local", "shared", "constant"),
         max_alignment=1024)

@@ -14,7 +14,8 @@ from weft.strategy.cuda.attention.decide import (
     why_not_flash,
 )
 from weft.strategy.cuda.attention.flash import FlashLoops
-from weft.strategy.cuda.default import roofline_seconds, schedule_default
+from weft.strategy.cuda.default import schedule_default
+from weft.strategy.cuda.estimate import roofline_seconds
 from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.strategy.registry import strategy
 from weft.target import CudaTarget

@@ -10,7 +10,8 @@ from weft import te
 from weft.ir import Call
 from weft.ir.traits import Family
 from weft.strategy.cuda.common.context import CudaContext
-from weft.strategy.cuda.default import roofline_seconds, schedule_default
+from weft.strategy.cuda.default import schedule_default
+from weft.strategy.cuda.estimate import roofline_seconds
 from weft.strategy.cuda.gemm.decide import candidates_of, decide_call, decide_product
 from weft.strategy.cuda.gemm.dot_product import schedule_dot_product
 from weft.strategy.cuda.gemm.dot_tile import DotTile
