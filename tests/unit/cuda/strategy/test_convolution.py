@@ -16,11 +16,11 @@ from weft.strategy.build_tensors import anchor_of
 from weft.strategy.cuda.gemm.decide import decide_call
 from weft.strategy.cuda.gemm.plan import GemmPlan
 from weft.strategy.cuda.gemm.simt import SimtTile
-from weft.strategy.cuda.gemm.strategy import schedule_product
+from weft.strategy.cuda.gemm.strategy import schedule_gemm
 from weft.strategy.implementation import Implementation
 
 TILES = Implementation("tiles", functools.partial(
-    schedule_product, plan=GemmPlan(SimtTile(1, 1, 4, 4))))
+    schedule_gemm, plan=GemmPlan(SimtTile(1, 1, 4, 4))))
 
 
 def conv2d(size: tuple[int, int, int, int], out: int, kernel: int, layout: str = "NCHW",

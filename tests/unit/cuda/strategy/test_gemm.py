@@ -22,10 +22,9 @@ from weft import op
 from weft.ir.expr import Function, var
 from weft.strategy.build_tensors import anchor_of
 from weft.strategy.cuda.gemm.decide import decide_call
-from weft.strategy.cuda.gemm.dot_tile import DotTile
-from weft.strategy.cuda.gemm.plan import GemmPlan
+from weft.strategy.cuda.gemm.plan import DotTile, GemmPlan
 from weft.strategy.cuda.gemm.simt import SimtTile
-from weft.strategy.cuda.gemm.strategy import schedule_product
+from weft.strategy.cuda.gemm.strategy import schedule_gemm
 from weft.strategy.cuda.gemm.tensor_core import MmaTile
 from weft.strategy.implementation import Implementation
 from weft.target import CudaTarget, Target
@@ -34,7 +33,7 @@ SMALL = SimtTile(1, 1, 4, 4)
 
 
 def forced(plan: GemmPlan) -> Implementation:
-    return Implementation("forced", functools.partial(schedule_product, plan=plan))
+    return Implementation("forced", functools.partial(schedule_gemm, plan=plan))
 
 
 def dense(m: int, n: int, k: int, dtype: str = "float16") -> Function:

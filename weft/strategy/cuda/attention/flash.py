@@ -23,17 +23,17 @@ from weft.strategy.cuda.gemm.frame import (
     ceil_div,
     fill,
     kernel,
-    lanes_at,
     let,
+    load_vector,
     registers,
     serial,
     shared_memory,
-    store_lanes,
+    store_vector,
     vectorized,
 )
-from weft.strategy.cuda.gemm.operand import DEPTH, OUTER
+from weft.strategy.cuda.gemm.operand import K_MAJOR, MN_MAJOR
 from weft.strategy.cuda.gemm.staging import TileLayout
-from weft.strategy.cuda.gemm.tensor_core import Product, Tile, load_a, load_b
+from weft.strategy.cuda.gemm.tensor_core import MmaInstruction, Tile, load_a, load_b
 from weft.support.dataclass import dataclass
 from weft.tir import Analyzer, Broadcast, Buffer, PrimExpr, call, const, maximum, minimum, select
 from weft.tir.stmt import Allocate, BufferStore, Evaluate, IfThenElse, Stmt, seq
@@ -186,8 +186,8 @@ class _Tile:
 
     def _layout(self, rows: int, *, value: bool = False) -> TileLayout:
         """Rows of queries or keys, which run along the depth; or of values, along the width."""
-        return TileLayout(OUTER if value else DEPTH, rows, self.width if value else self.depth, 2,
-                          swizzled=True)
+        major, length = (MN_MAJOR, self.width) if value else (K_MAJOR, self.depth)
+        return TileLayout(major, rows, length, 2, swizzled=True)
 
     # one block of keys
 
@@ -208,7 +208,7 @@ class _Tile:
 
     def _scores(self, scores: Buffer, slot: PrimExpr) -> Stmt:
         """The products of the warp's queries with the block of keys."""
-        block, product = self.plan.block, Product(self.dtype, self.dtype)
+        block, mma = self.plan.block, MmaInstruction(self.dtype, self.dtype)
         a, b = registers("query", 4, int32), registers("key", 4, int32)
         queries = Tile(self.shared[0], const(0), self._layout(self.plan.rows))
         layout = self._layout(block)
@@ -218,7 +218,7 @@ class _Tile:
             stmts.append(load_a(queries, a, 0, row, step, self.lane))
             for pair in range(block // 16):
                 stmts.append(load_b(keys, b, 0, 2, const(pair * 16), step, self.lane))
-                stmts += [_mma(product, scores, (2 * pair + n) * 4, a, 0, b, n * 2)
+                stmts += [_mma(mma, scores, (2 * pair + n) * 4, a, 0, b, n * 2)
                           for n in range(2)]
         return Allocate(a, Allocate(b, seq(stmts)))
 
@@ -266,13 +266,13 @@ class _Tile:
               for n in mine),
             BufferStore(x.totals, x.totals.load(half) * factor, here),
             *(BufferStore(x.totals, x.totals.load(half) + x.scores.load(n), here) for n in mine),
-            *(store_lanes(x.sums, n, lanes_at(x.sums, n, 2) * Broadcast(factor, 2))
+            *(store_vector(x.sums, n, load_vector(x.sums, n, 2) * Broadcast(factor, 2))
               for n in self._of_half(half, self.width // 8)[::2]),
         ])
 
     def _weighted_values(self, state: _State, slot: PrimExpr) -> Stmt:
         """Add the values of the block, weighted."""
-        block, product = self.plan.block, Product(self.dtype, self.dtype)
+        block, mma = self.plan.block, MmaInstruction(self.dtype, self.dtype)
         a, b = registers("weight", 4, int32), registers("value", 4, int32)
         layout = self._layout(block, value=True)
         values = Tile(self.shared[2], slot * layout.elements, layout)
@@ -283,13 +283,13 @@ class _Tile:
                       for n in range(2) for half in HALVES]
             for pair in range(self.width // 16):
                 stmts.append(load_b(values, b, 0, 2, const(pair * 16), step, self.lane))
-                stmts += [_mma(product, state.sums, (2 * pair + n) * 4, a, 0, b, n * 2)
+                stmts += [_mma(mma, state.sums, (2 * pair + n) * 4, a, 0, b, n * 2)
                           for n in range(2)]
         return Allocate(a, Allocate(b, seq(stmts)))
 
     def _weight(self, into: Buffer, at: int, scores: Buffer, score: int) -> Stmt:
         """Two weights, rounded to the type of the values, in one register."""
-        pair = lanes_at(scores, score, 2).astype(self.dtype.vector(2))
+        pair = load_vector(scores, score, 2).astype(self.dtype.vector(2))
         return BufferStore(into, call(int32, "reinterpret", pair), (const(at),))
 
     # results
@@ -346,10 +346,10 @@ class _State:
     totals: Buffer
 
 
-def _mma(product: Product, sums: Buffer, at: int, a: Buffer, i: int, b: Buffer, j: int) -> Stmt:
-    value = product.instruction(float32.vector(4), lanes_at(sums, at, 4), lanes_at(a, i, 4),
-                                lanes_at(b, j, 2))
-    return store_lanes(sums, at, value)
+def _mma(mma: MmaInstruction, sums: Buffer, at: int, a: Buffer, i: int, b: Buffer, j: int) -> Stmt:
+    value = mma.function(float32.vector(4), load_vector(sums, at, 4), load_vector(a, i, 4),
+                                load_vector(b, j, 2))
+    return store_vector(sums, at, value)
 
 
 def _other(value: PrimExpr, bit: int) -> PrimExpr:

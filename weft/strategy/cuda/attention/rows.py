@@ -9,6 +9,7 @@ from weft.ir import float32
 from weft.strategy.common.attention import LOWEST, KeySource, Row
 from weft.strategy.common.row_major import unravel
 from weft.strategy.cuda.gemm.frame import address, ceil_div, kernel, registers, serial
+from weft.strategy.cuda.gemm.operand import K_MAJOR
 from weft.strategy.cuda.gemm.staging import TileLayout
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
@@ -17,7 +18,7 @@ from weft.tir import Allocate, Buffer, BufferStore, Evaluate, IfThenElse, Stmt, 
 from weft.tir.expr import TRUE, BufferLoad, PrimExpr, all_of, const, if_then_else, int_value, select
 from weft.tir.simplify import Analyzer, simplify
 
-LANES = 8  # 16-bit elements of a 16-byte copy
+VECTOR = 8  # 16-bit elements of a 16-byte copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +48,16 @@ class RowCopy:
 
         Copies of 16 bytes are asynchronous, and belong to the group of the next commit.
         """
-        chunks = self.layout.length // LANES
+        chunks = self.layout.length // VECTOR
         total = self.rows * chunks
 
         def one(item: PrimExpr) -> Stmt:
-            row, d = item // chunks, item % chunks * LANES
+            row, d = item // chunks, item % chunks * VECTOR
             inside = exists(row) if exists is not None else TRUE
-            if self.size % LANES == 0:
+            if self.size % VECTOR == 0:
                 return self._chunk(memory, start, row, d, element, inside)
             return seq([self._element(memory, start, row, d + n, element, inside)
-                        for n in range(LANES)])
+                        for n in range(VECTOR)])
 
         stmts: list[Stmt] = []
         for n in range(-(-total // self.threads)):
@@ -66,8 +67,8 @@ class RowCopy:
         return seq(stmts)
 
     def _offset(self, start: PrimExpr, row: PrimExpr, d: PrimExpr) -> PrimExpr:
-        by_depth = self.layout.contiguous == "depth"
-        return start + (self.layout.offset(row, d) if by_depth else self.layout.offset(d, row))
+        is_k_major = self.layout.contiguous == K_MAJOR
+        return start + (self.layout.offset(row, d) if is_k_major else self.layout.offset(d, row))
 
     def _chunk(self, memory: Buffer, start: PrimExpr, row: PrimExpr, d: PrimExpr,
                element: Callable[[PrimExpr, PrimExpr], PrimExpr], inside: PrimExpr) -> Stmt:

@@ -1,7 +1,8 @@
-"""A compute as a batched matrix product: ``C[z, i, j] = sum over k of A[z, i, k] * B[z, k, j]``.
+"""A compute as a batched GEMM: ``C[z, i, j] = sum over k of A[z, i, k] * B[z, k, j]``.
 
-Any sum of products is one: an axis of the result that only one factor mentions is a row or a
-column, one that both mention is a batch axis, and the reduction axes together are K. Convolutions
+Any sum of products is one: an axis of the result that only the first factor mentions belongs to
+M, one that only the second mentions to N, one that both mention is a batch axis, and the reduction
+axes together are K. Convolutions
 are implicit GEMMs in this sense: the im2col matrix is the factor, whose elements are read from the
 data through the decoded indices (Chetlur et al., "cuDNN: Efficient Primitives for Deep Learning",
 2014).
@@ -32,18 +33,18 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contraction:
-    """``op`` as a product; several axes of a kind form one index, the last of them fastest.
+    """``op`` as a GEMM; several axes of a kind form one index, the last of them fastest.
 
-    ``a`` is over ``batch``, ``rows`` and ``depth``, ``b`` over ``batch``, ``depth`` and
-    ``columns``; both in the type that products are summed in. ``where`` gives the axes of ``op``
+    ``a`` is over ``batch``, ``m`` and ``k``, ``b`` over ``batch``, ``k`` and ``n``; both in the
+    type of the accumulator. ``where`` gives the axes of ``op``
     that were split in terms of the others.
     """
 
     op: te.ComputeOp
     batch: tuple[Axis, ...]
-    rows: tuple[Axis, ...]
-    columns: tuple[Axis, ...]
-    depth: tuple[Axis, ...]
+    m: tuple[Axis, ...]
+    n: tuple[Axis, ...]
+    k: tuple[Axis, ...]
     a: PrimExpr
     b: PrimExpr
     where: Mapping[Var, PrimExpr]
@@ -51,18 +52,17 @@ class Contraction:
 
     @property
     def sizes(self) -> tuple[PrimExpr, PrimExpr, PrimExpr, PrimExpr]:
-        """The numbers of matrices, rows, columns and products."""
-        return (product(self.batch), product(self.rows), product(self.columns),
-                product(self.depth))
+        """The number of matrices, M, N and K."""
+        return (extent_of(self.batch), extent_of(self.m), extent_of(self.n), extent_of(self.k))
 
     def result_index(self, z: PrimExpr, i: PrimExpr, j: PrimExpr) -> dict[Var, PrimExpr]:
         """The axes of ``op`` at element (i, j) of matrix z."""
-        values = unravel(z, self.batch) | unravel(i, self.rows) | unravel(j, self.columns)
+        values = unravel(z, self.batch) | unravel(i, self.m) | unravel(j, self.n)
         split = {var: substitute(value, values) for var, value in self.where.items()}
         return values | split
 
 
-def product(axes: Sequence[Axis]) -> PrimExpr:
+def extent_of(axes: Sequence[Axis]) -> PrimExpr:
     sizes = [int_value(axis.extent) for axis in axes]
     if None not in sizes:
         return const(math.prod(size or 0 for size in sizes))
@@ -87,7 +87,7 @@ def unravel(index: PrimExpr, axes: Sequence[Axis]) -> dict[Var, PrimExpr]:
 
 
 def contraction_of(op: te.ComputeOp) -> Contraction | str:
-    """``op`` as a product, or why it is none."""
+    """``op`` as a GEMM, or why it is none."""
     (body,) = inlined_body(op, _is_inlined) if len(op.body) == 1 else (None,)
     if not isinstance(body, Reduce) or not _is_sum(body):
         return "it is not a sum"
@@ -98,14 +98,14 @@ def contraction_of(op: te.ComputeOp) -> Contraction | str:
     if any(int_value(axis.min) != 0 for axis in op.reduce_axis):
         return "a reduction axis does not start at 0"
     a, b = factors
-    data, depth = set(op.axis), tuple(Axis(x.var, x.extent) for x in op.reduce_axis)
-    used = set().union(*(vars_of(axis.extent) for axis in depth))
+    data, k = set(op.axis), tuple(Axis(x.var, x.extent) for x in op.reduce_axis)
+    used = set().union(*(vars_of(axis.extent) for axis in k))
     if used & {axis.var for axis in (*data, *op.reduce_axis)}:
         return "the extent of a reduction axis depends on another axis"
     if a.dtype.is_narrow_float:  # sums are rounded once, at the end
         a, b = a.astype(float32), b.astype(float32)
     a = _guarded(a, all_of(body.condition, condition))
-    return _classified(op, a, b, depth)
+    return _classified(op, a, b, k)
 
 
 def _is_inlined(op: te.ComputeOp) -> bool:
@@ -151,9 +151,9 @@ def _guarded(factor: PrimExpr, condition: PrimExpr) -> PrimExpr:
 
 
 def _classified(
-    op: te.ComputeOp, a: PrimExpr, b: PrimExpr, depth: tuple[Axis, ...]
+    op: te.ComputeOp, a: PrimExpr, b: PrimExpr, k: tuple[Axis, ...]
 ) -> Contraction | str:
-    groups: dict[str, list[Axis]] = {"batch": [], "rows": [], "columns": []}
+    groups: dict[str, list[Axis]] = {"batch": [], "m": [], "n": []}
     where: dict[Var, PrimExpr] = {}
     for axis in op.axis:
         kind = _kind(axis.var, a, b)
@@ -169,12 +169,12 @@ def _classified(
         group, inner = Var(f"{axis.name}.group", int64), Var(f"{axis.name}.inner", int64)
         where[axis.var] = group * size + inner
         groups["batch"].append(Axis(group, const((int_value(axis.extent) or 0) // size)))
-        groups["columns" if in_a else "rows"].append(Axis(inner, const(size)))
+        groups["n" if in_a else "m"].append(Axis(inner, const(size)))
         a, b = (_split(e, axis.var, group, inner, size) for e in (a, b))
-    if not groups["rows"] and not groups["columns"]:
+    if not groups["m"] and not groups["n"]:
         return "no axis of the result belongs to one factor alone"
     return _oriented(Contraction(
-        op, tuple(groups["batch"]), tuple(groups["rows"]), tuple(groups["columns"]), depth, a, b,
+        op, tuple(groups["batch"]), tuple(groups["m"]), tuple(groups["n"]), k, a, b,
         where, a.dtype))
 
 
@@ -182,7 +182,7 @@ def _kind(var: Var, a: PrimExpr, b: PrimExpr) -> str:
     in_a, in_b = var in vars_of(a), var in vars_of(b)
     if in_a == in_b:
         return "batch"
-    return "rows" if in_a else "columns"
+    return "m" if in_a else "n"
 
 
 def _group_size(axis: te.IterVar, a: PrimExpr, b: PrimExpr) -> tuple[int, bool] | None:
@@ -220,14 +220,14 @@ def substitute_exprs(e: PrimExpr, values: Mapping[PrimExpr, PrimExpr]) -> PrimEx
 
 
 def _oriented(c: Contraction) -> Contraction:
-    """The product with the result's innermost axis among its columns, which are stored together."""
+    """The GEMM with the innermost axis of the result in N, so that a row of C is contiguous."""
     moving = [axis.var for axis in c.op.axis if int_value(axis.extent) != 1]
-    rows = {axis.var for axis in c.rows}
-    inner = {var for value in c.where.values() for var in vars_of(value)} & rows
+    of_m = {axis.var for axis in c.m}
+    inner = {var for value in c.where.values() for var in vars_of(value)} & of_m
     last = moving[-1] if moving else None
-    in_rows = last in rows or (last in c.where and bool(vars_of(c.where[last]) & inner))
-    if not in_rows and c.columns:
+    in_m = last in of_m or (last in c.where and bool(vars_of(c.where[last]) & inner))
+    if not in_m and c.n:
         return c
-    if not in_rows and not c.columns and last not in rows:
+    if not in_m and not c.n and last not in of_m:
         return c
-    return Contraction(c.op, c.batch, c.columns, c.rows, c.depth, c.b, c.a, c.where, c.accumulator)
+    return Contraction(c.op, c.batch, c.n, c.m, c.k, c.b, c.a, c.where, c.accumulator)

@@ -1,8 +1,7 @@
-"""Products of bytes on ordinary cores by ``dp4a``: a schedule of te primitives and ``tensorize``.
+"""GEMM of int8 on CUDA cores by ``dp4a``: a schedule of te primitives and ``tensorize``.
 
-It serves products of bytes that tensor cores would mostly pad, and shows what the primitives do:
-tiles of both operands in shared memory, sums in registers, four products of a thread per
-instruction.
+It serves GEMMs that tensor cores would mostly pad, and shows what the primitives do: tiles of both
+operands in shared memory, accumulators in registers, four products of a thread per instruction.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from weft import te
 from weft.codegen.cuda.instructions import DP4A
 from weft.strategy.analysis import computes_below
 from weft.strategy.cuda.common.context import CudaContext
-from weft.strategy.cuda.gemm.dot_tile import THREADS, DotTile
-from weft.strategy.cuda.gemm.operand import DEPTH
-from weft.strategy.cuda.gemm.problem import ProductProblem, reduction_below
+from weft.strategy.cuda.gemm.operand import K_MAJOR
+from weft.strategy.cuda.gemm.plan import DP4A_THREADS, DotTile
+from weft.strategy.cuda.gemm.problem import GemmProblem, reduction_below
 from weft.strategy.implementation import compute_of
 from weft.support.errors import InternalError
 from weft.te import PlaceholderOp, loads_of
@@ -22,13 +21,13 @@ from weft.tir import Cast, Mul, ProducerLoad, Reduce, int_value
 GROUP = 4  # products of one instruction
 
 
-def why_not_dot_product(problem: ProductProblem) -> str | None:
-    """Why ``dp4a`` cannot compute a product; ``None`` if it can."""
+def why_not_dot_product(problem: GemmProblem) -> str | None:
+    """Why ``dp4a`` cannot compute a GEMM; ``None`` if it can."""
     a, b = problem.stored
     if any(str(o.dtype) != "int8" for o in (a, b)) \
             or str(problem.contraction.accumulator) != "int32":
         return f"dp4a multiplies signed bytes into int32, not {a.dtype} by {b.dtype}"
-    if a.run != DEPTH or b.run != DEPTH or len(problem.contraction.depth) != 1:
+    if a.major != K_MAJOR or b.major != K_MAJOR or len(problem.contraction.k) != 1:
         return "an operand is not contiguous along K"
     tile = DotTile()
     sizes = [int_value(s) for s in problem.contraction.sizes]
@@ -79,7 +78,7 @@ def schedule_dot_product(ctx: CudaContext, tile: DotTile) -> None:
 
 
 def _bind_result(stage: te.Stage, op: te.ComputeOp, tile: DotTile) -> te.IterVar:
-    """Blocks of tiles; the elements of a thread are neighbours, so that its sums are one box."""
+    """Blocks of tiles; the elements of a thread are adjacent, so that they are one box."""
     *batch, row, column = op.axis
     block_row, in_row = stage.split(row, factor=tile.size)
     block_column, in_column = stage.split(column, factor=tile.size)
@@ -101,8 +100,8 @@ def _bind_copy(stage: te.Stage, op: te.ComputeOp, at: te.Stage, axis: te.IterVar
     *_, row, column = op.axis
     stage.storage_align(row, 64, GROUP)
     chunk, lane = stage.split(column, factor=GROUP)
-    rows, thread_row = stage.split(row, factor=THREADS)
-    chunks, thread_column = stage.split(chunk, factor=THREADS)
+    rows, thread_row = stage.split(row, factor=DP4A_THREADS)
+    chunks, thread_column = stage.split(chunk, factor=DP4A_THREADS)
     stage.reorder(rows, chunks, thread_row, thread_column, lane)
     stage.bind(thread_row, "threadIdx.y")
     stage.bind(thread_column, "threadIdx.x")

@@ -57,8 +57,8 @@ def serial(
     return For(var, as_prim(start), count, kind, body(var))
 
 
-def vectorized(lanes: int, body: Callable[[PrimExpr], Stmt]) -> Stmt:
-    return serial("lane", lanes, body, ForKind.VECTORIZED)
+def vectorized(width: int, body: Callable[[PrimExpr], Stmt]) -> Stmt:
+    return serial("lane", width, body, ForKind.VECTORIZED)
 
 
 def let(name: str, value: PrimExpr, body: Callable[[PrimExpr], Stmt], analyzer: Analyzer,
@@ -86,18 +86,18 @@ def shared_memory(name: str, count: int, dtype: DType | str, alignment: int = 12
     return Buffer(name, (const(count),), DType.of(dtype), "shared", alignment=alignment)
 
 
-def lanes_at(memory: Buffer, start: PrimExpr | int, lanes: int) -> BufferLoad:
-    """``lanes`` elements from ``start`` on."""
-    return BufferLoad(memory, (_span(as_prim(start), lanes),))
+def load_vector(memory: Buffer, start: PrimExpr | int, width: int) -> BufferLoad:
+    """``width`` elements from ``start`` on."""
+    return BufferLoad(memory, (_span(as_prim(start), width),))
 
 
-def store_lanes(memory: Buffer, start: PrimExpr | int, value: PrimExpr) -> BufferStore:
-    """Store all lanes of ``value`` from element ``start`` on."""
+def store_vector(memory: Buffer, start: PrimExpr | int, value: PrimExpr) -> BufferStore:
+    """Store a vector from element ``start`` on."""
     return BufferStore(memory, value, (_span(as_prim(start), value.dtype.lanes),))
 
 
-def _span(start: PrimExpr, lanes: int) -> PrimExpr:
-    return start if lanes == 1 else Ramp(start, const(1), lanes)
+def _span(start: PrimExpr, width: int) -> PrimExpr:
+    return start if width == 1 else Ramp(start, const(1), width)
 
 
 def address(element: PrimExpr) -> PrimExpr:
@@ -105,11 +105,11 @@ def address(element: PrimExpr) -> PrimExpr:
     return call("handle", "address_of", element)
 
 
-def fill(memory: Buffer, count: int, value: PrimExpr, lanes: int = 4) -> Stmt:
+def fill(memory: Buffer, count: int, value: PrimExpr, width: int = 4) -> Stmt:
     """Registers with one value."""
-    step = lanes if count % lanes == 0 else 1
+    step = width if count % width == 0 else 1
     whole = value if step == 1 else Broadcast(value, step)
-    return seq([store_lanes(memory, i, whole) for i in range(0, count, step)])
+    return seq([store_vector(memory, i, whole) for i in range(0, count, step)])
 
 
 def ceil_div(size: PrimExpr, step: int) -> PrimExpr:
@@ -120,10 +120,10 @@ def ceil_div(size: PrimExpr, step: int) -> PrimExpr:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sums:
-    """The sums of one thread, in groups of ``width`` neighbours along a row of C.
+    """The accumulators of one thread, in groups of ``width`` neighbours along a row of C.
 
-    A group is its row and first column in the tile, and the register of its first sum. ``owns``
-    says whether the thread stores them: others hold the same.
+    A group is its M and first N in the tile, and the register of its first accumulator. ``owns``
+    says whether the thread stores them: other threads may have the same sums.
     """
 
     registers: Buffer
@@ -137,15 +137,15 @@ Finish: TypeAlias = Callable[[Sums], Stmt]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """One tile of C of matrix ``z`` from (``row``, ``column``) on.
+    """The tile of C of matrix ``z`` whose first element is (``m``, ``n``).
 
-    It sums ``steps`` tiles of K from number ``first_step`` on; ``finish`` stores the sums.
+    It sums ``k_tiles`` tiles of K from number ``first_k_tile`` on; ``finish`` is the epilogue.
     """
 
     z: PrimExpr
-    row: PrimExpr
-    column: PrimExpr
-    first_step: PrimExpr
-    steps: PrimExpr
+    m: PrimExpr
+    n: PrimExpr
+    first_k_tile: PrimExpr
+    k_tiles: PrimExpr
     finish: Finish
     analyzer: Analyzer

@@ -1,7 +1,7 @@
-"""One factor of a product as a matrix in memory: its elements, and which of them are neighbours.
+"""An operand of a GEMM in memory: its elements, and the index along which it is contiguous.
 
-An operand has ``outer`` axes (rows of A, columns of B) and ``depth`` axes. Runs of neighbours are
-found by arithmetic on the decoded indices, so they are found for convolutions as for matrices.
+An operand has ``outer`` axes (M for A, N for B) and ``k`` axes. It is K-major or MN-major, as
+CUTLASS says; this is found by arithmetic on the decoded indices, for convolutions as for matrices.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from weft import te
 from weft.ir import DType, int64
-from weft.strategy.cuda.gemm.contraction import Axis, Contraction, product, unravel
+from weft.strategy.cuda.gemm.contraction import Axis, Contraction, extent_of, unravel
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
 from weft.te import loads_of, rewrite_body
@@ -20,25 +20,25 @@ from weft.tir.expr import BufferLoad, FloatImm, PrimExpr, ProducerLoad, if_then_
 from weft.tir.visitor import mentions, substitute, vars_of
 
 BYTES = 16  # of the widest access of a thread
-DEPTH, OUTER = "depth", "outer"
+K_MAJOR, MN_MAJOR = "k", "mn"  # the index along which neighbours in memory lie
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operand:
-    """A factor as a matrix for each batch index.
+    """A matrix for each batch index.
 
-    ``element`` is over the variables of ``batch``, ``outer`` and ``depth``, in the type ``dtype``
-    in which it is stored: conversions to the type of the sums are left to the product. ``run``
-    says along which index neighbours in memory lie (``None``: no runs), ``run_length`` how many
+    ``element`` is over the variables of ``batch``, ``outer`` and ``k``, in the type ``dtype`` in
+    which it is stored: the GEMM converts it to the type of the accumulator. ``major``
+    says along which index neighbours in memory lie (``None``: no runs), ``vector_length`` how many
     elements a thread may move together.
     """
 
     batch: tuple[Axis, ...]
     outer: tuple[Axis, ...]
-    depth: tuple[Axis, ...]
+    k: tuple[Axis, ...]
     element: PrimExpr
-    run: str | None = None
-    run_length: int = 1
+    major: str | None = None
+    vector_length: int = 1
 
     @property
     def dtype(self) -> DType:
@@ -47,7 +47,7 @@ class Operand:
     @property
     def sizes(self) -> tuple[PrimExpr, PrimExpr]:
         """The extents of the outer index and of K."""
-        return product(self.outer), product(self.depth)
+        return extent_of(self.outer), extent_of(self.k)
 
     @property
     def is_plain(self) -> bool:
@@ -55,7 +55,7 @@ class Operand:
         return _guarded_load(self.element) is not None
 
     def at(self, z: PrimExpr, i: PrimExpr, k: PrimExpr) -> PrimExpr:
-        """The element at outer index ``i`` and depth ``k`` of matrix ``z``."""
+        """The element (i, k) of matrix ``z``."""
         return substitute(self.element, self._values(z, i, k))
 
     def guarded(self, z: PrimExpr, i: PrimExpr, k: PrimExpr, analyzer: Analyzer) -> PrimExpr:
@@ -64,8 +64,8 @@ class Operand:
         return if_then_else(inside, self.at(z, i, k), const(0, self.dtype))
 
     def inside(self, i: PrimExpr, k: PrimExpr) -> PrimExpr:
-        rows, depth = self.sizes
-        return all_of(i < rows, k < depth)
+        outer, depth = self.sizes
+        return all_of(i < outer, k < depth)
 
     def load_at(
         self, z: PrimExpr, i: PrimExpr, k: PrimExpr
@@ -76,7 +76,7 @@ class Operand:
         return found
 
     def _values(self, z: PrimExpr, i: PrimExpr, k: PrimExpr) -> dict[Var, PrimExpr]:
-        return unravel(z, self.batch) | unravel(i, self.outer) | unravel(k, self.depth)
+        return unravel(z, self.batch) | unravel(i, self.outer) | unravel(k, self.k)
 
     def with_buffers(self, buffers: Callable[[te.Tensor], Buffer]) -> Operand:
         """The operand that reads buffers instead of tensors."""
@@ -94,9 +94,9 @@ def operands_of(c: Contraction, *, narrow: bool) -> tuple[Operand, Operand]:
     ``narrow`` keeps the type in which elements are stored instead of that of the sums.
     """
     a, b = (_narrowed(e) if narrow else e for e in (c.a, c.b))
-    depth = _ordered(c.depth, (a, b))
-    return (_with_run(Operand(c.batch, c.rows, depth, a)),
-            _with_run(Operand(c.batch, c.columns, depth, b)))
+    axes = _ordered(c.k, (a, b))
+    return (_with_major(Operand(c.batch, c.m, axes, a)),
+            _with_major(Operand(c.batch, c.n, axes, b)))
 
 
 def _narrowed(e: PrimExpr) -> PrimExpr:
@@ -121,26 +121,25 @@ def _is_zero(e: PrimExpr) -> bool:
     return isinstance(e, IntImm | FloatImm) and e.value == 0
 
 
-def _ordered(depth: tuple[Axis, ...], elements: Sequence[PrimExpr]) -> tuple[Axis, ...]:
+def _ordered(axes: tuple[Axis, ...], elements: Sequence[PrimExpr]) -> tuple[Axis, ...]:
     """K with the axis innermost along which an operand is contiguous; the first operand decides."""
-    if len(depth) < 2 or any(_is_contiguous_as_written(e, depth) for e in elements[1:]):
-        return depth
+    if len(axes) < 2 or any(_is_contiguous_as_written(e, axes) for e in elements[1:]):
+        return axes
     for e in elements:
-        for axis in depth:
+        for axis in axes:
             size = int_value(axis.extent)
             if size is not None and size >= 4 and _has_unit_stride(e, axis.var):
-                return (*(x for x in depth if x is not axis), axis)
-    return depth
+                return (*(x for x in axes if x is not axis), axis)
+    return axes
 
 
-def _is_contiguous_as_written(e: PrimExpr, depth: tuple[Axis, ...]) -> bool:
+def _is_contiguous_as_written(e: PrimExpr, axes: tuple[Axis, ...]) -> bool:
     """Whether a weight is contiguous along the whole of K in the order that the compute gives.
 
-    Nothing is gained by it unless the other operand has no run of its own, which is the case for
-    images in NCHW.
+    It pays only where the other operand is contiguous along no index, as an image in NCHW is.
     """
     found = _guarded_load(e)
-    last = depth[-1]
+    last = axes[-1]
     return found is not None and _has_unit_stride(e, last.var) \
         and (int_value(last.extent) or 0) >= 4
 
@@ -187,32 +186,32 @@ def _plain(condition: PrimExpr) -> PrimExpr:
     return condition
 
 
-def _with_run(operand: Operand) -> Operand:
-    """The operand with its longest runs; along depth where both are as long."""
+def _with_major(operand: Operand) -> Operand:
+    """The operand with its longest vectors; K-major where both indices allow the same."""
     best = operand
-    for run in (DEPTH, OUTER):
-        length = _run_length(operand, run)
-        if length > best.run_length:
-            best = dataclasses.replace(operand, run=run, run_length=length)
+    for major in (K_MAJOR, MN_MAJOR):
+        length = _vector_length(operand, major)
+        if length > best.vector_length:
+            best = dataclasses.replace(operand, major=major, vector_length=length)
     return best
 
 
-def _run_length(operand: Operand, run: str) -> int:
+def _vector_length(operand: Operand, major: str) -> int:
     """The neighbours along an index that one access may move, up to 16 bytes."""
     longest = BYTES // operand.dtype.itemsize if operand.dtype.bits >= 8 else 1
     loads = loads_of((operand.element,))
     if len(loads) != 1 or not operand.is_plain or loads[0].dtype is not operand.dtype:
         return 1
-    while longest > 1 and not _is_run(operand, run, longest):
+    while longest > 1 and not _is_run(operand, major, longest):
         longest //= 2
     return longest
 
 
-def _is_run(operand: Operand, run: str, length: int) -> bool:
+def _is_run(operand: Operand, major: str, length: int) -> bool:
     """Whether elements ``q * length + 0..length - 1`` are aligned neighbours, all valid or none."""
     z, q, r, other = (Var(name, int64) for name in ("z", "q", "r", "other"))
-    rows, depth = operand.sizes
-    moving, still = (depth, rows) if run == DEPTH else (rows, depth)
+    outer, k = operand.sizes
+    moving, still = (k, outer) if major == K_MAJOR else (outer, k)
     count = int_value(moving)
     if count is None or count % length:
         return False
@@ -220,9 +219,9 @@ def _is_run(operand: Operand, run: str, length: int) -> bool:
     analyzer.bind(r, 0, length)
     analyzer.bind(q, 0, count // length)
     analyzer.bind(other, 0, still)
-    analyzer.bind(z, 0, product(operand.batch))
+    analyzer.bind(z, 0, extent_of(operand.batch))
     index = q * length + r
-    condition, load = operand.load_at(z, *((other, index) if run == DEPTH else (index, other)))
+    condition, load = operand.load_at(z, *((other, index) if major == K_MAJOR else (index, other)))
     first = analyzer.simplify(flat_index(load) - r)
     if mentions(first, r) or mentions(analyzer.simplify(condition), r):
         return False
@@ -255,11 +254,11 @@ def mentions_any(e: PrimExpr, variables: Sequence[Var]) -> bool:
 class StoredMatrix:
     """A whole parameter as a tensor map wants it: innermost axis first, strides in bytes.
 
-    Axes are the index along ``run``, the other one, and the batch if there is one.
+    Axes are the contiguous index, the other one, and the batch if there is one.
     """
 
     buffer: Buffer
-    run: str
+    major: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
@@ -271,38 +270,38 @@ class StoredMatrix:
     def of(operand: Operand) -> StoredMatrix:
         """The matrix of an operand that ``strides_of`` accepts."""
         strides, load = strides_of(operand), operand.load_at(const(0), const(0), const(0))[1]
-        if strides is None or not isinstance(load, BufferLoad) or operand.run is None:
+        if strides is None or not isinstance(load, BufferLoad) or operand.major is None:
             raise InternalError("an operand is no matrix in memory")
-        batch = int_value(product(operand.batch)) or 1
-        rows, depth = (int_value(s) or 0 for s in operand.sizes)
-        inner, outer = (depth, rows) if operand.run == DEPTH else (rows, depth)
+        batch = int_value(extent_of(operand.batch)) or 1
+        mn, k = (int_value(s) or 0 for s in operand.sizes)
+        inner, outer = (k, mn) if operand.major == K_MAJOR else (mn, k)
         shape = (inner, outer, batch) if batch > 1 else (inner, outer)
-        return StoredMatrix(load.buffer, operand.run, shape, strides)
+        return StoredMatrix(load.buffer, operand.major, shape, strides)
 
 
 def strides_of(operand: Operand) -> tuple[int, ...] | None:
     """The strides in bytes of an operand that is a matrix, or a batch of them, from a buffer's
     first element on; ``None`` for any other.
     """
-    if operand.run is None or not operand.is_plain or operand.run_length == 1:
+    if operand.major is None or not operand.is_plain or operand.vector_length == 1:
         return None
-    if None in [int_value(s) for s in (*operand.sizes, product(operand.batch))]:
+    if None in [int_value(s) for s in (*operand.sizes, extent_of(operand.batch))]:
         return None
     z, i, k = (Var(name, int64) for name in "zik")
     analyzer = Analyzer()
-    rows, depth = operand.sizes
-    for var, extent in ((z, product(operand.batch)), (i, rows), (k, depth)):
+    outer, depth = operand.sizes
+    for var, extent in ((z, extent_of(operand.batch)), (i, outer), (k, depth)):
         analyzer.bind(var, 0, extent)
     condition, load = operand.load_at(z, i, k)
     flat = analyzer.simplify(flat_index(load))
-    batch = int_value(product(operand.batch)) or 1
+    batch = int_value(extent_of(operand.batch)) or 1
     steps = [_step(analyzer, flat, var) for var in (z, i, k)]
     if not is_always(analyzer.simplify(condition)) or None in steps:
         return None
     linear = z * (steps[0] or 0) + i * (steps[1] or 0) + k * (steps[2] or 0)
     if int_value(analyzer.simplify(flat - linear)) != 0:
         return None
-    inner, outer = (steps[2], steps[1]) if operand.run == DEPTH else (steps[1], steps[2])
+    inner, outer = (steps[2], steps[1]) if operand.major == K_MAJOR else (steps[1], steps[2])
     strides = [(outer or 0), *([steps[0] or 0] if batch > 1 else [])]
     nbytes = tuple(s * operand.dtype.itemsize for s in strides)
     return nbytes if inner == 1 and all(n > 0 and n % BYTES == 0 for n in nbytes) else None

@@ -1,4 +1,4 @@
-"""The product that a kernel computes, found in its tensor expressions."""
+"""The GEMM that a kernel computes, found in its tensor expressions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from weft import te
 from weft.ir import Call, DType, Expr, Op, SymDim, TensorType, TupleType
 from weft.strategy.cuda.gemm.contraction import Contraction, contraction_of
 from weft.strategy.cuda.gemm.operand import Operand, operands_of
-from weft.strategy.cuda.gemm.plan import ProductShape
+from weft.strategy.cuda.gemm.plan import GemmShape
 from weft.strategy.extents import size_of
 from weft.strategy.size_vars import SizeVars
 from weft.support.dataclass import dataclass
@@ -16,19 +16,19 @@ from weft.tir import Reduce
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ProductProblem:
-    """A contraction with its operands: as they are stored, and in the type of the sums."""
+class GemmProblem:
+    """A contraction with its operands: as they are stored, and in the type of the accumulator."""
 
     contraction: Contraction
     stored: tuple[Operand, Operand]
     converted: tuple[Operand, Operand]
 
     @property
-    def shape(self) -> ProductShape:
+    def shape(self) -> GemmShape:
         """The sizes that estimates take; symbols count as their typical sizes."""
         batch, m, n, k = (max(1, size_of(s)) for s in self.contraction.sizes)
         a, b = self.stored
-        return ProductShape(batch, m, n, k, a.dtype.itemsize, b.dtype.itemsize,
+        return GemmShape(batch, m, n, k, a.dtype.itemsize, b.dtype.itemsize,
                             min(a.dtype.itemsize, self.contraction.accumulator.itemsize))
 
 
@@ -59,20 +59,20 @@ def _holds_reduction(tensor: te.Tensor) -> bool:
     return False
 
 
-def problem_of(tensor: te.Tensor) -> ProductProblem | str:
-    """The product whose result ``tensor`` holds, or why there is none."""
+def problem_of(tensor: te.Tensor) -> GemmProblem | str:
+    """The GEMM whose result ``tensor`` is, or why there is none."""
     op = reduction_below(tensor)
     if op is None:
         return "the compute has no single sum"
     contraction = contraction_of(op)
     if isinstance(contraction, str):
         return contraction
-    return ProductProblem(contraction, operands_of(contraction, narrow=True),
+    return GemmProblem(contraction, operands_of(contraction, narrow=True),
                           operands_of(contraction, narrow=False))
 
 
-def problem_of_call(call: Call) -> ProductProblem | str:
-    """The product that a typed call computes on its own."""
+def problem_of_call(call: Call) -> GemmProblem | str:
+    """The GEMM that a typed call computes on its own."""
     symbols = sorted({s for x in (call, *call.args) for s in _symbols(x.checked_type)})
     sizes = SizeVars(symbols)
     try:

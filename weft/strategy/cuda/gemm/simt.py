@@ -1,8 +1,8 @@
 """GEMM on the ordinary cores: register tiles of each thread, double-buffered shared memory.
 
 The blocking is that of CUTLASS's SIMT kernels: a warp is 4 x 8 threads, each with ``tm`` x ``tn``
-sums in blocks of 4 x 4. While a block multiplies one tile of depth ``bk``, it loads the next one
-into registers.
+accumulators in 4 x 4 fragments. While a block multiplies one k-tile of ``bk``, it loads the next
+one into registers.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from weft.strategy.cuda.gemm.frame import (
     Work,
     barrier,
     fill,
-    lanes_at,
+    load_vector,
     registers,
     serial,
     shared_memory,
-    store_lanes,
+    store_vector,
 )
-from weft.strategy.cuda.gemm.operand import OUTER, Operand
-from weft.strategy.cuda.gemm.staging import Place, Staging, TileLayout
+from weft.strategy.cuda.gemm.operand import MN_MAJOR, Operand
+from weft.strategy.cuda.gemm.staging import Staging, TileLayout, TileOrigin
 from weft.support.dataclass import dataclass
 from weft.tir import Allocate, Broadcast, Buffer, ForKind, IfThenElse, PrimExpr, Stmt, const, seq
 
-BLOCK = 4  # neighbouring rows, and columns, of a thread
+BLOCK = 4  # rows, and columns, of a fragment
 WARP_ROWS, WARP_COLUMNS = 4, 8
 
 
@@ -63,7 +63,7 @@ class SimtTile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimtLoops:
-    """The sums of one block of C. Stored elements are converted on their way to shared memory."""
+    """The accumulators of one block of C; elements are converted before shared memory."""
 
     tile: SimtTile
     a: Operand
@@ -82,34 +82,34 @@ class SimtLoops:
 
     def _layout(self, outer: int, operand: Operand) -> TileLayout:
         # Transposing stores of neighbours along K would hit one bank without the padding.
-        padding = 0 if operand.run == OUTER else BLOCK
-        return TileLayout(OUTER, self.tile.bk, outer, self.dtype.itemsize, padding)
+        padding = 0 if operand.major == MN_MAJOR else BLOCK
+        return TileLayout(MN_MAJOR, self.tile.bk, outer, self.dtype.itemsize, padding)
 
     def block(self, work: Work, shared: Sequence[Buffer], thread: PrimExpr) -> Stmt:
         """One block: the loop over K, then ``work.finish`` of the sums."""
         tile = self.tile
         sums = registers("sums", tile.tm * tile.tn, self.dtype)
         stagings = [
-            Staging(_short_runs(operand), outer, tile.bk, self._layout(outer, operand),
+            Staging(_short_vectors(operand), outer, tile.bk, self._layout(outer, operand),
                     tile.threads, work.analyzer)
             for operand, outer in ((self.a, tile.bm), (self.b, tile.bn))]
-        held = [registers(f"next_{n}", s.registers, s.operand.dtype)
+        staged = [registers(f"next_{n}", s.registers, s.operand.dtype)
                 for n, s in zip("ab", stagings, strict=True)]
-        outers = (work.row, work.column)
+        outers = (work.m, work.n)
 
-        def place(side: int, step: PrimExpr) -> Place:
-            return Place(work.z, outers[side], (work.first_step + step) * tile.bk)
+        def origin(side: int, k_tile: PrimExpr) -> TileOrigin:
+            return TileOrigin(work.z, outers[side], (work.first_k_tile + k_tile) * tile.bk)
 
-        def load(step: PrimExpr) -> Stmt:
-            return seq([s.load(r, place(n, step), thread)
-                        for n, (s, r) in enumerate(zip(stagings, held, strict=True))])
+        def load(k_tile: PrimExpr) -> Stmt:
+            return seq([s.load(r, origin(n, k_tile), thread)
+                        for n, (s, r) in enumerate(zip(stagings, staged, strict=True))])
 
         def store(slot: PrimExpr) -> Stmt:
             return seq([s.store(r, m, slot * s.layout.elements, thread)
-                        for s, r, m in zip(stagings, held, shared, strict=True)])
+                        for s, r, m in zip(stagings, staged, shared, strict=True)])
 
         def step(number: PrimExpr) -> Stmt:
-            more = number + 1 < work.steps
+            more = number + 1 < work.k_tiles
             return seq([
                 IfThenElse(more, load(number + 1)),
                 self._multiply(sums, shared, stagings, number % 2, thread),
@@ -120,15 +120,15 @@ class SimtLoops:
         body = seq([
             fill(sums, tile.tm * tile.tn, const(0, self.dtype)),
             load(const(0)), store(const(0)), barrier(),
-            serial("step", work.steps, step),
+            serial("step", work.k_tiles, step),
             work.finish(self._sums(sums, thread)),
         ])
-        for memory in (*held, sums):
+        for memory in (*staged, sums):
             body = Allocate(memory, body)
         return body
 
     def _position(self, thread: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-        """The first row and column of a thread's blocks in the tile."""
+        """M and N of a thread's first element in the tile."""
         tile, warp, lane = self.tile, thread // WARP, thread % WARP
         row = warp // tile.warps_n * (WARP_ROWS * tile.tm) + lane // WARP_COLUMNS * BLOCK
         column = warp % tile.warps_n * (WARP_COLUMNS * tile.tn) + lane % WARP_COLUMNS * BLOCK
@@ -147,7 +147,7 @@ class SimtLoops:
         def read(side: int, values: Buffer, first: PrimExpr, stride: int, k: PrimExpr) -> Stmt:
             staging = stagings[side]
             return seq([
-                store_lanes(values, n * BLOCK, lanes_at(
+                store_vector(values, n * BLOCK, load_vector(
                     shared[side], slot * staging.layout.elements
                     + staging.layout.offset(first + n * stride, k), BLOCK))
                 for n in range((tile.tm, tile.tn)[side] // BLOCK)])
@@ -156,17 +156,17 @@ class SimtLoops:
             return seq([
                 read(0, a, row, WARP_ROWS * BLOCK, k),
                 read(1, b, column, WARP_COLUMNS * BLOCK, k),
-                *(store_lanes(
+                *(store_vector(
                     sums, i * tile.tn + j,
-                    lanes_at(sums, i * tile.tn + j, BLOCK)
-                    + Broadcast(a.load(i), BLOCK) * lanes_at(b, j, BLOCK))
+                    load_vector(sums, i * tile.tn + j, BLOCK)
+                    + Broadcast(a.load(i), BLOCK) * load_vector(b, j, BLOCK))
                   for i in range(tile.tm) for j in range(0, tile.tn, BLOCK)),
             ])
 
         return Allocate(a, Allocate(b, serial("k", tile.bk, one, ForKind.UNROLLED)))
 
     def _sums(self, sums: Buffer, thread: PrimExpr) -> Sums:
-        """Groups of neighbours along a row, with their place in the tile."""
+        """Groups of neighbours along a row of C, with their position in the tile."""
         tile = self.tile
         row, column = self._position(thread)
         groups = []
@@ -178,6 +178,6 @@ class SimtLoops:
         return Sums(sums, BLOCK, tuple(groups))
 
 
-def _short_runs(operand: Operand) -> Operand:
-    """Runs of at most 4 elements, which fit in any tile."""
-    return dataclasses.replace(operand, run_length=min(operand.run_length, BLOCK))
+def _short_vectors(operand: Operand) -> Operand:
+    """Vectors of at most 4 elements, which fit in any tile."""
+    return dataclasses.replace(operand, vector_length=min(operand.vector_length, BLOCK))

@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterator
 
 from weft.codegen.cuda.device_functions import device_function
-from weft.strategy.cuda.gemm.frame import address, lanes_at, store_lanes
-from weft.strategy.cuda.gemm.operand import BYTES, DEPTH, OUTER, Operand, as_vector, is_always
+from weft.strategy.cuda.gemm.frame import address, load_vector, store_vector
+from weft.strategy.cuda.gemm.operand import BYTES, K_MAJOR, MN_MAJOR, Operand, as_vector, is_always
 from weft.support.dataclass import dataclass
 from weft.tir import Analyzer, Buffer, BufferStore, Evaluate, IfThenElse, Stmt, all_of, const, seq
 from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, ProducerLoad, if_then_else, select
@@ -17,7 +17,7 @@ from weft.tir.intrinsics import intrinsic
 
 @dataclass(frozen=True, slots=True)
 class TileLayout:
-    """Where element (outer, k) of a tile is in shared memory.
+    """The position of element (outer, k) of a tile in shared memory.
 
     ``contiguous`` is the index along which rows of ``length`` elements run; the other one counts
     the ``rows``. Rows are ``padding`` elements apart, or their 16-byte chunks are permuted
@@ -36,14 +36,14 @@ class TileLayout:
         return self.rows * (self.length + self.padding)
 
     def offset(self, outer: PrimExpr, k: PrimExpr) -> PrimExpr:
-        row, column = (outer, k) if self.contiguous == DEPTH else (k, outer)
+        row, column = (outer, k) if self.contiguous == K_MAJOR else (k, outer)
         if not self.swizzled:
             return row * (self.length + self.padding) + column
         width = BYTES // self.itemsize
         return row * self.length + self.chunk(row, column // width) * width + column % width
 
     def chunk(self, row: PrimExpr, chunk: PrimExpr) -> PrimExpr:
-        """The place of a 16-byte chunk in its row: XOR with bits of the row, as in CUTLASS."""
+        """The position of a 16-byte chunk in its row: XOR with bits of the row, as in CUTLASS."""
         sharing, patterns = permutations(self.length * self.itemsize // BYTES)
         if patterns == 1:
             return chunk
@@ -66,59 +66,61 @@ def permutations(chunks: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The tile of an operand that a block works on: matrix, first outer index, first depth."""
+class TileOrigin:
+    """Where the tile of a block begins in an operand: matrix, index of M or N, index of K."""
 
     z: PrimExpr
     outer: PrimExpr
-    depth: PrimExpr
+    k: PrimExpr
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Staging:
-    """The copy of tiles of ``outer`` x ``depth`` elements of ``operand`` by ``threads`` threads."""
+    """The copy of ``outer`` x ``bk`` tiles of ``operand`` by the threads of a block."""
 
     operand: Operand
     outer: int
-    depth: int
+    bk: int
     layout: TileLayout
     threads: int
     analyzer: Analyzer
 
     @property
-    def lanes(self) -> int:
+    def vector(self) -> int:
         """Elements that one access moves."""
-        return self.operand.run_length
+        return self.operand.vector_length
 
     @property
-    def run(self) -> str:
-        """The index along which neighbouring threads, and the lanes of one, go."""
-        return self.operand.run or OUTER
+    def major(self) -> str:
+        """The index along which neighbouring threads access neighbouring elements."""
+        return self.operand.major or MN_MAJOR
 
     @property
     def is_async(self) -> bool:
         """Whether ``cp.async`` can copy: neighbours in memory stay neighbours."""
-        nbytes = self.lanes * self.operand.dtype.itemsize
-        return (self.operand.is_plain and self.run == self.layout.contiguous and nbytes >= 4
+        nbytes = self.vector * self.operand.dtype.itemsize
+        return (self.operand.is_plain and self.major == self.layout.contiguous and nbytes >= 4
                 and self.operand.dtype.bits >= 8)
 
     @property
     def items(self) -> int:
         """Accesses of each thread, rounded up."""
-        return -(-(self.outer * self.depth // self.lanes) // self.threads)
+        return -(-(self.outer * self.bk // self.vector) // self.threads)
 
     @property
     def registers(self) -> int:
-        """Elements that each thread holds between ``load`` and ``store``."""
-        return self.items * self.lanes
+        """Elements that each thread keeps in registers between ``load`` and ``store``."""
+        return self.items * self.vector
 
-    def copy_async(self, memory: Buffer, start: PrimExpr, place: Place, thread: PrimExpr) -> Stmt:
+    def copy_async(
+        self, memory: Buffer, start: PrimExpr, origin: TileOrigin, thread: PrimExpr
+    ) -> Stmt:
         """Start the copy of a tile to ``memory[start]`` on; needs ``is_async``."""
-        nbytes = self.lanes * self.operand.dtype.itemsize
+        nbytes = self.vector * self.operand.dtype.itemsize
         copy = device_function(f"cp_async_{nbytes}")
 
         def one(outer: PrimExpr, k: PrimExpr) -> Stmt:
-            condition, load = self._source(place, outer, k)
+            condition, load = self._source(origin, outer, k)
             to = BufferLoad(memory, (start + self.layout.offset(outer, k),))
             size = const(nbytes, "int32") if is_always(condition) else \
                 select(condition, const(nbytes, "int32"), const(0, "int32"))
@@ -127,82 +129,82 @@ class Staging:
         return seq([self._in_tile(number, thread, one)
                     for number in range(self.items)])
 
-    def load(self, registers: Buffer, place: Place, thread: PrimExpr) -> Stmt:
+    def load(self, registers: Buffer, origin: TileOrigin, thread: PrimExpr) -> Stmt:
         """Load a tile into the registers of the threads."""
         return seq([
             self._in_tile(number, thread, lambda o, k, n=number: self._load_one(
-                registers, n * self.lanes, place, o, k))
+                registers, n * self.vector, origin, o, k))
             for number in range(self.items)])
 
     def store(self, registers: Buffer, memory: Buffer, start: PrimExpr, thread: PrimExpr) -> Stmt:
         """Store what ``load`` loaded to ``memory[start]`` on."""
         return seq([
             self._in_tile(number, thread, lambda o, k, n=number: self._store_one(
-                registers, n * self.lanes, memory, start, o, k))
+                registers, n * self.vector, memory, start, o, k))
             for number in range(self.items)])
 
     def _load_one(
-        self, registers: Buffer, first: int, place: Place, outer: PrimExpr, k: PrimExpr
+        self, registers: Buffer, first: int, origin: TileOrigin, outer: PrimExpr, k: PrimExpr
     ) -> Stmt:
-        vector = self._vector(place, outer, k) if self.lanes > 1 else None
+        vector = self._vector(origin, outer, k) if self.vector > 1 else None
         if vector is not None:
-            return store_lanes(registers, first, vector)
+            return store_vector(registers, first, vector)
         return seq([
-            BufferStore(registers, self._element(place, o, kk), (const(first + lane),))
-            for lane, (o, kk) in enumerate(self._lanes_from(outer, k))])
+            BufferStore(registers, self._element(origin, o, kk), (const(first + lane),))
+            for lane, (o, kk) in enumerate(self._elements_from(outer, k))])
 
-    def _vector(self, place: Place, outer: PrimExpr, k: PrimExpr) -> PrimExpr | None:
+    def _vector(self, origin: TileOrigin, outer: PrimExpr, k: PrimExpr) -> PrimExpr | None:
         """The neighbours as one vector; ``None`` where they are not in one row of a buffer."""
-        condition, load = self._source(place, outer, k)
-        whole = as_vector(load, self.lanes) if isinstance(load, BufferLoad) else None
+        condition, load = self._source(origin, outer, k)
+        whole = as_vector(load, self.vector) if isinstance(load, BufferLoad) else None
         if whole is None:
             return None
-        zero = Broadcast(const(0, self.operand.dtype), self.lanes)
+        zero = Broadcast(const(0, self.operand.dtype), self.vector)
         return if_then_else(condition, whole, zero)
 
-    def _element(self, place: Place, outer: PrimExpr, k: PrimExpr) -> PrimExpr:
-        return self.operand.guarded(place.z, place.outer + outer, place.depth + k, self.analyzer)
+    def _element(self, origin: TileOrigin, outer: PrimExpr, k: PrimExpr) -> PrimExpr:
+        return self.operand.guarded(origin.z, origin.outer + outer, origin.k + k, self.analyzer)
 
     def _store_one(
         self, registers: Buffer, first: int, memory: Buffer, start: PrimExpr,
         outer: PrimExpr, k: PrimExpr,
     ) -> Stmt:
-        if self.run == self.layout.contiguous:
-            value = lanes_at(registers, first, self.lanes)
-            return store_lanes(memory, start + self.layout.offset(outer, k),
-                               value.astype(memory.dtype.vector(self.lanes)))
+        if self.major == self.layout.contiguous:
+            value = load_vector(registers, first, self.vector)
+            return store_vector(memory, start + self.layout.offset(outer, k),
+                               value.astype(memory.dtype.vector(self.vector)))
         return seq([
             BufferStore(memory, registers.load(first + lane).astype(memory.dtype),
                         (start + self.layout.offset(o, kk),))
-            for lane, (o, kk) in enumerate(self._lanes_from(outer, k))])
+            for lane, (o, kk) in enumerate(self._elements_from(outer, k))])
 
-    def _lanes_from(self, outer: PrimExpr, k: PrimExpr) -> Iterator[tuple[PrimExpr, PrimExpr]]:
-        for lane in range(self.lanes):
-            yield (outer, k + lane) if self.run == DEPTH else (outer + lane, k)
+    def _elements_from(self, outer: PrimExpr, k: PrimExpr) -> Iterator[tuple[PrimExpr, PrimExpr]]:
+        for lane in range(self.vector):
+            yield (outer, k + lane) if self.major == K_MAJOR else (outer + lane, k)
 
     def _source(
-        self, place: Place, outer: PrimExpr, k: PrimExpr
+        self, origin: TileOrigin, outer: PrimExpr, k: PrimExpr
     ) -> tuple[PrimExpr, BufferLoad | ProducerLoad]:
         """The condition under which an element exists, and its load."""
-        i, kk = place.outer + outer, place.depth + k
-        condition, load = self.operand.load_at(place.z, i, kk)
+        i, kk = origin.outer + outer, origin.k + k
+        condition, load = self.operand.load_at(origin.z, i, kk)
         return self.analyzer.simplify(all_of(self.operand.inside(i, kk), condition)), load
 
     def _in_tile(self, number: int, thread: PrimExpr, body: object) -> Stmt:
         """``body(outer, k)`` of access ``number`` of a thread, unless the tile ends before it."""
         item = thread + number * self.threads
-        if self.run == DEPTH:
-            chunks = self.depth // self.lanes
-            outer, k = item // chunks, item % chunks * self.lanes
+        if self.major == K_MAJOR:
+            chunks = self.bk // self.vector
+            outer, k = item // chunks, item % chunks * self.vector
         else:
-            chunks = self.outer // self.lanes
-            outer, k = item % chunks * self.lanes, item // chunks
+            chunks = self.outer // self.vector
+            outer, k = item % chunks * self.vector, item // chunks
         simplify = self.analyzer.simplify
-        made = body(simplify(outer), simplify(k))  # type: ignore[operator]
-        count = self.outer * self.depth // self.lanes
+        statement = body(simplify(outer), simplify(k))  # type: ignore[operator]
+        count = self.outer * self.bk // self.vector
         if (number + 1) * self.threads <= count:
-            return made
-        return IfThenElse(item < count, made)
+            return statement
+        return IfThenElse(item < count, statement)
 
 
 def _clamped(load: BufferLoad | ProducerLoad, condition: PrimExpr) -> PrimExpr:

@@ -1,7 +1,7 @@
 """GEMM on tensor cores by ``mma.sync``: multistage ``cp.async``, ``ldmatrix``, swizzled tiles.
 
 The structure is that of CUTLASS's multistage kernels for sm_80: while a block multiplies one tile
-of depth ``bk``, the copies of the next ``stages - 1`` tiles are in flight. Every element type uses
+of ``bk``, the copies of the next ``stages - 1`` tiles are in flight. Every element type uses
 32 bytes of K per instruction (16 elements of 16 bits, 32 bytes, 8 of tf32), so that ``ldmatrix``
 loads the fragments of all of them.
 """
@@ -20,14 +20,14 @@ from weft.strategy.cuda.gemm.frame import (
     address,
     barrier,
     fill,
-    lanes_at,
+    load_vector,
     registers,
     serial,
     shared_memory,
-    store_lanes,
+    store_vector,
 )
-from weft.strategy.cuda.gemm.operand import BYTES, DEPTH, OUTER, Operand
-from weft.strategy.cuda.gemm.staging import Place, Staging, TileLayout
+from weft.strategy.cuda.gemm.operand import BYTES, K_MAJOR, MN_MAJOR, Operand
+from weft.strategy.cuda.gemm.staging import Staging, TileLayout, TileOrigin
 from weft.support.dataclass import dataclass
 from weft.tir import Allocate, Buffer, BufferStore, Evaluate, IfThenElse, Stmt, seq
 from weft.tir.expr import BufferLoad, PrimExpr, call, const
@@ -38,8 +38,8 @@ MMA_ROWS, MMA_COLUMNS = 16, 8
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
-    """The instruction for two element types."""
+class MmaInstruction:
+    """``mma.sync`` for two element types (PTX ISA, "Matrix multiply-accumulate")."""
 
     a: DType
     b: DType
@@ -49,14 +49,14 @@ class Product:
         return float32 if self.a.is_float else int32
 
     @property
-    def instruction(self) -> DeviceFunction:
+    def function(self) -> DeviceFunction:
         a, b = _MNEMONICS[str(self.a)], _MNEMONICS[str(self.b)]
         named = a if a == b else f"{a}_{b}"
         sums = "f32" if self.a.is_float else "s32"
         return device_function(f"mma_m16n8k{STEP_BYTES // self.a.itemsize}_{sums}_{named}")
 
     @staticmethod
-    def of(a: DType, b: DType, accumulator: DType) -> Product | None:
+    def of(a: DType, b: DType, accumulator: DType) -> MmaInstruction | None:
         """The instruction that multiplies these types; ``None`` if there is none.
 
         float32 operands are rounded to tf32.
@@ -64,7 +64,7 @@ class Product:
         same_kind = a is b or {str(a), str(b)} <= {"int8", "uint8"}
         if str(a) not in _MNEMONICS or str(b) not in _MNEMONICS or not same_kind:
             return None
-        found = Product(a, b)
+        found = MmaInstruction(a, b)
         return found if found.accumulator is accumulator else None
 
 
@@ -128,8 +128,8 @@ class MmaLoops:
         return self.tile.bk(self.a.dtype.itemsize)
 
     @property
-    def product(self) -> Product:
-        return Product(self.a.dtype, self.b.dtype)
+    def instruction(self) -> MmaInstruction:
+        return MmaInstruction(self.a.dtype, self.b.dtype)
 
     def shared(self) -> tuple[Buffer, ...]:
         return tuple(
@@ -139,43 +139,43 @@ class MmaLoops:
                                          ("b_tile", self.b, self.tile.bn)))
 
     def layout(self, operand: Operand, outer: int) -> TileLayout:
-        """Rows along the run of the operand; ``ldmatrix`` transposes 16-bit elements alone."""
+        """As the operand in memory: ``ldmatrix`` can transpose 16-bit elements, and no others."""
         itemsize = operand.dtype.itemsize
-        contiguous = OUTER if operand.run != DEPTH and itemsize == 2 else DEPTH
-        rows, length = (self.bk, outer) if contiguous == OUTER else (outer, self.bk)
+        contiguous = MN_MAJOR if operand.major != K_MAJOR and itemsize == 2 else K_MAJOR
+        rows, length = (self.bk, outer) if contiguous == MN_MAJOR else (outer, self.bk)
         return TileLayout(contiguous, rows, length, itemsize, swizzled=True)
 
     def block(self, work: Work, shared: Sequence[Buffer], thread: PrimExpr) -> Stmt:
-        """One block: fill the pipeline, the loop over K, then ``work.finish`` of the sums."""
+        """One block: the prologue of the pipeline, the main loop over K, and the epilogue."""
         tile = self.tile
         count = tile.wm * tile.wn // WARP
-        sums = registers("sums", count, self.product.accumulator)
+        sums = registers("sums", count, self.instruction.accumulator)
         sides = self._sides(work, shared)
         ahead = tile.stages - 1
 
         def step(number: PrimExpr) -> Stmt:
-            coming = number + ahead
-            more, slot = coming < work.steps, coming % tile.stages
+            fetched = number + ahead  # the k-tile whose copies start in this iteration
+            more, slot = fetched < work.k_tiles, fetched % tile.stages
             return seq([
                 Evaluate(device_function("cp_async_wait")(None, const(ahead - 1, "int32"))),
                 barrier(),
-                IfThenElse(more, seq([side.begin(coming, slot, thread) for side in sides])),
+                IfThenElse(more, seq([side.fetch(fetched, slot, thread) for side in sides])),
                 _commit(),
                 self._multiply(sums, sides, number % tile.stages, thread),
-                _if_any(more, [side.end(slot, thread) for side in sides]),
+                _if_any(more, [side.store_staged(slot, thread) for side in sides]),
             ])
 
-        fill_pipeline = [
-            seq([IfThenElse(const(n) < work.steps, seq([
-                *(side.begin(const(n), const(n), thread) for side in sides),
-                *(side.end(const(n), thread) for side in sides)])), _commit()])
+        prologue = [
+            seq([IfThenElse(const(n) < work.k_tiles, seq([
+                *(side.fetch(const(n), const(n), thread) for side in sides),
+                *(side.store_staged(const(n), thread) for side in sides)])), _commit()])
             for n in range(ahead)]
         body = seq([
-            fill(sums, count, const(0, sums.dtype)), *fill_pipeline,
-            serial("step", work.steps, step),
+            fill(sums, count, const(0, sums.dtype)), *prologue,
+            serial("step", work.k_tiles, step),
             work.finish(self._sums(sums, thread)),
         ])
-        for memory in (*(side.held for side in sides if not side.staging.is_async), sums):
+        for memory in (*(side.staged for side in sides if not side.staging.is_async), sums):
             body = Allocate(memory, body)
         return body
 
@@ -185,11 +185,11 @@ class MmaLoops:
         def side(name: str, operand: Operand, outer: int, first: PrimExpr, memory: Buffer) -> _Side:
             staging = Staging(operand, outer, self.bk, self.layout(operand, outer), tile.threads,
                               work.analyzer)
-            held = registers(f"{name}_next", staging.registers, operand.dtype)
-            return _Side(staging, memory, held, work, first)
+            staged = registers(f"{name}_next", staging.registers, operand.dtype)
+            return _Side(staging, memory, staged, work, first)
 
-        return (side("a", self.a, tile.bm, work.row, shared[0]),
-                side("b", self.b, tile.bn, work.column, shared[1]))
+        return (side("a", self.a, tile.bm, work.m, shared[0]),
+                side("b", self.b, tile.bn, work.n, shared[1]))
 
     def _warp_at(self, thread: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
         warp = thread // WARP
@@ -216,10 +216,10 @@ class MmaLoops:
         return Allocate(a, Allocate(b, seq(steps)))
 
     def _one(self, sums: Buffer, at: int, a: Buffer, i: int, b: Buffer, j: int) -> Stmt:
-        product = self.product
-        value = product.instruction(product.accumulator.vector(4), lanes_at(sums, at, 4),
-                                    lanes_at(a, i, 4), lanes_at(b, j, 2))
-        return store_lanes(sums, at, value)
+        mma = self.instruction
+        value = mma.function(mma.accumulator.vector(4), load_vector(sums, at, 4),
+                                    load_vector(a, i, 4), load_vector(b, j, 2))
+        return store_vector(sums, at, value)
 
     def _rounded(self, *fragments: Buffer) -> list[Stmt]:
         """Fragments of float32 rounded to tf32: the instruction would cut the low bits off."""
@@ -244,27 +244,27 @@ class MmaLoops:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Side:
-    """One operand in the pipeline: copied asynchronously, or through the registers ``held``."""
+    """One operand in the pipeline: copied by ``cp.async``, or through the registers ``staged``."""
 
     staging: Staging
     memory: Buffer
-    held: Buffer
+    staged: Buffer
     work: Work
     first: PrimExpr
 
-    def begin(self, step: PrimExpr, slot: PrimExpr, thread: PrimExpr) -> Stmt:
-        """Start to fetch tile ``step`` of K."""
-        depth = (self.work.first_step + step) * self.staging.depth
-        place = Place(self.work.z, self.first, depth)
+    def fetch(self, k_tile: PrimExpr, slot: PrimExpr, thread: PrimExpr) -> Stmt:
+        """Start the copy of a k-tile, or load it into registers."""
+        k = (self.work.first_k_tile + k_tile) * self.staging.bk
+        origin = TileOrigin(self.work.z, self.first, k)
         if self.staging.is_async:
-            return self.staging.copy_async(self.memory, self._start(slot), place, thread)
-        return self.staging.load(self.held, place, thread)
+            return self.staging.copy_async(self.memory, self._start(slot), origin, thread)
+        return self.staging.load(self.staged, origin, thread)
 
-    def end(self, slot: PrimExpr, thread: PrimExpr) -> Stmt | None:
-        """Store a tile that went through registers."""
+    def store_staged(self, slot: PrimExpr, thread: PrimExpr) -> Stmt | None:
+        """Store a k-tile that went through registers to shared memory."""
         if self.staging.is_async:
             return None
-        return self.staging.store(self.held, self.memory, self._start(slot), thread)
+        return self.staging.store(self.staged, self.memory, self._start(slot), thread)
 
     def slot(self, slot: PrimExpr) -> Tile:
         """The tile of a stage."""
@@ -289,16 +289,16 @@ class Tile:
 
     def fragments(self, into: Buffer, at: int, count: int, outer: PrimExpr, k: PrimExpr) -> Stmt:
         """Load ``count`` 8x8 matrices, whose rows the lanes name by ``outer`` and ``k``."""
-        suffix = "" if self.layout.contiguous == DEPTH else "_trans"
+        suffix = "" if self.layout.contiguous == K_MAJOR else "_trans"
         load = device_function(f"ldmatrix_x{count}{suffix}")
         source = BufferLoad(self.memory, (self.start + self.layout.offset(outer, k),))
-        return store_lanes(into, at, load(int32.vector(count), address(source)))
+        return store_vector(into, at, load(int32.vector(count), address(source)))
 
 
 def load_a(tile: Tile, into: Buffer, i: int, row: PrimExpr, step: int, lane: PrimExpr) -> Stmt:
     """The four matrices of 16 rows: two blocks of 8 rows, then the same of the next 16 bytes."""
     first = step * 2 * tile.width
-    if tile.layout.contiguous == DEPTH:
+    if tile.layout.contiguous == K_MAJOR:
         return tile.fragments(into, i * 4, 4, row + lane % 16, first + lane // 16 * tile.width)
     block = lane // 8
     return tile.fragments(into, i * 4, 4, row + block % 2 * 8, first + lane % 8 + block // 2 * 8)
@@ -308,7 +308,7 @@ def load_b(tile: Tile, into: Buffer, j: int, blocks: int, column: PrimExpr, step
             lane: PrimExpr) -> Stmt:
     """The two matrices of each block of 8 columns: 16 bytes of K each."""
     first, block = step * 2 * tile.width, lane // 8
-    if tile.layout.contiguous == DEPTH:
+    if tile.layout.contiguous == K_MAJOR:
         return tile.fragments(into, j * 2, 2 * blocks, column + lane % 8 + block // 2 % blocks * 8,
                               first + block % 2 * tile.width)
     return tile.fragments(into, j * 2, 2 * blocks, column + block // 2 % blocks * 8,
