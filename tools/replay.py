@@ -28,6 +28,7 @@ from benchmarks.models import MODELS
 from weft import ir
 from weft.compiler.options import CompileOptions
 from weft.compiler.stages import Stages
+from weft.frontend.source import open_source
 from weft.support.errors import WeftError
 from weft.support.progress import task
 
@@ -80,7 +81,8 @@ def _program(record: Any, case: Any) -> ir.IRModule | None:
 
 def digests(model: Any, target: str) -> list[tuple[str, str]]:
     """Header (operators and implementation) and digest of every kernel of a model."""
-    text = Stages(model, CompileOptions.make(target)).as_text("llvm")
+    options = CompileOptions.make(target)
+    text = Stages(open_source(model, None, options), options).as_text("llvm")
     kernels = re.split(r"^; (?=[^\n]*: [^\n]*\n)", text, flags=re.MULTILINE)[1:]
     return [(kernel.partition("\n")[0], _digest(kernel.partition("\n")[2])) for kernel in kernels]
 

@@ -14,6 +14,7 @@ from weft.codegen.cost_model import NEUTRAL, CostModel, call_work
 from weft.compiler.options import CompileOptions
 from weft.compiler.report.static_kernels import static_profile
 from weft.compiler.stages import Stages, kernels_of
+from weft.frontend.source import open_source
 from weft.ir import infer_type
 from weft.ir.dtype import DType
 from weft.ir.passes import PassContext
@@ -115,7 +116,8 @@ def test_fusion_of_rows_asks_the_cost_model(plain, monkeypatch):
 
     def kernels():
         options = CompileOptions.make("plain")
-        return len(kernels_of(Stages(weft.parse(text), options).module_at("lowered")))
+        stages = Stages(open_source(weft.parse(text), None, options), options)
+        return len(kernels_of(stages.module_at("lowered")))
 
     assert kernels() == 1
     monkeypatch.setattr(PlainBackend, "cost_model_class", Slow)
