@@ -24,47 +24,51 @@ class Builder(Protocol):
 class Term:
     """A typed expression with arithmetic; numbers get the dtype of the other operand."""
 
-    emitter: TermEmitter
+    builder: Builder
     expr: Expr
 
+    def apply(self, op: str, *others: Term | float, **attrs: Any) -> Term:
+        """An operator whose first operand is this term."""
+        return TermEmitter(self.builder).call(op, self, *others, **attrs)
+
     def __add__(self, other: Term | float) -> Term:
-        return self.emitter.call("add", self, other)
+        return self.apply("add", other)
 
     def __radd__(self, other: float) -> Term:
-        return self.emitter.call("add", other, self)
+        return TermEmitter(self.builder).call("add", other, self)
 
     def __sub__(self, other: Term | float) -> Term:
-        return self.emitter.call("subtract", self, other)
+        return self.apply("subtract", other)
 
     def __rsub__(self, other: float) -> Term:
-        return self.emitter.call("subtract", other, self)
+        return TermEmitter(self.builder).call("subtract", other, self)
 
     def __mul__(self, other: Term | float) -> Term:
-        return self.emitter.call("multiply", self, other)
+        return self.apply("multiply", other)
 
     def __rmul__(self, other: float) -> Term:
-        return self.emitter.call("multiply", other, self)
+        return TermEmitter(self.builder).call("multiply", other, self)
 
     def __truediv__(self, other: Term | float) -> Term:
-        return self.emitter.call("divide", self, other)
+        return self.apply("divide", other)
 
     def __rtruediv__(self, other: float) -> Term:
-        return self.emitter.call("divide", other, self)
+        return TermEmitter(self.builder).call("divide", other, self)
 
     def __neg__(self) -> Term:
-        return self.emitter.call("negative", self)
+        return self.apply("negative")
 
     def __lt__(self, other: Term | float) -> Term:
-        return self.emitter.call("less", self, other)
+        return self.apply("less", other)
 
     def __le__(self, other: Term | float) -> Term:
-        return self.emitter.call("less_equal", self, other)
+        return self.apply("less_equal", other)
 
     def __gt__(self, other: Term | float) -> Term:
-        return self.emitter.call("greater", self, other)
+        return self.apply("greater", other)
 
     def __ge__(self, other: Term | float) -> Term:
-        return self.emitter.call("greater_equal", self, other)
+        return self.apply("greater_equal", other)
 
 
 @dataclass(frozen=True)
@@ -73,15 +77,12 @@ class TermEmitter:
 
     builder: Builder
 
-    def term(self, expr: Expr) -> Term:
-        return Term(self, expr)
-
     def call(self, op: str, *operands: Term | float, **attrs: Any) -> Term:
         """One operator; numbers get the dtype of the first operand that is not boolean."""
         like = next((v.expr for v in operands if isinstance(v, Term) and not _is_bool(v.expr)),
                     None)
         args = [v.expr if isinstance(v, Term) else self._number(v, like, op) for v in operands]
-        return Term(self, self.builder.call(get_op(op), *args, **attrs))
+        return Term(self.builder, self.builder.call(get_op(op), *args, **attrs))
 
     def _number(self, value: float, like: Expr | None, op: str) -> Expr:
         if like is None:
@@ -100,7 +101,7 @@ def _is_bool(expr: Expr) -> bool:
 def composed(builder: Builder, composite: Callable[..., Any], *operands: Any, **attrs: Any) -> Any:
     """The result of ``composite`` for expressions; a tuple of expressions for several results."""
     emitter = TermEmitter(builder)
-    values = [emitter.term(v) if isinstance(v, Expr) else v for v in operands]
-    named = {k: emitter.term(v) if isinstance(v, Expr) else v for k, v in attrs.items()}
+    values = [Term(builder, v) if isinstance(v, Expr) else v for v in operands]
+    named = {k: Term(builder, v) if isinstance(v, Expr) else v for k, v in attrs.items()}
     result = composite(emitter, *values, **named)
     return tuple(r.expr for r in result) if isinstance(result, tuple) else result.expr

@@ -6,7 +6,7 @@ from weft import op
 from weft.frontend.common import arrays
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
-from weft.frontend.onnx.terms import Term
+from weft.op.composites.terms import Term
 from weft.ir.expr import Expr
 from weft.support.errors import UnsupportedModelError
 
@@ -49,16 +49,16 @@ def _eliminated(node: Node, matrix: Expr) -> tuple[Expr, Term]:
     first = _slice(node, matrix, 0, 1, rank - 2)
     swapped = node.call(op.where, chosen, first, matrix)  # the first row is not used again
     pivot = Term(node, _slice(node, pivots, 0, 1, rank - 1))
-    moved = Term(node, position).above(0)
+    moved = Term(node, position) > 0
     one = 0 * pivot + 1
-    sign = moved.where(-1.0, one)
+    sign = moved.apply("where", -1.0, one)
     signed = Term(node, node.call(op.squeeze, (pivot * sign).expr, axis=(rank - 2, rank - 1)))
     rest = _slice(node, _slice(node, swapped, 1, size, rank - 2), 1, size, rank - 1)
     below = Term(node, _slice(node, _slice(node, swapped, 1, size, rank - 2), 0, 1, rank - 1))
     beside = Term(node, _slice(node, pivots, 1, size, rank - 1))
     # A zero column has pivot 0 and makes the determinant 0; divide by 1 to avoid NaN.
     is_zero = Term(node, node.call(op.equal, pivot.expr, node.scalar_like(0, pivot.expr)))
-    divisor = is_zero.where(1.0, pivot)
+    divisor = is_zero.apply("where", 1.0, pivot)
     return (Term(node, rest) - below / divisor * beside).expr, signed
 
 

@@ -12,7 +12,7 @@ from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.positions import positions
 from weft.frontend.onnx.shape_value import Ratio
-from weft.frontend.onnx.terms import Term
+from weft.op.composites.terms import Term
 from weft.ir.expr import Expr
 from weft.ir.shape import AnyDim, Dim, SymDim
 from weft.support.dataclass import dataclass
@@ -78,15 +78,15 @@ def _source(node: Node, axis: SymbolicAxis, transform: str) -> Term:
     m = scale * n
     if transform == "align_corners":
         # One position takes the first element; the divisor only has to differ from 0.
-        several = m.above(1.0)
-        return several.where(i * (n - 1.0) / several.where(m - 1.0, m), i * 0.0)
+        several = m > 1.0
+        return several.apply("where", i * (n - 1.0) / several.apply("where", m - 1.0, m), i * 0.0)
     if transform == "asymmetric":
         return i / scale
     if transform == "tf_half_pixel_for_nn":
         return (i + 0.5) / scale
     half = (i + 0.5) / scale - 0.5
     if transform == "pytorch_half_pixel":
-        return m.above(1.0).where(half, i * 0.0 - 0.5)
+        return (m > 1.0).apply("where", half, i * 0.0 - 0.5)
     if transform == "half_pixel_symmetric":
         return half + n / 2.0 * (1.0 - new / m)
     return half

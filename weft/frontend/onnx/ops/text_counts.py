@@ -12,7 +12,7 @@ from weft.frontend.common import arrays
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
-from weft.frontend.onnx.terms import Term
+from weft.op.composites.terms import Term
 from weft.ir.expr import Constant, Expr
 from weft.support.errors import UnsupportedModelError
 
@@ -113,5 +113,5 @@ def _weighted(node: Node, counts: Term, width: int) -> Expr:
     factor = Term(node, node.constant(weights, "float32"))
     if mode == "TFIDF":
         return (counts * factor).expr
-    found = node.call(op.cast, counts.above(0).expr, dtype="float32")
+    found = node.call(op.cast, (counts > 0).expr, dtype="float32")
     return (Term(node, found) * factor).expr

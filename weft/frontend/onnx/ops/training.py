@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from weft.frontend.onnx.node import Node
 from weft.frontend.onnx.ops.cast import cast_to
 from weft.frontend.onnx.registry import ConvertFunction, register
-from weft.frontend.onnx.terms import Term
+from weft.op.composites.terms import Term, TermEmitter
 from weft.ir.expr import Expr
 
 _DOMAIN = "ai.onnx.preview.training"
@@ -47,7 +47,7 @@ def _adagrad(node: Node, rate: Term, number: Term, parts: Sequence[Term]) -> tup
     rate = rate / (1 + number * node.attrs.number("decay_factor", 0.0))
     gradient = _regularized(node, x, gradient)
     squares = squares + gradient * gradient
-    scale = squares.sqrt() + node.attrs.number("epsilon", 1e-6)
+    scale = squares.apply("sqrt") + node.attrs.number("epsilon", 1e-6)
     return x - rate * gradient / scale, squares
 
 
@@ -58,11 +58,15 @@ def _adam(node: Node, rate: Term, number: Term, parts: Sequence[Term]) -> tuple[
     gradient = _regularized(node, x, gradient)
     mean = alpha * mean + (1 - alpha) * gradient
     square = beta * square + (1 - beta) * (gradient * gradient)
-    scale = square.sqrt() + node.attrs.number("epsilon", 1e-6)
-    corrected = rate * (1 - number.raised_from(beta)).sqrt() / (1 - number.raised_from(alpha))
-    rate = number.above(0).where(corrected, rate)
+    scale = square.apply("sqrt") + node.attrs.number("epsilon", 1e-6)
+    corrected = rate * (1 - _power(beta, number)).apply("sqrt") / (1 - _power(alpha, number))
+    rate = (number > 0).apply("where", corrected, rate)
     kept = 1 - node.attrs.number("norm_coefficient_post", 0.0)
     return kept * (x - rate * (mean / scale)), mean, square
+
+
+def _power(base: float, exponent: Term) -> Term:
+    return TermEmitter(exponent.builder).call("power", base, exponent)
 
 
 def _momentum(node: Node, rate: Term, number: Term, parts: Sequence[Term]) -> tuple[Term, ...]:
@@ -70,7 +74,7 @@ def _momentum(node: Node, rate: Term, number: Term, parts: Sequence[Term]) -> tu
     x, gradient, momentum = parts
     alpha, beta = node.attrs.number("alpha", 0.0), node.attrs.number("beta", 0.0)
     gradient = _regularized(node, x, gradient)
-    share = number.above(0).where(beta, 0 * number + 1)
+    share = (number > 0).apply("where", beta, 0 * number + 1)
     momentum = alpha * momentum + share * gradient
     mode = node.attrs.one_of("mode", "standard", ("standard", "nesterov"))
     ahead = gradient + alpha * momentum if mode == "nesterov" else momentum
