@@ -39,9 +39,9 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
     "weft.compiler.opcheck": "opcheck",
     "weft.compiler.transformations.custom": "custom_jvp custom_vjp",
     "weft.compiler.transformations.gradients": "stop_gradient",
-    "weft.frontend.onnx.user_converters": "onnx_converter",
+    "weft.frontend.onnx.converters": "onnx_converter",
     "weft.frontend.source": "ModelLike",
-    "weft.frontend.torch.user_converters": "torch_converter",
+    "weft.frontend.torch.converters": "torch_converter",
     "weft.generation.generate": "generate",
     "weft.ir": (
         "Attrs Function IRModule OpPattern TensorType attr define_op op_case register_pass rule"

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.errors.bad_models import assert_refused, error_of, good_model, make_model
 from weft.frontend.onnx import from_onnx
-from weft.frontend.onnx.dtypes import supported_dtypes
+from weft.frontend.onnx.tensors import supported_dtypes
 from weft.support.errors import InvalidModelError, UnsupportedModelError
 from weft.transform.analysis.reference import evaluate
 

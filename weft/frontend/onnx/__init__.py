@@ -16,7 +16,7 @@ from weft.support.errors import OptionError
 from weft.support.interrupts import interrupts_held
 
 if TYPE_CHECKING:
-    from weft.frontend.onnx.signature import Declared
+    from weft.frontend.onnx.graph_inputs import Declared
 
 __all__ = ["from_onnx", "load_onnx_importer", "onnx_signature"]
 
@@ -51,7 +51,7 @@ def onnx_signature(
 
     No node is converted, so this also works for models that need fixed sizes to be converted.
     """
-    return _load("signature").declared_signature(model, inputs or {})
+    return _load("graph_inputs").declared_signature(model, inputs or {})
 
 
 def load_onnx_importer() -> None:

@@ -1,15 +1,22 @@
-"""Checks of a model before its graph is converted: versions, input types, node schemas."""
+"""Checks of a model before its graph is converted: versions, input types, node schemas.
+
+Models of an older opset are first converted to the oldest supported one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto
 
+from weft.frontend.onnx.contained import convert_version
+from weft.frontend.onnx.functions import nested_nodes
 from weft.frontend.onnx.loader import LoadedModel
-from weft.frontend.onnx.nested import nested_nodes
-from weft.frontend.onnx.registry import DEFAULT_DOMAIN
+from weft.frontend.onnx.registry import (
+    DEFAULT_DOMAIN,
+)
 from weft.support.errors import InvalidModelError, UnsupportedModelError
 
 MIN_OPSET = 7
@@ -128,3 +135,17 @@ def shortened(items: list[str]) -> list[str]:
     if len(items) <= _SHOWN:
         return items
     return [*items[:_SHOWN], f"and {len(items) - _SHOWN} more"]
+
+
+def upgrade_opset(loaded: LoadedModel) -> LoadedModel:
+    """Convert a model of an older opset to ``MIN_OPSET``.
+
+    If ``onnx`` cannot convert the model, it is returned unchanged; ``check_versions`` rejects it.
+    """
+    proto: ModelProto = loaded.proto
+    versions = [o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")]
+    if len(versions) != 1 or not 1 <= versions[0] < MIN_OPSET:
+        return loaded
+    # None: onnx cannot convert an operator, or rejects the graph.
+    converted = convert_version(proto, MIN_OPSET)
+    return loaded if converted is None else replace(loaded, proto=converted)

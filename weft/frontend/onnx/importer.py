@@ -13,21 +13,22 @@ from onnx import GraphProto, ValueInfoProto
 
 from weft.frontend.common.random_keys import RandomKeys
 from weft.frontend.onnx import converters as _converters  # noqa: F401 - fills the table
-from weft.frontend.onnx.checks import check_features, check_versions, node_checker
+from weft.frontend.onnx.checks import (
+    check_features,
+    check_versions,
+    node_checker,
+    upgrade_opset,
+)
 from weft.frontend.onnx.coverage import check_coverage
-from weft.frontend.onnx.dimensions import Dimensions
-from weft.frontend.onnx.dtypes import dtype_of
-from weft.frontend.onnx.function_bodies import expand_function_bodies
-from weft.frontend.onnx.functions import inline_functions
+from weft.frontend.onnx.dimensions import Dimensions, SizeLimitNeeded
+from weft.frontend.onnx.functions import expand_function_bodies, inline_functions
 from weft.frontend.onnx.graph_inputs import GraphInputs, Override
 from weft.frontend.onnx.graph_order import GraphOrder, check_graph
 from weft.frontend.onnx.loader import LoadedModel, load_model
 from weft.frontend.onnx.node import Absent, items_of, tensor_type
 from weft.frontend.onnx.scope import Scope, Surroundings
-from weft.frontend.onnx.shape_value import ShapeValue
-from weft.frontend.onnx.size_data import size_data
-from weft.frontend.onnx.size_limits import SizeLimitNeeded
-from weft.frontend.onnx.upgrade import upgrade_opset
+from weft.frontend.onnx.shape_value import ShapeValue, size_data
+from weft.frontend.onnx.tensors import dtype_of
 from weft.ir.expr import Constant, Expr, Function, Tuple
 from weft.ir.module import IRModule
 from weft.ir.shape import Dim

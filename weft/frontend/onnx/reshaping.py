@@ -1,11 +1,14 @@
-"""Reshape to a target with inferred or symbolic dimensions."""
+"""Reshapes to inferred or symbolic dimensions, index vectors of symbolic length, slices."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from weft import op
+from weft.frontend.common import arrays
+from weft.frontend.common.typed import FOLD_LIMIT_ELEMENTS
 from weft.frontend.onnx.node import Node, tensor_type
+from weft.ir.dtype import DType
 from weft.ir.expr import Expr
 from weft.ir.shape import (
     AnyDim,
@@ -19,6 +22,36 @@ from weft.ir.shape import (
     dims_equal,
 )
 from weft.support.errors import UnsupportedModelError
+
+
+def positions(node: Node, end: Dim, dtype: DType | str = "int64", *, first: Dim = 0) -> Expr:
+    """``first``, ``first`` + 1, … up to ``end`` (exclusive); a constant if they are few."""
+    if isinstance(first, int) and isinstance(end, int) and end - first <= FOLD_LIMIT_ELEMENTS:
+        return node.constant(arrays.arange(first, end), dtype)
+    return node.call(op.arange, start=first, stop=end, step=1, dtype=DType.of(dtype))
+
+
+def positions_along(node: Node, size: Dim, axis: int, rank: int, *, first: Dim = 0
+                    ) -> Expr:
+    """``first``, … up to ``size`` (exclusive), int64, along ``axis``.
+
+    The other axes of the result have size 1; it broadcasts to ``rank`` axes.
+    """
+    line = positions(node, size, first=first)
+    rest = rank - axis - 1
+    return node.call(op.expand_dims, line, axis=1, num_newaxis=rest) if rest else line
+
+
+def sliced_positions(size: int, start: int, stop: int, step: int) -> range:
+    """Return the selected indices, as Python slicing does except for one case.
+
+    For a negative step and a start before the first element, ONNX clamps the start to index 0 and
+    selects that element; Python selects none.
+    """
+    if size == 0:
+        return range(0)
+    first, last, _ = slice(start, stop, step).indices(size)
+    return range(max(first, 0), last, step)
 
 
 def reshape_to(node: Node, value: Expr, target: Sequence[Dim]) -> Expr:

@@ -11,15 +11,13 @@ from onnx import GraphProto, NodeProto
 
 from weft.frontend.common.random_keys import RandomKeys
 from weft.frontend.common.user_converters import typed_whole
-from weft.frontend.onnx.attributes import Attributes
+from weft.frontend.onnx.dimensions import SizeLimitNeeded, limits_in
 from weft.frontend.onnx.graph_order import GraphOrder, OrderedNode
-from weft.frontend.onnx.node import Absent, Node, Value
+from weft.frontend.onnx.node import Absent, Attributes, Node, Value
 from weft.frontend.onnx.registry import CONVERTERS, Converted, operator_name, opset_of
 from weft.frontend.onnx.shape_rules import evaluate_on_shapes
 from weft.frontend.onnx.shape_value import ShapeValue
-from weft.frontend.onnx.size_equations import sizes_demanded
-from weft.frontend.onnx.size_limits import SizeLimitNeeded, limits_in
-from weft.frontend.onnx.size_sums import sums_demanded
+from weft.frontend.onnx.size_equations import sizes_demanded, sums_demanded
 from weft.frontend.onnx.tensors import tensor_to_numpy
 from weft.ir.expr import Constant, Expr
 from weft.ir.shape import Dim

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from weft.frontend.common import arrays
-from weft.frontend.onnx.dtypes import dtype_of
+from weft.frontend.onnx.reshaping import sliced_positions
 from weft.frontend.onnx.shape_value import Element, Ratio, ShapeValue, settle
-from weft.frontend.onnx.slicing import sliced_positions
+from weft.frontend.onnx.tensors import dtype_of
 from weft.ir.dtype import DType
 from weft.ir.expr import Constant
 from weft.ir.shape import (

@@ -1,10 +1,15 @@
-"""Symbolic sizes that a node's constants determine.
+"""Symbolic sizes that the nodes of a model determine.
 
-A file may name every axis of an image, although the weights of the first convolution have 3
-channels, and a ``Reshape`` to (1, 9216) leaves the batch no choice. Where such a node cannot be
-converted, the import starts again with the size that the node demands. Branches and loops, which
-may not run, demand nothing. ``Squeeze`` without axes removes those of size 1, so the general
+A file may name every axis of an image although the weights of the first convolution have 3
+channels, and a ``Reshape`` to (1, 9216) fixes the batch. If such a node cannot be converted, the
+import starts again with the size that the node demands. Nodes in branches and loops demand
+nothing, because they may not run. ``Squeeze`` without axes removes axes of size 1, so the general
 program has sizes from 2 on.
+
+Decoders with a growing cache declare ``total_sequence_length`` for the mask,
+``past_sequence_length`` for the cache and ``sequence_length`` for the new positions; no file says
+that the first is the sum of the others. If a node needs a symbol to be a sum of other symbols, the
+import starts again with the sum in its place. A call with other sizes is refused.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from typing import TypeAlias
 from weft.frontend.onnx.node import Node
 from weft.frontend.onnx.shape_value import ShapeValue
 from weft.ir.expr import Constant, Expr
-from weft.ir.shape import Dim, Shape, SymDim, dim_add, dim_mul, dim_product, dim_sub
+from weft.ir.shape import Dim, Shape, SymDim, dim_add, dim_mul, dim_product, dim_sub, substitute_dim
 from weft.ir.symbol import SizeRange, name_of, range_of
 from weft.ir.types import TensorType
 
@@ -116,4 +121,51 @@ _RULES: Mapping[str, Callable[[Node], Equations]] = {
     "InstanceNormalization": _channels(0), "MatMul": _contracted, "Gemm": _contracted,
     "LSTM": _features, "GRU": _features, "RNN": _features, "Reshape": _elements,
     "Split": _parts, "Squeeze": _squeezed,
+}
+
+
+def sums_demanded(node: Node) -> dict[str, Dim]:
+    """Sums by the name of the symbol that a node needs to be equal to them."""
+    found: dict[str, Dim] = {}
+    for pair in _SUM_RULES.get(node.op, _broadcast)(node):
+        for symbol, total in (pair, pair[::-1]):
+            name = _lone_name(symbol)
+            if name is None or not isinstance(total, SymDim) or len(total.terms) < 2:
+                continue
+            plain = substitute_dim(total, {s: SymDim.symbol(name_of(s)) for s in total.symbols()})
+            if isinstance(plain, SymDim) and name not in plain.symbols():
+                found.setdefault(name, plain)
+    return found
+
+
+def _lone_name(dim: Dim) -> str | None:
+    """The name of a dimension that is a single symbol."""
+    symbols = dim.symbols() if isinstance(dim, SymDim) else frozenset()
+    return next((name_of(s) for s in symbols if dim == SymDim.symbol(s)), None)
+
+
+def _broadcast(node: Node) -> Equations:
+    """Aligned axes of the inputs of an elementwise operator."""
+    if node.op not in _ELEMENTWISE:
+        return
+    shapes = [shape_of_input(node, i) for i in range(len(node.inputs))]
+    for number, one in enumerate(shapes):
+        for other in shapes[number + 1:]:
+            yield from zip(one[::-1], other[::-1], strict=False)
+
+
+def _keys_of_mask(mask: int, past: int, past_axis: int, new: int) -> Callable[[Node], Equations]:
+    """The last axis of a mask is that of the past and the new keys."""
+    def equations(node: Node) -> Iterator[tuple[Dim, Dim]]:
+        shape, held, rows = (shape_of_input(node, i) for i in (mask, past, new))
+        if len(shape) > 1 and len(held) > past_axis and len(rows) == 3:
+            yield shape[-1], dim_add(held[past_axis], rows[1])
+
+    return equations
+
+
+_ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "And", "Or", "Where", "Min", "Max")
+_SUM_RULES: Mapping[str, Callable[[Node], Equations]] = {
+    "com.microsoft::MultiHeadAttention": _keys_of_mask(4, 6, 2, 1),
+    "com.microsoft::Attention": _keys_of_mask(3, 4, 3, 0),
 }

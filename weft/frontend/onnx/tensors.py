@@ -1,17 +1,149 @@
-"""Conversion of ``TensorProto`` to NumPy arrays, with checks of all sizes in the file."""
+"""Conversion of ``TensorProto`` to NumPy arrays, with checks of all sizes in the file.
+
+Paths of external data come from the model and are checked before they are used.
+"""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import numpy as np
 from onnx import TensorProto
 
-from weft.frontend.onnx.dtypes import dtype_of
-from weft.frontend.onnx.external import read_external
 from weft.ir.dtype import DType
 from weft.support.errors import InvalidModelError, UnsupportedModelError
+
+_NAMES: dict[int, str] = {
+    TensorProto.FLOAT: "float32",
+    TensorProto.DOUBLE: "float64",
+    TensorProto.FLOAT16: "float16",
+    TensorProto.BFLOAT16: "bfloat16",
+    TensorProto.INT8: "int8",
+    TensorProto.INT16: "int16",
+    TensorProto.INT32: "int32",
+    TensorProto.INT64: "int64",
+    TensorProto.UINT8: "uint8",
+    TensorProto.UINT16: "uint16",
+    TensorProto.UINT32: "uint32",
+    TensorProto.UINT64: "uint64",
+    TensorProto.BOOL: "bool",
+    TensorProto.FLOAT8E4M3FN: "float8_e4m3fn",
+    TensorProto.FLOAT8E4M3FNUZ: "float8_e4m3fnuz",
+    TensorProto.FLOAT8E5M2: "float8_e5m2",
+    TensorProto.FLOAT8E5M2FNUZ: "float8_e5m2fnuz",
+    TensorProto.FLOAT8E8M0: "float8_e8m0fnu",
+    TensorProto.FLOAT4E2M1: "float4_e2m1fn",
+    TensorProto.INT4: "int4",
+    TensorProto.UINT4: "uint4",
+    TensorProto.INT2: "int2",
+    TensorProto.UINT2: "uint2",
+}
+
+
+def dtype_name(code: int) -> str:
+    """Return the ONNX name of an element type, for example ``FLOAT``."""
+    known = {v.number: v.name for v in TensorProto.DataType.DESCRIPTOR.values}
+    return known.get(code, f"number {code}")
+
+
+def dtype_of(code: int, what: str, where: object) -> DType:
+    """Return the weft dtype of an ONNX element type; ``what`` names the tensor in the message.
+
+    Raises ``UnsupportedModelError`` for an unsupported type and ``InvalidModelError`` for an
+    unknown code.
+    """
+    name = _NAMES.get(code)
+    if name is not None:
+        return DType.parse(name)
+    known = code in TensorProto.DataType.values() and code != TensorProto.UNDEFINED
+    error = UnsupportedModelError if known else InvalidModelError
+    raise error(
+        f"{what} has element type {dtype_name(code)}",
+        where=where,
+        expected=f"one of {', '.join(_NAMES.values())}",
+        help="convert the tensor to one of these types before exporting" if known else None,
+    )
+
+
+def supported_dtypes() -> tuple[str, ...]:
+    """Return the names of the dtypes that an ONNX tensor may have."""
+    return tuple(_NAMES.values())
+
+
+def read_external(tensor: TensorProto, nbytes: int, folder: Path | None, where: str) -> np.ndarray:
+    """Read the ``nbytes`` bytes of ``tensor`` as a uint8 array.
+
+    Raises ``InvalidModelError`` for a path outside the model's folder, a missing file, and an
+    offset or length that does not match the file or the tensor's shape.
+    """
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    label = f"the external data of initializer {tensor.name!r}"
+    if folder is None:
+        raise InvalidModelError(
+            f"{label} cannot be found: the model was passed in memory",
+            where=where,
+            help="pass the path of the model file, or load it with onnx.load, which reads the data",
+        )
+    path = _safe_path(entries.get("location", ""), folder, label, where)
+    offset = _number(entries, "offset", 0, label, where)
+    length = _number(entries, "length", nbytes, label, where)
+    if length != nbytes:
+        raise InvalidModelError(
+            f"{label} does not match its shape",
+            where=where,
+            expected=f"{nbytes} bytes for shape {tuple(tensor.dims)}",
+            got=f"length = {length}",
+        )
+    size = path.stat().st_size
+    if offset + length > size:
+        raise InvalidModelError(
+            f"{label} lies beyond the end of its file",
+            where=where,
+            expected=f"{offset + length} bytes or more in {path.name}",
+            got=f"{size} bytes",
+            help="the data file may be truncated; copy it again",
+        )
+    return np.fromfile(path, np.uint8, count=length, offset=offset)
+
+
+def _safe_path(location: str, folder: Path, label: str, where: str) -> Path:
+    root = folder.resolve()
+    absolute = PurePosixPath(location).is_absolute() or PureWindowsPath(location).drive
+    path = root
+    try:
+        path = (root / location).resolve()  # resolves links, which could lead out of the folder
+        inside = path.is_relative_to(root) and path != root
+        exists = path.is_file()
+    except (OSError, ValueError):
+        inside, exists = False, False
+    if absolute or not inside:
+        raise InvalidModelError(
+            f"{label} points outside the folder of the model",
+            where=where,
+            expected="a relative path to a file in the model's folder",
+            got=repr(location),
+            help="move the data file beside the model and save the model with its new location",
+        )
+    if not exists:
+        raise InvalidModelError(
+            f"{label} is missing",
+            where=where,
+            expected=f"the file {location!r} in the model's folder",
+        )
+    return path
+
+
+def _number(entries: dict[str, str], key: str, default: int, label: str, where: str) -> int:
+    text = entries.get(key)
+    if text is None or text == "":
+        return default
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidModelError(
+            f"{label} has a bad {key}", where=where, expected="a number >= 0", got=repr(text)
+        )
+    return int(text)
+
 
 # Size limit of a tensor in memory, equal to protobuf's limit for a stored one.
 MAX_TENSOR_BYTES = 2**31

@@ -1,10 +1,17 @@
-"""Conversion of torch's symbolic sizes, and of conditions on them, to weft dimensions."""
+"""Conversion of torch's symbolic sizes, and of conditions on them, to weft dimensions.
+
+torch assumes that a traced size is 2 or more, and answers ``x.shape[0] == 1`` with no, without a
+guard. The trace is then wrong for size 1; ``noted_questions`` records such comparisons.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import sympy
@@ -150,3 +157,39 @@ def _product_rounded_down(expr: Any, values: Mapping[str, Dim]) -> Dim:
     if not isinstance(size, ToFloat):
         return ANY
     return scaled_size(convert_size(size.args[0], values), float(factor))
+
+
+_TORCH = Path(torch.__file__).parent
+# Modules of torch are code of the model; all else in torch asks for reasons of its own (strides).
+_LAYERS = str(_TORCH / "nn")
+
+
+@contextmanager
+def noted_questions() -> Iterator[list[sympy.Basic]]:
+    """Within the context, the conditions on sizes that Python code outside of torch branches on.
+
+    They are added to the list that the context gives.
+    """
+    found: list[sympy.Basic] = []
+    before = torch.SymBool.__bool__
+
+    def noted(self: torch.SymBool) -> bool:
+        caller = inspect.currentframe().f_back  # type: ignore[union-attr]
+        if caller is not None and _is_of_model(caller.f_code.co_filename):
+            found.append(self.node.expr)
+        return before(self)
+
+    torch.SymBool.__bool__ = noted  # type: ignore[method-assign]
+    try:
+        yield found
+    finally:
+        torch.SymBool.__bool__ = before  # type: ignore[method-assign]
+
+
+def _is_of_model(file: str) -> bool:
+    return not file.startswith(str(_TORCH)) or file.startswith(_LAYERS)
+
+
+def differs(question: sympy.Basic, sizes: Mapping[str, int], usual: Mapping[str, int]) -> bool:
+    """Whether the answer at ``sizes`` may be another than at ``usual`` sizes."""
+    return value_at(question, sizes) != value_at(question, usual)

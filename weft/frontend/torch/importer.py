@@ -23,8 +23,7 @@ from weft.frontend.torch.calls import (
 )
 from weft.frontend.torch.node import Node, shape_in, size_of
 from weft.frontend.torch.program import TorchProgram, module_paths
-from weft.frontend.torch.size_functions import applied
-from weft.frontend.torch.sizes import at_sizes, conditions, input_types
+from weft.frontend.torch.sizes import applied, at_sizes, conditions, input_types
 from weft.frontend.torch.spans import span_of, target_name
 from weft.ir.expr import Constant, Expr, Function, Tuple, Var
 from weft.ir.module import IRModule

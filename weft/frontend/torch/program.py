@@ -13,14 +13,12 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from weft.frontend.torch.coverage import check_coverage
 from weft.frontend.torch.decompositions import draws_numbers, missing_decompositions
-from weft.frontend.torch.dims import expression_of, shape_of, symbol_value
+from weft.frontend.torch.dims import expression_of, noted_questions, shape_of, symbol_value
 from weft.frontend.torch.dtypes import dtype_of
 from weft.frontend.torch.export import Shapes, export_module, quiet
 from weft.frontend.torch.no_grad import no_grad_as_detach
-from weft.frontend.torch.size_questions import noted_questions
 from weft.frontend.torch.trace import Trace
-from weft.frontend.torch.trace_guards import needed_guards
-from weft.frontend.torch.trace_ranges import ranges_of
+from weft.frontend.torch.trace_limits import needed_guards, ranges_of
 from weft.ir.shape import Dim, Shape, SymDim, as_shape
 from weft.ir.types import TensorType, is_static
 from weft.support.dataclass import dataclass

@@ -15,9 +15,8 @@ from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgu
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
-from weft.frontend.torch.dims import expression_of, symbol_value, symbols_in, value_at
+from weft.frontend.torch.dims import differs, expression_of, symbol_value, symbols_in, value_at
 from weft.frontend.torch.export import quiet, traced
-from weft.frontend.torch.size_questions import differs
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError
 

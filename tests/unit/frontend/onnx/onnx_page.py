@@ -12,8 +12,8 @@ import onnx
 
 from weft.frontend.onnx import converters  # noqa: F401 - fills the table
 from weft.frontend.onnx.checks import MIN_IR_VERSION, MIN_OPSET
-from weft.frontend.onnx.dtypes import supported_dtypes
 from weft.frontend.onnx.registry import CONVERTERS, Converter
+from weft.frontend.onnx.tensors import supported_dtypes
 
 _INTRO = """\
 # ONNX models

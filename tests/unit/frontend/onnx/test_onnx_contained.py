@@ -16,9 +16,9 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import weft
 from weft.frontend.onnx import contained
+from weft.frontend.onnx.checks import upgrade_opset
 from weft.frontend.onnx.contained import convert_version, infer_shapes, run_child
 from weft.frontend.onnx.loader import load_model
-from weft.frontend.onnx.upgrade import upgrade_opset
 from weft.support.errors import WeftError
 
 

@@ -22,9 +22,8 @@ from weft.frontend.onnx.contrib.norms import rms_norm
 from weft.frontend.onnx.contrib.rotary import rotate
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.ops.cast import cast_to
-from weft.frontend.onnx.positions import positions
 from weft.frontend.onnx.registry import converts
-from weft.frontend.onnx.reshaping import known_sizes, reshape_to
+from weft.frontend.onnx.reshaping import known_sizes, positions, reshape_to
 from weft.frontend.onnx.shape_value import ShapeValue
 from weft.ir.dtype import int64
 from weft.ir.expr import Constant, Expr, Tuple

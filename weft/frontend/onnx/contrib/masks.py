@@ -5,8 +5,7 @@ from __future__ import annotations
 from weft import op
 from weft.frontend.onnx.contrib.heads import column, hidden_if
 from weft.frontend.onnx.node import Node, tensor_type
-from weft.frontend.onnx.positions import positions
-from weft.frontend.onnx.reshaping import reshape_to
+from weft.frontend.onnx.reshaping import positions, reshape_to
 from weft.ir.expr import Expr
 from weft.ir.shape import Dim, dims_equal
 from weft.support.errors import UnsupportedModelError

@@ -6,8 +6,8 @@ from weft import op
 from weft.frontend.onnx.contrib.heads import merge_heads, split_heads
 from weft.frontend.onnx.contrib.naming import contrib
 from weft.frontend.onnx.node import Node, tensor_type
-from weft.frontend.onnx.positions import positions
 from weft.frontend.onnx.registry import converts
+from weft.frontend.onnx.reshaping import positions
 from weft.ir.expr import Expr
 from weft.support.errors import UnsupportedModelError
 

@@ -6,9 +6,9 @@ import ml_dtypes
 from onnx import TensorProto
 
 from weft import op
-from weft.frontend.onnx.dtypes import dtype_of
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
+from weft.frontend.onnx.tensors import dtype_of
 from weft.ir.dtype import DType
 from weft.ir.expr import Expr
 

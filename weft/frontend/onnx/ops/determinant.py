@@ -6,8 +6,8 @@ from weft import op
 from weft.frontend.common import arrays
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
-from weft.op.composites.terms import Term
 from weft.ir.expr import Expr
+from weft.op.composites.terms import Term
 from weft.support.errors import UnsupportedModelError
 
 # The elimination is unrolled: every column adds kernels.

@@ -8,11 +8,9 @@ import numpy as np
 
 from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
-from weft.frontend.onnx.positions import positions, positions_along
 from weft.frontend.onnx.registry import converts
-from weft.frontend.onnx.reshaping import broadcast_to, reshape_to
-from weft.frontend.onnx.shape_value import ShapeValue, object_array, settle
-from weft.frontend.onnx.size_data import size_data
+from weft.frontend.onnx.reshaping import broadcast_to, positions, positions_along, reshape_to
+from weft.frontend.onnx.shape_value import ShapeValue, object_array, settle, size_data
 from weft.ir.expr import Constant, Expr
 from weft.ir.shape import Dim
 from weft.support.errors import UnsupportedModelError

@@ -10,8 +10,7 @@ from weft import op
 from weft.frontend.common import arrays
 from weft.frontend.onnx.node import Node, constant_value, tensor_type
 from weft.frontend.onnx.registry import converts
-from weft.frontend.onnx.reshaping import known_sizes
-from weft.frontend.onnx.slicing import sliced_positions
+from weft.frontend.onnx.reshaping import known_sizes, sliced_positions
 from weft.ir.expr import Expr
 from weft.ir.shape import (
     Dim,

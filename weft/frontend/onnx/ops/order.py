@@ -7,11 +7,16 @@ from collections.abc import Sequence
 from weft import op
 from weft.frontend.common import arrays
 from weft.frontend.common.typed import FOLD_LIMIT_ELEMENTS
-from weft.frontend.onnx.dtypes import dtype_of
 from weft.frontend.onnx.node import Node, tensor_type
-from weft.frontend.onnx.positions import positions, positions_along
 from weft.frontend.onnx.registry import ConvertFunction, converts, register
-from weft.frontend.onnx.reshaping import flatten_at, known_sizes, reshape_to
+from weft.frontend.onnx.reshaping import (
+    flatten_at,
+    known_sizes,
+    positions,
+    positions_along,
+    reshape_to,
+)
+from weft.frontend.onnx.tensors import dtype_of
 from weft.ir.expr import Expr
 from weft.ir.op import Op
 from weft.ir.shape import Dim, at_least, dim_add

@@ -6,11 +6,11 @@ import ml_dtypes
 
 from weft import op
 from weft.frontend.common import arrays
-from weft.frontend.onnx.dtypes import dtype_of
 from weft.frontend.onnx.node import Node, constant_value, tensor_type
 from weft.frontend.onnx.ops.cast import cast_to, saturating_cast
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
+from weft.frontend.onnx.tensors import dtype_of
 from weft.ir.dtype import DType, float32
 from weft.ir.expr import Expr
 from weft.op.qnn.composed import INTEGERS

@@ -11,11 +11,11 @@ import numpy as np
 from onnx import TensorProto
 
 from weft import op
-from weft.frontend.onnx.dtypes import dtype_of
 from weft.frontend.onnx.node import Node, constant_value
 from weft.frontend.onnx.ops.cast import cast_to
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import known_sizes
+from weft.frontend.onnx.tensors import dtype_of
 from weft.ir.dtype import DType, float32, float64
 from weft.ir.expr import Expr
 from weft.ir.op import Op

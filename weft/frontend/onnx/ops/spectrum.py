@@ -10,10 +10,10 @@ from onnx import TensorProto
 
 from weft import op
 from weft.frontend.common import arrays
-from weft.frontend.onnx.dtypes import dtype_of
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import stacked
+from weft.frontend.onnx.tensors import dtype_of
 from weft.ir.expr import Constant, Expr
 from weft.support.errors import UnsupportedModelError
 

@@ -12,8 +12,8 @@ from weft.frontend.common import arrays
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
-from weft.op.composites.terms import Term
 from weft.ir.expr import Constant, Expr
+from weft.op.composites.terms import Term
 from weft.support.errors import UnsupportedModelError
 
 

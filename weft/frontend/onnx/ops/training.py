@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from weft.frontend.onnx.node import Node
 from weft.frontend.onnx.ops.cast import cast_to
 from weft.frontend.onnx.registry import ConvertFunction, register
-from weft.op.composites.terms import Term, TermEmitter
 from weft.ir.expr import Expr
+from weft.op.composites.terms import Term, TermEmitter
 
 _DOMAIN = "ai.onnx.preview.training"
 # Maps learning rate, step number and (tensor, gradient, *states) to the new tensor and states.
