@@ -48,9 +48,9 @@ from weft.eager.tracing.traced_module import (trace)
 from weft.eager.tracing.train_step import (TrainStep, train_step)
 from weft.eager.tracing.transformations import (grad, hessian, jacobian, jvp, value_and_grad, vjp,
     vmap)
-from weft.frontend.onnx.user_converters import (onnx_converter)
+from weft.frontend.onnx.converters import (onnx_converter)
 from weft.frontend.source import (ModelLike)
-from weft.frontend.torch.user_converters import (torch_converter)
+from weft.frontend.torch.converters import (torch_converter)
 from weft.generation.generate import (generate)
 from weft.ir import (Attrs, Function, IRModule, OpPattern, TensorType, attr, define_op, op_case,
     register_pass, rule)
