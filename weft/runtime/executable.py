@@ -224,7 +224,7 @@ class Executable:
         if out is not None:
             if not self._signature.takes("out"):
                 values = self._signature.bind(args, kwargs)
-                return self.launch_for(values).execute_into(values, out)
+                return (self._fixed or self.launch_for(values)).execute_into(values, out)
             kwargs["out"] = out
         values = self._signature.bind(args, kwargs)
         launch = self._fixed or self.launch_for(values)

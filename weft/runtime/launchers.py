@@ -103,6 +103,7 @@ class Launch(ABC):
         self.manifest = launcher.manifest
         self.sizes = sizes
         self.returns_tuple = launcher.returns_tuple
+        self._makers: list[Callable[[], Any]] | None = None
         self.counted = (CountedOutputs(self.manifest, sizes.symbols) if self.manifest.counts
                         else None)
 
@@ -114,11 +115,14 @@ class Launch(ABC):
         ``times`` gets the time of each kernel call; ``control`` limits the run.
         """
 
-    @functools.cached_property
+    @property
     def makers(self) -> list[Callable[[], Any]]:
-        """What allocates each output."""
-        # Blocks as large as the bounds of counted sizes are not worth keeping.
-        return [output_maker(spec, reuses=not self.manifest.counts) for spec in self.sizes.outputs]
+        """What allocates each output, made at the first use: shapes may be symbolic."""
+        if self._makers is None:
+            # Blocks as large as the bounds of counted sizes are not worth keeping.
+            self._makers = [output_maker(spec, reuses=not self.manifest.counts)
+                            for spec in self.sizes.outputs]
+        return self._makers
 
     def new_outputs(self, inputs: Sequence[Any]) -> list[Any]:  # noqa: ARG002 - for devices
         """Uninitialised arrays for the outputs of a call with these inputs."""

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 from weft.runtime.arena import ArenaPool
 from weft.runtime.call_sizes import CallSizes
-from weft.runtime.devices.cpu import threads
 from weft.runtime.devices.cpu.frame import Frame
 from weft.runtime.devices.cpu.python_call import (
     NO_ARENA,
@@ -19,6 +18,7 @@ from weft.runtime.devices.cpu.python_call import (
     is_short,
 )
 from weft.runtime.devices.cpu.steps import Steps, StepsLaunch
+from weft.runtime.devices.cpu.threads import num_threads
 from weft.runtime.launchers import Code, Launch
 from weft.runtime.library import Library, NativeLibrary, function
 from weft.runtime.manifest import MAIN_SYMBOL
@@ -47,7 +47,9 @@ class MainLaunch(StepsLaunch):
         self._extras = launcher.extras(sizes)
         self._apply_threads = launcher.threading.apply
         self._watched = launcher.watched
+        self._threads = self.manifest.threads
         self._state = launcher.state if self.manifest.states else None
+        self._is_plain = not self._watched and self._state is None and self.counted is None
         self.call = None if launcher.template is None else PythonCall(
             launcher.template, sizes, self.makers, launcher.arenas, extras=self._extras,
             releases=not is_short(self.manifest, sizes))
@@ -55,6 +57,10 @@ class MainLaunch(StepsLaunch):
 
     def execute(self, values: Sequence[Any], outputs: Sequence[Any] | None = None) -> list[Any]:
         """See ``Launch.execute``."""
+        if outputs is None and self._is_plain:  # the usual case, a copy of what ``_run`` does
+            self._apply_threads(num_threads(self._threads))
+            results = self._quick(*values)
+            return results if type(results) is list else self._run_arrays(values)
         if self._watched:
             return super().execute(values, outputs)
         if self._state is None:
@@ -65,12 +71,14 @@ class MainLaunch(StepsLaunch):
         return results if self.counted is None else self.counted.cut(results)
 
     def _run(self, values: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any]:
-        self._apply_threads(threads.num_threads(self.manifest.threads))
+        self._apply_threads(num_threads(self._threads))
         if outputs is not None:
             return self._run_main(values, list(outputs))
         results = self._quick(*values)
-        if type(results) is list:  # the usual case; the general path follows
-            return results
+        return results if type(results) is list else self._run_arrays(values)
+
+    def _run_arrays(self, values: Sequence[Any]) -> list[Any]:
+        """Run on values of which some do not fit exactly."""
         inputs = self.arrays(values)
         if self.call is None:
             return self._run_main(inputs, self.new_outputs(inputs))
@@ -111,12 +119,13 @@ class MainLaunch(StepsLaunch):
 
     def _runs_into(self, values: Sequence[Any], given: Sequence[Any]) -> bool:
         """Run in machine code on arrays that fit exactly; ``False`` without running for others."""
-        if self._watched or self.counted is not None:
-            return False
-        self._apply_threads(threads.num_threads(self.manifest.threads))
-        if self._state is None:
+        if self._is_plain:
+            self._apply_threads(num_threads(self._threads))
             status = self._quick(*values, *given)
+        elif self._watched or self.counted is not None or self._state is None:
+            return False
         else:
+            self._apply_threads(num_threads(self._threads))
             with self._state.lock:
                 status = self._quick(*values, *given)
         if status == 0:
@@ -139,7 +148,7 @@ class MainLaunch(StepsLaunch):
 
     def _run_at(self, addresses: tuple[int, ...], _kept: object) -> None:
         """Run on the buffers at these addresses, which ``_kept`` keeps alive."""
-        self._apply_threads(threads.num_threads(self.manifest.threads))
+        self._apply_threads(num_threads(self._threads))
         with self.locked():
             _check_status(self._main(*addresses))
 

@@ -29,6 +29,7 @@ class StepsLaunch(Launch):
     def __init__(self, launcher: Steps, sizes: CallSizes) -> None:
         super().__init__(launcher, sizes)
         self._program = launcher
+        self._calls: tuple[KernelCall, ...] | None = None
         # Not a bound method, which would keep this object alive until cycles are collected.
         self.frames = Pool(functools.partial(Frame, self.manifest, launcher.library,
                                              launcher.arenas, sizes, launcher.extras(sizes)))
@@ -56,9 +57,11 @@ class StepsLaunch(Launch):
                        self._program.constants_address, self.frames, inputs, outputs,
                        self._program.library)
 
-    @functools.cached_property
+    @property
     def _steps(self) -> tuple[KernelCall, ...]:
-        return steps_at(self.manifest, self.sizes)
+        if self._calls is None:
+            self._calls = steps_at(self.manifest, self.sizes)
+        return self._calls
 
     def _functions_of(self, steps: Sequence[KernelCall]) -> list[Kernel]:
         kernel = self._program.kernel
