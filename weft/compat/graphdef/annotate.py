@@ -40,11 +40,11 @@ def colocated_with(node: NodeDef) -> tuple[str, ...]:
 class Placements:
     """The devices and colocation groups of the nodes of a graph, as annotations of edges.
 
-    Nodes with one device and one group form a region. ``annotation.on_device`` stands where an edge
-    leaves a region, so what is inside is optimised as a whole, and, without a device, where an
-    edge comes from nodes that may run anywhere, which Relay's rules would otherwise add to the
-    region. Constants and inputs belong to no region: a constant is needed where it is read, and
-    the caller holds the inputs.
+    Nodes with one device and one group form a region. An edge that leaves a region gets
+    ``annotation.on_device``, so a region is optimised as a whole. An edge from nodes without a
+    device gets ``annotation.on_device`` without a device; Relay's rules would otherwise add these
+    nodes to the region. Constants and inputs belong to no region: a constant lies on the device
+    that reads it, and the caller holds the inputs.
     """
 
     def __init__(self, nodes: Mapping[str, NodeDef]) -> None:

@@ -145,8 +145,8 @@ def _check(node: Node, converter: Converter) -> None:
 class Body:
     """The nodes of a graph, or of a function, lowered one after the other.
 
-    ``tensors`` holds the results of each node that was lowered or is given, ``tokens`` what must
-    be computed before a node counts as run.
+    ``tensors`` holds the results of lowered and given nodes, ``tokens`` the tensors that must be
+    computed before a node counts as run.
     """
 
     def __init__(self, env: Environment, placements: Placements,

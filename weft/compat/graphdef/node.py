@@ -33,7 +33,7 @@ class Functions(Protocol):
         """The results of a function for ``args``."""
 
     def unchanged(self, ref: FunctionRef, args: Sequence[ir.Expr]) -> frozenset[int]:
-        """The positions of the arguments that the function returns as they are."""
+        """The positions of the arguments that the function returns unchanged."""
 
 
 @dataclass(frozen=True)

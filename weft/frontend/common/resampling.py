@@ -1,4 +1,4 @@
-"""In which order the axes of a tensor are resampled, one after the other."""
+"""The order in which the axes of a tensor are resampled."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 
 def resampling_order(growth: Mapping[int, float]) -> list[int]:
-    """The axes of ``growth`` (by how many times each grows), what shrinks before what grows.
+    """The axes of ``growth`` (factor by axis): shrinking axes first, then growing ones.
 
-    Elements of the innermost axis are picked one by one, those of others row by row, so that it
-    comes where there are fewest: before the others grow, after they have shrunk.
+    Resampling the innermost axis picks single elements, other axes whole rows. So the innermost
+    axis is resampled while the tensor is smallest: last of those that shrink, first of those that
+    grow.
     """
     shrinking = sorted(axis for axis in growth if growth[axis] <= 1)
     return shrinking + sorted((axis for axis in growth if growth[axis] > 1), reverse=True)

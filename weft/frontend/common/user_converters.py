@@ -41,7 +41,7 @@ def most_inputs(function: UserConverter) -> int | None:
 
 
 def typed_results(made: object, name: str, where: object) -> tuple[Expr, ...]:
-    """The results of a converter with their types; ``OperatorError`` for what is no expression."""
+    """The typed results of a converter; ``OperatorError`` if one is not an expression."""
     results = (made,) if isinstance(made, Expr) or not isinstance(made, Sequence) else tuple(made)
     wrong = [r for r in results if not isinstance(r, Expr)]
     if wrong or not results:

@@ -55,7 +55,7 @@ def onnx_signature(
 
 
 def load_onnx_importer() -> None:
-    """Import what ``from_onnx`` needs, if it is there; ``from_onnx`` reports what is missing."""
+    """Import the importer if onnx is installed; if it is not, ``from_onnx`` reports it."""
     with contextlib.suppress(OptionError):
         _load("importer")
 

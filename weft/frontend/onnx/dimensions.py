@@ -68,9 +68,10 @@ def limits_in(values: Iterable[Any]) -> dict[str, SizeRange]:
 
 
 def limited(symbol: str, limit: SizeRange) -> KnownDim:
-    """``symbol`` with a smaller range, or the only size in it.
+    """``symbol`` with its range intersected with ``limit``; a number if one size remains.
 
-    Unchanged if no size is in both ranges; such bounds are found where sizes arrive.
+    If the ranges do not intersect, the symbol is returned unchanged, and each call compares its
+    sizes with the bounds and reports the contradiction.
     """
     try:
         sizes = common_range(name_of(symbol), range_of(symbol), limit)

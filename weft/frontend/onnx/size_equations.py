@@ -155,7 +155,7 @@ def _broadcast(node: Node) -> Equations:
 
 
 def _keys_of_mask(mask: int, past: int, past_axis: int, new: int) -> Callable[[Node], Equations]:
-    """The last axis of a mask is that of the past and the new keys."""
+    """The last axis of a mask counts the past and the new keys."""
     def equations(node: Node) -> Iterator[tuple[Dim, Dim]]:
         shape, held, rows = (shape_of_input(node, i) for i in (mask, past, new))
         if len(shape) > 1 and len(held) > past_axis and len(rows) == 3:

@@ -51,7 +51,7 @@ class _Field:
 
 
 class _MalformedError(Exception):
-    """The bytes are not what the walk expects; the parser of ``onnx`` reports it, or reads them."""
+    """The walk does not understand the bytes; the parser of ``onnx`` then reads or rejects them."""
 
 
 def split_model(data: memoryview) -> SplitModel | None:

@@ -1,6 +1,6 @@
 """PyTorch models as weft modules, through ``torch.export`` and core ATen.
 
-torch is an extra and takes seconds to import, so it is imported when the first model arrives.
+torch is an extra and takes seconds to import, so it is imported with the first model.
 """
 
 from __future__ import annotations

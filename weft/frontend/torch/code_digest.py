@@ -3,7 +3,7 @@
 The digest of a user's function or class covers its bytecode, constants, defaults, closures and the
 globals that it names. An object of an installed library counts by its name and the version of the
 library, provided that the name still leads to this object. Other references raise
-``UnknownError``, whose text says what has no digest.
+``UnknownError``, which names the object without a digest.
 
 A digest is the same in every process: it holds no address, order of a hash, time, or folder of the
 code. It also keeps a digest of each part (a class, a function, a global), so that a start that was
@@ -262,7 +262,7 @@ class Digest:
             self._folder = before
 
     def _library_wrapper(self, function: FunctionType) -> None:
-        """Add a function that a library made around the user's, and what it closes over."""
+        """Add a library's wrapper of a user's function, and the values that it closes over."""
         self._library(function.__globals__["__name__"])
         self.add("wrapper", function.__code__.co_qualname)
         for cell in function.__closure__ or ():

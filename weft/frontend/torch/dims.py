@@ -160,7 +160,7 @@ def _product_rounded_down(expr: Any, values: Mapping[str, Dim]) -> Dim:
 
 
 _TORCH = Path(torch.__file__).parent
-# Modules of torch are code of the model; all else in torch asks for reasons of its own (strides).
+# torch's modules are code of the model; the rest of torch compares sizes for strides and layouts.
 _LAYERS = str(_TORCH / "nn")
 
 

@@ -25,7 +25,7 @@ from weft.support.errors import InvalidModelError
 class Trace:
     """What torch traced, in its own operators and decomposed to core ATen.
 
-    ``source`` is what runs at any size: the module, or the module of an exported program.
+    ``source`` runs at any size: it is the module, or the module of an exported program.
     ``questions`` are the conditions on sizes that its Python code branched on.
     """
 
@@ -63,7 +63,7 @@ class Trace:
         return []
 
     def holds_at(self, sizes: Mapping[str, int], guards: Container[sympy.Basic] = ()) -> bool:
-        """Whether the trace is what torch does at these sizes, which it did not assume.
+        """Whether torch would run the traced operators at these sizes, which it did not assume.
 
         torch runs the operators of both graphs on tensors without data. They must take these sizes,
         and every result must have the size that the trace says. Questions of Python code that are
@@ -94,7 +94,7 @@ class Trace:
         except Exception as error:
             raise InvalidModelError("torch does not run the module",
                                     got=f"{type(error).__name__}: {error}") from error
-        with _unreported():  # the error says what torch logs
+        with _unreported():  # the error repeats torch's log
             return traced(self.source, args, kwargs)
 
     def _shapes(self, sizes: Mapping[str, int]) -> list[tuple[int, ...]]:

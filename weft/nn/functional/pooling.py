@@ -113,7 +113,7 @@ def _lp_pool(
 
 
 def _of_axes(function: Callable[..., Any], axes: int, name: str) -> Callable[..., Any]:
-    """``function`` for tensors of ``axes`` pooled axes, under a name of its own."""
+    """``function`` with ``axes`` pooled axes, named ``name``."""
     bound = functools.partial(function, axes)
     functools.update_wrapper(bound, function)
     bound.__name__ = name  # type: ignore[attr-defined]

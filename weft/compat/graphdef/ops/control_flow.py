@@ -76,7 +76,7 @@ def _chosen(node: Node, condition: Expr, sides: Sequence[Sequence[Expr]]) -> Seq
 def while_(node: Node) -> Sequence[Expr]:
     """A recursive function of the loop variables, called in tail position.
 
-    Constants that the body returns as they are stay constants, so operators of the body may take
+    A constant that the body returns unchanged stays a constant, so operators of the body may take
     shapes and axes from outside of the loop.
     """
     body, cond = node.function("body"), node.function("cond")

@@ -51,7 +51,7 @@ def rotate(node: Node, x: Expr, indices: Expr, cosines: Expr, sines: Expr, *,
     """Rotate pairs of x (B, N, S, D) by the angles of the positions ``indices`` (B or 1, S).
 
     The tables are (positions, pairs). Pairs are neighbours if ``interleaved``, else elements i
-    and i + pairs; the elements after the pairs stay as they are.
+    and i + pairs; elements after the last pair are not rotated.
     """
     return node.call(op.nn.rotary_embedding, x, indices, cosines, sines, axis=2,
                      interleaved=interleaved)

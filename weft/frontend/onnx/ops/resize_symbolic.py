@@ -44,7 +44,7 @@ def scaled_size(node: Node, size: Dim, scale: float) -> Dim:
 
 
 def resize_symbolic_axes(node: Node, axes: Sequence[SymbolicAxis], transform: str) -> Expr:
-    """Resample the axes one after the other; the others stay as they are.
+    """Resample ``axes`` one after the other; all other axes keep their sizes.
 
     Raises ``UnsupportedModelError`` for the options whose number of taps depends on the sizes.
     """

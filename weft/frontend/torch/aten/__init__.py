@@ -1,1 +1,1 @@
-"""Converters of ATen operators, grouped by what they compute."""
+"""Converters of ATen operators, one module per family."""

@@ -92,8 +92,8 @@ def embedding_bag_factors_backward(
 def _owners(node: Node, indices: Expr, offsets: Expr) -> Expr:
     """The bag of each position: the number of bags that begin at or before it, minus one."""
     numbers = Constant(arrays.arange(shape_in(indices)[0])[:, None], span=node.span)
-    begun = node.call(op.less_equal, node.reshape(offsets, (1, shape_in(offsets)[0])), numbers)
-    count = node.call(op.sum, node.cast(begun, "int64"), axis=(1,), keepdims=False)
+    has_begun = node.call(op.less_equal, node.reshape(offsets, (1, shape_in(offsets)[0])), numbers)
+    count = node.call(op.sum, node.cast(has_begun, "int64"), axis=(1,), keepdims=False)
     return node.call(op.subtract, count, node.scalar_like(1, count))
 
 
