@@ -189,7 +189,7 @@ class MachineModel:
     def stream_prefetch_bytes(self) -> int:
         """How far ahead to fetch what streams from memory at its full rate: a power of two.
 
-        By Little's law, the bytes that arrive within a latency; twice as many cover its variance.
+        By Little's law, the bytes transferred within a latency; twice as many cover its variance.
         """
         memory = self.machine.memory
         ahead = 2 * memory.latency_cycles * memory.load_bytes_per_cycle

@@ -10,7 +10,7 @@ from weft.strategy.cpu.attention.cost import AttentionShape
 from weft.support.errors import InternalError
 from weft.target import CpuTarget
 
-SCORES_IN_L2 = 4  # decode attention keeps the scores of all keys of one head: so many times L2
+SCORES_IN_L2 = 4  # the scores of one head in decode attention may fill this many times L2
 MAX_DECODE_ROWS = 8  # queries that share keys; more of them fill the lanes of a tile
 
 

@@ -2,9 +2,9 @@
 
 After Dao, "FlashAttention-2" (2023), section 3.1. One task is a head of keys with all query heads
 that share it, so every sum has one writer and a fixed order. A first pass over the blocks finds the
-maximum and the sum of exponentials of each query; in the second, each block of keys meets all
-blocks of queries that see it: scores and weights are computed again, and five small matrix products
-add to the gradients. Blocks are padded with zeros; padding gets weight zero.
+maximum and the sum of exponentials of each query; in the second, each block of keys is multiplied
+with all blocks of queries that see it: scores and weights are computed again, and five small matrix
+products add to the gradients. Blocks are padded with zeros; padding gets weight zero.
 """
 
 from __future__ import annotations
@@ -362,7 +362,7 @@ class _Task:
         ])
 
     def _block(self, x: _Scratch, start: PrimExpr, b: _Block) -> Stmt:
-        """A block of queries meets a block of keys: five products."""
+        """The five products of a block of queries and a block of keys."""
         depth, width = self.sizes
         product, scale = self.gemm.product, const(self.attrs.scale, float32)
         return seq([

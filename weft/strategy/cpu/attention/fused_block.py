@@ -107,7 +107,7 @@ def _sum_tile(tile: Tile, start: PrimExpr, count: int, row: PrimExpr, rows: int)
             acc, acc.load(*i) + tile.value(start + n, row + i[0]) * x.scores.load(n, j), i))
 
     def added(i: TileIndex, j: PrimExpr) -> Stmt:
-        # Earlier sums are rescaled as the block is added: that takes no pass of its own.
+        # Earlier sums are rescaled in the pass that adds the block.
         here = (row + i[0], j)
         return BufferStore(x.sums, x.sums.load(*here) * x.factor.load(j) + acc.load(*i), here)
 

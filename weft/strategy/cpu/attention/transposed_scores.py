@@ -16,7 +16,7 @@ from weft.tir.transform.transpose_tile import ANNOTATION as TRANSPOSE
 from weft.tir.transform.transpose_tile import ANY_COLUMNS
 
 TILE_ROWS = 16  # of a register tile: an accumulator each
-# From so many rows on the transpose costs less than one horizontal sum per row and key.
+# From this number of rows on, the transpose costs less than one horizontal sum per row and key.
 MIN_ROWS = 10
 
 

@@ -13,7 +13,7 @@ from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 
 MAX_VECTORS, MAX_ROWS = 8, 32  # of the tiles that ``choose_tile`` considers
-# Vector multiply-adds in all versions of the tail of a symbolic extent: so many compile in 50 ms.
+# Vector multiply-adds in all versions of the tail of a symbolic extent; LLVM takes 50 ms for them.
 MAX_TAIL_MULTIPLY_ADDS = 112
 
 

@@ -24,9 +24,10 @@ from weft.strategy.cpu.machine_model import MachineModel, machine_model
 from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 
-# Positions of a register tile along a row of symbolic width: the tail has as many versions.
-MAX_OPEN_ROWS = 8
-# Below this share of the arithmetic, the transfer of the weights is not worth the hints.
+# The largest mr for a row of symbolic width: each possible tail length is compiled separately.
+MAX_SYMBOLIC_MR = 8
+# Prefetch instructions pay only if loading the weights takes at least this share of the time of the
+# arithmetic.
 MIN_TRANSFER_SHARE = 0.03
 
 
@@ -62,7 +63,7 @@ def _open_tile(shape: ConvShape, block: int, target: CpuTarget) -> RegisterTile:
                    for width in shape.sample_widths)
 
     counts = range(step, min(blocks * step, MAX_VECTORS) + 1, step)
-    tiles = fastest_first(tiles_that_fit(MAX_OPEN_ROWS, counts, target), cycles)
+    tiles = fastest_first(tiles_that_fit(MAX_SYMBOLIC_MR, counts, target), cycles)
     return RegisterTile(tiles[0].mr, max(1, tiles[0].nr_vectors // step)) if tiles else (
         RegisterTile(1, 1))
 
@@ -90,7 +91,7 @@ def estimate_blocked(shape: ConvShape, block: int, target: CpuTarget) -> Estimat
 def worth_prefetching(
     shape: ConvShape, estimate: Estimate, row_block: int, target: CpuTarget
 ) -> bool:
-    """Whether a task over ``row_block`` rows hides how the weights of the next one arrive.
+    """Whether a task over ``row_block`` rows can prefetch the weights of the next task in time.
 
     In a model the weights of a layer come from beyond L2, whatever their size: other layers ran in
     between. Without several tiles of positions no arithmetic could hide that.
@@ -117,7 +118,7 @@ def estimate_unblocked(shape: ConvShape, target: CpuTarget) -> Estimate:
     """Vectors are positions along a row of the image, ``mr`` output channels by vectors."""
     rows, width = _rows_and_width(shape)
     model, taps = machine_model(target), math.prod(shape.taps)
-    # All taps read a vector of pixels once it has arrived.
+    # All taps read a vector of pixels once it is loaded.
     arrival = model.vector_bytes / model.l2_bandwidth / taps
     vectors, channels = -(-width // target.lanes(shape.dtype)), shape.group_outputs
     tile = choose_tile(channels, vectors, target, vector_cycles=arrival)

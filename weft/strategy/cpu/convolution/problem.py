@@ -56,7 +56,7 @@ class ConvShape:
                 sizes, side_padding(attrs.padding, len(spatial)), taps, attrs.dilation,
                 attrs.strides, strict=True)
         )
-        # No window may fit a typical image; the sizes that arrive have some.
+        # A typical image may be smaller than the window; at run time at least one window fits.
         extents = counts if is_static(data) else (max(count, 1) for count in counts)
         pointwise = math.prod(taps) == 1 and not any(attrs.padding)
         return ConvShape(batch, inputs, outputs, attrs.groups, tuple(taps), tuple(extents),

@@ -40,7 +40,7 @@ def unblocked_depthwise_cycles(shape: ConvShape, target: CpuTarget) -> float:
 
 
 def _transfer_cycles(model: MachineModel, shape: ConvShape) -> float:
-    """Cycles in which the data arrives and the result is written."""
+    """Cycles to load the data and to store the result."""
     # With strides, each result stands for ``prod(strides)`` elements of the data.
     moved = shape.elements * shape.dtype.itemsize * (math.prod(shape.strides) + 1)
     return moved / model.l2_bandwidth

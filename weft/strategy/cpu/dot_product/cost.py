@@ -74,7 +74,7 @@ def plan_prepacked(
 def _tile(
     dot: DotInstruction, shape: GemmShape, vectors: int, target: CpuTarget, *, vector_step: int = 1
 ) -> RegisterTile:
-    """The fastest tile; for a symbolic M as a GEMM of so many groups of K ranks them."""
+    """The fastest tile; for a symbolic M, the ranking of a GEMM with as many groups of K."""
     if not shape.samples:
         return choose_tile(shape.m, vectors, target, vector_step=vector_step)
     groups = dataclasses.replace(shape, n=vectors * dot.lanes, k=-(-shape.k // dot.k_group))

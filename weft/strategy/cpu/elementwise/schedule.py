@@ -32,7 +32,7 @@ from weft.tir.transform.masked_tail import MASKED_TAIL
 _VECTORS = 4
 # More polynomials overlap with each other already, and the code would grow.
 _MAX_POLYNOMIALS = 4
-# From so many iterations on, one masked iteration at the end may be partly unused.
+# From this number of iterations on, one masked iteration at the end may be partly unused.
 _MIN_MASKED_ITERATIONS = 16
 # With fewer registers, one vector and the constants of a polynomial occupy all of them.
 _MIN_REGISTERS = 32

@@ -43,7 +43,7 @@ MIN_MC = 384
 TILES_WORTH_PACKING = 10
 MEASURED_TILES = 6  # how many of the best tiles `weft tune` measures
 FEW_TILES = 2  # tiles of rows that use a B panel: packing it, or keeping it in L2, gains nothing
-# Split-K: a fixed number of chunks of K for threads to share, each at least so deep.
+# Split-K: a fixed number of chunks of K for threads to share, and the least K of a chunk.
 SPLIT_K_WAYS, MIN_SPLIT_K_DEPTH = 16, 64
 # The rows of a register tile where tasks are counted before the tile is chosen.
 ROWS_OF_TASKS = 8
@@ -132,7 +132,7 @@ class GemmPlan:
 def block_gemm(shape: GemmShape, target: CpuTarget, *, panel: int = 0) -> GemmBlocking:
     """The blocking with the fewest estimated cycles.
 
-    nr is a multiple of ``panel`` if B is packed in panels of so many columns already.
+    nr is a multiple of ``panel`` if B is already packed in panels of that many columns.
     """
     return blocking_of_tile(shape, target, rank_tiles(shape, target, panel)[0], panel=panel)
 

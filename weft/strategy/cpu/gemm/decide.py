@@ -269,7 +269,7 @@ def _converts_a(problem: MatmulProblem, shape: GemmShape) -> bool:
 
 
 def seconds_of(plan: MatmulPlan, problem: MatmulProblem, target: CpuTarget) -> float:
-    """The estimated time of a plan for a problem of fixed sizes, which may be made for others."""
+    """The estimated time of a plan, perhaps of other sizes, for a problem of fixed sizes."""
     if plan is None:
         return _generic(problem, target).seconds
     if isinstance(plan, GemmPlan):

@@ -132,7 +132,7 @@ def _plan(call: Call, target: CpuTarget) -> tuple[GroupedPlan, float]:
 
 
 def _rows_of(vectors: int, target: CpuTarget) -> int:
-    """The rows of a tile of so many vectors that fits the registers."""
+    """The largest mr of a tile of ``vectors`` vectors that fits the registers."""
     return max((target.vector_registers - 1 - vectors) // vectors, 1)
 
 

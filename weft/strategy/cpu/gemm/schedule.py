@@ -1,6 +1,6 @@
 """The loops of a GEMM: tiles in registers, blocks of K, split-K, and packing.
 
-The decision says which of these to make (``GemmLoops``); nothing is weighed again here.
+The decision says which of these to apply (``GemmLoops``); no cost is compared here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Registers the matmul family: its implementations, and the layout of constant weights."""
+"""The matmul family: implementations, rewrites, and the layout of constant weights."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from weft.strategy.variants import (
 )
 from weft.target import CpuTarget
 
-# A variant must be so many times as fast at both ends of its range, and save that much of a call.
+# A variant must be faster by this factor at both ends of its range, and save this many seconds.
 MIN_GAIN, MIN_SAVED_SECONDS = 1.15, 1e-6
 FEW_ROWS = (32, 8, 3)  # the largest M of the ranges that are tried, from 1 row on
 

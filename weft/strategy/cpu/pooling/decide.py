@@ -1,4 +1,4 @@
-"""The decision for a pooling: whole windows, or columns that neighbouring windows share."""
+"""The decision for pooling: whole windows, or columns that neighbouring windows share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.target import CpuTarget
 from weft.topi.layout import Layout
 from weft.topi.nn.pool import axis_windows
 
-UNROLLED_TAPS = 16  # windows of up to so many taps are unrolled
+UNROLLED_TAPS = 16  # windows of at most this many taps are unrolled
 
 
 def why_not_separable(attrs: PoolAttrs) -> str | None:

@@ -23,7 +23,7 @@ from weft.strategy.implementation import attrs_of, compute_of
 from weft.target import CpuTarget
 from weft.topi.layout import Layout
 
-L1_SHARES = 3  # columns that fill one of so many shares of L1 stay there
+COLUMNS_IN_L1 = 3  # a block of columns may fill at most L1 / COLUMNS_IN_L1, or it is evicted
 MAX_BLOCK_ROWS = 8
 
 
@@ -69,7 +69,7 @@ def _rows_per_block(columns: te.Tensor, inside: int, rows: int, target: CpuTarge
     if inside > 1:
         return 1
     row_bytes = size_of(columns.shape[-1]) * columns.dtype.itemsize
-    fitting = target.l1_bytes // L1_SHARES // max(1, row_bytes)
+    fitting = target.l1_bytes // COLUMNS_IN_L1 // max(1, row_bytes)
     blocks = max(1, -(-rows // max(1, min(MAX_BLOCK_ROWS, fitting))))
     return -(-rows // blocks)
 

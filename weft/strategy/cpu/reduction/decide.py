@@ -7,24 +7,22 @@ operators; ``decide_reduction_call`` gives the decision for an operator alone.
 from __future__ import annotations
 
 import enum
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from weft import te
 from weft.ir import Call
 from weft.ir.traits import Family
 from weft.strategy.analysis import elements, work_of
 from weft.strategy.build_tensors import tensors_of_call
+from weft.strategy.common.stage_traffic import group_bytes, stage_bytes
 from weft.strategy.cpu.elementwise.schedule import MIN_PARALLEL_EXTENT
 from weft.strategy.cpu.machine_model import machine_model, parallel_threshold
 from weft.strategy.cpu.reduction.column_blocks import ColumnBlocks
 from weft.strategy.cpu.reduction.columns import PARTIALS
 from weft.strategy.decision import Candidate, Decision, Rejected, choose, decides
-from weft.strategy.extents import size_of
 from weft.strategy.kept_stages import KeptStages, SharedRows
 from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
-from weft.te import loads_of
 
 
 class ReductionAlgorithm(enum.StrEnum):
@@ -100,16 +98,16 @@ def decide_reduction_call(call: Call, target: CpuTarget) -> Decision[ReductionPl
 def fused_cycles(kept: KeptStages, target: CpuTarget) -> float:
     """All stages in one loop nest: intermediate results stay in L1."""
     arithmetic = sum(_arithmetic_cycles(op, target) for op in kept.ops)
-    moved = _outer_bytes(kept)
+    moved = group_bytes(kept)
     return max(arithmetic, machine_model(target).transfer_cycles(moved))
 
 
 def separate_cycles(kept: KeptStages, target: CpuTarget) -> float:
     """One loop nest per stage: intermediate results are stored and loaded again."""
-    model, working_set = machine_model(target), _outer_bytes(kept)
+    model, working_set = machine_model(target), group_bytes(kept)
     return sum(
         max(_arithmetic_cycles(op, target),
-            model.transfer_cycles(_bytes([op.output(0), *_reads(kept, op)]), working_set))
+            model.transfer_cycles(stage_bytes(kept, op), working_set))
         for op in kept.ops
     )
 
@@ -120,18 +118,3 @@ def _arithmetic_cycles(op: te.ComputeOp, target: CpuTarget) -> float:
     lanes = max(1, model.vector_bytes // dtype.itemsize)
     steps = work_of(op) if op.reduce_axis else elements(op)
     return steps / (lanes * model.fma_per_cycle)
-
-
-def _outer_bytes(kept: KeptStages) -> int:
-    """Bytes of the operands and results of the whole group."""
-    inner = {id(op) for op in kept.ops}
-    reads = {t for op in kept.ops for t in _reads(kept, op) if id(t.op) not in inner}
-    return _bytes([*reads, kept.output.output(0)])
-
-
-def _reads(kept: KeptStages, op: te.ComputeOp) -> set[te.Tensor]:
-    return {load.producer for load in loads_of(kept.body(op))}
-
-
-def _bytes(tensors: Iterable[te.Tensor]) -> int:
-    return sum(math.prod(map(size_of, t.shape)) * t.dtype.itemsize for t in tensors)

@@ -22,7 +22,7 @@ from weft.topi.nn.winograd import TAPS
 # Tile columns of a register tile if their number is symbolic: the tail has as many versions.
 MAX_OPEN_COLUMNS = 7
 # Tile rows of a task if their number is symbolic.
-MAX_OPEN_ROWS = 4
+MAX_SYMBOLIC_ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class WinogradPlan:
     """A task is ``row_block`` tile rows by one of ``channel_splits`` shares of the outputs.
 
     Register tiles are ``register_rows`` x ``register_columns`` tiles by ``register_blocks`` blocks
-    of output channels. With ``fuses_output`` the output transform of so many channel blocks follows
+    of output channels. With ``fuses_output`` the output transform of as many channel blocks follows
     their GEMMs at once, while these results are resident in L2; otherwise all GEMMs of a task come
     first, and the weights of each point are read once per task. ``total_cycles`` estimates all
     tasks on one core, ``balanced_cycles`` adds the load imbalance of several. With
@@ -120,7 +120,7 @@ def cold_cycles(shape: WinogradShape, plan: WinogradPlan, target: CpuTarget) -> 
 def _row_blocks(shape: WinogradShape) -> list[int]:
     blocks = {-(-shape.tile_rows // count) for count in range(1, shape.tile_rows + 1)}
     # A small image still has several blocks, which threads share.
-    return sorted(b for b in blocks if b <= MAX_OPEN_ROWS or not shape.has_open_height)
+    return sorted(b for b in blocks if b <= MAX_SYMBOLIC_ROWS or not shape.has_open_height)
 
 
 def _divisors(number: int) -> list[int]:
@@ -179,7 +179,7 @@ def _beyond_l2(
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    """Tiles of so many rows and columns of the image by blocks of output channels."""
+    """Tiles of rows and columns of the image by blocks of output channels."""
 
     rows: int
     columns: int

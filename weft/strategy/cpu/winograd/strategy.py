@@ -1,4 +1,4 @@
-"""The implementation of a Winograd convolution with transformed weights."""
+"""Winograd convolution with transformed weights: its implementation, and its layouts."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class FlashPlan:
         return 2 * (self.rows * d + STAGES * self.block * (d + e))
 
     def __str__(self) -> str:
-        split = f", keys in {self.splits} shares" if self.splits > 1 else ""
+        split = f", keys split {self.splits} ways" if self.splits > 1 else ""
         return f"{self.rows} rows by blocks of {self.block} keys{split}"
 
 

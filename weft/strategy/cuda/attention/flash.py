@@ -157,7 +157,10 @@ class _Tile:
     # copies
 
     def _row(self, row: PrimExpr) -> Row:
-        """A row of the tile; those beyond the last one stand for it."""
+        """The query and head of a row; rows of the tile beyond the last query repeat the last one.
+
+        Their loads stay in bounds, and their results are not stored.
+        """
         number = minimum(self.first + row, self.rows - 1)
         return Row(number // self.source.group, number % self.source.group)
 

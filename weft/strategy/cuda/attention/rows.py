@@ -1,4 +1,8 @@
-"""Rows of attention: their copies to shared memory, and their partial results."""
+"""Rows of attention: their copies to shared memory, and the sum of partial results.
+
+With the keys split among blocks (Flash-Decoding), each block stores its weighted sums with the
+maximum and the total of the exponentials; ``combine`` rescales and adds them in order.
+"""
 
 from __future__ import annotations
 

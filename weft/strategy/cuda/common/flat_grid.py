@@ -16,7 +16,7 @@ from weft.te import loads_of
 from weft.tir import Call, PrimExpr, mentions, post_order
 
 BLOCK = 256  # threads; a multiple of the warp that divides the threads of every SM
-# A grid of more rounds than this on the whole GPU becomes a grid-stride loop, so that what a thread
+# A grid of more waves than this on the whole GPU becomes a grid-stride loop, so that what a thread
 # computes once (indices, scalars) is shared by several elements.
 MOST_WAVES = 16
 MOST_LANES = 8

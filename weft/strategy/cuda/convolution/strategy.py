@@ -1,12 +1,12 @@
 """Registers the convolutions, which are implicit GEMMs in any layout and for any rank.
 
-Rows or columns are positions of the result, K is channels times taps; elements outside of the data
-are zeros. Groups are a batch of products. The gradients are convolutions of the same kind: with
-respect to the data a transposed convolution, with respect to the weight a product over images and
-positions. A depthwise convolution has one column per group, which no tile fills: the default
-schedule computes it directly.
+M is the positions of the result or the output channels and N the other, as memory wants it; K is
+input channels times taps; elements outside of the data are zeros. Groups are a batch of GEMMs. The
+gradients are convolutions of the same kind: with respect to the data a transposed convolution, with
+respect to the weight a GEMM whose K is images times positions. A depthwise convolution has N = 1
+per group, which no tile fills: the default schedule computes it directly.
 
-Taps of a transposed convolution that meet no element are multiplied by zero, so that an infinite
+Taps of a transposed convolution outside of the data are multiplied by zero, so that an infinite
 weight gives NaN there, as in cuDNN.
 """
 

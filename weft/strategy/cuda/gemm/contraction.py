@@ -141,7 +141,7 @@ def _factors(source: PrimExpr) -> tuple[PrimExpr, PrimExpr] | None:
 def _is_exact(narrow: DType, wide: DType) -> bool:
     """Whether a product in ``narrow`` has the value of the product in ``wide``: never for floats.
 
-    Integers wrap around alike.
+    Integer arithmetic modulo 2**n is the same in both.
     """
     return narrow.is_int and wide.is_int and wide.bits <= narrow.bits
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from weft import te
 from weft.ir.expr import Call
 from weft.ir.traits import Family
 from weft.strategy.analysis import elements, is_reduction
 from weft.strategy.build_tensors import tensors_of_call
+from weft.strategy.common.stage_traffic import group_bytes, stage_bytes
 from weft.strategy.cuda.machine_model import GpuModel, machine_model
 from weft.strategy.cuda.reduction.decide import decide_alone, plan_group
 from weft.strategy.cuda.reduction.groups import GroupPlan
@@ -23,7 +24,6 @@ from weft.strategy.extents import size_of
 from weft.strategy.kept_stages import KeptStages
 from weft.support.dataclass import dataclass
 from weft.target import CudaTarget
-from weft.te.walk import loads_of
 
 
 class GroupAlgorithm(enum.StrEnum):
@@ -76,7 +76,7 @@ def _group_seconds(kept: KeptStages, plan: GroupPlan, model: GpuModel) -> float:
     waves = max(1.0, threads / model.resident_threads)
     levels = max(1, plan.shape.lanes.bit_length() // 3) * len(kept.reductions)
     exchange = model.cycles_seconds(levels * model.exchange_cycles) * waves
-    return model.launch_seconds + exchange + model.memory_seconds(_outer_bytes(kept), threads)
+    return model.launch_seconds + exchange + model.memory_seconds(group_bytes(kept), threads)
 
 
 def _separate_seconds(kept: KeptStages, model: GpuModel) -> float:
@@ -86,23 +86,9 @@ def _separate_seconds(kept: KeptStages, model: GpuModel) -> float:
         if is_reduction(op):
             total += decide_alone(kept, op, model).seconds
         else:
-            moved = _bytes([op.output(0), *_reads(kept, op)])
+            moved = stage_bytes(kept, op)
             total += model.launch_seconds + model.memory_seconds(moved, elements(op))
     return total
-
-
-def _outer_bytes(kept: KeptStages) -> int:
-    inner = {id(op) for op in kept.ops}
-    reads = {t for op in kept.ops for t in _reads(kept, op) if id(t.op) not in inner}
-    return _bytes([*reads, kept.output.output(0)])
-
-
-def _reads(kept: KeptStages, op: te.ComputeOp) -> set[te.Tensor]:
-    return {load.producer for load in loads_of(kept.body(op))}
-
-
-def _bytes(tensors: Iterable[te.Tensor]) -> int:
-    return sum(math.prod(map(size_of, t.shape)) * t.dtype.itemsize for t in tensors)
 
 
 @decides(Family.REDUCTION, target="cuda")
@@ -111,4 +97,3 @@ def decide_reduction_call(call: Call, target: CudaTarget) -> Decision[ReductionP
     sizes.
     """
     return decide_reduction(tensors_of_call(call), target)
-

@@ -1,7 +1,12 @@
 """Groups whose stages share axes: one thread block computes whole rows through all stages.
 
 A row of a softmax, of a normalisation or of its gradient is read once from memory; maxima, sums and
-rows that several stages read stay in registers and shared memory.
+rows that several stages read stay in registers and shared memory, and an operand that several
+stages read is copied to shared memory once.
+
+Within a row each of ``lanes`` threads reduces every ``lanes``-th vector into registers, so that the
+loads of a warp are adjacent. The lanes then combine their results by shuffles and shared memory
+(``weft.tir.transform.gpu.cross_thread_reduce``) in a fixed order: results are the same in each run.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class ScanLoops:
         position = self.size - 1 - step if self.reverse else step
         return (*row[:self.axis], position, *row[self.axis:])
 
-    def _taken(self, row: Index, step: PrimExpr) -> PrimExpr:
+    def _source_at(self, row: Index, step: PrimExpr) -> PrimExpr:
         return self.source.load(*self._at(row, step)).astype(self.target.dtype)
 
     def by_columns(self) -> Stmt:
@@ -81,7 +81,7 @@ class ScanLoops:
 
         def row(index: Index) -> Stmt:
             def step(k: PrimExpr) -> Stmt:
-                later = self.combine(total.load(zero), self._taken(index, k))
+                later = self.combine(total.load(zero), self._source_at(index, k))
                 write = BufferStore(self.target, total.load(zero), self._at(index, k))
                 update = BufferStore(total, later, (zero,))
                 return seq([write, update] if self.exclusive else [update, write])
@@ -139,21 +139,21 @@ class ScanLoops:
             first = number * TILE
 
             def fetch(p: PrimExpr) -> Stmt:
-                value = if_then_else(first + p < count, self._taken(row, start + first + p),
+                value = if_then_else(first + p < count, self._source_at(row, start + first + p),
                                      self.identity)
-                return BufferStore(cached, value, _place(p))
+                return BufferStore(cached, value, _cached_at(p))
 
             def put(p: PrimExpr) -> Stmt:
-                store = BufferStore(self.target, cached.load(*_place(p)),
+                store = BufferStore(self.target, cached.load(*_cached_at(p)),
                                     self._at(row, start + first + p))
                 return IfThenElse(first + p < count, store)
 
-            statements = [_side_by_side(fetch), threads(THREADS, lambda t: self._own_sum(
+            statements = [_coalesced(fetch), threads(THREADS, lambda t: self._own_sum(
                               t, cached, sums)),
                           *(_level(sums, level, self.combine) for level in range(_LEVELS))]
             if total is None:
                 statements += [threads(THREADS, lambda t: self._prefixes(t, cached, sums, carried)),
-                               _side_by_side(put)]
+                               _coalesced(put)]
             following = self.combine(carried.load(const(0)), last)
             statements.append(one_thread(BufferStore(carried, following, (const(0),))))
             return seq(statements)
@@ -170,7 +170,7 @@ class ScanLoops:
         zero = const(0)
 
         def add(v: PrimExpr) -> Stmt:
-            value = cached.load(*_place(t * PER_THREAD + v))
+            value = cached.load(*_cached_at(t * PER_THREAD + v))
             return BufferStore(total, self.combine(total.load(zero), value), (zero,))
 
         return allocated([total], seq([
@@ -185,7 +185,7 @@ class ScanLoops:
         before = select(t > 0, self.combine(carried.load(zero), earlier), carried.load(zero))
 
         def step(v: PrimExpr) -> Stmt:
-            at, value = _place(t * PER_THREAD + v), Var("value", self.target.dtype)
+            at, value = _cached_at(t * PER_THREAD + v), Var("value", self.target.dtype)
             update = BufferStore(total, self.combine(total.load(zero), value), (zero,))
             write = BufferStore(cached, total.load(zero), at)
             both = seq([write, update] if self.exclusive else [update, write])
@@ -195,17 +195,18 @@ class ScanLoops:
         return allocated([total], seq([BufferStore(total, before, (zero,)), own]))
 
 
-def _place(p: PrimExpr) -> Index:
-    """Where element ``p`` of a tile is cached.
+def _cached_at(p: PrimExpr) -> Index:
+    """The index of element ``p`` of a tile in shared memory.
 
-    Rows of 33 let both adjacent elements and every fourth one reach 32 banks.
+    Rows are padded to 33 words: adjacent elements, and elements that are 4 apart, are in different
+    ones of the 32 banks.
     """
     return floordiv(p, const(WARP)), floormod(p, const(WARP))
 
 
-def _side_by_side(body: Callable[[PrimExpr], Stmt]) -> Stmt:
+def _coalesced(body: Callable[[PrimExpr], Stmt]) -> Stmt:
     """``body(p)`` for each element of a tile, adjacent threads at adjacent elements."""
-    return threads(THREADS, lambda t: unrolled("turn", PER_THREAD,
+    return threads(THREADS, lambda t: unrolled("n", PER_THREAD,
                                                lambda n: body(n * THREADS + t)))
 
 

@@ -1,4 +1,15 @@
-"""Strategies of ``scatter_elements`` and ``scatter_nd``."""
+"""``scatter_elements`` and ``scatter_nd``, with the same result in each run.
+
+Updates of one element are applied in their order, as the operators define. Atomics would apply them
+in any order: "the last update wins" would be undefined, and floating-point sums would differ from
+run to run.
+
+``by_lines``: updates along an axis write only to the line of their other indices, so each line has
+a thread. ``SortedUpdates``: a slot is the flat index of a slice of the result that one update
+writes. Three launches: the slot of each update; the update numbers sorted by slot (``sort``, which
+is stable, so equal slots keep their order); one thread per update and element, of which the first
+of a run of equal slots applies the whole run. No two threads write one element.
+"""
 
 from __future__ import annotations
 
@@ -159,7 +170,10 @@ def decide_scatter(call: Call, target: CudaTarget) -> Decision[None]:
 
 
 def _sorted_seconds(count: int, moved: float, model: GpuModel) -> float:
-    """The sort, then a launch in which each slot has a thread; runs are assumed to be short."""
+    """The sort, then a launch in which each slot has a thread.
+
+    Runs of equal slots are assumed to be short; one long run is applied by one thread.
+    """
     return sort_seconds(1, count, 8, count, model) + 3 * model.launch_seconds \
         + model.memory_seconds(moved, count)
 
@@ -208,7 +222,10 @@ def _sorted(
     x: te.Tensor, updates: te.Tensor, slot: Callable[[PrimExpr], PrimExpr], count: PrimExpr,
     inner: tuple[PrimExpr, ...], mode: str, update_at: Callable[[PrimExpr, Index], Index],
 ) -> te.Tensor:
-    """Slots of all updates, their order, and the launch that applies runs of equal slots."""
+    """Slots of all updates, their order, and the launch that applies runs of equal slots.
+
+    An update out of bounds has the slot ``_count(rows)``: it sorts last and is dropped.
+    """
     slots = te.compute((count,), slot, name="slots")
     order = sorted_positions(slots, 0, is_ascend=True)
     rows = x.shape[:x.ndim - len(inner)]

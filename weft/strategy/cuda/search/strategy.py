@@ -68,7 +68,7 @@ def unique_values(x: te.Tensor, *, is_sorted: bool, model: GpuModel) -> tuple[te
                                        [int64] * 3, "unique_groups")
     if is_sorted:
         return _results(x, ends, starts, first, inverse)
-    # A value keeps the place of its first position among the first positions.
+    # Unsorted, the values are in the order of their first positions.
     marks = te.compute((size,), lambda p: select(first[inverse[p]].equal(p), _ONE, _ZERO),
                        name="first_marks")
     places = _running_sum(marks, model)

@@ -2,9 +2,9 @@
 
 Rows of up to ``LARGEST_TILE`` elements are sorted by one block each. Longer rows are sorted in
 tiles; then runs are merged pairwise, one launch for each doubling. In a merge every element finds
-its place by binary search in the other run (rank merge; Satish, Harris and Garland, "Designing
+its position by binary search in the other run (rank merge; Satish, Harris and Garland, "Designing
 efficient sorting algorithms for manycore GPUs", 2009). A top-k of a long row is a tournament: the
-best of each tile compete in the next round.
+best of each tile are the input of the next round.
 """
 
 from __future__ import annotations
@@ -79,30 +79,30 @@ class SortLoops:
 
             def write(i: PrimExpr) -> Stmt:
                 value = tile.positions.load(i).astype(target.dtype)
-                place = (self._at(tuple(row), i) if target is self.order
+                index_of_result = (self._at(tuple(row), i) if target is self.order
                          else (*row, number * kept + i))
-                return BufferStore(target, value, place)
+                return BufferStore(target, value, index_of_result)
 
             return allocated([tile.keys, tile.positions], seq([
                 tile.load(lambda i: (self._key(tuple(row), position(i)), position(i)),
                           lambda i: number * tile.size + i < size),
-                tile.sort(), _in_turns(kept, tile.num_threads, write)]))
+                tile.sort(), _block_stride(kept, tile.num_threads, write)]))
 
         return grid([*self.rows, tiles], block)
 
     def _tournament(self) -> Stmt:
         """Rounds of tiles; from the last tile of a row, which may be short, the winners follow."""
-        made, rounds = list[Buffer](), list[Stmt]()
+        winners, rounds = list[Buffer](), list[Stmt]()
         candidates, size = None, self.size
         while size > LARGEST_TILE:
             tiles = -(-size // LARGEST_TILE)
             last = min(self.count, size - (tiles - 1) * LARGEST_TILE)
             target = Buffer("winners", (*self.rows, const(tiles * self.count)), int64)
             rounds.append(self._round(candidates, size, target, self.count))
-            made.append(target)
+            winners.append(target)
             candidates, size = target, (tiles - 1) * self.count + last
         rounds.append(self._round(candidates, size, self.order, self.count))
-        return allocated(made, seq(rounds))
+        return allocated(winners, seq(rounds))
 
     def _merge_sort(self) -> Stmt:
         """Sorted tiles, then merges of runs, from one half of the scratch to the other."""
@@ -154,16 +154,16 @@ class SortLoops:
             other, runs.load(*row, middle), step)))
 
 
-def _in_turns(count: int, threads_of_block: int, body: Callable[[PrimExpr], Stmt]) -> Stmt:
+def _block_stride(count: int, threads_of_block: int, body: Callable[[PrimExpr], Stmt]) -> Stmt:
     """``body(i)`` for ``i`` below ``count``, adjacent threads at adjacent indices."""
-    turns = -(-count // threads_of_block)
+    iterations = -(-count // threads_of_block)
 
     def thread(t: PrimExpr) -> Stmt:
-        def turn(n: PrimExpr) -> Stmt:
+        def iteration(n: PrimExpr) -> Stmt:
             i = n * threads_of_block + t
             return IfThenElse(i < count, body(i))
 
-        return unrolled("turn", turns, turn)
+        return unrolled("n", iterations, iteration)
 
     return threads(min(threads_of_block, max(count, 1)), thread)
 
