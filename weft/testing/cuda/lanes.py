@@ -197,7 +197,7 @@ class Lanes:
              site: int, tracked: bool, held: tuple[int, ...] = ()) -> tuple[Array, ...]:
         """``count`` consecutive unsigned values of ``width`` bytes for each active lane.
 
-        ``held`` are the registers that get them if the block does not use them.
+        ``deferred`` are the numbers of the registers that receive them unused in the block.
         """
         active = self.active(guard)
         if active is not None:

@@ -1,4 +1,10 @@
-"""The LLVM module of a kernel object: one entry function per launch."""
+"""The LLVM module of a kernel object: one entry function per launch.
+
+Parameters of an entry, in this order: the buffers in global memory (tensors, then parts of the
+workspace), the sizes as integers, the tensor maps by value. ``DeviceKernel.arguments`` says what
+the launcher passes for each. Address spaces are those of NVPTX (LLVM, "User Guide for NVPTX"): 1
+global, 3 shared, 5 local; ``alloca`` stays generic, and LLVM infers 5.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +30,9 @@ from weft.tir.size_text import size_text
 from weft.tir.transform.gpu.split_host_device import Launch, launches_of
 
 _SPACES = {"shared": "ptr addrspace(3)", "local": "ptr"}
+# PTX ISA, "Special Registers": %ctaid is the block in the grid, %tid the thread in the block.
 _SPECIAL_REGISTERS = {"blockIdx": "ctaid", "threadIdx": "tid"}
+# That of LLVM's nvptx64; libnvvm has its own (``nvvm_dialect``).
 DATA_LAYOUT = "e-p6:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
 
 
@@ -104,6 +112,11 @@ class _Entry:
 
     @property
     def _is_dynamic(self) -> bool:
+        """Whether the block needs more than the 48 KiB that a static array may have.
+
+        More shared memory is an array without a size, whose bytes the launch gives after the kernel
+        has opted in (CUDA C++ Programming Guide, compute capabilities: "Shared Memory").
+        """
         return self.shared_bytes > self.target.static_shared_bytes
 
     def _kernel(self) -> Kernel:
@@ -163,11 +176,12 @@ class _Entry:
             return
         name = f"@{self.entry}_shared"
         if self._is_dynamic:
-            made = f"{name} = external addrspace(3) global [0 x i8], align 1024"
+            # 1024 is the alignment that TMA and wgmma ask of tiles with the 128-byte swizzle.
+            array = f"{name} = external addrspace(3) global [0 x i8], align 1024"
         else:
-            made = (f"{name} = internal addrspace(3) global [{self.shared_bytes} x i8] undef, "
+            array = (f"{name} = internal addrspace(3) global [{self.shared_bytes} x i8] undef, "
                     "align 128")
-        self.module.globals.append(made)
+        self.module.globals.append(array)
         for buffer, offset in self.shared.items():
             state.pointers[buffer] = state.out.emit(
                 f"getelementptr inbounds i8, ptr addrspace(3) {name}, i32 {offset}")
@@ -177,7 +191,7 @@ class _Entry:
         register = f"llvm.nvvm.read.ptx.sreg.{_SPECIAL_REGISTERS[name]}.{axis}"
         callee = self.module.declare(register, "i32 @()")
         value = state.out.emit(f"call i32 {callee}()")
-        if var.dtype is int64:
+        if var.dtype is int64:  # an index is below 2**31: no sign to extend
             return state.out.emit(f"zext i32 {value} to i64")
         return value
 

@@ -1,4 +1,10 @@
-"""Integer and floating-point arithmetic."""
+"""Integer and floating-point arithmetic.
+
+NumPy rounds to nearest even; other modes, and FMAs, which round once, are in ``values.floats``.
+Denormals are flushed before and after where the instruction says ``.ftz``.
+The carry of extended-precision integer arithmetic is a predicate register of its own (PTX ISA,
+"Extended-Precision Integer Arithmetic Instructions": ``CC.CF``).
+"""
 
 from __future__ import annotations
 
@@ -12,6 +18,7 @@ from weft.testing.cuda.instructions.common import (
     half_result,
     last_type,
     rounding,
+    simple,
 )
 from weft.testing.cuda.ptx import WIDTHS, Instruction, Register
 
@@ -48,7 +55,7 @@ def _float_binary(writer: BlockWriter, instruction: Instruction, kind: str) -> N
     if mode == "rn":
         float_result(writer, instruction, kind, f"{a} {_SYMBOLS[name]} {b}")
         return
-    if name == "sub":
+    if name == "sub":  # a - b and a + (-b) round alike in every mode
         name, b = "add", f"(-{b})"
     if kind == "f64":
         value = f"F.directed64({name!r}, {a}, {b}, {mode!r})"
@@ -68,6 +75,7 @@ def _float_pairs(writer: BlockWriter, instruction: Instruction) -> None:
 
 
 def _packed_integer(writer: BlockWriter, instruction: Instruction, symbol: str) -> None:
+    """Two 16-bit halves: each is masked, so that no carry reaches the other half."""
     a, b = (writer.read(operand, "u32") for operand in instruction.operands[1:])
     low = f"(({a} {symbol} {b}) & 65535)"
     high = f"((({a} >> 16) {symbol} ({b} >> 16)) << 16)"
@@ -109,7 +117,7 @@ def _mul(writer: BlockWriter, instruction: Instruction) -> None:
 
 
 def _product(instruction: Instruction, kind: str, a: str, b: str) -> tuple[str, str]:
-    """The expression of an integer product and its type."""
+    """The expression of an integer product and its type: ``.lo`` is what remains modulo 2**n."""
     if "wide" in instruction.modifiers:
         return f"{kind[0]}{WIDTHS[kind] * 2}", f"I.multiply_wide({a}, {b})"
     if instruction.opcode.endswith("24"):
@@ -187,12 +195,6 @@ def _div(writer: BlockWriter, instruction: Instruction) -> None:
     float_result(writer, instruction, kind, value)
 
 
-def _rem(writer: BlockWriter, instruction: Instruction) -> None:
-    kind = last_type(instruction)
-    a, b = (writer.read(operand, kind) for operand in instruction.operands[1:])
-    writer.write(instruction.operands[0], kind, f"I.remainder({a}, {b})")
-
-
 def _min_max(writer: BlockWriter, instruction: Instruction) -> None:
     kind = last_type(instruction)
     name = "minimum" if instruction.opcode == "min" else "maximum"
@@ -223,6 +225,7 @@ def _min_max(writer: BlockWriter, instruction: Instruction) -> None:
 
 
 def _abs_neg(writer: BlockWriter, instruction: Instruction) -> None:
+    """Narrow floats by their sign bits: NumPy has no bfloat16, and a NaN keeps its payload."""
     kind = last_type(instruction)
     source = instruction.operands[1]
     if kind in HALF_KINDS:
@@ -268,12 +271,6 @@ def _function(writer: BlockWriter, instruction: Instruction) -> None:
     float_result(writer, instruction, kind, expression)
 
 
-def _sad(writer: BlockWriter, instruction: Instruction) -> None:
-    kind = last_type(instruction)
-    values = ", ".join(writer.read(operand, kind) for operand in instruction.operands[1:])
-    writer.write(instruction.operands[0], kind, f"I.absolute_difference({values})")
-
-
 def _dot_product(writer: BlockWriter, instruction: Instruction) -> None:
     """``dp4a.atype.btype`` and ``dp2a.mode.atype.btype``."""
     a_type, b_type = instruction.modifiers[-2:]
@@ -292,18 +289,14 @@ def _testp(writer: BlockWriter, instruction: Instruction) -> None:
     writer.write(instruction.operands[0], "pred", f"F.classify({value}, {test!r})")
 
 
-def _copysign(writer: BlockWriter, instruction: Instruction) -> None:
-    kind = last_type(instruction)
-    sign, size = (writer.read(operand, kind) for operand in instruction.operands[1:])
-    writer.write(instruction.operands[0], kind, f"np.copysign({size}, {sign})")
-
-
 _FUNCTIONS = ("rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh")
 
 ARITHMETIC: EmitterTable = {
     "add": _add_sub, "sub": _add_sub, "addc": _carry_in, "subc": _carry_in, "mul": _mul,
     "mul24": _mul, "mad": _mad, "mad24": _mad, "madc": _mad, "fma": _fma, "div": _div,
-    "rem": _rem, "min": _min_max, "max": _min_max, "abs": _abs_neg, "neg": _abs_neg, "sad": _sad,
-    "dp4a": _dot_product, "dp2a": _dot_product, "testp": _testp, "copysign": _copysign,
+    "rem": simple("I.remainder({0}, {1})"), "min": _min_max, "max": _min_max, "abs": _abs_neg,
+    "neg": _abs_neg, "sad": simple("I.absolute_difference({0}, {1}, {2})"),
+    "dp4a": _dot_product, "dp2a": _dot_product, "testp": _testp,
+    "copysign": simple("np.copysign({1}, {0})"),  # the sign is the first operand
     **dict.fromkeys(_FUNCTIONS, _function),
 }  # fmt: skip

@@ -1,4 +1,9 @@
-"""Asynchronous copies, barriers in memory, products of warpgroups, clusters."""
+"""Asynchronous copies, barriers in memory, products of warpgroups, clusters.
+
+Results become visible as late as the PTX ISA allows: at ``wait_group`` (``A``, ``T``, ``G``) or at
+the end of the phase of an ``mbarrier`` (``B``), so that a kernel that waits too little reads
+poison. Counts and immediates are Python integers, addresses arrays.
+"""
 
 from __future__ import annotations
 
@@ -192,6 +197,7 @@ def _wgmma_product(writer: BlockWriter, instruction: Instruction) -> None:
     constants = [item.value for item in rest if isinstance(item, Immediate)]
     if len(constants) != len(rest):
         raise writer.fail("wgmma operand is not a constant")
+    # After scale-d: imm-scale-a and -b (1 or -1), then the transposition of A and B.
     signs = (constants[0], constants[1]) if len(constants) >= 2 else (1, 1)
     transposed = [*constants[2:], 0, 0]
     if isinstance(a, Vector):
@@ -211,7 +217,11 @@ def _wgmma_product(writer: BlockWriter, instruction: Instruction) -> None:
 
 
 def _mapa(writer: BlockWriter, instruction: Instruction) -> None:
-    """``mapa.shared::cluster.u32 d, a, rank``: the address in another block of the cluster."""
+    """``mapa.shared::cluster.u32 d, a, rank``: the address in another block of the cluster.
+
+    The emulator's cluster addresses have the rank plus one above bit 24, and the address in the
+    block below; 0 there is the thread's own block.
+    """
     kind = instruction.modifiers[-1]
     operand = instruction.operands[1]
     address = writer.read(operand, kind)

@@ -1,4 +1,9 @@
-"""What emitters share: modifiers, rounding modes, and the type of an instruction."""
+"""What emitters share: types, modifiers, rounding modes, and tables of simple instructions.
+
+An emitter writes one PTX instruction as Python source over NumPy arrays, one element per thread.
+The values that it reads are names or expressions of arrays of the register's type; arithmetic on
+them wraps around and rounds as IEEE 754 says, because NumPy does so for these types.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from weft.testing.cuda.block_writer import BlockWriter
-from weft.testing.cuda.ptx import NUMPY, Instruction
+from weft.testing.cuda.ptx import NUMPY, WIDTHS, Instruction
 
 Emitter: TypeAlias = Callable[[BlockWriter, Instruction], None]
 EmitterTable: TypeAlias = Mapping[str, Emitter]
@@ -23,6 +28,30 @@ def rounding(instruction: Instruction, default: str = "rn") -> str:
 def last_type(instruction: Instruction) -> str:
     """The type modifier: the last modifier."""
     return instruction.modifiers[-1]
+
+
+def unsigned_of(kind: str) -> str:
+    """The unsigned type of as many bits."""
+    return f"u{WIDTHS[kind]}"
+
+
+def simple(template: str, result: str = "type", *sources: str) -> Emitter:
+    """The emitter of an instruction whose result is ``template`` of its source operands.
+
+    ``template`` names the sources ``{0}``, ``{1}`` and so on. ``result`` and ``sources`` are types:
+    ``"type"`` for that of the instruction, ``"bits"`` for the unsigned one of as many bits, else a
+    PTX type. The last of ``sources`` stands for all that follow.
+    """
+    def emit(writer: BlockWriter, instruction: Instruction) -> None:
+        kind = last_type(instruction)
+        types = {"type": kind, "bits": unsigned_of(kind) if kind in WIDTHS else kind}
+        kinds = [types.get(each, each) for each in sources or (result,)]
+        operands = instruction.operands[1:]
+        kinds += kinds[-1:] * (len(operands) - len(kinds))
+        values = [writer.read(o, k) for o, k in zip(operands, kinds, strict=True)]
+        writer.write(instruction.operands[0], types.get(result, result), template.format(*values))
+
+    return emit
 
 
 def element(kind: str) -> str:

@@ -1,4 +1,9 @@
-"""``cvt``, and conversions of addresses between state spaces."""
+"""``cvt``, and conversions of addresses between state spaces.
+
+A conversion to an integer saturates and gives 0 for NaN; a float result rounds once, from the exact
+value (PTX ISA, ``cvt``). Packed sources and results are handled by halves: the first source operand
+is the high half.
+"""
 
 from __future__ import annotations
 

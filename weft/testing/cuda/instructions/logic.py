@@ -8,6 +8,8 @@ from weft.testing.cuda.instructions.common import (
     EmitterTable,
     element,
     last_type,
+    simple,
+    unsigned_of,
 )
 from weft.testing.cuda.ptx import (
     WIDTHS,
@@ -26,25 +28,15 @@ _COMPARISONS = {
 _UNORDERED = {"equ": "!=", "neu": "==", "ltu": ">=", "leu": ">", "gtu": "<=", "geu": "<"}
 
 
-def _bitwise(writer: BlockWriter, instruction: Instruction) -> None:
-    kind = last_type(instruction)
-    a, b = (writer.read(operand, kind) for operand in instruction.operands[1:])
-    writer.write(instruction.operands[0], kind, f"{a} {_BITWISE[instruction.opcode]} {b}")
-
-
-def _not(writer: BlockWriter, instruction: Instruction) -> None:
-    kind = last_type(instruction)
-    writer.write(instruction.operands[0], kind, f"~{writer.read(instruction.operands[1], kind)}")
-
-
 def _cnot(writer: BlockWriter, instruction: Instruction) -> None:
-    unsigned = f"u{WIDTHS[last_type(instruction)]}"
-    value = writer.read(instruction.operands[1], unsigned)
-    numpy = f"u{WIDTHS[unsigned] // 8}"
-    writer.write(instruction.operands[0], unsigned, f"({value} == 0).astype({numpy})")
+    """Logical negation, as in C: 1 for 0, else 0."""
+    kind = unsigned_of(last_type(instruction))
+    value = writer.read(instruction.operands[1], kind)
+    writer.write(instruction.operands[0], kind, f"({value} == 0).astype(u{WIDTHS[kind] // 8})")
 
 
 def _shift(writer: BlockWriter, instruction: Instruction) -> None:
+    """``shl shr``: PTX clamps amounts above the width, NumPy leaves them undefined."""
     kind = last_type(instruction)
     if kind[0] == "b":
         kind = "u" + kind[1:]
@@ -61,43 +53,15 @@ def _shift(writer: BlockWriter, instruction: Instruction) -> None:
     writer.write(instruction.operands[0], kind, f"I.{name}({value}, {count})")
 
 
-_UNARY_BITS = {"popc": "count_ones", "clz": "count_leading_zeros", "brev": "reverse_bits"}
-
-
-def _unary_bits(writer: BlockWriter, instruction: Instruction) -> None:
-    unsigned = f"u{WIDTHS[last_type(instruction)]}"
-    value = writer.read(instruction.operands[1], unsigned)
-    result = unsigned if instruction.opcode == "brev" else "u32"
-    writer.write(instruction.operands[0], result, f"I.{_UNARY_BITS[instruction.opcode]}({value})")
-
-
 def _bfind(writer: BlockWriter, instruction: Instruction) -> None:
+    """The most significant bit that is not a sign bit; ``.shiftamt`` counts from the left."""
     value = writer.read(instruction.operands[1], last_type(instruction))
     shift = "shiftamt" in instruction.modifiers
     writer.write(instruction.operands[0], "u32", f"I.find_leading({value}, {shift})")
 
 
-def _bfe(writer: BlockWriter, instruction: Instruction) -> None:
-    kind = last_type(instruction)
-    value = writer.read(instruction.operands[1], kind)
-    start, length = (writer.read(operand, "u32") for operand in instruction.operands[2:])
-    writer.write(instruction.operands[0], kind, f"I.extract_field({value}, {start}, {length})")
-
-
-def _bfi(writer: BlockWriter, instruction: Instruction) -> None:
-    unsigned = f"u{WIDTHS[last_type(instruction)]}"
-    field, base = (writer.read(operand, unsigned) for operand in instruction.operands[1:3])
-    start, length = (writer.read(operand, "u32") for operand in instruction.operands[3:])
-    writer.write(
-        instruction.operands[0], unsigned, f"I.insert_field({field}, {base}, {start}, {length})")
-
-
-def _fns(writer: BlockWriter, instruction: Instruction) -> None:
-    values = ", ".join(writer.read(operand, "u32") for operand in instruction.operands[1:])
-    writer.write(instruction.operands[0], "u32", f"I.find_nth_set({values})")
-
-
 def _szext(writer: BlockWriter, instruction: Instruction) -> None:
+    """The low ``length`` bits, extended by sign or zero: a field that starts at bit 0."""
     mode, kind = instruction.modifiers
     value, length = writer.read(instruction.operands[1], kind), writer.read(
         instruction.operands[2], "u32")
@@ -108,6 +72,7 @@ def _szext(writer: BlockWriter, instruction: Instruction) -> None:
 
 
 def _bmsk(writer: BlockWriter, instruction: Instruction) -> None:
+    """``length`` ones from bit ``start`` on: a field of ones inserted into zero."""
     start, length = (writer.read(operand, "u32") for operand in instruction.operands[1:])
     if instruction.modifiers[0] == "wrap":
         start, length = f"({start} & 31)", f"({length} & 31)"
@@ -129,6 +94,7 @@ def _prmt(writer: BlockWriter, instruction: Instruction) -> None:
 
 
 def _lop3(writer: BlockWriter, instruction: Instruction) -> None:
+    """Any function of three bits: bit ``4a + 2b + c`` of the immediate is its value."""
     table = instruction.operands[4]
     if not isinstance(table, Immediate) or len(instruction.operands) > 5:
         raise writer.fail("form not supported")
@@ -143,6 +109,7 @@ def comparison(name: str, kind: str, a: str, b: str) -> str:
     if name in {"num", "nan"}:
         either = f"(np.isnan({a}) | np.isnan({b}))"
         return either if name == "nan" else f"(~{either})"
+    # PTX: "ne" is ordered, so false for NaN; NumPy's != is true for NaN, like "neu".
     if name == "ne" and is_float(kind):
         return f"(({a} < {b}) | ({a} > {b}))"
     if name == "equ":
@@ -203,6 +170,7 @@ def _set(writer: BlockWriter, instruction: Instruction) -> None:
     if result == "f32":
         writer.write(target, "f32", f"({values[0]}).astype(f4)")
     elif result in HALF_KINDS:
+        # The bits of 1.0: 0x3F80 in bfloat16, 0x3C00 in float16.
         one = "16256" if result.startswith("b") else "15360"
         terms = [f"(({value}).astype(u4) * {one} << {16 * at})" for at, value in enumerate(values)]
         writer.write(target, f"b{WIDTHS[result]}",
@@ -213,13 +181,6 @@ def _set(writer: BlockWriter, instruction: Instruction) -> None:
     else:
         signed = f"s{WIDTHS[result]}"
         writer.write(target, signed, f"-({values[0]}).astype(i{WIDTHS[result] // 8})")
-
-
-def _selp(writer: BlockWriter, instruction: Instruction) -> None:
-    kind = last_type(instruction)
-    a, b = (writer.read(operand, kind) for operand in instruction.operands[1:3])
-    chosen = writer.read(instruction.operands[3], "pred")
-    writer.write(instruction.operands[0], kind, f"where({chosen}, {a}, {b})")
 
 
 def _slct(writer: BlockWriter, instruction: Instruction) -> None:
@@ -238,8 +199,15 @@ def _mov(writer: BlockWriter, instruction: Instruction) -> None:
 
 
 LOGIC: EmitterTable = {
-    **dict.fromkeys(_BITWISE, _bitwise), "not": _not, "cnot": _cnot, "shl": _shift, "shr": _shift,
-    **dict.fromkeys(_UNARY_BITS, _unary_bits), "bfind": _bfind, "bfe": _bfe, "bfi": _bfi,
-    "fns": _fns, "szext": _szext, "bmsk": _bmsk, "shf": _shf, "prmt": _prmt, "lop3": _lop3,
-    "setp": _setp, "set": _set, "selp": _selp, "slct": _slct, "mov": _mov,
+    **{name: simple(f"{{0}} {symbol} {{1}}") for name, symbol in _BITWISE.items()},
+    "not": simple("~{0}"), "cnot": _cnot, "shl": _shift, "shr": _shift,
+    "popc": simple("I.count_ones({0})", "u32", "bits"),
+    "clz": simple("I.count_leading_zeros({0})", "u32", "bits"),
+    "brev": simple("I.reverse_bits({0})", "bits"), "bfind": _bfind,
+    "bfe": simple("I.extract_field({0}, {1}, {2})", "type", "type", "u32"),
+    "bfi": simple("I.insert_field({0}, {1}, {2}, {3})", "bits", "bits", "bits", "u32"),
+    "fns": simple("I.find_nth_set({0}, {1}, {2})", "u32"), "szext": _szext, "bmsk": _bmsk,
+    "shf": _shf, "prmt": _prmt, "lop3": _lop3, "setp": _setp, "set": _set,
+    "selp": simple("where({2}, {0}, {1})", "type", "type", "type", "pred"), "slct": _slct,
+    "mov": _mov,
 }  # fmt: skip

@@ -1,4 +1,10 @@
-"""Loads, stores, atomics and fences."""
+"""Loads, stores, atomics and fences.
+
+``site`` numbers the static accesses of a kernel, for reports and counters. An access is ``tracked``
+by the race check unless it is volatile or has memory-order semantics (PTX ISA, "Memory Consistency
+Model"). The guard of a predicated access is handed to it, not applied afterwards: a thread whose
+predicate is false must not touch memory.
+"""
 
 from __future__ import annotations
 
@@ -69,15 +75,16 @@ def _ld(writer: BlockWriter, instruction: Instruction) -> None:
     guard, writer.guard = writer.guard, None
     tracked = not _ORDERED.intersection(instruction.modifiers)
     width = WIDTHS[kind] // 8
-    held = _held(writer, targets) if writer.may_defer else ()
+    # A load whose result the block does not use yet may be checked for races when it is used.
+    deferred = _target_numbers(writer, targets) if writer.may_defer else ()
     values = writer.temporary(
         f"x.load({space!r}, {address}, {width}, {len(targets)}, {guard}, {writer.site()}, "
-        f"{tracked}, {held})")
+        f"{tracked}, {deferred})")
     writer.guard = guard
     _assign(writer, targets, kind, values)
 
 
-def _held(writer: BlockWriter, targets: tuple[Operand, ...]) -> tuple[int, ...]:
+def _target_numbers(writer: BlockWriter, targets: tuple[Operand, ...]) -> tuple[int, ...]:
     numbers = writer.names.numbers
     return tuple(numbers[item.name] for item in targets
                  if isinstance(item, Register) and item.name in numbers)

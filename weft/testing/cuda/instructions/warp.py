@@ -1,4 +1,9 @@
-"""Instructions of a warp: exchange, matrices."""
+"""Instructions of a warp: exchange of registers, votes, matrices.
+
+The lanes of a batch are grouped by 32 (``W``, ``M``). All threads that ``mask`` names must take
+part: the helpers fail with the site where some have exited or diverged (PTX ISA, ``shfl.sync``,
+``vote.sync``, ``mma.sync``; the layouts of fragments are in ``matrices``).
+"""
 
 from __future__ import annotations
 
