@@ -31,10 +31,10 @@ _PREFETCH_GAIN, _PREFETCH_TIE = 1.05, 1.02
 _DISTANCES = (0, 256, 512, 1024, 2048, 4096, 8192)
 _MAX_BUFFER, _MIN_BUFFER = 256 << 20, 32 << 20
 _TRIES = 6
-# Passes are repeated while so many seconds have not passed: the last one ends within two.
+# A new pass starts while fewer seconds than this have passed; a pass takes at most two.
 _PASSES, _SECONDS = 3, 0.8
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
-_MOST_THREADS = 16  # more threads tell no more, and take longer to start
+_MOST_THREADS = 16  # more threads give the same rate, and take longer to start
 
 
 @dataclass(frozen=True, slots=True)

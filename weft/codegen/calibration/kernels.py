@@ -89,7 +89,7 @@ exit:
 
 
 def _chain_steps(count: int) -> list[str]:
-    """Dependent additions and exclusive ors in turns: one cycle each on every CPU."""
+    """Alternating dependent additions and exclusive ors: one cycle each on every CPU."""
     steps, last = [], "%x"
     for number in range(count):
         name = "%x.next" if number == count - 1 else f"%x{number}"

@@ -98,7 +98,7 @@ class Meter:
     def memory_rate(self, name: str) -> float:
         """Bytes per cycle of sequential loads or stores (``name``) in memory.
 
-        Windows of the buffer take turns: before one comes again, the others have evicted it.
+        The windows of the buffer alternate: the others evict one before it is read again.
         """
         run = self._sweep(f"{name}_{self.widths[-1]}")
         for at in self._windows():
@@ -146,7 +146,7 @@ class Meter:
         loads = max(_CHASE_LOADS, min(4 * lines, _CHASES) // ROUNDS)
         for _ in range(max(ROUNDS, min(2 * lines, _CHASES) // loads)):
             start = time.perf_counter()
-            at = run(loads // CHASE_STEPS, at)  # goes on where the last round ended
+            at = run(loads // CHASE_STEPS, at)  # continues where the last round ended
             best = min(best, time.perf_counter() - start)
         self._block.array[:LINE].view(np.float32)[:] = 0.5
         return best / (loads // CHASE_STEPS * CHASE_STEPS) * self.clock
@@ -164,7 +164,7 @@ class Meter:
         run = self._sweep("stream", ctypes.c_int64)
         best = [math.inf] * len(distances)
         addresses = [*self._windows(), *self._windows()]
-        for number, at in enumerate(addresses):  # windows and distances take turns
+        for number, at in enumerate(addresses):  # windows and distances alternate
             which = number % len(distances)
             taken = self._once(lambda at=at, which=which: run(
                 1, at, _STREAMED, distances[which]))

@@ -44,7 +44,7 @@ def _arranged(ptx: str) -> str:
 
 
 def optimized_module(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
-    """The module after LLVM's optimisations, without those that tir has made already."""
+    """The module after LLVM's optimisations, without those that tir has already applied."""
     try:
         module = llvm.parse_assembly(text)
         module.verify()

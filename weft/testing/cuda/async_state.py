@@ -1,4 +1,4 @@
-"""What is under way in a batch: copies, barriers in memory, products, each of its own mechanism."""
+"""Asynchronous operations of a batch that are not complete: copies, mbarriers, ``wgmma``."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def apply(
 ) -> Array:
     """Apply ``operation`` at ``memory[index]`` in the order of ``index``; the old values.
 
-    ``memory`` is unsigned; operands have the type of ``kind``. The result means nothing unless
+    ``memory`` is unsigned; operands have the type of ``kind``. The result is undefined unless
     ``returns``.
     """
     typed = memory if kind in {"bf16", "f16x2", "bf16x2"} else memory.view(NUMPY[kind])
