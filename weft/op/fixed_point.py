@@ -10,7 +10,7 @@ from weft.ir.typing.relations import identity_relation, normalize_axes
 from weft.op.layout_inference import keep_layout
 from weft.op.relations import checked
 from weft.support.dataclass import dataclass
-from weft.topi import fixed_point as topi
+from weft.topi import integers as topi
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,28 @@
-"""Reads at positions given by another tensor, and tensors without inputs."""
+"""Elements by index: filled tensors, take, gather and scatter."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from weft import te
-from weft.ir.dtype import DType, int64
-from weft.tir.expr import PrimExpr, as_prim, const, maximum, minimum, select
+from weft.ir import DType, int64
+from weft.support.errors import LoweringError
+from weft.tir import (
+    Buffer,
+    BufferStore,
+    IfThenElse,
+    PrimExpr,
+    Stmt,
+    all_of,
+    as_prim,
+    const,
+    int_value,
+    maximum,
+    minimum,
+    select,
+    seq,
+)
+from weft.topi.loop_nest import copy, nest, vector_nest
 from weft.topi.nn.window import window_count
 from weft.topi.transform import Dims, reshape
 
@@ -91,3 +107,112 @@ def _choose(index: PrimExpr, values: Sequence[PrimExpr]) -> PrimExpr:
     for k in reversed(range(len(values) - 1)):
         chosen = select(index.equal(k), values[k], chosen)
     return chosen
+
+
+def within(position: PrimExpr, size: PrimExpr) -> PrimExpr:
+    """``position`` as int64, clamped to the axis."""
+    return minimum(maximum(position.astype(int64), 0), size - 1)
+
+
+def gather(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
+    """``x[i, …, indices[i, …, j, …], …]``: the index of ``axis`` is looked up."""
+
+    def element(*i: PrimExpr) -> PrimExpr:
+        return x[(*i[:axis], within(indices[i], x.shape[axis]), *i[axis + 1:])]
+
+    return te.compute(indices.shape, element, name="gather")
+
+
+def fixed_length(indices: te.Tensor) -> int:
+    """The length of an index tuple: the size of axis 0, which must be fixed."""
+    length = int_value(indices.shape[0])
+    if length is None:
+        raise LoweringError("the number of indexed axes must be fixed", got=indices.shape[0])
+    return length
+
+
+def gather_nd(x: te.Tensor, indices: te.Tensor, batch_dims: int) -> te.Tensor:
+    """The slices of ``x`` at the index tuples stored along axis 0 of ``indices``."""
+    length = fixed_length(indices)
+    outer = indices.shape[1:]
+    first = batch_dims + length
+
+    def element(*i: PrimExpr) -> PrimExpr:
+        coord = i[:len(outer)]
+        looked_up = tuple(
+            within(indices[(k, *coord)], x.shape[batch_dims + k]) for k in range(length)
+        )
+        return x[(*i[:batch_dims], *looked_up, *i[len(outer):])]
+
+    return te.compute((*outer, *x.shape[first:]), element, name="gather_nd")
+
+
+Combine = Callable[[PrimExpr, PrimExpr], PrimExpr]
+COMBINE: Mapping[str, Combine] = {
+    "update": lambda _, new: new,
+    "add": lambda old, new: old + new,
+    "mul": lambda old, new: old * new,
+    "min": minimum,
+    "max": maximum,
+}
+
+
+def _where_inside(
+    target: Buffer, looked_up: Sequence[tuple[int, PrimExpr]], stmt: Stmt
+) -> Stmt:
+    """``stmt``, skipped if a coordinate, given with its axis, is out of range."""
+    inside = [c for axis, at in looked_up for c in (at >= 0, at < target.shape[axis])]
+    return IfThenElse(all_of(*inside), stmt) if inside else stmt
+
+
+def scatter_elements(
+    x: te.Tensor, indices: te.Tensor, updates: te.Tensor, axis: int, reduction: str
+) -> te.Tensor:
+    """``x`` with ``updates[i]`` at ``i`` with the coordinate along ``axis`` from ``indices``.
+
+    Updates are applied in row-major order; those out of range are dropped.
+    """
+
+    def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
+        source, index, values = inputs
+
+        def update(i: tuple[PrimExpr, ...]) -> Stmt:
+            found = index.load(*i).astype(int64)
+            position = (*i[:axis], found, *i[axis + 1:])
+            new = COMBINE[reduction](outputs[0].load(*position), values.load(*i))
+            return _where_inside(outputs[0], [(axis, found)],
+                                 BufferStore(outputs[0], new, position))
+
+        # Serial: two updates may meet in one element, and their order decides.
+        return seq([copy(source, outputs[0]), nest(index.shape, update)])
+
+    return te.extern([x.shape], [x, indices, updates], build, [x.dtype], "scatter_elements")[0]
+
+
+def scatter_nd(
+    x: te.Tensor, indices: te.Tensor, updates: te.Tensor, reduction: str
+) -> te.Tensor:
+    """``x`` with slices of ``updates`` at the index tuples stored along axis 0 of ``indices``."""
+    length = fixed_length(indices)
+    outer = indices.ndim - 1
+
+    def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
+        source, index, values = inputs
+
+        def update(i: tuple[PrimExpr, ...]) -> Stmt:
+            found = tuple(
+                index.load(as_prim(k), *i[:outer]).astype(int64) for k in range(length)
+            )
+
+            def element(j: tuple[PrimExpr, ...]) -> Stmt:
+                position = (*found, *j)
+                new = COMBINE[reduction](outputs[0].load(*position), values.load(*i, *j))
+                return BufferStore(outputs[0], new, position)
+
+            return _where_inside(outputs[0], list(enumerate(found)),
+                                 vector_nest(values.shape[outer:], x.dtype, element))
+
+        # Serial, as in ``scatter_elements``.
+        return seq([copy(source, outputs[0]), nest(values.shape[:outer], update)])
+
+    return te.extern([x.shape], [x, indices, updates], build, [x.dtype], "scatter_nd")[0]

@@ -25,7 +25,7 @@ def test_softmax_is_found_wherever_it_is_known():
     for place in places_of(OPS.get("nn.softmax")):
         found.setdefault(place.role, []).append(str(place))
     assert found["definition"] == ["weft/op/nn/softmax.py"]
-    assert found["compute"] == ["weft/topi/nn/softmax.py"]
+    assert found["compute"] == ["weft/topi/nn/norm.py"]
     assert found["hook fast_form"] == ["weft/op/fast_math.py"]
     assert found["strategy cpu"] == ["weft/strategy/cpu/reduction/decide.py"]
     assert found["strategy cuda"] == ["weft/strategy/cuda/reduction/decide_group.py"]

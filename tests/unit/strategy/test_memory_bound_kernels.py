@@ -22,7 +22,7 @@ from weft.tir.eval import evaluate
 from weft.tir.expr import BufferLoad, Ramp, Shuffle, int_value
 from weft.tir.stmt import BufferStore
 from weft.tir.visitor import all_exprs, post_order_stmts
-from weft.topi.nn.softmax import softmax
+from weft.topi.nn.norm import softmax
 
 TARGETS = pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
 

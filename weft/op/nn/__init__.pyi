@@ -10,10 +10,8 @@ from weft.op.nn.bitserial import (BinaryConv2DAttrs, BitPackAttrs, BitserialDens
     bitserial_conv2d, bitserial_dense)
 from weft.op.nn.cache import (CacheUpdateAttrs, cache_update, paged_cache_update)
 from weft.op.nn.cached_attention import (CachedAttentionAttrs, attend_cache, cached_attention)
-from weft.op.nn.conv1d import (Conv1DAttrs, conv1d)
-from weft.op.nn.conv2d import (Conv2DAttrs, conv2d)
+from weft.op.nn.conv import (Conv1DAttrs, Conv2DAttrs, Conv3DAttrs, conv1d, conv2d, conv3d)
 from weft.op.nn.conv2d_backward_weight import (Conv2DBackwardWeightAttrs, conv2d_backward_weight)
-from weft.op.nn.conv3d import (Conv3DAttrs, conv3d)
 from weft.op.nn.conv_transpose import (Conv1DTransposeAttrs, Conv2DTransposeAttrs,
     Conv3DTransposeAttrs, conv1d_transpose, conv2d_transpose, conv3d_transpose)
 from weft.op.nn.correlation import (CorrelationAttrs, correlation)
@@ -31,9 +29,9 @@ from weft.op.nn.matmul import (BatchMatmulAttrs, MatmulAttrs, batch_matmul, matm
 from weft.op.nn.norm import (BatchNormAttrs, DropoutAttrs, LayerNormAttrs, LrnAttrs, batch_norm,
     dropout, layer_norm, lrn)
 from weft.op.nn.pad import (PadAttrs, pad)
-from weft.op.nn.pool1d import (AvgPool1DAttrs, MaxPool1DAttrs, avg_pool1d, max_pool1d)
-from weft.op.nn.pool2d import (AvgPool2DAttrs, MaxPool2DAttrs, avg_pool2d, max_pool2d)
-from weft.op.nn.pool3d import (AvgPool3DAttrs, MaxPool3DAttrs, avg_pool3d, max_pool3d)
+from weft.op.nn.pool import (AvgPool1DAttrs, AvgPool2DAttrs, AvgPool3DAttrs, MaxPool1DAttrs,
+    MaxPool2DAttrs, MaxPool3DAttrs, avg_pool1d, avg_pool2d, avg_pool3d, max_pool1d, max_pool2d,
+    max_pool3d)
 from weft.op.nn.pool_grad import (avg_pool2d_grad, max_pool2d_grad)
 from weft.op.nn.pool_indices import (MaxPool1DIndicesGradAttrs, MaxPool2DIndicesGradAttrs,
     MaxPool3DIndicesGradAttrs, adaptive_max_pool1d_indices, adaptive_max_pool2d_indices,

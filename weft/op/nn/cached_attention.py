@@ -17,7 +17,7 @@ from weft.op.nn.cache import expect_block_table
 from weft.op.nn.cached_attention_expansion import expand_cached_attention
 from weft.support.dataclass import dataclass
 from weft.support.errors import AttrsError
-from weft.topi.nn import cached_attention as topi
+from weft.topi.nn import cache as topi
 
 __all__ = ["attend_cache"]
 

@@ -21,7 +21,7 @@ from weft.op.gradients import (
     tensor_type,
 )
 from weft.support.dataclass import dataclass
-from weft.topi.nn.cached_attention import CachedAttention
+from weft.topi.nn.cache import CachedAttention
 
 
 @dataclass(frozen=True, slots=True)

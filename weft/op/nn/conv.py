@@ -1,7 +1,4 @@
-"""Convolutions over one, two and three spatial axes: attributes, types, compute, reference.
-
-The members of the family are ``nn.conv1d``, ``nn.conv2d`` and ``nn.conv3d``, each in its file.
-"""
+"""Convolutions over signals, images and volumes: ``nn.conv1d``, ``nn.conv2d``, ``nn.conv3d``."""
 
 from __future__ import annotations
 
@@ -13,7 +10,19 @@ from typing import Any
 import numpy as np
 
 from weft import op, te
-from weft.ir import Attrs, Call, Case, DType, Expr, Op, OpPattern, TensorType, attr, define_op
+from weft.ir import (
+    Attrs,
+    Call,
+    Case,
+    DType,
+    Expr,
+    Op,
+    OpPattern,
+    TensorType,
+    attr,
+    define_op,
+    op_case,
+)
 from weft.ir.analysis import known_type
 from weft.ir.shape import Dim, Shape, dim_add, dim_floordiv, may_be_multiple
 from weft.ir.traits import CONVOLUTION, MixedPrecision
@@ -288,3 +297,114 @@ def _convolve_each(
     images, channels, *rest = known_shape(call, call)
     apart = op.reshape(result, newshape=(images, size, channels, *rest), allowzero=True)
     return moved(apart, 1, 0, len(shape) + 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conv1DAttrs(ConvAttrs):
+    strides: tuple[int] = steps_attr(1, "step along the width")
+    padding: tuple[int, ...] = padding_attr(1, "zeros around the data")
+    dilation: tuple[int] = steps_attr(1, "distance of the taps")
+    kernel_size: tuple[int] | None = attr(None, "width of the kernel; None to read it off the "
+                                          "kernel")
+    data_layout: str = attr("NCW", "layout of the data")
+    kernel_layout: str = attr("OIW", "layout of the kernel; I counts the channels of one group")
+
+
+conv1d = define_conv(
+    "nn.conv1d", Conv1DAttrs,
+    """Cross-correlation of signals with a kernel, zeros around them.
+
+    out[n, o, x] = sum over c, j of data[n, c, x * s + j * d - left] * kernel[o, c, j], where o
+    sees the channels c of its group.
+    """,
+    (
+        op_case((1, 3, 7), (4, 3, 3), padding=(1,)),
+        op_case((2, 4, 9), (6, 2, 3), strides=(2,), padding=(0, 2), groups=2),
+        op_case((1, 2, 11), (3, 2, 4), dilation=(3,), padding=(2,)),
+        op_case((1, 5, 6), (5, 1, 2), groups=5, channels=5, kernel_size=(2,)),
+        op_case((1, 6, 3), (2, 3, 4), data_layout="NWC", kernel_layout="WIO"),
+        op_case((1, 1, 9, 8), (2, 1, 3, 8, 4), data_layout="NCW8c", kernel_layout="OIW8i4o",
+                out_layout="NCW4c", padding=(1,), strides=(2,)),
+        op_case((1, 2, 5, 4), (2, 1, 3, 1, 4), data_layout="NCW4c", kernel_layout="OIW1i4o",
+                groups=8, padding=(1,)),
+        op_case((1, 2, 5), (2, 2, 3), dtypes="int32", low=-5, high=5),
+        op_case((0, 2, 4), (2, 2, 3)),
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conv2DAttrs(ConvAttrs):
+    strides: tuple[int, int] = steps_attr(2, "steps along height and width")
+    padding: tuple[int, ...] = padding_attr(2, "zeros around the data")
+    dilation: tuple[int, int] = steps_attr(2, "distance of the taps")
+    kernel_size: tuple[int, int] | None = attr(None, "height and width of the kernel; None to "
+                                               "read them off the kernel")
+    data_layout: str = attr("NCHW", "layout of the data")
+    kernel_layout: str = attr("OIHW", "layout of the kernel; I counts the channels of one group")
+
+
+conv2d = define_conv(
+    "nn.conv2d", Conv2DAttrs,
+    """Cross-correlation of images with a kernel, zeros around them.
+
+    out[n, o, y, x] = sum over c, i, j of data[n, c, y * s0 + i * d0 - top, x * s1 + j * d1 - left]
+    * kernel[o, c, i, j], where o sees the channels c of its group.
+    """,
+    (
+        op_case((1, 3, 5, 6), (4, 3, 3, 3), padding=(1, 1)),
+        op_case((2, 4, 7, 5), (6, 4, 3, 2), strides=(2, 1), padding=(0, 1, 2, 0)),
+        op_case((1, 2, 8, 8), (3, 2, 3, 3), dilation=(2, 3), padding=(2,)),
+        op_case((1, 6, 4, 4), (4, 3, 1, 1), groups=2, channels=4, kernel_size=(1, 1)),
+        op_case((1, 3, 5, 5), (3, 1, 3, 3), groups=3, padding=(1, 1)),
+        op_case((1, 2, 4, 4), (6, 1, 3, 3), groups=2),
+        op_case((1, 5, 5, 3), (3, 3, 3, 4), data_layout="NHWC", kernel_layout="HWIO"),
+        op_case((1, 1, 4, 5, 8), (2, 1, 3, 3, 8, 4), data_layout="NCHW8c", kernel_layout="OIHW8i4o",
+                out_layout="NCHW4c", padding=(1, 1)),
+        op_case((1, 3, 5, 5), (2, 1, 3, 3, 3, 4), kernel_layout="OIHW3i4o", out_layout="NCHW4c",
+                strides=(2, 2)),
+        op_case((1, 2, 5, 5, 4), (2, 1, 3, 3, 1, 4), data_layout="NCHW4c", kernel_layout="OIHW1i4o",
+                groups=8, padding=(1, 1)),
+        op_case((1, 2, 3, 3, 4), (2, 1, 1, 1, 4, 4), data_layout="NCHW4c", kernel_layout="OIHW4i4o",
+                groups=2),
+        op_case((1, 2, 3, 3, 4), (2, 1, 2, 2, 2, 4), data_layout="NCHW4c", kernel_layout="OIHW2i4o",
+                groups=4),
+        op_case((1, 2, 4, 4), (2, 2, 3, 3), dtypes="int32", low=-5, high=5),
+        op_case((0, 2, 4, 4), (2, 2, 3, 3)),
+    ),
+)
+conv2d.refer(integer_form="weft.op.qnn.integer_forms:conv2d")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conv3DAttrs(ConvAttrs):
+    strides: tuple[int, int, int] = steps_attr(3, "steps along depth, height and width")
+    padding: tuple[int, ...] = padding_attr(3, "zeros around the data")
+    dilation: tuple[int, int, int] = steps_attr(3, "distance of the taps")
+    kernel_size: tuple[int, int, int] | None = attr(None, "depth, height and width of the "
+                                                    "kernel; None to read them off the kernel")
+    data_layout: str = attr("NCDHW", "layout of the data")
+    kernel_layout: str = attr("OIDHW", "layout of the kernel; I counts the channels of one group")
+
+
+conv3d = define_conv(
+    "nn.conv3d", Conv3DAttrs,
+    """Cross-correlation of volumes with a kernel, zeros around them.
+
+    out[n, o, z, y, x] = sum over c, k, i, j of data[n, c, z * s0 + k * d0 - front,
+    y * s1 + i * d1 - top, x * s2 + j * d2 - left] * kernel[o, c, k, i, j], where o sees the
+    channels c of its group.
+    """,
+    (
+        op_case((1, 2, 4, 5, 4), (3, 2, 3, 3, 3), padding=(1,)),
+        op_case((2, 4, 3, 4, 5), (2, 2, 2, 1, 3), strides=(1, 2, 2), padding=(1, 0, 1, 0, 0, 2),
+                groups=2),
+        op_case((1, 2, 5, 5, 5), (2, 2, 2, 2, 2), dilation=(2, 1, 3)),
+        op_case((1, 3, 3, 3, 3), (3, 1, 2, 2, 2), groups=3, padding=(0, 1, 1)),
+        op_case((1, 3, 3, 4, 2), (2, 2, 2, 2, 3), data_layout="NDHWC", kernel_layout="DHWIO"),
+        op_case((1, 1, 3, 4, 5, 4), (2, 1, 3, 3, 3, 4, 4), data_layout="NCDHW4c",
+                kernel_layout="OIDHW4i4o", padding=(1, 1, 1)),
+        op_case((1, 1, 2, 3, 3), (2, 1, 2, 2, 2), dtypes="int32", low=-5, high=5),
+        op_case((0, 2, 3, 3, 3), (2, 2, 2, 2, 2)),
+    ),
+)

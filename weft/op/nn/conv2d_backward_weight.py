@@ -21,8 +21,8 @@ from weft.op.relations import (
     output_dtype,
 )
 from weft.support.dataclass import dataclass
+from weft.topi.nn.conv import conv2d_backward_weight as topi_backward_weight
 from weft.topi.nn.conv import full_padding, side_padding
-from weft.topi.nn.conv_backward_weight import conv2d_backward_weight as topi_backward_weight
 from weft.topi.nn.window import window_count, window_span
 
 

@@ -28,9 +28,8 @@ from weft.op.relations import (
 )
 from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout, transform_array
-from weft.topi.nn.conv import data_axes, side_padding
-from weft.topi.nn.conv_transpose import conv_transpose as topi_conv_transpose
-from weft.topi.nn.conv_transpose import transposed_kernel_axes
+from weft.topi.nn.conv import conv_transpose as topi_conv_transpose
+from weft.topi.nn.conv import data_axes, side_padding, transposed_kernel_axes
 from weft.topi.nn.window import window_span
 
 _KERNEL_DOC = "layout of the kernel; O counts the channels of one group"

@@ -18,7 +18,7 @@ from weft.op.nn.norm import expect_vector
 from weft.op.relations import multiples_help
 from weft.support.dataclass import dataclass
 from weft.tir.expr import const as tir_const
-from weft.topi.nn import group_norm as topi_norm
+from weft.topi.nn import norm as topi_norm
 
 
 def epsilon_attr() -> Any:

@@ -25,7 +25,7 @@ from weft.op.relations import (
 from weft.support.dataclass import dataclass
 from weft.tir.expr import const
 from weft.topi.layout import Layout, convert_shape, transform_array
-from weft.topi.nn import grouped_matmul as topi
+from weft.topi.nn import dense as topi
 
 GNK = Layout.parse("GNK")
 

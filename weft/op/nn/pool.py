@@ -1,7 +1,4 @@
-"""Attributes, types and references shared by pooling over windows of one to three axes.
-
-The members of the family are in ``pool1d``, ``pool2d`` and ``pool3d``.
-"""
+"""Pooling over windows of signals, images and volumes: the largest element, or the mean."""
 
 from __future__ import annotations
 
@@ -12,13 +9,27 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.ir import Attrs, Call, Case, Expr, Op, OpPattern, TensorType, attr, define_op
-from weft.ir.shape import AnyDim, Dim, Shape, dim_min
+from weft.ir import (
+    AnyDim,
+    Attrs,
+    Call,
+    Case,
+    Dim,
+    Expr,
+    Op,
+    OpPattern,
+    RelationContext,
+    Shape,
+    TensorType,
+    attr,
+    define_op,
+    dim_min,
+    op_case,
+)
 from weft.ir.traits import CONTINUOUS, SENSITIVE, Family, Homogeneity, linear
-from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
 from weft.op.layout_inference import image_layout
-from weft.op.nn.conv import positive, with_changes
+from weft.op.nn.conv import padding_attr, positive, steps_attr, with_changes
 from weft.op.nn.conv_reference import images_in, pad_spatial, unblocked_images, windows
 from weft.op.nn.pool_gradients import avg_pool_gradient, max_pool_gradient
 from weft.op.relations import (
@@ -214,3 +225,101 @@ def define_avg_pool(name: str, attrs_type: type[PoolAttrs], cases: Sequence[Case
     op.gradient(avg_pool_gradient)
     op.spec(lambda x, **values: avg_reference(x, attrs_type(**values)), *cases)
     return op
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxPool1DAttrs(PoolAttrs):
+    pool_size: tuple[int] = size_attr(1, "width of the window")
+    strides: tuple[int] = steps_attr(1, "step along the width")
+    dilation: tuple[int] = steps_attr(1, "distance of the taps")
+    padding: tuple[int, ...] = padding_attr(1, PADDING_DOC)
+    layout: str = attr("NCW", "layout of the data and the result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AvgPool1DAttrs(MaxPool1DAttrs):
+    count_include_pad: bool = count_include_pad_attr()
+
+
+_SIGNALS = (
+    op_case((1, 2, 7), pool_size=(3,), strides=(2,)),
+    op_case((2, 3, 8), pool_size=(3,), strides=(2,), padding=(1, 0), ceil_mode=True),
+    op_case((1, 1, 9), pool_size=(2,), dilation=(3,), padding=(1,)),
+    op_case((1, 2, 5, 4), pool_size=(2,), layout="NCW4c"),
+    op_case((0, 2, 5), pool_size=(2,)),
+)
+
+max_pool1d = define_max_pool("nn.max_pool1d", MaxPool1DAttrs, (
+    *_SIGNALS, op_case((1, 2, 4), pool_size=(2,), padding=(1,), dtypes="int32", low=-9, high=9),
+))
+avg_pool1d = define_avg_pool("nn.avg_pool1d", AvgPool1DAttrs, (
+    *_SIGNALS, op_case((1, 2, 6), pool_size=(3,), padding=(1,), count_include_pad=True),
+))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxPool2DAttrs(PoolAttrs):
+    pool_size: tuple[int, int] = size_attr(2, "height and width of the window")
+    strides: tuple[int, int] = steps_attr(2, "steps along height and width")
+    dilation: tuple[int, int] = steps_attr(2, "distance of the taps")
+    padding: tuple[int, ...] = padding_attr(2, PADDING_DOC)
+    layout: str = attr("NCHW", "layout of the data and the result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AvgPool2DAttrs(MaxPool2DAttrs):
+    count_include_pad: bool = count_include_pad_attr()
+
+
+_IMAGES = (
+    op_case((1, 2, 6, 7), pool_size=(2, 3), strides=(2, 2)),
+    op_case((2, 2, 7, 7), pool_size=(3, 3), strides=(2, 2), padding=(1, 1)),
+    op_case((1, 2, 7, 6), pool_size=(3, 3), strides=(2, 2), padding=(0, 1, 1, 0), ceil_mode=True),
+    op_case((1, 1, 9, 8), pool_size=(2, 3), dilation=(2, 2), padding=(1, 2)),
+    op_case((1, 2, 5, 5, 4), pool_size=(3, 3), strides=(2, 2), layout="NCHW4c", padding=(1, 1)),
+    op_case((1, 5, 6, 3), pool_size=(2, 2), strides=(3, 2), layout="NHWC", ceil_mode=True),
+)
+
+max_pool2d = define_max_pool("nn.max_pool2d", MaxPool2DAttrs, (
+    *_IMAGES,
+    op_case((1, 2, 4, 4), pool_size=(2, 2), padding=(1, 1), dtypes="int32", low=-9, high=9),
+))
+avg_pool2d = define_avg_pool("nn.avg_pool2d", AvgPool2DAttrs, (
+    *_IMAGES,
+    op_case((1, 2, 6, 7), pool_size=(3, 3), padding=(1, 1), count_include_pad=True),
+    op_case((1, 1, 6, 6), pool_size=(3, 3), strides=(2, 2), padding=(1, 1), ceil_mode=True,
+            count_include_pad=True),
+    op_case((1, 1, 8, 7), pool_size=(2, 2), strides=(3, 3), dilation=(2, 2), padding=(1, 1),
+            ceil_mode=True, count_include_pad=True),
+))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxPool3DAttrs(PoolAttrs):
+    pool_size: tuple[int, int, int] = size_attr(3, "depth, height and width of the window")
+    strides: tuple[int, int, int] = steps_attr(3, "steps along depth, height and width")
+    dilation: tuple[int, int, int] = steps_attr(3, "distance of the taps")
+    padding: tuple[int, ...] = padding_attr(3, PADDING_DOC)
+    layout: str = attr("NCDHW", "layout of the data and the result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AvgPool3DAttrs(MaxPool3DAttrs):
+    count_include_pad: bool = count_include_pad_attr()
+
+
+_VOLUMES = (
+    op_case((1, 2, 4, 5, 6), pool_size=(2, 3, 2), strides=(2, 1, 2)),
+    op_case((1, 1, 5, 4, 5), pool_size=(3, 3, 3), strides=(2, 2, 2), padding=(1, 1, 1),
+            ceil_mode=True),
+    op_case((1, 1, 4, 4, 5), pool_size=(2, 2, 2), dilation=(1, 2, 3), padding=(0, 1, 1, 1, 0, 0)),
+    op_case((1, 2, 2, 3, 3, 4), pool_size=(2, 2, 2), layout="NCDHW4c"),
+)
+
+max_pool3d = define_max_pool("nn.max_pool3d", MaxPool3DAttrs, (
+    *_VOLUMES,
+    op_case((1, 1, 3, 3, 3), pool_size=(2, 2, 2), padding=(1,), dtypes="int32", low=-9, high=9),
+))
+avg_pool3d = define_avg_pool("nn.avg_pool3d", AvgPool3DAttrs, (
+    *_VOLUMES, op_case((1, 1, 3, 4, 4), pool_size=(3, 3, 3), padding=(1,), count_include_pad=True),
+))

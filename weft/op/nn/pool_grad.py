@@ -13,8 +13,13 @@ from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merging
 from weft.op.gradients import applied_to_first_tangent, attrs_of, to_order, typed_zeros
 from weft.op.nn.conv_reference import images_in, unblocked_images
-from weft.op.nn.pool import PoolAttrs, expect_windows, layout_of_images
-from weft.op.nn.pool2d import AvgPool2DAttrs, MaxPool2DAttrs
+from weft.op.nn.pool import (
+    AvgPool2DAttrs,
+    MaxPool2DAttrs,
+    PoolAttrs,
+    expect_windows,
+    layout_of_images,
+)
 from weft.op.nn.pool_indices import elements_at
 from weft.topi.layout import Layout
 from weft.topi.nn import pool_grad as topi_pool

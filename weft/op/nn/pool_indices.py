@@ -25,10 +25,14 @@ from weft.op.nn.adaptive_pool import (
     window_bounds,
 )
 from weft.op.nn.conv import positive
-from weft.op.nn.pool import PoolAttrs, expect_windows, layout_of_images
-from weft.op.nn.pool1d import MaxPool1DAttrs
-from weft.op.nn.pool2d import MaxPool2DAttrs
-from weft.op.nn.pool3d import MaxPool3DAttrs
+from weft.op.nn.pool import (
+    MaxPool1DAttrs,
+    MaxPool2DAttrs,
+    MaxPool3DAttrs,
+    PoolAttrs,
+    expect_windows,
+    layout_of_images,
+)
 from weft.op.relations import (
     checked,
     expect_number,

@@ -18,7 +18,7 @@ from weft.op.layout_inference import along_axis
 from weft.op.nn.group_norm import epsilon_attr
 from weft.op.nn.norm import expect_vector
 from weft.support.dataclass import dataclass
-from weft.topi.nn import rms_norm as topi_norm
+from weft.topi.nn import norm as topi_norm
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from weft.op.reduce import sum as sum_op
 from weft.op.relations import checked
 from weft.support.dataclass import dataclass
 from weft.topi.fast_math import fast_exp
-from weft.topi.nn import softmax as topi_softmax
+from weft.topi.nn import norm as topi_norm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,14 +37,14 @@ def _softmax_relation(ctx: RelationContext) -> bool:
            pattern=OpPattern.OUT_FUSABLE, level=1, traits=in_family(Family.REDUCTION, SENSITIVE))
 def softmax(x: te.Tensor, attrs: SoftmaxAttrs) -> te.Tensor:
     """y[i] = exp(x[i] - max x) / sum exp(x - max x), along an axis."""
-    return topi_softmax.softmax(x, attrs.axis % x.ndim)
+    return topi_norm.softmax(x, attrs.axis % x.ndim)
 
 
 @define_op("nn.log_softmax", attrs=SoftmaxAttrs, relation=_softmax_relation,
            pattern=OpPattern.OUT_FUSABLE, level=1, traits=in_family(Family.REDUCTION, SENSITIVE))
 def log_softmax(x: te.Tensor, attrs: SoftmaxAttrs) -> te.Tensor:
     """y[i] = x[i] - max x - log sum exp(x - max x), along an axis."""
-    return topi_softmax.log_softmax(x, attrs.axis % x.ndim)
+    return topi_norm.log_softmax(x, attrs.axis % x.ndim)
 
 
 def _expect_float32(ctx: RelationContext, arg: int, type_: TensorType) -> None:
@@ -58,7 +58,7 @@ def _expect_float32(ctx: RelationContext, arg: int, type_: TensorType) -> None:
            level=1, traits=CONTINUOUS)
 def fast_softmax(x: te.Tensor, attrs: SoftmaxAttrs) -> te.Tensor:
     """``nn.softmax`` of float32 by ``fast_exp``, with a relative error of 1e-5."""
-    return topi_softmax.softmax(x, attrs.axis % x.ndim, fast_exp)
+    return topi_norm.softmax(x, attrs.axis % x.ndim, fast_exp)
 
 
 def _shifted(x: np.ndarray, axis: int) -> np.ndarray:

@@ -17,9 +17,7 @@ import numpy as np
 
 from weft.ir import Call, Constant, Expr, Op, TensorType, Tuple, const
 from weft.op.gradients import tensor_type
-from weft.op.nn.conv1d import conv1d
-from weft.op.nn.conv2d import conv2d
-from weft.op.nn.conv3d import conv3d
+from weft.op.nn.conv import conv1d, conv2d, conv3d
 from weft.op.nn.pad import pad
 from weft.op.transform.index import take
 from weft.op.transform.join import concatenate

@@ -14,7 +14,7 @@ from weft.ir import Attrs, Constant, Expr, OpPattern, const, op_case
 from weft.op.broadcast import multiply, subtract
 from weft.op.elementwise import cast
 from weft.op.gradients import tensor_type
-from weft.op.nn.conv2d import Conv2DAttrs, conv2d
+from weft.op.nn.conv import Conv2DAttrs, conv2d
 from weft.op.nn.conv_transpose import Conv2DTransposeAttrs, conv2d_transpose
 from weft.op.nn.dense import DenseAttrs, dense
 from weft.op.nn.matmul import BatchMatmulAttrs, batch_matmul

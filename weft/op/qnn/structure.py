@@ -9,7 +9,7 @@ import numpy as np
 from weft.ir import Expr, OpPattern, Tuple, TupleGetItem, TupleType, attr, op_case
 from weft.op.broadcast import multiply
 from weft.op.elementwise import cast
-from weft.op.nn.pool2d import AvgPool2DAttrs, avg_pool2d
+from weft.op.nn.pool import AvgPool2DAttrs, avg_pool2d
 from weft.op.nn.softmax import softmax
 from weft.op.qnn.arithmetic import BYTES, UNARY_ROLES
 from weft.op.qnn.composed import Quantized, define_composed, scale, zero

@@ -10,7 +10,7 @@ from weft.ir import Call, Expr, op_case
 from weft.op.broadcast import divide, equal, where
 from weft.op.elementwise import sign
 from weft.op.gradients import scalar
-from weft.op.special.family import special
+from weft.op.special.errors import special
 from weft.topi.special import bessel as topi
 
 _ENDS = np.array([0.0, np.nan, np.inf, -np.inf, 8.0, -8.0], np.float32)

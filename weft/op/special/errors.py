@@ -1,16 +1,30 @@
-"""Error functions, their inverses, and the quantiles of the normal distribution."""
+"""Error functions, and what special functions share."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from weft.ir.op import op_case
+from weft.ir.op import Case, GradientRule, Op, op_case
 from weft.op.elementwise import exp
+from weft.op.families import unary
 from weft.op.gradients import scalar
-from weft.op.special.family import special
-from weft.topi.special import errors as topi
+from weft.topi.special import gamma as topi
+from weft.topi.special.arithmetic import Function, of_elements, on_arrays
+
+
+def special(name: str, function: Function, *, doc: str, cases: Sequence[Case],
+            grad: GradientRule | None = None) -> Op:
+    """The operator ``special.<name>``; ``function`` takes an arithmetic and an element."""
+
+    def reference(x: np.ndarray) -> np.ndarray:
+        return on_arrays(function, x)
+
+    return unary(f"special.{name}", reference, doc=doc, cases=cases, grad=grad,
+                 compute=lambda x: of_elements(function, (x,), name))
+
 
 _ROOT_PI = math.sqrt(math.pi)
 _ENDS = np.array([0.0, 1.0, -1.0, 2.0, np.nan, np.inf], np.float32)

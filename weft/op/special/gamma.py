@@ -11,7 +11,7 @@ from weft.ir.typing.relations import float_unary
 from weft.op.families import float_arithmetic
 from weft.op.gradients import attrs_of
 from weft.op.layout_inference import join_layouts, keep_layout
-from weft.op.special.family import special
+from weft.op.special.errors import special
 from weft.support.dataclass import dataclass
 from weft.topi.special import gamma as topi
 from weft.topi.special import recurrences

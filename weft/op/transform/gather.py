@@ -15,7 +15,7 @@ from weft.op.gradients import attrs_of, clamped, known_shape, tensor_type, typed
 from weft.op.indexing_gradients import gather_gradient
 from weft.op.transform.scatter_gradients import clamped_tuples
 from weft.support.dataclass import dataclass
-from weft.topi import gather as topi
+from weft.topi import indexing as topi
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ from weft.op.transform.scatter_gradients import (
     places_of_tuples,
 )
 from weft.support.dataclass import dataclass
-from weft.topi import scatter as topi
+from weft.topi import indexing as topi
 
 _MODES = ("update", "add", "mul", "min", "max")
 _COMBINE: dict[str, Callable[[Any, Any], Any]] = {

@@ -2,9 +2,8 @@
 from weft.op.vision.anchors import (MultiBoxPriorAttrs, MultiBoxTransformLocAttrs, ProposalAttrs,
     multibox_prior, multibox_transform_loc, proposal)
 from weft.op.vision.detections import (RegularNonMaxSuppressionAttrs, regular_non_max_suppression)
-from weft.op.vision.roi import (roi_align, roi_align_grad, roi_align_tangent, roi_pool,
-    roi_pool_grad, roi_pool_tangent)
-from weft.op.vision.roi_attrs import (RoiAlignAttrs, RoiPoolAttrs)
+from weft.op.vision.roi import (RoiAlignAttrs, RoiPoolAttrs, roi_align, roi_align_grad,
+    roi_align_tangent, roi_pool, roi_pool_grad, roi_pool_tangent)
 from weft.op.vision.suppression import (AllClassNonMaxSuppressionAttrs, GetValidCountsAttrs,
     NonMaxSuppressionAttrs, all_class_non_max_suppression, get_valid_counts, non_max_suppression)
 from weft.op.vision.yolo_reorg import (YoloReorgAttrs, yolo_reorg)

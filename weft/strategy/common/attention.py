@@ -22,7 +22,7 @@ from weft.te import tanh
 from weft.te.tensor import ExternBody
 from weft.tir import Buffer, BufferStore, Stmt
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value, maximum, minimum, select
-from weft.topi.nn.cached_attention import CachedAttention
+from weft.topi.nn.cache import CachedAttention
 
 # Initial maxima: below every score but minus infinity, and finite, so that it can be subtracted.
 LOWEST = float(np.finfo(np.float32).min)

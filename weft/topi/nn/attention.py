@@ -8,7 +8,7 @@ from collections.abc import Callable
 from weft import te
 from weft.ir.dtype import DType, float32, int64
 from weft.tir.expr import PrimExpr, all_of, const, int_value, select
-from weft.topi.nn.softmax import softmax
+from weft.topi.nn.norm import softmax
 
 
 def attention(

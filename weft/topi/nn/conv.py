@@ -1,8 +1,4 @@
-"""Convolution over one, two or three spatial axes, in any layout of data, kernel and result.
-
-One definition serves all ranks and layouts: the blocks of the kernel decide how the reduction is
-split, and equal blocks of data and kernel index each other without division.
-"""
+"""Convolutions in any layout, transposed ones, and their gradients by the kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from typing import Any, TypeVar
 
 from weft import te
 from weft.ir.dtype import DType
-from weft.tir.expr import PrimExpr, all_of, const, int_value, maximum
+from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value, maximum
 from weft.tir.simplify import simplify
 from weft.topi.layout import BlockedIndex, Layout, convert_shape
 from weft.topi.nn.pad import Width, pad
@@ -222,3 +218,105 @@ def _is_depthwise(channels: PrimExpr, group_size: PrimExpr, out_channels: PrimEx
                   groups: int) -> bool:
     return (groups > 1 and int_value(group_size) == 1 and int_value(channels) == groups
             and int_value(out_channels) == groups)
+
+
+def transposed_kernel_axes(spatial: str) -> Layout:
+    """The unblocked layout of kernels: ``IOHW`` for the spatial axes ``HW``."""
+    return Layout.parse("IO" + spatial)
+
+
+def conv_transpose(
+    data: te.Tensor,
+    kernel: te.Tensor,
+    *,
+    strides: Sequence[int],
+    padding: Sequence[int],
+    output_padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    data_layout: Layout,
+    kernel_layout: Layout,
+    out_layout: Layout,
+    out_dtype: DType,
+) -> te.Tensor:
+    """The gradient of a convolution with respect to its data, as one compute.
+
+    Stage ``conv2d_transpose`` (or the name for another rank): each element of the result sums the
+    taps that meet an element of the data. Taps between two elements (stride) or outside of the data
+    are skipped instead of multiplied by zero, which would make NaN of an infinite tap.
+    """
+    spatial = SPATIAL_AXES[len(strides)]
+    inputs, group_outputs, *taps = convert_shape(
+        kernel_layout, transposed_kernel_axes(spatial), kernel.shape
+    )
+    per_group = at_least_one(group_outputs)
+    batch, _, *sizes = convert_shape(data_layout, data_axes(spatial), data.shape)
+    sides = side_padding(padding, len(spatial))
+    extents = [
+        (size - 1) * stride - before - after + (tap - 1) * step + 1 + extra
+        for size, stride, (before, after), tap, step, extra in zip(
+            sizes, strides, sides, taps, dilation, output_padding, strict=True
+        )
+    ]
+    ic = te.reduce_axis(inputs // groups, name="ic")
+    over = [te.reduce_axis(tap, name=f"k{a.lower()}") for a, tap in zip(spatial, taps, strict=True)]
+
+    def element(*index: PrimExpr) -> Any:
+        out = {a: getattr(i, "value", i) for a, i in out_layout.blocked_indices(index).items()}
+        group, o = _split(out["C"], groups, per_group)
+        channel = ic.var if groups == 1 else group * (inputs // groups) + ic.var
+        source, inside = {"N": out["N"], "C": channel}, []
+        for a, k, step, stride, (before, _), size in zip(
+            spatial, over, dilation, strides, sides, sizes, strict=True
+        ):
+            distance = out[a] + before - k.var * step
+            source[a] = distance // stride
+            inside += [distance >= 0, (distance % stride).equal(0), source[a] < size]
+        tap = {"I": channel, "O": o} | {a: k.var for a, k in zip(spatial, over, strict=True)}
+        value, weight = data[data_layout.indices(source)], kernel[kernel_layout.indices(tap)]
+        scaled = value.astype(out_dtype) * weight.astype(out_dtype)
+        return te.sum(if_then_else(all_of(*inside), scaled, const(0, out_dtype)), [ic, *over])
+
+    shape = convert_shape(data_axes(spatial), out_layout, (batch, group_outputs * groups, *extents))
+    name = f"conv{len(spatial)}d_transpose"
+    return te.compute(shape, element, name=name)
+
+
+def _split(
+    channel: PrimExpr, groups: int, outputs: int | PrimExpr
+) -> tuple[PrimExpr, PrimExpr]:
+    """The group of an output channel, and its number in the group."""
+    if groups == 1:
+        return const(0), channel
+    return channel // outputs, channel % outputs
+
+
+def conv2d_backward_weight(
+    grad: te.Tensor,
+    data: te.Tensor,
+    *,
+    kernel_size: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    out_dtype: DType,
+) -> te.Tensor:
+    """(O, I, height, width) from the gradient of the result and the data, both NCHW.
+
+    Stages ``data_pad`` (where needed) and ``conv2d_backward_weight``.
+    """
+    padded = pad_spatial(data, Layout.parse("NCHW"), "HW", padding, const(0, data.dtype))
+    batch, outputs, rows, columns = grad.shape
+    n, y, x = (te.reduce_axis(size, name=name)
+               for size, name in ((batch, "n"), (rows, "y"), (columns, "x")))
+    inputs = data.shape[1] // groups
+
+    def element(o: PrimExpr, c: PrimExpr, i: PrimExpr, j: PrimExpr) -> Any:
+        channel = c if groups == 1 else o // (outputs // groups) * inputs + c
+        value = padded[n.var, channel, y.var * strides[0] + i * dilation[0],
+                       x.var * strides[1] + j * dilation[1]]
+        return te.sum(grad[n.var, o, y.var, x.var].astype(out_dtype) * value.astype(out_dtype),
+                      (n, y, x))
+
+    return te.compute((outputs, inputs, *kernel_size), element, name="conv2d_backward_weight")

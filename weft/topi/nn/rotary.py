@@ -10,7 +10,7 @@ from collections.abc import Callable
 from weft import te
 from weft.ir.dtype import DType, float32
 from weft.tir.expr import PrimExpr, const, int_value, select
-from weft.topi.gather import within
+from weft.topi.indexing import within
 
 # (batch, position, pair) -> cosine and sine of the angle
 Angle = Callable[[PrimExpr, PrimExpr, PrimExpr], tuple[PrimExpr, PrimExpr]]

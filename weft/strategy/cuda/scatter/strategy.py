@@ -39,7 +39,7 @@ from weft.support.errors import InternalError
 from weft.target import CudaTarget
 from weft.tir import Buffer, BufferStore, IfThenElse, LetStmt, Stmt, Var, const, seq
 from weft.tir.expr import PrimExpr, all_of, any_of, floordiv, if_then_else, int_value, maximum
-from weft.topi.scatter import COMBINE
+from weft.topi.indexing import COMBINE
 
 THREADS = 256
 Combine = Callable[[PrimExpr, PrimExpr], PrimExpr]
