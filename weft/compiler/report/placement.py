@@ -9,9 +9,9 @@ from weft.compiler.report.sizes import at_sizes, typical_sizes
 from weft.runtime.calls import DEVICE_COPY
 from weft.runtime.device import HOST, Device
 from weft.runtime.devices.sim.description import Links
-from weft.runtime.devices.sim.lanes import lane_name
 from weft.runtime.devices.sim.memory import bytes_at, constant_bytes, state_bytes
-from weft.runtime.devices.sim.segments import lane_of_call
+from weft.runtime.devices.sim.segments import worker_of_call
+from weft.runtime.devices.sim.workers import worker_name
 from weft.runtime.manifest import Manifest
 from weft.runtime.profile import StepTime, lane_of, render_table
 from weft.runtime.sizes import evaluate
@@ -43,7 +43,7 @@ def estimated_bars(manifest: Manifest) -> list[Bar]:
     free: dict[str, float] = {}
     bars: list[Bar] = []
     for number, call in enumerate(manifest.steps):
-        lane = lane_name(lane_of_call(call))
+        lane = worker_name(worker_of_call(call))
         ready = max((bars[before].finish for before in call.waits), default=0.0)
         start = max(free.get(lane, 0.0), ready)
         if call.symbol == DEVICE_COPY:

@@ -14,10 +14,10 @@ import threading
 import numpy as np
 
 import weft
-from weft.runtime import arena_pool
+from weft.runtime import arena
 from weft.runtime.device import HOST
 from weft.runtime.devices.sim import memory as sim_memory
-from weft.runtime.devices.sim.program import LaneRun
+from weft.runtime.devices.sim.program import SimRun
 
 PAGE = mmap.PAGESIZE
 NOTHING, ALL = 0, mmap.PROT_READ | mmap.PROT_WRITE
@@ -55,7 +55,7 @@ def page_array(shape):
 
 
 def main():
-    arena_pool.AlignedBlock = sim_memory.AlignedBlock = PageBlock
+    arena.AlignedBlock = sim_memory.AlignedBlock = PageBlock
     model = weft.parse(TEXT.replace("CONSTANT", "0.5f"))
     mod = weft.compile(model, devices=["sim:0", "sim:1", "cpu"])
     arrays = [page_array((32, 32)) for _ in range(3)]
@@ -63,7 +63,7 @@ def main():
     rng = np.random.default_rng(0)
     x[...], w[...] = rng.standard_normal((2, 32, 32))
     expected = weft.compile(model, devices=["sim:0"], soft_placement=True)(x, w)
-    lock, run_segment = threading.Lock(), LaneRun.run_segment
+    lock, run_segment = threading.Lock(), SimRun.run_segment
 
     def guarded(self, segment, call):
         """One segment at a time, with the memory of its devices alone."""
@@ -74,7 +74,7 @@ def main():
         for device, block in memories._blocks.items():
             if device != HOST:
                 owned[device].append((block.ctypes.data, block.nbytes))
-        others = [part for device, parts in owned.items() if device not in segment.lane
+        others = [part for device, parts in owned.items() if device not in segment.worker
                   for part in parts]
         with lock:
             for part in others:
@@ -83,7 +83,7 @@ def main():
             for part in others:
                 protect(*part, ALL)
 
-    LaneRun.run_segment = guarded
+    SimRun.run_segment = guarded
     if "wrong" in sys.argv:
         acquire = sim_memory.CallMemory.acquire
 

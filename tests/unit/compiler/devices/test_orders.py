@@ -15,15 +15,15 @@ from tests.unit.compiler.devices.graphs import large_graph
 from tests.unit.compiler.devices.placing import compiled_at_random, within
 from weft.runtime.calls import KernelCall
 from weft.runtime.device import Device
-from weft.runtime.devices.sim.call import LaneCall
-from weft.runtime.devices.sim.program import LaneRun
-from weft.runtime.devices.sim.segments import blocks_of, lane_of_call
+from weft.runtime.devices.sim.call import SimCall
+from weft.runtime.devices.sim.program import SimRun
+from weft.runtime.devices.sim.segments import blocks_of, worker_of_call
 
 pytestmark = pytest.mark.usefixtures("cache_of_module")
 
 
 class _Unpaused:
-    """Stands for a ``LaneCall`` whose links take no time."""
+    """Stands for a ``SimCall`` whose links take no time."""
 
     def pause(self, until):
         pass
@@ -34,14 +34,14 @@ def random_order(calls, rng):
     done, order = set(), []
     lanes = {}
     for at, call in enumerate(calls):
-        lanes.setdefault(lane_of_call(call), []).append(at)
+        lanes.setdefault(worker_of_call(call), []).append(at)
     favourite = rng.choice(sorted(lanes, key=str))
     while len(order) < len(calls):
         ready = [lane[0] for lane in lanes.values() if lane and set(calls[lane[0]].waits) <= done]
         assert ready, "no call can run"
-        mine = [at for at in ready if lane_of_call(calls[at]) == favourite]
+        mine = [at for at in ready if worker_of_call(calls[at]) == favourite]
         at = rng.choice(mine or ready)
-        lanes[lane_of_call(calls[at])].pop(0)
+        lanes[worker_of_call(calls[at])].pop(0)
         done.add(at)
         order.append(at)
     return order
@@ -54,7 +54,7 @@ def run_in_order(launch, values, order):
     for device, arena in memory.arenas.items():  # what is read before it is written shows
         np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint8 * launch.arena_bytes.get(device, 0))
                               .from_address(arena))[:] = 0xFF
-    run = LaneRun(launch.launcher.program, memory, launch.sizes, [])
+    run = SimRun(launch.launcher.program, memory, launch.sizes, [])
     for at in order:
         call = run._calls[at]
         if call.symbol == "device_copy":
@@ -115,17 +115,17 @@ class _Recorder:
 
     def run_segment(self, segment, call):
         with self.lock:
-            assert segment.lane not in self.busy
-            self.busy.add(segment.lane)
+            assert segment.worker not in self.busy
+            self.busy.add(segment.worker)
             for at in segment.calls:
                 assert all(before in self.done for before in self.calls[at].waits)
                 self.done.append(at)
         if self.failing.intersection(segment.calls):
             with self.lock:
-                self.busy.discard(segment.lane)
+                self.busy.discard(segment.worker)
             raise ValueError(segment.calls[0])
         with self.lock:
-            self.busy.discard(segment.lane)
+            self.busy.discard(segment.worker)
 
     def next_block(self, after):
         return after + 1 if after + 1 < len(self.blocks) else None
@@ -136,10 +136,10 @@ class _Recorder:
 def test_calls_run_once_and_after_what_they_wait_for(calls):
     blocks = blocks_of(calls, ())
     recorder = _Recorder(calls, blocks)
-    within(30, LaneCall(blocks, recorder).run)
+    within(30, SimCall(blocks, recorder).run)
     assert sorted(recorder.done) == list(range(len(calls)))
-    for lane in {lane_of_call(call) for call in calls}:
-        own = [at for at in recorder.done if lane_of_call(calls[at]) == lane]
+    for lane in {worker_of_call(call) for call in calls}:
+        own = [at for at in recorder.done if worker_of_call(calls[at]) == lane]
         assert own == sorted(own)
 
 
@@ -150,6 +150,6 @@ def test_a_failure_ends_the_call(calls, data):
     blocks = blocks_of(calls, ())
     recorder = _Recorder(calls, blocks, failing)
     with pytest.raises(ValueError, match=r"\d") as caught:
-        within(30, LaneCall(blocks, recorder).run)
+        within(30, SimCall(blocks, recorder).run)
     assert any("in call" in note for note in caught.value.__notes__)
     assert not recorder.busy

@@ -17,7 +17,7 @@ from weft.compiler.program.devices.waits import accesses_of, spaces_of
 from weft.compiler.program.program import BufferRef, Program
 from weft.compiler.program.verify import described
 from weft.runtime.device import HOST
-from weft.runtime.devices.sim.segments import Block, Segment, blocks_of, is_copy, lane_of_call
+from weft.runtime.devices.sim.segments import Block, Segment, blocks_of, is_copy, worker_of_call
 from weft.runtime.manifest import Manifest
 from weft.support.config import config
 from weft.support.dataclass import dataclass
@@ -48,7 +48,7 @@ def _check_segments(program: Program, manifest: Manifest, blocks: Sequence[Block
     for segment in segments:
         calls = [manifest.steps[number] for number in segment.calls]
         for number, call in zip(segment.calls, calls, strict=True):
-            if lane_of_call(call) != segment.lane or (is_copy(call) and len(calls) > 1):
+            if worker_of_call(call) != segment.worker or (is_copy(call) and len(calls) > 1):
                 raise InternalError("a call is in a segment that does not run it",
                                     where=described(program, number), got=str(segment.calls),
                                     expected="a segment of its lane; for a copy, one of its own")

@@ -17,7 +17,7 @@ from weft.codegen.launch import Launch
 from weft.compiler.build.kernel import KernelFacts
 from weft.compiler.program.program import BufferRef, Program, Step, buffer_bytes
 from weft.runtime.device import HOST, Device
-from weft.runtime.devices.sim.lanes import LaneKey
+from weft.runtime.devices.sim.workers import WorkerKey
 from weft.runtime.manifest import Argument
 from weft.support.dataclass import dataclass
 
@@ -41,8 +41,8 @@ def lane_waits(program: Program, launches: Sequence[Launch], facts: Sequence[Ker
     accesses = [list(accesses_of(program, step, launch, facts[step.kernel]))
                 for step, launch in zip(program.steps, launches, strict=True)]
     spaces = spaces_of(accesses)
-    clocks: list[Mapping[LaneKey, int]] = []
-    lasts: dict[LaneKey, int] = {}
+    clocks: list[Mapping[WorkerKey, int]] = []
+    lasts: dict[WorkerKey, int] = {}
     found = []
     writers: dict[BufferRef, int] = {}
     for at, step in enumerate(program.steps):
@@ -66,7 +66,7 @@ def lane_waits(program: Program, launches: Sequence[Launch], facts: Sequence[Ker
     return found
 
 
-def _lane(step: Step) -> LaneKey:
+def _lane(step: Step) -> WorkerKey:
     return (step.device if step.source is None else step.source), step.device
 
 

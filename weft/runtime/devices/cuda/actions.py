@@ -62,7 +62,9 @@ def _host_call(step: KernelCall, frame: DeviceFrame) -> Action:
     kernel = frame.program.library.kernel(step.symbol, len(step.args))
 
     def call(frame: DeviceFrame) -> None:
-        frame.await_copies()  # what it reads is there, and what it overwrites was read
+        # Copies to the host give the kernel its operands; copies from the host may still read the
+        # buffers that it writes.
+        frame.await_copies()
         kernel(*[frame.value(a, on_host=True) for a in step.args])
 
     return call

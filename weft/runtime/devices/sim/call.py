@@ -1,8 +1,8 @@
-"""``LaneCall``: one call of a program on several lanes.
+"""``SimCall``: one call of a program on several workers.
 
-A segment is given to its lane once all segments before it are done; the lane that finishes the last
-one of them does so. No lane ever waits for another, so calls cannot block each other. The thread of
-the caller waits alone: an interrupt there leaves nothing half done.
+A segment is given to its worker once all segments before it are done; the worker that finishes the
+last one of them does so. No worker waits for another, so calls cannot block each other. Only the
+thread of the caller waits: an interrupt there leaves nothing half done.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from weft.runtime.devices.sim.lanes import LANES, LaneKey, lane_name
 from weft.runtime.devices.sim.segments import Block, Segment
+from weft.runtime.devices.sim.workers import WORKERS, WorkerKey, worker_name
 from weft.support.errors import WeftError
 
 # How often a caller that was interrupted looks whether the work under way has ended.
@@ -23,7 +23,7 @@ _POLL_SECONDS = 0.05
 class SegmentRunner(Protocol):
     """Runs segments and decides which block follows."""
 
-    def run_segment(self, segment: Segment, call: LaneCall) -> None:
+    def run_segment(self, segment: Segment, call: SimCall) -> None:
         """Make the calls of a segment; ``call`` says whether to go on."""
         ...
 
@@ -32,24 +32,35 @@ class SegmentRunner(Protocol):
         ...
 
 
-class LaneCall:
-    """The blocks of one call, run by ``runner`` in ``lanes``. The first error ends it."""
+class SimCall:
+    """The blocks of one call, run by ``runner`` in ``workers``. The first error ends it."""
 
-    __slots__ = ("_at", "_begun", "_blocks", "_done", "_error", "_lanes", "_left", "_lock",
-                 "_runner", "_stop", "_waiting")
+    __slots__ = (
+        "_at",
+        "_blocks",
+        "_done",
+        "_error",
+        "_has_started",
+        "_left",
+        "_lock",
+        "_runner",
+        "_stop",
+        "_waiting",
+        "_workers",
+    )
 
     def __init__(self, blocks: Sequence[Block], runner: SegmentRunner,
-                 lanes: Iterable[LaneKey] | None = None) -> None:
+                 workers: Iterable[WorkerKey] | None = None) -> None:
         self._blocks = blocks
-        keys = lanes_of(blocks) if lanes is None else lanes
+        keys = workers_of(blocks) if workers is None else workers
         # All threads are there before the first segment runs: none fails to start half way.
-        self._lanes = {key: LANES.lane(key) for key in keys}
+        self._workers = {key: WORKERS.worker(key) for key in keys}
         self._runner = runner
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._stop = threading.Event()
         self._error: BaseException | None = None
-        self._begun = False
+        self._has_started = False
         self._at = -1
         self._waiting: list[int] = []  # for each segment of the block: how many it waits for
         self._left = 0
@@ -81,12 +92,12 @@ class LaneCall:
                 return
 
     def _begin(self) -> None:
-        # In a lane, because an interrupt must not end it half way.
-        first = self._blocks[0].segments[0].lane if self._blocks else None
+        # In a worker, because an interrupt must not end it half way.
+        first = self._blocks[0].segments[0].worker if self._blocks else None
         if first is None:
             self._done.set()
         else:
-            self._lanes[first].submit(self._start)
+            self._workers[first].submit(self._start)
 
     def _drain(self) -> None:
         while not self._done.is_set():
@@ -96,8 +107,8 @@ class LaneCall:
                 continue
 
     def _start(self) -> None:
-        if not self._begun:
-            self._begun = True
+        if not self._has_started:
+            self._has_started = True
             self._advance()
 
     def _advance(self) -> None:
@@ -119,7 +130,7 @@ class LaneCall:
                 self._submit(segment)
 
     def _submit(self, segment: Segment) -> None:
-        self._lanes[segment.lane].submit(lambda: self._execute(segment))
+        self._workers[segment.worker].submit(lambda: self._execute(segment))
 
     def _execute(self, segment: Segment) -> None:
         if self._error is None:
@@ -143,14 +154,14 @@ class LaneCall:
             self._advance()
 
 
-def lanes_of(blocks: Sequence[Block]) -> tuple[LaneKey, ...]:
-    """The lanes of the segments, each once."""
+def workers_of(blocks: Sequence[Block]) -> tuple[WorkerKey, ...]:
+    """The workers of the segments, each once."""
     return tuple(dict.fromkeys(
-        segment.lane for block in blocks for segment in block.segments))
+        segment.worker for block in blocks for segment in block.segments))
 
 
 def _located(error: BaseException, segment: Segment) -> BaseException:
-    where = f"call {segment.calls[0]} on {lane_name(segment.lane)}"
+    where = f"call {segment.calls[0]} on {worker_name(segment.worker)}"
     if isinstance(error, WeftError):
         return error.at(where)
     error.add_note(f"in {where}")

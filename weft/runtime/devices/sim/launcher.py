@@ -14,7 +14,7 @@ from weft.runtime.devices.sim.memory import (
     arena_bytes,
     check_memories,
 )
-from weft.runtime.devices.sim.program import LaneProgram, LaneRun
+from weft.runtime.devices.sim.program import SimProgram, SimRun
 from weft.runtime.launchers import Code, Launch, Launcher
 from weft.runtime.library import Library, native
 from weft.runtime.profile import StepTime
@@ -39,7 +39,7 @@ class SimLaunch(Launch):
         memory = self.memory_of(inputs, outputs)
         try:
             memory.acquire(self.arena_bytes)
-            LaneRun(sim.program, memory, self.sizes, times).run(control)
+            SimRun(sim.program, memory, self.sizes, times).run(control)
         finally:
             memory.release()
 
@@ -65,7 +65,7 @@ class SimLauncher(Launcher):
                                 got=type(library).__name__)
         self.code = library
         self.memories = DeviceMemories(self.manifest, self.constants)
-        self.program = LaneProgram(self.manifest, library)
+        self.program = SimProgram(self.manifest, library)
 
     @classmethod
     def load(cls, code: Code) -> Library:

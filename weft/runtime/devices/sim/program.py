@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from weft.runtime.call_sizes import CallSizes, steps_at
 from weft.runtime.calls import Condition, KernelCall
 from weft.runtime.device import HOST
-from weft.runtime.devices.sim.call import LaneCall, lanes_of
+from weft.runtime.devices.sim.call import SimCall, workers_of
 from weft.runtime.devices.sim.description import Links
 from weft.runtime.devices.sim.library import SimLibrary
 from weft.runtime.devices.sim.memory import CallMemory
@@ -23,7 +23,7 @@ from weft.support.errors import InternalError
 _POINTER = ctypes.c_void_p
 
 
-class LaneProgram:
+class SimProgram:
     """The blocks of a program and the code of its segments: what all calls and sizes share."""
 
     def __init__(self, manifest: Manifest, library: SimLibrary) -> None:
@@ -31,14 +31,14 @@ class LaneProgram:
         self.library = library
         self.links = Links(manifest.devices)
         self.blocks = blocks_of(manifest.steps, manifest.jumps)
-        self.lanes = lanes_of(self.blocks)
+        self.workers = workers_of(self.blocks)
         self._jumps: dict[int, list[tuple[int, tuple[Condition, ...]]]] = {}
         numbers = {block.start: number for number, block in enumerate(self.blocks)}
         numbers[len(manifest.steps)] = len(self.blocks)
         for jump in manifest.jumps:
             self._jumps.setdefault(numbers[jump.at], []).append((numbers[jump.to], jump.guards))
         self.functions: dict[int, Callable[..., int]] = {
-            segment.calls[0]: function(library.on(segment.lane[1]), segment.symbol,
+            segment.calls[0]: function(library.on(segment.worker[1]), segment.symbol,
                                        ctypes.c_int32, *[_POINTER] * 4)
             for block in self.blocks for segment in block.segments
             if not is_copy(manifest.steps[segment.calls[0]])}
@@ -58,12 +58,12 @@ class LaneProgram:
                 at += 1
 
 
-class LaneRun:
+class SimRun:
     """One run of a program on the buffers of ``memory``; with ``times`` each call is timed."""
 
     __slots__ = ("_calls", "_memory", "_program", "_times")
 
-    def __init__(self, program: LaneProgram, memory: CallMemory, sizes: CallSizes,
+    def __init__(self, program: SimProgram, memory: CallMemory, sizes: CallSizes,
                  times: list[StepTime] | None = None) -> None:
         self._program = program
         self._memory = memory
@@ -71,8 +71,8 @@ class LaneRun:
         self._times = times
 
     def run(self, control: RunControl | None = None) -> None:
-        """Raises the first error of any lane, and those of the limits in ``control``."""
-        call = LaneCall(self._program.blocks, self, self._program.lanes)
+        """Raises the first error of any worker, and those of the limits in ``control``."""
+        call = SimCall(self._program.blocks, self, self._program.workers)
         if control is None:
             call.run()
             return
@@ -83,7 +83,7 @@ class LaneRun:
         """See ``SegmentRunner``."""
         return self._program.next_block(after, self._holds)
 
-    def run_segment(self, segment: Segment, call: LaneCall) -> None:
+    def run_segment(self, segment: Segment, call: SimCall) -> None:
         """See ``SegmentRunner``."""
         first = self._calls[segment.calls[0]]
         if is_copy(first):
@@ -92,14 +92,14 @@ class LaneRun:
             for number in segment.calls:
                 self._timed(self._calls[number])
         else:
-            memory, device = self._memory, segment.lane[1]
+            memory, device = self._memory, segment.worker[1]
             status = self._program.functions[segment.calls[0]](
                 memory.inputs_address, memory.outputs_address,
                 memory.memories.constants[device], memory.arenas[device])
             if status != 0:
                 raise InternalError("the compiled program failed", got=f"status {status}")
 
-    def _copy(self, copy: KernelCall, call: LaneCall) -> None:
+    def _copy(self, copy: KernelCall, call: SimCall) -> None:
         start = time.perf_counter()
         source, target = copy.args
         nbytes = int(copy.bytes_moved)

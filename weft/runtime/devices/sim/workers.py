@@ -1,6 +1,6 @@
-"""Lanes: threads that run the work of a device or of a link, one piece after the other.
+"""Workers: threads that run the work of a device or of a link, one piece after the other.
 
-A lane is one of the process: the modules and calls of the process share its device, as they would
+A worker is one of the process: the modules and calls of the process share its device, as they would
 share a real one. Its thread starts with the first piece of work and waits without using the CPU.
 """
 
@@ -15,11 +15,11 @@ from typing import TypeAlias
 from weft.runtime.device import Device
 
 # From a memory to a memory; the kernels of a device work within one.
-LaneKey: TypeAlias = "tuple[Device, Device]"
+WorkerKey: TypeAlias = "tuple[Device, Device]"
 Work: TypeAlias = "Callable[[], None]"
 
 
-class Lane:
+class Worker:
     """A thread that runs what it is given, in order. The work raises nothing."""
 
     __slots__ = ("_work",)
@@ -39,34 +39,35 @@ def _serve(work: queue.SimpleQueue[Work]) -> None:
         work.get()()
 
 
-class Lanes:
-    """The lanes of a process, made when they are first used."""
+class Workers:
+    """The workers of a process, made when they are first used."""
 
     def __init__(self) -> None:
-        self._lanes: dict[LaneKey, Lane] = {}
+        self._workers: dict[WorkerKey, Worker] = {}
         self._lock = threading.Lock()
 
-    def lane(self, key: LaneKey) -> Lane:
-        """The lane of a device, or of a link."""
-        found = self._lanes.get(key)
+    def worker(self, key: WorkerKey) -> Worker:
+        """The worker of a device, or of a link."""
+        found = self._workers.get(key)
         if found is None:
             with self._lock:
-                found = self._lanes.get(key) or self._lanes.setdefault(key, Lane(lane_name(key)))
+                found = self._workers.get(key) or self._workers.setdefault(
+                    key, Worker(worker_name(key)))
         return found
 
     def forget(self) -> None:
         """Start anew in a forked child, which has no threads."""
-        self._lanes = {}
+        self._workers = {}
         self._lock = threading.Lock()
 
 
-def lane_name(key: LaneKey) -> str:
+def worker_name(key: WorkerKey) -> str:
     """``sim:0`` for its kernels, ``sim:0 -> sim:1`` for copies."""
     source, destination = key
     return str(destination) if source == destination else f"{source} -> {destination}"
 
 
-LANES = Lanes()
+WORKERS = Workers()
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=LANES.forget)
+    os.register_at_fork(after_in_child=WORKERS.forget)
