@@ -18,6 +18,7 @@ ROOT = Path(weft.__file__).parent
 # intrinsics of tir, instructions of PTX and LLVM. ``compat`` translates TensorFlow and NNVM.
 OTHER_NAMES = ("op", "topi", "te", "tir", "codegen", "testing", "frontend", "compat")
 EXCEPTIONS = {
+    "cli/operator_uses.py": "Python's operators in the bytecode of composites, which are syntax",
     "__init__.py": "public names, some of which equal those of operators",
     "ir/python/builder.py": "Python's operators on expressions, which are syntax",
     "eager/functions/elementwise.py": "what torch computes for booleans",
