@@ -9,6 +9,7 @@ installed: ``python tools/fit_polynomials.py > weft/tir/decomp/coefficients.py``
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Callable
 
 import numpy as np
@@ -136,12 +137,15 @@ def intervals(f: Function, end: float) -> list[tuple[float, list[mpf]]]:
     return found
 
 
+def filled(head: str, values: list[mpf] | list[float], end: str) -> str:
+    """The numbers after ``head``, on lines of up to 100 characters."""
+    numbers = ", ".join(repr(float(v)) for v in values) + end
+    return head + textwrap.fill(numbers, 100 - len(head)).replace("\n", "\n" + " " * len(head))
+
+
 def print_row(name: str, doc: str, values: list[mpf] | list[float]) -> None:
     print(f"# {doc}")
-    print(f"{name} = (")
-    for c in values:
-        print(f"    {float(c)!r},")
-    print(")")
+    print(filled(f"{name} = (", values, ")"))
 
 
 def print_coefficients() -> None:
@@ -160,8 +164,9 @@ def print_tables() -> None:
     print_row("EXP_POWERS", "2**(j/16)", powers)
     mp.dps = 100
     turns = [mp.fmod(mpf(2) ** (TURN_STEP * k) * 2 / mp.pi, 4) for k in range(TURN_STEPS)]
-    print_row("QUARTER_TURNS", "2**(8k) radians in quarter turns, whole turns left out", turns)
-    print_row("QUARTER_TURNS_REST", "what these are rounded by", [t - float(t) for t in turns])
+    print_row("QUARTER_TURNS", "2**(8k) radians in quarter turns, modulo 4", turns)
+    print_row("QUARTER_TURNS_REST", "the rounding errors of the entries above",
+              [t - float(t) for t in turns])
     for name, doc, f, end in PIECEWISE:
         found = intervals(f, end)
         print(f"# {doc}")
@@ -170,10 +175,7 @@ def print_tables() -> None:
         print("# of each power of the distance from the centre, its coefficients by interval")
         print(f"{name}_COEFFICIENTS = (")
         for k in range(DEGREE + 1):
-            print("    (")
-            for _, polynomial in found:
-                print(f"        {float(polynomial[k])!r},")
-            print("    ),")
+            print(filled("    (", [polynomial[k] for _, polynomial in found], "),"))
         print(")")
 
 

@@ -14,20 +14,11 @@ from weft.ir.typing.adt import uncovered_cases
 from weft.ir.visitor import binders, free_vars, post_order
 
 _KINDS: tuple[tuple[str, type[expr.Expr]], ...] = (
-    ("var", expr.Var),
-    ("global_var", expr.GlobalVar),
-    ("constant", expr.Constant),
-    ("tuple", expr.Tuple),
-    ("tuple_get_item", expr.TupleGetItem),
-    ("function", expr.Function),
-    ("call", expr.Call),
-    ("let", expr.Let),
-    ("if", expr.If),
-    ("ref_create", expr.RefCreate),
-    ("ref_read", expr.RefRead),
-    ("ref_write", expr.RefWrite),
-    ("constructor", expr.Constructor),
-    ("match", expr.Match),
+    ("var", expr.Var), ("global_var", expr.GlobalVar), ("constant", expr.Constant),
+    ("tuple", expr.Tuple), ("tuple_get_item", expr.TupleGetItem), ("function", expr.Function),
+    ("call", expr.Call), ("let", expr.Let), ("if", expr.If), ("ref_create", expr.RefCreate),
+    ("ref_read", expr.RefRead), ("ref_write", expr.RefWrite), ("constructor", expr.Constructor),
+    ("match", expr.Match)
 )
 
 

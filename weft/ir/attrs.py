@@ -28,13 +28,8 @@ from weft.support.suggestion import did_you_mean
 A = TypeVar("A", bound="Attrs")
 
 
-def attr(
-    default: Any = MISSING,
-    doc: str = "",
-    *,
-    check: Callable[[Any], bool] | None = None,
-    expected: str = "",
-) -> Any:
+def attr(default: Any = MISSING, doc: str = "", *, check: Callable[[Any], bool] | None = None,
+         expected: str = "") -> Any:
     """A documented attribute; ``check`` validates values, ``expected`` describes valid ones."""
     metadata = {"doc": doc, "check": check, "expected": expected}
     if default is MISSING:
@@ -66,22 +61,16 @@ class Attrs:
             value = getattr(self, name)
             converted = _convert(value, hint)
             if converted is _REFUSED:
-                raise AttrsError(
-                    f"attribute {name!r} of {type(self).__name__} has the wrong type",
-                    expected=meta.get("expected") or _hint_text(hint),
-                    got=repr(value),
-                    help=meta.get("doc") or None,
-                )
+                raise AttrsError(f"attribute {name!r} of {type(self).__name__} has the wrong type",
+                                 expected=meta.get("expected") or _hint_text(hint), got=repr(value),
+                                 help=meta.get("doc") or None)
             if converted is not value:
                 object.__setattr__(self, name, converted)  # nobody else sees the record yet
             check = meta.get("check")
             if check is not None and not check(converted):
-                raise AttrsError(
-                    f"attribute {name!r} of {type(self).__name__} is out of range",
-                    expected=meta.get("expected") or None,
-                    got=repr(value),
-                    help=meta.get("doc") or None,
-                )
+                raise AttrsError(f"attribute {name!r} of {type(self).__name__} is out of range",
+                                 expected=meta.get("expected") or None, got=repr(value),
+                                 help=meta.get("doc") or None)
 
     @classmethod
     def make(cls: type[A], values: dict[str, Any]) -> A:
@@ -89,11 +78,9 @@ class Attrs:
         known = {f.name: f for f in dataclasses.fields(cls)}
         unknown = [name for name in values if name not in known]
         if unknown:
-            raise AttrsError(
-                f"{cls.__name__} has no attribute {', '.join(map(repr, unknown))}",
-                expected=f"one of {', '.join(known)}" if known else "no attributes",
-                help=did_you_mean(unknown[0], known),
-            )
+            raise AttrsError(f"{cls.__name__} has no attribute {', '.join(map(repr, unknown))}",
+                             expected=f"one of {', '.join(known)}" if known else "no attributes",
+                             help=did_you_mean(unknown[0], known))
         missing = [
             n
             for n, f in known.items()

@@ -29,9 +29,7 @@ USUAL_DTYPES = ("bool", "bfloat16", *_SMALL_FLOATS, *_SMALL_INTS,
           *(f"float{bits}" for bits in (16, 32, 64)),
           *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 _dtypes: dict[tuple[str, int, int], DType] = {}
-_NAME = re.compile(
-    rf"(bool|bfloat16|{'|'.join(_SMALL_FLOATS)}|handle|(u?int|float)(\d+))(x(\d+))?"
-)
+_NAME = re.compile(rf"(bool|bfloat16|{'|'.join(_SMALL_FLOATS)}|handle|(u?int|float)(\d+))(x(\d+))?")
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)

@@ -63,10 +63,8 @@ def _encode_object(value: Any) -> str:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
         return f"{type(value).__name__}{encode_value(fields)}"
-    raise InternalError(
-        f"an attribute value of type {type(value).__name__} has no canonical form",
-        help="use numbers, strings, tuples, dtypes or frozen dataclasses",
-    )
+    raise InternalError(f"an attribute value of type {type(value).__name__} has no canonical form",
+                        help="use numbers, strings, tuples, dtypes or frozen dataclasses")
 
 
 def encode_attrs(attrs: Attrs) -> str:

@@ -31,12 +31,9 @@ def parse_pipeline(text: str) -> Sequential:
     while position < len(text):
         match = _ITEM.match(text, position)
         if match is None:
-            raise PassError(
-                "syntax error in a pipeline of passes",
-                where=f"column {position + 1}",
-                expected="name or name{option=value,option=value}, separated by commas",
-                got=repr(text[position : position + 30]),
-            )
+            raise PassError("syntax error in a pipeline of passes", where=f"column {position + 1}",
+                            expected="name or name{option=value,option=value}, separated by commas",
+                            got=repr(text[position : position + 30]))
         passes.append(_make(match[1], match[2] or ""))
         position = match.end()
     return Sequential(tuple(passes))
@@ -50,19 +47,15 @@ def _make(name: str, options: str) -> Pass:
     for option in filter(None, (item.strip() for item in options.split(","))):
         key, equals, text = (field.strip() for field in option.partition("="))
         if key not in fields:
-            raise PassError(
-                f"unknown option {key!r} of the pass {name}",
-                expected=", ".join(fields) or "no options",
-                help=did_you_mean(key, fields),
-            )
+            raise PassError(f"unknown option {key!r} of the pass {name}",
+                            expected=", ".join(fields) or "no options",
+                            help=did_you_mean(key, fields))
         # ``verbose`` alone means ``verbose=true``.
         value = _read(text if equals else "true", hints[key])
         if value is _REFUSED:
-            raise PassError(
-                f"option {key!r} of the pass {name} has the wrong type",
-                expected=getattr(hints[key], "__name__", str(hints[key])),
-                got=repr(text),
-            )
+            raise PassError(f"option {key!r} of the pass {name} has the wrong type",
+                            expected=getattr(hints[key], "__name__", str(hints[key])),
+                            got=repr(text))
         values[key] = value
     return cls(**values)
 

@@ -115,10 +115,8 @@ def register_pass(*, phase: str | None = None, after: str | None = None,
                   before: str | None = None) -> Callable[[P], P]: ...
 
 
-def register_pass(
-    cls: P | None = None, *, phase: str | None = None, after: str | None = None,
-    before: str | None = None,
-) -> P | Callable[[P], P]:
+def register_pass(cls: P | None = None, *, phase: str | None = None, after: str | None = None,
+                  before: str | None = None) -> P | Callable[[P], P]:
     """Register a pass class under its ``name``, for ``parse_pipeline`` and ``weft opt -p``.
 
     With a position, as in ``@register_pass(after="fold_constant")``, an instance with default

@@ -49,11 +49,8 @@ def import_prelude(mod: IRModule) -> IRModule:
             raise RegistryError(
                 f"@{name} of the prelude has another definition here", help="rename this function"
             )
-    return IRModule(
-        {**std.functions, **mod.functions},
-        {**std.type_definitions, **mod.type_definitions},
-        mod.attrs,
-    )
+    return IRModule({**std.functions, **mod.functions},
+                    {**std.type_definitions, **mod.type_definitions}, mod.attrs)
 
 
 def _shape_of(data: TypeData) -> list[tuple[str, int]]:

@@ -69,11 +69,9 @@ def _first_difference(a: Any, b: Any, *, map_free_vars: bool) -> _Difference | N
 
 
 def _compare_modules(a: IRModule, b: IRModule, *, map_free_vars: bool) -> _Difference | None:
-    for what, left, right in (
-        ("functions", sorted(a.functions), sorted(b.functions)),
-        ("data types", _definitions(a), _definitions(b)),
-        ("attributes", encode_value(a.attrs), encode_value(b.attrs)),
-    ):
+    for what, left, right in (("functions", sorted(a.functions), sorted(b.functions)),
+                              ("data types", _definitions(a), _definitions(b)),
+                              ("attributes", encode_value(a.attrs), encode_value(b.attrs))):
         if left != right:
             return what, str(left), str(right)
     for name, fn in a.functions.items():

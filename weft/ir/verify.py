@@ -42,14 +42,9 @@ def verify_expr(root: expr.Expr, *, typed: bool = False) -> None:
 class _Rules:
     """The checks of a single node, and the report of a violation."""
 
-    def __init__(
-        self,
-        functions: Mapping[str, expr.Function] | None,
-        definitions: Mapping[str, expr.TypeData] | None,
-        function: str | None,
-        typed: bool,
-        after: str | None,
-    ) -> None:
+    def __init__(self, functions: Mapping[str, expr.Function] | None,
+                 definitions: Mapping[str, expr.TypeData] | None, function: str | None, typed: bool,
+                 after: str | None) -> None:
         self.functions = functions
         self.definitions = definitions
         self.function = function
@@ -93,9 +88,7 @@ class _Rules:
     def fail(self, node: expr.Expr, what: str, expected: object = None, got: object = None) -> None:
         raise WellFormedError(
             what if self.after is None else f"after the pass {self.after}: {what}",
-            where=location_of(node, self.function),
-            expected=expected,
-            got=got,
+            where=location_of(node, self.function), expected=expected, got=got
         )
 
 

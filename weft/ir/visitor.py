@@ -145,12 +145,9 @@ def _call_fields(call: expr.Call, parts: tuple[expr.Expr, ...]) -> dict[str, Any
 
 def _binder(part: expr.Expr) -> expr.Var:
     if not isinstance(part, expr.Var):
-        raise InternalError(
-            "a binding variable was replaced by another expression",
-            expected="a variable",
-            got=type(part).__name__,
-            help="replace the node that binds it as well",
-        )
+        raise InternalError("a binding variable was replaced by another expression",
+                            expected="a variable", got=type(part).__name__,
+                            help="replace the node that binds it as well")
     return part
 
 

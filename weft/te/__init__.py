@@ -70,15 +70,13 @@ from weft.te.tensor import (
 from weft.te.walk import input_tensors, loads_of, rewrite_body
 from weft.tir.expr import all_of, any_of, const, if_then_else, maximum, minimum, not_, select
 
-__all__ = [
-    "PACKED_OPERANDS", "ComputeOp", "ExternOp", "IterVar", "Operation", "PlaceholderOp", "Reducer",
-    "ScanOp", "Schedule", "Stage", "StageRole", "Tensor", "abs", "all", "all_of", "any", "any_of",
-    "argmax", "argmin", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceil",
-    "comm_reducer", "compute", "const", "cos", "create_schedule", "erf", "exp", "extern",
-    "find_instruction", "floor", "fma", "fmod", "if_then_else", "input_tensors", "instruction",
-    "isnan", "likely", "loads_of", "log", "lower", "max", "max_value", "maximum", "min",
-    "min_value", "minimum", "not_", "placeholder", "popcount", "pow", "power", "prefetch", "prod",
-    "python_extern", "reduce_axis", "reinterpret", "rewrite_body", "round", "rsqrt", "scan",
-    "select", "shift_left", "shift_right", "sigmoid", "sin", "sqrt", "sum", "tan", "tanh", "trunc",
-    "var",
-]
+__all__ = ["PACKED_OPERANDS", "ComputeOp", "ExternOp", "IterVar", "Operation", "PlaceholderOp",
+           "Reducer", "ScanOp", "Schedule", "Stage", "StageRole", "Tensor", "abs", "all", "all_of",
+           "any", "any_of", "argmax", "argmin", "bitwise_and", "bitwise_not", "bitwise_or",
+           "bitwise_xor", "ceil", "comm_reducer", "compute", "const", "cos", "create_schedule",
+           "erf", "exp", "extern", "find_instruction", "floor", "fma", "fmod", "if_then_else",
+           "input_tensors", "instruction", "isnan", "likely", "loads_of", "log", "lower", "max",
+           "max_value", "maximum", "min", "min_value", "minimum", "not_", "placeholder", "popcount",
+           "pow", "power", "prefetch", "prod", "python_extern", "reduce_axis", "reinterpret",
+           "rewrite_body", "round", "rsqrt", "scan", "select", "shift_left", "shift_right",
+           "sigmoid", "sin", "sqrt", "sum", "tan", "tanh", "trunc", "var"]

@@ -13,13 +13,9 @@ from weft.tir import PrimExpr, ProducerLoad, Var, int_value, post_order
 Box = Sequence[tuple[PrimExpr, PrimExpr]]
 
 
-def check_aliasing(
-    stage: StageState,
-    owner: StagePlan,
-    readers: Mapping[StageState, Sequence[ProducerLoad]],
-    enclosing: set[Var],
-    box: Box,
-) -> None:
+def check_aliasing(stage: StageState, owner: StagePlan,
+                   readers: Mapping[StageState, Sequence[ProducerLoad]], enclosing: set[Var],
+                   box: Box) -> None:
     """Raise ``ScheduleError`` if keeping ``box`` of ``stage`` in ``owner``'s buffer is wrong.
 
     ``enclosing`` holds the variables of the loops around the stage; ``box`` has one

@@ -38,32 +38,17 @@ def reduce_axis(domain: tensor.Index | tuple[tensor.Index, tensor.Index],
 
 
 @overload
-def compute(
-    shape: Sequence[tensor.Index],
-    fcompute: Callable[..., ExprLike],
-    name: str = ...,
-    *,
-    role: StageRole | None = ...,
-) -> tensor.Tensor: ...
+def compute(shape: Sequence[tensor.Index], fcompute: Callable[..., ExprLike], name: str = ..., *,
+            role: StageRole | None = ...) -> tensor.Tensor: ...
 
 
 @overload
-def compute(
-    shape: Sequence[tensor.Index],
-    fcompute: Callable[..., Sequence[ExprLike]],
-    name: str = ...,
-    *,
-    role: StageRole | None = ...,
-) -> tuple[tensor.Tensor, ...]: ...
+def compute(shape: Sequence[tensor.Index], fcompute: Callable[..., Sequence[ExprLike]],
+            name: str = ..., *, role: StageRole | None = ...) -> tuple[tensor.Tensor, ...]: ...
 
 
-def compute(
-    shape: Sequence[tensor.Index],
-    fcompute: Callable[..., Body],
-    name: str = "compute",
-    *,
-    role: StageRole | None = None,
-) -> tensor.Tensor | tuple[tensor.Tensor, ...]:
+def compute(shape: Sequence[tensor.Index], fcompute: Callable[..., Body], name: str = "compute", *,
+            role: StageRole | None = None) -> tensor.Tensor | tuple[tensor.Tensor, ...]:
     """The tensor whose element at each index is ``fcompute(i0, i1, …)``; a tuple gives a tuple.
 
     A reduction is allowed only at the root of the expression. ``role`` tells schedules what
@@ -91,10 +76,8 @@ def _axis_names(fcompute: Callable[..., Body], count: int) -> list[str]:
         elif p.kind is not p.KEYWORD_ONLY and p.default is p.empty:
             names.append(p.name)
     if len(names) != count:
-        raise LoweringError(
-            "te.compute: the function must take one index per axis",
-            expected=f"{count} parameters", got=f"{len(names)} parameters",
-        )
+        raise LoweringError("te.compute: the function must take one index per axis",
+                            expected=f"{count} parameters", got=f"{len(names)} parameters")
     return names
 
 
@@ -118,14 +101,9 @@ def _reduced_axes(name: str, body: tuple[PrimExpr, ...]) -> tuple[tensor.IterVar
     return first.axes if isinstance(first, Reduce) else ()
 
 
-def extern(
-    shapes: Sequence[Sequence[tensor.Index]],
-    inputs: Sequence[tensor.Tensor],
-    build: tensor.ExternBody,
-    dtypes: Sequence[DType | str],
-    name: str = "extern",
-    flops: int = 0,
-) -> tuple[tensor.Tensor, ...]:
+def extern(shapes: Sequence[Sequence[tensor.Index]], inputs: Sequence[tensor.Tensor],
+           build: tensor.ExternBody, dtypes: Sequence[DType | str], name: str = "extern",
+           flops: int = 0) -> tuple[tensor.Tensor, ...]:
     """Tensors of ``shapes`` and ``dtypes`` written by a hand-written tir statement.
 
     ``build(input_buffers, output_buffers)`` returns the statement; it is called when the schedule

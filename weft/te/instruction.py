@@ -12,15 +12,8 @@ from weft.tir import Buffer, Instruction, PrimExpr, Var, const, int_value, subst
 from weft.tir.instruction import INSTRUCTIONS, Emit, register_instruction
 
 
-def instruction(
-    name: str,
-    inputs: Sequence[Tensor],
-    output: Tensor,
-    emit: Emit,
-    *,
-    archs: Sequence[str] = (),
-    features: Sequence[str] = (),
-) -> Instruction:
+def instruction(name: str, inputs: Sequence[Tensor], output: Tensor, emit: Emit, *,
+                archs: Sequence[str] = (), features: Sequence[str] = ()) -> Instruction:
     """Define the instruction that computes ``output`` of ``inputs``, and register it by ``name``.
 
     The body is one ``te.compute`` over placeholders of constant sizes. If it reduces, the
@@ -50,10 +43,8 @@ def instruction(
     still: dict[Var, PrimExpr] = {var: const(0) for var, extent in loops if extent == 1}
     store = store.replace(value=substitute(store.value, still),
                           indices=tuple(substitute(i, still) for i in store.indices))
-    return register_instruction(Instruction(
-        name, moving, store, buffers, tuple(archs), tuple(features),
-        emit,
-    ))
+    return register_instruction(Instruction(name, moving, store, buffers, tuple(archs),
+                                            tuple(features), emit))
 
 
 def find_instruction(name: str) -> Instruction:

@@ -44,9 +44,7 @@ class NestBuilder:
     ``inside`` puts the stages attached to a loop before the loop's body.
     """
 
-    def __init__(
-        self, plan: StagePlan, analyzer: Analyzer, locate: Locate, inside: Inside
-    ) -> None:
+    def __init__(self, plan: StagePlan, analyzer: Analyzer, locate: Locate, inside: Inside) -> None:
         self.plan = plan
         self.stage = plan.stage
         self.analyzer = analyzer

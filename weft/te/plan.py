@@ -107,9 +107,7 @@ def attach_to_scans(schedule: ScheduleState) -> None:
                 stage.attach = AttachAt(scan, scan.op.axis)
 
 
-def _reading(
-    schedule: ScheduleState, states: tuple[Tensor, ...]
-) -> dict[StageState, None]:
+def _reading(schedule: ScheduleState, states: tuple[Tensor, ...]) -> dict[StageState, None]:
     """The stages that read ``states``, directly or transitively, in stage order."""
     found: dict[StageState, None] = {}
     for stage in schedule.stages:

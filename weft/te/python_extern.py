@@ -26,16 +26,11 @@ _DTYPES = frozenset(["bool", "float32", "float64"]
 TensorType: TypeAlias = "tuple[tuple[PrimExpr, ...], DType]"
 
 
-def python_extern(
-    shapes: Sequence[Sequence[Index]],
-    inputs: Sequence[Tensor],
-    body: Callable[..., None],
-    dtypes: Sequence[DType | str],
-    *,
-    scalars: Sequence[PrimExpr | float] = (),
-    scratch: Sequence[tuple[Sequence[Index], DType | str]] = (),
-    name: str | None = None,
-) -> tuple[Tensor, ...]:
+def python_extern(shapes: Sequence[Sequence[Index]], inputs: Sequence[Tensor],
+                  body: Callable[..., None], dtypes: Sequence[DType | str], *,
+                  scalars: Sequence[PrimExpr | float] = (),
+                  scratch: Sequence[tuple[Sequence[Index], DType | str]] = (),
+                  name: str | None = None) -> tuple[Tensor, ...]:
     """Tensors of ``shapes`` and ``dtypes`` that ``body(*inputs, *outputs, *scratch, *scalars)``
     writes.
 
@@ -85,12 +80,10 @@ def _check_parameters(function: FunctionType, expected: int) -> None:
     kinds = {p.kind for p in parameters} - {inspect.Parameter.POSITIONAL_OR_KEYWORD,
                                             inspect.Parameter.POSITIONAL_ONLY}
     if kinds or len(parameters) != expected:
-        raise LoweringError(
-            f"{function.__name__} takes the wrong number of parameters",
-            where=location_of(function),
-            expected=f"{expected} parameters: inputs, outputs, scratch, scalars",
-            got=f"{function.__name__}{inspect.signature(function)}",
-        )
+        raise LoweringError(f"{function.__name__} takes the wrong number of parameters",
+                            where=location_of(function),
+                            expected=f"{expected} parameters: inputs, outputs, scratch, scalars",
+                            got=f"{function.__name__}{inspect.signature(function)}")
 
 
 def _param(function: FunctionType, type_: TensorType, *, is_written: bool) -> ArrayParam:

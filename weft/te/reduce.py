@@ -34,21 +34,15 @@ class Reducer:
     identity: Identity
 
     @overload
-    def __call__(
-        self, source: ExprLike, axis: Axes, where: PrimExpr | None = ...
-    ) -> Reduce: ...
+    def __call__(self, source: ExprLike, axis: Axes, where: PrimExpr | None = ...) -> Reduce: ...
 
     @overload
     def __call__(
         self, source: Sequence[ExprLike], axis: Axes, where: PrimExpr | None = ...
     ) -> tuple[Reduce, ...]: ...
 
-    def __call__(
-        self,
-        source: ExprLike | Sequence[ExprLike],
-        axis: Axes,
-        where: PrimExpr | None = None,
-    ) -> Reduce | tuple[Reduce, ...]:
+    def __call__(self, source: ExprLike | Sequence[ExprLike], axis: Axes,
+                 where: PrimExpr | None = None) -> Reduce | tuple[Reduce, ...]:
         values = tuple(source) if isinstance(source, Sequence) else (source,)
         exprs = tuple(as_prim(v) for v in values)
         if len(exprs) != self.arity:
@@ -59,19 +53,15 @@ class Reducer:
         axes = self._axes(axis)
         combiner = self.combiner(tuple(e.dtype for e in exprs))
         condition = tir.TRUE if where is None else where
-        results = tuple(
-            Reduce(combiner, exprs, axes, condition, i) for i in range(self.arity)
-        )
+        results = tuple(Reduce(combiner, exprs, axes, condition, i) for i in range(self.arity))
         return results if isinstance(source, Sequence) else results[0]
 
     def _axes(self, axis: Axes) -> tuple[IterVar, ...]:
         axes = (axis,) if isinstance(axis, IterVar) else tuple(axis)
         for a in axes:
             if not isinstance(a, IterVar) or a.kind != REDUCE:
-                raise LoweringError(
-                    f"te.{self.name} over an axis that is not a reduction axis",
-                    expected="te.reduce_axis(...)", got=a,
-                )
+                raise LoweringError(f"te.{self.name} over an axis that is not a reduction axis",
+                                    expected="te.reduce_axis(...)", got=a)
         if not axes or len({id(a) for a in axes}) != len(axes):
             raise LoweringError(f"te.{self.name} needs one or more different axes", got=axes)
         return axes
@@ -82,12 +72,9 @@ class Reducer:
         return CommReducer(lhs, rhs, self.combine(lhs, rhs), self.identity(dtypes))
 
 
-def comm_reducer(
-    combine: Callable[..., PrimExpr | Values],
-    identity: Callable[..., PrimExpr | Values],
-    name: str = "reduce",
-    arity: int = 1,
-) -> Reducer:
+def comm_reducer(combine: Callable[..., PrimExpr | Values],
+                 identity: Callable[..., PrimExpr | Values], name: str = "reduce",
+                 arity: int = 1) -> Reducer:
     """A custom reducer from ``combine(x, y)`` and ``identity(dtype)``.
 
     With ``arity`` above 1, ``x`` and ``y`` are tuples, ``identity`` takes one dtype per element,
@@ -95,16 +82,10 @@ def comm_reducer(
     schedules reorder reductions.
     """
     if arity == 1:
-        return Reducer(
-            name, 1,
-            lambda x, y: (_one(combine(x[0], y[0])),),
-            lambda dtypes: (as_prim(_one(identity(dtypes[0])), dtypes[0]),),
-        )
-    return Reducer(
-        name, arity,
-        lambda x, y: _many(combine(x, y)),
-        lambda dtypes: _many(identity(*dtypes)),
-    )
+        return Reducer(name, 1, lambda x, y: (_one(combine(x[0], y[0])),),
+                       lambda dtypes: (as_prim(_one(identity(dtypes[0])), dtypes[0]),))
+    return Reducer(name, arity, lambda x, y: _many(combine(x, y)),
+                   lambda dtypes: _many(identity(*dtypes)))
 
 
 def _one(value: PrimExpr | Values) -> PrimExpr:
@@ -134,11 +115,8 @@ def max_value(dtype: DType) -> PrimExpr:
     return const((1 << (dtype.bits - (dtype.code == "int"))) - 1, dtype)
 
 
-def _simple(
-    name: str,
-    combine: Callable[[PrimExpr, PrimExpr], PrimExpr],
-    identity: Callable[[DType], PrimExpr],
-) -> Reducer:
+def _simple(name: str, combine: Callable[[PrimExpr, PrimExpr], PrimExpr],
+            identity: Callable[[DType], PrimExpr]) -> Reducer:
     return comm_reducer(combine, identity, name)
 
 
@@ -173,11 +151,7 @@ def _is_nan(value: PrimExpr) -> PrimExpr:
 
 # The largest index is the identity, so that every element beats it in a tie, even one that equals
 # the identity's value (an argmax of minus infinities).
-argmax = Reducer(
-    "argmax", 2, _arg_combine(lambda a, b: a > b),
-    lambda dtypes: (max_value(dtypes[0]), min_value(dtypes[1])),
-)
-argmin = Reducer(
-    "argmin", 2, _arg_combine(lambda a, b: a < b),
-    lambda dtypes: (max_value(dtypes[0]), max_value(dtypes[1])),
-)
+argmax = Reducer("argmax", 2, _arg_combine(lambda a, b: a > b),
+                 lambda dtypes: (max_value(dtypes[0]), min_value(dtypes[1])))
+argmin = Reducer("argmin", 2, _arg_combine(lambda a, b: a < b),
+                 lambda dtypes: (max_value(dtypes[0]), max_value(dtypes[1])))

@@ -175,10 +175,8 @@ class StageState:
         replaced = [(r.parent,) if isinstance(r, Split) else (r.outer, r.inner)
                     for r in self.relations]
         if any(axis in axes for axes in replaced):
-            raise self.error(
-                f"axis {name} is no longer a loop: it was split or fused",
-                help="name one of the axes that the split or fuse returned",
-            )
+            raise self.error(f"axis {name} is no longer a loop: it was split or fused",
+                             help="name one of the axes that the split or fuse returned")
         raise self.error(f"axis {name} does not belong to this stage")
 
     def error(self, what: str, *, help: str | None = None) -> ScheduleError:

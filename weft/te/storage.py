@@ -34,7 +34,5 @@ def _padded(stage: StageState, size: int, stride: int, factor: int, offset: int)
     for padded in range(size, size + factor):
         if padded * stride % factor == offset:
             return padded
-    raise stage.error(
-        f"storage_align: no multiple of {stride} elements is {factor} * n + {offset}",
-        help="align the inner axes differently",
-    )
+    raise stage.error(f"storage_align: no multiple of {stride} elements is {factor} * n + {offset}",
+                      help="align the inner axes differently")

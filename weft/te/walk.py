@@ -37,11 +37,8 @@ def input_tensors(op: Operation) -> list[Tensor]:
     return []
 
 
-def rewrite_body(
-    body: tuple[PrimExpr, ...],
-    values: Mapping[Var, PrimExpr],
-    on_load: Callable[[ProducerLoad], PrimExpr] | None = None,
-) -> tuple[PrimExpr, ...]:
+def rewrite_body(body: tuple[PrimExpr, ...], values: Mapping[Var, PrimExpr],
+                 on_load: Callable[[ProducerLoad], PrimExpr] | None = None) -> tuple[PrimExpr, ...]:
     """``body`` with variables replaced by ``values`` and each load by ``on_load`` of it."""
     memo: dict[PrimExpr, PrimExpr] = {**values}
 

@@ -72,13 +72,11 @@ from weft.tir.visitor import all_exprs, mentions, post_order, substitute, vars_o
 install_printer(_printer.as_text)
 install_stmt_printer(_printer.as_text)
 
-__all__ = [
-    "FALSE", "GE", "LT", "TRUE", "Add", "Allocate", "Analyzer", "AttrStmt", "Broadcast", "Buffer",
-    "BufferLoad", "BufferStore", "Call", "Cast", "CommReducer", "Evaluate", "ExprLike", "FloatImm",
-    "FloorDiv", "FloorMod", "For", "ForKind", "IfThenElse", "Instruction", "IntImm", "LetStmt",
-    "Max", "Min", "Mul", "PrimExpr", "PrimFunc", "ProducerLoad", "Ramp", "Reduce", "Select",
-    "SeqStmt", "Shuffle", "Stmt", "StringImm", "Sub", "Var", "all_exprs", "all_of", "any_of",
-    "as_prim", "buffer", "call", "cast", "const", "floordiv", "floormod", "if_then_else",
-    "int_value", "maximum", "mentions", "minimum", "not_", "post_order", "select", "seq",
-    "substitute", "vars_of",
-]
+__all__ = ["FALSE", "GE", "LT", "TRUE", "Add", "Allocate", "Analyzer", "AttrStmt", "Broadcast",
+           "Buffer", "BufferLoad", "BufferStore", "Call", "Cast", "CommReducer", "Evaluate",
+           "ExprLike", "FloatImm", "FloorDiv", "FloorMod", "For", "ForKind", "IfThenElse",
+           "Instruction", "IntImm", "LetStmt", "Max", "Min", "Mul", "PrimExpr", "PrimFunc",
+           "ProducerLoad", "Ramp", "Reduce", "Select", "SeqStmt", "Shuffle", "Stmt", "StringImm",
+           "Sub", "Var", "all_exprs", "all_of", "any_of", "as_prim", "buffer", "call", "cast",
+           "const", "floordiv", "floormod", "if_then_else", "int_value", "maximum", "mentions",
+           "minimum", "not_", "post_order", "select", "seq", "substitute", "vars_of"]

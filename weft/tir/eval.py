@@ -57,11 +57,9 @@ def _alloc(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def _out_of_bounds(name: str, shape: tuple[int, ...], indices: tuple[Any, ...]) -> None:
-    raise WellFormedError(
-        f"out-of-bounds access of buffer {name}",
-        expected=f"indices within {tuple(map(int, shape))}",
-        got=str(tuple(np.asarray(i).tolist() for i in indices)),
-    )
+    raise WellFormedError(f"out-of-bounds access of buffer {name}",
+                          expected=f"indices within {tuple(map(int, shape))}",
+                          got=str(tuple(np.asarray(i).tolist() for i in indices)))
 
 
 def _lanes(
@@ -433,17 +431,12 @@ def _bind(buffer: Buffer, array: Any, sizes: dict[Any, int]) -> np.ndarray:
     _refuse_strides(buffer)
     shape = tuple(_size(e, sizes) for e in buffer.shape)
     if not isinstance(array, np.ndarray) or array.dtype != buffer.dtype.numpy:
-        raise InvalidInputError(
-            f"wrong dtype of argument {buffer.name}",
-            expected=f"array of {buffer.dtype}",
-            got=getattr(array, "dtype", type(array).__name__),
-        )
+        raise InvalidInputError(f"wrong dtype of argument {buffer.name}",
+                                expected=f"array of {buffer.dtype}",
+                                got=getattr(array, "dtype", type(array).__name__))
     if not array.flags.c_contiguous or array.size != int(np.prod(shape)):
-        raise InvalidInputError(
-            f"wrong shape of argument {buffer.name}",
-            expected=f"a contiguous array of shape {shape}",
-            got=array.shape,
-        )
+        raise InvalidInputError(f"wrong shape of argument {buffer.name}",
+                                expected=f"a contiguous array of shape {shape}", got=array.shape)
     return array.reshape(shape)
 
 

@@ -110,16 +110,13 @@ def _define(
 
 
 _TRANSCENDENTAL: tuple[tuple[str, int, str, Callable[..., Value]], ...] = (
-    ("exp", 1, "e to the power x", np.exp),
-    ("log", 1, "natural logarithm", np.log),
+    ("exp", 1, "e to the power x", np.exp), ("log", 1, "natural logarithm", np.log),
     ("tanh", 1, "hyperbolic tangent", np.tanh),
     ("erf", 1, "error function", np.vectorize(math.erf, otypes=[np.float64])),
-    ("sigmoid", 1, "1 / (1 + exp(-x))", _sigmoid),
-    ("sin", 1, "sine of radians", np.sin),
-    ("cos", 1, "cosine of radians", np.cos),
-    ("tan", 1, "tangent of radians", np.tan),
+    ("sigmoid", 1, "1 / (1 + exp(-x))", _sigmoid), ("sin", 1, "sine of radians", np.sin),
+    ("cos", 1, "cosine of radians", np.cos), ("tan", 1, "tangent of radians", np.tan),
     ("pow", 2, "x to the power y, as C's pow", np.power),
-    ("rsqrt", 1, "1 / sqrt(x)", lambda x: 1.0 / np.sqrt(x)),
+    ("rsqrt", 1, "1 / sqrt(x)", lambda x: 1.0 / np.sqrt(x))
 )
 for _name, _arity, _doc, _fn in _TRANSCENDENTAL:
     _define(_name, _arity, "float", _doc, _rounded(_fn), is_decomposed=True)
@@ -180,11 +177,8 @@ def intrinsic(name: str, *args: ExprLike) -> PrimExpr:
     operands = _unify(args)
     for operand in operands:
         if not _ACCEPTS[record.kind](operand.dtype):
-            raise LoweringError(
-                f"{name} is not defined for {operand.dtype}",
-                expected=record.kind,
-                help="convert the operand with .astype(dtype)",
-            )
+            raise LoweringError(f"{name} is not defined for {operand.dtype}", expected=record.kind,
+                                help="convert the operand with .astype(dtype)")
     return Call(_result_type(name, operands), name, operands)
 
 

@@ -28,10 +28,8 @@ class NoMatchError(Exception):
     """The reason why a nest does not match; callers report it as an error or annotation."""
 
 
-def match_instruction(
-    loops: Sequence[tuple[Var, int]], store: BufferStore, instruction: Instruction,
-    analyzer: Analyzer,
-) -> BufferStore:
+def match_instruction(loops: Sequence[tuple[Var, int]], store: BufferStore,
+                      instruction: Instruction, analyzer: Analyzer) -> BufferStore:
     """The store of the instruction's call that is equivalent to ``loops`` around ``store``.
 
     ``loops`` are (variable, extent) from zero, outermost first; ``analyzer`` knows their ranges.

@@ -343,9 +343,7 @@ def as_prim(value: ExprLike, dtype: DType | str | None = None) -> PrimExpr:
         return const(value, float32)
     if hasattr(value, "__index__"):
         return const(value.__index__(), int64)
-    raise LoweringError(
-        f"not an expression: {value!r}", expected="a number or an expression"
-    )
+    raise LoweringError(f"not an expression: {value!r}", expected="a number or an expression")
 
 
 def match_operands(a: PrimExpr, b: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
@@ -359,12 +357,8 @@ def match_operands(a: PrimExpr, b: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
         elif b.dtype.lanes == 1 and a.dtype.lanes > 1:
             b = Broadcast(b, a.dtype.lanes)
         if a.dtype != b.dtype:
-            raise LoweringError(
-                "operands have different dtypes",
-                expected=a.dtype,
-                got=b.dtype,
-                help="convert one of them with .astype(dtype)",
-            )
+            raise LoweringError("operands have different dtypes", expected=a.dtype, got=b.dtype,
+                                help="convert one of them with .astype(dtype)")
     return a, b
 
 

@@ -117,10 +117,8 @@ def _no_kind(*kinds: ForKind) -> _Check:
 
 
 def _locals_are_registers(func: PrimFunc) -> str | None:
-    accesses = [
-        *(n for n in post_order_stmts(func.body) if isinstance(n, s.BufferStore)),
-        *(e for e in all_exprs(func.body) if type(e) is BufferLoad),
-    ]
+    accesses = [*(n for n in post_order_stmts(func.body) if isinstance(n, s.BufferStore)),
+                *(e for e in all_exprs(func.body) if type(e) is BufferLoad)]
     for access in accesses:
         if access.buffer.scope == "local" and not is_constant_access(access.indices):
             return f"index of local buffer {access.buffer.name} is not constant: {access.indices}"

@@ -230,11 +230,9 @@ def map_exprs(stmt: s.Stmt, fn: ExprFn) -> s.Stmt:
         case s.BufferStore():
             mask = stmt.predicate
             indices = tuple(map(fn, stmt.indices))
-            return stmt.replace(
-                value=fn(stmt.value),
-                indices=stmt.indices if indices == stmt.indices else indices,
-                predicate=None if mask is None else fn(mask),
-            )
+            return stmt.replace(value=fn(stmt.value),
+                                indices=stmt.indices if indices == stmt.indices else indices,
+                                predicate=None if mask is None else fn(mask))
         case s.For():
             return stmt.replace(min=fn(stmt.min), extent=fn(stmt.extent))
         case s.IfThenElse():

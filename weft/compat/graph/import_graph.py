@@ -28,20 +28,12 @@ class ImportResults:
     unused_input_map_keys: tuple[str, ...]
 
 
-def import_graph(
-    graph: GraphDef | Graph,
-    into: Graph,
-    *,
-    prefix: str = "",
-    uniquify_names: bool = False,
-    uniquify_prefix: bool = False,
-    input_map: Mapping[str, Tensor | Node] | None = None,
-    skip_mapped_nodes: bool = False,
-    control_dependencies: Sequence[Node] = (),
-    return_tensors: Sequence[str] = (),
-    return_nodes: Sequence[str] = (),
-    validate_colocation_constraints: bool = True,
-) -> ImportResults:
+def import_graph(graph: GraphDef | Graph, into: Graph, *, prefix: str = "",
+                 uniquify_names: bool = False, uniquify_prefix: bool = False,
+                 input_map: Mapping[str, Tensor | Node] | None = None,
+                 skip_mapped_nodes: bool = False, control_dependencies: Sequence[Node] = (),
+                 return_tensors: Sequence[str] = (), return_nodes: Sequence[str] = (),
+                 validate_colocation_constraints: bool = True) -> ImportResults:
     """Add the nodes of ``graph`` to ``into``, which stays as it was on any error.
 
     Names become ``prefix/name``. A name that is taken is an error, or gets a number: with

@@ -24,23 +24,7 @@ from weft.compat.graphdef.files import (
 )
 from weft.compat.graphdef.importer import GraphDefModel, from_graphdef
 
-__all__ = [
-    "ArgDef",
-    "AttrDef",
-    "AttrPlaceholder",
-    "ForeignType",
-    "FunctionDef",
-    "FunctionRef",
-    "GraphDef",
-    "GraphDefModel",
-    "Library",
-    "NodeDef",
-    "ShapeAttr",
-    "Versions",
-    "from_graphdef",
-    "graph_def_bytes",
-    "graph_def_text",
-    "parse_graph_def",
-    "read_graph_def",
-    "write_graph_def",
-]
+__all__ = ["ArgDef", "AttrDef", "AttrPlaceholder", "ForeignType", "FunctionDef", "FunctionRef",
+           "GraphDef", "GraphDefModel", "Library", "NodeDef", "ShapeAttr", "Versions",
+           "from_graphdef", "graph_def_bytes", "graph_def_text", "parse_graph_def",
+           "read_graph_def", "write_graph_def"]

@@ -38,12 +38,8 @@ class Converter:
 CONVERTERS: ConverterTable[Converter] = ConverterTable()
 
 
-def converts(
-    *ops: str,
-    inputs: int | Sequence[int] | None = None,
-    attributes: Sequence[str] = (),
-    outputs: Sequence[str] = ("output",),
-) -> Callable[[Convert], Convert]:
+def converts(*ops: str, inputs: int | Sequence[int] | None = None, attributes: Sequence[str] = (),
+             outputs: Sequence[str] = ("output",)) -> Callable[[Convert], Convert]:
     """Register the decorated function as the converter of ``ops``."""
     counts = (inputs,) if isinstance(inputs, int) else inputs
     known = frozenset(attributes) | TYPE_ATTRIBUTES

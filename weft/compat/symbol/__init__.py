@@ -31,30 +31,7 @@ from weft.compat.symbol.scope import AttrScope, name_prefix
 from weft.compat.symbol.slots import get_attr, has_attr, reset_attr, set_attr
 from weft.compat.symbol.symbol import Group, Symbol, Variable, apply_operator
 
-__all__ = [
-    "GRAPH_PASSES",
-    "AttrScope",
-    "Graph",
-    "GraphPass",
-    "Group",
-    "IndexedGraph",
-    "Node",
-    "NodeEntry",
-    "Symbol",
-    "SymbolOp",
-    "Variable",
-    "apply_operator",
-    "apply_passes",
-    "from_module",
-    "get_attr",
-    "gradients",
-    "graph_pass",
-    "has_attr",
-    "load_json",
-    "name_prefix",
-    "op",
-    "reset_attr",
-    "save_json",
-    "set_attr",
-    "to_module",
-]
+__all__ = ["GRAPH_PASSES", "AttrScope", "Graph", "GraphPass", "Group", "IndexedGraph", "Node",
+           "NodeEntry", "Symbol", "SymbolOp", "Variable", "apply_operator", "apply_passes",
+           "from_module", "get_attr", "gradients", "graph_pass", "has_attr", "load_json",
+           "name_prefix", "op", "reset_attr", "save_json", "set_attr", "to_module"]

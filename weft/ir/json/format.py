@@ -85,13 +85,8 @@ def load_json(text: str, *, source: str = "<json>") -> IRModule:
     try:
         return _Reader(document).module()
     except WeftError as error:
-        raise ParseError(
-            f"invalid module: {error.what}",
-            where=source,
-            expected=error.expected,
-            got=error.got,
-            help=error.help,
-        ) from None
+        raise ParseError(f"invalid module: {error.what}", where=source, expected=error.expected,
+                         got=error.got, help=error.help) from None
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise ParseError(
             "corrupt module", where=source, got=f"{type(error).__name__}: {error}"
@@ -100,23 +95,15 @@ def load_json(text: str, *, source: str = "<json>") -> IRModule:
 
 def _current(document: Any, source: str) -> dict[str, Any]:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ParseError(
-            "not a module of weft", where=source, expected=f'"format": "{FORMAT}"'
-        )
+        raise ParseError("not a module of weft", where=source, expected=f'"format": "{FORMAT}"')
     version = document.get("version")
     if not isinstance(version, int) or version > VERSION:
-        raise ParseError(
-            "unsupported module version",
-            where=source,
-            expected=f"version {VERSION} or earlier",
-            got=version,
-            help="upgrade weft, or save the module with this version",
-        )
+        raise ParseError("unsupported module version", where=source,
+                         expected=f"version {VERSION} or earlier", got=version,
+                         help="upgrade weft, or save the module with this version")
     while version < VERSION:
         if version not in UPGRADES:
-            raise ParseError(
-                "the module version cannot be upgraded", where=source, got=version
-            )
+            raise ParseError("the module version cannot be upgraded", where=source, got=version)
         document = UPGRADES[version](document)
         version += 1
     return document
@@ -278,13 +265,11 @@ class _Reader:
 
     def function(self, record: Record) -> expr.Expr:
         result = record.get("ret_type")
-        return expr.Function(
-            tuple(self.var(i) for i in record["params"]),
-            self.nodes[record["body"]],
-            None if result is None else self.types.type_(result),
-            tuple(self.types.variable(i) for i in record.get("type_params", ())),
-            load_value(record["attrs"]) if "attrs" in record else {},
-        )
+        return expr.Function(tuple(self.var(i) for i in record["params"]),
+                             self.nodes[record["body"]],
+                             None if result is None else self.types.type_(result),
+                             tuple(self.types.variable(i) for i in record.get("type_params", ())),
+                             load_value(record["attrs"]) if "attrs" in record else {})
 
     def variable(self, record: Record) -> expr.Expr:
         type_ = record.get("type")

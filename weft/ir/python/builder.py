@@ -109,10 +109,8 @@ class ScopeBuilder:
         """Set the result of the innermost block."""
         block = self._blocks[-1]
         if block.result is not None or block.cond is not None:
-            raise WellFormedError(
-                "ret was called twice in a block", where=Span.of_caller(),
-                help="call ret once per branch",
-            )
+            raise WellFormedError("ret was called twice in a block", where=Span.of_caller(),
+                                  help="call ret once per branch")
         block.result = as_expr(value)
 
     @contextmanager
@@ -170,12 +168,8 @@ class _Block:
         return body
 
 
-def while_loop(
-    cond: Callable[..., Any],
-    body: Callable[..., Sequence[Any]],
-    *init: Any,
-    names: Sequence[str] | None = None,
-) -> Expr:
+def while_loop(cond: Callable[..., Any], body: Callable[..., Sequence[Any]], *init: Any,
+               names: Sequence[str] | None = None) -> Expr:
     """The tuple of loop variables after the last iteration of ``while cond(*variables)``.
 
     ``body(*variables)`` gives their next values, ``init`` their initial ones. The loop is a

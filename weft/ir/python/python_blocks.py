@@ -118,12 +118,9 @@ class _Block:
             if isinstance(value, expr.Expr):
                 self._let("_", value, statement)  # for its side effects
         elif not isinstance(statement, ast.Pass):
-            self.source.fail(
-                statement,
-                "unsupported statement",
-                expected="assignments, if, while, for, match, def, return",
-                help="move it out of the function",
-            )
+            self.source.fail(statement, "unsupported statement",
+                             expected="assignments, if, while, for, match, def, return",
+                             help="move it out of the function")
 
     def _value(self, node: ast.expr) -> Any:
         return self.reader.value(node, self.names)
@@ -195,13 +192,8 @@ class _Block:
             field = expr.TupleGetItem(whole, index, span=self.source.span(at))
             self.names[name] = self._let(name, field, at)
 
-    def _choose(
-        self,
-        statement: ast.If | ast.Match,
-        subject: Any,
-        rest: Sequence[ast.stmt],
-        tail: Tail | None,
-    ) -> expr.Expr:
+    def _choose(self, statement: ast.If | ast.Match, subject: Any, rest: Sequence[ast.stmt],
+                tail: Tail | None) -> expr.Expr:
         span = self.source.span(statement)
         if isinstance(statement, ast.If):
             true = self._branch([*statement.body, *rest], {}, tail, statement)
@@ -238,23 +230,17 @@ class _Block:
             if isinstance(constructor, expr.Constructor):
                 inner = tuple(self._pattern(p, bound) for p in tree.patterns)
                 return expr.PatternConstructor(constructor, inner)
-        return self.source.fail(
-            tree,
-            "unsupported pattern",
-            expected="a constructor, a tuple, a name, or _",
-            help="compare values with if",
-        )
+        return self.source.fail(tree, "unsupported pattern",
+                                expected="a constructor, a tuple, a name, or _",
+                                help="compare values with if")
 
     # -- loops -----------------------------------------------------------------------------------
 
     def _while(self, statement: ast.While) -> None:
         self._refuse_jumps(statement)
-        self._loop(
-            statement,
-            stored_names(statement.body),
-            lambda names: self.reader.value(statement.test, names),
-            lambda names, tail: self.reader.block(statement.body, names, tail),
-        )
+        self._loop(statement, stored_names(statement.body),
+                   lambda names: self.reader.value(statement.test, names),
+                   lambda names, tail: self.reader.block(statement.body, names, tail))
 
     def _for(self, statement: ast.For) -> None:
         self._refuse_jumps(statement)
@@ -297,19 +283,12 @@ class _Block:
 
     def _refuse_jumps(self, statement: ast.While | ast.For) -> None:
         if statement.orelse or contains(statement.body, *_LOOPS):
-            self.source.fail(
-                statement,
-                "return, break, continue and else are not supported in loops",
-                help="put the exit into the condition of a while",
-            )
+            self.source.fail(statement,
+                             "return, break, continue and else are not supported in loops",
+                             help="put the exit into the condition of a while")
 
-    def _loop(
-        self,
-        statement: ast.stmt,
-        stored: Sequence[str],
-        test: Callable[[Names], Any],
-        body: Callable[[Names, Tail], expr.Expr],
-    ) -> None:
+    def _loop(self, statement: ast.stmt, stored: Sequence[str], test: Callable[[Names], Any],
+              body: Callable[[Names, Tail], expr.Expr]) -> None:
         carried = [n for n in dict.fromkeys(stored) if n in self.names]
         if not carried:
             self.source.fail(statement, "the loop assigns no variable from outside",

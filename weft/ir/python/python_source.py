@@ -53,14 +53,8 @@ class PythonSource:
     def fail(self, node: ast.AST, what: str, *, expected: object = None, help: str) -> NoReturn:
         """Raise ``ParseError`` at ``node``."""
         at = self.span(node)
-        raise ParseError(
-            what,
-            where=at,
-            expected=expected,
-            got=type(node).__name__,
-            notes=caret_lines(at.text or "", at.column),
-            help=help,
-        )
+        raise ParseError(what, where=at, expected=expected, got=type(node).__name__,
+                         notes=caret_lines(at.text or "", at.column), help=help)
 
     def compiled(self, node: ast.expr) -> CodeType:
         """Code that evaluates ``node``; conditions in it accept expressions of the IR."""
@@ -69,11 +63,9 @@ class PythonSource:
 
 
 def _unreadable(function: Callable[..., Any]) -> ParseError:
-    return ParseError(
-        f"the source of {function.__name__} cannot be read",
-        expected="a function defined in a file",
-        help="write the program as text and parse it",
-    )
+    return ParseError(f"the source of {function.__name__} cannot be read",
+                      expected="a function defined in a file",
+                      help="write the program as text and parse it")
 
 
 def _defines(definition: ast.FunctionDef, function: Callable[..., Any]) -> bool:

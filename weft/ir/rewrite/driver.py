@@ -61,13 +61,8 @@ class RewriteStats:
         return text
 
 
-def apply_rules(
-    expr: Expr,
-    rules: RuleSet,
-    *,
-    stats: RewriteStats | None = None,
-    enter: Enter | None = None,
-) -> Expr:
+def apply_rules(expr: Expr, rules: RuleSet, *, stats: RewriteStats | None = None,
+                enter: Enter | None = None) -> Expr:
     """Rewrite ``expr`` with ``rules`` until none applies; ``expr`` itself if none did.
 
     Operands are rewritten first. In a typed program rules see types and the result is typed; a
@@ -84,13 +79,8 @@ def apply_rules(
     raise _cycle(fired)
 
 
-def _sweep(
-    root: Expr,
-    rules: RuleSet,
-    stats: RewriteStats | None,
-    enter: Enter | None,
-    fired: list[str],
-) -> Expr:
+def _sweep(root: Expr, rules: RuleSet, stats: RewriteStats | None, enter: Enter | None,
+           fired: list[str]) -> Expr:
     memo: dict[int, Expr] = {}
     for node in post_order(root, enter=enter):
         current = node
@@ -172,11 +162,8 @@ def _failure(applied: Rule, what: str, notes: list[str]) -> WeftError:
 
 def _cycle(fired: list[str]) -> PassError:
     names = list(dict.fromkeys(reversed(fired)))[:8]
-    return PassError(
-        "rewrite rules do not terminate",
-        got=f"a cycle of {', '.join(sorted(names))}",
-        help="give one of these rules a condition that its own result does not meet",
-    )
+    return PassError("rewrite rules do not terminate", got=f"a cycle of {', '.join(sorted(names))}",
+                     help="give one of these rules a condition that its own result does not meet")
 
 
 def check_rule_docstring(
@@ -199,8 +186,6 @@ def docstring_sides(applied: Rule) -> tuple[str, str]:
     """The two programs in a rule's docstring."""
     before, arrow, after = applied.doc.partition("\n=>\n")
     if not arrow:
-        raise RegistryError(
-            f"the docstring of rule {applied} lacks an example",
-            expected="a program, a line with =>, the program after",
-        )
+        raise RegistryError(f"the docstring of rule {applied} lacks an example",
+                            expected="a program, a line with =>, the program after")
     return before, after

@@ -23,13 +23,8 @@ class _Group:
     inputs: tuple[Expr, ...]
 
 
-def partition(
-    expr: Expr,
-    pattern: Term,
-    *,
-    attrs: Mapping[str, Any] | None = None,
-    check: Callable[[Expr], bool] | None = None,
-) -> Expr:
+def partition(expr: Expr, pattern: Term, *, attrs: Mapping[str, Any] | None = None,
+              check: Callable[[Expr], bool] | None = None) -> Expr:
     """``expr`` with every match of ``pattern`` moved into a function that is called there.
 
     The nodes that the pattern spells out, constants included, move inside; the matches of ``any_``

@@ -54,10 +54,8 @@ class Term(Operand):
         known = {name for name, _ in _attribute_fields(op)}
         unknown = [name for name in attrs if name not in known]
         if unknown:
-            raise AttrsError(
-                f"{op.name} has no attribute {', '.join(map(repr, unknown))}",
-                expected=", ".join(sorted(known)) or "no attributes",
-            )
+            raise AttrsError(f"{op.name} has no attribute {', '.join(map(repr, unknown))}",
+                             expected=", ".join(sorted(known)) or "no attributes")
         return CallTerm(op, tuple(as_term(a) for a in args), dict(attrs))
 
     def of_type(self, type_: Type) -> Term:
@@ -348,11 +346,9 @@ def as_term(value: Any) -> Term:
         return tuple_(*value)
     if isinstance(value, (bool, int, float, np.number)):
         return ConstTerm(value)  # type: ignore[arg-type]
-    raise AttrsError(
-        "invalid pattern",
-        expected='any_("x"), const("c"), a number, or an operator applied to such',
-        got=type(value).__name__,
-    )
+    raise AttrsError("invalid pattern",
+                     expected='any_("x"), const("c"), a number, or an operator applied to such',
+                     got=type(value).__name__)
 
 
 def root_ops(term: Term) -> frozenset[str] | None:

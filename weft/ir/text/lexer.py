@@ -129,25 +129,12 @@ class Tokens:
         """The inverse of ``span``."""
         return self._line_starts[(span.line or 1) - 1] + (span.column or 1) - 1
 
-    def fail(
-        self,
-        what: str,
-        *,
-        expected: object = None,
-        got: object = None,
-        offset: int | None = None,
-        help: str | None = None,
-    ) -> NoReturn:
+    def fail(self, what: str, *, expected: object = None, got: object = None,
+             offset: int | None = None, help: str | None = None) -> NoReturn:
         """Raise ``ParseError`` that shows the line with a caret below the token."""
         at = self.offset if offset is None else offset
         line, column = self.line_and_column(at)
         if got is None and offset is None:
             got = self.text if self.kind == "end" else repr(self.text)
-        raise ParseError(
-            what,
-            where=f"{self.source}:{line}:{column}",
-            expected=expected,
-            got=got,
-            notes=caret_lines(self._line(line), column),
-            help=help,
-        )
+        raise ParseError(what, where=f"{self.source}:{line}:{column}", expected=expected, got=got,
+                         notes=caret_lines(self._line(line), column), help=help)

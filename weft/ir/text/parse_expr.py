@@ -73,10 +73,8 @@ class ExpressionParser:
         found = self.scope.names.get(self.tokens.text)
         if found is None:
             known = ", ".join(list(self.scope.names)[-8:])
-            self.tokens.fail(
-                "unbound variable",
-                expected=f"one of {known}" if known else "a variable bound before",
-            )
+            self.tokens.fail("unbound variable",
+                             expected=f"one of {known}" if known else "a variable bound before")
         self.tokens.next()
         return found
 
@@ -338,12 +336,9 @@ class ExpressionParser:
             pattern = self._pattern()
             names = [v.name for v in pattern_vars(pattern)]
             if len(set(names)) != len(names):
-                tokens.fail(
-                    "a pattern binds a variable twice",
-                    expected="one variable for each field",
-                    got=", ".join(f"%{n}" for n in names),
-                    offset=start,
-                )
+                tokens.fail("a pattern binds a variable twice",
+                            expected="one variable for each field",
+                            got=", ".join(f"%{n}" for n in names), offset=start)
             tokens.expect("=>")
             clauses.append(expr.Clause(pattern, (yield self.braced())))
             self.scope.leave(mark)

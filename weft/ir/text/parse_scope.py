@@ -55,12 +55,8 @@ class Metadata:
             if text:
                 self._records = list(json.loads(text)["constants"])
         except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise ParseError(
-                "invalid metadata section",
-                where=source,
-                expected='{"constants": [..]}',
-                got=error,
-            ) from None
+            raise ParseError("invalid metadata section", where=source,
+                             expected='{"constants": [..]}', got=error) from None
 
     def constant(self, index: int, tokens: Tokens, offset: int) -> Constant:
         """Constant ``index``, the same node each time; raises ``ParseError`` at ``offset``."""
@@ -70,12 +66,9 @@ class Metadata:
 
     def _decode(self, index: int, tokens: Tokens, offset: int) -> Constant:
         if index >= len(self._records):
-            tokens.fail(
-                f"unknown constant {index} in the metadata",
-                expected=f"{len(self._records)} constants",
-                offset=offset,
-                help="the text was printed without its metadata, or is truncated",
-            )
+            tokens.fail(f"unknown constant {index} in the metadata",
+                        expected=f"{len(self._records)} constants", offset=offset,
+                        help="the text was printed without its metadata, or is truncated")
         record = self._records[index]
         try:
             dtype, shape = DType.parse(record["dtype"]), tuple(int(d) for d in record["shape"])

@@ -432,9 +432,6 @@ def decode_array(
         data = base64.b64decode(text, validate=True)
         return np.frombuffer(data, dtype.numpy).reshape(shape)
     except (binascii.Error, ValueError):
-        tokens.fail(
-            "wrong number of bytes for the type of a constant",
-            expected=TensorType(shape, dtype),
-            got=f"{len(text)} characters of base64",
-            offset=offset,
-        )
+        tokens.fail("wrong number of bytes for the type of a constant",
+                    expected=TensorType(shape, dtype), got=f"{len(text)} characters of base64",
+                    offset=offset)

@@ -153,12 +153,9 @@ class _ModuleParser(ExpressionParser):
             value = parse_value(self.tokens)
             self.tokens.expect("]")
             if key == "version" and value not in READABLE_VERSIONS:
-                self.tokens.fail(
-                    "the text has an unsupported language version",
-                    expected=VERSION,
-                    got=value,
-                    help="upgrade weft, or print the module with this version",
-                )
+                self.tokens.fail("the text has an unsupported language version", expected=VERSION,
+                                 got=value,
+                                 help="upgrade weft, or print the module with this version")
             if key == "attrs" and isinstance(value, Mapping):
                 self.attrs.update(value)
 
@@ -173,11 +170,9 @@ class _ModuleParser(ExpressionParser):
             span = tokens.span()
             name = tokens.expect_kind("name", "the name of a constructor")
             if name in self.constructors and name not in self.imported_constructors:
-                tokens.fail(
-                    f"the constructor {name} is defined twice",
-                        expected="a distinct name for each constructor of a module",
-                    offset=tokens.offset_of(span),
-                )
+                tokens.fail(f"the constructor {name} is defined twice",
+                            expected="a distinct name for each constructor of a module",
+                            offset=tokens.offset_of(span))
             self.imported_constructors.discard(name)
             inputs = self._constructor_inputs()
             made = Constructor(name, inputs, header, len(constructors), span=span)

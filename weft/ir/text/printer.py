@@ -33,10 +33,8 @@ _LONGEST_COMMENT = 1_000
 _ATOMS = (expr.Var, expr.GlobalVar, expr.Constant, expr.Constructor, Op)
 
 
-def as_text(
-    node: expr.Expr | IRModule, *, metadata: bool = True, types: bool = False, spans: bool = False,
-    devices: Mapping[expr.Expr, VirtualDevice] | None = None,
-) -> str:
+def as_text(node: expr.Expr | IRModule, *, metadata: bool = True, types: bool = False,
+            spans: bool = False, devices: Mapping[expr.Expr, VirtualDevice] | None = None) -> str:
     """The text form of a module or an expression.
 
     ``metadata=False`` omits the bytes of large constants (such text does not parse back);
@@ -295,13 +293,8 @@ class _Body:
         return ["{", self._block(let, 0, let.body), "}"]
 
     def if_text(self, node: expr.If) -> list[object]:
-        return [
-            f"if ({self.one(node.cond)}) {{",
-            self._block(node, 0, node.true_branch),
-            "} else {",
-            self._block(node, 1, node.false_branch),
-            "}",
-        ]
+        return [f"if ({self.one(node.cond)}) {{", self._block(node, 0, node.true_branch),
+                "} else {", self._block(node, 1, node.false_branch), "}"]
 
     def match(self, node: expr.Match) -> list[object]:
         clauses = Block()

@@ -40,13 +40,9 @@ def instantiate(generic: types.FuncType, type_args: Sequence[types.Type] = ()) -
     return types.FuncType(args, substitute_type(generic.ret_type, values))
 
 
-def bind_pattern(
-    pattern: expr.Pattern,
-    type_: types.Type,
-    solver: TypeSolver,
-    definitions: Mapping[str, expr.TypeData],
-    bind_var: Callable[[expr.Var, types.Type], None],
-) -> None:
+def bind_pattern(pattern: expr.Pattern, type_: types.Type, solver: TypeSolver,
+                 definitions: Mapping[str, expr.TypeData],
+                 bind_var: Callable[[expr.Var, types.Type], None]) -> None:
     """Infer the types of the variables of ``pattern`` from the type of the matched value.
 
     Raises ``TypeInferenceError`` if the pattern cannot match such a value.
@@ -79,10 +75,8 @@ def _unify_pattern(solver: TypeSolver, known: types.Type, asked: types.Type, wha
         solver.unify(known, asked)
     except UnifyError:
         raise TypeInferenceError(
-            f"{what} cannot match a value of this type",
-            expected=solver.resolve(known),
-            got=solver.resolve(asked),
-            help="the pattern must have the type of the matched value",
+            f"{what} cannot match a value of this type", expected=solver.resolve(known),
+            got=solver.resolve(asked), help="the pattern must have the type of the matched value"
         ) from None
 
 

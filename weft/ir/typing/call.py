@@ -33,14 +33,8 @@ class CallContext(RelationContext):
 
     __slots__ = ("_args", "_call", "_function", "_op", "_out", "_solver")
 
-    def __init__(
-        self,
-        solver: TypeSolver,
-        call: Call,
-        args: tuple[Type, ...],
-        out: Type,
-        function: str | None,
-    ) -> None:
+    def __init__(self, solver: TypeSolver, call: Call, args: tuple[Type, ...], out: Type,
+                 function: str | None) -> None:
         if not isinstance(call.op, Op):
             raise InternalError("only calls of operators have a type relation")
         self._solver = solver
@@ -102,47 +96,27 @@ class CallContext(RelationContext):
         try:
             self._solver.unify(self._out, type_)
         except UnifyError as error:
-            self.fail(
-                f"the result does not have the expected type ({error.detail})",
-                expected=self._solver.resolve(self._out),
-                got=type_,
-            )
+            self.fail(f"the result does not have the expected type ({error.detail})",
+                      expected=self._solver.resolve(self._out), got=type_)
 
     def unify_arg(self, index: int, type_: Type) -> None:
         try:
             self._solver.unify(self._args[index], type_)
         except UnifyError as error:
-            self.fail(
-                f"the argument has the wrong type ({error.detail})",
-                arg=index,
-                expected=type_,
-                got=self._solver.resolve(self._args[index]),
-            )
+            self.fail(f"the argument has the wrong type ({error.detail})", arg=index,
+                      expected=type_, got=self._solver.resolve(self._args[index]))
 
-    def fail(
-        self,
-        message: str,
-        *,
-        arg: int | None = None,
-        axis: int | None = None,
-        expected: object = None,
-        got: object = None,
-        help: str | None = None,
-    ) -> Any:
+    def fail(self, message: str, *, arg: int | None = None, axis: int | None = None,
+             expected: object = None, got: object = None, help: str | None = None) -> Any:
         at = []
         if arg is not None:
             at.append(argument_name(self._call, arg))
         if axis is not None:
             at.append(f"axis {axis}")
-        raise type_error(
-            self._call,
-            self._function,
-            f"{self.op_name}: {message}",
-            expected=expected,
-            got=got,
-            notes=[*([f"at {', '.join(at)}"] if at else []), *self._notes()],
-            help=help or signature_help(self._op),
-        )
+        raise type_error(self._call, self._function, f"{self.op_name}: {message}",
+                         expected=expected, got=got,
+                         notes=[*([f"at {', '.join(at)}"] if at else []), *self._notes()],
+                         help=help or signature_help(self._op))
 
     def _notes(self) -> list[str]:
         return argument_notes(self._call, self.args)
@@ -174,27 +148,18 @@ class CallContext(RelationContext):
                              expected=expected, got=got)
 
     def _placed(self, error: WeftError) -> WeftError:
-        return type_error(
-            self._call,
-            self._function,
-            f"{self.op_name}: {error.what}",
-            expected=error.expected,
-            got=error.got,
-            notes=[*error.notes, *self._notes()],
-            help=error.help or signature_help(self._op),
-        )
+        return type_error(self._call, self._function, f"{self.op_name}: {error.what}",
+                          expected=error.expected, got=error.got,
+                          notes=[*error.notes, *self._notes()],
+                          help=error.help or signature_help(self._op))
 
     def stuck(self) -> WeftError:
         """The error for a relation whose inputs never became known."""
-        return type_error(
-            self._call,
-            self._function,
-            f"{self.op_name}: the type cannot be inferred",
-            expected="the types of its arguments",
-            got=self._unknown_arguments(),
-            notes=self._notes(),
-            help="annotate the variables that these arguments depend on",
-        )
+        return type_error(self._call, self._function,
+                          f"{self.op_name}: the type cannot be inferred",
+                          expected="the types of its arguments", got=self._unknown_arguments(),
+                          notes=self._notes(),
+                          help="annotate the variables that these arguments depend on")
 
     def _unknown_arguments(self) -> str:
         open_ = [i for i, a in enumerate(self.args) if not is_complete(a)]

@@ -34,13 +34,8 @@ class Constraints(NodeRules):
     typed nodes.
     """
 
-    def __init__(
-        self,
-        global_types: Mapping[str, Type],
-        definitions: Mapping[str, expr.TypeData] | None,
-        *,
-        trust: bool = False,
-    ) -> None:
+    def __init__(self, global_types: Mapping[str, Type],
+                 definitions: Mapping[str, expr.TypeData] | None, *, trust: bool = False) -> None:
         super().__init__(definitions)
         self.clean: set[int] = set()
         self.order: list[expr.Expr] = []
@@ -74,13 +69,8 @@ class Constraints(NodeRules):
 
     def agree(self, fn: expr.Function, declared: Type, found: Type) -> None:
         """Require that a global function has the type that its callers assumed."""
-        self._unify(
-            fn,
-            declared,
-            found,
-            "the function is used with another type",
-            help="annotate its parameters and its result",
-        )
+        self._unify(fn, declared, found, "the function is used with another type",
+                    help="annotate its parameters and its result")
 
     # -- the walk ----------------------------------------------------------------------------
 
@@ -133,13 +123,9 @@ class Constraints(NodeRules):
         try:
             known = self.solver.unify(known, type_)
         except UnifyError as error:
-            self._fail(
-                var,
-                f"%{var.name} is bound to a value of another type ({error.detail})",
-                expected=error.left,
-                got=error.right,
-                help="change the annotation, or leave it out to have it inferred",
-            )
+            self._fail(var, f"%{var.name} is bound to a value of another type ({error.detail})",
+                       expected=error.left, got=error.right,
+                       help="change the annotation, or leave it out to have it inferred")
         if var.checked_type is not None and var.checked_type == self.solver.resolve(known):
             self.clean.add(id(var))
 
@@ -174,13 +160,9 @@ class Constraints(NodeRules):
         known = self._global_types.get(node.name)
         if known is None:
             names = ", ".join(f"@{n}" for n in self._global_types)
-            self._fail(
-                node,
-                f"unknown function @{node.name}",
-                expected=names or "a module",
-                got=f"@{node.name}",
-                help=did_you_mean(node.name, self._global_types, "define it, or import it"),
-            )
+            self._fail(node, f"unknown function @{node.name}", expected=names or "a module",
+                       got=f"@{node.name}",
+                       help=did_you_mean(node.name, self._global_types, "define it, or import it"))
             known = ERROR
         if node.checked_type is not None and node.checked_type == known:
             self.clean.add(id(node))
@@ -200,11 +182,9 @@ class Constraints(NodeRules):
 
     def _operator_as_value(self, user: expr.Expr, node: Op) -> None:
         self._fail(
-            user,
-            f"the operator {node.name} is used as a value",
-            expected="a function",
+            user, f"the operator {node.name} is used as a value", expected="a function",
             got="an operator",
-            help=f"wrap it in a function: fn ({_params(node)}) {{ {node.name}({_params(node)}) }}",
+            help=f"wrap it in a function: fn ({_params(node)}) {{ {node.name}({_params(node)}) }}"
         )
 
     _leaves: ClassVar[dict[type, Callable[[Any, Any], None]]] = {

@@ -69,9 +69,7 @@ def _settle(
     return dataclasses.replace(mod, settled=settled)
 
 
-def _is_settled(
-    name: str, mod: IRModule, known: Mapping[str, Type], group: Sequence[str]
-) -> bool:
+def _is_settled(name: str, mod: IRModule, known: Mapping[str, Type], group: Sequence[str]) -> bool:
     """Whether ``@name`` and the types of the functions it refers to are unchanged."""
     note = mod.settled.get(name)
     if note is None or note.function is not mod.functions[name]:
@@ -101,11 +99,9 @@ def infer_expr(
 
 
 def _too_deep() -> TypeInferenceError:
-    return TypeInferenceError(
-        "a type is nested too deeply",
-        expected="tuples and functions nested some hundreds deep at most",
-        help="flatten the nested tuples",
-    )
+    return TypeInferenceError("a type is nested too deeply",
+                              expected="tuples and functions nested some hundreds deep at most",
+                              help="flatten the nested tuples")
 
 
 def _definition_errors(definitions: Mapping[str, TypeData]) -> Iterable[WeftError]:
@@ -115,14 +111,8 @@ def _definition_errors(definitions: Mapping[str, TypeData]) -> Iterable[WeftErro
             found = (kind_error(t, definitions) for t in constructor.inputs)
             for error in filter(None, found):
                 what = f"{error.what} (a field of {data.header}.{constructor.name})"
-                yield type_error(
-                    constructor,
-                    None,
-                    what,
-                    expected=error.expected,
-                    got=error.got,
-                    help=error.help,
-                )
+                yield type_error(constructor, None, what, expected=error.expected, got=error.got,
+                                 help=error.help)
 
 
 def _range_errors(fn: Function, name: str) -> Iterator[WeftError]:
@@ -191,14 +181,9 @@ def _parameters(nodes: Iterable[Expr]) -> set[int]:
 
 
 def _unknown(node: Expr, type_: Type, function: str | None) -> WeftError:
-    return type_error(
-        node,
-        function,
-        f"the type of {describe(node)} cannot be inferred",
-        expected="a complete type",
-        got=type_,
-        help="annotate it: %x: Tensor[(..), float32]",
-    )
+    return type_error(node, function, f"the type of {describe(node)} cannot be inferred",
+                      expected="a complete type", got=type_,
+                      help="annotate it: %x: Tensor[(..), float32]")
 
 
 def _call_order(callees: Mapping[str, Sequence[str]]) -> list[list[str]]:

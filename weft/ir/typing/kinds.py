@@ -55,18 +55,12 @@ def undefined(name: str, definitions: Mapping[str, TypeData]) -> TypeInferenceEr
         f"undefined data type {name}",
         expected=", ".join(definitions) or "a module with type definitions",
         got=name,
-        help=did_you_mean(
-            name,
-            [*definitions, "Tensor", "float32", "int32", "bool"],
-            f"define it: type {name} {{ .. }}, or import the prelude",
-        ),
+        help=did_you_mean(name, [*definitions, "Tensor", "float32", "int32", "bool"],
+                          f"define it: type {name} {{ .. }}, or import the prelude"),
     )
 
 
 def _bare(header: GlobalTypeVar) -> TypeInferenceError:
-    return TypeInferenceError(
-        f"{header} is the name of a data type, not a type",
-        expected=f"{header}[..]",
-        got=header,
-        help="apply it to its type arguments",
-    )
+    return TypeInferenceError(f"{header} is the name of a data type, not a type",
+                              expected=f"{header}[..]", got=header,
+                              help="apply it to its type arguments")

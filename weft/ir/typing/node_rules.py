@@ -56,34 +56,20 @@ class NodeRules:
             return ERROR
         if isinstance(callee, IncompleteType):
             out = IncompleteType()
-            self._unify(
-                call,
-                callee,
-                FuncType(args, out),
-                "the callee is used with another type",
-                help="annotate the variable that is called with its function type",
-            )
+            self._unify(call, callee, FuncType(args, out), "the callee is used with another type",
+                        help="annotate the variable that is called with its function type")
             return out
         if not isinstance(callee, FuncType):
-            self._fail(
-                call,
-                f"{report.describe(call.op)} is not a function",
-                expected="a function",
-                got=callee,
-                help="only functions, operators and constructors can be called",
-            )
+            self._fail(call, f"{report.describe(call.op)} is not a function", expected="a function",
+                       got=callee, help="only functions, operators and constructors can be called")
             return ERROR
         return self._function_call(call, callee, args)
 
     def _op_call(self, call: expr.Call, op: Op, args: tuple[Type, ...]) -> Type:
         if len(args) != len(op.inputs) or op.relation is None:
-            self._fail(
-                call,
-                f"{op.name} takes {report.counted(len(op.inputs), 'argument')}",
-                expected=", ".join(op.inputs),
-                got=report.counted(len(args), "argument"),
-                help=report.signature_help(op),
-            )
+            self._fail(call, f"{op.name} takes {report.counted(len(op.inputs), 'argument')}",
+                       expected=", ".join(op.inputs), got=report.counted(len(args), "argument"),
+                       help=report.signature_help(op))
             return ERROR
         out = IncompleteType()
         context = CallContext(self.solver, call, args, out, self.function)
@@ -132,13 +118,9 @@ class NodeRules:
         except UnifyError as error:
             # Types may be large; format them only for an error.
             where = f"{report.argument_name(call, index)} of {report.describe(call.op)}"
-            self._fail(
-                call,
-                f"{where} has the wrong type ({error.detail})",
-                expected=self.solver.resolve(asked),
-                got=self.solver.resolve(given),
-                help=_argument_help(call.args[index], callee, call),
-            )
+            self._fail(call, f"{where} has the wrong type ({error.detail})",
+                       expected=self.solver.resolve(asked), got=self.solver.resolve(given),
+                       help=_argument_help(call.args[index], callee, call))
 
     def _as_asked(self, given: Type, asked: Type) -> Type:
         """A generic function is instantiated where a monomorphic one is expected."""
@@ -186,25 +168,16 @@ class NodeRules:
             self._fail(node, what, expected="a tuple", got=known, help=way_out)
             return
         count = len(known.fields)
-        self._fail(
-            node,
-            f"tuple index {node.index} is out of range",
-            expected=f"a field from 0 to {count - 1}" if count else "a tuple with fields",
-            got=known,
-            help="fields are counted from 0",
-        )
+        self._fail(node, f"tuple index {node.index} is out of range",
+                   expected=f"a field from 0 to {count - 1}" if count else "a tuple with fields",
+                   got=known, help="fields are counted from 0")
 
     def _function(self, fn: expr.Function) -> Type:
         result = self.types[id(fn.body)]
         if fn.ret_type is not None:
             self._check_kind(fn, fn.ret_type)
-            self._unify(
-                fn,
-                fn.ret_type,
-                result,
-                "the body does not have the declared return type",
-                help="change the declared type, or leave it out to have it inferred",
-            )
+            self._unify(fn, fn.ret_type, result, "the body does not have the declared return type",
+                        help="change the declared type, or leave it out to have it inferred")
             result = fn.ret_type
         params = tuple(self.solver.shallow(self.types[id(p)]) for p in fn.params)
         return FuncType(params, self.solver.shallow(result), fn.type_params)
@@ -213,13 +186,9 @@ class NodeRules:
         return self.types[id(node.body)]
 
     def _if(self, node: expr.If) -> Type:
-        self._unify(
-            node,
-            _CONDITION,
-            self.types[id(node.cond)],
-            "the condition is not a boolean scalar",
-            help="compare with something, or reduce with all or any, to one truth value",
-        )
+        self._unify(node, _CONDITION, self.types[id(node.cond)],
+                    "the condition is not a boolean scalar",
+                    help="compare with something, or reduce with all or any, to one truth value")
         return self._join(
             node, [self.types[id(node.true_branch)], self.types[id(node.false_branch)]]
         )
@@ -233,13 +202,8 @@ class NodeRules:
             if is_complete(left) and is_complete(right):
                 joined = join_types(left, right)
             if joined is None:
-                self._unify(
-                    node,
-                    left,
-                    right,
-                    "the branches have different types",
-                    help="make every branch end in a value of one type",
-                )
+                self._unify(node, left, right, "the branches have different types",
+                            help="make every branch end in a value of one type")
                 joined = left
             result = joined
         return result
@@ -249,45 +213,28 @@ class NodeRules:
 
     def _ref_read(self, node: expr.RefRead) -> Type:
         held = IncompleteType()
-        self._unify(
-            node,
-            RefType(held),
-            self.types[id(node.ref)],
-            "only a reference can be read",
-            help=_REF_HELP,
-        )
+        self._unify(node, RefType(held), self.types[id(node.ref)], "only a reference can be read",
+                    help=_REF_HELP)
         return self.solver.shallow(held)
 
     def _ref_write(self, node: expr.RefWrite) -> Type:
-        self._unify(
-            node,
-            self.types[id(node.ref)],
-            RefType(self.types[id(node.value)]),
-            "the reference does not hold values of this type",
-            help=_REF_HELP,
-        )
+        self._unify(node, self.types[id(node.ref)], RefType(self.types[id(node.value)]),
+                    "the reference does not hold values of this type", help=_REF_HELP)
         return _UNIT
 
     def _match(self, node: expr.Match) -> Type:
         if not node.clauses:
-            self._fail(
-                node,
-                "a match needs at least one clause",
-                expected="match (..) { PATTERN => { .. }, }",
-                got="no clause",
-                help="add a clause; _ matches everything",
-            )
+            self._fail(node, "a match needs at least one clause",
+                       expected="match (..) { PATTERN => { .. }, }", got="no clause",
+                       help="add a clause; _ matches everything")
             return ERROR
         if node.complete and id(node) not in self._ill_formed:
             missing = missing_case(node.clauses, self._definitions)
             if missing is not None:
-                self._fail(
-                    node,
-                    "the match does not cover every case",
-                    expected=f"a clause that matches {missing}",
-                    got=f"no clause for {missing}",
-                    help="add a clause, or write match? where a failing match is meant",
-                )
+                self._fail(node, "the match does not cover every case",
+                           expected=f"a clause that matches {missing}",
+                           got=f"no clause for {missing}",
+                           help="add a clause, or write match? where a failing match is meant")
         return self._join(node, [self.types[id(c.rhs)] for c in node.clauses])
 
     # -- errors --------------------------------------------------------------------------------
@@ -298,13 +245,8 @@ class NodeRules:
         try:
             self.solver.unify(asked, given)
         except UnifyError as error:
-            self._fail(
-                node,
-                f"{message} ({error.detail})",
-                expected=self.solver.resolve(asked),
-                got=self.solver.resolve(given),
-                help=help,
-            )
+            self._fail(node, f"{message} ({error.detail})", expected=self.solver.resolve(asked),
+                       got=self.solver.resolve(given), help=help)
 
     def _fail(self, node: expr.Expr, what: str, **fields: Any) -> None:
         self.errors.append(report.type_error(node, self.function, what, **fields))

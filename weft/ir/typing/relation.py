@@ -55,16 +55,8 @@ class RelationContext(Protocol):
         """State that argument ``index`` has this type."""
         ...
 
-    def fail(
-        self,
-        message: str,
-        *,
-        arg: int | None = None,
-        axis: int | None = None,
-        expected: object = None,
-        got: object = None,
-        help: str | None = None,
-    ) -> Any:
+    def fail(self, message: str, *, arg: int | None = None, axis: int | None = None,
+             expected: object = None, got: object = None, help: str | None = None) -> Any:
         """Record the error and end this relation (always raises)."""
         ...
 
@@ -124,10 +116,8 @@ class RelationContext(Protocol):
             self.fail("not defined for booleans", arg=arg, expected="a float or integer dtype",
                       got=type_.dtype)
 
-    def expect_dim(
-        self, arg: int, axis: int, got: Dim, expected: Dim, message: str,
-        *, why: str = "", help: str | None = None,
-    ) -> Dim:
+    def expect_dim(self, arg: int, axis: int, got: Dim, expected: Dim, message: str, *,
+                   why: str = "", help: str | None = None) -> Dim:
         """Fail unless the dimensions are equal, or one is unknown; return the better known."""
         if not may_be_equal(got, expected):
             self.fail(message, arg=arg, axis=axis, expected=f"{expected}{why}", got=got,

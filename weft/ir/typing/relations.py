@@ -41,13 +41,9 @@ def float_unary(ctx: RelationContext) -> bool:
     """Like ``identity_relation``, for functions of floating-point tensors."""
     source = ctx.tensor(0)
     if source is not None and not source.dtype.is_float:
-        ctx.fail(
-            "the operand must be a floating-point tensor",
-            arg=0,
-            expected="float16, bfloat16, float32 or float64",
-            got=source.dtype,
-            help="cast the operand first",
-        )
+        ctx.fail("the operand must be a floating-point tensor", arg=0,
+                 expected="float16, bfloat16, float32 or float64", got=source.dtype,
+                 help="cast the operand first")
     return identity_relation(ctx)
 
 
@@ -76,13 +72,8 @@ def broadcast_binary(out_dtype: DType | str | None = None) -> Relation:
         if left is None or right is None:
             return False
         if left.dtype != right.dtype:
-            ctx.fail(
-                "the operands have different dtypes",
-                arg=1,
-                expected=left.dtype,
-                got=right.dtype,
-                help="cast one of them; weft converts nothing silently",
-            )
+            ctx.fail("the operands have different dtypes", arg=1, expected=left.dtype,
+                     got=right.dtype, help="cast one of them; weft converts nothing silently")
         shape = broadcast_shapes(ctx, left.shape, right.shape)
         ctx.output(TensorType(shape, fixed or left.dtype))
         return True
@@ -110,14 +101,8 @@ def broadcast_shapes(ctx: RelationContext, left: Shape, right: Shape) -> Shape:
     for axis, (a, b) in enumerate(zip(*padded, strict=True)):
         dim = broadcast_dims(a, b)
         if dim is None:
-            ctx.fail(
-                "the shapes do not broadcast",
-                arg=1,
-                axis=axis - (rank - len(right)),
-                expected=f"{a} or 1" if a != 1 else "1",
-                got=b,
-                help=_broadcast_help(a, b),
-            )
+            ctx.fail("the shapes do not broadcast", arg=1, axis=axis - (rank - len(right)),
+                     expected=f"{a} or 1" if a != 1 else "1", got=b, help=_broadcast_help(a, b))
         else:
             dims.append(dim)
     return tuple(dims)
@@ -176,12 +161,8 @@ def reduced_shape(shape: Shape, axes: Sequence[int], *, keepdims: bool) -> Shape
     return tuple(d for i, d in enumerate(shape) if i not in axes)
 
 
-def reduce_along(
-    axes_of: AxesOf | None = None,
-    *,
-    out_dtype: DType | str | None = None,
-    needs_element: bool = False,
-) -> Relation:
+def reduce_along(axes_of: AxesOf | None = None, *, out_dtype: DType | str | None = None,
+                 needs_element: bool = False) -> Relation:
     """Reduction over the axes that ``axes_of(attrs)`` returns (``None``: all).
 
     The default reads the attributes ``axis`` (an int, a tuple, or ``None``) and ``exclude``;
@@ -197,13 +178,8 @@ def reduce_along(
         axes = _axes_reduced(ctx, axes_of, source.ndim)
         for axis in axes:
             if needs_element and source.shape[axis] == 0:
-                ctx.fail(
-                    "cannot reduce an empty axis",
-                    arg=0,
-                    axis=axis,
-                    expected="a size of 1 or more",
-                    got=0,
-                )
+                ctx.fail("cannot reduce an empty axis", arg=0, axis=axis,
+                         expected="a size of 1 or more", got=0)
         keepdims = bool(getattr(ctx.attrs, "keepdims", False))
         shape = reduced_shape(source.shape, axes, keepdims=keepdims)
         ctx.output(TensorType(shape, fixed or source.dtype))

@@ -69,26 +69,14 @@ def location_of(node: expr.Expr, function: str | None) -> str:
     return f"{node.span}: {text}" if node.span else text
 
 
-def type_error(
-    node: expr.Expr,
-    function: str | None,
-    what: str,
-    *,
-    expected: object = None,
-    got: object = None,
-    notes: Sequence[str] = (),
-    help: str | None = None,
-) -> TypeInferenceError:
+def type_error(node: expr.Expr, function: str | None, what: str, *, expected: object = None,
+               got: object = None, notes: Sequence[str] = (),
+               help: str | None = None) -> TypeInferenceError:
     """An error about ``node``, with its source line if that is available."""
     excerpt = node.span.excerpt() if node.span else ()
-    return TypeInferenceError(
-        what,
-        where=location_of(node, function),
-        expected=_shortened(expected),
-        got=_shortened(got),
-        notes=[*excerpt, *map(_shortened, notes)],
-        help=_shortened(help),
-    )
+    return TypeInferenceError(what, where=location_of(node, function),
+                              expected=_shortened(expected), got=_shortened(got),
+                              notes=[*excerpt, *map(_shortened, notes)], help=_shortened(help))
 
 
 def _shortened(value: Any) -> Any:
@@ -139,15 +127,8 @@ def raise_collected(errors: Sequence[WeftError]) -> None:
         return
     if len(errors) == 1:
         only = errors[0]
-        raise TypeInferenceError(
-            only.what,
-            where=only.where,
-            expected=only.expected,
-            got=only.got,
-            notes=only.notes,
-            help=only.help,
-            errors=errors,
-        )
+        raise TypeInferenceError(only.what, where=only.where, expected=only.expected, got=only.got,
+                                 notes=only.notes, help=only.help, errors=errors)
     notes: list[str] = []
     for error in errors[:_SHOWN_ERRORS]:
         notes.extend(error.render().splitlines())

@@ -57,9 +57,7 @@ def _redirect(stage: StageState, old: Tensor, new: Tensor) -> None:
         stage.op = dataclasses.replace(op, inputs=inputs)
 
 
-def cache_write(
-    self: ScheduleState, tensor: Tensor, scope: str
-) -> Tensor | tuple[Tensor, ...]:
+def cache_write(self: ScheduleState, tensor: Tensor, scope: str) -> Tensor | tuple[Tensor, ...]:
     """Compute ``tensor`` in a new stage in ``scope`` and copy it; returns the new tensor.
 
     The new stage takes over the reduction axes. Call it before scheduling ``tensor``. All outputs

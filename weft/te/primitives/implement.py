@@ -9,10 +9,8 @@ from weft.te.tensor import ExternBody, ExternOp, PlaceholderOp, Tensor
 from weft.te.walk import input_tensors
 
 
-def implement(
-    self: ScheduleState, inputs: Sequence[Tensor], body: ExternBody, name: str,
-    outputs: Sequence[Tensor] | None = None,
-) -> None:
+def implement(self: ScheduleState, inputs: Sequence[Tensor], body: ExternBody, name: str,
+              outputs: Sequence[Tensor] | None = None) -> None:
     """Let the loops that ``body(input_buffers, output_buffers)`` returns compute ``outputs``.
 
     ``inputs`` are placeholders. ``outputs=None`` stands for the outputs of the schedule. Stages

@@ -33,9 +33,7 @@ def split(
     return outer, inner
 
 
-def check_split(
-    stage: StageState, parent: IterVar, factor: int | None, nparts: int | None
-) -> None:
+def check_split(stage: StageState, parent: IterVar, factor: int | None, nparts: int | None) -> None:
     """Raise ``ScheduleError`` for an illegal split."""
     stage.require_compute("split")
     stage.leaf_index(parent)

@@ -64,11 +64,9 @@ def _read_by(stage: StageState) -> dict[Tensor, None]:
     return found
 
 
-def prefetch_next_block(
-    self: StageState, tensor: Tensor, axis: IterVar,
-    runs: Sequence[tuple[IterVar, int, int | None]], within: IterVar | None = None,
-    distance: int | None = None,
-) -> None:
+def prefetch_next_block(self: StageState, tensor: Tensor, axis: IterVar,
+                        runs: Sequence[tuple[IterVar, int, int | None]],
+                        within: IterVar | None = None, distance: int | None = None) -> None:
     """Prefetch the block of ``tensor`` that follows the current one in memory.
 
     The runs of loop ``within`` read a block several times: ``runs`` names data axes, outermost

@@ -85,12 +85,8 @@ def _is_reduce(relation: Any) -> bool:
     return relation.inner.kind == REDUCE
 
 
-def _partial_body(
-    body: tuple[PrimExpr, ...],
-    mapping: dict[Var, PrimExpr],
-    checks: tuple[PrimExpr, ...],
-    axes: tuple[IterVar, ...],
-) -> tuple[PrimExpr, ...]:
+def _partial_body(body: tuple[PrimExpr, ...], mapping: dict[Var, PrimExpr],
+                  checks: tuple[PrimExpr, ...], axes: tuple[IterVar, ...]) -> tuple[PrimExpr, ...]:
     """The reduction over ``axes``, or guarded elements if ``axes`` is empty."""
     first = body[0]
     if not isinstance(first, Reduce):
@@ -102,9 +98,7 @@ def _partial_body(
             Reduce(first.combiner, tuple(source), axes, condition, i) for i in range(len(body))
         )
     identity = first.combiner.identity
-    return tuple(
-        tir.if_then_else(condition, e, n) for e, n in zip(source, identity, strict=True)
-    )
+    return tuple(tir.if_then_else(condition, e, n) for e, n in zip(source, identity, strict=True))
 
 
 def _combine_partials(

@@ -264,9 +264,7 @@ def _is_congruent(facts: Facts, a: Linear, b: Linear, divisor: int) -> bool:
     return is_multiple and facts.is_exact(a) and facts.is_exact(b)
 
 
-def _join_digits(
-    facts: Facts, total: Linear, atom: x.FloorMod, coefficient: int
-) -> Linear | None:
+def _join_digits(facts: Facts, total: Linear, atom: x.FloorMod, coefficient: int) -> Linear | None:
     """``total`` with the digits ``a // c % d`` and ``a % c`` merged into ``a % (c * d)``.
 
     A constant may be added to the quotient: ``a // c + k`` is ``(a + k * c) // c``.

@@ -100,9 +100,7 @@ def _fold_compare(simplifier: Prover, e: x.Compare) -> PrimExpr:
     return e
 
 
-def _is_straight(
-    simplifier: Prover, base: PrimExpr, stride: PrimExpr, lanes: int
-) -> bool:
+def _is_straight(simplifier: Prover, base: PrimExpr, stride: PrimExpr, lanes: int) -> bool:
     """Whether no lane of a ramp can overflow."""
     step = simplifier.simplify(stride * (lanes - 1))
     return all(map(simplifier.is_exact, (step, base + stride * (lanes - 1))))

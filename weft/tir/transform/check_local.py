@@ -36,10 +36,8 @@ def _demoted(func: PrimFunc) -> dict[Buffer, Buffer]:
     local = [n.buffer for n in statements if isinstance(n, s.Allocate) and _is_local(n.buffer)]
     if not local:
         return {}
-    accesses = [
-        *(n for n in statements if isinstance(n, s.BufferStore)),
-        *(e for e in all_exprs(func.body) if type(e) is BufferLoad),
-    ]
+    accesses = [*(n for n in statements if isinstance(n, s.BufferStore)),
+                *(e for e in all_exprs(func.body) if type(e) is BufferLoad)]
     dynamic = {
         a.buffer for a in accesses if _is_local(a.buffer) and not is_constant_access(a.indices)
     }

@@ -31,10 +31,8 @@ class _Flattener(RewriterWithAnalyzer):
         new = self.flat.get(old)
         if new is None:
             if old.strides is not None:
-                raise LoweringError(
-                    f"unsupported strided buffer: {old.name}",
-                    help="copy it into a compact buffer first",
-                )
+                raise LoweringError(f"unsupported strided buffer: {old.name}",
+                                    help="copy it into a compact buffer first")
             total: PrimExpr = const(1)
             strides: list[PrimExpr] = []
             for size in reversed(old.shape):
@@ -87,9 +85,7 @@ class _Flattener(RewriterWithAnalyzer):
         base = self.analyzer.simplify(visitor.substitute(here, {lane: const(0)}))
         return Ramp(base, step, lanes) if step is not const(0) else Broadcast(base, lanes)
 
-    def _lane_by_lane(
-        self, terms: list[tuple[PrimExpr, PrimExpr]], lanes: int
-    ) -> PrimExpr:
+    def _lane_by_lane(self, terms: list[tuple[PrimExpr, PrimExpr]], lanes: int) -> PrimExpr:
         scalar = self._sum([(i, n) for i, n in terms if i.dtype.lanes == 1])
         total: PrimExpr = Broadcast(scalar, lanes)
         for index, stride in terms:
@@ -131,12 +127,9 @@ class _Flattener(RewriterWithAnalyzer):
             case s.BufferStore():
                 indices = tuple(self._flatten(i) for i in node.indices)
                 mask = node.predicate
-                return s.BufferStore(
-                    self.buffer(node.buffer),
-                    self.expr(node.value),
-                    (self.index(node.buffer, indices),),
-                    None if mask is None else self.expr(mask),
-                )
+                return s.BufferStore(self.buffer(node.buffer), self.expr(node.value),
+                                     (self.index(node.buffer, indices),),
+                                     None if mask is None else self.expr(mask))
             case s.Allocate():
                 return s.Allocate(self.buffer(node.buffer), self.visit(node.body))
             case s.SeqStmt():

@@ -57,11 +57,9 @@ TIR_PIPELINE: tuple[TirPass, ...] = (
 )  # fmt: skip
 
 
-def lower_prim_func(
-    func: PrimFunc, passes: Sequence[TirPass] = TIR_PIPELINE, *,
-    instruments: Sequence[TirInstrument] = (), verify: bool = False,
-    insertions: Sequence[TirInsertion] = (),
-) -> PrimFunc:
+def lower_prim_func(func: PrimFunc, passes: Sequence[TirPass] = TIR_PIPELINE, *,
+                    instruments: Sequence[TirInstrument] = (), verify: bool = False,
+                    insertions: Sequence[TirInsertion] = ()) -> PrimFunc:
     """``func`` after ``passes``, ready for code generation.
 
     After ``TIR_PIPELINE`` buffers are one-dimensional, loops serial or parallel, ``local`` buffers

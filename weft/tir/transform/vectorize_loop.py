@@ -231,11 +231,8 @@ class Vectorizer:
         condition = self.expr(node.condition)
         other = node.else_case
         if condition.dtype.lanes == 1:
-            return node.replace(
-                condition=condition,
-                then_case=self.stmt(node.then_case, mask),
-                else_case=None if other is None else self.stmt(other, mask),
-            )
+            return node.replace(condition=condition, then_case=self.stmt(node.then_case, mask),
+                                else_case=None if other is None else self.stmt(other, mask))
         plain = without_hints(node.condition)
         then_mask = plain if mask is None else x.all_of(mask, plain)
         branches = [self.stmt(node.then_case, then_mask)]
@@ -410,10 +407,8 @@ def _fall_back(node: s.For, reason: str) -> s.For:
     """The loop, unrolled or serial, with the reason as the annotation ``not_vectorized``."""
     lanes = int_value(node.extent)
     small = lanes is not None and lanes <= _MAX_UNROLLED
-    return node.replace(
-        kind=ForKind.UNROLLED if small else ForKind.SERIAL,
-        annotations={**node.annotations, "not_vectorized": reason},
-    )
+    return node.replace(kind=ForKind.UNROLLED if small else ForKind.SERIAL,
+                        annotations={**node.annotations, "not_vectorized": reason})
 
 
 def vectorize_loop(func: PrimFunc) -> PrimFunc:

@@ -95,11 +95,8 @@ def _compare(before: Value, after: Value, what: str) -> None:
 
 
 def _changed(problem: str, where: str) -> InternalError:
-    return InternalError(
-        f"a pass changed what the program computes: {problem}",
-        where=where,
-        help="WEFT_PRINT_AFTER=all shows the programs; report this with the model",
-    )
+    return InternalError(f"a pass changed what the program computes: {problem}", where=where,
+                         help="WEFT_PRINT_AFTER=all shows the programs; report this with the model")
 
 
 def _difference(expected: np.ndarray, got: np.ndarray) -> str | None:

@@ -36,12 +36,8 @@ def type_of(expr: ir.Expr) -> ir.Type:
     """The type of a node of a typed program; ``InternalError`` if inference was not run."""
     found = known_type(expr)
     if found is None:
-        raise InternalError(
-            "a pass met an expression without a type",
-            where=expr.span,
-            got=type(expr).__name__,
-            help="run infer_type first",
-        )
+        raise InternalError("a pass met an expression without a type", where=expr.span,
+                            got=type(expr).__name__, help="run infer_type first")
     return found
 
 

@@ -78,13 +78,8 @@ class Data:
     fields: tuple[Value, ...]
 
 
-def evaluate(
-    program: ir.IRModule | ir.Function,
-    inputs: Sequence[Any] | Mapping[str, Any],
-    *,
-    entry: str = "main",
-    on_write: OnWrite | None = None,
-) -> Value:
+def evaluate(program: ir.IRModule | ir.Function, inputs: Sequence[Any] | Mapping[str, Any], *,
+             entry: str = "main", on_write: OnWrite | None = None) -> Value:
     """The value of ``entry`` applied to ``inputs`` (by position, or by parameter name).
 
     Symbols stand for the sizes of the inputs. Returns an array or a (nested) tuple of arrays.
@@ -123,11 +118,8 @@ def _ordered(function: ir.Function, inputs: Sequence[Any] | Mapping[str, Any]) -
     names = [p.name for p in function.params]
     if isinstance(inputs, Mapping):
         if set(inputs) != set(names):
-            raise InvalidInputError(
-                "the inputs do not match the parameters",
-                expected=", ".join(names),
-                got=", ".join(inputs),
-            )
+            raise InvalidInputError("the inputs do not match the parameters",
+                                    expected=", ".join(names), got=", ".join(inputs))
         inputs = [inputs[n] for n in names]
     if len(inputs) != len(names):
         raise InvalidInputError(

@@ -96,11 +96,8 @@ EXTERNAL_CODEGENS: Registry[ExternalCodegen] = Registry("external code generator
 
 
 def register_external_codegen(
-    name: str,
-    *,
-    supports: Callable[[Call], bool] | Sequence[str] = (),
-    patterns: Sequence[CompositePattern] = (),
-    generate: Callable[[Region], Generated] | None = None,
+    name: str, *, supports: Callable[[Call], bool] | Sequence[str] = (),
+    patterns: Sequence[CompositePattern] = (), generate: Callable[[Region], Generated] | None = None
 ) -> ExternalCodegen:
     """Register a code generator as ``name``; ``supports`` may be a list of operator names.
 

@@ -49,10 +49,8 @@ class GenerateExternal(ir.Pass):
     def run_module(self, mod: ir.IRModule, ctx: ir.PassContext) -> ir.IRModule:
         codegen = EXTERNAL_CODEGENS.get(self.compiler)
         if codegen.generate is None:
-            raise OptionError(
-                f"the code generator {self.compiler!r} cannot generate code",
-                help="give register_external_codegen a function generate=",
-            )
+            raise OptionError(f"the code generator {self.compiler!r} cannot generate code",
+                              help="give register_external_codegen a function generate=")
         mod = ir.infer_type(mod)
         changed = {name: _replacement(fn, codegen, codegen.generate, ctx.target)
                    for name, fn in mod.functions.items()
@@ -79,11 +77,9 @@ def _replacement(fn: ir.Function, codegen: ExternalCodegen,
         return _checked(made, region, codegen)
     if isinstance(generated, (ObjectCode, TensorCode, PythonCode)):
         return _call_of(_operator(generated, region), plain)
-    raise CodegenError(
-        f"the code generator {codegen.name!r} returned no valid code for a region",
-        expected="a Function, IRModule, ObjectCode, TensorCode, PythonCode, or None",
-        got=type(generated).__name__,
-    )
+    raise CodegenError(f"the code generator {codegen.name!r} returned no valid code for a region",
+                       expected="a Function, IRModule, ObjectCode, TensorCode, PythonCode, or None",
+                       got=type(generated).__name__)
 
 
 def _declined(codegen: ExternalCodegen, region: ir.Function) -> Fallback:
@@ -137,13 +133,11 @@ def _operator(code: ObjectCode | TensorCode | PythonCode, region: Region) -> ir.
         hooks[EXTERNAL_CODE] = code
     compute = _compute(code) if isinstance(code, TensorCode) else None
     has_effect = any(traits_of(node).has_effect for node in ir.post_order(fn.body))
-    return ir.Op(
-        region.name, tuple(p.name for p in fn.params),
-        relation=_fixed_relation([type_of(p) for p in fn.params], type_of(fn.body)),
-        pattern=ir.OpPattern.OPAQUE, compute=compute, hooks=hooks,
-        traits=ir.OpTraits(has_effect=has_effect),
-        doc="A region compiled by an external code generator.",
-    )
+    return ir.Op(region.name, tuple(p.name for p in fn.params),
+                 relation=_fixed_relation([type_of(p) for p in fn.params], type_of(fn.body)),
+                 pattern=ir.OpPattern.OPAQUE, compute=compute, hooks=hooks,
+                 traits=ir.OpTraits(has_effect=has_effect),
+                 doc="A region compiled by an external code generator.")
 
 
 def _compute(code: TensorCode) -> Callable[..., Any]:

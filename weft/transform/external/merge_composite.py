@@ -77,12 +77,8 @@ def _is_open(node: ir.Expr) -> bool:
     return graph.enters(node) and not (isinstance(node, ir.Function) and "composite" in node.attrs)
 
 
-def _first_match(
-    node: ir.Call,
-    patterns: Sequence[tuple[CompositePattern, Term]],
-    uses: Mapping[ir.Expr, int],
-    taken: set[ir.Expr],
-) -> _Match | None:
+def _first_match(node: ir.Call, patterns: Sequence[tuple[CompositePattern, Term]],
+                 uses: Mapping[ir.Expr, int], taken: set[ir.Expr]) -> _Match | None:
     for pattern, term in patterns:
         captured = match(term, node)
         if captured is None or (pattern.check is not None and not pattern.check(node)):

@@ -73,9 +73,7 @@ def _combine(calls: Sequence[Call], args: Sequence[Sequence[Expr]]) -> list[Expr
     return cut_apart(stacked, Layout.parse(_out_layout(attrs)).index_of("C"), sizes, calls)
 
 
-def cut_apart(
-    whole: Expr, axis: int, sizes: Sequence[Any], calls: Sequence[Call]
-) -> list[Expr]:
+def cut_apart(whole: Expr, axis: int, sizes: Sequence[Any], calls: Sequence[Call]) -> list[Expr]:
     """Slices of ``whole`` along ``axis``, one for each of ``calls``, of the given sizes."""
     parts: list[Expr] = []
     begin = 0

@@ -182,11 +182,6 @@ class _Kernel:
     def function(self, result: ir.Call) -> ir.Function:
         ret_type = type_of(result)
         arg_types = tuple(type_of(p) for p in self.params)
-        return ir.Function(
-            tuple(self.params),
-            self.inner[result],
-            ret_type,
-            attrs={"primitive": True},
-            span=result.span,
-            checked_type=ir.FuncType(arg_types, ret_type),
-        )
+        return ir.Function(tuple(self.params), self.inner[result], ret_type,
+                           attrs={"primitive": True}, span=result.span,
+                           checked_type=ir.FuncType(arg_types, ret_type))

@@ -42,10 +42,8 @@ class LayoutCosts:
     ``choices`` returns what the hook of an operator offers for a call, empty for most calls.
     """
 
-    def __init__(
-        self, nodes: Sequence[Expr], choices: Callable[[Call, Op], Sequence[LayoutChoice]],
-        conversion: ConversionCost,
-    ) -> None:
+    def __init__(self, nodes: Sequence[Expr], choices: Callable[[Call, Op], Sequence[LayoutChoice]],
+                 conversion: ConversionCost) -> None:
         self._choices: dict[Expr, Sequence[LayoutChoice]] = {}
         self._users: dict[Expr, _Costs] = {}
         self._conversion = conversion

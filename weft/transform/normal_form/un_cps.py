@@ -70,9 +70,7 @@ def _direct(converted: str, fn: ir.Function) -> ir.Function:
         raise PassError("function is not in continuation-passing style", where=fn.span)
     result = continuation.arg_types[0]
     values: dict[ir.TypeVar, ir.Type] = {fn.type_params[-1]: result}
-    inner = tuple(
-        ir.Var(p.name, substitute_type(type_of(p), values), span=p.span) for p in params
-    )
+    inner = tuple(ir.Var(p.name, substitute_type(type_of(p), values), span=p.span) for p in params)
     returned = ir.Var("r", result, span=fn.span)
     identity = ir.Function((returned,), returned, span=fn.span)
     call = ir.Call(ir.GlobalVar(converted, span=fn.span), (*inner, identity), span=fn.span)

@@ -44,8 +44,6 @@ class FixedPoint(ir.Pass):
                 return mod
             mod = after
         if self.settle:
-            raise PassError(
-                f"{rounds} still changes the program after {self.limit} iterations",
-                help="raise the limit, or look for two passes that undo each other",
-            )
+            raise PassError(f"{rounds} still changes the program after {self.limit} iterations",
+                            help="raise the limit, or look for two passes that undo each other")
         return mod

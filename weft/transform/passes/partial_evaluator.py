@@ -145,10 +145,8 @@ class PartialEvaluator:
         name = ir.Var(closure.name.name if closure.name is not None else "f")
         # Before its code, in which the function may call itself by this name.
         frame.block.made[closure] = name
-        inside = Frame(
-            Block(frame.block), closure.frame, active=frame.active,
-            blocked=frame.blocked | {closure.function},
-        )
+        inside = Frame(Block(frame.block), closure.frame, active=frame.active,
+                       blocked=frame.blocked | {closure.function})
         fn = yield self._residual_function(closure.function, inside, closure)
         frame.block.bindings.append((name, fn))
         return name

@@ -27,10 +27,8 @@ class RemoveUnusedFunctions(Pass):
     def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:  # noqa: ARG002
         missing = [e for e in self.entries if e not in mod]
         if missing:
-            raise PassError(
-                f"unknown function @{missing[0]}",
-                expected=", ".join(f"@{n}" for n in mod.functions),
-            )
+            raise PassError(f"unknown function @{missing[0]}",
+                            expected=", ".join(f"@{n}" for n in mod.functions))
         reached: set[str] = set()
         pending = list(self.entries)
         while pending:

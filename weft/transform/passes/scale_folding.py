@@ -61,9 +61,7 @@ class _Folding:
             node = operand
         return None
 
-    def _pulled(
-        self, anchor: Call, passed: list[Call], data: Expr, scale: Constant
-    ) -> Expr | None:
+    def _pulled(self, anchor: Call, passed: list[Call], data: Expr, scale: Constant) -> Expr | None:
         links: list[scale_links.Link] = []
         for call in passed:
             link = scale_links.forward_link(call, scale)

@@ -13,9 +13,7 @@ from weft.transform.rules import (
     transpose,
 )
 
-SIMPLIFICATIONS = RuleSet(
-    algebraic.RULES, distributive.RULES, division.RULES, transpose.RULES, matmul.RULES,
-    reshape.RULES, layout.RULES, padding.RULES, gather.RULES,
-)
+SIMPLIFICATIONS = RuleSet(algebraic.RULES, distributive.RULES, division.RULES, transpose.RULES,
+                          matmul.RULES, reshape.RULES, layout.RULES, padding.RULES, gather.RULES)
 
 __all__ = ["SIMPLIFICATIONS"]

@@ -28,12 +28,8 @@ def zero_is_neutral(x: Expr, call: Call) -> Expr | NoMatch:
     return unless_spread(x, call)
 
 
-@rule(
-    op.multiply(any_("x"), const(value=1)),
-    op.divide(any_("x"), const(value=1)),
-    op.power(any_("x"), const(value=1)),
-    group="simplify",
-)
+@rule(op.multiply(any_("x"), const(value=1)), op.divide(any_("x"), const(value=1)),
+      op.power(any_("x"), const(value=1)), group="simplify")
 def one_is_neutral(x: Expr, call: Call) -> Expr | NoMatch:
     """
     fn (%x: Tensor[(4,), float32]) { power(divide(multiply(1f, %x), 1f), 1f) }
@@ -43,11 +39,8 @@ def one_is_neutral(x: Expr, call: Call) -> Expr | NoMatch:
     return unless_spread(x, call)
 
 
-@rule(
-    op.power(any_("x"), const("exponent", value=2)),
-    op.power(any_("x"), const("exponent", value=3)),
-    group="simplify",
-)
+@rule(op.power(any_("x"), const("exponent", value=2)),
+      op.power(any_("x"), const("exponent", value=3)), group="simplify")
 def small_powers_are_products(x: Expr, exponent: Constant, call: Call) -> Expr | NoMatch:
     """
     fn (%x: Tensor[(4,), float32]) { add(power(%x, 2f), power(%x, 3f)) }
@@ -75,11 +68,8 @@ def subtraction_of_a_constant_is_addition(x: Expr, c: Constant) -> Expr | NoMatc
     return op.add(x, Constant(-c.data, span=c.span))
 
 
-@rule(
-    op.add(op.add(any_("x"), const("a")).named("inner"), const("b")),
-    op.multiply(op.multiply(any_("x"), const("a")).named("inner"), const("b")),
-    group="simplify",
-)
+@rule(op.add(op.add(any_("x"), const("a")).named("inner"), const("b")),
+      op.multiply(op.multiply(any_("x"), const("a")).named("inner"), const("b")), group="simplify")
 def constants_are_combined(
     x: Expr, a: Constant, b: Constant, inner: Call, call: Call
 ) -> Expr | NoMatch:
@@ -100,12 +90,8 @@ def constants_are_combined(
     return call.replace(args=(x, constant))
 
 
-@rule(
-    op.nn.relu(op.nn.relu(any_()).named("inner")),
-    op.abs(op.abs(any_()).named("inner")),
-    op.nn.relu(op.clip(any_(), a_min=lambda low: low >= 0).named("inner")),
-    group="simplify",
-)
+@rule(op.nn.relu(op.nn.relu(any_()).named("inner")), op.abs(op.abs(any_()).named("inner")),
+      op.nn.relu(op.clip(any_(), a_min=lambda low: low >= 0).named("inner")), group="simplify")
 def relu_of_a_nonnegative_value(inner: Call) -> Expr:
     """
     fn (%x: Tensor[(4,), float32]) { nn.relu(nn.relu(abs(abs(%x)))) }
@@ -194,18 +180,9 @@ def where_with_equal_operands(x: Expr, call: Call) -> Expr | NoMatch:
     return unless_spread(x, call)
 
 
-RULES = RuleSet(
-    zero_is_neutral,
-    one_is_neutral,
-    small_powers_are_products,
-    subtraction_of_a_constant_is_addition,
-    constants_are_combined,
-    relu_of_a_nonnegative_value,
-    double_negation,
-    maximum_with_zero_is_relu,
-    clip_from_zero_includes_relu,
-    cast_to_the_same_type,
-    copy_or_concatenation_of_one_tensor,
-    slice_of_the_whole_tensor,
-    where_with_equal_operands,
-)
+RULES = RuleSet(zero_is_neutral, one_is_neutral, small_powers_are_products,
+                subtraction_of_a_constant_is_addition, constants_are_combined,
+                relu_of_a_nonnegative_value, double_negation, maximum_with_zero_is_relu,
+                clip_from_zero_includes_relu, cast_to_the_same_type,
+                copy_or_concatenation_of_one_tensor, slice_of_the_whole_tensor,
+                where_with_equal_operands)

@@ -98,11 +98,8 @@ def multiples_are_subtracted(x: Expr, a: Constant, b: Constant, left: Call, righ
         return _summed(x, a.data, np.asarray(-b.data, b.data.dtype), b, call)
 
 
-@rule(
-    op.subtract(op.multiply(any_("x"), const("a")).named("product"), any_("x")),
-    op.subtract(any_("x"), op.multiply(any_("x"), const("a")).named("product")),
-    group="simplify",
-)
+@rule(op.subtract(op.multiply(any_("x"), const("a")).named("product"), any_("x")),
+      op.subtract(any_("x"), op.multiply(any_("x"), const("a")).named("product")), group="simplify")
 def multiple_and_value_are_subtracted(x: Expr, a: Constant, product: Call, call: Call
                                       ) -> Expr | NoMatch:
     """

@@ -41,11 +41,8 @@ def division_by_a_power_of_two_is_exact(x: Expr, c: Constant) -> Expr | NoMatch:
 
 
 # These functions do not amplify the relative error of their argument.
-@rule(
-    op.erf(op.divide(any_("x"), const("c"))),
-    op.tanh(op.divide(any_("x"), const("c"))),
-    group="simplify",
-)
+@rule(op.erf(op.divide(any_("x"), const("c"))), op.tanh(op.divide(any_("x"), const("c"))),
+      group="simplify")
 def quotient_may_round_below_a_flat_function(x: Expr, c: Constant, call: Call) -> Expr | NoMatch:
     """
     fn (%x: Tensor[(4,), float32]) { add(erf(divide(%x, 1.4142135f)), tanh(divide(%x, 3f))) }

@@ -41,9 +41,7 @@ def dense_of_transposed_weight(x: Expr, w: Expr, transposed: Call, call: Call) -
 @rule(op.nn.matmul(any_("a"), op.transpose(any_("b")).named("transposed"))
       | op.nn.batch_matmul(any_("a"), op.transpose(any_("b")).named("transposed")),
       group="simplify")
-def matmul_of_transposed_right(
-    a: Expr, b: Expr, transposed: Call, call: Call
-) -> Expr | NoMatch:
+def matmul_of_transposed_right(a: Expr, b: Expr, transposed: Call, call: Call) -> Expr | NoMatch:
     """
     fn (%a: Tensor[(5, 2, 3), float32], %b: Tensor[(5, 4, 3), float32]) {
       nn.batch_matmul(%a, transpose(%b, axes=(0, 2, 1)), transpose_b=False)
@@ -61,9 +59,7 @@ def matmul_of_transposed_right(
 @rule(op.nn.matmul(op.transpose(any_("a")).named("transposed"), any_("b"))
       | op.nn.batch_matmul(op.transpose(any_("a")).named("transposed"), any_("b")),
       group="simplify")
-def matmul_of_transposed_left(
-    a: Expr, b: Expr, transposed: Call, call: Call
-) -> Expr | NoMatch:
+def matmul_of_transposed_left(a: Expr, b: Expr, transposed: Call, call: Call) -> Expr | NoMatch:
     """
     fn (%a: Tensor[(3, 2), float32], %b: Tensor[(3, 4), float32]) { nn.matmul(transpose(%a), %b) }
     =>
@@ -78,6 +74,4 @@ def matmul_of_transposed_left(
     return refusal or call.replace(args=(a, b), attrs=call.attrs.replace(transpose_a=flipped))
 
 
-RULES = RuleSet(
-    dense_of_transposed_weight, matmul_of_transposed_right, matmul_of_transposed_left
-)
+RULES = RuleSet(dense_of_transposed_weight, matmul_of_transposed_right, matmul_of_transposed_left)

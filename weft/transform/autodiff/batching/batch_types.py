@@ -118,10 +118,8 @@ def add_batch(x: Expr, example: Expr, have: Mapped, want: Mapped, size: Dim) -> 
     return run(_add_batch(x, example, have, want, size, {}))
 
 
-def _add_batch(
-    x: Expr, example: Expr, have: Mapped, want: Mapped, size: Dim,
-    made: dict[tuple[int, int, int], tuple[Expr, Expr, Expr]],
-) -> Routine[Expr]:
+def _add_batch(x: Expr, example: Expr, have: Mapped, want: Mapped, size: Dim,
+               made: dict[tuple[int, int, int], tuple[Expr, Expr, Expr]]) -> Routine[Expr]:
     """``made`` memoizes results by value and ``Mapped``, and keeps its keys alive."""
     type_ = example.checked_type
     if have is want or not has_batch(want):

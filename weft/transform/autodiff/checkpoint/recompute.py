@@ -59,14 +59,9 @@ class Recompute(ir.FunctionPass):
             memo[node] = ir.replace_children(node, parts) if parts else node
         return as_function(memo[fn])
 
-    def _operands(
-        self,
-        user: ir.Expr,
-        operands: Sequence[ir.Expr],
-        position: dict[ir.Expr, int],
-        memo: dict[ir.Expr, ir.Expr],
-        copies: dict[tuple[ir.Expr, int], ir.Expr],
-    ) -> list[ir.Expr]:
+    def _operands(self, user: ir.Expr, operands: Sequence[ir.Expr], position: dict[ir.Expr, int],
+                  memo: dict[ir.Expr, ir.Expr],
+                  copies: dict[tuple[ir.Expr, int], ir.Expr]) -> list[ir.Expr]:
         """The operands of ``user``; for late uses, copies that neighbouring uses share."""
         at = position[user]
         far = [self._is_cheap(c) and at - position[c] >= self.distance for c in operands]

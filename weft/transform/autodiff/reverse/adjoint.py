@@ -51,10 +51,8 @@ class Adjoints:
         """The sum of the adjoints of two uses of a value."""
         return run(self._sum(a, b, {}))
 
-    def _sum(
-        self, a: Adjoint, b: Adjoint,
-        made: dict[tuple[int, int], tuple[Adjoint, Adjoint, Adjoint]],
-    ) -> Routine[Adjoint]:
+    def _sum(self, a: Adjoint, b: Adjoint,
+             made: dict[tuple[int, int], tuple[Adjoint, Adjoint, Adjoint]]) -> Routine[Adjoint]:
         """``made`` memoizes sums by operands and keeps these alive, because adjoints share."""
         if a is None or b is None:
             return b if a is None else a

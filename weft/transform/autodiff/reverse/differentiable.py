@@ -26,12 +26,9 @@ def check_gradients_exist(functions: Iterable[Function], passive: frozenset[Var]
             missing.setdefault(name, []).extend(calls)
             first = first or fn
     if missing:
-        raise PassError(
-            f"missing gradient of {', '.join(missing)}",
-            where=None if first is None else first.span,
-            notes=_lines(missing),
-            help="register one with @op.gradient, or keep it out of the function",
-        )
+        raise PassError(f"missing gradient of {', '.join(missing)}",
+                        where=None if first is None else first.span, notes=_lines(missing),
+                        help="register one with @op.gradient, or keep it out of the function")
 
 
 def _lines(missing: Mapping[str, list[Call]]) -> list[str]:
@@ -55,9 +52,7 @@ def missing_gradients(body: Expr) -> list[str]:
     return list(missing_calls(body))
 
 
-def missing_calls(
-    body: Expr, passive: frozenset[Var] = frozenset()
-) -> dict[str, list[Call]]:
+def missing_calls(body: Expr, passive: frozenset[Var] = frozenset()) -> dict[str, list[Call]]:
     """The calls in the pure graph ``body`` that need a gradient rule, by operator."""
     missing: dict[str, list[Call]] = {}
     order = list(post_order(body))

@@ -155,11 +155,9 @@ class Gradient(ir.Pass):
             seed = ir.Var(name, type_, span=entry.span)
             return seed, (seed,)
         if self.cotangent == "scalar" and not _is_scalar(type_):
-            raise PassError(
-                "the gradient of a result that is not a scalar needs a cotangent",
-                where=f"@{self.entry}", expected="a floating-point scalar", got=type_,
-                help="sum the result, give a cotangent, or use vjp or jacobian",
-            )
+            raise PassError("the gradient of a result that is not a scalar needs a cotangent",
+                            where=f"@{self.entry}", expected="a floating-point scalar", got=type_,
+                            help="sum the result, give a cotangent, or use vjp or jacobian")
         return typed_ones(value), ()
 
 
@@ -179,10 +177,7 @@ def gradient(fn: ir.Function) -> ir.Function:
     """
     after = Gradient()(ir.IRModule.from_expr(fn))
     if len(after.functions) > 1:
-        raise PassError(
-            "the gradient of a program with recursive functions is a module",
-            where=fn.span,
-            got=", ".join(f"@{name}" for name in after.functions),
-            help="use Gradient()(IRModule.from_expr(fn))",
-        )
+        raise PassError("the gradient of a program with recursive functions is a module",
+                        where=fn.span, got=", ".join(f"@{name}" for name in after.functions),
+                        help="use Gradient()(IRModule.from_expr(fn))")
     return after["main"]

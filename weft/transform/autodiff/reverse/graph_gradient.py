@@ -32,18 +32,12 @@ from weft.transform.normal_form.alpha import fresh_copy
 Entry: TypeAlias = "str | int | Expr"
 
 
-def graph_gradient(
-    mod: IRModule,
-    ys: Sequence[Entry],
-    xs: Sequence[Entry],
-    *,
-    ys_out_grad: Sequence[Expr | None] | None = None,
-    aggregate_fun: Callable[[list[Expr]], Expr] | None = None,
-    mirror_fun: Callable[[Call], bool] | None = None,
-    attr_hint_fun: Callable[[Expr, Expr], Expr] | None = None,
-    zero_ops: Sequence[str] = (),
-    copy_op: str | None = None,
-) -> IRModule:
+def graph_gradient(mod: IRModule, ys: Sequence[Entry], xs: Sequence[Entry], *,
+                   ys_out_grad: Sequence[Expr | None] | None = None,
+                   aggregate_fun: Callable[[list[Expr]], Expr] | None = None,
+                   mirror_fun: Callable[[Call], bool] | None = None,
+                   attr_hint_fun: Callable[[Expr, Expr], Expr] | None = None,
+                   zero_ops: Sequence[str] = (), copy_op: str | None = None) -> IRModule:
     """A module that returns the gradients of ``ys`` with respect to ``xs`` (NNVM's ``Gradient``).
 
     Both are entries of the graph of ``main``, inner ones included; several ``ys`` add up. The

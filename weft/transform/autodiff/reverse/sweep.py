@@ -272,11 +272,8 @@ class Reversal:
             return self._constructor(node, node.op, adjoint)
         if isinstance(node, ir.Call) and isinstance(node.op, ir.GlobalVar):
             return self._function(node, node.op, adjoint)
-        raise PassError(
-            f"cannot differentiate through {type(node).__name__}",
-            where=node.span,
-            expected="operators, tuples, data, branches and calls of functions",
-        )
+        raise PassError(f"cannot differentiate through {type(node).__name__}", where=node.span,
+                        expected="operators, tuples, data, branches and calls of functions")
 
     def _by_rule(self, call: ir.Call, adjoint: Adjoint) -> list[tuple[ir.Expr, Adjoint]]:
         rule, saved = self.customs[call]
@@ -328,11 +325,8 @@ class Reversal:
         if rule is None and operator.traits.has_zero_gradient:
             return []
         if rule is None:
-            raise PassError(
-                f"missing gradient of {operator.name}",
-                where=call.span,
-                help=f'register one: @get_op("{operator.name}").gradient',
-            )
+            raise PassError(f"missing gradient of {operator.name}", where=call.span,
+                            help=f'register one: @get_op("{operator.name}").gradient')
         made = self.new[call]
         assert isinstance(made, ir.Call)
         dy = self.adjoints.as_gradient(adjoint, made)
