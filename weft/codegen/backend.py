@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from weft.codegen.cost_model import CostModel
 from weft.codegen.launch import LaunchProgram
+from weft.ir.passes import PassContext
 from weft.runtime.device import HOST, HOST_MEMORY, Device, MemorySpace
 from weft.runtime.launchers import Launcher, launcher_class
 from weft.runtime.library import Library
@@ -209,3 +210,14 @@ def backend_of(target: T) -> Backend[T]:
                           got=target, expected=f"a target of kind {', '.join(BACKENDS)}",
                           help="register one with weft.codegen.register_backend")
     return backend
+
+
+def cost_model_of(ctx: PassContext) -> CostModel | None:
+    """The cost model of a compilation: that of the back end of its target, ``None`` without one.
+
+    A context without a target may give one as ``config["cost_model"]``.
+    """
+    found: CostModel | None = ctx.config.get("cost_model")
+    if found is None and isinstance(ctx.target, Target):
+        return backend_of(ctx.target).cost_model(ctx.target)
+    return found

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weft.codegen import backend_of
 from weft.compiler.decisions import ExplainDecisions
 from weft.compiler.options import CompileOptions
 from weft.compiler.phases import Phase, with_passes
@@ -204,7 +203,6 @@ def make_context(options: CompileOptions, *further: Instrument) -> PassContext:
         instruments.append(VerifyInstrument(compare))
     facts: dict[str, Any] = {
         "alter_layout": layout_hooks(options.target),
-        "cost_model": backend_of(options.target).cost_model(options.target),
         "legalize": legalizations(options.target),
         "winograd": options.winograd,
     }

@@ -16,6 +16,7 @@ from tests.unit.transform.test_alter_op_layout import (
     weight,
 )
 from weft import op
+from weft.codegen.backend import cost_model_of
 from weft.codegen.cost_model import CostModel
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import make_context
@@ -90,7 +91,7 @@ def test_padded_channels_are_cut_off_again():
 
 
 def test_the_pipeline_gives_the_cost_of_conversions_by_bytes():
-    model = make_context(CompileOptions.make("llvm -mcpu=znver4")).config["cost_model"]
+    model = cost_model_of(make_context(CompileOptions.make("llvm -mcpu=znver4")))
     wide, narrow = (model.conversion_seconds(TensorType.of((1, 64, 56, 56), dtype))
                     for dtype in ("float32", "float16"))
     assert 10e-6 < wide < 1e-3

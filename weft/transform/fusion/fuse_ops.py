@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from weft import ir
-from weft.codegen.cost_model import NEUTRAL, CostModel
+from weft.codegen.backend import cost_model_of
+from weft.codegen.cost_model import NEUTRAL
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.dataflow_graph import DataflowGraph, wired_calls
 from weft.transform.analysis.graph import (
@@ -52,7 +53,7 @@ class FuseOps(ir.FunctionPass):
         graph = DataflowGraph(fn, is_barrier=regrouping | _relayouts_at_concatenations(calls))
         # Without optimization every call becomes a separate kernel.
         limit = self.max_depth if ctx.opt_level >= 1 else 1
-        costs: CostModel = ctx.config.get("cost_model", NEUTRAL)
+        costs = cost_model_of(ctx) or NEUTRAL
         groups = FusionGroups(graph, max_depth=limit, reduce_epilogue=self.reduce_epilogue,
                               longest_row=costs.longest_row)
         kernels: dict[ir.Expr, list[ir.Call]] = {}

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from weft import ir, op
-from weft.codegen.cost_model import NEUTRAL, CostModel
+from weft.codegen.backend import cost_model_of
+from weft.codegen.cost_model import NEUTRAL
 from weft.op.layout_inference import LayoutResult
 from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
@@ -22,9 +23,9 @@ class AlterOpLayout(ir.FunctionPass):
 
     ``config["alter_layout"]`` of the context maps operator names to hooks that return a
     ``LayoutChoice``; the pass converts the arguments accordingly. Of several choices, it takes the
-    one that is fastest together with the conversions before and after it (``LayoutCosts``;
-    ``config["cost_model"]`` estimates a conversion). Operators with a ``layout`` hook run in the
-    layout of their data; the others, and the results of the function, get the original layout back.
+    one that is fastest together with the conversions before and after it, by the cost model of the
+    target (``LayoutCosts``). Operators with a ``layout`` hook run in the layout of their data; the
+    others, and the results of the function, get the original layout back.
     ``fold_constant`` converts constants, so weights are packed when the model is compiled. Without
     hooks nothing changes.
 
@@ -49,7 +50,7 @@ class AlterOpLayout(ir.FunctionPass):
         hooks: Mapping[str, AlterLayoutHook] = ctx.config.get("alter_layout", {})
         if not hooks:
             return fn
-        costs: CostModel = ctx.config.get("cost_model", NEUTRAL)
+        costs = cost_model_of(ctx) or NEUTRAL
         return _Relayout(hooks, ctx.target, costs.conversion_seconds).run(fn)
 
 

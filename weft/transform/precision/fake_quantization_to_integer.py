@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from weft import op
-from weft.codegen.cost_model import CostModel
+from weft.codegen.backend import cost_model_of
 from weft.ir import Call, Constant, Expr, Function, Op, Tuple, TupleGetItem, const, infer_expr
 from weft.ir.dtype import DType
 from weft.ir.passes import FunctionPass, PassContext, register_pass
@@ -53,8 +53,8 @@ class FakeQuantizationToInteger(FunctionPass):
     form stay real; they read the dequantized result of an integer contraction.
 
     ``closing=False`` leaves the second kind of operators real, which float32 computes as fast.
-    Contractions stay real too where ``config["cost_model"]`` of the context says that the target
-    lacks instructions for their two dtypes.
+    Contractions stay real too where the cost model of the target says that it lacks instructions
+    for their two dtypes.
 
     def @main(%x: Tensor[(2, 3), int8]) {
       qnn.quantize(nn.relu(qnn.dequantize(%x, 0.5f, 1)), 0.25f, 2)
@@ -70,7 +70,7 @@ class FakeQuantizationToInteger(FunctionPass):
     closing: bool = True
 
     def run(self, fn: Function, ctx: PassContext) -> Function:
-        costs: CostModel | None = ctx.config.get("cost_model")
+        costs = cost_model_of(ctx)
         multiplies = (lambda _a, _b: True) if costs is None else costs.multiplies_bytes
         return _Conversion(self.closing, multiplies).run(fn)
 
