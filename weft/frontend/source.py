@@ -261,7 +261,7 @@ _IR = ("weft.ir.module.IRModule", "weft.ir.expr.Function",
 _TORCH = ("torch.nn.modules.module.Module", "torch.export.exported_program.ExportedProgram")
 
 FRONT_ENDS: dict[str, FrontEnd] = {one.name: one for one in (
-    FrontEnd("ir", "weft.frontend.source:open_program", (".ir", ".weft-ir", ".txt"), _IR),
+    FrontEnd("ir", "weft.frontend.source:open_ir", (".ir", ".weft-ir", ".txt"), _IR),
     FrontEnd("torch", "weft.frontend.torch.source:TorchSource", classes=_TORCH,
              takes_examples=True),
     FrontEnd("graph", "weft.frontend.source:open_graph", members=("to_module",)),
@@ -313,7 +313,7 @@ def _front_end_of(model: object) -> FrontEnd:
     )
 
 
-def open_program(model: IRProgram | FileContent, *_: object) -> Source:
+def open_ir(model: IRProgram | FileContent, *_: object) -> Source:
     """The source of a program, or of the file with its text."""
     if isinstance(model, FileContent):
         return TextSource(model)

@@ -68,7 +68,7 @@ def test_a_program_that_is_not_first_order_runs_on_the_virtual_machine() -> None
     code = built(RECURSIVE)
     assert isinstance(code, ModelCode)
     assert code.manifest.vm is not None
-    (change,) = weft.compile(weft.parse(RECURSIVE))._fallbacks.found
+    (change,) = weft.compile(weft.parse(RECURSIVE)).fallbacks.found
     assert change.what == "the virtual machine runs the program"
     assert "recursion outside of tail position" in change.cause
 
