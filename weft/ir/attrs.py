@@ -65,7 +65,7 @@ class Attrs:
                                  expected=meta.get("expected") or _hint_text(hint), got=repr(value),
                                  help=meta.get("doc") or None)
             if converted is not value:
-                object.__setattr__(self, name, converted)  # nobody else sees the record yet
+                object.__setattr__(self, name, converted)  # the record is still private
             check = meta.get("check")
             if check is not None and not check(converted):
                 raise AttrsError(f"attribute {name!r} of {type(self).__name__} is out of range",

@@ -21,8 +21,8 @@ def atan2(e: Emitter[V], y: V, x: V) -> V:
     flat = e.call("abs", run) >= e.call("abs", rise)
     divides = e.call("logical_and", flat, e.call("not_equal", run, 0.0))
     angle = e.call("atan", rise / e.call("where", divides, run, 1.0))
-    turned = e.call("where", below, angle - math.pi, angle + math.pi)
-    angle = e.call("where", left, turned, angle)
+    shifted = e.call("where", below, angle - math.pi, angle + math.pi)
+    angle = e.call("where", left, shifted, angle)
     steep = e.call("sign", rise) * (math.pi / 2) - e.call(
         "atan", run / e.call("where", flat, 1.0, rise))
     return e.call("where", flat, angle, steep)

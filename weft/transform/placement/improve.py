@@ -104,7 +104,7 @@ class _Search:
     # Costs.
 
     def is_good(self, solution: Solution) -> bool:
-        """Whether the lower bound shows that nothing can be gained."""
+        """Whether the lower bound leaves no gain."""
         return not self.choices or (solution.cost[0] == 0
                                     and solution.cost[1] <= _CLOSE * self.bound)
 

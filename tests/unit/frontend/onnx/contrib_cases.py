@@ -19,7 +19,7 @@ TOLERANCE = {"float32": 2e-5, "float16": 4e-3}
 
 
 def contrib_model(op: str, arrays: Arrays, *, outputs: Sequence[str] = ("y",),
-                  constant: Sequence[int] = (), domain: str = DOMAIN, opset: int = 17,
+                  constant: Sequence[int] = (), domain: str = DOMAIN, model_opset: int = 17,
                   shapes: Mapping[int, Sequence[Any]] | None = None,
                   **attrs: Any) -> tuple[ModelProto, dict[str, np.ndarray]]:
     """One node and its feeds; inputs listed in ``constant`` become initializers.
@@ -43,8 +43,9 @@ def contrib_model(op: str, arrays: Arrays, *, outputs: Sequence[str] = ("y",),
          for n, kind in results if n],
         [numpy_helper.from_array(given[n], n) for n in fixed if n in given],
     )
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, 1)]
-    model = helper.make_model(graph, opset_imports=imports, ir_version=9 if opset < 23 else 11)
+    imports = [helper.make_opsetid("", model_opset), helper.make_opsetid(DOMAIN, 1)]
+    model = helper.make_model(graph, opset_imports=imports,
+                              ir_version=9 if model_opset < 23 else 11)
     return model, {n: a for n, a in given.items() if n not in fixed}
 
 

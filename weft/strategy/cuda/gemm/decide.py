@@ -155,9 +155,9 @@ def _mma_plans(problem: GemmProblem, shape: GemmShape,
                model: GpuModel) -> Iterator[tuple[float, GemmPlan]]:
     rate = model.tensor_flops[_rate_name(problem.stored[0].dtype)]
     for tile in MMA_TILES:
-        staged = _staging_registers(problem, tile)
+        prefetched = _staging_registers(problem, tile)
         for splits in _splits(problem, -(-shape.k // tile.bk(shape.a_bytes))):
-            yield mma_seconds(shape, tile, splits, rate, model, staged), GemmPlan(tile, splits)
+            yield mma_seconds(shape, tile, splits, rate, model, prefetched), GemmPlan(tile, splits)
 
 
 def _staging_registers(problem: GemmProblem, tile: MmaTile) -> int:

@@ -127,14 +127,14 @@ def splits_of(k_tiles: int) -> Iterator[int]:
 
 
 def mma_seconds(shape: GemmShape, tile: MmaTile, splits: int, rate: float,
-                model: GpuModel, staged: int = 0) -> float:
+                model: GpuModel, prefetched: int = 0) -> float:
     """Seconds on tensor cores with a peak of ``rate`` FLOP/s; infinite if a block does not fit.
 
-    ``staged`` registers of a thread carry the elements that no asynchronous copy can move.
+    ``prefetched`` registers of a thread carry the elements that no asynchronous copy can move.
     """
     share = MMA_SHARE * (1.0 if model.l2_bytes < 50 << 20 else MMA_SHARE_OF_WGMMA)
     bk = tile.bk(shape.a_bytes)
-    registers = tile.registers + staged
+    registers = tile.registers + prefetched
     if registers > model.max_registers:
         return math.inf
     occupancy = model.occupancy(tile.threads, registers, tile.shared_bytes).blocks

@@ -93,7 +93,7 @@ class SimtLoops:
             Staging(_short_vectors(operand), outer, tile.bk, self._layout(outer, operand),
                     tile.threads, work.analyzer)
             for operand, outer in ((self.a, tile.bm), (self.b, tile.bn))]
-        staged = [registers(f"next_{n}", s.registers, s.operand.dtype)
+        prefetched = [registers(f"next_{n}", s.registers, s.operand.dtype)
                 for n, s in zip("ab", stagings, strict=True)]
         outers = (work.m, work.n)
 
@@ -102,11 +102,11 @@ class SimtLoops:
 
         def load(k_tile: PrimExpr) -> Stmt:
             return seq([s.load(r, origin(n, k_tile), thread)
-                        for n, (s, r) in enumerate(zip(stagings, staged, strict=True))])
+                        for n, (s, r) in enumerate(zip(stagings, prefetched, strict=True))])
 
         def store(slot: PrimExpr) -> Stmt:
             return seq([s.store(r, m, slot * s.layout.elements, thread)
-                        for s, r, m in zip(stagings, staged, shared, strict=True)])
+                        for s, r, m in zip(stagings, prefetched, shared, strict=True)])
 
         def step(number: PrimExpr) -> Stmt:
             more = number + 1 < work.k_tiles
@@ -123,7 +123,7 @@ class SimtLoops:
             serial("step", work.k_tiles, step),
             work.finish(self._sums(sums, thread)),
         ])
-        for memory in (*staged, sums):
+        for memory in (*prefetched, sums):
             body = Allocate(memory, body)
         return body
 

@@ -175,7 +175,7 @@ class MmaLoops:
             serial("step", work.k_tiles, step),
             work.finish(self._sums(sums, thread)),
         ])
-        for memory in (*(side.staged for side in sides if not side.staging.is_async), sums):
+        for memory in (*(side.prefetched for side in sides if not side.staging.is_async), sums):
             body = Allocate(memory, body)
         return body
 
@@ -185,8 +185,8 @@ class MmaLoops:
         def side(name: str, operand: Operand, outer: int, first: PrimExpr, memory: Buffer) -> _Side:
             staging = Staging(operand, outer, self.bk, self.layout(operand, outer), tile.threads,
                               work.analyzer)
-            staged = registers(f"{name}_next", staging.registers, operand.dtype)
-            return _Side(staging, memory, staged, work, first)
+            prefetched = registers(f"{name}_next", staging.registers, operand.dtype)
+            return _Side(staging, memory, prefetched, work, first)
 
         return (side("a", self.a, tile.bm, work.m, shared[0]),
                 side("b", self.b, tile.bn, work.n, shared[1]))
@@ -244,11 +244,11 @@ class MmaLoops:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Side:
-    """One operand in the pipeline: copied by ``cp.async``, or through the registers ``staged``."""
+    """One operand in the pipeline: by ``cp.async``, or through the registers ``prefetched``."""
 
     staging: Staging
     memory: Buffer
-    staged: Buffer
+    prefetched: Buffer
     work: Work
     first: PrimExpr
 
@@ -258,13 +258,13 @@ class _Side:
         origin = TileOrigin(self.work.z, self.first, k)
         if self.staging.is_async:
             return self.staging.copy_async(self.memory, self._start(slot), origin, thread)
-        return self.staging.load(self.staged, origin, thread)
+        return self.staging.load(self.prefetched, origin, thread)
 
     def store_staged(self, slot: PrimExpr, thread: PrimExpr) -> Stmt | None:
         """Store a k-tile that went through registers to shared memory."""
         if self.staging.is_async:
             return None
-        return self.staging.store(self.staged, self.memory, self._start(slot), thread)
+        return self.staging.store(self.prefetched, self.memory, self._start(slot), thread)
 
     def slot(self, slot: PrimExpr) -> Tile:
         """The tile of a stage."""
