@@ -19,6 +19,7 @@ from weft.codegen.cost_model import CostModel
 from weft.codegen.launch import LaunchProgram
 from weft.ir.passes import PassContext
 from weft.runtime.device import HOST, HOST_MEMORY, Device, MemorySpace
+from weft.runtime.devices.sim.description import SIM
 from weft.runtime.launchers import Launcher, launcher_class
 from weft.runtime.library import Library
 from weft.runtime.manifest import ARGUMENT_KINDS, Manifest, TargetSpec
@@ -27,6 +28,7 @@ from weft.support.errors import RegistryError, TargetError
 from weft.support.interrupts import interrupts_held
 from weft.support.log import Level
 from weft.support.registry import Registry
+from weft.support.suggestion import did_you_mean
 from weft.target import Target
 from weft.target.cpu_target import default_triple
 from weft.tir.func import PrimFunc
@@ -103,8 +105,9 @@ class Backend(abc.ABC, Generic[T]):
         other = next((one for one in devices if one not in (HOST, self.device)), None)
         if other is not None:
             runs = HOST if self.device == HOST else f"{self.device}, and {HOST} beside it"
+            near = did_you_mean(other.kind, (HOST.kind, SIM, self.device.kind))
             raise TargetError(f"a program for {self.kind!r} cannot run on {other}", expected=runs,
-                              help='simulated devices run kernels for CPUs: target="cpu"')
+                              help=near or 'simulated devices run kernels for CPUs: target="cpu"')
         return self
 
     def lower(self, func: PrimFunc, *, insertions: Sequence[TirInsertion] = (),

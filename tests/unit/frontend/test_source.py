@@ -103,6 +103,7 @@ def test_an_onnx_model_in_a_file_and_in_memory(tmp_path: Path) -> None:
     assert opened(tmp_path / "missing.onnx").digest() == "the file cannot be read"
 
 
+@pytest.mark.torch
 def test_a_torch_model() -> None:
     torch = pytest.importorskip("torch")
     net = torch.nn.Linear(3, 4).eval()

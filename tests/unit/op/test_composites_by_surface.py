@@ -254,6 +254,7 @@ def _by_onnx(case: Case) -> Any:
     return run_weft(*single(op, list(case.inputs), opset=opset, **attrs))[0]
 
 
+@pytest.mark.torch  # as the cases that run it
 def _by_torch(case: Case) -> Any:
     torch = pytest.importorskip("torch")
     from weft.frontend.torch import from_torch, torch_program
