@@ -177,6 +177,11 @@ def _factor(count: int, limit: int) -> int:
 def block_sums(func: PrimFunc) -> PrimFunc:
     """Bound the number of terms that are added to one accumulator.
 
+    T = allocate(float32[1] local)
+    T[0] = 0.0
+    for k in range(64):
+        T[0] = T[0] + A[k]
+    B[0] = T[0]
     =>
     T = allocate(float32[1] local)
     T[0] = 0.0
