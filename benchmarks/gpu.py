@@ -1,8 +1,9 @@
 """``python -m benchmarks.gpu``: programs on an NVIDIA GPU, beside torch and the measured peaks.
 
-On a GPU it times weft (launched as a CUDA graph), torch eager (cuBLAS for matrix products) and
-torch.compile (Triton for the rest), alternately, on arrays that stay on the device; and it
-measures the bandwidth of a copy and the rate of a large matrix product as peaks. Without a GPU it
+On a GPU it times weft, torch eager (cuBLAS for matrix products) and torch.compile (Triton for the
+rest), each launched as a CUDA graph, alternately, on arrays that stay on the device; outputs are
+compared first. It measures the bandwidth of a copy and the rate of a large matrix product as
+peaks. Without a GPU it
 prints what the compiler estimates and what the assembler says, marked as estimates.
 """
 
@@ -26,7 +27,9 @@ from weft.runtime.devices.cuda.errors import CudaError
 from weft.runtime.devices.cuda.image import KernelObject
 from weft.runtime.dtypes import numpy_dtype
 from weft.runtime.profile import render_table
+from weft.strategy.cuda.machine_model import machine_model
 from weft.support.errors import WeftError
+from weft.target import CudaTarget
 from weft.target.cuda_target import ARCHS
 
 _ROUNDS, _CALLS = 9, 20
@@ -70,13 +73,13 @@ def arch_of(context: DeviceContext) -> str:
 def estimates(programs: list[GpuProgram], arch: str) -> str:
     """A table of estimated times, with the resources of the slowest kernel."""
     rows = []
-    limits = ARCHS[arch]
+    bandwidth = machine_model(CudaTarget(arch)).bandwidth
     for program in programs:
         try:
             module = weft.compile(weft.parse(program.text), target=f"cuda -arch={arch}")
             seconds = sum(step.seconds for step in module.manifest.steps)
             rows.append((program.name, f"{seconds * 1e6:.1f}",
-                         _share(program.nbytes / limits.bytes_per_second, seconds),
+                         _share(program.nbytes / bandwidth, seconds),
                          *_resources(module)))
         except WeftError as error:
             rows.append((program.name, "fails", "", error.what[:60], "", ""))
@@ -106,7 +109,9 @@ def measured(programs: list[GpuProgram], context: DeviceContext, arch: str, roun
     peaks = measured_peaks(context)
     rows = []
     for program in programs:
-        runners = {"weft": _weft(program, context, arch), **_torch(program)}
+        values = [_numbers(shape) for _, shape in program.inputs]
+        runners = {"weft": _weft(program, values, context, arch), **_torch(program, values)}
+        _compare(program, runners)
         times: dict[str, list[float]] = {name: [] for name in runners}
         for _ in range(rounds):  # alternately: clocks change with heat
             for name, run in runners.items():
@@ -155,26 +160,26 @@ def measured_peaks(context: DeviceContext) -> Peaks:
         blocks[0].address, blocks[1].address, _COPY_BYTES, context.compute), context.compute)
         for _ in range(3))
     gemm = next(one for one in PROGRAMS if one.name == "gemm_bf16_4096")
-    runners = _torch(gemm) or {"weft": _weft(gemm, context, arch_of(context))}
+    values = [_numbers(shape) for _, shape in gemm.inputs]
+    runners = _torch(gemm, values) or {"weft": _weft(gemm, values, context, arch_of(context))}
     product = min(timed(context, run, _stream(context, name))
                   for name, run in runners.items() for _ in range(3))
     return Peaks(2 * _COPY_BYTES / copy, gemm.flops / product)
 
 
-def _weft(program: GpuProgram, context: DeviceContext, arch: str) -> Callable[[], object]:
+def _numbers(shape: tuple[int, ...]) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape, np.float32)
+
+
+def _weft(program: GpuProgram, values: list[np.ndarray], context: DeviceContext,
+          arch: str) -> Callable[[], object]:
     module = weft.compile(weft.parse(program.text), target=f"cuda -arch={arch}")
-    values = [weft.DeviceArray.from_numpy(array, context.device.number)
-              for array in _arrays(module.inputs)]
-    return module.bind(*values)
+    return module.bind(*(
+        weft.DeviceArray.from_numpy(value.astype(numpy_dtype(dtype)), context.device.number)
+        for value, (dtype, _) in zip(values, program.inputs, strict=True)))
 
 
-def _arrays(specs: Any) -> list[np.ndarray]:
-    generator = np.random.default_rng(0)
-    return [generator.standard_normal(spec.concrete_shape, np.float32).astype(
-        numpy_dtype(spec.dtype)) for spec in specs]
-
-
-def _torch(program: GpuProgram) -> dict[str, Callable[[], object]]:
+def _torch(program: GpuProgram, values: list[np.ndarray]) -> dict[str, Callable[[], object]]:
     """The program in torch, eager and compiled; nothing without torch for this GPU."""
     try:
         import torch
@@ -183,11 +188,40 @@ def _torch(program: GpuProgram) -> dict[str, Callable[[], object]]:
     if not torch.cuda.is_available():
         return {}
     function = program.torch(torch)
-    values = [torch.randn(shape, device="cuda").to(getattr(torch, dtype))
-              for dtype, shape in program.inputs]
-    compiled = torch.compile(function, mode="max-autotune")
-    return {"torch eager": lambda: function(*values),
-            "torch.compile": lambda: compiled(*values)}
+    arrays = [torch.from_numpy(value).cuda().to(getattr(torch, dtype))
+              for value, (dtype, _) in zip(values, program.inputs, strict=True)]
+    # Its own CUDA graphs copy the inputs at each call.
+    compiled = torch.compile(function, mode="max-autotune-no-cudagraphs")
+    return {"torch eager": _as_graph(torch, function, arrays),
+            "torch.compile": _as_graph(torch, compiled, arrays)}
+
+
+def _as_graph(torch: Any, function: Callable[..., Any], arrays: list[Any]) -> Callable[[], object]:
+    """A call that replays the launches of the function and returns its output."""
+    function(*arrays)  # compiles, outside of the capture
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output = function(*arrays)
+
+    def replay() -> object:
+        graph.replay()
+        return output
+    return replay
+
+
+def _compare(program: GpuProgram, runners: dict[str, Callable[[], object]]) -> None:
+    """Refuse to time outputs that differ by more than 1 % of the largest element."""
+    found = {name: _as_numpy(run()) for name, run in runners.items()}
+    scale = np.abs(found["weft"]).max()
+    for name, output in found.items():
+        if not np.allclose(output, found["weft"], rtol=0, atol=0.01 * scale):
+            raise click.ClickException(f"{program.name}: weft and {name} differ")
+
+
+def _as_numpy(output: Any) -> np.ndarray:
+    if isinstance(output, weft.DeviceArray):
+        return output.numpy().astype(np.float32)
+    return output.float().cpu().numpy()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from weft.codegen.cuda.emit.module import DATA_LAYOUT, write_device_module
 from weft.codegen.cuda.nvptx import ptx_by_nvptx
 from weft.codegen.cuda.nvvm import ptx_by_nvvm
 from weft.codegen.cuda.ptxas import assemble
+from weft.codegen.cuda.ptxas_defects import without_fused_borrow
 from weft.codegen.cuda.python_bodies import link_device_bodies
 from weft.codegen.cuda.toolkit import find_program
 from weft.runtime.devices.cpu.host import usable_cpus
@@ -50,8 +51,8 @@ def build_kernel_object(func: PrimFunc, target: CudaTarget) -> KernelObject:
 def _ptx(text: str, func: PrimFunc, target: CudaTarget) -> str:
     # numba's LLVM IR is too new for libnvvm, so kernels with Python bodies always go through LLVM.
     if target.codegen == "nvvm" and not functions_of(func):
-        return ptx_by_nvvm(text, target)
-    return ptx_by_nvptx(_with_bodies(text, func), target)
+        return without_fused_borrow(ptx_by_nvvm(text, target))
+    return without_fused_borrow(ptx_by_nvptx(_with_bodies(text, func), target))
 
 
 def _with_bodies(text: str, func: PrimFunc) -> str:
