@@ -105,7 +105,8 @@ class Backend(abc.ABC, Generic[T]):
         other = next((one for one in devices if one not in (HOST, self.device)), None)
         if other is not None:
             runs = HOST if self.device == HOST else f"{self.device}, and {HOST} beside it"
-            near = did_you_mean(other.kind, (HOST.kind, SIM, self.device.kind))
+            kinds = (HOST.kind, SIM, self.device.kind)
+            near = "" if other.kind in kinds else did_you_mean(other.kind, kinds)
             raise TargetError(f"a program for {self.kind!r} cannot run on {other}", expected=runs,
                               help=near or 'simulated devices run kernels for CPUs: target="cpu"')
         return self

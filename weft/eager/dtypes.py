@@ -119,12 +119,12 @@ double, half, long, short = float64, float16, int64, int16
 class _Default:
     """The dtype of floating-point numbers without one of their own."""
 
-    dtype: ClassVar[dtype] = float32
+    chosen: ClassVar[dtype] = float32
 
 
 def get_default_dtype() -> dtype:
     """The dtype of tensors made from Python floats, float32 at first."""
-    return _Default.dtype
+    return _Default.chosen
 
 
 def set_default_dtype(d: Any) -> None:
@@ -132,4 +132,4 @@ def set_default_dtype(d: Any) -> None:
     chosen = as_dtype(d)
     if not chosen.is_floating_point:
         raise OptionError("the default dtype is a floating-point dtype", got=repr(chosen))
-    _Default.dtype = chosen
+    _Default.chosen = chosen

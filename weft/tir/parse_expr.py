@@ -118,7 +118,7 @@ class Line:
             left = node(left, right)
         return left
 
-    def list(self, close: str) -> tuple[PrimExpr, ...]:
+    def expressions(self, close: str) -> tuple[PrimExpr, ...]:
         """Comma-separated expressions up to ``close``."""
         items: list[PrimExpr] = []
         while not self.accept(close):
@@ -181,7 +181,7 @@ class Line:
         special = _FORMS.get(name)
         if special is not None:
             return special(self)
-        args = self.list(")")
+        args = self.expressions(")")
         try:
             return _intrinsic(name, args, result)
         except WeftError as error:
@@ -242,7 +242,7 @@ def _intrinsic(name: str, args: tuple[PrimExpr, ...], result: DType | None) -> P
 
 
 def _two(node: Callable[..., PrimExpr]) -> Callable[[Line], PrimExpr]:
-    return lambda line: node(*line.list(")"))
+    return lambda line: node(*line.expressions(")"))
 
 
 def _ramp(line: Line) -> PrimExpr:
@@ -265,10 +265,10 @@ def _broadcast(line: Line) -> PrimExpr:
 
 def _shuffle(line: Line) -> PrimExpr:
     line.expect("[")
-    vectors = line.list("]")
+    vectors = line.expressions("]")
     line.expect(",")
     line.expect("[")
-    indices = tuple(x.int_value(i) or 0 for i in line.list("]"))
+    indices = tuple(x.int_value(i) or 0 for i in line.expressions("]"))
     line.expect(")")
     return x.Shuffle(vectors, indices)
 

@@ -101,12 +101,12 @@ class _Parser:
         """``float32[4, 8] strides=[16, 1] local``."""
         dtype = line.dtype()
         line.expect("[")
-        shape = line.list("]")
+        shape = line.expressions("]")
         strides, scope = None, "global"
         if line.accept("strides"):
             line.expect("=")
             line.expect("[")
-            strides = line.list("]")
+            strides = line.expressions("]")
         if line.kind == "name":
             scope = line.next()
         if scope not in SCOPES:
@@ -204,7 +204,7 @@ class _Parser:
         if kind not in _KINDS:
             raise line.error("unknown kind of loop", expected=", ".join(_KINDS), got=kind)
         line.expect("(")
-        arguments = line.list(")")
+        arguments = line.expressions(")")
         line.expect(":")
         line.end()
         tag = arguments[-1].value if isinstance(arguments[-1], x.StringImm) else None

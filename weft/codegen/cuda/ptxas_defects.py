@@ -42,7 +42,9 @@ def _rewritten(body: str) -> str:
 
     def shifted(found: re.Match[str]) -> str:
         space, result, register = found.groups()
-        return f"shr.u64{space}{result}, %product_{register}, 32;" if register in chosen else found[0]
+        if register not in chosen:
+            return found[0]
+        return f"shr.u64{space}{result}, %product_{register}, 32;"
 
     declared = ", ".join(f"%product_{register}" for register in sorted(chosen))
     body = _WIDENED.sub(shifted, _HIGH_WORD.sub(with_product, body))

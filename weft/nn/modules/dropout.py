@@ -30,34 +30,34 @@ class _Dropout(Module):
 class Dropout(_Dropout):
     """Zeroes each element with probability ``p``, and divides the others by 1 - p."""
 
-    function = staticmethod(F.dropout)
+    function: ClassVar[Callable[..., Tensor]] = staticmethod(F.dropout)
 
 
 class Dropout1d(_Dropout):
     """Zeroes whole channels of (N, C, L)."""
 
-    function = staticmethod(F.dropout1d)
+    function: ClassVar[Callable[..., Tensor]] = staticmethod(F.dropout1d)
 
 
 class Dropout2d(_Dropout):
     """Zeroes whole channels of (N, C, H, W)."""
 
-    function = staticmethod(F.dropout2d)
+    function: ClassVar[Callable[..., Tensor]] = staticmethod(F.dropout2d)
 
 
 class Dropout3d(_Dropout):
     """Zeroes whole channels of (N, C, D, H, W)."""
 
-    function = staticmethod(F.dropout3d)
+    function: ClassVar[Callable[..., Tensor]] = staticmethod(F.dropout3d)
 
 
 class AlphaDropout(_Dropout):
     """Dropout for SELU, which keeps mean and variance."""
 
-    function = staticmethod(F.alpha_dropout)
+    function: ClassVar[Callable[..., Tensor]] = staticmethod(F.alpha_dropout)
 
 
 class FeatureAlphaDropout(_Dropout):
     """Alpha dropout of whole channels."""
 
-    function = staticmethod(F.feature_alpha_dropout)
+    function: ClassVar[Callable[..., Tensor]] = staticmethod(F.feature_alpha_dropout)

@@ -1,4 +1,4 @@
-"""PTX is rewritten where ptxas would take a carry for a borrow; ``tests/gpu`` runs such a kernel."""
+"""PTX is rewritten where ptxas takes a carry for a borrow; ``tests/gpu`` runs such a kernel."""
 
 from __future__ import annotations
 
