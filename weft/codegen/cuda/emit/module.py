@@ -131,7 +131,9 @@ class _Entry:
             pointer_type=lambda b: _SPACES.get(b.scope, "ptr addrspace(1)"),
             alignment=access_alignment,
             read_only={b: None for b in memory if b not in written},
-            bodies=functions_of(self.func), has_masks=False, locations=self.locations)
+            bodies=functions_of(self.func), has_masks=False, locations=self.locations,
+            # ptxas unrolls short loops, so that a thread has several loads in flight.
+            unrolls=True)
 
     def _memory(self) -> list[Buffer]:
         """The buffers in global memory that the launch accesses: parameters, then workspace."""

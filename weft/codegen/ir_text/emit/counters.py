@@ -167,11 +167,13 @@ NO_VECTORIZE = '!{!"llvm.loop.vectorize.enable", i1 false}'
 
 
 def loop_metadata(state: FunctionState) -> str:
-    """Metadata that disables LLVM's unrolling and vectorisation, which tir has already done."""
+    """The suffix of a loop's branch: no unrolling and vectorisation, which tir has already done."""
+    if state.kernel.unrolls:
+        return ""
     module = state.kernel.module
     unroll = module.metadata(f'!{{!"{NO_UNROLL}"}}')
     vectorize = module.metadata(NO_VECTORIZE)
-    return module.metadata(f"distinct !{{!N, {unroll}, {vectorize}}}")
+    return f", !llvm.loop {module.metadata(f'distinct !{{!N, {unroll}, {vectorize}}}')}"
 
 
 def emit_loop(
@@ -208,5 +210,5 @@ def emit_loop(
     out.do(f"{following} = add nsw {kind} {counter}, 1")
     counters.latch(label, following)
     more = out.emit(f"icmp slt {kind} {following}, {end}")
-    out.do(f"br i1 {more}, label %{label}, label %{label}.exit, !llvm.loop {loop_metadata(state)}")
+    out.do(f"br i1 {more}, label %{label}, label %{label}.exit{loop_metadata(state)}")
     out.start_block(f"{label}.exit")

@@ -89,8 +89,8 @@ class Kernel:
     own intrinsics by name, the LLVM type of pointers into a buffer, the ``alignment`` in bytes of
     an access to ``lanes`` elements from an index, the ``read_only`` buffers that no thread writes
     while the kernel runs, the symbols of Python ``bodies``, whether the machine has masked
-    accesses, gathers and scatters, and the metadata of debug ``locations`` by the ``id`` of the
-    statement.
+    accesses, gathers and scatters, the metadata of debug ``locations`` by the ``id`` of the
+    statement, and whether a later compiler ``unrolls`` loops.
     """
 
     name: str
@@ -111,6 +111,7 @@ class Kernel:
     bodies: Collection[str] = ()
     locations: Mapping[int, str] = field(default_factory=dict)
     has_masks: bool = True
+    unrolls: bool = False
 
     def load_suffix(self, buffer: Buffer) -> str:
         """The metadata of loads; ``!0`` is the empty node of every module."""
