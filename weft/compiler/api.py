@@ -7,7 +7,8 @@ from the cache without them (``weft.compiler.warm_start``).
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from weft.support.file_content import FileContent
 from weft.support.interpreter import rare_collections
 
 if TYPE_CHECKING:
-    from weft.compiler.cache import Remember
+    from weft.compiler.compile_model import ModelCompiler
     from weft.compiler.device_options import DevicesLike, PlacementLike
     from weft.compiler.extensions import PassesLike, RulesLike, TirPassesLike
     from weft.compiler.options import SpecializeLike, TargetLike
@@ -110,25 +111,42 @@ def compile(
 
 
 def _compile(model: ModelLike, examples: Examples, request: CompileRequest) -> Executable:
+    """Compile a model; the content of a file is read while the compiler is imported."""
+    file = note = None
     if isinstance(model, (str, os.PathLike)):
-        return _compile_file(model, examples, request)
-    return _compile_now(model, examples, request)
+        if examples is None:
+            found = open_warm(Path(model), request, partial(_compiler_of_file, model, request))
+            if found is not None:
+                return found
+        model = file = FileContent.of(model)
+        note = partial(remember, Path(file), request)
+    with _read_ahead(file, request), rare_collections(), progress.work():
+        from weft.compiler.compile_model import compile_model
+
+        return compile_model(model, examples, request, note)
 
 
-def _compile_file(path: str | os.PathLike[str], examples: Examples, request: CompileRequest
-                  ) -> Executable:
-    """Compile a file, which is read while the compiler is imported, unless it starts warm."""
-    found = None if examples is not None else open_warm(Path(path), request)
-    if found is not None:
-        return found
+def _compiler_of_file(path: str | os.PathLike[str], request: CompileRequest) -> ModelCompiler:
+    from weft.compiler.compile_model import compiler_of
+
+    with request.settings():
+        return compiler_of(path, None, request)
+
+
+@contextmanager
+def _read_ahead(file: FileContent | None, request: CompileRequest) -> Iterator[None]:
+    """Hold the content of ``file``; start a process that builds kernels if it will be of use."""
+    if file is None:
+        yield
+        return
     from weft.compiler.build.worker_process import start_spare, stop_spare
 
-    file = FileContent.of(path)
+    is_of_use = _is_first_and_large(file, request)
     with file.held():
-        if _is_first_and_large(file, request):
+        if is_of_use:
             start_spare()
         try:
-            return _compile_now(file, examples, request, partial(remember, Path(file), request))
+            yield
         finally:
             stop_spare()
 
@@ -141,11 +159,3 @@ def _is_first_and_large(file: FileContent, request: CompileRequest) -> bool:
     except (OSError, ValueError, TypeError):
         return False  # the front end reports it
     return size >= _LARGE_BYTES and jobs > 1 and not compiler_is_loaded()
-
-
-def _compile_now(model: ModelLike, examples: Examples, request: CompileRequest,
-                 note: Remember | None = None) -> Executable:
-    with rare_collections(), progress.work():
-        from weft.compiler.compile_model import compile_model
-
-        return compile_model(model, examples, request, note)

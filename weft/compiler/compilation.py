@@ -8,45 +8,83 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
+
+import numpy as np
 
 from weft.compiler.fallbacks import program_for_shapes
 from weft.runtime.executable import Executable
 from weft.runtime.programs_by_size import KeptPrograms, Shapes
+from weft.support.dataclass import dataclass
 from weft.support.errors import ArtifactError, InternalError, OptionError
 from weft.support.fallback import Fallback
 
 if TYPE_CHECKING:
     from weft.compiler.options import CompileOptions
+    from weft.compiler.program.constants import ConstantMemory
     from weft.compiler.program.model_code import ModelCode
     from weft.compiler.stages import Stages
+    from weft.frontend.source import Source
 
-CompileAt: TypeAlias = "Callable[[CompileOptions], Executable]"
+_ALIGNMENT = 64
 # The names of the tensors that are computed (``None``: the outputs), and of those that are given.
 _Names: TypeAlias = "tuple[tuple[str, ...] | None, tuple[str, ...]]"
+
+
+class Compiler(Protocol):
+    """What compiles a model again (``weft.compiler.compile_model.ModelCompiler``)."""
+
+    @property
+    def source(self) -> Source | None:
+        """The model; ``None`` if only its code is known."""
+
+    @property
+    def options(self) -> CompileOptions:
+        """The options that the model was compiled with."""
+        ...
+
+    def code(self) -> ModelCode:
+        """The code of the model, from the cache or compiled again."""
+        ...
+
+    def at(self, fixed: CompileOptions) -> Executable:
+        """The program for options that fix the shapes of the inputs."""
+        ...
+
+    def part(self, source: Source, options: CompileOptions, code: ModelCode | None) -> Executable:
+        """The program of a part of the model, compiled if there is no ``code``."""
+        ...
 
 
 class Compilation:
     """The ``Recompiler`` of a model that this process compiled.
 
-    ``code`` is ``None`` for a model without a program for all sizes. ``compile_at`` compiles it for
-    options that fix its shapes; ``None`` for an unpickled model.
+    ``code`` is ``None`` for a model without a program for all sizes; ``counts``: whether sizes that
+    data determines are symbols of the program, if they are to be.
     """
 
-    def __init__(self, stages: Stages | None = None, code: ModelCode | None = None,
-                 compile_at: CompileAt | None = None) -> None:
-        self._stages = stages
+    def __init__(self, compiler: Compiler | None, code: ModelCode | None, *, counts: bool
+                 ) -> None:
+        self._compiler = compiler
         self._code = code
-        self._compile_at = compile_at
+        self._counts = counts
         self._parts: KeptPrograms[_Names, Executable] = KeptPrograms()
 
     @property
+    def compiler(self) -> Compiler:
+        """What compiles the model again."""
+        if self._compiler is None:
+            raise InternalError("a compilation without a compiler")
+        return self._compiler
+
+    @cached_property
     def stages(self) -> Stages:
         """The stages of the compilation, which can be shown."""
-        if self._stages is None:
-            raise InternalError("a compilation without stages")
-        return self._stages
+        from weft.compiler.stages import Stages
+
+        return Stages(self.compiler.source, self.options)
 
     @property
     def code(self) -> ModelCode:
@@ -56,22 +94,16 @@ class Compilation:
                                 help="give all sizes, or compile the model in each process")
         return self._code
 
-    def compile_at(self, options: CompileOptions) -> Executable:
-        """The program for options that fix the shapes of the inputs."""
-        if self._compile_at is None:
-            raise ArtifactError("an unpickled model cannot be compiled for other shapes",
-                                help="use specialize() in the process that compiled it")
-        return self._compile_at(options)
-
-    @property
+    @cached_property
     def options(self) -> CompileOptions:
         """The options that the model was compiled with."""
-        return self.stages.options
+        options = self.compiler.options
+        return options if self._counts else dataclasses.replace(options, data_sizes=False)
 
     def specialize(self, whole: Executable, shapes: Shapes) -> Executable:
         """See ``Recompiler.specialize``."""
         by_name = {spec.name: s for spec, s in zip(whole.inputs, shapes, strict=True)}
-        return self.compile_at(self.options.at(by_name))
+        return self.compiler.at(self.options.at(by_name))
 
     def beyond(self, whole: Executable, shapes: Shapes) -> Fallback | None:
         """See ``Recompiler.beyond``.
@@ -82,7 +114,7 @@ class Compilation:
         from weft.ir.shape import SymDim, as_dim
         from weft.ir.symbol import is_symbol, range_of
 
-        source = self.stages.source
+        source = self.compiler.source
         if source is None or not source.assumes_ranges:
             return None
         declared = self.options.input_shapes or {}
@@ -105,17 +137,29 @@ class Compilation:
 
     def _compiled_part(self, whole: Executable, outputs: tuple[str, ...] | None,
                        inputs: tuple[str, ...]) -> Executable:
-        from weft.compiler.compile_model import part_of
+        from weft.compiler.program.build import build_part
         from weft.compiler.program.constants import BesideBlock
         from weft.compiler.program.own_block import OwnBlock
+        from weft.frontend.source import ProgramSource
 
+        source, options = self.compiler.source, self.options
+        if source is None:
+            raise OptionError("an unpickled model has no inner tensors",
+                              help="run parts in the process that compiled the model")
         launcher = whole.launcher
         # The virtual machine keeps its constants in another form.
         if launcher is None or whole.is_dynamic or whole.manifest.vm is not None \
                 or not launcher.runs_here:
-            return part_of(self.stages, outputs, inputs, OwnBlock())
-        return part_of(self.stages, outputs, inputs, BesideBlock(whole.manifest,
-                                                                 launcher.constants))
+            memory: ConstantMemory = OwnBlock()
+        else:
+            memory = BesideBlock(whole.manifest, launcher.constants)
+        with options.settings():
+            part = source.import_part(options, outputs, dict.fromkeys(inputs))
+            options = dataclasses.replace(options, inputs=(), outputs=None, specialize=())
+            if options.placement_names:
+                options = dataclasses.replace(options, placement=None)  # ``part`` is annotated
+            return self.compiler.part(ProgramSource(part), options,
+                                      build_part(part, options, memory))
 
     def as_text(self, stage: str) -> str:
         """See ``Executable.as_text``."""
@@ -156,7 +200,6 @@ class Compilation:
     def pickled(self) -> tuple[Any, ...]:
         """Code and weights, without the model: the copy cannot show its stages."""
         from weft.compiler.extensions import Extensions
-        from weft.compiler.open_model import unpickled
 
         code = self.code
         code.check_portable()
@@ -168,6 +211,34 @@ class Compilation:
         return unpickled, (b"".join(map(bytes, code.to_parts())), options)
 
 
+@dataclass(frozen=True, slots=True)
+class _NoModel:
+    """The compiler of an unpickled model, which can compile nothing."""
+
+    options: CompileOptions
+    source: Source | None = None
+
+    def code(self) -> NoReturn:
+        raise InternalError("an unpickled model has its code")
+
+    def at(self, fixed: CompileOptions) -> NoReturn:  # noqa: ARG002
+        raise ArtifactError("an unpickled model cannot be compiled for other shapes",
+                            help="use specialize() in the process that compiled it")
+
+    def part(self, source: Source, options: CompileOptions, code: ModelCode | None  # noqa: ARG002
+             ) -> NoReturn:
+        raise InternalError("an unpickled model has no parts")
+
+
+def unpickled(payload: bytes, options: CompileOptions) -> Executable:
+    """The executable of a pickle, which holds code and weights, but not the model."""
+    from weft.compiler.open_model import open_program
+    from weft.compiler.program.model_code import ModelCode
+
+    code = ModelCode.from_payload(memoryview(payload))
+    return open_program(code, options, Compilation(_NoModel(options), code, counts=True))
+
+
 def compilation_of(executable: Executable) -> Compilation:
     """Where a compiled model came from; ``OptionError`` for a loaded artifact."""
     found = executable.recompiler
@@ -175,3 +246,34 @@ def compilation_of(executable: Executable) -> Compilation:
         raise OptionError("a loaded artifact has no compilation", got=executable,
                           help="use the executable that weft.compile returns")
     return found
+
+
+def export_with_state(model: Executable, states: Mapping[str, np.ndarray],
+                      path: str | os.PathLike[str], format: str = "weft") -> None:
+    """Write ``model`` as an artifact that starts with these values of its states.
+
+    They follow the constants (``Manifest.initial``). ``format`` is that of ``model.export``.
+    Raises what ``model.export`` raises.
+    """
+    from weft.compiler.export_model import export_code
+
+    compilation = compilation_of(model)
+    code = compilation.code
+    block, offsets = _with_values(code.constants, [states[s.name] for s in code.manifest.states])
+    manifest = dataclasses.replace(code.manifest, constants_bytes=len(block), initial=offsets)
+    export_code(dataclasses.replace(code, manifest=manifest, constants=block),
+                compilation.options, path, format, model.fallbacks)
+
+
+def _with_values(constants: np.ndarray, values: list[np.ndarray]
+                 ) -> tuple[np.ndarray, tuple[int, ...]]:
+    """The constants followed by the values of states, and the offsets of these."""
+    parts = [np.asarray(constants).reshape(-1).view(np.uint8)]
+    size, offsets = parts[0].nbytes, []
+    for value in values:
+        gap = -size % _ALIGNMENT
+        parts.append(np.zeros(gap, np.uint8))
+        offsets.append(size + gap)
+        parts.append(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+        size += gap + value.nbytes
+    return np.concatenate(parts), tuple(offsets)

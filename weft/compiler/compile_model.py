@@ -1,77 +1,60 @@
 """From a model to an executable: the stations of a compilation, in order.
 
 ``CompileRequest.check`` checks the options, ``open_source`` finds the front end, ``cached`` looks
-the code up or keeps it, ``program.build`` makes it, and ``open_executable`` loads it.
+the code up or keeps it, ``program.build`` makes it, and ``open_program`` loads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 from weft.compiler.cache import ProgramCode, Remember, cached
+from weft.compiler.compilation import Compilation
 from weft.compiler.open_model import open_program
 from weft.compiler.options import CompileOptions
-from weft.compiler.program.build import build_part, code_of_source
+from weft.compiler.program.build import Memory, code_of_source
 from weft.compiler.program.model_code import ModelCode
-from weft.compiler.request import CompileRequest
-from weft.compiler.stages import Stages
-from weft.frontend.source import Examples, ModelLike, ProgramSource, Source, open_source
+from weft.compiler.request import CheckedRequest, CompileRequest
+from weft.frontend.source import Examples, ModelLike, Source, open_source
 from weft.runtime.executable import Executable
-from weft.support.config import config
 from weft.support.dataclass import dataclass
-from weft.support.errors import InternalError, OptionError
-
-if TYPE_CHECKING:
-    from weft.compiler.program.constants import ConstantMemory
+from weft.support.errors import InternalError
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCompiler:
-    """Compiles a model, at first and again for other sizes and other tensors.
-
-    ``knobs`` are the settings of the user, ``threads`` those of the calls of executables.
-    """
+    """Compiles a model, at first and again for other sizes and other tensors."""
 
     source: Source
-    options: CompileOptions
-    knobs: Mapping[str, Any]
-    threads: int | None = None
+    checked: CheckedRequest
+
+    @property
+    def options(self) -> CompileOptions:
+        """The options of the compilation."""
+        return self.checked.options
 
     def executable(self, remember: Remember | None = None) -> Executable:
         """The executable of the model; ``remember`` is that of ``cached``."""
-        code = cached(self.source, self.options,
-                      partial(code_of_source, self.source, self.options), remember)
+        code = cached(self.source, self.options, self._make(), remember)
         return self.opened(code)
 
+    def _make(self) -> Callable[[Memory], ProgramCode]:
+        return partial(code_of_source, self.source, self.options)
+
     def opened(self, code: ProgramCode) -> Executable:
-        """The executable of the model's code.
-
-        Raises ``OptionError`` if the user asks for kernels at some sizes, and all are fixed.
-        """
-        if isinstance(code, ModelCode) and self.options.specialize and not code.manifest.symbols:
-            raise OptionError("specialize is for models with symbolic sizes",
-                              got=code.manifest.signature(),
-                              help='name the sizes: inputs={"x": ("batch", 3, 224, 224)}')
-        manifest = replace(code.manifest, threads=self.threads)  # the cache keeps code without it
-        return open_program(replace(code, manifest=manifest), self.stages(code), self.at)
-
-    def stages(self, code: ProgramCode) -> Stages:
-        """The stages of the compilation that gave ``code``, which may have left sizes unknown."""
-        return self.stages_of(counts=not isinstance(code, ModelCode) or bool(code.manifest.counts))
-
-    def stages_of(self, *, counts: bool) -> Stages:
-        """The stages; ``counts``: whether sizes that data determines are symbols."""
-        options = self.options if counts else replace(self.options, data_sizes=False)
-        return Stages(self.source, options)
+        """The executable of the model's code."""
+        # The cache keeps code without the number of threads.
+        code = replace(code, manifest=replace(code.manifest, threads=self.checked.threads))
+        whole = code if isinstance(code, ModelCode) else None
+        counts = whole is None or bool(whole.manifest.counts)
+        return open_program(code, self.options, Compilation(self, whole, counts=counts))
 
     def code(self) -> ModelCode:
         """The code of a model that has a program, from the cache or compiled again."""
-        with config(**self.knobs):
-            code = cached(self.source, self.options,
-                          partial(code_of_source, self.source, self.options))
+        with self.checked.settings():
+            code = cached(self.source, self.options, self._make())
         if not isinstance(code, ModelCode):
             raise InternalError("the model has no program for all sizes any more",
                                 got=code.reason)
@@ -80,9 +63,14 @@ class ModelCompiler:
     def at(self, fixed: CompileOptions) -> Executable:
         """The executable for options that fix the sizes of a model with dynamic shapes."""
         self.source.check_unchanged()
-        with config(**self.knobs), fixed.settings():
-            made = replace(self, options=fixed)
+        with self.checked.settings(), fixed.settings():
+            made = replace(self, checked=replace(self.checked, options=fixed))
             return made.opened(made.code())
+
+    def part(self, source: Source, options: CompileOptions, code: ModelCode | None) -> Executable:
+        """The executable of a part of the model, compiled if there is no ``code``."""
+        made = ModelCompiler(source, CheckedRequest(options))
+        return made.executable() if code is None else made.opened(code)
 
 
 def compile_model(model: ModelLike, examples: Examples, request: CompileRequest,
@@ -109,23 +97,4 @@ def compiler_of(model: ModelLike, examples: Examples, request: CompileRequest) -
     if source.is_cut:
         options = replace(options, inputs=(), outputs=None,
                           state=(*options.state, *source.state.items()))
-    return ModelCompiler(source, options, checked.knobs, checked.threads)
-
-
-def part_of(stages: Stages, fetches: Sequence[str] | None, feeds: Sequence[str],
-            memory: ConstantMemory) -> Executable:
-    """The program that computes other tensors of a compiled model, or from other tensors.
-
-    Its constants go to ``memory`` if its sizes are fixed and it is first-order.
-    """
-    if stages.source is None:
-        raise OptionError("an unpickled model has no inner tensors",
-                          help="run parts in the process that compiled the model")
-    with stages.options.settings():
-        part = stages.source.import_part(stages.options, fetches, dict.fromkeys(feeds))
-        options = replace(stages.options, inputs=(), outputs=None, specialize=())
-        if options.placement_names:
-            options = replace(options, placement=None)  # the annotations are there
-        compiler = ModelCompiler(ProgramSource(part), options, {})
-        code = build_part(part, options, memory)
-        return compiler.executable() if code is None else compiler.opened(code)
+    return ModelCompiler(source, replace(checked, options=options))

@@ -1,24 +1,17 @@
-"""Writing compiled code as an artifact, also with first values of its state."""
+"""Writing compiled code as an artifact."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
-
-import numpy as np
 
 from weft.codegen import backend_of
-from weft.compiler.compilation import compilation_of
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.model_code import ModelCode
 from weft.export import export_artifact, export_c
-from weft.runtime.executable import Executable
 from weft.runtime.launchers import launcher_of
 from weft.support.errors import ArtifactError, OptionError, TargetError
 from weft.support.fallback import FallbackLog, recording
-
-_ALIGNMENT = 64
 
 
 def export_code(code: ModelCode, options: CompileOptions, path: str | os.PathLike[str],
@@ -49,32 +42,3 @@ def export_code(code: ModelCode, options: CompileOptions, path: str | os.PathLik
         linked = backend.link(code.objects, target)
     listed = tuple(dict.fromkeys((*manifest.fallbacks, *found.found)))
     export_artifact(path, dataclasses.replace(manifest, fallbacks=listed), linked, code.constants)
-
-
-def export_with_state(model: Executable, states: Mapping[str, np.ndarray],
-                      path: str | os.PathLike[str], format: str = "weft") -> None:
-    """Write ``model`` as an artifact that starts with these values of its states.
-
-    They follow the constants (``Manifest.initial``). ``format`` is that of ``model.export``.
-    Raises what ``model.export`` raises.
-    """
-    compilation = compilation_of(model)
-    code = compilation.code
-    block, offsets = _with_values(code.constants, [states[s.name] for s in code.manifest.states])
-    manifest = dataclasses.replace(code.manifest, constants_bytes=len(block), initial=offsets)
-    export_code(dataclasses.replace(code, manifest=manifest, constants=block),
-                compilation.options, path, format, model.fallbacks)
-
-
-def _with_values(constants: np.ndarray, values: list[np.ndarray]
-                 ) -> tuple[np.ndarray, tuple[int, ...]]:
-    """The constants followed by the values of states, and the offsets of these."""
-    parts = [np.asarray(constants).reshape(-1).view(np.uint8)]
-    size, offsets = parts[0].nbytes, []
-    for value in values:
-        gap = -size % _ALIGNMENT
-        parts.append(np.zeros(gap, np.uint8))
-        offsets.append(size + gap)
-        parts.append(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
-        size += gap + value.nbytes
-    return np.concatenate(parts), tuple(offsets)

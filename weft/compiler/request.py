@@ -7,7 +7,7 @@ compiler; ``CompileRequest.check`` imports it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -90,5 +90,9 @@ class CheckedRequest:
     """The options of a compilation, the settings that it runs under, and ``threads`` of calls."""
 
     options: CompileOptions
-    knobs: Mapping[str, Any]
-    threads: int | None
+    knobs: Mapping[str, Any] = field(default_factory=dict)
+    threads: int | None = None
+
+    def settings(self) -> AbstractContextManager[object]:
+        """Apply the knobs in a block."""
+        return config(**self.knobs)

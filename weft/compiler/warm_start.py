@@ -13,20 +13,19 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import weft
-from weft.compiler.compilation import Compilation
+from weft.compiler.compilation import Compilation, Compiler
 from weft.compiler.request import CompileRequest
 from weft.runtime.artifact_format import CodePayload, read_payload
 from weft.runtime.devices.cpu import host
 from weft.runtime.devices.cpu.elf.loader import ObjectLibrary, loads_objects
 from weft.runtime.executable import Executable, open_executable
 from weft.runtime.launchers import Code, check_machine, launcher_of
-from weft.runtime.manifest import Manifest
 from weft.support.cache import DiskCache, EntryState, default_directory, open_cache
 from weft.support.config import config, knobs, report_unknown_variables
 from weft.support.errors import ArtifactError
@@ -36,10 +35,7 @@ from weft.support.log import Level, debug, enabled
 from weft.support.plugins import LIBRARIES
 
 if TYPE_CHECKING:
-    from weft.compiler.compile_model import ModelCompiler
-    from weft.compiler.options import CompileOptions
     from weft.compiler.program.model_code import ModelCode
-    from weft.compiler.stages import Stages
 
 WARM = "warm: code and weights came from the disk cache"
 # Settings that do not decide about code.
@@ -47,9 +43,11 @@ _WITHOUT_EFFECT = frozenset(["build_jobs", "cache_dir", "cache_size", "debug", "
                              "no_cache", "perf_map", "seed", "threads", "trace"])
 
 
-def open_warm(path: Path, request: CompileRequest) -> Executable | None:
+def open_warm(path: Path, request: CompileRequest, again: Callable[[], Compiler]
+              ) -> Executable | None:
     """The executable of an unchanged file from the disk cache; ``None``: compile it.
 
+    ``again`` gives the compiler of the model, when somebody asks for what only it knows.
     A process that has imported the compiler compiles: its user may have registered operators or
     passes since.
     """
@@ -63,7 +61,7 @@ def open_warm(path: Path, request: CompileRequest) -> Executable | None:
             return None
         report_unknown_variables()
         debug(Level.CACHE, "compiler", "the whole model was in the cache")
-        return _opened(read_payload(payload), path, request)
+        return _opened(read_payload(payload), request, again)
 
 
 def compiler_is_loaded() -> bool:
@@ -155,7 +153,8 @@ def _compiler() -> Iterator[object]:
             yield folder, os.stat(folder).st_mtime_ns  # noqa: PTH116
 
 
-def _opened(payload: CodePayload, path: Path, request: CompileRequest) -> Executable | None:
+def _opened(payload: CodePayload, request: CompileRequest, again: Callable[[], Compiler]
+            ) -> Executable | None:
     report_all(payload.manifest.fallbacks)
     manifest = replace(payload.manifest, threads=request.threads())
     if manifest.target.kind != "cpu" or not launcher_of(manifest).starts_from_objects:
@@ -166,35 +165,22 @@ def _opened(payload: CodePayload, path: Path, request: CompileRequest) -> Execut
         return None
     return open_executable(
         Code(manifest, lambda: ObjectLibrary(payload.objects), payload.constants, start=WARM),
-        _Again(path, request, manifest))
+        _Again(again, counts=bool(manifest.counts)))
 
 
 class _Again(Compilation):
     """The compilation of a model that came from the cache, repeated when somebody asks for it."""
 
-    def __init__(self, path: Path, request: CompileRequest, manifest: Manifest) -> None:
-        super().__init__()
-        self._path = path
-        self._request = request
-        self._manifest = manifest
+    def __init__(self, again: Callable[[], Compiler], *, counts: bool) -> None:
+        super().__init__(None, None, counts=counts)
+        self._again = again
 
     @functools.cached_property
-    def _compiler(self) -> ModelCompiler:
-        from weft.compiler.compile_model import compiler_of
-
-        with self._request.settings():
-            return compiler_of(self._path, None, self._request)
-
-    @property
-    def stages(self) -> Stages:
+    def compiler(self) -> Compiler:
         """See ``Compilation``."""
-        return self._compiler.stages_of(counts=bool(self._manifest.counts))
+        return self._again()
 
     @functools.cached_property
     def code(self) -> ModelCode:
         """See ``Compilation``."""
-        return self._compiler.code()
-
-    def compile_at(self, options: CompileOptions) -> Executable:
-        """The program for sizes outside of the ranges of the general one."""
-        return self._compiler.at(options)
+        return self.compiler.code()

@@ -13,11 +13,9 @@ from weft.runtime.buffers import BoundCall
 from weft.runtime.call_sizes import SizeOutOfRangeError, fixed_sizes
 from weft.runtime.launchers import (
     Code,
-    Foreign,
     Launch,
     Launcher,
     SurroundedLaunch,
-    check_machine,
     open_launcher,
 )
 from weft.runtime.library import Library
@@ -416,20 +414,8 @@ def open_executable(code: Code, recompiler: Recompiler | None = None) -> Executa
     For code that this machine cannot run it is one that can be exported and printed if there is a
     ``recompiler``; otherwise ``ArtifactError`` is raised.
     """
-    try:
-        check_machine(code.manifest.target)
-    except ArtifactError as reason:
-        if recompiler is None:
-            raise
-        return Executable(code.manifest, Foreign(code, reason), recompiler, start=code.start)
-    return Executable(code.manifest, open_launcher(code), recompiler, around=code.around,
-                      start=code.start)
-
-
-def open_per_shape(signature: Manifest, recompiler: Recompiler, reason: str, start: str = ""
-                   ) -> Executable:
-    """The executable of a model that is compiled for each set of input shapes, for ``reason``."""
-    return Executable(signature, None, recompiler, start=start, reason=reason)
+    launcher = open_launcher(code, stands_in=recompiler is not None)
+    return Executable(code.manifest, launcher, recompiler, around=code.around, start=code.start)
 
 
 def explanation(signature: str, start: str, log: FallbackLog, more: Sequence[str] = ()) -> str:

@@ -319,8 +319,17 @@ def launcher_of(manifest: Manifest) -> type[Launcher]:
     return launcher_class(launcher_name(manifest))
 
 
-def open_launcher(code: Code) -> Launcher:
-    """Load a program; raises ``ArtifactError`` for code that cannot be loaded."""
+def open_launcher(code: Code, *, stands_in: bool = False) -> Launcher:
+    """Load a program; raises ``ArtifactError`` for code that cannot be loaded.
+
+    With ``stands_in``, ``Foreign`` stands in for the launcher of code for another machine.
+    """
+    try:
+        check_machine(code.manifest.target)
+    except ArtifactError as reason:
+        if not stands_in:
+            raise
+        return Foreign(code, reason)
     made = launcher_of(code.manifest)
     return made(code, made.load(code))
 

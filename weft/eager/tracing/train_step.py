@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from weft.compiler.api import compile as compile_module
-from weft.compiler.export_model import export_with_state
+from weft.compiler.compilation import export_with_state
 from weft.eager.cell import MODE, Cell, leaf_of
 from weft.eager.checks import Check, finite_checks, first_failure
 from weft.eager.evaluate import flush
