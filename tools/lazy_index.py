@@ -45,8 +45,8 @@ LAYERS = (
     Layer("weft.transform", (), {"PASSES": "weft.ir.passes:PASSES"},
           beside=("weft.compat.optimizer",)),
 )
-TABLES = ("weft", "weft.codegen", "weft.nn", "weft.nn.functional", "weft.optim", "weft.strategy",
-          "weft.transform")
+TABLES = ("weft", "weft.codegen", "weft.nn", "weft.nn.functional", "weft.optim",
+          "weft.optim.lr_scheduler", "weft.strategy", "weft.transform")
 
 
 def names_of(package: str) -> Names:

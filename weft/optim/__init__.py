@@ -4,10 +4,15 @@ from weft.support.lazy_package import load_names_lazily
 
 NAMES = {  # module -> the public names it defines
     "weft.optim": "lr_scheduler swa_utils",
+    "weft.optim.adafactor": "Adafactor",
     "weft.optim.adam": "Adam AdamW",
     "weft.optim.adam_variants": "NAdam RAdam",
     "weft.optim.adaptive": "Adadelta Adagrad Adamax RMSprop",
+    "weft.optim.asgd": "ASGD",
+    "weft.optim.lbfgs": "LBFGS",
+    "weft.optim.muon": "Muon",
     "weft.optim.optimizer": "Optimizer",
+    "weft.optim.rprop": "Rprop",
     "weft.optim.sgd": "Lion SGD",
 }
 load_names_lazily(__name__, NAMES)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from weft.eager.emitter import call
 from weft.eager.tensor import Tensor
-from weft.optim.optimizer import Optimizer, Params, State, decayed, scalar, shrunk, wide
+from weft.optim.optimizer import Flags, Optimizer, Params, Rate, State
 from weft.optim.param_group import ParamGroup
+from weft.optim.updates import decayed, scalar, shrunk, wide
 
 
 def corrections(
@@ -39,17 +40,18 @@ class Adam(Optimizer):
     ``weight_decay`` is a penalty of the loss (L2), unless ``decoupled_weight_decay``.
     """
 
+    flags = ("foreach", "maximize", "capturable", "differentiable", "fused")
+
     def __init__(
-        self, params: Params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: Params, lr: Rate = 1e-3, betas: tuple[Rate, Rate] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0, amsgrad: bool = False, *,
-        maximize: bool = False, decoupled_weight_decay: bool = False,
+        decoupled_weight_decay: bool = False, **flags: Unpack[Flags],
     ) -> None:
         super().__init__(params, {
             "lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay,
-            "amsgrad": amsgrad, "maximize": maximize,
-            "decoupled_weight_decay": decoupled_weight_decay})
+            "amsgrad": amsgrad, "decoupled_weight_decay": decoupled_weight_decay}, flags)
 
-    def slot_names(self, group: ParamGroup) -> tuple[str, ...]:
+    def slot_names(self, group: ParamGroup, parameter: Tensor) -> tuple[str, ...]:
         names = ("exp_avg", "exp_avg_sq")
         return (*names, "max_exp_avg_sq") if group["amsgrad"] else names
 
@@ -77,9 +79,9 @@ class AdamW(Adam):
     """Adam whose weight decay shrinks the parameters directly (Loshchilov and Hutter 2019)."""
 
     def __init__(
-        self, params: Params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *,
-        maximize: bool = False,
+        self, params: Params, lr: Rate = 1e-3, betas: tuple[Rate, Rate] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False,
+        **flags: Unpack[Flags],
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize,
-                         decoupled_weight_decay=True)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad,
+                         decoupled_weight_decay=True, **flags)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from weft.eager.emitter import call
 from weft.eager.tensor import Tensor
 from weft.optim.adam import corrections, moments
-from weft.optim.optimizer import Optimizer, Params, State, decayed, scalar, shrunk, wide
+from weft.optim.optimizer import Flags, Optimizer, Params, Rate, State
 from weft.optim.param_group import ParamGroup
+from weft.optim.updates import decayed, scalar, shrunk, wide
 
 
 def _weights_decayed(
@@ -27,16 +28,17 @@ class NAdam(Optimizer):
     """Adam with Nesterov momentum (Dozat 2016)."""
 
     slots = ("exp_avg", "exp_avg_sq", "mu_product")
+    flags = ("foreach", "maximize", "capturable", "differentiable")
 
     def __init__(
-        self, params: Params, lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: Params, lr: Rate = 2e-3, betas: tuple[Rate, Rate] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0, momentum_decay: float = 4e-3,
-        decoupled_weight_decay: bool = False, *, maximize: bool = False,
+        decoupled_weight_decay: bool = False, **flags: Unpack[Flags],
     ) -> None:
         super().__init__(params, {
             "lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay,
-            "momentum_decay": momentum_decay, "decoupled_weight_decay": decoupled_weight_decay,
-            "maximize": maximize})
+            "momentum_decay": momentum_decay,
+            "decoupled_weight_decay": decoupled_weight_decay}, flags)
 
     def initial(self, name: str, parameter: Tensor, group: ParamGroup) -> Tensor:
         if name == "mu_product":
@@ -66,15 +68,16 @@ class RAdam(Optimizer):
     """Adam whose first steps wait for a reliable variance (Liu et al. 2020)."""
 
     slots = ("exp_avg", "exp_avg_sq")
+    flags = ("foreach", "maximize", "capturable", "differentiable")
 
     def __init__(
-        self, params: Params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8, weight_decay: float = 0, decoupled_weight_decay: bool = False, *,
-        maximize: bool = False,
+        self, params: Params, lr: Rate = 1e-3, betas: tuple[Rate, Rate] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 0, decoupled_weight_decay: bool = False,
+        **flags: Unpack[Flags],
     ) -> None:
         super().__init__(params, {
             "lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay,
-            "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize})
+            "decoupled_weight_decay": decoupled_weight_decay}, flags)
 
     def update(
         self, parameter: Tensor, gradient: Tensor, state: State, group: ParamGroup,

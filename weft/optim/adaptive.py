@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from weft.eager.emitter import call
 from weft.eager.tensor import Tensor
-from weft.optim.optimizer import Optimizer, Params, State, decayed, scalar, shares, wide
+from weft.optim.optimizer import Flags, Optimizer, Params, Rate, State
 from weft.optim.param_group import ParamGroup
+from weft.optim.updates import decayed, scalar, shares, wide
 
 
 class RMSprop(Optimizer):
     """Divides by a running root mean square (Hinton 2012); ``centered`` (Graves 2013)."""
 
+    flags = ("capturable", "foreach", "maximize", "differentiable")
+
     def __init__(
-        self, params: Params, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
-        weight_decay: float = 0, momentum: float = 0, centered: bool = False, *,
-        maximize: bool = False,
+        self, params: Params, lr: Rate = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
+        weight_decay: float = 0, momentum: float = 0, centered: bool = False,
+        **flags: Unpack[Flags],
     ) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "alpha": alpha, "eps": eps,
-                                  "centered": centered, "weight_decay": weight_decay,
-                                  "maximize": maximize})
+                                  "centered": centered, "weight_decay": weight_decay}, flags)
 
-    def slot_names(self, group: ParamGroup) -> tuple[str, ...]:
+    def slot_names(self, group: ParamGroup, parameter: Tensor) -> tuple[str, ...]:
         names = ("square_avg",)
         if not group.is_zero("momentum"):
             names += ("momentum_buffer",)
@@ -53,14 +55,15 @@ class Adagrad(Optimizer):
     """Divides by the root of the sum of squares so far (Duchi et al. 2011)."""
 
     slots = ("sum",)
+    flags = ("foreach", "maximize", "differentiable", "fused")
 
     def __init__(
-        self, params: Params, lr: float = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
-        initial_accumulator_value: float = 0, eps: float = 1e-10, *, maximize: bool = False,
+        self, params: Params, lr: Rate = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
+        initial_accumulator_value: float = 0, eps: float = 1e-10, **flags: Unpack[Flags],
     ) -> None:
         super().__init__(params, {
             "lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay,
-            "initial_accumulator_value": initial_accumulator_value, "maximize": maximize})
+            "initial_accumulator_value": initial_accumulator_value}, flags)
 
     def initial(self, name: str, parameter: Tensor, group: ParamGroup) -> Tensor:
         return call("full_like", parameter, float(group["initial_accumulator_value"]))
@@ -82,13 +85,14 @@ class Adadelta(Optimizer):
     """Steps as large as those before, without a learning rate to choose (Zeiler 2012)."""
 
     slots = ("square_avg", "acc_delta")
+    flags = ("maximize", "capturable", "foreach", "differentiable")
 
     def __init__(
-        self, params: Params, lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6,
-        weight_decay: float = 0, *, maximize: bool = False,
+        self, params: Params, lr: Rate = 1.0, rho: float = 0.9, eps: float = 1e-6,
+        weight_decay: float = 0, **flags: Unpack[Flags],
     ) -> None:
         super().__init__(params, {"lr": lr, "rho": rho, "eps": eps,
-                                  "weight_decay": weight_decay, "maximize": maximize})
+                                  "weight_decay": weight_decay}, flags)
 
     def update(
         self, parameter: Tensor, gradient: Tensor, state: State, group: ParamGroup,
@@ -108,13 +112,14 @@ class Adamax(Optimizer):
     """Adam with the infinity norm (Kingma and Ba 2014, section 7)."""
 
     slots = ("exp_avg", "exp_inf")
+    flags = ("foreach", "maximize", "differentiable", "capturable")
 
     def __init__(
-        self, params: Params, lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8, weight_decay: float = 0, *, maximize: bool = False,
+        self, params: Params, lr: Rate = 2e-3, betas: tuple[Rate, Rate] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 0, **flags: Unpack[Flags],
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": tuple(betas), "eps": eps,
-                                  "weight_decay": weight_decay, "maximize": maximize})
+                                  "weight_decay": weight_decay}, flags)
 
     def update(
         self, parameter: Tensor, gradient: Tensor, state: State, group: ParamGroup,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 import numpy as np
 
@@ -16,10 +18,36 @@ from weft.nn.modules.hooks import RemovableHandle, add_hook
 from weft.nn.modules.module import clear_grad
 from weft.nn.state_dict import StateDictError
 from weft.optim.param_group import ParamGroup
-from weft.support.errors import InvalidInputError
+from weft.support.errors import InvalidInputError, OptionError
+from weft.support.suggestion import did_you_mean
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 State = dict[str, Any]
+Rate = float | Tensor  # an option that may be a tensor of one element
+
+
+class Flags(TypedDict, total=False):
+    """Options of many optimisers: ``maximize`` climbs; the others say how torch's kernels run.
+
+    A step of weft is a program of its own: ``foreach``, ``fused`` and ``capturable`` change
+    nothing, and ``differentiable=True`` is refused.
+    """
+
+    maximize: bool
+    foreach: bool | None
+    fused: bool | None
+    capturable: bool
+    differentiable: bool
+
+
+_FLAGS: Flags = {"maximize": False, "foreach": None, "fused": None, "capturable": False,
+                 "differentiable": False}
+# option -> the least and the largest value; betas are checked by themselves
+_RANGES = {
+    **dict.fromkeys(("lr", "eps", "weight_decay", "momentum", "momentum_decay", "lr_decay",
+                     "initial_accumulator_value", "alpha"), (0.0, math.inf)),
+    "rho": (0.0, 1.0), "d": (1.0, math.inf), "beta2_decay": (-math.inf, 0.0),
+}
 
 
 class Optimizer:
@@ -31,22 +59,26 @@ class Optimizer:
     """
 
     # A compiled step guards the tensors of the state of each parameter that it moves.
-    _not_watched: ClassVar[frozenset[str]] = frozenset({"state", "_new_state"})
+    _not_watched: ClassVar[frozenset[str]] = frozenset({"state", "_new_state", "has_stepped"})
 
     defaults: dict[str, Any]
+    # The names in ``Flags`` that the constructor takes.
+    flags: ClassVar[tuple[str, ...]] = ()
+    has_stepped: bool = False
     # The names of the tensors of a parameter's state, which are as large as the parameter.
     slots: ClassVar[tuple[str, ...]] = ()
     counts_steps: ClassVar[bool] = True
     # State that torch does not have: scalars that state dicts leave out, 0 once a step was made.
     private: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
-        self.defaults = defaults
-        self.state: dict[Tensor, State] = {}
+    def __init__(
+        self, params: Params, defaults: dict[str, Any], flags: Flags | None = None
+    ) -> None:
+        self.defaults = {**defaults, **self._checked({} if flags is None else flags)}
+        self.state: defaultdict[Tensor, State] = defaultdict(dict)
         self.param_groups: list[ParamGroup] = []
         self._new_state: dict[int, State] = {}
-        self._pre_hooks: dict[int, Any] = {}
-        self._post_hooks: dict[int, Any] = {}
+        self._hooks: dict[str, dict[int, Any]] = {kind: {} for kind in _HOOKS}
         if isinstance(params, Tensor):
             raise InvalidInputError("an optimizer takes a list of parameters", got="a tensor")
         given = list(params)
@@ -56,10 +88,31 @@ class Optimizer:
         for group in groups:
             self.add_param_group(group)  # type: ignore[arg-type] - one kind, as the first
 
+    def _checked(self, flags: Mapping[str, Any]) -> dict[str, Any]:
+        """All flags of this optimiser; ``OptionError`` for those that it does not take."""
+        name = type(self).__name__
+        for flag, value in flags.items():
+            if flag not in self.flags:
+                raise OptionError(f"{name} takes no {flag}", got=repr(value),
+                                  help=did_you_mean(flag, (*self.flags, *self._arguments())))
+            if flag == "differentiable" and value:
+                raise OptionError(f"{name}: differentiable=True is not supported",
+                                  help="write the update with operators, as a function of tensors")
+        if flags.get("foreach") and flags.get("fused"):
+            raise OptionError(f"{name}: foreach and fused exclude each other")
+        return {flag: flags.get(flag, _FLAGS[flag]) for flag in self.flags}  # type: ignore[literal-required]
+
+    def _arguments(self) -> list[str]:
+        code = type(self).__init__.__code__
+        return list(code.co_varnames[2:code.co_argcount])
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters with options of their own; the other options are the defaults."""
         given = param_group["params"]
         chosen = [given] if isinstance(given, Tensor) else list(given)
+        named = {"param_names": [p[0] for p in chosen]} if _are_named(chosen) else {}
+        if self.param_groups and ("param_names" in self.param_groups[0]) != bool(named):
+            raise InvalidInputError("some groups name their parameters, others do not")
         chosen = [p[1] if isinstance(p, tuple) else p for p in chosen]
         known = {id(p) for group in self.param_groups for p in group["params"]}
         for parameter in chosen:
@@ -70,32 +123,45 @@ class Optimizer:
             if id(parameter) in known:
                 raise InvalidInputError("a parameter is in two groups")
             known.add(id(parameter))
-        group = ParamGroup({**self.defaults, **param_group, "params": chosen})
-        group.make_tensors()
+        group = ParamGroup({**self.defaults, **param_group, "params": chosen, **named})
         self.check_options(group)
+        group.make_tensors()
         self.param_groups.append(group)
         self._prepare(group)
 
     def check_options(self, group: ParamGroup) -> None:
         """Raise ``InvalidInputError`` for options out of range."""
-        for name in ("lr", "eps", "weight_decay", "momentum"):
-            value = group.get(name, 0.0)
-            if not isinstance(value, Tensor) and value < 0:
-                raise InvalidInputError(f"{type(self).__name__}: {name} is negative", got=value)
+        owner = type(self).__name__
+        for name in ("lr", *(n for n in group if n == "betas")):
+            for value in _several(group.get(name, 0.0)):
+                if isinstance(value, Tensor) and value.numel() != 1:
+                    raise InvalidInputError(f"{owner}: {name} is a tensor of several elements",
+                                            expected="one element", got=tuple(value.shape))
+        for name, (least, largest) in _RANGES.items():
+            for value in _several(group.get(name, least if least == 0 else largest)):
+                if value is None or isinstance(value, Tensor) or least <= value <= largest:
+                    continue
+                reason = "is negative" if least == 0 > value else "is out of range"
+                raise InvalidInputError(f"{owner}: {name} {reason}", got=value,
+                                        expected=f"{least} to {largest}")
         for beta in group.get("betas", ()):
-            if not 0 <= beta < 1:
-                raise InvalidInputError(f"{type(self).__name__}: a beta is out of range",
+            if not isinstance(beta, Tensor) and not 0 <= beta < 1:
+                raise InvalidInputError(f"{owner}: a beta is out of range",
                                         expected="0 <= beta < 1", got=beta)
 
     # -- state --------------------------------------------------------------------------------
 
-    def slot_names(self, group: ParamGroup) -> tuple[str, ...]:
-        """The names of the state tensors under the options of ``group``."""
+    def slot_names(self, group: ParamGroup, parameter: Tensor) -> tuple[str, ...]:
+        """The names of the state tensors of a parameter under the options of ``group``."""
         return self.slots
+
+    def slot_shape(self, name: str, parameter: Tensor) -> tuple[int, ...]:
+        """The shape of a state tensor that is no scalar."""
+        return tuple(parameter.shape)
 
     def initial(self, name: str, parameter: Tensor, group: ParamGroup) -> Tensor:
         """The first value of a state tensor: zeros, unless a subclass says else."""
-        return call("zeros", shape=tuple(parameter.shape), dtype=parameter.dtype.name)
+        return call("zeros", shape=self.slot_shape(name, parameter), dtype=parameter.dtype.name)
 
     def _prepare(self, group: ParamGroup) -> None:
         """Make the state of new parameters, so that a traced step finds it.
@@ -105,18 +171,18 @@ class Optimizer:
         count = Tensor(np.float32(0)) if self.counts_steps else None
         for parameter in group["params"]:
             made: State = {} if count is None else {"step": count}
-            for name in self.slot_names(group):
+            for name in self.slot_names(group, parameter):
                 made[name] = self.initial(name, parameter.detach(), group)
             self._new_state[id(parameter)] = made
 
     def _state_of(self, parameter: Tensor, group: ParamGroup) -> State:
         """The state of a parameter, with all that the options of its group ask for now."""
         state = self.state.get(parameter)
-        if state is None:
+        if not state:
             state = self.state[parameter] = self._new_state.pop(id(parameter), None) or {}
-        for name in self.slot_names(group):
+        for name in self.slot_names(group, parameter):
             found = state.get(name)
-            if found is None or not _fits(found, parameter):
+            if found is None or not self._fits(name, found, parameter):
                 state[name] = self.initial(name, parameter.detach(), group)
         watch = watching()
         if watch is not None:
@@ -133,8 +199,18 @@ class Optimizer:
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Move all parameters that have a gradient; ``closure`` computes the loss first."""
-        for hook in tuple(self._pre_hooks.values()):
-            hook(self, (), {})
+        args: tuple[Any, ...] = (self,) if closure is None else (self, closure)
+        kwargs: dict[str, Any] = {}
+        for hook in tuple(self._hooks["step_pre"].values()):
+            args, kwargs = hook(self, args, kwargs) or (args, kwargs)
+        self.__dict__["has_stepped"] = True  # of which a compiled step need not know
+        loss = self._stepped(*args[1:], **kwargs)
+        for hook in tuple(self._hooks["step_post"].values()):
+            hook(self, args, kwargs)
+        return loss
+
+    def _stepped(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Move the parameters, and return the loss that ``closure`` computed."""
         loss = None
         if closure is not None:
             with enable_grad():
@@ -142,8 +218,6 @@ class Optimizer:
         with no_grad():
             for group in self.param_groups:
                 self._step_group(group)
-        for hook in tuple(self._post_hooks.values()):
-            hook(self, (), {})
         return loss
 
     def _step_group(self, group: ParamGroup) -> None:
@@ -188,6 +262,8 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """``{"state": {index: tensors}, "param_groups": […]}``, as torch has it."""
+        for hook in tuple(self._hooks["state_dict_pre"].values()):
+            hook(self)
         order = [p for group in self.param_groups for p in group["params"]]
         index = {id(p): i for i, p in enumerate(order)}
         state = {index[id(p)]: {name: v.detach() if isinstance(v, Tensor) else v
@@ -197,13 +273,18 @@ class Optimizer:
         groups = [{**{k: v for k, v in group.items() if k != "params"},
                    "params": [index[id(p)] for p in group["params"]]}
                   for group in self.param_groups]
-        return {"state": state, "param_groups": groups}
+        found = {"state": state, "param_groups": groups}
+        for hook in tuple(self._hooks["state_dict_post"].values()):
+            found = hook(self, found) or found
+        return found
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what ``state_dict`` (this one's, or torch's as arrays) gave.
 
         Raises ``StateDictError`` if the groups or shapes differ, before it changes anything.
         """
+        for hook in tuple(self._hooks["load_pre"].values()):
+            state_dict = hook(self, dict(state_dict)) or state_dict
         groups = list(state_dict["param_groups"])
         own = [len(group["params"]) for group in self.param_groups]
         given = [len(group["params"]) for group in groups]
@@ -217,11 +298,13 @@ class Optimizer:
         counts: dict[float, Tensor] = {}
         for number, entries in state_dict["state"].items():
             parameter = by_number[int(number) if not isinstance(number, int) else number]
-            loaded[parameter] = {name: _loaded(name, value, parameter, counts)
+            loaded[parameter] = {name: self._loaded(name, value, parameter, counts)
                                  for name, value in entries.items()}
         self._take(loaded)
         for group, options in zip(self.param_groups, groups, strict=True):
-            group.update({k: copy.copy(v) for k, v in options.items() if k != "params"})
+            group.update({k: _option(v) for k, v in options.items() if k != "params"})
+        for hook in tuple(self._hooks["load_post"].values()):
+            hook(self)
 
     def _take(self, loaded: dict[Tensor, State]) -> None:
         """Replace the state; tensors keep their identity, which a compiled step relies on."""
@@ -254,13 +337,61 @@ class Optimizer:
                     if isinstance(value, Tensor):
                         yield name if name == "step" else f"{name}.{own}", value
 
+    def _fits(self, name: str, tensor: Tensor, parameter: Tensor) -> bool:
+        """Whether a state tensor, a scalar or one for each element, has its shape and dtype."""
+        same = tuple(tensor.shape) == self.slot_shape(name, parameter)
+        return (same and tensor.dtype == parameter.dtype) or tensor.ndim == 0
+
+    def _loaded(
+        self, name: str, value: Any, parameter: Tensor, counts: dict[float, Tensor]
+    ) -> Any:
+        """A state value as a tensor; equal counts of steps become one tensor."""
+        if value is None or isinstance(value, bool | str):
+            return value
+        array = np.asarray(value.detach() if hasattr(value, "detach") else value)
+        if name == "step":
+            number = float(array)
+            if number not in counts:
+                counts[number] = Tensor(np.float32(number))
+            return counts[number]
+        if array.shape not in ((), self.slot_shape(name, parameter)):
+            raise StateDictError(f"the shape of {name} does not fit its parameter",
+                                 expected=self.slot_shape(name, parameter), got=array.shape)
+        return Tensor(array.astype(parameter.dtype.numpy) if array.shape else array)
+
+    # -- hooks --------------------------------------------------------------------------------
+
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Run ``hook(optimizer, args, kwargs)`` before each step."""
-        return add_hook(self._pre_hooks, hook)
+        """Run ``hook(optimizer, args, kwargs)`` before each step; it may return other ones."""
+        return add_hook(self._hooks["step_pre"], hook)
 
     def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Run ``hook(optimizer, args, kwargs)`` after each step."""
-        return add_hook(self._post_hooks, hook)
+        return add_hook(self._hooks["step_post"], hook)
+
+    def register_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Run ``hook(optimizer)`` before ``state_dict``."""
+        return _add(self._hooks["state_dict_pre"], hook, prepend)
+
+    def register_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Run ``hook(optimizer, state_dict)`` after ``state_dict``; it may return another one."""
+        return _add(self._hooks["state_dict_post"], hook, prepend)
+
+    def register_load_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Run ``hook(optimizer, state_dict)`` before it is loaded; it may return another one."""
+        return _add(self._hooks["load_pre"], hook, prepend)
+
+    def register_load_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Run ``hook(optimizer)`` after ``load_state_dict``."""
+        return _add(self._hooks["load_post"], hook, prepend)
 
     def __repr__(self) -> str:
         lines = []
@@ -271,55 +402,34 @@ class Optimizer:
         return f"{type(self).__name__} (\n" + "\n".join(lines) + "\n)"
 
 
-def _fits(tensor: Tensor, parameter: Tensor) -> bool:
-    """Whether a state tensor, a scalar or as large as ``parameter``, has its shape and dtype."""
-    same = tensor.shape == parameter.shape and tensor.dtype == parameter.dtype
-    return same or tensor.ndim == 0
+_HOOKS = ("step_pre", "step_post", "state_dict_pre", "state_dict_post", "load_pre", "load_post")
 
 
-def _loaded(name: str, value: Any, parameter: Tensor, counts: dict[float, Tensor]) -> Any:
-    """A state value as a tensor; equal counts of steps become one tensor."""
-    if value is None or isinstance(value, bool | str):
-        return value
-    array = np.asarray(value.detach() if hasattr(value, "detach") else value)
-    if name == "step":
-        number = float(array)
-        if number not in counts:
-            counts[number] = Tensor(np.float32(number))
-        return counts[number]
-    if array.shape not in ((), tuple(parameter.shape)):
-        raise StateDictError(f"the shape of {name} does not fit its parameter",
-                             expected=tuple(parameter.shape), got=array.shape)
-    return Tensor(array.astype(parameter.dtype.numpy) if array.shape else array)
+def _add(hooks: dict[int, Any], hook: Callable[..., Any], prepend: bool) -> RemovableHandle:
+    """Register a hook after the others, or before them."""
+    handle = add_hook(hooks, hook)
+    if prepend:
+        others = [key for key in hooks if key != handle.id]
+        for key in others:
+            hooks[key] = hooks.pop(key)
+    return handle
 
 
-def decayed(parameter: Tensor, gradient: Tensor, group: ParamGroup) -> Tensor:
-    """The gradient of the loss with ``weight_decay / 2`` times the square of the parameter."""
-    if group.is_zero("weight_decay"):
-        return gradient
-    return gradient + parameter.detach() * scalar(group.tensor("weight_decay"), parameter)
+def _are_named(parameters: list[Any]) -> bool:
+    """Whether parameters are pairs with names: all, or none."""
+    count = sum(isinstance(p, tuple) for p in parameters)
+    if count not in (0, len(parameters)):
+        raise InvalidInputError("some parameters have names, others have none",
+                                got=f"{count} of {len(parameters)}")
+    return count > 0
 
 
-def shrunk(value: Tensor, group: ParamGroup) -> Tensor:
-    """``value`` after decoupled weight decay (Loshchilov and Hutter 2019)."""
-    if group.is_zero("weight_decay"):
-        return value
-    return value * scalar(1 - group.tensor("lr") * group.tensor("weight_decay"), value)
+def _several(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, tuple | list) else (value,)
 
 
-def scalar(value: Tensor, like: Tensor) -> Tensor:
-    """A float64 scalar in the dtype of ``like``, as which kernels take it."""
-    return value.to(like.dtype)
-
-
-def shares(group: ParamGroup, name: str, like: Tensor) -> tuple[Tensor, Tensor]:
-    """The share of the past in a running average and that of the present, 1 less it, in float64:
-    in float32 the second would lose digits.
-    """
-    kept = group.tensor(name)
-    return scalar(kept, like), scalar(1 - kept, like)
-
-
-def wide(count: Tensor) -> Tensor:
-    """A count of steps in float64: ``1 - beta**step`` would lose half its digits in float32."""
-    return count.to("float64")
+def _option(value: Any) -> Any:
+    """An option from a state dict; one that is a tensor, of any library, as a tensor of weft."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    return Tensor(np.array(value.detach())) if hasattr(value, "detach") else copy.deepcopy(value)

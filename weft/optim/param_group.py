@@ -11,7 +11,7 @@ from weft.eager.cell import watching
 from weft.eager.tensor import Tensor
 
 # Options that say what a schedule or a constructor did, not what a step does.
-_NOT_OF_STEPS = frozenset({"params", "initial_lr"})
+_NOT_OF_STEPS = frozenset({"params", "param_names", "initial_lr"})
 
 
 class ParamGroup(dict[str, Any]):
@@ -45,6 +45,9 @@ class ParamGroup(dict[str, Any]):
     def __setitem__(self, name: str, value: Any) -> None:
         super().__setitem__(name, value)
         if name in self._tensors:
+            if not _is_number(value):
+                del self._tensors[name]
+                return
             for tensor, number in zip(self._tensors[name], _numbers(value), strict=True):
                 tensor.fill_(number)
 
@@ -55,13 +58,18 @@ class ParamGroup(dict[str, Any]):
     def tensor(self, name: str, index: int = 0) -> Tensor:
         """The option, or one of its numbers, as a scalar tensor of float64."""
         if name not in self._tensors:
-            numbers = _numbers(super().__getitem__(name))
-            self._tensors[name] = [Tensor(np.float64(v)) for v in numbers]
+            value = super().__getitem__(name)
+            several = value if isinstance(value, tuple | list) else (value,)
+            if isinstance(several[index], Tensor):
+                self[name]  # a read, which is noted: another tensor is another program
+                return several[index].detach().reshape(()).to("float64")
+            self._tensors[name] = [Tensor(np.float64(v)) for v in _numbers(value)]
         return self._tensors[name][index]
 
     def is_zero(self, name: str) -> bool:
         """Whether the option is 0: a step then leaves out what it is for."""
-        answer = bool(super().__getitem__(name) == 0)
+        value = super().__getitem__(name)
+        answer = not isinstance(value, Tensor) and bool(value == 0)
         watch = watching()
         if watch is not None:
             watch.is_zero(self, name, answer)

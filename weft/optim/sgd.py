@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from weft.eager.emitter import call
 from weft.eager.tensor import Tensor
-from weft.optim.optimizer import Optimizer, Params, State, decayed, scalar, shrunk
+from weft.optim.optimizer import Flags, Optimizer, Params, Rate, State
 from weft.optim.param_group import ParamGroup
+from weft.optim.updates import decayed, scalar, shrunk
 from weft.support.errors import InvalidInputError
 
 
@@ -16,19 +17,19 @@ class SGD(Optimizer):
 
     counts_steps = False
     private = ("first",)
+    flags = ("maximize", "foreach", "differentiable", "fused")
 
     def __init__(
-        self, params: Params, lr: float = 1e-3, momentum: float = 0, dampening: float = 0,
-        weight_decay: float = 0, nesterov: bool = False, *, maximize: bool = False,
+        self, params: Params, lr: Rate = 1e-3, momentum: float = 0, dampening: float = 0,
+        weight_decay: float = 0, nesterov: bool = False, **flags: Unpack[Flags],
     ) -> None:
         if nesterov and (momentum <= 0 or dampening != 0):
             raise InvalidInputError("Nesterov momentum needs a momentum and no dampening",
                                     got=f"momentum={momentum}, dampening={dampening}")
         super().__init__(params, {"lr": lr, "momentum": momentum, "dampening": dampening,
-                                  "weight_decay": weight_decay, "nesterov": nesterov,
-                                  "maximize": maximize})
+                                  "weight_decay": weight_decay, "nesterov": nesterov}, flags)
 
-    def slot_names(self, group: ParamGroup) -> tuple[str, ...]:
+    def slot_names(self, group: ParamGroup, parameter: Tensor) -> tuple[str, ...]:
         if group.is_zero("momentum"):
             return ()
         return ("momentum_buffer",) if group.is_zero("dampening") else ("momentum_buffer", "first")
@@ -64,14 +65,15 @@ class Lion(Optimizer):
     """Steps of one size by the sign of the momentum (Chen et al. 2023)."""
 
     slots = ("exp_avg",)
+    flags = ("maximize",)
     counts_steps = False
 
     def __init__(
-        self, params: Params, lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99),
-        weight_decay: float = 0.0, *, maximize: bool = False,
+        self, params: Params, lr: Rate = 1e-4, betas: tuple[Rate, Rate] = (0.9, 0.99),
+        weight_decay: float = 0.0, **flags: Unpack[Flags],
     ) -> None:
-        super().__init__(params, {"lr": lr, "betas": tuple(betas), "weight_decay": weight_decay,
-                                  "maximize": maximize})
+        super().__init__(params, {"lr": lr, "betas": tuple(betas),
+                                  "weight_decay": weight_decay}, flags)
 
     def update(
         self, parameter: Tensor, gradient: Tensor, state: State, group: ParamGroup,
