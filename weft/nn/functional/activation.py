@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from weft.amp.autocast import upcast
 from weft.eager.dtypes import as_dtype
 from weft.eager.emitter import TENSORS, call
 from weft.eager.tensor import Tensor
 from weft.nn.functional import randomness as random
-from weft.nn.functional.sizes import along, axis_of
+from weft.nn.functional.sizes import along, axis_of, in_place, promoted
 from weft.op.composites import activations, norms
 from weft.support.errors import InvalidInputError
 
@@ -111,7 +113,8 @@ def softsign(input: Tensor) -> Tensor:
 
 def tanhshrink(input: Tensor) -> Tensor:
     """X - tanh(x)"""
-    return activations.tanhshrink(TENSORS, input)
+    (x,) = promoted(input, to_float=True)
+    return activations.tanhshrink(TENSORS, x)
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
@@ -149,25 +152,35 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     return value * call("sigmoid", gate)
 
 
-def softmax(input: Tensor, dim: int | None = None, dtype: str | None = None) -> Tensor:
+def softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+) -> Tensor:
     """e**x / sum(e**x) along ``dim``; ``dtype`` is that of the computation and the result."""
     return _along("nn.softmax", input, dim, dtype)
 
 
-def log_softmax(input: Tensor, dim: int | None = None, dtype: str | None = None) -> Tensor:
+def log_softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+) -> Tensor:
     """log(softmax(x)) along ``dim``, without overflow."""
     return _along("nn.log_softmax", input, dim, dtype)
 
 
-def softmin(input: Tensor, dim: int | None = None, dtype: str | None = None) -> Tensor:
+def softmin(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+) -> Tensor:
     """softmax(-x)"""
-    return softmax(-input, dim, dtype)
+    return softmax(-input, dim, dtype=dtype)
 
 
-def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, dim: int = -1) -> Tensor:
+def gumbel_softmax(
+    logits: Tensor, tau: float = 1, hard: bool = False,
+    eps: float = 1e-10,  # noqa: ARG001 - torch's
+    dim: int = -1,
+) -> Tensor:
     """A random draw of a categorical distribution, made soft (Jang et al. 2016).
 
-    ``hard`` gives one-hot vectors whose gradient is that of the soft draw.
+    ``hard`` gives one-hot vectors whose gradient is that of the soft draw. ``eps`` has no effect.
     """
     tiny = 1e-20 if logits.dtype.name in ("float32", "float64") else 1e-6
     drawn = random.uniform(tuple(logits.shape), 0.0, 1.0, logits.dtype)
@@ -181,12 +194,17 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, dim: int 
     return call("cast", one_hot, dtype=logits.dtype.name) - soft.detach() + soft
 
 
-def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+def normalize(
+    input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None
+) -> Tensor:
     """X / max(its p-norm along ``dim``, eps)."""
-    return norms.normalize(TENSORS, input, p, axis_of(dim, input.ndim), eps)
+    axis = axis_of(dim, input.ndim)
+    x = input if input.ndim else input.reshape((1,))
+    found = norms.normalize(TENSORS, x, p, axis, eps).reshape(tuple(input.shape))
+    return found if out is None else out.copy_(found)
 
 
-def _along(name: str, input: Tensor, dim: int | None, dtype: str | None) -> Tensor:
+def _along(name: str, input: Tensor, dim: int | None, dtype: Any) -> Tensor:
     (input,) = upcast(input)
     x = input if dtype is None else call("cast", input, dtype=as_dtype(dtype).name)
     if dim is None:  # torch's choice where it is left out
@@ -197,3 +215,7 @@ def _along(name: str, input: Tensor, dim: int | None, dtype: str | None) -> Tens
 def _stored(input: Tensor, result: Tensor, inplace: bool) -> Tensor:
     """``result``, written to ``input`` if the caller wants it in place."""
     return input.copy_(result) if inplace else result
+
+
+celu_, elu_, hardtanh_, leaky_relu_, relu_, rrelu_, selu_, threshold_ = map(
+    in_place, (celu, elu, hardtanh, leaky_relu, relu, rrelu, selu, threshold))

@@ -59,6 +59,13 @@ def conv3d(
     return _conv(3, input, weight, bias, stride, padding, dilation, groups)
 
 
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+    """``conv1d`` of ``input`` (L, N, C) and ``weight`` (k, C, out): (L, N, out)."""
+    found = conv1d(call("transpose", input, axes=(1, 2, 0)),
+                   call("transpose", weight, axes=(2, 1, 0)), bias, padding=pad)
+    return call("transpose", found, axes=(2, 0, 1))
+
+
 def conv_transpose1d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
     output_padding: Any = 0, groups: int = 1, dilation: Any = 1,

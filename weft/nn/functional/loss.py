@@ -1,183 +1,159 @@
-"""Losses with torch's signatures: classification and regression."""
+"""Losses of regression and of probabilities, with torch's signatures.
+
+``size_average`` and ``reduce`` are torch's older arguments for ``reduction``.
+"""
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 from weft.amp.autocast import upcast
-from weft.eager.cell import node_of
-from weft.eager.checks import require_classes
 from weft.eager.emitter import TENSORS, call
 from weft.eager.tensor import Tensor
-from weft.nn.functional.activation import log_softmax
-from weft.nn.functional.sizes import along, reduced
+from weft.nn.functional.sizes import promoted, reduced, reduction_of
 from weft.op.composites import losses
 from weft.support.errors import InvalidInputError
 
 
-def cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
-    reduction: str = "mean", label_smoothing: float = 0.0,
-) -> Tensor:
-    """Cross entropy of logits (N, C, …) or (C) and classes (N, …) or probabilities (N, C, …).
-
-    ``label_smoothing`` mixes the target with the uniform distribution. The mean over classes is
-    weighted by ``weight`` (C) and leaves out ``ignore_index``; that over probabilities divides by
-    N. Raises ``IndexRangeError`` for a class out of range that is not ``ignore_index``.
-    """
-    input, weight = upcast(input, weight)
-    axis = 1 if input.ndim > 1 else 0
-    logs = log_softmax(input, axis)
-    if target.dtype.is_floating_point:
-        return _of_probabilities(logs, target, axis, weight, reduction, label_smoothing)
-    if label_smoothing == 0:
-        return nll_loss(logs, target, weight, ignore_index, reduction)
-    return _smoothed(logs, target, axis, weight, ignore_index, reduction, label_smoothing)
+def _pair(input: Tensor, target: Any, *, to_float: bool = False) -> tuple[Any, ...]:
+    return promoted(*upcast(input, target), to_float=to_float)
 
 
-def _of_probabilities(
-    logs: Tensor, target: Tensor, axis: int, weight: Tensor | None, reduction: str,
-    smoothing: float,
-) -> Tensor:
-    if tuple(logs.shape) != tuple(target.shape):
-        raise InvalidInputError("cross_entropy: probabilities have the shape of the input",
-                                expected=tuple(logs.shape), got=tuple(target.shape))
-    if smoothing:
-        target = target * (1 - smoothing) + smoothing / logs.shape[axis]
-    terms = logs * target
-    if weight is not None:
-        terms = terms * along(weight, axis, logs.ndim)
-    found = -call("sum", terms, axis=axis)
-    if reduction != "mean":
-        return reduced(found, reduction)
-    count = math.prod(s for i, s in enumerate(logs.shape) if i != axis)
-    return found.sum() * (1 / count)
-
-
-def _smoothed(
-    logs: Tensor, target: Tensor, axis: int, weight: Tensor | None, ignore_index: int,
-    reduction: str, smoothing: float,
-) -> Tensor:
-    counts = call("not_equal", target, ignore_index)
-    weighted = logs if weight is None else logs * along(weight, axis, logs.ndim)
-    uniform = call("where", counts, -call("sum", weighted, axis=axis), 0.0)
-    picked = nll_loss(logs, target, weight, ignore_index, "none")
-    found = picked * (1 - smoothing) + uniform * (smoothing / logs.shape[axis])
-    if reduction != "mean":
-        return reduced(found, reduction)
-    total, share = found.sum(), _total_weight(logs, target, weight, counts)
-    nothing = share == 0  # whose mean is no number, with a gradient of 0
-    mean = total / call("where", nothing, 1.0, share)
-    return call("where", nothing, (total / share).detach(), mean)
-
-
-def _total_weight(
-    logs: Tensor, target: Tensor, weight: Tensor | None, counts: Tensor
-) -> Tensor:
-    """The weights of the classes of all targets that count."""
-    shares = call("cast", counts, dtype=logs.dtype.name)
-    if weight is not None:
-        shares = shares * call("take", weight, target, axis=0)
-    return shares.sum()
-
-
-def nll_loss(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
-    reduction: str = "mean",
-) -> Tensor:
-    """-weight[t] * input[n, t, …] for log-probabilities (N, C, …) or (C) and classes (N, …).
-
-    Raises ``IndexRangeError`` for a class out of range that is not ``ignore_index``.
-    """
-    input, weight = upcast(input, weight)
-    if input.ndim == 1:
-        input, target = call("expand_dims", input, axis=0), target.reshape((1,))
-        result = nll_loss(input, target, weight, ignore_index, reduction)
-        return result.reshape(()) if reduction == "none" else result
+def _weighted(found: Tensor, weight: Tensor | None, reduction: str, like: Tensor,
+              by_weight: bool) -> Tensor:
+    """The reduction of losses times weights; ``by_weight`` divides by the sum of the weights."""
     if weight is None:
-        weight = call("ones", shape=(input.shape[1],), dtype=input.dtype.name)
-    if reduction not in ("mean", "sum", "none"):
-        raise InvalidInputError("unknown reduction", expected="mean, sum or none",
-                                got=repr(reduction))
-    loss = call("nn.nll_loss", input, target, weight, reduction=reduction,
-                ignore_index=ignore_index)
-    require_classes(node_of(loss), node_of(target), input.shape[1], ignore_index)
-    return loss
+        return reduced(found, reduction)
+    if tuple(weight.shape) != tuple(like.shape):
+        raise InvalidInputError("the weights have another shape than the input",
+                                expected=tuple(like.shape), got=tuple(weight.shape))
+    found = found * weight
+    if by_weight and reduction == "mean":
+        return found.sum() / weight.sum()
+    return reduced(found, reduction)
 
 
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """(x - y)²"""
-    return reduced(losses.squared_error(TENSORS, *upcast(input, target)), reduction)
+def mse_loss(
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean", weight: Tensor | None = None,
+) -> Tensor:
+    """(x - y)²; the mean with ``weight`` divides by the sum of the weights."""
+    found = losses.squared_error(TENSORS, *_pair(input, target))
+    return _weighted(found, weight, reduction_of(reduction, size_average, reduce), input, True)
 
 
-def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """abs(x - y)"""
-    return reduced(losses.absolute_error(TENSORS, *upcast(input, target)), reduction)
+def l1_loss(
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean", weight: Tensor | None = None,
+) -> Tensor:
+    """abs(x - y); the mean with ``weight`` divides by the sum of the weights."""
+    found = losses.absolute_error(TENSORS, *_pair(input, target))
+    return _weighted(found, weight, reduction_of(reduction, size_average, reduce), input, True)
 
 
 def smooth_l1_loss(
-    input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean", beta: float = 1.0,
 ) -> Tensor:
     """(x - y)² / (2 beta) below ``beta``, abs(x - y) - beta / 2 above (Girshick 2015)."""
-    return reduced(losses.smooth_l1(TENSORS, *upcast(input, target), beta=beta), reduction)
+    if beta < 0:
+        raise InvalidInputError("smooth_l1_loss: beta is negative", got=beta)
+    found = losses.smooth_l1(TENSORS, *_pair(input, target), beta=beta)
+    return reduced(found, reduction, size_average, reduce)
 
 
 def huber_loss(
-    input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
+    input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0,
+    weight: Tensor | None = None,
 ) -> Tensor:
     """(x - y)² / 2 below ``delta``, delta * (abs(x - y) - delta / 2) above (Huber 1964)."""
-    return reduced(losses.huber(TENSORS, *upcast(input, target), delta=delta), reduction)
+    if delta <= 0:
+        raise InvalidInputError("huber_loss: delta is not positive", got=delta)
+    found = losses.huber(TENSORS, *_pair(input, target), delta=delta)
+    return _weighted(found, weight, reduction_of(reduction), input, False)
 
 
 def binary_cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+    input: Tensor, target: Tensor, weight: Tensor | None = None,
+    size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
 ) -> Tensor:
     """-(y log(p) + (1 - y) log(1 - p)), whose logarithms are at least -100.
 
     Where p is 0 or 1, the gradient is torch's, (p - y) / max(p (1 - p), 1e-12).
     """
+    if tuple(input.shape) != tuple(target.shape):
+        raise InvalidInputError("binary_cross_entropy: the target has another shape",
+                                expected=tuple(input.shape), got=tuple(target.shape))
     found = losses.binary_cross_entropy(TENSORS, *upcast(input, target))
-    return reduced(found if weight is None else found * weight, reduction)
+    found = found if weight is None else found * weight
+    return reduced(found, reduction, size_average, reduce)
 
 
 def binary_cross_entropy_with_logits(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean",
+    input: Tensor, target: Tensor, weight: Tensor | None = None,
+    size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:
     """Binary cross entropy of sigmoid(x), without overflow."""
-    found = losses.binary_cross_entropy_with_logits(TENSORS, *upcast(input, target),
+    if tuple(input.shape) != tuple(target.shape):
+        raise InvalidInputError("binary_cross_entropy_with_logits: the target has another shape",
+                                expected=tuple(input.shape), got=tuple(target.shape))
+    found = losses.binary_cross_entropy_with_logits(TENSORS, *_pair(input, target),
                                                     pos_weight=pos_weight)
-    return reduced(found if weight is None else found * weight, reduction)
+    found = found if weight is None else found * weight
+    return reduced(found, reduction, size_average, reduce)
 
 
 def kl_div(
-    input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean", log_target: bool = False,
 ) -> Tensor:
     """Y (log(y) - x) for log-probabilities x; ``reduction="batchmean"`` divides by the batch."""
-    found = losses.kl_divergence(TENSORS, *upcast(input, target), log_target=log_target)
+    found = losses.kl_divergence(TENSORS, *_pair(input, target), log_target=log_target)
     if reduction == "batchmean":
-        return found.sum() * (1 / max(input.shape[0], 1))
-    return reduced(found, reduction)
+        return found.sum() * (1 / max(input.shape[0] if input.ndim else 1, 1))
+    return reduced(found, reduction, size_average, reduce)
 
 
 def poisson_nll_loss(
-    input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, eps: float = 1e-8,
+    input: Tensor, target: Tensor, log_input: bool = True, full: bool = False,
+    size_average: bool | None = None, eps: float = 1e-8, reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """e**x - y x, or x - y log(x + eps); ``full`` adds Stirling's approximation of log(y!)."""
-    found = losses.poisson_nll(TENSORS, *upcast(input, target), log_input=log_input, full=full,
-                               eps=eps)
-    return reduced(found, reduction)
+    x, y = _pair(input, target, to_float=True)
+    found = losses.poisson_nll(TENSORS, x, y, log_input=log_input, full=full, eps=eps)
+    return reduced(found, reduction, size_average, reduce)
 
 
 def gaussian_nll_loss(
-    input: Tensor, target: Tensor, var: Tensor, full: bool = False, eps: float = 1e-6,
+    input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6,
     reduction: str = "mean",
 ) -> Tensor:
-    """(log(v) + (x - y)² / v) / 2 with v = max(var, eps), which gets the gradient of ``var``."""
-    if not isinstance(var, Tensor):
-        raise InvalidInputError("gaussian_nll_loss: var is a tensor", got=type(var).__name__)
-    if var.ndim == input.ndim - 1:
-        var = call("expand_dims", var, axis=-1)
-    found = losses.gaussian_nll(TENSORS, *upcast(input, target), variance=var, full=full, eps=eps)
+    """(log(v) + (x - y)² / v) / 2 with v = max(var, eps), which gets the gradient of ``var``.
+
+    ``var`` is a number, or a tensor of the shape of ``input``, without its last axis, or with one
+    axis of size 1. Negative variances count as ``eps``.
+    """
+    if isinstance(var, int | float):
+        if var < 0:
+            raise InvalidInputError("gaussian_nll_loss: the variance is negative", got=var)
+        var = call("full_like", input, float(var))
+    elif not isinstance(var, Tensor):
+        raise InvalidInputError("gaussian_nll_loss: var is a tensor or a number",
+                                got=type(var).__name__)
+    elif tuple(var.shape) == tuple(input.shape)[:-1]:
+        var = call("expand_dims", var, axis=var.ndim)
+    elif not _is_variance_of(tuple(var.shape), tuple(input.shape)):
+        raise InvalidInputError("gaussian_nll_loss: var does not fit the input",
+                                expected=tuple(input.shape), got=tuple(var.shape))
+    found = losses.gaussian_nll(TENSORS, *_pair(input, target), variance=var, full=full, eps=eps)
     return reduced(found, reduction)
+
+
+def _is_variance_of(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    """Whether a shape is that of the input, or differs in one axis of size 1."""
+    if len(shape) != len(whole):
+        return False
+    others = [own for own, size in zip(shape, whole, strict=True) if own != size]
+    return others in ([], [1])

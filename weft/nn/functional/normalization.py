@@ -23,6 +23,9 @@ def batch_norm(
     that of a cumulative average.
     """
     input, weight, bias = upcast(input, weight, bias)
+    if input.ndim < 2:
+        raise InvalidInputError("batch_norm: the input has no channels (axis 1)",
+                                got=f"shape {tuple(input.shape)}")
     channels = input.shape[1]
     ones, zeros = _vector(input, channels, 1.0), _vector(input, channels, 0.0)
     mean = zeros if running_mean is None else running_mean

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 from weft.eager.emitter import call
 from weft.eager.tensor import Tensor
-from weft.nn.functional.sizes import per_axis, with_batch, without_batch
+from weft.nn.functional.sizes import of_axes, per_axis, with_batch, with_indices, without_batch
 
 
 def _window(
@@ -41,6 +39,9 @@ def _avg_pool(
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:
     """The mean of each window, or its sum divided by ``divisor_override``."""
+    if not input.dtype.is_floating_point:
+        return _whole_means(axes, input, (kernel_size, stride), padding, ceil_mode,
+                            count_include_pad, divisor_override)
     x, has_batch = with_batch(input, axes + 2, f"avg_pool{axes}d")
     window = _window(axes, kernel_size, stride, padding, 1, ceil_mode)
     if divisor_override is None:
@@ -51,6 +52,24 @@ def _avg_pool(
     whole = {**window, "padding": (0,) * (2 * axes), "ceil_mode": False}
     result = call(f"nn.avg_pool{axes}d", padded, **whole)
     return without_batch(result * (math.prod(window["pool_size"]) / divisor_override), has_batch)
+
+
+def _whole_means(
+    axes: int, input: Tensor, window: tuple[Any, Any], padding: Any, ceil_mode: bool,
+    count_include_pad: bool, divisor: int | None,
+) -> Tensor:
+    """The mean of each window of integers, truncated."""
+    total = _avg_pool(axes, input.to("float64"), *window, padding, ceil_mode, True, 1)
+    counts: Any = divisor
+    if divisor is None:
+        pads = per_axis(padding, axes, "padding")
+        extra = [2 * p if count_include_pad else 0 for p in pads]
+        sizes = [s + e for s, e in zip(input.shape[-axes:], extra, strict=True)]
+        ones = call("ones", shape=(1, 1, *sizes), dtype="float64")
+        counts = _avg_pool(axes, ones, *window, 0 if count_include_pad else padding, ceil_mode,
+                           True, 1)
+        counts = call("round", counts[0, 0])[tuple(slice(n) for n in total.shape[-axes:])]
+    return call("trunc", call("round", total) / counts).to(input.dtype)
 
 
 def _whole_windows(
@@ -106,27 +125,32 @@ def _lp_pool(
     axes: int, input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """The p-norm of each window: ``(sum of x**p) ** (1 / p)``, without an absolute value."""
+    """The p-norm of each window: ``(sum of x**p) ** (1 / p)``, without an absolute value.
+
+    An infinite ``norm_type`` gives the largest or the smallest magnitude.
+    """
+    if math.isinf(norm_type):
+        sign = math.copysign(1, norm_type)
+        magnitude = call("abs", input) * sign
+        return _max_pool(axes, magnitude, kernel_size, stride, ceil_mode=ceil_mode) * sign
     total = _avg_pool(axes, input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
     count = math.prod(per_axis(kernel_size, axes, "kernel_size"))
-    return call("nn.relu", total * count).pow(1.0 / norm_type)
-
-
-def _of_axes(function: Callable[..., Any], axes: int, name: str) -> Callable[..., Any]:
-    """``function`` with ``axes`` pooled axes, named ``name``."""
-    bound = functools.partial(function, axes)
-    functools.update_wrapper(bound, function)
-    bound.__name__ = name  # type: ignore[attr-defined]
-    return bound
+    positive = call("sign", total) * call("nn.relu", call("abs", total))
+    return (positive * count).pow(1.0 / norm_type)
 
 
 max_pool1d, max_pool2d, max_pool3d = (
-    _of_axes(_max_pool, n, f"max_pool{n}d") for n in (1, 2, 3))
+    of_axes(_max_pool, n, f"max_pool{n}d") for n in (1, 2, 3))
 avg_pool1d, avg_pool2d, avg_pool3d = (
-    _of_axes(_avg_pool, n, f"avg_pool{n}d") for n in (1, 2, 3))
+    of_axes(_avg_pool, n, f"avg_pool{n}d") for n in (1, 2, 3))
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
-    _of_axes(_adaptive_avg_pool, n, f"adaptive_avg_pool{n}d") for n in (1, 2, 3))
+    of_axes(_adaptive_avg_pool, n, f"adaptive_avg_pool{n}d") for n in (1, 2, 3))
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
-    _of_axes(_adaptive_max_pool, n, f"adaptive_max_pool{n}d") for n in (1, 2, 3))
+    of_axes(_adaptive_max_pool, n, f"adaptive_max_pool{n}d") for n in (1, 2, 3))
 lp_pool1d, lp_pool2d, lp_pool3d = (
-    _of_axes(_lp_pool, n, f"lp_pool{n}d") for n in (1, 2, 3))
+    of_axes(_lp_pool, n, f"lp_pool{n}d") for n in (1, 2, 3))
+max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = map(
+    with_indices, (max_pool1d, max_pool2d, max_pool3d))
+(adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices,
+ adaptive_max_pool3d_with_indices) = map(
+    with_indices, (adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d))

@@ -5,30 +5,15 @@ Each axis is a matmul with a constant matrix of weights.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from weft import op
-from weft.frontend.common import arrays
 from weft.frontend.torch.node import Node, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
-
-_CUBIC = -0.5  # as in Pillow
-
-
-def _triangle(distance: float) -> float:
-    return max(1.0 - abs(distance), 0.0)
-
-
-def _cubic(distance: float) -> float:
-    """Keys' kernel."""
-    x, a = abs(distance), _CUBIC
-    if x < 1:
-        return ((a + 2) * x - (a + 3)) * x * x + 1
-    return (((x - 5) * x + 8) * x - 4) * a if x < 2 else 0.0
+from weft.op.composites.antialias import antialias_weights
 
 
 @converts("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
@@ -62,21 +47,4 @@ def _mixed(node: Node, x: Expr, axis: int, weights: np.ndarray) -> Expr:
 
 def _weights(node: Node, old: int, new: int, align_corners: bool, factor: float | None
              ) -> np.ndarray:
-    """The weights (new, old) of the old elements in each new one; rows add up to 1."""
-    kernel, reach = (_cubic, 2.0) if "bicubic" in node.op else (_triangle, 1.0)
-    if align_corners:
-        scale = (old - 1) / (new - 1) if new > 1 else 0.0
-    else:
-        scale = 1 / factor if factor else old / new
-    return np.array([_row(i, old, scale, kernel, reach) for i in range(new)])
-
-
-def _row(i: int, old: int, scale: float, kernel: Callable[[float], float], reach: float
-         ) -> np.ndarray:
-    stretch = max(scale, 1.0)
-    center = scale * (i + 0.5)
-    first = max(math.floor(center - reach * stretch + 0.5), 0)
-    end = min(math.floor(center + reach * stretch + 0.5), old)
-    row = arrays.zeros(old)
-    row[first:end] = [kernel((j - center + 0.5) / stretch) for j in range(first, end)]
-    return row / (row.sum() or 1.0)
+    return antialias_weights(old, new, align_corners, factor, cubic="bicubic" in node.op)
