@@ -19,16 +19,21 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
 
 Figures = dict[str, float]
+SPLIT = "weft split"
 COLUMNS = ("weft cold", "weft warm", "onnxruntime", "openvino")
 
 
 def main_of_child(runtime: str, path: str) -> None:
-    """Print the figures of this process as JSON."""
+    """Print the figures of this process as JSON; those of ``SPLIT`` are a table."""
+    if runtime == SPLIT:
+        sys.stdout.write(json.dumps({"table": _split(path)}))
+        return
     begin = time.perf_counter()
     np.empty(0)
     if runtime.startswith("weft"):
@@ -50,13 +55,26 @@ def main_of_child(runtime: str, path: str) -> None:
     }))
 
 
+def _split(path: str) -> str:
+    """How the time of weft's first result splits into stages."""
+    begin = time.perf_counter()
+    times_of = importlib.import_module("weft.support.stage_times")
+    with times_of.collected() as times:
+        run = importlib.import_module("benchmarks.peers").load_weft(
+            Path(path), len(os.sched_getaffinity(0)))
+        with times_of.stage("first call"):
+            run(dict(np.load(Path(path).with_suffix(".npz"))))
+    seconds = time.perf_counter() - begin
+    return importlib.import_module("weft.compiler.report.timing").timing_table(times, seconds)
+
+
 def _status(name: str) -> int:
     """An amount of memory of this process in KiB; ``ru_maxrss`` may be that of its parent."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
-def measured(runtime: str, path: Path, cache: Path) -> Figures:
+def measured(runtime: str, path: Path, cache: Path) -> dict[str, Any]:
     """The figures of a fresh process; raises ``CalledProcessError``."""
     environment = {**os.environ, "WEFT_CACHE_DIR": str(cache)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -64,7 +82,7 @@ def measured(runtime: str, path: Path, cache: Path) -> Figures:
     begin = time.perf_counter()
     command = [sys.executable, "-m", "benchmarks.ready", "--child", runtime, str(path)]
     found = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    figures: Figures = json.loads(found.stdout)
+    figures: dict[str, Any] = json.loads(found.stdout)
     return figures | {"process seconds": time.perf_counter() - begin}
 
 
@@ -79,6 +97,11 @@ def rounds_of(path: Path, rounds: int, folder: Path) -> dict[str, Figures]:
             known = best.setdefault(column, figures)
             best[column] = {name: min(known[name], figures[name]) for name in figures}
     return best
+
+
+def split(path: Path, folder: Path) -> str:
+    """The stages of a cold start, measured in a process of their own."""
+    return str(measured(SPLIT, path, folder / "cache of the split")["table"])
 
 
 def models() -> dict[str, Callable[[], object]]:
@@ -133,6 +156,7 @@ def main(only: str, rounds: int, child: tuple[str, str] | None) -> None:
             # Files that changed within two seconds are not known to be unchanged.
             time.sleep(2.1)
             show(name, path.stat().st_size / 2**20, rounds_of(path, rounds, Path(folder)))
+            click.echo(f"\n{split(path, Path(folder))}\n")
 
 
 if __name__ == "__main__":

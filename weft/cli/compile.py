@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from weft.cli.compile_options import (
 from weft.cli.models import ModelFile
 from weft.cli.output import check_writable
 from weft.support.errors import ArtifactError
+from weft.support.stage_times import collected
 
 _FORMATS = click.Choice(["weft", "c"])
 
@@ -63,7 +65,7 @@ def compile_command(model: str, output: Path | None, target: str | None,
     if output is not None or is_file:
         check_writable(path, folder=format == "c")
     start = time.perf_counter()
-    with session():
+    with session(), collected() if timing else nullcontext() as times:
         module = weft.compile(model, target=target, inputs=dict(shapes) or None,
                               opt_level=opt_level, specialize=all_variants(variants), strict=strict,
                               **device_arguments(**devices))
@@ -71,8 +73,8 @@ def compile_command(model: str, output: Path | None, target: str | None,
         if module.general is None:
             raise _dynamic_shapes(module, path)
         module.export(path, format=format)
-    if timing:
-        show_timing(module, seconds)
+    if times is not None:
+        show_timing(module, seconds, times)
     files = [path] if path.is_file() else sorted(path.iterdir())
     size = sum(file.stat().st_size for file in files)
     facts = {"artifact": str(path), "bytes": size,

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 import click
 
 import weft
+from weft.support.stage_times import StageTimes
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Sizes by symbol, all of which a variant is for: {"batch": 1, "seq": (2, 16)}.
@@ -97,13 +98,17 @@ def plan_options(function: F) -> F:
         click.option("--strict", is_flag=True,
                      help="refuse what weft otherwise warns of, such as kernels on the host"),
         click.option("--timing", is_flag=True,
-                     help="say how long the compilation took, whether it started from the cache "
-                          "and if not, why, and what weft does instead of what was asked for"),
+                     help="say how long the compilation took and how that splits into stages, "
+                          "whether it started from the cache and if not, why, and what weft does "
+                          "instead of what was asked for"),
     )):
         function = decorate(function)
     return function
 
 
-def show_timing(module: weft.Executable, seconds: float) -> None:
-    """Write the time and ``explain()`` of a compiled model to standard error."""
-    sys.stderr.write(f"compiled in {seconds:.2f} s\n{module.explain()}\n")
+def show_timing(module: weft.Executable, seconds: float, times: StageTimes) -> None:
+    """Write the time, its split and ``explain()`` of a compiled model to standard error."""
+    from weft.compiler.report.timing import timing_table
+
+    sys.stderr.write(f"compiled in {seconds:.2f} s\n{timing_table(times, seconds)}\n"
+                     f"{module.explain()}\n")

@@ -28,6 +28,7 @@ from weft.support.errors import RegistryError, TargetError
 from weft.support.interrupts import interrupts_held
 from weft.support.log import Level
 from weft.support.registry import Registry
+from weft.support.stage_times import stage
 from weft.support.suggestion import did_you_mean
 from weft.target import Target
 from weft.target.cpu_target import default_triple
@@ -111,6 +112,7 @@ class Backend(abc.ABC, Generic[T]):
                               help=near or 'simulated devices run kernels for CPUs: target="cpu"')
         return self
 
+    @stage("passes over loops")
     def lower(self, func: PrimFunc, *, insertions: Sequence[TirInsertion] = (),
               instruments: Sequence[TirInstrument] = (), verify: bool = False) -> PrimFunc:
         """A scheduled loop nest as input of ``build_kernel``; ``insertions`` are a user's passes.

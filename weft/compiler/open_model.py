@@ -15,6 +15,7 @@ from weft.runtime.launchers import Code
 from weft.runtime.library import Library
 from weft.support import trace
 from weft.support.errors import OptionError
+from weft.support.stage_times import stage
 
 
 def open_program(code: ModelCode | PerShape, options: CompileOptions, recompiler: Recompiler
@@ -32,7 +33,7 @@ def open_program(code: ModelCode | PerShape, options: CompileOptions, recompiler
                           help='name the sizes: inputs={"x": ("batch", 3, 224, 224)}')
     around = functools.partial(errors_raised, code.callbacks) if code.callbacks else None
     specialize = None if manifest.vm is None else Specializer(options)
-    with trace.span("load"):
+    with trace.span("load"), stage("linking and loading"):
         return open_executable(
             Code(manifest, functools.partial(_load, code, options), code.constants, around,
                  specialize, code.start), recompiler)

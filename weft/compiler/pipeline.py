@@ -37,6 +37,7 @@ from weft.support import progress, trace
 from weft.support.config import config
 from weft.support.errors import OptionError
 from weft.support.log import Level, debug, enabled
+from weft.support.stage_times import stage
 from weft.support.suggestion import did_you_mean
 from weft.transform import (
     AlterOpLayout,
@@ -172,7 +173,7 @@ def _run_phase(phase: Phase, mod: IRModule, context: PassContext, task: progress
                ) -> IRModule:
     for pass_ in phase.passes:
         if pass_.opt_level <= context.opt_level:
-            with trace.span(pass_.name, "pass"):
+            with trace.span(pass_.name, "pass"), stage(f"pass {pass_.name}"):
                 mod = run_pass(pass_, mod, context)
         task.advance(pass_.name)
     if config.verify >= 1:

@@ -20,6 +20,7 @@ from weft.strategy.work import count_bytes, count_flops
 from weft.support.config import config
 from weft.support.dataclass import dataclass
 from weft.support.errors import ScheduleError
+from weft.support.stage_times import stage
 from weft.support.user_code import location_in_traceback
 from weft.target import Target
 from weft.te.lower import lower
@@ -62,12 +63,14 @@ class ScheduledKernel:
     sizes: SizeVars
     seconds: float = 0.0
 
+    @stage("loops of a schedule")
     def loop_nest(self, name: str = "kernel") -> PrimFunc:
         """The loops of the schedule, before any tir pass."""
         func = lower(self.schedule, self.tensors, name, self.sizes.params)
         return func.with_attrs(num_outputs=self.num_outputs)
 
 
+@stage("tensor expressions and schedules")
 def schedule_function(
     function: Function, target: Target, implementation: Implementation | None = None
 ) -> ScheduledKernel:

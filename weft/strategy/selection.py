@@ -18,6 +18,7 @@ from weft.strategy.implementation import Implementation
 from weft.strategy.registry import DEFAULT_SCHEDULES, registered
 from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
+from weft.support.stage_times import stage
 from weft.target import Target
 
 
@@ -85,6 +86,7 @@ class Selection:
     others: tuple[Implementation, ...]
 
 
+@stage("decisions")
 def select(call: Call, target: Target, ranking: Sequence[str] = ()) -> Selection:
     """The implementation for a call.
 

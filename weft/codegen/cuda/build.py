@@ -18,6 +18,7 @@ from weft.runtime.devices.cuda.image import KernelObject
 from weft.support.config import config
 from weft.support.errors import CodegenError
 from weft.support.fallback import Fallback, report
+from weft.support.stage_times import stage
 from weft.target import CudaTarget
 from weft.tir import PrimFunc
 from weft.tir.python_function import functions_of
@@ -48,6 +49,7 @@ def build_kernel_object(func: PrimFunc, target: CudaTarget) -> KernelObject:
         tensor_maps=module.tensor_maps)
 
 
+@stage("LLVM")
 def _ptx(text: str, func: PrimFunc, target: CudaTarget) -> str:
     # numba's LLVM IR is too new for libnvvm, so kernels with Python bodies always go through LLVM.
     if target.codegen == "nvvm" and not functions_of(func):

@@ -14,6 +14,7 @@ from weft.codegen.llvm.target_machine import (
 from weft.runtime.devices.cpu.elf.object_file import read_symbols
 from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError
+from weft.support.stage_times import stage
 from weft.target import CpuTarget
 from weft.tir import PrimFunc
 from weft.tir.python_function import functions_of
@@ -41,6 +42,7 @@ class ObjectCode:
     llvm_ir: str
 
 
+@stage("printing of LLVM IR")
 def emit_llvm(func: PrimFunc, target: CpuTarget) -> str:
     """LLVM IR of a lowered function before optimisation, with its Python bodies linked in."""
     text = write_module(func, target, data_layout(target))

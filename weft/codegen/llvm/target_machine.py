@@ -11,6 +11,7 @@ from llvmlite import binding as llvm
 
 from weft.runtime.devices.cpu.host import known_features
 from weft.support.errors import InternalError, TargetError
+from weft.support.stage_times import stage
 from weft.target import CpuTarget
 
 
@@ -70,6 +71,7 @@ def wants_strength_reduction(text: str) -> bool:
     return text.count("\n") <= STRENGTH_REDUCED_LINES
 
 
+@stage("LLVM")
 def object_code(module: llvm.ModuleRef, target: CpuTarget, *, reduce_strength: bool) -> bytes:
     """A relocatable ELF object."""
     with _strength_reduction(reduce_strength):
@@ -101,6 +103,7 @@ def _strength_reduction(wanted: bool) -> Iterator[None]:
             llvm.set_option("weft", "-disable-lsr=false")
 
 
+@stage("LLVM")
 def optimized_module(text: str, target: CpuTarget) -> llvm.ModuleRef:
     """The optimised module. ``InternalError`` if LLVM rejects the text, which is a bug of weft."""
     machine = target_machine(target)

@@ -13,6 +13,7 @@ from weft.compiler.build.worker_process import start_process
 from weft.compiler.program.program import KernelSource
 from weft.support.config import config
 from weft.support.errors import InternalError, WeftError
+from weft.support.stage_times import collector
 from weft.target import Target
 
 
@@ -70,8 +71,10 @@ class Worker:
         if stdin is None or stdout is None:
             raise InternalError("a build worker lacks its pipes")
         try:
-            write_frame(stdin, (kernel.name, kernel.function, target, config.overrides()))
-            answer = read_frame(stdout)
+            times = collector()
+            write_frame(stdin, (kernel.name, kernel.function, target, config.overrides(),
+                                times is not None))
+            answer, spent = read_frame(stdout)
         except (EOFError, OSError):
             code = process.wait()
             raise InternalError(
@@ -79,6 +82,8 @@ class Worker:
                 where=kernel.text, got=f"exit status {code}",
                 help="WEFT_BUILD_JOBS=1 builds in one process; report this with the model",
             ) from None
+        if times is not None:
+            times.merge(spent)
         if isinstance(answer, WeftError):
             raise answer
         return BuiltKernel.from_bytes(answer)

@@ -43,6 +43,7 @@ from weft.support.errors import (
     WeftError,
 )
 from weft.support.fallback import report
+from weft.support.stage_times import stage
 from weft.transform import counts_data
 from weft.transform.analysis.least_sizes import with_least_sizes
 
@@ -57,7 +58,8 @@ def code_of_source(source: Source, options: CompileOptions, memory: Memory
     Raises what the import and ``build_program`` raise.
     """
     try:
-        with progress.task("importing the model"), trace.span("import"):
+        with progress.task("importing the model"), trace.span("import"), \
+                stage("import of the model"):
             mod = source.import_module(options)
     except (UnsupportedModelError, TypeInferenceError) as error:
         signature = manifest_of_source(source, options)
@@ -128,7 +130,7 @@ def _per_shape(cause: WeftError, signature: Manifest, options: CompileOptions) -
 def _symbolic(mod: IRModule, options: CompileOptions, memory: Memory) -> ModelCode:
     """The program for all sizes; ``WeftError`` where an operator needs numbers."""
     lowered = run_pipeline(with_least_sizes(mod), options)
-    with trace.span("lower program"):
+    with trace.span("lower program"), stage("program and memory"):
         program = lower_program(lowered, dict(options.state))
     code = _built(program, lowered, options, memory(False))
     if code.callbacks:
@@ -141,7 +143,7 @@ def _fixed(mod: IRModule, options: CompileOptions, memory: Memory) -> ModelCode:
     budget = budget_of(mod)
     with progress.task("optimising the graph", count_passes(options)) as task:
         lowered = run_pipeline(mod, options, task=task)
-    with trace.span("lower program"):
+    with trace.span("lower program"), stage("program and memory"):
         program = lower_or_refuse(lowered, dict(options.state), limit=_limit(budget, options))
     if isinstance(program, Program):
         return _built(program, lowered, options,
@@ -196,7 +198,7 @@ def _built(program: Program, mod: IRModule, options: CompileOptions,
                 return code
             # Results in place are placed in memory in another way than the limit assumes.
             limit -= max(excess, budget // 64, 1)
-        with trace.span("lower program"):
+        with trace.span("lower program"), stage("program and memory"):
             program = lower_program(mod, dict(options.state), refused, _limit(limit, options))
 
 

@@ -53,6 +53,7 @@ from weft.runtime.sizes import Size, evaluate
 from weft.support import trace
 from weft.support.dataclass import dataclass
 from weft.support.errors import ArtifactError, UnsupportedModelError
+from weft.support.stage_times import stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,7 @@ def build_model(program: Program, options: CompileOptions, memory: ConstantMemor
         return _code_of(smaller, constants, options)
 
 
+@stage("program and memory")
 def _code_of(placed: PlacedKernels, constants: PlacedConstants, options: CompileOptions
              ) -> ModelCode:
     target, backend = options.target, options.backend

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import copy_context
 from typing import Protocol
 
 import numpy as np
@@ -13,6 +14,7 @@ from weft.runtime.arena import AlignedBlock, address_of
 from weft.runtime.devices.cpu.host import usable_cpus
 from weft.support.cache_entry import EntryWriter
 from weft.support.dataclass import dataclass
+from weft.support.stage_times import stage
 
 # Fewer bytes are packed at once, without a thread.
 _THREAD_BYTES = 1 << 20
@@ -81,10 +83,9 @@ class Packing:
 
     def _start(self, total: int) -> None:
         count = min(usable_cpus(), _MAX_THREADS) if total >= _MANY_THREADS_BYTES else 1
-        self._threads = [threading.Thread(target=self._pack, daemon=True, name="weft pack")
-                         for _ in range(count)]
+        self._threads = [_thread(self._pack, "weft pack") for _ in range(count)]
         if self.entry is not None:
-            self._writer = threading.Thread(target=self._write, daemon=True, name="weft write")
+            self._writer = _thread(self._write, "weft write")
             self._writer.start()
         for thread in self._threads:
             thread.start()
@@ -122,6 +123,7 @@ class Packing:
         if self.entry is not None:
             self.entry.abandon()
 
+    @stage("packing of weights")
     def _pack(self) -> None:
         try:
             while (number := self._next()) is not None:
@@ -145,6 +147,7 @@ class Packing:
             self._taken += 1
             return self._taken - 1
 
+    @stage("writing to the cache")
     def _write(self) -> None:
         start = 0
         for number, end in enumerate(self._ends):
@@ -155,6 +158,11 @@ class Packing:
                 return
             self.entry.append(self.block[start:end].data)
             start = end
+
+
+def _thread(run: Callable[[], None], name: str) -> threading.Thread:
+    """A thread that has the settings of this one."""
+    return threading.Thread(target=copy_context().run, args=(run,), daemon=True, name=name)
 
 
 class _Forgetting:

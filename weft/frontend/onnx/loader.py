@@ -16,6 +16,7 @@ from weft.frontend.onnx.wire import split_model
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError
 from weft.support.file_content import MAX_BYTES, FileContent
+from weft.support.stage_times import stage
 
 _LFS_POINTER = b"version https://git-lfs"
 
@@ -78,6 +79,7 @@ def _read(model: str | os.PathLike[str], path: Path) -> memoryview:
         raise InvalidModelError(f"the model file cannot be read: {error}", where=path) from None
 
 
+@stage("parsing of the file")
 def _parse(data: memoryview, source: str, folder: Path | None) -> LoadedModel:
     if not data:
         raise InvalidModelError("the model file is empty", where=source, got="0 bytes")
