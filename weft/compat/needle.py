@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.eager.emitter import call
+from weft.eager.functions.creation import as_tensor
 from weft.eager.tensor import Tensor
 from weft.nn import functional as F
 from weft.nn.modules.activation import ReLU
@@ -35,6 +36,7 @@ class SoftmaxLoss(Module):
     """The mean cross entropy of logits (N, classes) and classes (N)."""
 
     def forward(self, logits: Tensor, y: Tensor) -> Tensor:
+        y = as_tensor(y)
         return F.cross_entropy(logits, y.to("int64") if y.dtype.is_floating_point else y)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.data.sample_random import Purpose, generator_for
+from weft.data.sample_random import Purpose, generator_for, seed_of
 from weft.support.errors import DataError
 
 
@@ -90,7 +90,8 @@ class ConcatDataset(Dataset):
 
 
 def random_split(
-    dataset: Dataset, lengths: Sequence[int] | Sequence[float], seed: int = 0
+    dataset: Dataset, lengths: Sequence[int] | Sequence[float], generator: Any = None, *,
+    seed: int = 0,
 ) -> list[Subset]:
     """Split a dataset into random subsets that do not overlap.
 
@@ -99,7 +100,7 @@ def random_split(
     subsets, one each, as in torch. Raises ``DataError`` for other lengths.
     """
     sizes = _sizes(len(dataset), lengths)
-    order = generator_for(seed, purpose=Purpose.SPLIT).permutation(len(dataset))
+    order = generator_for(seed_of(generator, seed), purpose=Purpose.SPLIT).permutation(len(dataset))
     ends = list(itertools.accumulate(sizes))
     return [Subset(dataset, order[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
 

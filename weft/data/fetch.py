@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.data.collate import default_collate
+from weft.data.collate import collated, default_collate
 from weft.data.dataset import Dataset
 from weft.data.sample_random import reading_sample
 from weft.support.dataclass import dataclass
@@ -25,7 +25,15 @@ class Fetcher:
             batch = self.dataset.batch(indices)
             if batch is not None:
                 return batch
-        return self.collate_fn([self._sample(epoch, index) for index in indices])
+        samples = [self._sample(epoch, index) for index in indices]
+        name = type(self.dataset).__name__
+        if self.collate_fn is default_collate:
+            return collated(samples, lambda position: f"sample {indices[position]} of {name}")
+        try:
+            return self.collate_fn(samples)
+        except Exception as error:
+            error.add_note(f"while collating samples {list(indices)} of {name}")
+            raise
 
     def _sample(self, epoch: int, index: int) -> Any:
         with reading_sample(self.seed, epoch, index):

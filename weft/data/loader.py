@@ -13,6 +13,7 @@ from weft.data.dataset import IterableDataset
 from weft.data.fetch import Fetcher
 from weft.data.loader_state import check_state, state_of
 from weft.data.prefetch import Prefetcher
+from weft.data.sample_random import seed_of
 from weft.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 from weft.data.workers import Task, WorkerPool
 from weft.support.errors import OptionError
@@ -22,9 +23,11 @@ from weft.support.progress import UNWATCHED, active_reporter, reporter_for
 class DataLoader:
     """Batches of a dataset; each ``iter(loader)`` is the next epoch.
 
-    The arguments are those of ``torch.utils.data.DataLoader``; ``seed`` replaces its
-    ``generator`` (a generator with ``initial_seed()`` is accepted too). Batches are NumPy arrays,
-    or weft tensors with ``tensors=True``, in the structure of a sample.
+    The arguments are those of ``torch.utils.data.DataLoader``; ``seed``, or that of ``generator``,
+    is the seed of all epochs. Batches are NumPy arrays in the structure of a sample, or weft
+    tensors with ``tensors=True`` and where samples are tensors. ``pin_memory``,
+    ``pin_memory_device``, ``persistent_workers`` and ``in_order`` change nothing: batches are in
+    order, and workers live for an epoch.
 
     ``num_workers`` processes read batches, ``prefetch_factor`` batches ahead each (2 by default);
     with ``num_workers=0`` and a ``prefetch_factor``, a thread does. The batches are the same for
@@ -39,34 +42,40 @@ class DataLoader:
         self,
         dataset: Any,
         batch_size: int | None = 1,
-        shuffle: bool = False,
+        shuffle: bool | None = False,
         sampler: Iterable[int] | None = None,
         batch_sampler: Iterable[list[int]] | None = None,
         num_workers: int = 0,
         collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,  # noqa: ARG002 - torch's argument, as are those below
         drop_last: bool = False,
         timeout: float = 0,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        multiprocessing_context: str | None = None,
         generator: Any = None,
         *,
-        seed: int = 0,
         prefetch_factor: int | None = None,
-        multiprocessing_context: str = "spawn",
+        persistent_workers: bool = False,  # noqa: ARG002
+        pin_memory_device: str = "",  # noqa: ARG002
+        in_order: bool = True,  # noqa: ARG002
+        seed: int = 0,
         tensors: bool = False,
         progress: bool | str = False,
     ) -> None:
         self.dataset = dataset
         self.batch_size = batch_size
         self.drop_last = drop_last
-        self.seed = int(generator.initial_seed()) if generator is not None else seed
+        self.seed = seed_of(generator, seed)
         self.num_workers = num_workers
         self.collate_fn = collate_fn or default_collate
         self.timeout = timeout
         self.prefetch_factor = prefetch_factor
-        self.multiprocessing_context = multiprocessing_context
+        self.multiprocessing_context = multiprocessing_context or "spawn"
+        self.worker_init_fn = worker_init_fn
         self.tensors = tensors
         self.progress = progress
         self.detail = ""
-        self._shuffle = shuffle
+        self._shuffle = bool(shuffle)
         self._given = (sampler, batch_sampler)
         self._check()
         self._next = (0, 0)  # epoch and batch at which the next iteration starts
@@ -152,7 +161,7 @@ class DataLoader:
             tasks = (Task(epoch, indices) for indices in self._indices(epoch, start))
             if self.num_workers:
                 pool = WorkerPool(fetcher, self.num_workers, self.timeout,
-                                  self.multiprocessing_context)
+                                  self.multiprocessing_context, self.worker_init_fn)
                 stack.enter_context(closing(pool))
                 return pool.batches(tasks, self.prefetch_factor or 2)
             source = (fetcher(task.epoch, task.indices) for task in tasks)

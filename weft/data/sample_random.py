@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
+
+from weft.support.errors import OptionError
 
 _WORD = (1 << 64) - 1
 _current: ContextVar[np.random.Generator | None] = ContextVar("weft_data_sample", default=None)
@@ -33,6 +36,16 @@ def generator_for(
     key = np.array([seed & _WORD, epoch & _WORD], np.uint64)
     counter = np.array([0, 0, position & _WORD, int(purpose)], np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+
+def seed_of(generator: Any, seed: int) -> int:
+    """The seed of a generator of weft or torch, or ``seed`` without one."""
+    if generator is None:
+        return seed
+    if not hasattr(generator, "initial_seed"):
+        raise OptionError("not a generator", got=type(generator).__name__,
+                          expected="a Generator of weft or torch", help="pass seed= for a number")
+    return int(generator.initial_seed())
 
 
 def sample_generator() -> np.random.Generator:

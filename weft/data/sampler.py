@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.data.sample_random import generator_for
+from weft.data.sample_random import generator_for, seed_of
 from weft.support.errors import DataError
 
 
@@ -55,13 +55,13 @@ class RandomSampler(Sampler):
     """
 
     def __init__(self, data_source: Sized, replacement: bool = False,
-                 num_samples: int | None = None, seed: int = 0) -> None:
+                 num_samples: int | None = None, generator: Any = None, *, seed: int = 0) -> None:
         if num_samples is not None and num_samples <= 0:
             raise DataError("RandomSampler: num_samples is not positive", got=num_samples)
         self.data_source = data_source
         self.replacement = replacement
         self.num_samples = num_samples
-        self.seed = seed
+        self.seed = seed_of(generator, seed)
 
     def order(self, epoch: int) -> np.ndarray:
         size, count = len(self.data_source), len(self)
@@ -80,9 +80,10 @@ class RandomSampler(Sampler):
 class SubsetRandomSampler(Sampler):
     """A permutation of given indices."""
 
-    def __init__(self, indices: Sequence[int] | np.ndarray, seed: int = 0) -> None:
+    def __init__(self, indices: Sequence[int] | np.ndarray, generator: Any = None, *,
+                 seed: int = 0) -> None:
         self.indices = np.asarray(indices, np.int64)
-        self.seed = seed
+        self.seed = seed_of(generator, seed)
 
     def order(self, epoch: int) -> np.ndarray:
         return generator_for(self.seed, epoch).permutation(self.indices)
@@ -95,11 +96,11 @@ class WeightedRandomSampler(Sampler):
     """``num_samples`` draws from 0, 1, .. with probabilities in proportion to ``weights``."""
 
     def __init__(self, weights: Sequence[float] | np.ndarray, num_samples: int,
-                 replacement: bool = True, seed: int = 0) -> None:
+                 replacement: bool = True, generator: Any = None, *, seed: int = 0) -> None:
         self.weights = np.asarray(weights, np.float64)
         self.num_samples = num_samples
         self.replacement = replacement
-        self.seed = seed
+        self.seed = seed_of(generator, seed)
         sound = np.isfinite(self.weights).all() and (self.weights >= 0).all()
         if self.weights.ndim != 1 or not sound or not self.weights.sum() > 0:
             raise DataError("WeightedRandomSampler: weights are finite, not negative, and not all "

@@ -13,7 +13,7 @@ import signal
 import sys
 import traceback
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -43,8 +43,11 @@ class Failure:
 class WorkerPool:
     """Processes that read batches. ``close`` ends them; it may be called at any time."""
 
-    def __init__(self, fetcher: Fetcher, workers: int, timeout: float, context: str) -> None:
-        self._timeout = timeout
+    def __init__(
+        self, fetcher: Fetcher, workers: int, timeout: float, context: str,
+        begin: Callable[[int], Any] | None = None,
+    ) -> None:
+        self._timeout, self._begin = timeout, begin
         self._connections: list[Connection] = []
         self._processes: list[Any] = []
         spawn: Any = multiprocessing.get_context(context)
@@ -59,8 +62,8 @@ class WorkerPool:
     def _start(self, context: Any, fetcher: Fetcher, number: int) -> None:
         ours, theirs = context.Pipe()
         self._connections.append(ours)
-        process = context.Process(target=_serve, args=(theirs, fetcher), daemon=True,
-                                  name=f"weft data worker {number}")
+        process = context.Process(target=_serve, args=(theirs, fetcher, number, self._begin),
+                                  daemon=True, name=f"weft data worker {number}")
         try:
             with interrupts_blocked():  # Ctrl-C in a terminal reaches workers too
                 process.start()
@@ -150,12 +153,17 @@ class WorkerPool:
         self._connections = []
 
 
-def _serve(connection: Connection, fetcher: Fetcher) -> None:
+def _serve(
+    connection: Connection, fetcher: Fetcher, number: int, begin: Callable[[int], Any] | None
+) -> None:
     """The main function of a worker: tasks in, batches out, until the pipe is closed."""
     try:
         while True:
             task = connection.recv()
             try:
+                if begin is not None:
+                    begin(number)
+                    begin = None
                 result = fetcher(task.epoch, task.indices)
             except Exception as error:  # noqa: BLE001 - whatever users' datasets raise
                 result = _failure(error)

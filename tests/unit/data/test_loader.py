@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import weft
 from weft.data import (
     ArrayDataset,
     BatchSampler,
@@ -319,3 +320,72 @@ def test_data_imports_no_compiler():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
                           env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int16", "uint32", "int64"])
+@pytest.mark.parametrize("tensors", [False, True])
+def test_batches_go_into_losses(kind: str, tensors: bool):
+    labels = (np.arange(12) % 3).astype(kind)
+    points = np.linspace(-1, 1, 24, dtype=np.float32).reshape(12, 2)
+    model, losses = weft.nn.Linear(2, 3), weft.nn.functional
+    for x, y in DataLoader(ArrayDataset(points, labels), 6, tensors=tensors, pin_memory=True):
+        for loss in (losses.cross_entropy, losses.multi_margin_loss):
+            loss(model(x), y).backward()
+        weft.nn.SoftmaxLoss()(model(x), y).backward()
+        losses.nll_loss(losses.log_softmax(model(x), 1), y).backward()
+
+
+def test_samples_that_are_tensors_make_tensors():
+    samples = [(weft.tensor([1.0, float(i)]), i) for i in range(4)]
+    x, y = next(iter(DataLoader(samples, 4)))
+    assert isinstance(x, weft.Tensor)
+    assert isinstance(y, np.ndarray)
+    np.testing.assert_array_equal(x.numpy()[:, 1], y)
+
+
+class Ragged:
+    def __len__(self) -> int:
+        return 5
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return np.zeros(2 if index == 3 else 1)
+
+
+def test_errors_name_the_item_of_the_dataset():
+    with pytest.raises(DataError, match="sample 3 of Ragged"):
+        list(DataLoader(Ragged(), 5))
+
+    def wrong(samples: list[object]) -> None:
+        raise ValueError("no batch")
+
+    with pytest.raises(ValueError, match="no batch") as found:
+        list(DataLoader(Ragged(), 2, collate_fn=wrong))
+    assert found.value.__notes__ == ["while collating samples [0, 1] of Ragged"]
+
+
+def test_generators_give_seeds():
+    data, made = ArrayDataset(np.arange(9)), weft.Generator().manual_seed(5)
+    one, two = (DataLoader(data, 9, shuffle=True, **options)
+                for options in ({"seed": 5}, {"generator": made}))
+    equal(list(one), list(two))
+    assert list(RandomSampler(data, generator=made)) == list(RandomSampler(data, seed=5))
+    with pytest.raises(OptionError, match="not a generator"):
+        RandomSampler(data, generator=5)
+
+
+def _slow_start(number: int) -> None:
+    os.environ["WEFT_TEST_WORKER"] = str(number)
+
+
+class Workers:
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return int(os.environ["WEFT_TEST_WORKER"])
+
+
+def test_workers_begin_with_a_function():
+    loader = DataLoader(Workers(), 1, num_workers=2, worker_init_fn=_slow_start,
+                        persistent_workers=True)
+    assert [int(batch[0]) for batch in loader] == [0, 1, 0, 1]
