@@ -11,6 +11,7 @@ from weft.amp.autocast import upcast
 from weft.eager.cell import node_of
 from weft.eager.checks import require_classes
 from weft.eager.emitter import call
+from weft.eager.functions.creation import as_tensor
 from weft.eager.tensor import Tensor
 from weft.nn.functional.activation import log_softmax
 from weft.nn.functional.conv import linear
@@ -33,7 +34,7 @@ def cross_entropy(
     if not 0 <= label_smoothing <= 1:
         raise InvalidInputError("cross_entropy: label_smoothing is out of range",
                                 expected="0 to 1", got=label_smoothing)
-    input, weight = upcast(input, weight)
+    (input, weight), target = upcast(input, weight), as_tensor(target)
     axis = 1 if input.ndim > 1 else 0
     logs = log_softmax(input, axis)
     if target.dtype.is_floating_point:
@@ -119,7 +120,7 @@ def nll_loss(
     """
     reduction = reduction_of(reduction, size_average, reduce)
     input, weight = upcast(input, weight)
-    return _picked(input, target, weight, ignore_index, reduction)
+    return _picked(input, as_tensor(target), weight, ignore_index, reduction)
 
 
 def _classes(target: Tensor) -> Tensor:

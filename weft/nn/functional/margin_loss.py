@@ -10,7 +10,7 @@ from collections.abc import Callable
 from weft.eager.cell import node_of
 from weft.eager.checks import require_classes
 from weft.eager.emitter import TENSORS, call
-from weft.eager.functions.creation import one_hot
+from weft.eager.functions.creation import as_tensor, one_hot
 from weft.eager.tensor import Tensor
 from weft.nn.functional.activation import logsigmoid
 from weft.nn.functional.distance import pairwise_distance
@@ -65,7 +65,7 @@ def multi_margin_loss(
     if p not in (1, 2):
         raise InvalidInputError("multi_margin_loss: unknown exponent", expected="1 or 2", got=p)
     rows = input.reshape((-1, input.shape[-1] if input.ndim else 1))
-    labels, classes = target.reshape((-1,)), rows.shape[1]
+    labels, classes = as_tensor(target).reshape((-1,)), rows.shape[1]
     own = call("equal", one_hot(labels, classes), 1)
     picked = call("where", own, rows, 0.0).sum(-1, keepdim=True)
     gap = call("nn.relu", rows - picked + margin)
