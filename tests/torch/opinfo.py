@@ -9,6 +9,7 @@ is wrong or crashes and is not excluded, or is not computed though ``opinfo_oper
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import subprocess
@@ -40,10 +41,12 @@ Job = tuple[str, str, bool]
 Result = dict[str, Any]
 
 
-def serve(count: int) -> None:
-    """A worker: jobs come in, results go out, one line of JSON each."""
-    from tests.torch.opinfo_run import run_operator
+def serve(count: int, runner: str) -> None:
+    """A worker: jobs come in, results go out, one line of JSON each.
 
+    ``runner`` is the module of the ``run_operator`` that runs them.
+    """
+    run_operator = importlib.import_module(runner).run_operator
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what operators print is no answer
     for line in sys.stdin:
@@ -55,9 +58,9 @@ def serve(count: int) -> None:
 class Worker:
     """A process that runs jobs until one ends it."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, runner: str) -> None:
         command = [sys.executable, "-W", "ignore", "-c",
-                   f"from tests.torch.opinfo import serve; serve({count})"]
+                   f"from tests.torch.opinfo import serve; serve({count}, {runner!r})"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                          stderr=subprocess.DEVNULL, text=True)
 
@@ -82,7 +85,7 @@ class Worker:
         return self._process.returncode
 
 
-def _work(jobs: SimpleQueue[Job], count: int, progress: Any) -> list[Result]:
+def _work(jobs: SimpleQueue[Job], count: int, runner: str, progress: Any) -> list[Result]:
     """Take jobs until none is left; a worker process that ends is replaced."""
     results: list[Result] = []
     worker: Worker | None = None
@@ -91,12 +94,13 @@ def _work(jobs: SimpleQueue[Job], count: int, progress: Any) -> list[Result]:
             job = jobs.get_nowait()
         except Empty:
             break
-        worker = worker or Worker(count)
+        worker = worker or Worker(count, runner)
         result = worker.run(job)
         if result is None:
             result = {"operator": job[0], "dtype": job[1], "gradients": job[2], "samples": 0,
-                      "status": "CRASHED", "left": [],
+                      "status": "CRASHED", "left": [], "agree": 0, "kinds": {"other": 1},
                       "detail": f"the process ended with {worker.close()}"}
+            result["details"] = {"other": result["detail"]}
             worker = None
         results.append(result)
         progress(result)
@@ -105,7 +109,8 @@ def _work(jobs: SimpleQueue[Job], count: int, progress: Any) -> list[Result]:
     return results
 
 
-def run_many(jobs: list[Job], count: int, workers: int, output: Path | None) -> list[Result]:
+def run_many(jobs: list[Job], count: int, workers: int, output: Path | None,
+             runner: str = "tests.torch.opinfo_run") -> list[Result]:
     """The results of all jobs, in their order; ``output`` gets each as it comes, a line each."""
     queue: SimpleQueue[Job] = SimpleQueue()
     for job in jobs:
@@ -124,7 +129,7 @@ def run_many(jobs: list[Job], count: int, workers: int, output: Path | None) -> 
             print(f"{done} of {len(jobs)}", end=end, file=sys.stderr, flush=True)
 
     with ThreadPoolExecutor(workers) as pool:
-        shares = list(pool.map(lambda _: _work(queue, count, progress), range(workers)))
+        shares = list(pool.map(lambda _: _work(queue, count, runner, progress), range(workers)))
     if lines is not None:
         lines.close()
     found = {(r["operator"], r["dtype"], r["gradients"]): r for share in shares for r in share}

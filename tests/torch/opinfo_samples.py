@@ -33,6 +33,8 @@ class Sample:
     name: str
     call: Callable[..., tuple[Any, ...]]
     tensors: tuple[torch.Tensor, ...]
+    leaves: tuple[Any, ...]  # of the arguments, and their structure
+    spec: Any
 
     def fresh(self) -> list[torch.Tensor]:
         """The tensors in memory of their own, with their strides, as leaves of autograd."""
@@ -85,7 +87,7 @@ def _as_function(op: Any, sample: Any, number: int) -> Sample:
         result = op(first, *args, **kwargs)
         return tuple(pytree.tree_leaves(result))
 
-    return Sample(f"sample {number}", call, tuple(leaves[p] for p in places))
+    return Sample(f"sample {number}", call, tuple(leaves[p] for p in places), tuple(leaves), spec)
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
