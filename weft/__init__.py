@@ -61,46 +61,75 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
     # Tensors and their functions: docs/training.md.
     "weft.eager.anomaly": "detect_anomaly",
     "weft.eager.device": "device",
+    "weft.eager.dtype_names": "bool float int",
     "weft.eager.dtypes": (
         "bfloat16 bool_ double dtype float16 float32 float64 get_default_dtype half int16 int32 "
         "int64 int8 long set_default_dtype short uint16 uint32 uint64 uint8"
     ),
+    "weft.eager.functions.assembly": (
+        "atleast_1d atleast_2d atleast_3d block_diag cartesian_prod column_stack combinations "
+        "dstack fliplr flipud hstack rot90 row_stack tril_indices triu_indices vander vstack"
+    ),
+    "weft.eager.functions.comparison": (
+        "allclose equal is_complex is_floating_point is_nonzero is_same_size is_tensor isclose "
+        "isin numel"
+    ),
     "weft.eager.functions.creation": (
-        "arange as_tensor empty empty_like eye from_dlpack from_numpy full full_like linspace "
-        "logspace meshgrid ones ones_like tensor zeros zeros_like"
+        "arange as_tensor asarray empty empty_like empty_permuted empty_strided eye from_dlpack "
+        "from_numpy full full_like linspace logspace meshgrid ones ones_like scalar_tensor tensor "
+        "zeros zeros_like"
     ),
     "weft.eager.functions.elementwise": (
-        "abs absolute acos add addcdiv addcmul asin atan atan2 ceil clamp clip cos cosh div "
-        "divide eq erf exp exp2 expm1 floor floor_divide fmod ge greater greater_equal gt "
-        "isfinite isinf isnan le lerp less less_equal log log10 log1p log2 lt maximum minimum mul "
-        "multiply nan_to_num ne neg negative not_equal pow reciprocal relu remainder round rsqrt "
-        "sigmoid sign sin sinh sqrt square sub subtract tan tanh true_divide trunc where"
+        "abs absolute acos acosh add addcdiv addcmul arccos arccosh arcsin arcsinh arctan arctan2 "
+        "arctanh asin asinh atan atan2 atanh ceil clamp clamp_max clamp_min clip cos cosh div "
+        "divide eq erf exp exp2 expm1 fix float_power floor floor_divide fmod ge greater "
+        "greater_equal gt hypot isfinite isinf isnan le lerp less less_equal log log10 log1p log2 "
+        "logaddexp lt maximum minimum mul multiply nan_to_num ne neg negative not_equal positive "
+        "pow reciprocal relu remainder round rsqrt rsub sigmoid sign sin sinh sqrt square sub "
+        "subtract tan tanh true_divide trunc where"
     ),
     "weft.eager.functions.indexing": (
         "diag diagonal gather index_select masked_select narrow nonzero scatter scatter_add "
         "select take take_along_dim"
     ),
-    "weft.eager.functions.linear": "addmm bmm dot einsum matmul mm mv outer",
+    "weft.eager.functions.linear": (
+        "addbmm addmm addmv addr baddbmm bmm cdist chain_matmul cross dot einsum ger inner kron "
+        "matmul mm mv outer tensordot vdot"
+    ),
     "weft.eager.functions.logic": (
         "bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor "
         "logical_and logical_not logical_or logical_xor"
     ),
+    "weft.eager.functions.ordering": (
+        "argsort bucketize kthvalue median mode msort nanmedian nanquantile quantile searchsorted "
+        "sort topk"
+    ),
     "weft.eager.functions.random": (
         "Generator bernoulli default_generator get_rng_state initial_seed manual_seed multinomial "
-        "normal rand rand_like randint randn randn_like randperm set_rng_state"
+        "normal poisson rand rand_like randint randint_like randn randn_like randperm "
+        "set_rng_state"
     ),
     "weft.eager.functions.reduction": (
-        "all amax amin any argmax argmin argsort cumprod cumsum log_softmax logsumexp max mean "
-        "min norm prod softmax sort std sum topk var var_mean"
+        "all amax amin aminmax any argmax argmin count_nonzero cummax cummin cumprod cumsum dist "
+        "log_softmax logcumsumexp logsumexp max mean min nanmean nansum norm prod renorm softmax "
+        "std std_mean sum var var_mean"
     ),
     "weft.eager.functions.shape": (
         "broadcast_to cat chunk concat concatenate flatten flip masked_fill movedim permute "
         "repeat_interleave reshape roll split squeeze stack tile transpose tril triu unbind "
         "unflatten unsqueeze"
     ),
+    "weft.eager.functions.special": (
+        "copysign deg2rad digamma erfc erfinv fmax fmin frac frexp gcd heaviside i0 igamma igammac "
+        "isneginf isposinf isreal lcm ldexp lgamma logaddexp2 logit mvlgamma nextafter polygamma "
+        "rad2deg sgn signbit sinc xlogy"
+    ),
+    "weft.eager.functions.statistics": (
+        "bincount corrcoef cov cumulative_trapezoid diff histc trapezoid unique unique_consecutive"
+    ),
     "weft.eager.grad_mode": "enable_grad inference_mode is_grad_enabled no_grad set_grad_enabled",
     "weft.eager.program_cache": "cache_info",
-    "weft.eager.promotion": "promote_types",
+    "weft.eager.promotion": "can_cast promote_types result_type",
     "weft.eager.tensor": "Size Tensor",
     "weft.eager.tracing.control_flow": "cond",
     "weft.eager.tracing.jit": "jit",

@@ -9,7 +9,6 @@ its operator is not listed in ``opinfo_exclusions.txt`` for this reason (``eager
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import warnings
@@ -27,7 +26,6 @@ import weft
 from tests.torch import opinfo_run
 from tests.torch.opinfo_names import EXCLUSIONS, load_lines
 from tests.torch.opinfo_samples import DTYPES, Sample, operators, samples, seed_all, supports
-from weft.support.errors import WeftError
 
 # What a failed sample is counted as.
 KINDS = ("keyword", "zero-dimensional", "boolean", "wrong", "gradient", "complex", "other")
@@ -38,6 +36,19 @@ _NOT_OF_WEFT = ("jiterator", "sparse", "to_sparse", "ops.", "torch.ops.")
 _RANDOM = ("bernoulli", "cauchy", "dropout", "exponential", "geometric", "log_normal",
            "multinomial", "normal", "rand", "rrelu", "uniform", "fractional_max_pool",
            "pca_lowrank", "svd_lowrank", "scaled_dot_product_attention_dropout")
+
+
+# Where OpInfo calls a function of torch with other arguments than those of its sample.
+_ADAPTERS: dict[str, Callable[..., Any]] = {
+    "where": lambda x, condition, other: weft.where(condition, x, other),
+    "nn.functional.embedding": lambda w, i, **named: weft.nn.functional.embedding(i, w, **named),
+    "nn.functional.embedding_bag": lambda w, i, *rest, **named:
+        weft.nn.functional.embedding_bag(i, w, *rest, **named),
+    "normal.in_place": lambda x, *args, **named: x.clone().normal_(*args, **named),
+    "T": lambda x: x.T, "mT": lambda x: x.mT, "H": lambda x: x.H, "mH": lambda x: x.mH,
+    "polygamma": lambda x, n: weft.polygamma(n, x),
+    "special.polygamma": lambda x, n: weft.special.polygamma(n, x),
+}
 
 
 class NotFound(Exception):  # noqa: N818 - an answer
@@ -67,6 +78,9 @@ class Outcome:
 
 def function_of(op: Any) -> Callable[..., Any]:
     """Weft's function with the name of an operator; a method of the tensor, if there is none."""
+    adapter = _ADAPTERS.get(op.full_name)
+    if adapter is not None and (op.name not in {"H", "mH"} or hasattr(weft.Tensor, op.name)):
+        return adapter
     found: Any = weft
     for part in op.name.split("."):
         found = getattr(found, part, None)
@@ -74,9 +88,11 @@ def function_of(op: Any) -> Callable[..., Any]:
             break
     if callable(found) and not isinstance(found, weft.dtype):
         return found
-    if "." not in op.name and hasattr(weft.Tensor, op.name):
-        name = op.name
-        return lambda x, *args, **kwargs: getattr(x, name)(*args, **kwargs)
+    for name in (op.name, f"{op.name}_"):
+        if "." not in name and hasattr(weft.Tensor, name):
+            in_place = name.endswith("_") and not name.startswith("__")
+            return lambda x, *args, **kwargs: getattr(x.clone() if in_place else x, name)(
+                *args, **kwargs)
     raise NotFound(op.name)
 
 
@@ -210,8 +226,10 @@ def _to_weft(leaf: Any, moving: list[Any]) -> Any:
         return made
     if isinstance(leaf, torch.dtype):
         return getattr(weft, str(leaf).removeprefix("torch."), None) or weft.bool_
-    if isinstance(leaf, torch.device):
+    if isinstance(leaf, (torch.device, torch.memory_format, torch.layout)):
         return str(leaf)
+    if callable(leaf) and getattr(leaf, "__module__", "").startswith("torch"):
+        return getattr(weft.nn.functional, leaf.__name__)
     return leaf
 
 
@@ -277,7 +295,7 @@ def main() -> int:
     return 1 if report(results, load_lines(EXCLUSIONS), quiet=options.quiet) else 0
 
 
-__all__ = ["CONFIGURATIONS", "WeftError", "json", "run_operator"]
+
 
 if __name__ == "__main__":
     sys.exit(main())

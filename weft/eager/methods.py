@@ -4,42 +4,78 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.eager.functions import assembly as a
+from weft.eager.functions import comparison as c
 from weft.eager.functions import elementwise as e
 from weft.eager.functions import indexing as i
 from weft.eager.functions import linear as m
 from weft.eager.functions import logic as g
+from weft.eager.functions import ordering as o
 from weft.eager.functions import reduction as r
 from weft.eager.functions import shape as s
+from weft.eager.functions import special as p
+from weft.eager.functions import statistics as t
+from weft.eager.functions.drawn import Drawn
 
 
-class Functions:
+class Functions(Drawn):
     """Methods with the names, arguments and meanings of the functions."""
 
     __slots__ = ()
 
-    add, sub, mul, div, pow = e.add, e.sub, e.mul, e.div, e.pow
+    add, sub, mul, div, pow, float_power = e.add, e.sub, e.mul, e.div, e.pow, e.float_power
     subtract, multiply, divide, true_divide = e.sub, e.mul, e.div, e.div
     floor_divide, remainder, fmod = e.floor_divide, e.remainder, e.fmod
-    maximum, minimum, atan2 = e.maximum, e.minimum, e.atan2
+    maximum, minimum, atan2, arctan2 = e.maximum, e.minimum, e.atan2, e.atan2
+    hypot, logaddexp, logaddexp2 = e.hypot, e.logaddexp, p.logaddexp2
     eq, ne, lt, le, gt, ge = e.eq, e.ne, e.lt, e.le, e.gt, e.ge
+    not_equal, less, less_equal = e.ne, e.lt, e.le
+    greater, greater_equal = e.gt, e.ge
     neg, negative, abs, absolute, sign, relu = e.neg, e.neg, e.abs, e.abs, e.sign, e.relu
-    floor, ceil, round, trunc = e.floor, e.ceil, e.round, e.trunc
+    positive, floor, ceil, round, trunc, fix = (
+        e.positive, e.floor, e.ceil, e.round, e.trunc, e.trunc)
     exp, exp2, expm1, log, log2, log10, log1p = (
         e.exp, e.exp2, e.expm1, e.log, e.log2, e.log10, e.log1p)
     sqrt, rsqrt, square, reciprocal = e.sqrt, e.rsqrt, e.square, e.reciprocal
     sin, cos, tan, asin, acos, atan = e.sin, e.cos, e.tan, e.asin, e.acos, e.atan
+    arcsin, arccos, arctan, arcsinh, arccosh, arctanh = (
+        e.asin, e.acos, e.atan, e.asinh, e.acosh, e.atanh)
     sinh, cosh, tanh, sigmoid, erf = e.sinh, e.cosh, e.tanh, e.sigmoid, e.erf
+    asinh, acosh, atanh = e.asinh, e.acosh, e.atanh
     isnan, isinf, isfinite, nan_to_num = e.isnan, e.isinf, e.isfinite, e.nan_to_num
     logical_and, logical_or, logical_xor, logical_not = (
         g.logical_and, g.logical_or, g.logical_xor, g.logical_not)
     bitwise_and, bitwise_or, bitwise_xor, bitwise_not = (
         g.bitwise_and, g.bitwise_or, g.bitwise_xor, g.bitwise_not)
-    clamp, clip, lerp, addcmul, addcdiv = e.clamp, e.clamp, e.lerp, e.addcmul, e.addcdiv
+    bitwise_left_shift, bitwise_right_shift = g.bitwise_left_shift, g.bitwise_right_shift
+    clamp, clip, clamp_min, clamp_max = e.clamp, e.clamp, e.clamp_min, e.clamp_max
+    lerp, addcmul, addcdiv = e.lerp, e.addcmul, e.addcdiv
+
+    copysign, xlogy, fmax, fmin, gcd, lcm, ldexp, nextafter, heaviside = (
+        p.copysign, p.xlogy, p.fmax, p.fmin, p.gcd, p.lcm, p.ldexp, p.nextafter, p.heaviside)
+    lgamma, digamma, erfinv, erfc, i0, sinc, frac, frexp = (
+        p.lgamma, p.digamma, p.erfinv, p.erfc, p.i0, p.sinc, p.frac, p.frexp)
+    deg2rad, rad2deg, sgn, signbit, isposinf, isneginf, isreal = (
+        p.deg2rad, p.rad2deg, p.sgn, p.signbit, p.isposinf, p.isneginf, p.isreal)
+    logit, mvlgamma, igamma, igammac = p.logit, p.mvlgamma, p.igamma, p.igammac
+
+    allclose, equal, isclose, is_complex = c.allclose, c.equal, c.isclose, c.is_complex
+    is_nonzero, is_same_size = c.is_nonzero, c.is_same_size
 
     sum, prod, mean, var, std, norm = r.sum, r.prod, r.mean, r.var, r.std, r.norm
     max, min, amax, amin, argmax, argmin = r.max, r.min, r.amax, r.amin, r.argmax, r.argmin
     all, any, logsumexp, softmax, log_softmax = r.all, r.any, r.logsumexp, r.softmax, r.log_softmax
-    cumsum, cumprod, topk, sort, argsort = r.cumsum, r.cumprod, r.topk, r.sort, r.argsort
+    cumsum, cumprod, logcumsumexp, cummax, cummin = (
+        r.cumsum, r.cumprod, r.logcumsumexp, r.cummax, r.cummin)
+    nansum, nanmean, aminmax, count_nonzero, dist, renorm = (
+        r.nansum, r.nanmean, r.aminmax, r.count_nonzero, r.dist, r.renorm)
+    topk, sort, argsort, msort, kthvalue, mode = (
+        o.topk, o.sort, o.argsort, o.msort, o.kthvalue, o.mode)
+    median, nanmedian, quantile, nanquantile = o.median, o.nanmedian, o.quantile, o.nanquantile
+
+    unique, unique_consecutive, bincount, histc, diff = (
+        t.unique, t.unique_consecutive, t.bincount, t.histc, t.diff)
+    cov, corrcoef, fliplr, flipud, rot90 = t.cov, t.corrcoef, a.fliplr, a.flipud, a.rot90
 
     reshape, view, permute, transpose, t = s.reshape, s.reshape, s.permute, s.transpose, s.t
     swapaxes, movedim, squeeze, unsqueeze = s.transpose, s.movedim, s.squeeze, s.unsqueeze
@@ -49,6 +85,8 @@ class Functions:
     tril, triu, masked_fill = s.tril, s.triu, s.masked_fill
 
     matmul, mm, bmm, mv, dot, outer = m.matmul, m.mm, m.bmm, m.mv, m.dot, m.outer
+    vdot, inner, ger, kron, trace, cross = m.vdot, m.inner, m.ger, m.kron, m.trace, m.cross
+    addmm, addmv, addr, addbmm, baddbmm = m.addmm, m.addmv, m.addr, m.addbmm, m.baddbmm
 
     gather, take, index_select = i.gather, i.take, i.index_select
     take_along_dim, masked_select, nonzero = i.take_along_dim, i.masked_select, i.nonzero
@@ -69,6 +107,14 @@ class Functions:
         return s.reshape(self, other.shape)
 
     reshape_as = view_as
+
+    def rsub(self, other: Any, *, alpha: Any = 1) -> Any:
+        """``other - alpha * self``."""
+        return e.rsub(self, other, alpha=alpha)
+
+    def polygamma(self, n: int) -> Any:
+        """The derivative of order ``n`` of ``digamma``."""
+        return p.polygamma(n, self)
 
 
 class Operators:

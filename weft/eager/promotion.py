@@ -10,8 +10,16 @@ from __future__ import annotations
 
 from functools import cache
 
-from weft.eager.dtypes import bool_, dtype, float32, get_default_dtype, int16, int32, int64, of_ir
-from weft.ir.dtype import DType
+from weft.eager.dtypes import (
+    as_dtype,
+    bool_,
+    dtype,
+    float32,
+    get_default_dtype,
+    int16,
+    int32,
+    int64,
+)
 from weft.support.errors import OptionError
 
 
@@ -48,7 +56,18 @@ def dtype_of_number(value: object) -> dtype:
     return int64 if isinstance(value, int) else get_default_dtype()
 
 
-def result_type(tensors: list[tuple[dtype, int]], numbers: list[object]) -> dtype:
+def wrapped(value: object, d: dtype) -> object:
+    """A Python integer that an integer dtype does not hold, modulo the size of the dtype."""
+    if d.rank != 1 or type(value) is not int:
+        return value
+    bits = d.ir.bits
+    low = -(1 << (bits - 1)) if d.is_signed else 0
+    if low <= value < low + (1 << bits):
+        return value
+    return (value - low) % (1 << bits) + low
+
+
+def result_type_of(tensors: list[tuple[dtype, int]], numbers: list[object]) -> dtype:
     """The common dtype of tensors, given as dtype and rank, and of Python numbers."""
     with_axes = _joined([d for d, rank in tensors if rank])
     without = _joined([d for d, rank in tensors if not rank])
@@ -72,11 +91,15 @@ def _combined(higher: dtype | None, lower: dtype | None) -> dtype | None:
     return lower if lower.rank > higher.rank else higher
 
 
-def number_result(d: dtype, value: object) -> dtype:
-    """The dtype of an operator on a tensor of dtype ``d`` and a Python number."""
-    kind = type(value)
-    if kind is float:
-        return d if d.rank == 2 else get_default_dtype()
-    if kind is bool:
-        return d
-    return d if d.rank else of_ir(DType("int", 64))
+def result_type(*values: object) -> dtype:
+    """The dtype of an operator on these tensors and Python numbers."""
+    from weft.eager.cell import Cell, spec_of_cell
+
+    specs = [spec_of_cell(v) for v in values if isinstance(v, Cell)]
+    return result_type_of([(s.dtype, len(s.shape)) for s in specs],
+                          [v for v in values if not isinstance(v, Cell)])
+
+
+def can_cast(from_: object, to: object) -> bool:
+    """Whether torch converts one dtype to the other: not to a lower category."""
+    return as_dtype(from_).rank <= as_dtype(to).rank

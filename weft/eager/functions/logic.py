@@ -5,32 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft.eager.dtypes import bool_
-from weft.eager.functions.elementwise import binary, cast, operands
+from weft.eager.functions.elementwise import binary, cast, ge, lt, operands, where
 from weft.eager.record import as_node, record, wrap
+from weft.eager.signature import pair, row
 from weft.support.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from weft.eager.tensor import Tensor
-
-
-def logical_and(input: Any, other: Any) -> Tensor:
-    """Whether both are nonzero."""
-    return _logical("logical_and", input, other)
-
-
-def logical_or(input: Any, other: Any) -> Tensor:
-    """Whether one is nonzero."""
-    return _logical("logical_or", input, other)
-
-
-def logical_xor(input: Any, other: Any) -> Tensor:
-    """Whether exactly one is nonzero."""
-    return _logical("logical_xor", input, other)
-
-
-def logical_not(input: Any) -> Tensor:
-    """Whether elements are zero."""
-    return wrap(record("logical_not", (cast(as_node(input), bool_),), {}))
 
 
 def _logical(name: str, a: Any, b: Any) -> Tensor:
@@ -47,33 +28,38 @@ def _bits(name: str, a: Any, b: Any) -> Tensor:
     return wrap(record(f"logical_{name}" if d is bool_ else f"bitwise_{name}", nodes, {}))
 
 
-def bitwise_and(input: Any, other: Any) -> Tensor:
-    """The bits set in both."""
-    return _bits("and", input, other)
-
-
-def bitwise_or(input: Any, other: Any) -> Tensor:
-    """The bits set in one at least."""
-    return _bits("or", input, other)
-
-
-def bitwise_xor(input: Any, other: Any) -> Tensor:
-    """The bits set in exactly one."""
-    return _bits("xor", input, other)
-
-
-def bitwise_not(input: Any) -> Tensor:
-    """The bits inverted."""
+def _inverted(input: Any) -> Tensor:
+    """The bits of integers inverted; of booleans, the other truth value."""
     node = as_node(input)
+    if node.sig.out.dtype.is_floating_point:
+        raise InvalidInputError("bitwise_not takes integers or booleans",
+                                got=repr(node.sig.out.dtype))
     name = "logical_not" if node.sig.out.dtype is bool_ else "bitwise_not"
     return wrap(record(name, (node,), {}))
 
 
-def bitwise_left_shift(input: Any, other: Any) -> Tensor:
-    """``input << other``."""
-    return binary("left_shift", input, other)
+def _not(input: Any) -> Tensor:
+    return wrap(record("logical_not", (cast(as_node(input), bool_),), {}))
 
 
-def bitwise_right_shift(input: Any, other: Any) -> Tensor:
-    """``input >> other``."""
-    return binary("right_shift", input, other)
+def _shifted(name: str, a: Any, b: Any) -> Tensor:
+    """Shifted bits; a distance of all bits or more leaves 0, or -1 to the right of negatives."""
+    x, y = [wrap(n) for n in operands(a, b)]
+    bits = 8 * x.dtype.itemsize
+    wide = ge(y, bits) | lt(y, 0)
+    moved = binary(name, x, where(wide, 0, y))
+    if name == "left_shift":
+        return where(wide, 0, moved)
+    return where(wide, where(lt(x, 0), -1, 0) if x.dtype.is_signed else 0, moved)
+
+
+logical_and = pair("logical_and", "Whether both are nonzero.", _logical, "logical_and")
+logical_or = pair("logical_or", "Whether one is nonzero.", _logical, "logical_or")
+logical_xor = pair("logical_xor", "Whether exactly one is nonzero.", _logical, "logical_xor")
+logical_not = row("logical_not", "Whether elements are zero.", _not)
+bitwise_and = pair("bitwise_and", "The bits set in both.", _bits, "and")
+bitwise_or = pair("bitwise_or", "The bits set in one at least.", _bits, "or")
+bitwise_xor = pair("bitwise_xor", "The bits set in exactly one.", _bits, "xor")
+bitwise_not = row("bitwise_not", "The bits inverted.", _inverted)
+bitwise_left_shift = pair("bitwise_left_shift", "``input << other``.", _shifted, "left_shift")
+bitwise_right_shift = pair("bitwise_right_shift", "``input >> other``.", _shifted, "right_shift")

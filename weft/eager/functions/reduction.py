@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import builtins
+import math
 from collections import namedtuple
 from typing import TYPE_CHECKING, Any
 
 from weft.eager.axes import axes_of, axis_of
-from weft.eager.dtypes import as_dtype, bool_, get_default_dtype, int64
+from weft.eager.dtypes import as_dtype, bool_, get_default_dtype, int64, uint8
 from weft.eager.emitter import TENSORS
-from weft.eager.functions.elementwise import cast, sub
+from weft.eager.functions.elementwise import cast, isnan, mul, ne, sub, where
 from weft.eager.node import Node
 from weft.eager.record import as_node, record, wrap
+from weft.eager.signature import public
 from weft.op.composites import norms
 from weft.support.errors import InvalidInputError
 
@@ -18,34 +21,65 @@ if TYPE_CHECKING:
     from weft.eager.tensor import Tensor
 
 Extreme = namedtuple("Extreme", ["values", "indices"])  # noqa: PYI024 - torch's two fields
+Range = namedtuple("Range", ["min", "max"])  # noqa: PYI024 - torch's two fields
 
 
 def _reduce(name: str, node: Node, dim: Any, keepdim: bool) -> Tensor:
     axes = axes_of(dim, len(node.sig.out.shape))
     if not node.sig.out.shape:
         axes = None
+    if axes is not None and len({*axes}) != len(axes):
+        raise InvalidInputError(f"{name} has an axis twice", got=repr(dim))
     return wrap(record(name, (node,), {"axis": axes, "keepdims": bool(keepdim)}))
+
+
+def numeric(value: Any) -> Node:
+    """The node of an operand, booleans as integers: they are compared but not ordered."""
+    node = as_node(value)
+    return cast(node, uint8) if node.sig.out.dtype is bool_ else node
 
 
 def _summed(input: Any, dtype: Any) -> Node:
     """The operand of a sum: integers add in int64."""
     node = as_node(input)
     if dtype is not None:
-        return cast(node, as_dtype(dtype))
+        d = as_dtype(dtype)
+        return cast(cast(node, d), int64) if d is bool_ else cast(node, d)
     return node if node.sig.out.dtype.is_floating_point else cast(node, int64)
 
 
+def _in(found: Any, dtype: Any) -> Any:
+    """A sum in the dtype asked for; booleans were added as integers."""
+    return found.to(bool_) if dtype is not None and as_dtype(dtype) is bool_ else found
+
+
+@public
 def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The sum along axes, by default of all elements; integers add in int64."""
-    return _reduce("sum", _summed(input, dtype), dim, keepdim)
+    return _in(_reduce("sum", _summed(input, dtype), dim, keepdim), dtype)
 
 
+@public
 def prod(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The product along an axis, by default of all elements."""
-    return _reduce("prod", _summed(input, dtype), dim, keepdim)
+    return _in(_reduce("prod", _summed(input, dtype), dim, keepdim), dtype)
 
 
-def _averaged(input: Any, dtype: Any, what: str) -> Node:
+@public
+def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The sum along axes of the elements that are not NaN."""
+    return sum(_without_nan(input), dim, keepdim, dtype=dtype)
+
+
+def _without_nan(input: Any) -> Any:
+    """0 in place of NaN."""
+    if not as_node(input).sig.out.dtype.is_floating_point:
+        return input
+    return where(isnan(input), 0.0, input)
+
+
+def floating(input: Any, dtype: Any, what: str) -> Node:
+    """The node of an operand, which is floating point; the dtype converts it."""
     node = as_node(input)
     if dtype is not None:
         node = cast(node, as_dtype(dtype))
@@ -55,65 +89,120 @@ def _averaged(input: Any, dtype: Any, what: str) -> Node:
     return node
 
 
+def count_of(shape: tuple[int, ...], dim: Any) -> int:
+    """How many elements a reduction along axes takes together."""
+    axes = axes_of(dim, len(shape))
+    if not shape:
+        return 1
+    return math.prod([shape[a] for a in (range(len(shape)) if axes is None else axes)])
+
+
+@public
 def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """The mean along axes."""
-    return _reduce("mean", _averaged(input, dtype, "mean"), dim, keepdim)
+    """The mean along axes; NaN of no elements."""
+    node = floating(input, dtype, "mean")
+    if not count_of(node.sig.out.shape, dim):
+        return _reduce("sum", node, dim, keepdim) * math.nan
+    return _reduce("mean", node, dim, keepdim)
 
 
-def var(input: Any, dim: Any = None, correction: int = 1, keepdim: bool = False, *,
-        unbiased: bool | None = None) -> Tensor:
-    """The variance: the sum of squared distances from the mean, over count - ``correction``."""
+@public
+def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The mean along axes of the elements that are not NaN."""
+    x = wrap(floating(input, dtype, "nanmean"))
+    count = sum(ne(isnan(x), True), dim, keepdim)
+    return nansum(x, dim, keepdim) / count.to(x.dtype)
+
+
+@public
+def var(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *,
+        correction: Any = 1) -> Tensor:
+    """The variance: the sum of squared distances from the mean, over count - ``correction``.
+
+    ``unbiased=False`` is ``correction=0``; ``var(x, False)`` is that, too.
+    """
+    return _spread(input, dim, unbiased, keepdim, correction, "var")[0]
+
+
+def _spread(input: Any, dim: Any, unbiased: Any, keepdim: bool, correction: Any, what: str
+            ) -> tuple[Any, Any]:
+    """Variance and mean."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
     if unbiased is not None:
         correction = int(unbiased)
-    node = _averaged(input, None, "var")
-    shape = node.sig.out.shape
-    axes = axes_of(dim, len(shape))
-    count = 1
-    for axis in range(len(shape)) if axes is None else axes:
-        count *= shape[axis]
-    centre = mean(wrap(node), dim, keepdim=True) if shape else wrap(node)
-    distance = sub(wrap(node), centre)
+    correction = 1 if correction is None else correction
+    x = wrap(floating(input, None, what))
+    degrees = builtins.max(0.0, float(count_of(tuple(x.shape), dim) - correction))
+    distance = sub(x, mean(x, dim, keepdim=True) if x.ndim else x)
     total = sum(distance * distance, dim, keepdim)
-    return total / float(count - correction) if count > correction else total * float("nan")
+    return total / degrees, mean(x, dim, keepdim)
 
 
-def std(input: Any, dim: Any = None, correction: int = 1, keepdim: bool = False, *,
-        unbiased: bool | None = None) -> Tensor:
+@public
+def std(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *,
+        correction: Any = 1) -> Tensor:
     """The square root of the variance."""
-    spread = var(input, dim, correction, keepdim, unbiased=unbiased)
+    spread = _spread(input, dim, unbiased, keepdim, correction, "std")[0]
     return norms.root_of_sum(TENSORS, spread, 2)
 
 
-def var_mean(input: Any, dim: Any = None, correction: int = 1, keepdim: bool = False
-             ) -> tuple[Tensor, Tensor]:
+@public
+def var_mean(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *,
+             correction: Any = 1) -> tuple[Tensor, Tensor]:
     """The variance and the mean."""
-    return var(input, dim, correction, keepdim), mean(input, dim, keepdim)
+    return _spread(input, dim, unbiased, keepdim, correction, "var_mean")
 
 
-def amax(input: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
+@public
+def std_mean(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *,
+             correction: Any = 1) -> tuple[Tensor, Tensor]:
+    """The square root of the variance, and the mean."""
+    spread, centre = _spread(input, dim, unbiased, keepdim, correction, "std_mean")
+    return norms.root_of_sum(TENSORS, spread, 2), centre
+
+
+def _ordered(name: str, input: Any, dim: Any, keepdim: bool) -> Any:
+    """The largest or smallest element; of booleans, a boolean."""
+    found = _reduce(name, numeric(input), dim, keepdim)
+    return found.to(bool_) if as_node(input).sig.out.dtype is bool_ else found
+
+
+@public
+def amax(input: Any, dim: Any = (), keepdim: bool = False) -> Tensor:
     """The largest element along axes."""
-    return _reduce("max", as_node(input), dim, keepdim)
+    return _ordered("max", input, dim, keepdim)
 
 
-def amin(input: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
+@public
+def amin(input: Any, dim: Any = (), keepdim: bool = False) -> Tensor:
     """The smallest element along axes."""
-    return _reduce("min", as_node(input), dim, keepdim)
+    return _ordered("min", input, dim, keepdim)
 
 
+@public
+def aminmax(input: Any, *, dim: Any = None, keepdim: bool = False) -> Range:
+    """The smallest and the largest element, along an axis or of all."""
+    return Range(_ordered("min", input, dim, keepdim), _ordered("max", input, dim, keepdim))
+
+
+@public
 def argmax(input: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The index of the largest element, of the flattened tensor by default."""
     return _index("argmax", input, dim, keepdim)
 
 
+@public
 def argmin(input: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The index of the smallest element, of the flattened tensor by default."""
     return _index("argmin", input, dim, keepdim)
 
 
 def _index(name: str, input: Any, dim: int | None, keepdim: bool) -> Tensor:
-    node = as_node(input)
+    node = numeric(input)
     shape = node.sig.out.shape
-    if dim is None:
+    if dim is None or not shape:
+        axis_of(dim or 0, len(shape))
         node = record("reshape", (node,), {"newshape": (-1,)})
         found = wrap(record(name, (node,), {"axis": 0}))
         return found.reshape((1,) * len(shape)) if keepdim else found
@@ -121,24 +210,33 @@ def _index(name: str, input: Any, dim: int | None, keepdim: bool) -> Tensor:
     return wrap(record(name, (node,), attrs))
 
 
-def max(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+@public
+def max(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
     """The largest element; along an axis, values and indices; of two tensors, elementwise."""
-    return _extreme("max", input, dim, keepdim)
+    return _extreme("max", input, dim if other is None else other, keepdim)
 
 
-def min(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+@public
+def min(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
     """The smallest element; along an axis, values and indices; of two tensors, elementwise."""
-    return _extreme("min", input, dim, keepdim)
+    return _extreme("min", input, dim if other is None else other, keepdim)
 
 
 def _extreme(name: str, input: Any, dim: Any, keepdim: bool) -> Any:
     if dim is None:
-        return _reduce(name, as_node(input), None, False)
+        return _ordered(name, input, None, False)
     if not isinstance(dim, int):
         return input.maximum(dim) if name == "max" else input.minimum(dim)
-    node = as_node(input)
     # Gathering by index gives one of several equal elements the gradient, as in torch.
-    indices = _index(f"arg{name}", input, dim, True)
+    return chosen(input, _index(f"arg{name}", input, dim, bool(as_node(input).sig.out.shape)), dim,
+                  keepdim)
+
+
+def chosen(input: Any, indices: Any, dim: int, keepdim: bool) -> Extreme:
+    """The elements at indices, one along an axis that was kept, and the indices."""
+    node = as_node(input)
+    if not node.sig.out.shape:
+        return Extreme(wrap(record("copy", (node,), {})), indices)
     axis = axis_of(dim, len(node.sig.out.shape))
     values = wrap(record("gather", (node, as_node(indices)), {"axis": axis}))
     if keepdim:
@@ -146,76 +244,148 @@ def _extreme(name: str, input: Any, dim: Any, keepdim: bool) -> Any:
     return Extreme(values.squeeze(axis), indices.squeeze(axis))
 
 
+@public
 def all(input: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether all elements are nonzero."""
-    return _reduce("all", cast(as_node(input), bool_), dim, keepdim)
+    return _truth("all", input, dim, keepdim)
 
 
+@public
 def any(input: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether one element is nonzero."""
-    return _reduce("any", cast(as_node(input), bool_), dim, keepdim)
+    return _truth("any", input, dim, keepdim)
 
 
-def norm(input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Tensor:
+def _truth(name: str, input: Any, dim: Any, keepdim: bool) -> Tensor:
+    found = _reduce(name, cast(as_node(input), bool_), dim, keepdim)
+    return found.to(uint8) if as_node(input).sig.out.dtype is uint8 else found
+
+
+@public
+def count_nonzero(input: Any, dim: Any = None) -> Tensor:
+    """How many elements are not zero, along axes or in all."""
+    return sum(wrap(cast(as_node(input), bool_)), dim)
+
+
+@public
+def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+         ) -> Tensor:
     """The p-norm: ``sum(abs(x) ** p) ** (1 / p)``; ``inf`` gives the largest, 0 counts."""
-    x = wrap(_averaged(input, None, "norm"))
+    x = wrap(floating(input, dtype, "norm"))
     axes = axes_of(dim, x.ndim) if x.ndim else None
-    return norms.p_norm(TENSORS, x, 2.0 if p == "fro" else p, axes, bool(keepdim))
+    return norms.p_norm(TENSORS, x, _order(p), axes, bool(keepdim))
 
 
+def _order(p: Any) -> float:
+    if isinstance(p, str) and p != "fro":
+        raise InvalidInputError("norm: not the order of a vector norm", got=repr(p),
+                                expected='a number or "fro"', help="use weft.linalg.matrix_norm")
+    return 2.0 if p in {"fro", None} else float(p)
+
+
+@public
+def dist(input: Any, other: Any, p: Any = 2) -> Tensor:
+    """The p-norm of the difference."""
+    return norm(sub(input, other), p)
+
+
+@public
 def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Tensor:
     """``log(sum(exp(input)))``, without overflow."""
-    x = wrap(_averaged(input, None, "logsumexp"))
-    found = norms.logsumexp(TENSORS, x, axes_of(dim, x.ndim) if x.ndim else None)
-    return found if keepdim else found.squeeze(dim)
+    x = wrap(default_float(input))
+    if 0 in x.shape:
+        return x.exp().sum(dim, keepdim).log()
+    axes = axes_of(dim, x.ndim) if x.ndim else None
+    found = norms.logsumexp(TENSORS, x, axes)
+    return found if keepdim else found.squeeze(tuple(range(x.ndim)) if axes is None else axes)
 
 
-def softmax(input: Any, dim: int = -1, *, dtype: Any = None) -> Tensor:
+def along(name: str, node: Node, dim: int, **attrs: Any) -> Any:
+    """An operator along an axis; a tensor without axes is one element along one."""
+    shape = node.sig.out.shape
+    axis = axis_of(dim, len(shape))
+    if shape:
+        return wrap(record(name, (node,), {"axis": axis, **attrs}))
+    row = record("reshape", (node,), {"newshape": (1,)})
+    found = wrap(record(name, (row,), {"axis": 0, **attrs}))
+    if isinstance(found, tuple):
+        return tuple([part.reshape(()) for part in found])
+    return found.reshape(())
+
+
+@public
+def softmax(input: Any, dim: int = -1, dtype: Any = None) -> Tensor:
     """``exp(x) / sum(exp(x))`` along an axis."""
-    node = _averaged(input, dtype, "softmax")
-    return wrap(record("nn.softmax", (node,), {"axis": axis_of(dim, len(node.sig.out.shape))}))
+    return along("nn.softmax", floating(input, dtype, "softmax"), dim)
 
 
-def log_softmax(input: Any, dim: int = -1, *, dtype: Any = None) -> Tensor:
+@public
+def log_softmax(input: Any, dim: int = -1, dtype: Any = None) -> Tensor:
     """The logarithm of the softmax."""
-    node = _averaged(input, dtype, "log_softmax")
-    return wrap(record("nn.log_softmax", (node,), {"axis": axis_of(dim, len(node.sig.out.shape))}))
+    return along("nn.log_softmax", floating(input, dtype, "log_softmax"), dim)
 
 
+@public
 def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
     """The cumulative sum along an axis."""
-    node = _summed(input, dtype)
-    return wrap(record("cumsum", (node,), {"axis": axis_of(dim, len(node.sig.out.shape))}))
+    return _in(along("cumsum", _summed(input, dtype), dim), dtype)
 
 
+@public
 def cumprod(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
     """The cumulative product along an axis."""
-    node = _summed(input, dtype)
-    return wrap(record("cumprod", (node,), {"axis": axis_of(dim, len(node.sig.out.shape))}))
+    return _in(along("cumprod", _summed(input, dtype), dim), dtype)
 
 
-def topk(input: Any, k: int, dim: int = -1, largest: bool = True) -> Extreme:
-    """The k largest (or smallest) elements along an axis in order, and their indices."""
-    node = as_node(input)
-    attrs = {"axis": axis_of(dim, len(node.sig.out.shape)), "is_ascend": not largest, "k": k}
-    return Extreme(*wrap(record("topk", (node,), attrs)))
+@public
+def logcumsumexp(input: Any, dim: int) -> Tensor:
+    """``log(cumsum(exp(input)))`` along an axis, without overflow."""
+    return along("logcumsumexp", floating(input, None, "logcumsumexp"), dim)
 
 
-def sort(input: Any, dim: int = -1, descending: bool = False) -> Extreme:
-    """The elements along an axis in sorted order, and their indices; the sort is stable."""
-    node = as_node(input)
-    axis = axis_of(dim, len(node.sig.out.shape))
-    attrs = {"axis": axis, "is_ascend": not descending}
-    order = record("argsort", (node,), attrs)
-    return Extreme(wrap(record("gather", (node, order), {"axis": axis})), wrap(order))
+@public
+def cummax(input: Any, dim: int) -> Extreme:
+    """The largest element up to each one along an axis, and where it is."""
+    return _running("cummax", input, dim)
 
 
-def argsort(input: Any, dim: int = -1, descending: bool = False) -> Tensor:
-    """The indices that sort the elements along an axis."""
-    return sort(input, dim, descending).indices
+@public
+def cummin(input: Any, dim: int) -> Extreme:
+    """The smallest element up to each one along an axis, and where it is."""
+    return _running("cummin", input, dim)
+
+
+def _running(name: str, input: Any, dim: int) -> Extreme:
+    x = wrap(numeric(input)).detach()
+    axis = axis_of(dim, x.ndim)
+    if not x.ndim:
+        return Extreme(wrap(record("copy", (as_node(input),), {})), sum(x).to(int64) * 0)
+    best = along(name, as_node(x), axis)
+    is_best = x.eq(best) | isnan(x) if x.dtype.is_floating_point else x.eq(best)
+    place = places_along(tuple(x.shape), axis)
+    indices = along("cummax", as_node(where(is_best, place, 0)), axis)
+    return Extreme(wrap(record("gather", (as_node(input), as_node(indices)), {"axis": axis})),
+                   indices)
+
+
+def places_along(shape: tuple[int, ...], axis: int) -> Any:
+    """The index of each element along an axis."""
+    attrs = {"start": 0, "stop": shape[axis], "dtype": int64.ir}
+    line = wrap(record("arange", (), attrs)).reshape(
+        tuple([size if a == axis else 1 for a, size in enumerate(shape)]))
+    return line.expand(shape)
 
 
 def default_float(input: Any) -> Node:
     """The node of an operand, integers converted to the default dtype."""
     node = as_node(input)
     return node if node.sig.out.dtype.is_floating_point else cast(node, get_default_dtype())
+
+
+@public
+def renorm(input: Any, p: Any, dim: int, maxnorm: Any) -> Tensor:
+    """Slices along an axis scaled down to a p-norm of at most ``maxnorm``."""
+    x = wrap(floating(input, None, "renorm"))
+    axes = tuple([a for a in range(x.ndim) if a != axis_of(dim, x.ndim)])
+    size = norms.p_norm(TENSORS, x, float(p), axes, keepdims=True)
+    return mul(x, where(size > maxnorm, maxnorm / (size + 1e-7), 1.0))

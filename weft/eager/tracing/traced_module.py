@@ -15,6 +15,7 @@ import numpy as np
 
 from weft.eager.cell import MODE, Cell, node_of
 from weft.eager.evaluate import value_of
+from weft.eager.functions.linear import trace as sum_of_diagonal
 from weft.eager.grad_mode import enable_grad
 from weft.eager.node import CUSTOM, FREED, RECORDED, Node, Spec, call_ir, is_value
 from weft.eager.tracing.calls import Signature
@@ -30,11 +31,14 @@ from weft.support.errors import InvalidInputError
 from weft.transform.autodiff.reverse.custom_rules import VJP
 
 
-def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> IRModule:
+def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The program of the IR that a function of tensors is for arguments like these.
 
-    ``weft.compile``, ``weft.grad``, ``weft.vmap`` and other functions on programs take it.
+    ``weft.compile``, ``weft.grad``, ``weft.vmap`` and other functions on programs take it. Of a
+    tensor, ``trace`` is the sum of its diagonal, as in torch.
     """
+    if isinstance(function, Cell):
+        return sum_of_diagonal(function)
     return module_for(function, Signature(function, (), ()), args, kwargs)
 
 

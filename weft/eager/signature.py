@@ -1,0 +1,188 @@
+"""What functions of tensors have in common: keywords, ``out=``, and errors of arguments.
+
+The ``def`` of a public function is its signature, in torch's order and with torch's keywords.
+``public`` reads it once and adds what all functions take: NumPy's names for keywords, ``out=``, and
+an error that offers the nearest keyword. ``factory`` adds what functions that make tensors take.
+Elementwise families are rows: ``exp = row("exp", "e to the power of the input.", unary, "exp")``.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from weft.eager.cell import MODE, Cell, bind, node_of, spec_of_cell
+from weft.eager.device import check_device
+from weft.eager.record import as_node, record
+from weft.support.errors import InvalidInputError
+from weft.support.suggestion import did_you_mean
+
+# NumPy's keyword -> torch's.
+NUMPY_KEYWORDS = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input",
+                  "x2": "other"}
+_OUT = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None)
+_FACTORY = ("layout", "device", "pin_memory", "requires_grad")
+
+
+class ArgumentError(InvalidInputError, TypeError):
+    """A function is called with arguments that its signature does not have."""
+
+
+def public(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The public form of a function whose ``def`` is its signature."""
+    signature = inspect.signature(function)
+    names = frozenset(signature.parameters)
+    takes_out = "out" not in names
+
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        out = named.pop("out", None) if named and takes_out else None
+        if named and not named.keys() <= names:
+            named = renamed(function.__name__, named, names)
+        try:
+            found = function(*args, **named)
+        except TypeError as error:
+            raise _refused(function, signature, error) from error
+        return found if out is None else written(out, found)
+
+    if takes_out:
+        call.__signature__ = with_keywords(signature, _OUT)  # type: ignore[attr-defined]
+    return call
+
+
+def _refused(function: Callable[..., Any], signature: inspect.Signature, error: TypeError
+             ) -> TypeError:
+    """The error of a call that the signature does not fit; others unchanged."""
+    trace = error.__traceback__
+    if trace is None or trace.tb_next is not None or isinstance(error, ArgumentError):
+        return error
+    return ArgumentError(f"the arguments do not fit {function.__name__}{_shown(signature)}",
+                         got=str(error))
+
+
+def _shown(signature: inspect.Signature) -> str:
+    """The names and defaults of a signature, without types."""
+    plain = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    return str(inspect.Signature(plain))
+
+
+def with_keywords(signature: inspect.Signature, *more: inspect.Parameter) -> inspect.Signature:
+    """A signature with more keywords, before ``**named`` if it has that."""
+    have = list(signature.parameters.values())
+    rest = [p for p in have if p.kind is inspect.Parameter.VAR_KEYWORD]
+    kept = [p for p in have if p not in rest and p.name not in {m.name for m in more}]
+    return signature.replace(parameters=[*kept, *more, *rest])
+
+
+def renamed(function: str, named: dict[str, Any], known: frozenset[str]) -> dict[str, Any]:
+    """Keywords in torch's spelling. Raises ``ArgumentError`` for unknown ones."""
+    found = {}
+    for name, value in named.items():
+        own = name if name in known else NUMPY_KEYWORDS.get(name, name)
+        if own not in known:
+            raise ArgumentError(f"{function} has no keyword {name!r}",
+                                expected=", ".join(sorted(known)),
+                                help=did_you_mean(name, known))
+        found[own] = value
+    return found
+
+
+def written(out: Any, found: Any) -> Any:
+    """``out``, a tensor or several, after it was made to hold a result."""
+    if isinstance(found, tuple):
+        if not isinstance(out, (tuple, list)) or len(out) != len(found):
+            raise ArgumentError(f"out= takes {len(found)} tensors", got=type(out).__name__)
+        parts = [written(one, value) for one, value in zip(out, found, strict=True)]
+        return type(found)(*parts) if hasattr(found, "_fields") else tuple(parts)
+    if not isinstance(out, Cell):
+        raise ArgumentError("out= takes a tensor", got=type(out).__name__)
+    node, spec = node_of(found), spec_of_cell(out)
+    if node.sig.out.dtype.rank > spec.dtype.rank:
+        raise InvalidInputError("out=: the result cannot be converted to the tensor's dtype",
+                                expected=repr(spec.dtype), got=repr(node.sig.out.dtype))
+    if MODE.grad and (node.grad is not None or node_of(out).grad is not None):
+        raise InvalidInputError("out= of a result that requires a gradient",
+                                help="compute it inside `with weft.no_grad():`")
+    if node.sig.out.shape == spec.shape:
+        return out.copy_(found)
+    if 0 not in spec.shape:
+        warnings.warn(f"out= of shape {spec.shape} becomes {node.sig.out.shape}", stacklevel=4)
+    bind(out, record("cast", (node,), {"dtype": spec.dtype.ir}))
+    return out
+
+
+def factory(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The public form of a function that makes a tensor, with ``device`` and ``requires_grad``.
+
+    ``layout``, ``pin_memory`` and ``memory_format`` are torch's; tensors here are dense, in host
+    memory, in row-major order, so they change nothing.
+    """
+    signature = inspect.signature(function)
+    inner = public(function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        if not named:
+            return inner(*args)
+        check_device(named.pop("device", None))
+        requires_grad = named.pop("requires_grad", False)
+        for name in ("layout", "pin_memory", "memory_format"):
+            named.pop(name, None)
+        found = inner(*args, **named)
+        return found.requires_grad_() if requires_grad else found
+
+    more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY,
+                              default=None if name in ("layout", "device") else False)
+            for name in _FACTORY]
+    call.__signature__ = with_keywords(signature, _OUT, *more)  # type: ignore[attr-defined]
+    return call
+
+
+_UNARY = inspect.signature(lambda input, *, out=None: None)  # noqa: ARG005
+_BINARY = inspect.signature(lambda input, other, *, out=None: None)  # noqa: ARG005
+
+
+def row(name: str, text: str, apply: Callable[..., Any], *first: Any) -> Callable[..., Any]:
+    """The elementwise function ``name`` of one tensor: ``apply(*first, input)``."""
+
+    def call(input: Any, *, out: Any = None, **named: Any) -> Any:
+        if named:
+            renamed(name, named, frozenset(("input", "out")))
+        found = apply(*first, input)
+        return found if out is None else written(out, found)
+
+    return _named(call, name, text, _UNARY)
+
+
+def pair(name: str, text: str, apply: Callable[..., Any], *first: Any, **defaults: Any
+         ) -> Callable[..., Any]:
+    """The elementwise function ``name`` of two operands: ``apply(*first, input, other)``.
+
+    ``defaults`` are further keywords of ``apply``.
+    """
+    names = frozenset(("input", "other", "out", *defaults))
+
+    def call(input: Any, other: Any, *, out: Any = None, **named: Any) -> Any:
+        if named:
+            named = renamed(name, named, names)
+            found = apply(*first, input, other, **named)
+        else:
+            found = apply(*first, input, other)
+        return found if out is None else written(out, found)
+
+    more = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=value)
+            for n, value in defaults.items()]
+    return _named(call, name, text, with_keywords(_BINARY, *more))
+
+
+def _named(call: Any, name: str, text: str, signature: inspect.Signature) -> Callable[..., Any]:
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = text
+    call.__module__ = sys._getframe(2).f_globals["__name__"]  # noqa: SLF001 - as namedtuple does
+    call.__signature__ = signature
+    return call
+
