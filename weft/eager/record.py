@@ -21,7 +21,7 @@ from weft.eager.node import (
     user_site,
     value_node,
 )
-from weft.eager.promotion import dtype_of_number
+from weft.eager.promotion import dtype_of_number, wrapped
 from weft.runtime.ndarray import from_dlpack
 from weft.support.errors import InvalidInputError
 
@@ -110,7 +110,7 @@ def as_node(value: Any, d: dtype | None = None) -> Node:
     if isinstance(value, Cell):
         return node_of(value)
     if isinstance(value, (bool, int, float)):
-        return number_node(value, d or dtype_of_number(value))
+        return number_node(value if d is None else wrapped(value, d), d or dtype_of_number(value))
     if isinstance(value, (tuple, list)) and any(isinstance(v, Cell) for v in value):
         return pack(tuple(map(as_node, value)))
     return value_node(*as_array(value, d))

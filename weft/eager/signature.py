@@ -17,7 +17,7 @@ from typing import Any
 
 from weft.eager.cell import MODE, Cell, bind, node_of, spec_of_cell
 from weft.eager.device import check_device
-from weft.eager.record import as_node, record
+from weft.eager.record import record
 from weft.support.errors import InvalidInputError
 from weft.support.suggestion import did_you_mean
 
@@ -142,8 +142,9 @@ def factory(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-_UNARY = inspect.signature(lambda input, *, out=None: None)  # noqa: ARG005
-_BINARY = inspect.signature(lambda input, other, *, out=None: None)  # noqa: ARG005
+_UNARY, _BINARY = [inspect.Signature([*[
+    inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names], _OUT])
+    for names in (("input",), ("input", "other"))]
 
 
 def row(name: str, text: str, apply: Callable[..., Any], *first: Any) -> Callable[..., Any]:

@@ -121,16 +121,11 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
         raise InvalidInputError("diff takes tensors with at least one axis")
     parts = [p for p in (prepend, x, append) if p is not None]
     x = cat(parts, axis) if len(parts) > 1 else x
-    for _ in range(builtin_min(n, x.shape[axis])):
+    for _ in range(min(n, x.shape[axis])):
         size = x.shape[axis]
         later, earlier = x.narrow(axis, 1, size - 1), x.narrow(axis, 0, size - 1)
         x = ne(later, earlier) if x.dtype is bool_ else sub(later, earlier)
     return x.clone() if n == 0 else x
-
-
-def builtin_min(a: int, b: int) -> int:
-    """The smaller number."""
-    return a if a < b else b
 
 
 @public
