@@ -11,36 +11,52 @@ from weft.compiler.transformations.custom import (custom_jvp, custom_vjp)
 from weft.compiler.transformations.gradients import (stop_gradient)
 from weft.eager.anomaly import (detect_anomaly)
 from weft.eager.device import (device)
+from weft.eager.dtype_names import (bool, float, int)
 from weft.eager.dtypes import (bfloat16, bool_, double, dtype, float16, float32, float64,
     get_default_dtype, half, int16, int32, int64, int8, long, set_default_dtype, short, uint16,
     uint32, uint64, uint8)
-from weft.eager.functions.creation import (arange, as_tensor, empty, empty_like, eye, from_dlpack,
-    from_numpy, full, full_like, linspace, logspace, meshgrid, ones, ones_like, tensor, zeros,
-    zeros_like)
-from weft.eager.functions.elementwise import (abs, absolute, acos, add, addcdiv, addcmul, asin,
-    atan, atan2, ceil, clamp, clip, cos, cosh, div, divide, eq, erf, exp, exp2, expm1, floor,
-    floor_divide, fmod, ge, greater, greater_equal, gt, isfinite, isinf, isnan, le, lerp, less,
-    less_equal, log, log10, log1p, log2, lt, maximum, minimum, mul, multiply, nan_to_num, ne, neg,
-    negative, not_equal, pow, reciprocal, relu, remainder, round, rsqrt, sigmoid, sign, sin, sinh,
-    sqrt, square, sub, subtract, tan, tanh, true_divide, trunc, where)
+from weft.eager.functions.assembly import (atleast_1d, atleast_2d, atleast_3d, block_diag,
+    cartesian_prod, column_stack, combinations, dstack, fliplr, flipud, hstack, rot90, row_stack,
+    tril_indices, triu_indices, vander, vstack)
+from weft.eager.functions.comparison import (allclose, equal, is_complex, is_floating_point,
+    is_nonzero, is_same_size, is_tensor, isclose, isin, numel)
+from weft.eager.functions.creation import (arange, as_tensor, asarray, empty, empty_like,
+    empty_permuted, empty_strided, eye, from_dlpack, from_numpy, full, full_like, linspace,
+    logspace, meshgrid, ones, ones_like, scalar_tensor, tensor, zeros, zeros_like)
+from weft.eager.functions.elementwise import (abs, absolute, acos, acosh, add, addcdiv, addcmul,
+    arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh, asin, asinh, atan, atan2, atanh,
+    ceil, clamp, clamp_max, clamp_min, clip, cos, cosh, div, divide, eq, erf, exp, exp2, expm1, fix,
+    float_power, floor, floor_divide, fmod, ge, greater, greater_equal, gt, hypot, isfinite, isinf,
+    isnan, le, lerp, less, less_equal, log, log10, log1p, log2, logaddexp, lt, maximum, minimum,
+    mul, multiply, nan_to_num, ne, neg, negative, not_equal, positive, pow, reciprocal, relu,
+    remainder, round, rsqrt, rsub, sigmoid, sign, sin, sinh, sqrt, square, sub, subtract, tan, tanh,
+    true_divide, trunc, where)
 from weft.eager.functions.indexing import (diag, diagonal, gather, index_select, masked_select,
     narrow, nonzero, scatter, scatter_add, select, take, take_along_dim)
-from weft.eager.functions.linear import (addmm, bmm, dot, einsum, matmul, mm, mv, outer)
+from weft.eager.functions.linear import (addbmm, addmm, addmv, addr, baddbmm, bmm, cdist,
+    chain_matmul, cross, dot, einsum, ger, inner, kron, matmul, mm, mv, outer, tensordot, vdot)
 from weft.eager.functions.logic import (bitwise_and, bitwise_left_shift, bitwise_not, bitwise_or,
     bitwise_right_shift, bitwise_xor, logical_and, logical_not, logical_or, logical_xor)
+from weft.eager.functions.ordering import (argsort, bucketize, kthvalue, median, mode, msort,
+    nanmedian, nanquantile, quantile, searchsorted, sort, topk)
 from weft.eager.functions.random import (Generator, bernoulli, default_generator, get_rng_state,
-    initial_seed, manual_seed, multinomial, normal, rand, rand_like, randint, randn, randn_like,
-    randperm, set_rng_state)
-from weft.eager.functions.reduction import (all, amax, amin, any, argmax, argmin, argsort, cumprod,
-    cumsum, log_softmax, logsumexp, max, mean, min, norm, prod, softmax, sort, std, sum, topk, var,
-    var_mean)
+    initial_seed, manual_seed, multinomial, normal, poisson, rand, rand_like, randint, randint_like,
+    randn, randn_like, randperm, set_rng_state)
+from weft.eager.functions.reduction import (all, amax, amin, aminmax, any, argmax, argmin,
+    count_nonzero, cummax, cummin, cumprod, cumsum, dist, log_softmax, logcumsumexp, logsumexp, max,
+    mean, min, nanmean, nansum, norm, prod, renorm, softmax, std, std_mean, sum, var, var_mean)
 from weft.eager.functions.shape import (broadcast_to, cat, chunk, concat, concatenate, flatten,
     flip, masked_fill, movedim, permute, repeat_interleave, reshape, roll, split, squeeze, stack,
     tile, transpose, tril, triu, unbind, unflatten, unsqueeze)
+from weft.eager.functions.special import (copysign, deg2rad, digamma, erfc, erfinv, fmax, fmin,
+    frac, frexp, gcd, heaviside, i0, igamma, igammac, isneginf, isposinf, isreal, lcm, ldexp,
+    lgamma, logaddexp2, logit, mvlgamma, nextafter, polygamma, rad2deg, sgn, signbit, sinc, xlogy)
+from weft.eager.functions.statistics import (bincount, corrcoef, cov, cumulative_trapezoid, diff,
+    histc, trapezoid, unique, unique_consecutive)
 from weft.eager.grad_mode import (enable_grad, inference_mode, is_grad_enabled, no_grad,
     set_grad_enabled)
 from weft.eager.program_cache import (cache_info)
-from weft.eager.promotion import (promote_types)
+from weft.eager.promotion import (can_cast, promote_types, result_type)
 from weft.eager.tensor import (Size, Tensor)
 from weft.eager.tracing.control_flow import (cond)
 from weft.eager.tracing.jit import (jit)
@@ -74,34 +90,49 @@ __version__: str
 __all__ = ["Attrs", "CancellationToken", "CpuTarget", "DeviceArray", "Executable",
 "FallbackWarning", "Function", "Generator", "IRModule", "ModelLike", "OpPattern", "RunControl",
 "SimDevice", "Size", "Target", "Tensor", "TensorType", "TrainStep", "WeftError", "__version__",
-"abs", "absolute", "acos", "add", "addcdiv", "addcmul", "addmm", "all", "amax", "amin", "amp",
-"any", "arange", "argmax", "argmin", "argsort", "as_tensor", "asin", "atan", "atan2", "attr",
-"autograd", "autotune", "bernoulli", "bfloat16", "bitwise_and", "bitwise_left_shift", "bitwise_not",
-"bitwise_or", "bitwise_right_shift", "bitwise_xor", "bmm", "bool_", "broadcast_to", "cache_info",
-"cat", "ceil", "checkpoint", "checkpoint_sequential", "checkpoints", "chunk", "clamp", "clip",
-"codegen", "compile", "compiler", "concat", "concatenate", "cond", "config", "cos", "cosh",
-"cumprod", "cumsum", "custom_jvp", "custom_vjp", "data", "debug", "default_generator", "define_op",
-"detect_anomaly", "device", "diag", "diagonal", "div", "divide", "dot", "double", "dtype", "einsum",
-"empty", "empty_like", "enable_grad", "eq", "erf", "errors", "exp", "exp2", "expm1", "export",
-"eye", "flatten", "flip", "float16", "float32", "float64", "floor", "floor_divide", "fmod",
-"from_dlpack", "from_numpy", "frontend", "full", "full_like", "function", "gather", "ge",
-"generate", "generation", "get_default_dtype", "get_rng_state", "grad", "graph", "greater",
-"greater_equal", "gt", "half", "hessian", "index_select", "inference_mode", "initial_seed", "int16",
-"int32", "int64", "int8", "ir", "is_grad_enabled", "isfinite", "isinf", "isnan", "jacobian", "jit",
-"jvp", "le", "lerp", "less", "less_equal", "linspace", "load", "log", "log10", "log1p", "log2",
-"log_softmax", "logical_and", "logical_not", "logical_or", "logical_xor", "logspace", "logsumexp",
-"long", "lt", "manual_seed", "masked_fill", "masked_select", "matmul", "max", "maximum", "mean",
-"meshgrid", "min", "minimum", "mm", "models", "movedim", "mul", "multinomial", "multiply", "mv",
-"nan_to_num", "narrow", "ne", "neg", "negative", "nn", "no_grad", "nonzero", "norm", "normal",
-"not_equal", "ones", "ones_like", "onnx_backend", "onnx_converter", "op", "op_case", "opcheck",
-"optim", "outer", "parse", "pass_at", "permute", "pow", "prod", "promote_types", "rand",
-"rand_like", "randint", "randn", "randn_like", "randperm", "reciprocal",
-"register_external_codegen", "register_pass", "register_tir_pass", "relu", "remainder", "remat",
-"repeat_interleave", "reshape", "roll", "round", "rsqrt", "rule", "runtime", "scatter",
-"scatter_add", "select", "set_default_dtype", "set_grad_enabled", "set_rng_state", "short",
-"sigmoid", "sign", "sin", "sinh", "softmax", "sort", "split", "sqrt", "square", "squeeze", "stack",
-"std", "stop_gradient", "strategy", "sub", "subtract", "sum", "take", "take_along_dim", "tan",
-"tanh", "target", "te", "tensor", "tile", "tir", "topi", "topk", "torch_backend", "torch_converter",
-"trace", "train_step", "transform", "transpose", "tril", "triu", "true_divide", "trunc", "tune",
-"uint16", "uint32", "uint64", "uint8", "unbind", "unflatten", "unsqueeze", "value_and_grad", "var",
-"var_mean", "virtual_devices", "vjp", "vmap", "where", "zeros", "zeros_like"]
+"abs", "absolute", "acos", "acosh", "add", "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr",
+"all", "allclose", "amax", "amin", "aminmax", "amp", "any", "arange", "arccos", "arccosh", "arcsin",
+"arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort", "as_tensor", "asarray",
+"asin", "asinh", "atan", "atan2", "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "attr",
+"autograd", "autotune", "baddbmm", "bernoulli", "bfloat16", "bincount", "bitwise_and",
+"bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
+"block_diag", "bmm", "bool", "bool_", "broadcast_to", "bucketize", "cache_info", "can_cast",
+"cartesian_prod", "cat", "cdist", "ceil", "chain_matmul", "checkpoint", "checkpoint_sequential",
+"checkpoints", "chunk", "clamp", "clamp_max", "clamp_min", "clip", "codegen", "column_stack",
+"combinations", "compile", "compiler", "concat", "concatenate", "cond", "config", "copysign",
+"corrcoef", "cos", "cosh", "count_nonzero", "cov", "cross", "cummax", "cummin", "cumprod", "cumsum",
+"cumulative_trapezoid", "custom_jvp", "custom_vjp", "data", "debug", "default_generator",
+"define_op", "deg2rad", "detect_anomaly", "device", "diag", "diagonal", "diff", "digamma", "dist",
+"div", "divide", "dot", "double", "dstack", "dtype", "einsum", "empty", "empty_like",
+"empty_permuted", "empty_strided", "enable_grad", "eq", "equal", "erf", "erfc", "erfinv", "errors",
+"exp", "exp2", "expm1", "export", "eye", "fix", "flatten", "flip", "fliplr", "flipud", "float",
+"float16", "float32", "float64", "float_power", "floor", "floor_divide", "fmax", "fmin", "fmod",
+"frac", "frexp", "from_dlpack", "from_numpy", "frontend", "full", "full_like", "function", "gather",
+"gcd", "ge", "generate", "generation", "ger", "get_default_dtype", "get_rng_state", "grad", "graph",
+"greater", "greater_equal", "gt", "half", "heaviside", "hessian", "histc", "hstack", "hypot", "i0",
+"igamma", "igammac", "index_select", "inference_mode", "initial_seed", "inner", "int", "int16",
+"int32", "int64", "int8", "ir", "is_complex", "is_floating_point", "is_grad_enabled", "is_nonzero",
+"is_same_size", "is_tensor", "isclose", "isfinite", "isin", "isinf", "isnan", "isneginf",
+"isposinf", "isreal", "jacobian", "jit", "jvp", "kron", "kthvalue", "lcm", "ldexp", "le", "lerp",
+"less", "less_equal", "lgamma", "linspace", "load", "log", "log10", "log1p", "log2", "log_softmax",
+"logaddexp", "logaddexp2", "logcumsumexp", "logical_and", "logical_not", "logical_or",
+"logical_xor", "logit", "logspace", "logsumexp", "long", "lt", "manual_seed", "masked_fill",
+"masked_select", "matmul", "max", "maximum", "mean", "median", "meshgrid", "min", "minimum", "mm",
+"mode", "models", "movedim", "msort", "mul", "multinomial", "multiply", "mv", "mvlgamma",
+"nan_to_num", "nanmean", "nanmedian", "nanquantile", "nansum", "narrow", "ne", "neg", "negative",
+"nextafter", "nn", "no_grad", "nonzero", "norm", "normal", "not_equal", "numel", "ones",
+"ones_like", "onnx_backend", "onnx_converter", "op", "op_case", "opcheck", "optim", "outer",
+"parse", "pass_at", "permute", "poisson", "polygamma", "positive", "pow", "prod", "promote_types",
+"quantile", "rad2deg", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like",
+"randperm", "reciprocal", "register_external_codegen", "register_pass", "register_tir_pass", "relu",
+"remainder", "remat", "renorm", "repeat_interleave", "reshape", "result_type", "roll", "rot90",
+"round", "row_stack", "rsqrt", "rsub", "rule", "runtime", "scalar_tensor", "scatter", "scatter_add",
+"searchsorted", "select", "set_default_dtype", "set_grad_enabled", "set_rng_state", "sgn", "short",
+"sigmoid", "sign", "signbit", "sin", "sinc", "sinh", "softmax", "sort", "split", "sqrt", "square",
+"squeeze", "stack", "std", "std_mean", "stop_gradient", "strategy", "sub", "subtract", "sum",
+"take", "take_along_dim", "tan", "tanh", "target", "te", "tensor", "tensordot", "tile", "tir",
+"topi", "topk", "torch_backend", "torch_converter", "trace", "train_step", "transform", "transpose",
+"trapezoid", "tril", "tril_indices", "triu", "triu_indices", "true_divide", "trunc", "tune",
+"uint16", "uint32", "uint64", "uint8", "unbind", "unflatten", "unique", "unique_consecutive",
+"unsqueeze", "value_and_grad", "vander", "var", "var_mean", "vdot", "virtual_devices", "vjp",
+"vmap", "vstack", "where", "xlogy", "zeros", "zeros_like"]

@@ -156,6 +156,8 @@ def _run_sample(op: Any, sample: Sample, outcome: Outcome, *, gradients: bool) -
 def _difference(op: Any, sample: Sample, results: tuple[Any, Any], slopes: tuple[Any, Any], *,
                 gradients: bool) -> tuple[str, str] | None:
     got, expected = results
+    count = max(len(slopes[0]), len(slopes[1]))
+    slopes = (slopes[0] or [None] * count, slopes[1] or [None] * count)
     if op.name in opinfo_run._UNDEFINED or any(part in op.name for part in _RANDOM):
         got, expected = [opinfo_run._like(r) for r in got], [opinfo_run._like(r) for r in expected]
         slopes = ([], [])
@@ -197,7 +199,7 @@ def _weft(op: Any, sample: Sample, stage: list[str], *, gradients: bool
     results = [r for r in pytree.tree_leaves(_plain(found)) if r is not None]
     shown = [_to_torch(r) for r in results]
     stage[0] = "backward"
-    slopes: list[Any] = []
+    slopes: list[Any] = [None] * len(moving) if gradients else []
     ends = [r for r in results if isinstance(r, weft.Tensor) and r.requires_grad]
     if gradients and moving and ends:
         directions = [weft.tensor(opinfo_run._direction(_to_torch(r)).numpy()) for r in ends]

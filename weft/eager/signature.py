@@ -108,7 +108,7 @@ def written(out: Any, found: Any) -> Any:
         raise InvalidInputError("out= of a result that requires a gradient",
                                 help="compute it inside `with weft.no_grad():`")
     if node.sig.out.shape == spec.shape:
-        return out.copy_(found)
+        return out.copy_(found)  # type: ignore[attr-defined] - of tensors
     if 0 not in spec.shape:
         warnings.warn(f"out= of shape {spec.shape} becomes {node.sig.out.shape}", stacklevel=4)
     bind(out, record("cast", (node,), {"dtype": spec.dtype.ir}))

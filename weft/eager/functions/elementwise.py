@@ -215,9 +215,10 @@ def pow(input: Any, exponent: Any) -> Tensor:
     return _whole_power(wrap(x), wrap(y), exponent)
 
 
-def _product(x: Any, times: int) -> Tensor | None:
-    if not isinstance(x, Cell):
+def _product(input: Any, times: int) -> Tensor | None:
+    if not isinstance(input, Cell):
         return None
+    x: Any = input
     if node_of(x).sig.out.dtype is bool_:
         x = wrap(cast(node_of(x), int64))
     return _whole("copy", x) if times == 1 else pairs.small_power(TENSORS, x, times)
@@ -361,8 +362,6 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
         high = math.inf if max is None else float(max)
         if not (math.isnan(low) or math.isnan(high)):
             return wrap(record("clip", (node,), {"a_min": low, "a_max": high}))
-    if node.sig.out.dtype is bool_:
-        raise InvalidInputError("clamp of booleans", help="convert with .to(weft.int64)")
     # Elements at a bound get the whole gradient, where maximum and minimum share it.
     found = input if min is None else _bounded(input, min, ge)
     return found if max is None else _bounded(found, max, le)
@@ -371,6 +370,8 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
 def _bounded(input: Any, bound: Any, fits: Any) -> Tensor:
     """``input`` where it fits ``bound``, else ``bound``; not a number where either is none."""
     x, limit = [wrap(n) for n in operands(input, bound)]
+    if x.dtype is bool_:
+        return maximum(x, limit) if fits is ge else minimum(x, limit)
     return where(fits(x, limit) | ne(x, x), x, limit)
 
 

@@ -93,6 +93,9 @@ ger = outer
 
 def _plus(input: Any, product: Any, beta: Any, alpha: Any) -> Any:
     """``beta * input + alpha * product``; with a ``beta`` of 0 the input does not count."""
+    if not product.dtype.is_floating_point:  # as torch converts the numbers
+        kind = int if product.dtype.rank else bool
+        alpha, beta = kind(alpha), kind(beta)
     product = product if is_one(alpha) else mul(product, alpha)
     if beta == 0:
         shape = np.broadcast_shapes(as_node(input).sig.out.shape, tuple(product.shape))

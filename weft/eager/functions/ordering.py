@@ -171,7 +171,7 @@ def _quantile(input: Any, q: Any, dim: int | None, keepdim: bool, between: str, 
         raise InvalidInputError("unknown interpolation of quantile", got=repr(between),
                                 expected=", ".join(_BETWEEN))
     x = wrap(floating(input, None, "quantile"))
-    parts = q if isinstance(q, Cell) else wrap(as_node(float(q), x.dtype))
+    parts: Any = q if isinstance(q, Cell) else wrap(as_node(float(q), x.dtype))
     axis = axis_of(dim, x.ndim) if dim is not None else 0
     rank = x.ndim
     x = x.reshape(-1) if dim is None or not rank else x.movedim(axis, -1)
