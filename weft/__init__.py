@@ -120,12 +120,19 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
         "unflatten unsqueeze"
     ),
     "weft.eager.functions.special": (
-        "copysign deg2rad digamma erfc erfinv fmax fmin frac frexp gcd heaviside i0 igamma igammac "
-        "isneginf isposinf isreal lcm ldexp lgamma logaddexp2 logit mvlgamma nextafter polygamma "
-        "rad2deg sgn signbit sinc xlogy"
+        "angle conj conj_physical copysign deg2rad digamma erfc erfinv fmax fmin frac frexp gcd "
+        "heaviside i0 igamma igammac isneginf isposinf isreal lcm ldexp lgamma logaddexp2 logit "
+        "mvlgamma nextafter polygamma rad2deg real resolve_conj resolve_neg sgn signbit sinc xlogy"
+    ),
+    "weft.eager.functions.splitting": (
+        "alias_copy broadcast_shapes broadcast_tensors diagonal_copy dsplit expand_copy hsplit "
+        "narrow_copy permute_copy select_copy split_copy split_with_sizes split_with_sizes_copy "
+        "squeeze_copy t_copy tensor_split transpose_copy unbind_copy unravel_index unsafe_chunk "
+        "unsafe_split unsafe_split_with_sizes unsqueeze_copy view_copy vsplit"
     ),
     "weft.eager.functions.statistics": (
-        "bincount corrcoef cov cumulative_trapezoid diff histc trapezoid unique unique_consecutive"
+        "bincount corrcoef cov cumulative_trapezoid diff gradient histc histogram histogramdd "
+        "trapezoid trapz unique unique_consecutive"
     ),
     "weft.eager.grad_mode": "enable_grad inference_mode is_grad_enabled no_grad set_grad_enabled",
     "weft.eager.program_cache": "cache_info",

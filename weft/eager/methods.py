@@ -14,6 +14,7 @@ from weft.eager.functions import ordering as o
 from weft.eager.functions import reduction as r
 from weft.eager.functions import shape as s
 from weft.eager.functions import special as p
+from weft.eager.functions import splitting as q
 from weft.eager.functions import statistics as t
 from weft.eager.functions.drawn import Drawn
 
@@ -107,6 +108,24 @@ class Functions(Drawn):
         return s.reshape(self, other.shape)
 
     reshape_as = view_as
+
+    tensor_split, hsplit, vsplit, dsplit, split_with_sizes, sum_to_size = (
+        q.tensor_split, q.hsplit, q.vsplit, q.dsplit, q.split_with_sizes, q.sum_to_size)
+    unsafe_chunk, unsafe_split, narrow_copy = q.unsafe_chunk, q.unsafe_split, q.narrow_copy
+    angle, conj, conj_physical, resolve_conj, resolve_neg, real = (
+        p.angle, p.conj, p.conj_physical, p.conj, p.conj, property(p.real))
+
+    def byte(self) -> Any:
+        """In uint8."""
+        return e.to_dtype(self, "uint8")
+
+    def char(self) -> Any:
+        """In int8."""
+        return e.to_dtype(self, "int8")
+
+    def short(self) -> Any:
+        """In int16."""
+        return e.to_dtype(self, "int16")
 
     def rsub(self, other: Any, *, alpha: Any = 1) -> Any:
         """``other - alpha * self``."""

@@ -187,7 +187,7 @@ def _quantile(input: Any, q: Any, dim: int | None, keepdim: bool, between: str, 
     found = found.movedim(-1, 0)  # the quantiles first
     if keepdim:
         found = found.reshape((found.shape[0], *(1,) * rank)) if dim is None else \
-            found.unsqueeze(axis + 1)
+            found.unsqueeze(axis + 1) if rank else found
     return found if parts.ndim else found.squeeze(0)
 
 

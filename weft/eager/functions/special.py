@@ -175,6 +175,10 @@ def as_tensor_of(value: Any) -> Any:
     return wrap(as_node(value))
 
 
+def _angle(x: Any) -> Any:
+    return where(isnan(x), x, where(lt(x, 0), math.pi, 0.0))
+
+
 def _isreal(input: Any) -> Any:
     node = as_node(input)
     return wrap(record("ones", (), {"shape": node.sig.out.shape, "dtype": bool_.ir}))
@@ -196,6 +200,13 @@ signbit = row("signbit", "Whether the sign is set, that of -0 too.", _signbit)
 isposinf = row("isposinf", "Whether elements are infinity.", _is_end, 1.0)
 isneginf = row("isneginf", "Whether elements are minus infinity.", _is_end, -1.0)
 isreal = row("isreal", "True: all tensors are real.", _isreal)
+
+angle = row("angle", "Pi for negative numbers, 0 for others, NaN for NaN.", _of_floats(_angle))
+real = row("real", "The tensor itself: all tensors are real.", as_tensor_of)
+conj = row("conj", "The tensor itself: all tensors are real.", as_tensor_of)
+conj_physical = row("conj_physical", "A copy of the tensor: all tensors are real.",
+                    lambda x: wrap(record("copy", (as_node(x),), {})))
+resolve_conj, resolve_neg = conj, conj
 
 logaddexp2 = pair("logaddexp2", "``log2(2**input + 2**other)``, without overflow.",
                   _pair_of_floats, _logaddexp2)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import namedtuple
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.eager.axes import axis_of
+from weft.eager.axes import axes_of, axis_of
+from weft.eager.cell import Cell
 from weft.eager.dtypes import bool_
 from weft.eager.functions.elementwise import add, clamp, div, mul, ne, sqrt, sub
 from weft.eager.functions.linear import matmul
@@ -19,6 +21,8 @@ from weft.support.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from weft.eager.tensor import Tensor
+
+Histogram = namedtuple("Histogram", ["hist", "bin_edges"])  # noqa: PYI024 - torch's two fields
 
 
 def _array(input: Any) -> np.ndarray:
@@ -156,6 +160,92 @@ def _trapezoids(y: Any, x: Any, dx: Any, dim: int) -> Any:
     else:
         width = diff(places, 1, axis - heights.ndim)
     return mul(middle, width)
+
+
+trapz = trapezoid
+
+
+@public
+def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1
+             ) -> tuple[Tensor, ...]:
+    """The slopes along axes, by differences of both neighbours, at the ends of one side.
+
+    ``spacing`` is a distance, or for each axis a distance or the coordinates.
+    """
+    x = wrap(as_node(input))
+    x = x if x.dtype.is_floating_point else wrap(default_float(x))
+    axes = axes_of(dim, x.ndim) or tuple(range(x.ndim))
+    given = spacing if isinstance(spacing, (list, tuple)) else [spacing] * len(axes)
+    if len(given) != len(axes) or edge_order not in {1, 2}:
+        raise InvalidInputError("gradient needs a spacing for each axis and an edge_order of 1, 2",
+                                got=f"{len(given)} for {len(axes)} axes, {edge_order}")
+    return tuple([_slope(x, axis, one, edge_order) for axis, one in zip(axes, given, strict=True)])
+
+
+def _slope(x: Any, axis: int, spacing: Any, edge_order: int) -> Any:
+    size = x.shape[axis]
+    if size <= edge_order:
+        raise InvalidInputError("gradient needs more elements along an axis",
+                                got=str(size), expected=f"at least {edge_order + 1}")
+
+    def part(start: int, stop: int) -> Any:
+        return x.narrow(axis, start, stop - start)
+
+    if isinstance(spacing, Cell) and spacing.ndim:  # type: ignore[attr-defined]
+        wide = diff(spacing.to(x.dtype)).reshape(  # type: ignore[attr-defined]
+            [-1 if a == axis else 1 for a in range(x.ndim)])
+    else:
+        ones = wrap(as_node(np.ones([size - 1 if a == axis else 1 for a in range(x.ndim)],
+                                    np.float32))).to(x.dtype)
+        wide = mul(ones, spacing)
+    h, k = wide.narrow(axis, 0, size - 2), wide.narrow(axis, 1, size - 2)
+    middle = add(add(mul(part(0, size - 2), -k / (h * (h + k))),
+                     mul(part(1, size - 1), (k - h) / (h * k))),
+                 mul(part(2, size), h / (k * (h + k))))
+    first, last = wide.narrow(axis, 0, 1), wide.narrow(axis, size - 2, 1)
+    begin = div(sub(part(1, 2), part(0, 1)), first)
+    end = div(sub(part(size - 1, size), part(size - 2, size - 1)), last)
+    if edge_order == 2:
+        h, k = first, wide.narrow(axis, 1, 1)
+        begin = add(add(mul(part(0, 1), -(h * 2 + k) / (h * (h + k))),
+                        mul(part(1, 2), (h + k) / (h * k))), mul(part(2, 3), -h / (k * (h + k))))
+        h, k = wide.narrow(axis, size - 3, 1), last
+        end = add(add(mul(part(size - 3, size - 2), k / (h * (h + k))),
+                      mul(part(size - 2, size - 1), -(h + k) / (h * k))),
+                  mul(part(size - 1, size), (k * 2 + h) / (k * (h + k))))
+    return cat([begin, middle, end], axis)
+
+
+@public
+def histogram(input: Any, bins: Any, *, range: Any = None, weight: Any = None,
+              density: bool = False) -> Histogram:
+    """How many elements (or what weight) are in each bin, and the edges of the bins.
+
+    ``bins`` is a number of equal bins of the range, or the edges. The tensor is looked at.
+    """
+    array = _array(input)
+    edges = _array(bins) if isinstance(bins, Cell) else bins
+    limits = None if range is None else tuple(map(float, range))
+    if limits is not None and limits[0] == limits[1]:
+        limits = (limits[0] - 1, limits[1] + 1)
+    given = None if weight is None else _array(weight)
+    counts, found = np.histogram(array, edges, limits, weights=given, density=density)
+    return Histogram(_tensor(counts.astype(array.dtype)), _tensor(found.astype(array.dtype)))
+
+
+@public
+def histogramdd(input: Any, bins: Any, *, range: Any = None, weight: Any = None,
+                density: bool = False) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """The histogram of rows as points, and the edges along each coordinate; as ``histogram``."""
+    array = _array(input)
+    points = array.reshape(-1, array.shape[-1])
+    edges = [_array(b) if isinstance(b, Cell) else b for b in bins] if isinstance(
+        bins, (list, tuple)) else [bins] * points.shape[1]
+    limits = None if range is None else np.asarray(range, np.float64).reshape(-1, 2).tolist()
+    given = None if weight is None else _array(weight).reshape(-1)
+    counts, found = np.histogramdd(points, edges, limits, weights=given, density=density)
+    return _tensor(counts.astype(array.dtype)), tuple([_tensor(f.astype(array.dtype))
+                                                       for f in found])
 
 
 @public
