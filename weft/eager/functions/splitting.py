@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -105,7 +106,7 @@ def sum_to_size(input: Any, *size: Any) -> Any:
         raise InvalidInputError("sum_to_size: the size does not broadcast to the tensor",
                                 got=repr(wanted), expected=f"to {tuple(x.shape)}")
     axes = [a for a in range(x.ndim) if a < lead or (wanted[a - lead] == 1 and x.shape[a] != 1)]
-    found = sum(x, axes, keepdim=True).to(x.dtype) if axes else x
+    found = sum(x, axes, keepdim=True) if axes else x
     return found.reshape(wanted)
 
 
@@ -127,6 +128,7 @@ def _copied(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return tuple([part.clone() for part in found]) if isinstance(found, tuple) else \
             found.clone()
 
+    call.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     call.__name__ = call.__qualname__ = name
     call.__doc__ = f"``{name.removesuffix('_copy')}``, copied."
     return call
