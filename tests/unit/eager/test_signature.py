@@ -28,7 +28,7 @@ def test_numpy_names_are_accepted():
     lambda x: halved(x, keep_dim=True), lambda x: x.sum(keep_dim=True),
     lambda x: weft.add(x, x, alpa=2), lambda x: weft.exp(x, outt=x)])
 def test_the_nearest_keyword_is_offered(call):
-    with pytest.raises(ArgumentError, match="did you mean '(keepdim|alpha|out)'") as caught:
+    with pytest.raises(ArgumentError, match=r"did you mean '(keepdim|alpha|out)'") as caught:
         call(weft.ones(2))
     assert isinstance(caught.value, WeftError)
     assert isinstance(caught.value, TypeError)

@@ -225,7 +225,7 @@ def histogram(input: Any, bins: Any, *, range: Any = None, weight: Any = None,
     """
     array = _array(input)
     edges = _array(bins) if isinstance(bins, Cell) else bins
-    limits = None if range is None else tuple(map(float, range))
+    limits: Any = None if range is None else tuple(map(float, range))
     if limits is not None and limits[0] == limits[1]:
         limits = (limits[0] - 1, limits[1] + 1)
     given = None if weight is None else _array(weight)
@@ -241,7 +241,7 @@ def histogramdd(input: Any, bins: Any, *, range: Any = None, weight: Any = None,
     points = array.reshape(-1, array.shape[-1])
     edges = [_array(b) if isinstance(b, Cell) else b for b in bins] if isinstance(
         bins, (list, tuple)) else [bins] * points.shape[1]
-    limits = None if range is None else np.asarray(range, np.float64).reshape(-1, 2).tolist()
+    limits: Any = None if range is None else np.asarray(range, np.float64).reshape(-1, 2).tolist()
     given = None if weight is None else _array(weight).reshape(-1)
     counts, found = np.histogramdd(points, edges, limits, weights=given, density=density)
     return _tensor(counts.astype(array.dtype)), tuple([_tensor(f.astype(array.dtype))
