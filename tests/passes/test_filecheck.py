@@ -18,8 +18,7 @@ from filecheck.parser import Parser
 import weft.op
 import weft.transform  # noqa: F401 - pipelines name passes
 from weft.ir.instruments import VerifyInstrument
-from weft.ir.pass_pipeline import parse_pipeline
-from weft.ir.passes import PassContext
+from weft.ir.passes import PassContext, parse_pipeline
 from weft.ir.text.parser import parse
 
 _RUN = re.compile(r"^// RUN(?:\((\w+)\))?: (.+)$", re.MULTILINE)

@@ -8,7 +8,7 @@ from pathlib import Path
 from weft.codegen.cuda.toolkit import find_file, find_program, run
 from weft.runtime.devices.cuda.context import current_driver
 from weft.runtime.devices.cuda.driver import Driver
-from weft.runtime.devices.cuda.image_choice import newest_ptx
+from weft.runtime.devices.cuda.image import newest_ptx
 from weft.support.errors import WeftError
 
 _MISSING = "absent (pip install weft[cuda])"

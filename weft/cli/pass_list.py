@@ -17,8 +17,7 @@ from weft.compiler.options import CompileOptions
 from weft.compiler.phases import Phase
 from weft.compiler.pipeline import phases_of
 from weft.ir import PASSES, Pass
-from weft.ir.facts import FACTS
-from weft.ir.passes import option_text, providers_of
+from weft.ir.passes import FACTS, option_text, providers_of
 from weft.ir.rewrite.rules import REGISTERED_RULES
 from weft.support.dataclass import dataclass
 from weft.support.plugins import load_plugins

@@ -14,7 +14,7 @@ from weft.debug import Comparison, ModelTensors, first_wrong_kernel, first_wrong
 from weft.debug.compare import compared
 from weft.frontend.source import open_source
 from weft.ir.expr import Var
-from weft.ir.ports import input_names
+from weft.ir.module import input_names
 from weft.ir.types import TensorType
 from weft.runtime import TensorSpec
 from weft.support.errors import InvalidInputError, UnsupportedModelError

@@ -138,8 +138,7 @@ class Compilation:
     def _compiled_part(self, whole: Executable, outputs: tuple[str, ...] | None,
                        inputs: tuple[str, ...]) -> Executable:
         from weft.compiler.program.build import build_part
-        from weft.compiler.program.constants import BesideBlock
-        from weft.compiler.program.own_block import OwnBlock
+        from weft.compiler.program.constants import BesideBlock, OwnBlock
         from weft.frontend.source import ProgramSource
 
         source, options = self.compiler.source, self.options

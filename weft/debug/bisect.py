@@ -15,9 +15,8 @@ from weft.compiler.program.program import BufferKind, BufferRef, KernelSource, P
 from weft.debug.compare import DEFAULT_BOUND, TensorDifference, difference
 from weft.debug.tensors import ModelTensors
 from weft.ir.expr import Function
-from weft.ir.module import IRModule
+from weft.ir.module import IRModule, output_names
 from weft.ir.passes import Pass
-from weft.ir.ports import output_names
 from weft.ir.types import TensorType, TupleType, Type
 from weft.runtime.arena import AlignedBlock
 from weft.runtime.devices.cpu.threads import threading_of

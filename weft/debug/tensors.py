@@ -13,8 +13,7 @@ from weft.compiler.extensions import Extensions, PassesLike, TirPassesLike
 from weft.compiler.options import CompileOptions
 from weft.frontend.source import ModelLike, open_source
 from weft.ir.expr import Constant, Expr, Tuple, Var
-from weft.ir.module import IRModule
-from weft.ir.ports import input_names
+from weft.ir.module import IRModule, input_names
 from weft.ir.span import Span
 from weft.ir.types import TensorType, is_static
 from weft.ir.visitor import post_order

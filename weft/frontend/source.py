@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
 
 import weft.op  # noqa: F401 - models refer to operators by name
 from weft.ir import Function, IRModule, infer_type, parse, structural_hash
-from weft.ir.ports import input_names, output_names
+from weft.ir.module import input_names, output_names
 from weft.ir.python.from_python import PythonFunction
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError, OptionError

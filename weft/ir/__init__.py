@@ -3,8 +3,8 @@
 Data structures: ``expr`` (nodes), ``types``, ``shape`` (dimensions), ``dtype``, ``attrs``
 (attribute records), ``op`` and ``traits`` (operator records), ``module``, ``span`` (source
 locations), ``prelude``. Walks over them: ``visitor``, ``analysis``, ``structural`` (equality and
-hashes), ``encode``, ``verify``, ``blocks``, ``drawing``, ``dynamic`` (data-dependent shapes),
-``trampoline``. Passes: ``passes``, ``pass_pipeline`` and ``instruments``.
+hashes), ``verify``, ``drawing``, ``dynamic`` (data-dependent shapes). Passes: ``passes``
+and ``instruments``.
 
 Sub-packages: ``typing`` infers types, ``text`` parses and prints, ``json`` reads and writes files,
 ``python`` builds programs from Python, ``rewrite`` holds patterns and the rule driver.
@@ -45,7 +45,6 @@ from weft.ir.expr import (
     install_printer,
     var,
 )
-from weft.ir.facts import FACTS, Fact, register_fact
 from weft.ir.instruments import (
     DumpInstrument,
     ExplainInstrument,
@@ -53,7 +52,7 @@ from weft.ir.instruments import (
     TimingInstrument,
     VerifyInstrument,
 )
-from weft.ir.module import IRModule
+from weft.ir.module import IRModule, input_names, output_names
 from weft.ir.op import (
     OPS,
     BatchingRule,
@@ -65,17 +64,19 @@ from weft.ir.op import (
     get_op,
     op_case,
 )
-from weft.ir.pass_pipeline import parse_pipeline
 from weft.ir.passes import (
+    FACTS,
     PASSES,
+    Fact,
     FunctionPass,
     Pass,
     PassContext,
     Sequential,
+    parse_pipeline,
+    register_fact,
     register_pass,
     run_pass,
 )
-from weft.ir.ports import input_names, output_names
 from weft.ir.prelude import Prelude, import_prelude, prelude
 from weft.ir.python import builder
 from weft.ir.python.builder import ScopeBuilder

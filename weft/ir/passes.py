@@ -3,25 +3,87 @@
 A pass is a frozen dataclass: its fields are its options; class variables give its name and the
 lowest ``opt_level`` at which it runs. ``run_pass`` infers types after every pass that changed the
 program, so every pass may rely on ``checked_type``.
+
+Facts are what passes need and provide. A pass names what it ``depends`` on and what it
+``provides``: facts of the registry, such as ``graph_normal_form``, and attributes of the module. A
+fact is known after a pass that provides it, until a pass changes the program without preserving it.
+A fact with a predicate ``holds`` is also looked up in the program itself, so a program that is in
+the right form needs no pass that makes it.
+
+Pipelines are text: ``fold_constant,fuse_ops{max_depth=8},dead_code_elimination``. Options are in
+braces, separated by commas. A tuple is in parentheses, with spaces between its items
+(``skip=(nn.dropout nn.lrn)``); a single item needs no parentheses. ``none`` is ``None`` for an
+option that may be ``None``.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, ClassVar, Protocol, TypeVar, overload
 
 from weft.ir.expr import Function
-from weft.ir.facts import FACTS, check_needs
 from weft.ir.module import IRModule, KnownFacts
 from weft.ir.typing.infer import infer_type
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, PassError, TypeInferenceError, WeftError
 from weft.support.insertion import Insertion, pass_at
 from weft.support.registry import Registry
+from weft.support.suggestion import did_you_mean
 from weft.support.user_code import location_in_traceback, location_of
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A named property of programs; ``doc`` completes "a program ..."."""
+
+    name: str
+    doc: str
+    holds: Callable[[IRModule], bool] | None = None
+
+
+FACTS: Registry[Fact] = Registry("fact")
+
+
+def register_fact(name: str, doc: str, holds: Callable[[IRModule], bool] | None = None) -> Fact:
+    """Register a fact that passes may name in ``depends`` and ``provides``.
+
+    Without ``holds`` only passes establish it. Raises ``RegistryError`` for a name in use.
+    """
+    return FACTS.register(name, Fact(name, doc, holds))
+
+
+def has_fact(mod: IRModule, name: str) -> bool:
+    """Whether a fact is known of ``mod`` or holds, or the module has an attribute of this name."""
+    if name not in FACTS:
+        return name in mod.attrs
+    if name in mod.known_facts:
+        return True
+    holds = FACTS.get(name).holds
+    return holds is not None and holds(mod)
+
+
+def check_needs(pass_name: str, needs: Iterable[str], mod: IRModule,
+                providers: Callable[[str], list[str]]) -> None:
+    """Raise ``PassError`` for the first of ``needs`` that ``mod`` lacks.
+
+    ``providers`` gives the names of the passes that provide one.
+    """
+    for name in needs:
+        if has_fact(mod, name):
+            continue
+        found = providers(name)
+        what = f"a program {FACTS.get(name).doc}" if name in FACTS \
+            else f"the attribute {name!r} of the module"
+        raise PassError(f"the pass {pass_name} needs {what}", expected=name,
+                        got=", ".join((*sorted(mod.known_facts), *mod.attrs)) or "nothing known",
+                        help=f"run {' or '.join(found)} before" if found
+                        else "no registered pass provides it")
 
 
 class Instrument(Protocol):
@@ -268,3 +330,70 @@ def option_text(value: Any) -> str:
         items = sorted(value) if isinstance(value, frozenset) else value
         return f"({' '.join(map(option_text, items))})"
     return "none" if value is None else str(value)
+
+
+_ITEM = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(?:\{([^{}]*)\})?\s*(,|$)")
+_REFUSED = object()
+
+
+def parse_pipeline(text: str) -> Sequential:
+    """The passes of ``text``.
+
+    Raises ``PassError`` for wrong syntax or options, ``RegistryError`` for unknown passes.
+    """
+    passes: list[Pass] = []
+    position = 0
+    while position < len(text):
+        match = _ITEM.match(text, position)
+        if match is None:
+            raise PassError("syntax error in a pipeline of passes", where=f"column {position + 1}",
+                            expected="name or name{option=value,option=value}, separated by commas",
+                            got=repr(text[position : position + 30]))
+        passes.append(_make(match[1], match[2] or ""))
+        position = match.end()
+    return Sequential(tuple(passes))
+
+
+def _make(name: str, options: str) -> Pass:
+    cls = PASSES.get(name)
+    hints = typing.get_type_hints(cls)
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    values: dict[str, Any] = {}
+    for option in filter(None, (item.strip() for item in options.split(","))):
+        key, equals, text = (field.strip() for field in option.partition("="))
+        if key not in fields:
+            raise PassError(f"unknown option {key!r} of the pass {name}",
+                            expected=", ".join(fields) or "no options",
+                            help=did_you_mean(key, fields))
+        # ``verbose`` alone means ``verbose=true``.
+        value = _read(text if equals else "true", hints[key])
+        if value is _REFUSED:
+            raise PassError(f"option {key!r} of the pass {name} has the wrong type",
+                            expected=getattr(hints[key], "__name__", str(hints[key])),
+                            got=repr(text))
+        values[key] = value
+    return cls(**values)
+
+
+def _read(text: str, hint: Any) -> Any:
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        options = typing.get_args(hint)
+        if text == "none" and type(None) in options:
+            return None  # before a member such as ``str`` reads it as a value
+        found = (_read(text, option) for option in options)
+        return next((value for value in found if value is not _REFUSED), _REFUSED)
+    if origin in (tuple, frozenset):
+        inner = text[1:-1] if text.startswith("(") and text.endswith(")") else text
+        items = [_read(item, typing.get_args(hint)[0]) for item in inner.split()]
+        return _REFUSED if _REFUSED in items else origin(items)
+    if hint is type(None):
+        return None if text == "none" else _REFUSED
+    if hint is bool:
+        return {"true": True, "false": False}.get(text.lower(), _REFUSED)
+    if hint in (int, float):
+        try:
+            return hint(text)
+        except ValueError:
+            return _REFUSED
+    return text if hint is str else _REFUSED

@@ -2,6 +2,9 @@
 
 A program for a part of the sizes is the general one with a symbol replaced: ``n`` by 1, by
 ``n{1..16}``, or by ``m``. Types and attributes are rewritten, and types are inferred again.
+
+Data types whose fields get other types have new constructors, which replace the old ones
+everywhere.
 """
 
 from __future__ import annotations
@@ -10,12 +13,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, overload
 
+from weft.ir import expr
 from weft.ir.attrs import Attrs
-from weft.ir.data_types import (
-    changed_constructors,
-    over_new_constructors,
-    with_new_constructors,
-)
 from weft.ir.expr import Call, Constructor, Expr, Function, GlobalVar, Var
 from weft.ir.module import IRModule
 from weft.ir.op import Op
@@ -25,6 +24,51 @@ from weft.ir.types import TensorType, Type, is_static, rewrite_type
 from weft.ir.typing.infer import infer_expr, infer_type
 from weft.ir.visitor import children, post_order, rebuild
 from weft.support.errors import InternalError, TypeInferenceError
+
+
+def changed_constructors(
+    definitions: Mapping[str, expr.TypeData], change: Callable[[Type], Type]
+) -> dict[str, expr.Constructor]:
+    """The constructors whose field types ``change`` changes, by name."""
+    found: dict[str, expr.Constructor] = {}
+    for data in definitions.values():
+        for constructor in data.constructors:
+            inputs = tuple(map(change, constructor.inputs))
+            if inputs != constructor.inputs:
+                found[constructor.name] = dataclasses.replace(constructor, inputs=inputs,
+                                                              checked_type=None)
+    return found
+
+
+def with_new_constructors(
+    definitions: Mapping[str, expr.TypeData], new: Mapping[str, expr.Constructor]
+) -> dict[str, expr.TypeData]:
+    """``definitions`` with the constructors ``new``."""
+    return {name: dataclasses.replace(data, constructors=tuple(new.get(c.name, c)
+                                                               for c in data.constructors))
+            for name, data in definitions.items()}
+
+
+def over_new_constructors(node: expr.Expr, new: Mapping[str, expr.Constructor]) -> expr.Expr:
+    """``node`` (a constructor, or a match with patterns) with the constructors ``new``."""
+    if isinstance(node, expr.Constructor):
+        return new.get(node.name, node)
+    if not isinstance(node, expr.Match) or not new:
+        return node
+    clauses = tuple(expr.Clause(_pattern(c.lhs, new), c.rhs) for c in node.clauses)
+    return node.replace(clauses=clauses)
+
+
+def _pattern(pattern: expr.Pattern, new: Mapping[str, expr.Constructor]) -> expr.Pattern:
+    # Patterns are written by hand and short, which bounds this recursion.
+    if isinstance(pattern, expr.PatternTuple):
+        return expr.PatternTuple(tuple(_pattern(p, new) for p in pattern.patterns))
+    if isinstance(pattern, expr.PatternConstructor):
+        constructor = new.get(pattern.constructor.name, pattern.constructor)
+        return expr.PatternConstructor(constructor,
+                                       tuple(_pattern(p, new) for p in pattern.patterns))
+    return pattern
+
 
 Sizes: TypeAlias = Mapping[str, int | str | SymDim]
 

@@ -5,13 +5,16 @@ stack. Each shared node is visited once; memo tables are keyed by identity.
 
 The children of a node include the variables it binds (parameters, let variables, pattern
 variables), before the expressions in their scope. The ``Op`` of a call is not a child.
+
+Other recursive algorithms are generators that ``run_routine`` runs with an explicit stack. One
+calls another by ``result = yield other(...)``: depth is bounded by memory, not by Python's stack.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 from weft.ir import expr
 from weft.ir.op import Op
@@ -238,3 +241,33 @@ def count_uses(root: expr.Expr) -> dict[expr.Expr, int]:
         for part in evaluated(node):
             uses[part] = uses.get(part, 0) + 1
     return uses
+
+
+R = TypeVar("R")
+Routine: TypeAlias = Generator[Any, Any, R]
+
+
+def run_routine(routine: Routine[R]) -> R:
+    """Run ``routine`` and all it calls; exceptions propagate through the callers."""
+    stack: list[Routine[Any]] = [routine]
+    value: Any = None
+    error: BaseException | None = None
+    while stack:
+        try:
+            if error is not None:
+                pending, error = error, None
+                called = stack[-1].throw(pending)
+            else:
+                called = stack[-1].send(value)
+        except StopIteration as done:
+            stack.pop()
+            value = done.value
+        except Exception as raised:  # noqa: BLE001
+            stack.pop()
+            error = raised
+        else:
+            stack.append(called)
+            value = None
+    if error is not None:
+        raise error
+    return value

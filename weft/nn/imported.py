@@ -13,9 +13,8 @@ from weft.eager.record import as_array, as_node, field, pack, record, wrap
 from weft.eager.tensor import Tensor
 from weft.frontend.onnx import from_onnx as import_onnx
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
-from weft.ir.module import IRModule
+from weft.ir.module import IRModule, input_names
 from weft.ir.op import Op
-from weft.ir.ports import input_names
 from weft.ir.visitor import post_order
 from weft.nn.modules.module import Module
 from weft.nn.parameter import Parameter

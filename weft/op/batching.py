@@ -13,8 +13,8 @@ from typing import Any
 
 from weft import op
 from weft.ir import BatchingRule, Call, Dim, Expr, Tuple, TupleGetItem
-from weft.ir.trampoline import Routine, run
 from weft.ir.types import TensorType, TupleType, Type, has_any
+from weft.ir.visitor import Routine, run_routine
 from weft.op.gradients import field_of, known_shape, tensor_type
 from weft.support.errors import PassError
 
@@ -37,7 +37,7 @@ def repeated(x: Expr, example: Expr, *, is_batched: bool, size: Dim) -> Expr:
     """``x`` with the batch as axis 0 of each tensor in it; repeated for each example if need be."""
     if is_batched:
         return x
-    return run(_repeated(x, example, size))
+    return run_routine(_repeated(x, example, size))
 
 
 def _repeated(x: Expr, example: Expr, size: Dim) -> Routine[Expr]:

@@ -15,9 +15,9 @@ import numpy as np
 from weft import op
 from weft.ir import Attrs, Call, Constant, DType, Expr, GradientRule, Op, Tuple, TupleGetItem, const
 from weft.ir.shape import AnyDim, Dim, KnownDim, at_least, dim_product
-from weft.ir.trampoline import Routine, run
 from weft.ir.types import TensorType, TupleType, Type, has_any, is_static
 from weft.ir.typing.infer import infer_expr
+from weft.ir.visitor import Routine, run_routine
 from weft.support.errors import InternalError, PassError, TypeInferenceError
 
 A = TypeVar("A", bound=Attrs)
@@ -68,12 +68,12 @@ def broadcast_gradients(call: Call, left: Expr, right: Expr) -> list[Expr]:
 
 def typed_zeros(expr: Expr) -> Expr:
     """Zeros of the type of a typed expression: a tensor, or a tuple of such."""
-    return run(_filled(expr, expr.checked_type, {}, one=False))
+    return run_routine(_filled(expr, expr.checked_type, {}, one=False))
 
 
 def typed_ones(expr: Expr) -> Expr:
     """Ones of the type of a typed expression: a tensor, or a tuple of such."""
-    return run(_filled(expr, expr.checked_type, {}, one=True))
+    return run_routine(_filled(expr, expr.checked_type, {}, one=True))
 
 
 def _filled(

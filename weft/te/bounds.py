@@ -5,6 +5,8 @@ stage attached to a loop of its consumer computes the bounding box of the reads 
 the enclosing loop variables are fixed, all inner ones vary (``weft.te.span``). A box may exceed
 the end of a tensor, as a tile does; the loop nest guards those elements, so that tiles keep
 constant shapes.
+
+The allocated shape of a stage includes the padding that ``storage_align`` asks for.
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ from weft.te.plan import (
 )
 from weft.te.span import MaybeSpan, Span, SpanOf, counted
 from weft.te.state import INLINE, AttachAt, Fuse, Prefetch, ScheduleState, Split, StageState
-from weft.te.storage import padded_shape
 from weft.te.tensor import ComputeOp, ExternOp, IterVar, ScanOp, Tensor
 from weft.te.walk import input_tensors, loads_of
 from weft.tir.buffer import Buffer
@@ -34,6 +35,39 @@ from weft.tir.simplify import Analyzer
 from weft.tir.size_text import bind_size
 from weft.tir.stmt import ForKind
 from weft.tir.visitor import post_order, substitute
+
+
+def padded_shape(stage: StageState, shape: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
+    """``shape`` with padding after each aligned axis, so that its stride is as requested.
+
+    Raises ``ScheduleError`` if an inner size is symbolic or no padding gives the stride.
+    """
+    if not stage.alignments:
+        return shape
+    sizes = list(shape)
+    stride: int | None = 1  # in elements, of one index along the current axis
+    for position in reversed(range(1, len(sizes))):
+        wanted = stage.alignments.get(stage.axis[position - 1])
+        size = int_value(sizes[position])
+        if wanted is not None:
+            if size is None or stride is None:
+                raise stage.error(f"storage_align of {stage.axis[position - 1].name}: the inner "
+                                  f"sizes {shape[position:]} are not constant")
+            size = _padded(stage, size, stride, *wanted)
+            sizes[position] = const(size)
+        stride = None if size is None or stride is None else stride * size
+    return tuple(sizes)
+
+
+def _padded(stage: StageState, size: int, stride: int, factor: int, offset: int) -> int:
+    """The smallest size whose stride is ``n * factor + offset`` elements."""
+    # The remainders repeat after at most ``factor`` sizes.
+    for padded in range(size, size + factor):
+        if padded * stride % factor == offset:
+            return padded
+    raise stage.error(f"storage_align: no multiple of {stride} elements is {factor} * n + {offset}",
+                      help="align the inner axes differently")
+
 
 ZERO = const(0)
 
@@ -352,5 +386,3 @@ def _shifted(span: MaybeSpan, by: MaybeSpan) -> MaybeSpan:
     if span is None or by is None:
         return None
     return Span(span.base + by.base, span.low + by.low, span.high + by.high)
-
-

@@ -7,8 +7,8 @@ partial results (``weft.tir.transform.gpu.cross_thread_reduce``).
 from __future__ import annotations
 
 from weft.support.dataclass import dataclass
-from weft.te.combine import combined, stores
 from weft.te.plan import StagePlan
+from weft.te.reduce import combined, stores
 from weft.te.tensor import REDUCE
 from weft.tir import Allocate, AttrStmt, Buffer, BufferLoad, PrimExpr, Reduce, Stmt, Var, const, seq
 from weft.tir.cross_thread import CROSS_THREAD_REDUCE, CrossThreadReduce

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.support.dataclass import dataclass
-from weft.te.combine import combined, stores
 from weft.te.cross_thread import CrossThreadNest
 from weft.te.domain import overruns
 from weft.te.hints import lines_of_box, share_of_next_block
 from weft.te.plan import StagePlan
+from weft.te.reduce import combined, stores
 from weft.te.tensor import REDUCE, IterVar, Tensor
 from weft.te.walk import rewrite_body
 from weft.tir import expr as tir

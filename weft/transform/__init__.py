@@ -8,8 +8,7 @@ differentiation and ``vmap``, ``fusion/`` operator fusion, ``layout/`` data layo
 ``compiler/pipeline.py``.
 """
 
-from weft.ir.facts import FACTS
-from weft.ir.passes import PASSES
+from weft.ir.passes import FACTS, PASSES
 from weft.support.lazy_package import load_names_lazily
 from weft.transform.index import PASSES as PASS_MODULES
 
@@ -55,7 +54,6 @@ NAMES = {  # module -> the public names it defines
     "weft.transform.normal_form.to_graph_normal_form": "ToGraphNormalForm",
     "weft.transform.normal_form.un_cps": "UnCPS",
     "weft.transform.passes.annotate_spans": "AnnotateSpans",
-    "weft.transform.passes.backward_fold_scale_axis": "BackwardFoldScaleAxis",
     "weft.transform.passes.bind_data_sizes": "BindDataSizes counts_data",
     "weft.transform.passes.canonicalize_cast": "CanonicalizeCast",
     "weft.transform.passes.canonicalize_ops": "CanonicalizeOps",
@@ -67,8 +65,8 @@ NAMES = {  # module -> the public names it defines
     "weft.transform.passes.fast_math": "FastMath",
     "weft.transform.passes.fixed_point": "FixedPoint",
     "weft.transform.passes.fold_constant": "FoldConstant",
-    "weft.transform.passes.fold_scale_axis": "FoldScaleAxis",
-    "weft.transform.passes.forward_fold_scale_axis": "ForwardFoldScaleAxis",
+    "weft.transform.passes.fold_scale_axis":
+        "BackwardFoldScaleAxis FoldScaleAxis ForwardFoldScaleAxis",
     "weft.transform.passes.inline": "Inline",
     "weft.transform.passes.legalize": "Legalize LegalizeHook",
     "weft.transform.passes.partial_eval": "PartialEval",

@@ -38,7 +38,6 @@ PASSES: dict[str, str] = {
     "weft.transform.normal_form.to_graph_normal_form": "to_graph_normal_form",
     "weft.transform.normal_form.un_cps": "un_cps",
     "weft.transform.passes.annotate_spans": "annotate_spans",
-    "weft.transform.passes.backward_fold_scale_axis": "backward_fold_scale_axis",
     "weft.transform.passes.bind_data_sizes": "bind_data_sizes",
     "weft.transform.passes.canonicalize_cast": "canonicalize_cast",
     "weft.transform.passes.canonicalize_ops": "canonicalize_ops",
@@ -50,8 +49,9 @@ PASSES: dict[str, str] = {
     "weft.transform.passes.fast_math": "fast_math",
     "weft.transform.passes.fixed_point": "fixed_point",
     "weft.transform.passes.fold_constant": "fold_constant",
-    "weft.transform.passes.fold_scale_axis": "fold_scale_axis",
-    "weft.transform.passes.forward_fold_scale_axis": "forward_fold_scale_axis",
+    "weft.transform.passes.fold_scale_axis": (
+        "backward_fold_scale_axis fold_scale_axis forward_fold_scale_axis "
+    ),
     "weft.transform.passes.inline": "inline",
     "weft.transform.passes.legalize": "legalize",
     "weft.transform.passes.partial_eval": "partial_eval",

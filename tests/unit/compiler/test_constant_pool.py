@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.compiler.program.constant_pool import ConstantPool
+from weft.compiler.program.constants import ConstantPool
 
 
 def test_equal_bytes_are_one_whatever_their_shape() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weft
-from weft.compiler.program import sized_launches
+from weft.compiler.program import launches
 from weft.compiler.program.data_sizes import largest
 from weft.runtime.manifest import Manifest
 from weft.support.errors import (
@@ -183,7 +183,7 @@ def @main(%x: Tensor[(n), int64]) {
 
 @pytest.mark.usefixtures("own_cache")
 def test_a_count_beyond_its_bound_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sized_launches, "_number", lambda _: 2)
+    monkeypatch.setattr(launches, "_number", lambda _: 2)
     model = weft.compile(weft.parse("""
 def @main(%x: Tensor[(7), float32]) { sum(argwhere(%x), axis=[0]) }"""))
     assert model(np.float32([0, 0, 1, 0, 0, 1, 0])) == 7

@@ -18,8 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 import weft
 from weft.compiler import compile_model, warm_start
 from weft.compiler.program import build
-from weft.compiler.program.constants import constant_layout
-from weft.compiler.program.own_block import OwnBlock
+from weft.compiler.program.constants import OwnBlock, constant_layout
 from weft.compiler.program.packing import byte_bounds
 from weft.frontend.source import Source, open_source
 from weft.support import cache_entry, file_content

@@ -11,8 +11,7 @@ import pytest
 from weft.compiler.pipeline import PIPELINE
 from weft.ir import FACTS, PASSES, IRModule, infer_type, parse, parse_pipeline, register_fact
 from weft.ir.expr import Function
-from weft.ir.facts import has_fact
-from weft.ir.passes import Pass, PassContext, Sequential, run_pass
+from weft.ir.passes import Pass, PassContext, Sequential, has_fact, run_pass
 from weft.support.errors import PassError, RegistryError
 from weft.transform import SimplifyExpr, ToANormalForm, ToGraphNormalForm
 

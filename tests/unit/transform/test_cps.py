@@ -10,7 +10,7 @@ from tests.unit.transform.random_programs import programs
 from tests.unit.transform.test_functions import ESCAPING, LOOP
 from weft.ir.expr import Call, Constructor, Let
 from weft.ir.op import Op
-from weft.ir.pass_pipeline import parse_pipeline
+from weft.ir.passes import parse_pipeline
 from weft.ir.structural import assert_structural_equal
 from weft.ir.verify import verify_module
 from weft.ir.visitor import post_order

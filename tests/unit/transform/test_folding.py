@@ -12,11 +12,13 @@ from weft.ir.module import IRModule
 from weft.ir.passes import Sequential
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import post_order
-from weft.transform.passes.backward_fold_scale_axis import BackwardFoldScaleAxis
 from weft.transform.passes.canonicalize_ops import CanonicalizeOps
 from weft.transform.passes.fold_constant import FoldConstant
-from weft.transform.passes.fold_scale_axis import FoldScaleAxis
-from weft.transform.passes.forward_fold_scale_axis import ForwardFoldScaleAxis
+from weft.transform.passes.fold_scale_axis import (
+    BackwardFoldScaleAxis,
+    FoldScaleAxis,
+    ForwardFoldScaleAxis,
+)
 from weft.transform.passes.simplify_inference import SimplifyInference
 
 

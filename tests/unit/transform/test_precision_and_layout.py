@@ -13,7 +13,7 @@ from tests.unit.transform.helpers import (
     parse_program,
     random_inputs,
 )
-from weft.ir.pass_pipeline import parse_pipeline
+from weft.ir.passes import parse_pipeline
 from weft.ir.structural import assert_structural_equal
 from weft.ir.verify import verify_module
 from weft.support.errors import OptionError

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from tests.unit.transform.helpers import check_values, random_inputs
 from tests.unit.transform.random_programs import programs
-from weft.ir.pass_pipeline import parse_pipeline
-from weft.ir.passes import PassContext
+from weft.ir.passes import PassContext, parse_pipeline
 from weft.ir.structural import assert_structural_equal
 from weft.ir.text.parser import parse
 from weft.ir.typing.infer import infer_type

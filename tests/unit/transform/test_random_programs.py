@@ -7,8 +7,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.unit.transform.helpers import check_values, op_calls
 from tests.unit.transform.random_programs import programs
-from weft.ir.pass_pipeline import parse_pipeline
-from weft.ir.passes import PASSES, Sequential
+from weft.ir.passes import PASSES, Sequential, parse_pipeline
 from weft.transform import DefuseOps, FuseOps
 
 NAMES = (

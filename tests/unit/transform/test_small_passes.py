@@ -19,8 +19,7 @@ from tests.unit.transform.helpers import (
 from weft import op
 from weft.ir.expr import Call, Constant, Function, Let, Var, const, var
 from weft.ir.module import IRModule
-from weft.ir.pass_pipeline import parse_pipeline
-from weft.ir.passes import PassContext
+from weft.ir.passes import PassContext, parse_pipeline
 from weft.ir.text.parser import parse
 from weft.ir.typing.infer import infer_type
 from weft.ir.verify import verify_module

@@ -58,7 +58,7 @@ from weft.transform import (
     ToMixedPrecision,
 )
 from weft.transform.analysis.reference import evaluate
-from weft.transform.passes.backward_fold_scale_axis import BackwardFoldScaleAxis
+from weft.transform.passes.fold_scale_axis import BackwardFoldScaleAxis
 from weft.transform.rules.scale_links import carried_operand
 
 _CASES: tuple[Case, ...] = (op_case((2, 3)),)

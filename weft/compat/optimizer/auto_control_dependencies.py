@@ -7,9 +7,8 @@ from typing import ClassVar
 from weft.ir.expr import Call, Expr, Function, If, Let, Tuple, TupleGetItem, Var
 from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.trampoline import Routine, run
 from weft.ir.types import TensorType, TupleType
-from weft.ir.visitor import children, post_order, replace_children
+from weft.ir.visitor import Routine, children, post_order, replace_children, run_routine
 from weft.op import annotation
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
@@ -40,7 +39,7 @@ class AutoControlDependencies(FunctionPass):
         if not any(traits_of(node).has_effect for node in nodes) or any(map(_keeps_lets, nodes)):
             return fn
         body = Normalizer(fn.body).run()
-        return fn.replace(body=run(_Scope({}).of(body)), checked_type=fn.checked_type)
+        return fn.replace(body=run_routine(_Scope({}).of(body)), checked_type=fn.checked_type)
 
 
 def _keeps_lets(node: Expr) -> bool:

@@ -1,16 +1,20 @@
-"""Where the constants of a program are in memory."""
+"""The constants of a program: deduplicated by content, packed by threads, and kept in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import field
 from typing import Protocol
 
 import numpy as np
 
 from weft.compiler.program.memory_plan import aligned
+from weft.compiler.program.packing import Packing, SourceMemory
 from weft.ir.dtype import DType
 from weft.runtime.arena import AlignedBlock, address_of
 from weft.runtime.manifest import ConstantSpec, Manifest
+from weft.support.cache_entry import EntryWriter
 from weft.support.dataclass import dataclass
 
 
@@ -118,3 +122,119 @@ def constant_specs(constants: Sequence[np.ndarray], offsets: Sequence[int]
 
 def _bytes_of(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+# Larger arrays are compared instead of hashed: most of them differ in the first sample.
+_HASHED_BYTES = 64 << 10
+_SAMPLES = 64
+
+
+def constant_key(data: np.ndarray) -> tuple[object, ...]:
+    """A key that is equal for arrays with the same bytes, regardless of shape and dtype."""
+    raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+    return raw.size, hashlib.blake2b(raw.data, digest_size=32).digest()
+
+
+class ConstantPool:
+    """Distinct arrays, by number.
+
+    Most weights differ in size, so only arrays of equal size are read. Large arrays with elements
+    of different sizes stay apart.
+    """
+
+    def __init__(self) -> None:
+        self.arrays: list[np.ndarray] = []
+        self._first: dict[int, int] = {}  # number of the first array of each size
+        self._is_read: set[int] = set()  # arrays that have been read
+        self._known: dict[int, int] = {}  # numbers of arrays, by the identity of the objects
+        self._numbers: dict[tuple[object, ...], list[int]] = {}
+
+    def number_of(self, data: np.ndarray) -> int:
+        """The number of the array with the bytes of ``data``; it may have another shape."""
+        known = self._known.get(id(data))
+        if known is not None:
+            return known
+        first = self._first.setdefault(data.nbytes, len(self.arrays))
+        if first == len(self.arrays):
+            return self._added(data)
+        if first not in self._is_read:
+            self._is_read.add(first)
+            self._numbers[_key(self.arrays[first])] = [first]
+        alike = self._numbers.setdefault(_key(data), [])
+        for number in alike:
+            if data.nbytes <= _HASHED_BYTES or _have_same_bytes(self.arrays[number], data):
+                return number
+        alike.append(len(self.arrays))
+        return self._added(data)
+
+    def _added(self, data: np.ndarray) -> int:
+        number = self._known[id(data)] = len(self.arrays)
+        self.arrays.append(data)  # which keeps the identity
+        return number
+
+
+def _key(data: np.ndarray) -> tuple[object, ...]:
+    """Equal for arrays with the same bytes, of large ones if their elements have one size."""
+    if data.nbytes <= _HASHED_BYTES:
+        return constant_key(data)
+    positions = np.linspace(0, data.size - 1, _SAMPLES).astype(np.int64)
+    return data.nbytes, data.itemsize, data[np.unravel_index(positions, data.shape)].tobytes()
+
+
+def _have_same_bytes(one: np.ndarray, other: np.ndarray) -> bool:
+    if one.shape != other.shape:
+        one, other = one.reshape(-1), other.reshape(-1)
+    bits = np.dtype(f"V{one.itemsize}") if one.itemsize > 8 else np.dtype(f"u{one.itemsize}")
+    return bool(np.array_equal(one.view(bits), other.view(bits)))
+
+
+@dataclass
+class OwnBlock:
+    """One block for the constants of a program, aligned to 64 bytes and read-only.
+
+    ``new_entry`` gives the file of the cache that starts with the block of a number of bytes, and
+    is written while the block is packed. ``memory`` forgets each constant that will not be read
+    again.
+    """
+
+    new_entry: Callable[[int], EntryWriter | None] | None = None
+    memory: SourceMemory | None = None
+    _packing: Packing | None = field(default=None, init=False)
+
+    def begin(self, constants: Sequence[np.ndarray]) -> None:
+        """See ``ConstantMemory``."""
+        self._packing = self._started(constants)
+
+    def place(self, constants: Sequence[np.ndarray]) -> PlacedConstants:
+        """See ``ConstantMemory``."""
+        packing = self._packing = self._started(constants)
+        packing.finish()
+        return PlacedConstants(packing.offsets, packing.block, packing.block.nbytes)
+
+    def _started(self, constants: Sequence[np.ndarray]) -> Packing:
+        """The packing of these constants, which starts now unless ``begin`` has started it.
+
+        A program that is lowered again may have other constants than at first. The content of some
+        sources has been given back then, so those are copied from the first block.
+        """
+        packing = self._packing
+        if packing is not None and packing.is_of(constants):
+            return packing
+        offsets, total = constant_layout(constants)
+        if packing is None:
+            entry = None if self.new_entry is None else self.new_entry(total)
+            return Packing(constants, constants, offsets, total, entry, self.memory)
+        packing.finish()
+        packing.abandon()
+        return Packing(constants, [*map(packing.copy_of, constants)], offsets, total)
+
+    def packing_of(self, block: np.ndarray) -> Packing | None:
+        """The packing that writes ``block`` to the cache."""
+        packing = self._packing
+        is_kept = packing is not None and packing.block is block and packing.entry is not None
+        return packing if is_kept else None
+
+    def abandon(self) -> None:
+        """Remove the unfinished file of a block that does not become an entry."""
+        if self._packing is not None:
+            self._packing.abandon()

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
-from weft.compiler.program.constant_pool import ConstantPool
-from weft.compiler.program.control_edges import ControlEdges
+from weft.compiler.program.constants import ConstantPool
 from weft.compiler.program.data_sizes import (
     MATCH_CAST,
     CountedValue,
@@ -24,16 +23,15 @@ from weft.compiler.program.data_sizes import (
     check_counts,
     counted_values,
 )
-from weft.compiler.program.function_calls import FunctionCalls, FunctionKey
+from weft.compiler.program.function_calls import FunctionCalls, FunctionKey, loop_invariants
 from weft.compiler.program.in_place import ask_for_reuse
-from weft.compiler.program.invariants import loop_invariants
 from weft.compiler.program.joined_copies import join_copies
 from weft.compiler.program.program import BufferKind, BufferRef, Port, Program
 from weft.compiler.program.state import bind_state
-from weft.compiler.program.step_order import in_order_of_least_memory
+from weft.compiler.program.step_order import ControlEdges, in_order_of_least_memory
 from weft.compiler.program.step_writer import LoopFrame, Mark, StepWriter
 from weft.compiler.program.verify import verify_program
-from weft.ir import trampoline
+from weft.ir import visitor
 from weft.ir.dtype import int64
 from weft.ir.dynamic import bounds_of, depends_on_data
 from weft.ir.expr import (
@@ -48,13 +46,11 @@ from weft.ir.expr import (
     TupleGetItem,
     Var,
 )
-from weft.ir.module import IRModule
+from weft.ir.module import IRModule, port_names
 from weft.ir.op import Op
-from weft.ir.ports import port_names
 from weft.ir.shape import AnyDim
-from weft.ir.trampoline import Routine
 from weft.ir.types import TensorType, TupleType, Type
-from weft.ir.visitor import post_order
+from weft.ir.visitor import Routine, post_order
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, UnsupportedModelError
 from weft.transform.analysis.graph import is_primitive, is_reshape, op_name
@@ -136,7 +132,7 @@ class _Lowering:
         # In a graph with branches or functions, post-order would compute the values of both
         # branches. A-normal form binds each value in the scope that needs it.
         if any(self._has_scope(node) for node in nodes):
-            value = trampoline.run(self._scope(Normalizer(self.main.body).run(), {}))
+            value = visitor.run_routine(self._scope(Normalizer(self.main.body).run(), {}))
             results = _flatten(self._given(value, self.main.body))
         else:
             self.casts = {symbol: node for node in nodes for symbol in bound_symbols(node)}

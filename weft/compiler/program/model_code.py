@@ -17,6 +17,7 @@ from weft.compiler.build.kernel import BuiltKernel, KernelFacts
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.constants import (
     ConstantMemory,
+    OwnBlock,
     PlacedConstants,
     constant_specs,
 )
@@ -24,12 +25,10 @@ from weft.compiler.program.devices.segment_code import segment_object
 from weft.compiler.program.devices.verify_lanes import verify_lanes
 from weft.compiler.program.devices.waits import lane_waits
 from weft.compiler.program.in_place import updates_not_granted
-from weft.compiler.program.launches import launch_program
+from weft.compiler.program.launches import launch_program, sized_launches
 from weft.compiler.program.memory_plan import MemoryPlan, plan_memory
-from weft.compiler.program.own_block import OwnBlock
-from weft.compiler.program.placed_kernels import PlacedKernels, build_placed
+from weft.compiler.program.placement import PlacedKernels, build_placed
 from weft.compiler.program.program import Port, Program, buffer_bytes
-from weft.compiler.program.sized_launches import sized_launches
 from weft.compiler.program.verify import verify_program
 from weft.compiler.program.verify_memory import verify_memory
 from weft.ir.symbol import size_of_dim

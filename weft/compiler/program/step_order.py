@@ -4,16 +4,23 @@ Lowering visits results one after the other, so in a gradient program the gradie
 wait until that of the input is complete, with everything that they read in memory. Here the steps
 keep their order, but after each step those follow that are ready and free at least as many bytes as
 they allocate (the list scheduling of XLA's memory schedulers).
+
+Control edges are the orders that buffers do not show: ``annotation.barrier`` is an alias of its
+first operand, and effects need not read each other. Each step names the buffers whose writers it
+waits for.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from weft.compiler.program.memory_plan import aligned, live_ranges
 from weft.compiler.program.program import BufferKind, BufferRef, Program, Step
+from weft.ir.expr import Expr, Function
 from weft.ir.symbol import typical_size
+from weft.ir.visitor import post_order
+from weft.transform.analysis.graph import traits_of
 
 # Another order must reduce the peak by this share; else the order of the program stays.
 WORTHWHILE = 0.95
@@ -125,3 +132,31 @@ class _Scheduler:
 
     def _bytes(self, ref: BufferRef) -> int:
         return self.sizes[ref.index] if ref.kind is BufferKind.TEMPORARY else 0
+
+
+class ControlEdges:
+    """What the value of each expression waits for, and the last effect."""
+
+    def __init__(self) -> None:
+        self._after: dict[Expr, tuple[BufferRef, ...]] = {}
+        self._last_effect: tuple[BufferRef, ...] = ()
+
+    def alias(self, node: Expr, operands: Iterable[Expr], after: Iterable[BufferRef] = ()) -> None:
+        """``node`` has the memory of ``operands``, and is available once ``after`` is written."""
+        found = tuple(dict.fromkeys((*self._of(operands), *after)))
+        if found:
+            self._after[node] = found
+
+    def before_step(self, function: Function, operands: Iterable[Expr],
+                    writes: Sequence[BufferRef]) -> tuple[BufferRef, ...]:
+        """The buffers that a kernel waits for, which computes ``writes`` from ``operands``."""
+        after = self._of(operands)
+        if any(traits_of(node).has_effect for node in post_order(function.body)):
+            after = (*after, *self._last_effect)
+            self._last_effect = tuple(writes)
+        return tuple(dict.fromkeys(after))
+
+    def _of(self, operands: Iterable[Expr]) -> tuple[BufferRef, ...]:
+        if not self._after:
+            return ()
+        return tuple(ref for operand in operands for ref in self._after.get(operand, ()))

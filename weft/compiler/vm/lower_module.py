@@ -13,8 +13,7 @@ from weft.compiler.vm.function_builder import FunctionBuilder, tensors_of
 from weft.compiler.vm.lower_function import lower_function
 from weft.compiler.vm.tables import Tables
 from weft.ir.expr import Function, GlobalVar
-from weft.ir.module import IRModule
-from weft.ir.ports import port_names
+from weft.ir.module import IRModule, port_names
 from weft.ir.types import FuncType, RefType, TensorType, TupleType, Type, component_types
 from weft.runtime.vm.bytecode import Call, MakeTuple, Return, TailCall
 from weft.runtime.vm.program import ENTRY, VmFunction

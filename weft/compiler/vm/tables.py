@@ -7,7 +7,7 @@ from collections import deque
 import numpy as np
 
 from weft.compiler.build.kernel_set import KernelSet
-from weft.compiler.program.constant_pool import constant_key
+from weft.compiler.program.constants import constant_key
 from weft.compiler.vm.captures import Captures
 from weft.ir.expr import Constructor, Expr, Function, GlobalVar, Var
 from weft.ir.module import IRModule

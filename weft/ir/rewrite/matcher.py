@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.encode import encode_value
 from weft.ir.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
 from weft.ir.op import Op
 from weft.ir.rewrite import pattern
-from weft.ir.structural import structural_equal
+from weft.ir.structural import encode_value, structural_equal
 from weft.ir.visitor import evaluated, post_order
 from weft.support.dataclass import dataclass
 

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from weft.ir.dtype import DType
-from weft.ir.encode import encode_value
 from weft.ir.expr import OPERATORS, Call, Expr, Function
 from weft.ir.op import Op, Operand, get_op
 from weft.ir.shape import as_dim
+from weft.ir.structural import encode_value
 from weft.ir.traits import OpTraits
 from weft.ir.types import TensorType, Type
 from weft.support.dataclass import dataclass

@@ -12,8 +12,7 @@ from weft.ir.span import Span
 from weft.ir.text import parse_types
 from weft.ir.text.lexer import Tokens
 from weft.ir.text.parse_scope import Metadata, Scope, split_metadata
-from weft.ir.trampoline import Routine
-from weft.ir.visitor import pattern_vars
+from weft.ir.visitor import Routine, pattern_vars
 from weft.support.dataclass import dataclass
 from weft.support.errors import AttrsError, RegistryError
 

@@ -30,7 +30,6 @@ from weft.ir.size_range import is_reserved
 from weft.ir.symbol import name_of, range_of
 from weft.ir.text.lexer import Tokens
 from weft.ir.text.values import SCALAR_SUFFIXES, numbers_array
-from weft.ir.trampoline import Routine, run
 from weft.ir.types import (
     FuncType,
     GlobalTypeVar,
@@ -42,6 +41,7 @@ from weft.ir.types import (
     TypeCall,
     TypeVar,
 )
+from weft.ir.visitor import Routine, run_routine
 from weft.support.errors import TypeInferenceError, WeftError
 from weft.support.suggestion import did_you_mean
 
@@ -66,7 +66,7 @@ class TypeParser:
 
     def type_(self) -> Type:
         """One type, nested to any depth."""
-        return run(self._any_type())
+        return run_routine(self._any_type())
 
     def _any_type(self) -> Routine[Type]:
         tokens = self.tokens
@@ -105,7 +105,7 @@ class TypeParser:
     def type_args(self) -> tuple[Type, ...]:
         """``[A, B]`` after a callee."""
         self.tokens.expect("[")
-        return tuple(run(self._types("]")))
+        return tuple(run_routine(self._types("]")))
 
     def _tuple(self) -> Routine[Type]:
         self.tokens.expect("(")

@@ -14,8 +14,8 @@ from weft.ir.shape import KnownDim
 from weft.ir.text.parse_expr import ExpressionParser
 from weft.ir.text.parse_types import parse_value, string_value
 from weft.ir.text.printer import READABLE_VERSIONS, VERSION
-from weft.ir.trampoline import run
 from weft.ir.types import GlobalTypeVar, Type
+from weft.ir.visitor import run_routine
 from weft.support.errors import ParseError, RegistryError
 from weft.support.registry import Registry
 
@@ -141,7 +141,7 @@ class _ModuleParser(ExpressionParser):
         while self.tokens.accept("free_var"):
             self._declare(self._binder())
             self.tokens.expect(";")
-        expr = run(self.block())
+        expr = run_routine(self.block())
         if self.tokens.kind != "end":
             self.tokens.fail("unexpected text after the expression", expected="the end of the text")
         return expr
@@ -196,4 +196,4 @@ class _ModuleParser(ExpressionParser):
         self.tokens.expect("def", "expected a definition")
         span = self.tokens.span()
         name = self._global_name()
-        return name, run(self.function_rest(span))
+        return name, run_routine(self.function_rest(span))

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from weft.ir import expr
-from weft.ir.blocks import Block, BlockPlan
 from weft.ir.dtype import DType
 from weft.ir.module import IRModule
 from weft.ir.op import Op
+from weft.ir.text.blocks import Block, BlockPlan
 from weft.ir.text.values import Names, TypeText, constant_text, value_text
 from weft.ir.types import TypeVar, type_text
 from weft.ir.virtual_device import VirtualDevice

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable
 
 from weft.ir.shape import AnyDim, Dim
-from weft.ir.trampoline import Routine, run
 from weft.ir.types import (
     CompositeType,
     FuncType,
@@ -24,6 +23,7 @@ from weft.ir.types import (
     is_complete,
     rewrite_type,
 )
+from weft.ir.visitor import Routine, run_routine
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
 
@@ -129,7 +129,7 @@ class TypeSolver:
         A dimension known on one side is known in the result.
         """
         result = self._unify_flat(left, right)
-        return run(self._unify_components(left, right)) if result is None else result
+        return run_routine(self._unify_components(left, right)) if result is None else result
 
     def _unify_flat(self, left: Type, right: Type) -> Type | None:
         """Unify types without components; ``None`` for two composite types of one kind."""
@@ -271,7 +271,7 @@ def join_types(a: Type, b: Type) -> Type | None:
 
     Unlike in unification, a dimension known on one side only is unknown in the result.
     """
-    return run(_join(a, b))
+    return run_routine(_join(a, b))
 
 
 def _join(a: Type, b: Type) -> Routine[Type | None]:

@@ -10,7 +10,7 @@ from weft.testing.cuda.counters import LaunchCounts, MemoryCounts
 from weft.testing.cuda.device_memory import DeviceMemory
 from weft.testing.cuda.errors import CudaEmulationError
 from weft.testing.cuda.launch import EmulationOptions, launch, load_ptx
-from weft.testing.cuda.ptx import PtxModule
+from weft.testing.cuda.ptx.module import PtxModule
 from weft.testing.cuda.tensor_maps import encode_tensor_map
 
 __all__ = [

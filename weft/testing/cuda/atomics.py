@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.testing.cuda.ptx import NUMPY
+from weft.testing.cuda.ptx.module import NUMPY
 from weft.testing.cuda.values import floats, narrow_floats
 
 Array = np.ndarray

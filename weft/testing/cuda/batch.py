@@ -21,7 +21,7 @@ from weft.testing.cuda.races import (
 if TYPE_CHECKING:
     from weft.testing.cuda.counters import Counters
     from weft.testing.cuda.program import Program
-    from weft.testing.cuda.ptx import Instruction
+    from weft.testing.cuda.ptx.module import Instruction
 
 Array = np.ndarray
 WARP = 32

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.testing.cuda.errors import CudaEmulationError
-from weft.testing.cuda.ptx import (
+from weft.testing.cuda.ptx.module import (
     CANONICAL,
     NUMPY,
     WIDTHS,

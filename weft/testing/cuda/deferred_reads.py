@@ -14,7 +14,7 @@ import numpy as np
 from weft.support.dataclass import dataclass
 from weft.testing.cuda.device_memory import Region
 from weft.testing.cuda.lanes import Lanes
-from weft.testing.cuda.ptx import (
+from weft.testing.cuda.ptx.module import (
     Address,
     Instruction,
     Operand,

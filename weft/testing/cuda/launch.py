@@ -13,9 +13,9 @@ from weft.testing.cuda.batch import WARP, Batch, LaunchShape
 from weft.testing.cuda.counters import Counters, LaunchCounts
 from weft.testing.cuda.device_memory import DeviceMemory, Region
 from weft.testing.cuda.errors import CudaEmulationError
-from weft.testing.cuda.parser import parse
 from weft.testing.cuda.program import Program, compile_entry
-from weft.testing.cuda.ptx import PtxModule
+from weft.testing.cuda.ptx.module import PtxModule
+from weft.testing.cuda.ptx.parser import parse
 from weft.testing.cuda.scheduler import Scheduler
 
 _LANES_PER_BATCH = 1 << 15

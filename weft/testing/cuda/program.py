@@ -1,21 +1,33 @@
-"""A kernel compiled to Python: one function per basic block, and what the scheduler needs."""
+"""A kernel compiled to Python: one function per basic block, and what the scheduler needs.
+
+The functions use the names of ``NAMESPACE``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field
 
+import numpy as np
+
 from weft.support.dataclass import dataclass
-from weft.testing.cuda import block_helpers
-from weft.testing.cuda.block_writer import BlockWriter, KernelNames
+from weft.testing.cuda import (
+    async_copies,
+    bulk_copies,
+    matrices,
+    mbarriers,
+    warpgroups,
+    warps,
+)
+from weft.testing.cuda.block_writer import BlockWriter, KernelNames, gather, scatter
+from weft.testing.cuda.counters import kind_of
 from weft.testing.cuda.deferred_reads import BlockUses, block_uses
 from weft.testing.cuda.device_memory import SHARED_START
 from weft.testing.cuda.errors import CudaEmulationError
-from weft.testing.cuda.flow import Block, basic_blocks, ends_block, live_out
-from weft.testing.cuda.inline_calls import inline_calls
 from weft.testing.cuda.instructions import EMITTERS
-from weft.testing.cuda.kinds import kind_of
-from weft.testing.cuda.ptx import (
+from weft.testing.cuda.ptx.flow import Block, basic_blocks, ends_block, live_out
+from weft.testing.cuda.ptx.inline_calls import inline_calls
+from weft.testing.cuda.ptx.module import (
     Address,
     Instruction,
     Operand,
@@ -26,6 +38,55 @@ from weft.testing.cuda.ptx import (
     Variable,
     Vector,
 )
+from weft.testing.cuda.values import conversions, floats, integers, narrow_floats
+
+Array = np.ndarray
+
+
+def add_with_carry(a: Array, b: Array, carry: Array | bool) -> tuple[Array, Array]:
+    """The sum of two unsigned arrays and a carry bit, and the carry out."""
+    total = a + b
+    out = total < a
+    more = total + np.asarray(carry, dtype=a.dtype)
+    return more, out | (more < total)
+
+
+def subtract_with_borrow(a: Array, b: Array, borrow: Array | bool) -> tuple[Array, Array]:
+    """The difference of two unsigned arrays and a borrow bit, and the borrow out."""
+    total = a - b
+    out = a < b
+    more = total - np.asarray(borrow, dtype=a.dtype)
+    return more, out | (more > total)
+
+
+def packed_integers(function: Callable[..., Array], kind: str, a: Array, b: Array) -> Array:
+    """``function`` of the 16-bit halves of two words."""
+    dtype = "i2" if kind[0] == "s" else "u2"
+    halves = [
+        function((a >> np.uint32(at)).astype("u2").view(dtype),
+                 (b >> np.uint32(at)).astype("u2").view(dtype)).view("u2").astype("u4")
+        for at in (0, 16)
+    ]
+    return halves[0] | (halves[1] << np.uint32(16))
+
+
+def pairs(function: Callable[..., Array], *operands: Array) -> Array:
+    """``function`` of the two float32 halves of 64-bit words."""
+    low = function(*(v.astype("u4").view("f4") for v in operands)).view("u4").astype("u8")
+    high = function(*((v >> np.uint64(32)).astype("u4").view("f4") for v in operands))
+    return low | (high.view("u4").astype("u8") << np.uint64(32))
+
+
+NAMESPACE: Mapping[str, object] = {
+    "np": np, "where": np.where, "gather": gather, "scatter": scatter,
+    "I": integers, "F": floats, "H": narrow_floats, "C": conversions, "W": warps,
+    "M": matrices, "A": async_copies, "B": mbarriers, "T": bulk_copies, "G": warpgroups,
+    "add_with_carry": add_with_carry, "subtract_with_borrow": subtract_with_borrow,
+    "packed_integers": packed_integers, "pairs": pairs,
+    "bool": np.dtype(np.bool_),
+    **{name: np.dtype(name) for name in ("u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2",
+                                         "f4", "f8")},
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -143,7 +204,7 @@ def _functions(
         writer.source(f"block_{index}", live[index], result)
         for index, (writer, result) in enumerate(writers)
     ]
-    namespace: dict[str, object] = {**block_helpers.NAMESPACE, **names.constants}
+    namespace: dict[str, object] = {**NAMESPACE, **names.constants}
     code = compile("\n".join(texts), f"<emulated {function.name}>", "exec")
     exec(code, namespace)  # noqa: S102 - the text comes from the instruction emitters
     compiled = []
@@ -210,4 +271,3 @@ def _symbols(function: PtxFunction) -> set[str]:
             case _:
                 pass
     return found
-

@@ -16,7 +16,7 @@ from weft.tir.buffer import Buffer, next_uid
 from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, Var, access_lanes, const
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import Stmt
-from weft.tir.transform.interleave import interleave, interleaved_starts, of_lane
+from weft.tir.transform.interleave_tile import interleave, interleaved_starts, of_lane
 from weft.tir.transform.rewriter import RewriterWithAnalyzer
 
 

@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import ClassVar, TypeAlias
 
 from weft import ir
-from weft.ir.trampoline import Routine, run
+from weft.ir.visitor import Routine, run_routine
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.transform.analysis.effects import touches_references
@@ -140,12 +140,12 @@ class _Passing:
         body = Normalizer(fn.body).run()
         is_entry = name == self.entry
         if name not in self.touching:
-            value, _ = run(block.of(body, ir.Tuple(())))
+            value, _ = run_routine(block.of(body, ir.Tuple(())))
         elif is_entry:
-            value, _ = run(block.of(body, self.stores.empty()))
+            value, _ = run_routine(block.of(body, self.stores.empty()))
         else:
             store = ir.Var("store", self.stores.type)
-            value = ir.Tuple(run(block.of(body, store)), span=fn.span)
+            value = ir.Tuple(run_routine(block.of(body, store)), span=fn.span)
             params = (*params, store)
         return ir.Function(params, value, self._return_type(fn, name), attrs=fn.attrs, span=fn.span)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from weft import ir
-from weft.ir.trampoline import Routine, run
 from weft.ir.types import CompositeType
+from weft.ir.visitor import Routine, run_routine
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import holds_function, is_primitive, type_of
@@ -69,7 +69,7 @@ class _Conversion:
         self.types: dict[ir.Type, ir.Type] = {}
 
     def function(self, fn: ir.Function) -> ir.Function:
-        converted = run(self._function(fn))
+        converted = run_routine(self._function(fn))
         return converted.replace(
             type_params=(*fn.type_params, self.answer), attrs={**fn.attrs, "cps": True}
         )

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft import ir
-from weft.ir.data_types import (
+from weft.ir.substitution import (
     changed_constructors,
     over_new_constructors,
+    rewrite_dims,
     with_new_constructors,
 )
-from weft.ir.substitution import rewrite_dims
 from weft.support.errors import InvalidInputError
 from weft.support.suggestion import did_you_mean
 from weft.transform.analysis.graph import as_function, type_of

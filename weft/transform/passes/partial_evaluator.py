@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import Any, TypeAlias
 
 from weft import ir
-from weft.ir.trampoline import Routine, run
+from weft.ir.visitor import Routine, run_routine
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import is_constant, is_primitive
 from weft.transform.normal_form.alpha import fresh_var
@@ -111,7 +111,7 @@ class PartialEvaluator:
 
     def function(self, fn: ir.Function) -> ir.Function:
         """``fn`` with its body partially evaluated."""
-        return run(self._residual_function(fn, Frame(Block()), None))
+        return run_routine(self._residual_function(fn, Frame(Block()), None))
 
     # -- code for values ---------------------------------------------------------------------
 

@@ -11,8 +11,13 @@ from weft.codegen.cuda.toolkit import find_program
 from weft.runtime.devices.cuda.bundle import LAUNCHER_MAGIC, Bundle
 from weft.runtime.devices.cuda.driver import DeviceProperties
 from weft.runtime.devices.cuda.errors import NoDeviceError
-from weft.runtime.devices.cuda.image import MAGIC, KernelObject
-from weft.runtime.devices.cuda.image_choice import choose_image, newest_ptx, ptx_version
+from weft.runtime.devices.cuda.image import (
+    MAGIC,
+    KernelObject,
+    choose_image,
+    newest_ptx,
+    ptx_version,
+)
 from weft.support.errors import ArtifactError
 
 PTX = ".version 8.6\n.target sm_90a\n"

@@ -1,4 +1,7 @@
-"""The memory of one call of a program on a device: arenas, and the places of inputs and outputs."""
+"""The memory of one call of a program on a device: arenas, and the places of inputs and outputs.
+
+Host memory of a frame is page-locked: the device copies from and to it without a detour.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,35 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from weft.runtime.arena import address_of
+from weft.runtime.arena import address_of, array_at
 from weft.runtime.call_sizes import CallSizes
 from weft.runtime.calls import Argument
 from weft.runtime.devices.cuda.allocator import DeviceBlock
 from weft.runtime.devices.cuda.array import DeviceArray, new_array
-from weft.runtime.devices.cuda.pinned import PinnedBlock
+from weft.runtime.devices.cuda.context import DeviceContext
 from weft.runtime.devices.cuda.program import DeviceProgram
 from weft.runtime.library import Block
 from weft.runtime.manifest import TensorSpec
 from weft.runtime.sizes import evaluate
 from weft.support.errors import InternalError
+
+
+class PinnedBlock:
+    """``nbytes`` of page-locked memory at ``address``; ``array`` is a ``uint8`` view of it.
+
+    Work of the device that uses it must be done when the object is deleted.
+    """
+
+    __slots__ = ("__weakref__", "_finalizer", "address", "array", "nbytes")
+
+    def __init__(self, context: DeviceContext, nbytes: int) -> None:
+        context.activate()
+        self.nbytes = nbytes
+        self.address = context.driver.allocate_host(nbytes)
+        self.array: np.ndarray = array_at(self.address, (nbytes,), np.dtype(np.uint8))
+        self._finalizer = weakref.finalize(self, context.driver.free_host, self.address)
+        setattr(self._finalizer, "atexit", False)  # noqa: B010 - a property that the stubs lack
+
 
 P = TypeVar("P")
 # Sets of device addresses whose launches are kept ready.

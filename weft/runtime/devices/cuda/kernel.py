@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from weft.runtime.devices.cuda.context import DeviceContext
 from weft.runtime.devices.cuda.driver import Geometry, Parameter, TensorMap
 from weft.runtime.devices.cuda.errors import CudaError
-from weft.runtime.devices.cuda.image import DeviceKernel, KernelObject, TensorMapSpec
-from weft.runtime.devices.cuda.image_choice import choose_image
+from weft.runtime.devices.cuda.image import DeviceKernel, KernelObject, TensorMapSpec, choose_image
 from weft.runtime.sizes import evaluate
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, WeftError

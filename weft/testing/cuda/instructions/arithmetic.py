@@ -20,7 +20,7 @@ from weft.testing.cuda.instructions.common import (
     rounding,
     simple,
 )
-from weft.testing.cuda.ptx import WIDTHS, Instruction, Register
+from weft.testing.cuda.ptx.module import WIDTHS, Instruction, Register
 
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*"}
 _PACKED_INTEGERS = ("u16x2", "s16x2")

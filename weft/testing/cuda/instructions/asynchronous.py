@@ -11,7 +11,7 @@ from weft.testing.cuda.block_writer import BlockWriter
 from weft.testing.cuda.instructions.common import EmitterTable
 from weft.testing.cuda.instructions.memory import address_of
 from weft.testing.cuda.instructions.warp import elements, shape_of
-from weft.testing.cuda.ptx import Address, Immediate, Instruction, Sink, Vector
+from weft.testing.cuda.ptx.module import Address, Immediate, Instruction, Sink, Vector
 
 
 def _number(writer: BlockWriter, instruction: Instruction, at: int) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from weft.testing.cuda.block_writer import BlockWriter
-from weft.testing.cuda.ptx import NUMPY, WIDTHS, Instruction
+from weft.testing.cuda.ptx.module import NUMPY, WIDTHS, Instruction
 
 Emitter: TypeAlias = Callable[[BlockWriter, Instruction], None]
 EmitterTable: TypeAlias = Mapping[str, Emitter]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from weft.testing.cuda.block_writer import BlockWriter
 from weft.testing.cuda.instructions.common import EmitterTable, rounding
-from weft.testing.cuda.ptx import NUMPY, WIDTHS, Instruction, is_float
+from weft.testing.cuda.ptx.module import NUMPY, WIDTHS, Instruction, is_float
 
 _INTEGRAL = ("rni", "rzi", "rmi", "rpi")
 

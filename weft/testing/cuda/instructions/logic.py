@@ -11,7 +11,7 @@ from weft.testing.cuda.instructions.common import (
     simple,
     unsigned_of,
 )
-from weft.testing.cuda.ptx import (
+from weft.testing.cuda.ptx.module import (
     WIDTHS,
     Immediate,
     Instruction,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from weft.testing.cuda.block_writer import BlockWriter
 from weft.testing.cuda.instructions.common import EmitterTable, last_type
-from weft.testing.cuda.ptx import (
+from weft.testing.cuda.ptx.module import (
     CANONICAL,
     WIDTHS,
     Address,

@@ -12,7 +12,7 @@ import re
 from weft.testing.cuda.block_writer import BlockWriter
 from weft.testing.cuda.instructions.common import EmitterTable, last_type
 from weft.testing.cuda.instructions.memory import address_of
-from weft.testing.cuda.ptx import WIDTHS, Instruction, Operand, Pair, Sink, Vector
+from weft.testing.cuda.ptx.module import WIDTHS, Instruction, Operand, Pair, Sink, Vector
 
 
 def targets(operand: Operand) -> tuple[Operand, Operand]:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from weft import op
 from weft.ir import Dim, Expr, FuncType, TensorType, Tuple, TupleType, Type, TypeCall, TypeVar
-from weft.ir.trampoline import Routine, run
+from weft.ir.visitor import Routine, run_routine
 from weft.op.batching import batched_type, repeated
 from weft.op.gradients import field_of
 from weft.support.errors import PassError
@@ -39,7 +39,7 @@ def tuple_of(fields: Sequence[Mapped]) -> Mapped:
 
 def join(a: Mapped, b: Mapped) -> Mapped:
     """The ``Mapped`` of a value that is one of two values."""
-    return run(_join(a, b, {}))
+    return run_routine(_join(a, b, {}))
 
 
 def _join(a: Mapped, b: Mapped, made: dict[tuple[int, int], Mapped]) -> Routine[Mapped]:
@@ -71,7 +71,7 @@ def has_batch(mapped: Mapped) -> bool:
 
 def least_mapped(type_: Type | None) -> Mapped:
     """The ``Mapped`` of a value that does not depend on the batch: what the convention maps."""
-    return run(_least(type_, {}))
+    return run_routine(_least(type_, {}))
 
 
 def _least(type_: Type | None, made: dict[int, Mapped]) -> Routine[Mapped]:
@@ -88,7 +88,7 @@ def _least(type_: Type | None, made: dict[int, Mapped]) -> Routine[Mapped]:
 
 def type_with_batch(type_: Type, mapped: Mapped, size: Dim) -> Type:
     """The type of a value of ``type_`` for ``size`` examples."""
-    return run(_type_with_batch(type_, mapped, size, {}))
+    return run_routine(_type_with_batch(type_, mapped, size, {}))
 
 
 def _type_with_batch(
@@ -115,7 +115,7 @@ def add_batch(x: Expr, example: Expr, have: Mapped, want: Mapped, size: Dim) -> 
 
     ``example`` is the typed value of one example.
     """
-    return run(_add_batch(x, example, have, want, size, {}))
+    return run_routine(_add_batch(x, example, have, want, size, {}))
 
 
 def _add_batch(x: Expr, example: Expr, have: Mapped, want: Mapped, size: Dim,
@@ -147,7 +147,7 @@ def select(condition: Expr, x: Expr, y: Expr, example: Expr, size: Dim) -> Expr:
 
     Both have the batch everywhere. Raises ``PassError`` for values other than tensors and tuples.
     """
-    return run(_select(condition, x, y, example, size))
+    return run_routine(_select(condition, x, y, example, size))
 
 
 def _select(condition: Expr, x: Expr, y: Expr, example: Expr, size: Dim) -> Routine[Expr]:

@@ -18,7 +18,7 @@ Control flow that differs between examples has three cases, as in whole-function
 - Everything else runs example by example (``one_by_one``), in the smallest enclosing function of
   tensors: the walk raises ``NotVectorisedError``, and the function that can contain it catches it.
 
-Walks are routines on an explicit stack (``ir.trampoline``), since calls may nest deeply.
+Walks are routines on an explicit stack (``weft.ir.visitor``), since calls may nest deeply.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dataclasses import field
 from typing import Any
 
 from weft import ir, op
-from weft.ir.trampoline import Routine
+from weft.ir.visitor import Routine
 from weft.op.gradients import field_of
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from weft import op
 from weft.ir import Call, Constant, Expr, Function, GlobalVar, If, const, infer_expr, post_order
-from weft.ir.trampoline import Routine, run
+from weft.ir.visitor import Routine, run_routine
 from weft.support.dataclass import dataclass
 from weft.transform.autodiff.batching.batch_types import NotVectorisedError
 
@@ -37,11 +37,11 @@ def divergent_loop(fn: Function, body: Expr, name: str) -> DivergentLoop:
     """
     tails: set[Expr] = set()
     _check(body, name, tails)
-    continues = run(_choose(body, name, lambda _: const(True), lambda _: const(False)))
+    continues = run_routine(_choose(body, name, lambda _: const(True), lambda _: const(False)))
     next_params = tuple(
-        run(_choose(body, name, lambda call, i=i: call.args[i], lambda _, p=p: p))
+        run_routine(_choose(body, name, lambda call, i=i: call.args[i], lambda _, p=p: p))
         for i, p in enumerate(fn.params))
-    result = run(_choose(body, name, lambda _: None, lambda value: value))
+    result = run_routine(_choose(body, name, lambda _: None, lambda value: value))
     if result is None:
         raise NotVectorisedError(f"vmap of @{name}: the recursion never ends", where=fn.span)
     if continues is None or None in next_params:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar, TypeAlias
 
 from weft import ir
-from weft.ir.trampoline import Routine, run
+from weft.ir.visitor import Routine, run_routine
 from weft.op.batching import batched_type, moved
 from weft.op.gradients import field_of
 from weft.support.dataclass import dataclass
@@ -83,7 +83,7 @@ class Vectorize(ir.Pass):
         vectoriser = Vectoriser(mod, self.axis_size, _groups(mod))
         entry = mod[self.entry]
         in_axes = _per_item(self.in_axes, [f"%{p.name}" for p in entry.params], "in_axes")
-        given = [run(_given(_Input(p.name, type_of(p)), a, self.axis_size))
+        given = [run_routine(_given(_Input(p.name, type_of(p)), a, self.axis_size))
                  for p, a in zip(entry.params, in_axes, strict=True)]
         while True:
             vectoriser.restart()
@@ -99,10 +99,10 @@ class Vectorize(ir.Pass):
         body = pure_graph(entry.body)
         params = tuple(ir.Var(p.name, one.type_, span=p.span)
                        for p, one in zip(entry.params, given, strict=True))
-        args = [(run(_to_front(p, one.type_, one.axes)), one.mapped)
+        args = [(run_routine(_to_front(p, one.type_, one.axes)), one.mapped)
                 for p, one in zip(params, given, strict=True)]
         value, mapped = self._body(vectoriser, entry, body, args)
-        result = run(_from_front(value, body, mapped, self.out_axes, self.axis_size, {}))
+        result = run_routine(_from_front(value, body, mapped, self.out_axes, self.axis_size, {}))
         return entry.replace(params=params, body=result, ret_type=None)
 
     def _body(self, vectoriser: Vectoriser, entry: ir.Function, body: ir.Expr,
@@ -114,7 +114,7 @@ class Vectorize(ir.Pass):
             walk = BodyWalk(vectoriser, Key(self.entry, ()), body)
             walk.memo |= dict(zip(entry.params, args, strict=True))
             try:
-                return run(walk.run(body))
+                return run_routine(walk.run(body))
             except batch_types.NotVectorisedError:
                 if not can_run_one_by_one(entry, given):
                     raise

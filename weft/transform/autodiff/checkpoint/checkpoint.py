@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from weft import ir, op
-from weft.ir.trampoline import Routine, run
+from weft.ir.visitor import Routine, run_routine
 from weft.op.gradients import field_of
 from weft.support.errors import PassError
 from weft.transform.normal_form.alpha import fresh_copy, fresh_var
@@ -37,12 +37,12 @@ def checkpointed(fn: ir.Function) -> ir.Function:
 def behind_barrier(product: ir.Function) -> ir.Function:
     """``product (arguments.., adjoint)`` with the arguments available after the adjoint."""
     *params, adjoint = product.params
-    after = tuple(run(_tensors(adjoint)))
+    after = tuple(run_routine(_tensors(adjoint)))
     new = [fresh_var(p) for p in product.params]
-    arriving = ir.Tuple(tuple(run(_tensors(new[-1])))) if after else None
+    arriving = ir.Tuple(tuple(run_routine(_tensors(new[-1])))) if after else None
     values: dict[ir.Expr, ir.Expr] = {adjoint: new[-1]}
     for param, variable in zip(params, new[:-1], strict=True):
-        values[param] = variable if arriving is None else run(_guarded(variable, arriving))
+        values[param] = variable if arriving is None else run_routine(_guarded(variable, arriving))
     return product.replace(params=tuple(new), body=fresh_copy(product.body, values))
 
 

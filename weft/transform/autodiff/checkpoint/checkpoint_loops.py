@@ -11,10 +11,9 @@ from weft import op
 from weft.ir.expr import Call, Clause, Expr, Function, GlobalVar, If, Match, Tuple, Var, const
 from weft.ir.module import IRModule
 from weft.ir.passes import Pass, PassContext, register_pass
-from weft.ir.trampoline import Routine, run
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.infer import infer_type
-from weft.ir.visitor import post_order
+from weft.ir.visitor import Routine, post_order, run_routine
 from weft.op.gradients import field_of
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
@@ -114,7 +113,7 @@ def _tail_calls(fn: Function, name: str) -> int:
         return call
 
     body = pure_graph(fn.body)
-    run(_Tails(name, note, lambda e: e).of(body))
+    run_routine(_Tails(name, note, lambda e: e).of(body))
     nodes = list(post_order(body))
     calls = [n for n in nodes if isinstance(n, Call) and _calls(n, name)]
     uses = sum(1 for n in nodes if isinstance(n, GlobalVar) and n.name == name)
@@ -133,7 +132,7 @@ def _in_segments(fn: Function, name: str, segment: str) -> Function:
         again = tuple(field_of(state, i) for i in range(len(call.args)))
         return Call(GlobalVar(name), again, span=call.span)
 
-    body = run(_Tails(name, jump, lambda e: e).of(pure_graph(fn.body)))
+    body = run_routine(_Tails(name, jump, lambda e: e).of(pure_graph(fn.body)))
     return Function(fn.params, body, fn.ret_type, attrs=fn.attrs, span=fn.span)
 
 
@@ -155,7 +154,7 @@ def _steps_of(fn: Function, name: str, steps: str) -> Function:
     def leave(_: Expr) -> Expr:
         return Tuple(fn.params, span=fn.span)
 
-    body = run(_Tails(name, jump, leave).of(pure_graph(fn.body)))
+    body = run_routine(_Tails(name, jump, leave).of(pure_graph(fn.body)))
     bounded = If(op.less_equal(left, const(0, "int32")), leave(body), body, span=fn.span)
     return Function((left, *fn.params), bounded, _state_type(fn), span=fn.span)
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from weft import ir
-from weft.ir.trampoline import Routine, run
+from weft.ir.visitor import Routine, run_routine
 from weft.op.gradients import field_of, typed_zeros
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import type_of
@@ -103,7 +103,7 @@ class DualTypes:
 
     def packed(self, value: Value, type_: ir.Type) -> ir.Expr:
         """``value`` as an expression of the dual of ``type_``, with explicit zeros."""
-        return run(self._pack(value, type_, {}))
+        return run_routine(self._pack(value, type_, {}))
 
     def _pack(self, value: Value, type_: ir.Type,
               made: dict[int, tuple[Value, ir.Expr]]) -> Routine[ir.Expr]:
@@ -141,7 +141,7 @@ class DualTypes:
 
     def split(self, value: Value, type_: ir.Type) -> Pair:
         """The two halves of a value of tensors and tuples of tensors."""
-        return run(self._split(value, type_, {}))
+        return run_routine(self._split(value, type_, {}))
 
     def _split(self, value: Value, type_: ir.Type,
                made: dict[int, tuple[Value, Pair]]) -> Routine[Pair]:

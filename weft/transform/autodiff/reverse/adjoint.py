@@ -10,7 +10,7 @@ from dataclasses import field
 from typing import TypeAlias
 
 from weft import ir, op
-from weft.ir.trampoline import Routine, run
+from weft.ir.visitor import Routine, run_routine
 from weft.op.gradients import field_of, typed_zeros
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
@@ -49,7 +49,7 @@ class Adjoints:
 
     def sum_of(self, a: Adjoint, b: Adjoint) -> Adjoint:
         """The sum of the adjoints of two uses of a value."""
-        return run(self._sum(a, b, {}))
+        return run_routine(self._sum(a, b, {}))
 
     def _sum(self, a: Adjoint, b: Adjoint,
              made: dict[tuple[int, int], tuple[Adjoint, Adjoint, Adjoint]]) -> Routine[Adjoint]:
@@ -73,7 +73,7 @@ class Adjoints:
 
     def written(self, adjoint: Adjoint, value: ir.Expr) -> ir.Expr:
         """The adjoint of ``value`` as an expression of its adjoint type, with explicit zeros."""
-        return run(self._written(adjoint, value, self.types.of(type_of(value)), {}))
+        return run_routine(self._written(adjoint, value, self.types.of(type_of(value)), {}))
 
     def as_gradient(self, adjoint: Adjoint, value: ir.Expr) -> ir.Expr:
         """The adjoint of ``value``, which holds no data, as an expression of its own type."""
@@ -81,13 +81,13 @@ class Adjoints:
             return typed_zeros(value)
         if isinstance(adjoint, ir.Expr) and isinstance(value.checked_type, ir.TensorType):
             return adjoint
-        return run(self._written(adjoint, value, type_of(value), {}))
+        return run_routine(self._written(adjoint, value, type_of(value), {}))
 
     def from_gradient(self, gradient: ir.Expr, type_: ir.Type) -> Adjoint:
         """The adjoint of a value of ``type_`` from a gradient of the same type."""
         if isinstance(type_, ir.TensorType) or self.types.of(type_) == type_:
             return gradient
-        return run(self._adopted(gradient, type_))
+        return run_routine(self._adopted(gradient, type_))
 
     def _adopted(self, gradient: ir.Expr, type_: ir.Type) -> Routine[Adjoint]:
         if isinstance(type_, ir.TupleType):
@@ -136,7 +136,7 @@ class Adjoints:
         parallel = self.types.constructor(constructor)
         wanted = ir.TupleType(field_types(parallel, type_, self.types.definition(type_)))
         fields = tuple(ir.Var(f"d{i}", t) for i, t in enumerate(wanted.fields))
-        zeros = [run(self._written(None, a, t, {}))
+        zeros = [run_routine(self._written(None, a, t, {}))
                  for a, t in zip(call.args, wanted.fields, strict=True)]
         lhs = ir.PatternConstructor(parallel, tuple(map(ir.PatternVar, fields)))
         clauses = (ir.Clause(lhs, ir.Tuple(fields, span=call.span, checked_type=wanted)),
@@ -171,7 +171,7 @@ class Adjoints:
         if all(part is None for part in parts):
             return None
         wanted = field_types(parallel, made, self.types.definition(made))
-        fields = [run(self._written(part, _stand_in(p, t), w, {}))
+        fields = [run_routine(self._written(part, _stand_in(p, t), w, {}))
                   for part, p, t, w in zip(parts, pattern.patterns, given, wanted, strict=True)]
         return ir.Call(parallel, tuple(fields), type_args=made.args, checked_type=made)
 

@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import Protocol
 
 from weft import ir
-from weft.ir.trampoline import Routine, run
+from weft.ir.visitor import Routine, run_routine
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, PassError
 from weft.transform.analysis.graph import type_of
@@ -115,7 +115,7 @@ class Reversal:
 
     def adjoints_from(self, seed: Adjoint) -> Mapping[ir.Expr, Adjoint]:
         """The adjoints of the variables, from that of the whole; missing ones are zero."""
-        return run(self._sweep(self.scopes.root, self.body, seed))
+        return run_routine(self._sweep(self.scopes.root, self.body, seed))
 
     # -- forward ---------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class Reversal:
         """The choice between pairs of a value and a pullback."""
         seed_type = self.adjoints.types.of(type_of(node))
         seeds = [ir.Var("dy", seed_type, span=node.span) for _ in branches_of(node)]
-        found = [run(self._branch(node, i, seed)) for i, seed in enumerate(seeds)]
+        found = [run_routine(self._branch(node, i, seed)) for i, seed in enumerate(seeds)]
         operands = tuple(dict.fromkeys(operand for adjoints in found for operand in adjoints))
         if not operands:
             return self._rebuilt(node)

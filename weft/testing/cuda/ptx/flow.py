@@ -12,7 +12,7 @@ from dataclasses import field
 
 from weft.support.dataclass import dataclass
 from weft.testing.cuda.errors import CudaEmulationError
-from weft.testing.cuda.ptx import Instruction, PtxFunction, Symbol
+from weft.testing.cuda.ptx.module import Instruction, PtxFunction, Symbol
 
 # Instructions after which the scheduler decides: branches, barriers, waits on other threads.
 _ENDS = frozenset(("bra", "brx", "ret", "exit", "trap", "bar", "barrier", "nanosleep"))

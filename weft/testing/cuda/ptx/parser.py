@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.testing.cuda.operand_parser import TokenReader, tokenize
-from weft.testing.cuda.ptx import (
+from weft.testing.cuda.ptx.module import (
     Address,
     Immediate,
     Instruction,
@@ -23,6 +22,7 @@ from weft.testing.cuda.ptx import (
     Variable,
     Vector,
 )
+from weft.testing.cuda.ptx.operand_parser import TokenReader, tokenize
 
 _LINKAGE = frozenset((".visible", ".weak", ".extern", ".common"))
 _SPACES = frozenset((".shared", ".global", ".const", ".local"))

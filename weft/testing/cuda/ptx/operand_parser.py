@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from weft.support.dataclass import dataclass
 from weft.testing.cuda.errors import CudaEmulationError
-from weft.testing.cuda.ptx import (
+from weft.testing.cuda.ptx.module import (
     Address,
     Immediate,
     Operand,

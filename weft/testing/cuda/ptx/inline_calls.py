@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.testing.cuda.errors import CudaEmulationError
-from weft.testing.cuda.ptx import (
+from weft.testing.cuda.ptx.module import (
     Address,
     Immediate,
     Instruction,

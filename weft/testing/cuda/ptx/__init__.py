@@ -1,0 +1,1 @@
+"""PTX as text: its parts, the parser, inlined calls and basic blocks."""
