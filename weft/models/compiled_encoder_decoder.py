@@ -1,4 +1,7 @@
-"""``CompiledEncoderDecoder``: programs of an encoder and of a decoder, as an ``EncoderDecoder``."""
+"""``CompiledEncoderDecoder``: programs of an encoder and of a decoder, as an ``EncoderDecoder``.
+
+Copies of a sequence share its encoded source.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,38 @@ from weft.models.compiled_decoder import BLOCK_SIZE, CompiledDecoder, compiled
 from weft.models.decoder import check_count, check_slot, check_tokens
 from weft.models.decoder_program import SourceShape
 from weft.models.encoder_program import encoder_program
-from weft.models.source_table import NONE, SourceTable
 from weft.support.errors import InvalidInputError, OptionError
+
+NONE = -1
+
+
+class SourceTable:
+    """``slots`` sequences, and room for as many sources, so that an allocation never fails."""
+
+    def __init__(self, slots: int) -> None:
+        # Number of the source of each slot, and the length of each source.
+        self.of = np.full(slots, NONE, np.int64)
+        self.lengths = np.zeros(slots, np.int64)
+        self._free = list(range(slots))[::-1]
+
+    def allocate(self, slot: int, length: int) -> int:
+        """The number of a new source of ``slot``."""
+        self.release(slot)
+        number = self._free.pop()
+        self.of[slot], self.lengths[number] = number, length
+        return number
+
+    def share(self, source: int, target: int) -> None:
+        """Give the slot ``target`` the source of the slot ``source``."""
+        if source != target:
+            self.release(target)
+            self.of[target] = self.of[source]
+
+    def release(self, slot: int) -> None:
+        """Forget the source of a slot; it is free when no slot has it."""
+        number, self.of[slot] = int(self.of[slot]), NONE
+        if number != NONE and number not in self.of:
+            self._free.append(number)
 
 
 class CompiledEncoderDecoder(CompiledDecoder):

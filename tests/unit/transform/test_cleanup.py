@@ -22,12 +22,12 @@ from weft.ir.structural import assert_structural_equal
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import post_order
 from weft.support.errors import PassError
-from weft.transform.fusion.defuse_ops import DefuseOps
-from weft.transform.normal_form.normal_forms import (
+from weft.transform.analysis.program_facts import (
     is_a_normal_form,
     is_basic_block_normal_form,
     is_graph_normal_form,
 )
+from weft.transform.fusion.defuse_ops import DefuseOps
 from weft.transform.normal_form.to_a_normal_form import ToANormalForm, is_atom
 from weft.transform.normal_form.to_basic_block_normal_form import ToBasicBlockNormalForm
 from weft.transform.normal_form.to_graph_normal_form import ToGraphNormalForm

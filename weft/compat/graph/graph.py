@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
+import weft.op  # noqa: F401 - fills the catalogue
 from weft.compat.graph import builders, inference
-from weft.compat.graph.dot import to_dot
 from weft.compat.graph.library import function_of, with_functions
-from weft.compat.graph.node import Facts, Node, Tensor
-from weft.compat.graph.operators import OperatorNames
+from weft.compat.graph.node import Facts, Node, OwnerGraph, Tensor
 from weft.compat.graph.scopes import DeviceLike, ScopeStack
 from weft.compat.graph.structure import GraphStructure
 from weft.compat.graph.versions import CURRENT
@@ -22,7 +21,63 @@ from weft.compat.graphdef.definitions import FunctionRef, GraphDef, Library, Nod
 from weft.compat.graphdef.importer import InputShapes, from_graphdef, initial_values
 from weft.compat.graphdef.names import CONTROL, check_node_name, parse_tensor
 from weft.ir import DType, IRModule, Span, VirtualDevice
-from weft.support.errors import InvalidModelError
+from weft.ir.op import OPS
+from weft.support.errors import InvalidModelError, RegistryError
+from weft.support.suggestion import did_you_mean
+
+
+class OperatorNames:
+    """An operator, or a group of operators, of the catalogue; calls make nodes of ``graph``."""
+
+    __slots__ = ("_graph", "_name")
+
+    def __init__(self, graph: OwnerGraph, name: str) -> None:
+        self._graph = graph
+        self._name = name
+
+    def __getattr__(self, name: str) -> OperatorNames:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        full = f"{self._name}.{name}" if self._name else name
+        if full not in OPS and not any(known.startswith(f"{full}.") for known in OPS):
+            raise RegistryError(f"unknown operator {full!r}",
+                                help=did_you_mean(full, OPS))
+        return OperatorNames(self._graph, full)
+
+    def __call__(self, *inputs: Any, name: str | None = None, **attrs: Any
+                 ) -> Tensor | tuple[Tensor, ...]:
+        """See ``Graph.call``."""
+        return self._graph.call(self._name, *inputs, name=name, **attrs)
+
+    def __dir__(self) -> list[str]:
+        prefix = f"{self._name}." if self._name else ""
+        return sorted({known[len(prefix):].split(".")[0] for known in OPS
+                       if known.startswith(prefix)})
+
+    def __repr__(self) -> str:
+        return f"<operator {self._name or 'names'}>"
+
+
+def to_dot(graph: GraphStructure) -> str:
+    """One box per node with its name, operator and device; control edges are dashed."""
+    lines = ["digraph weft {", "  node [shape=box];"]
+    for node in graph.op_nodes:
+        device = f"\\n{_text(node.device)}" if node.device else ""
+        lines.append(f'  n{node.id} [label="{_text(node.name)}\\n{_text(node.op)}{device}"];')
+    for edge in graph.edges:
+        if not (edge.src.is_op and edge.dst.is_op):
+            continue
+        if edge.is_control:
+            style = " [style=dashed]"
+        else:
+            style = f' [label="{edge.src_output}"]' if edge.src_output else ""
+        lines.append(f"  n{edge.src.id} -> n{edge.dst.id}{style};")
+    return "\n".join([*lines, "}", ""])
+
+
+def _text(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
 
 _DEFAULT: ContextVar[Graph | None] = ContextVar("default_graph", default=None)
 

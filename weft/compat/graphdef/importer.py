@@ -9,19 +9,59 @@ from typing import Any
 import numpy as np
 
 from weft.compat.graphdef.annotate import Placements
-from weft.compat.graphdef.coverage import check_coverage
-from weft.compat.graphdef.definitions import GraphDef, NodeDef
+from weft.compat.graphdef.definitions import FunctionRef, GraphDef, Library, NodeDef
 from weft.compat.graphdef.files import parse_graph_def, read_graph_def
 from weft.compat.graphdef.frames import check_no_frames, functionalize
 from weft.compat.graphdef.lowering import Body, Environment, by_name
 from weft.compat.graphdef.names import CONTROL, parse_tensor
 from weft.compat.graphdef.node_order import execution_order, needed, nodes_by_name
 from weft.compat.graphdef.ports import FedTensors, default_outputs, unknown_tensor
+from weft.compat.graphdef.registry import CONVERTERS
 from weft.compat.graphdef.state import INITIAL_VALUE, VARIABLES, next_value_name
+from weft.frontend.common.coverage import counted, misspelling, unsupported_operators
 from weft.frontend.source import Examples, GraphSource, ImportOptions
 from weft.ir import Expr, Function, IRModule, Span, Tuple, infer_type, post_order
+from weft.ir.op import OPS
 from weft.support.allocation import allocation_budget
 from weft.support.errors import InvalidInputError
+
+
+def check_coverage(nodes: Sequence[NodeDef], library: Library, source: str) -> None:
+    """Raise an ``UnsupportedModelError`` that lists all operators without a converter.
+
+    The bodies of functions that the nodes call are part of it.
+    """
+    missing: dict[str, list[str]] = {}
+    for node in (*nodes, *_bodies(nodes, library)):
+        if CONVERTERS.find(node.op) is None and node.op not in OPS \
+                and node.op not in library.functions:
+            missing.setdefault(f"operator {node.op}", []).append(node.name)
+    if missing:
+        raise unsupported_operators(
+            f"the graph uses {counted(len(missing), 'operator')} that weft does not support",
+            missing, source, _suggestion(sorted(missing)))
+
+
+def _bodies(nodes: Sequence[NodeDef], library: Library) -> Iterable[NodeDef]:
+    """The nodes of the functions that are called, each function once."""
+    pending = list(nodes)
+    seen: set[str] = set()
+    while pending:
+        node = pending.pop()
+        called = [v.name for v in node.attrs.values() if isinstance(v, FunctionRef)]
+        for name in (node.op, *called):
+            if name in library.functions and name not in seen:
+                seen.add(name)
+                pending.extend(library.functions[name].nodes)
+                yield from library.functions[name].nodes
+
+
+def _suggestion(missing: Sequence[str]) -> str:
+    names = (gap.removeprefix("operator ") for gap in missing)
+    found = (misspelling(op, CONVERTERS.names(), cutoff=0.8) for op in names)
+    return next(filter(None, found),
+                "docs/graphs.md lists the operators of TensorFlow that weft reads")
+
 
 InputShapes = Mapping[str, Sequence[object] | None]
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from weft.codegen import backend_of
-from weft.compiler.build import kernel_dump
 from weft.compiler.build.external_kernel import Callback, callback_object
 from weft.compiler.build.fingerprint import key_of
 from weft.compiler.build.kernel_set import operator_names
@@ -20,14 +19,35 @@ from weft.support import trace
 from weft.support.cache import DiskCache
 from weft.support.config import config
 from weft.support.dataclass import dataclass
+from weft.support.log import Level, debug, enabled, write_dump
 from weft.target import Target
 from weft.tir.buffer import Buffer
 from weft.tir.func import PrimFunc
+from weft.tir.printer import as_text
 from weft.tir.transform.registered import TirInsertion
 from weft.tir.transform.reuse_input import reuse_input
 from weft.tir.verify import verify_func
 from weft.transform.external.codegen import ObjectCode, PythonCode
 from weft.transform.external.generate_external import external_code_of
+
+
+def shows_kernels() -> bool:
+    """Whether the configuration asks for the stages of kernels; they are then always built here."""
+    return config.dump_dir is not None or bool(config.explain) or enabled(Level.LLVM)
+
+
+def show_kernel(number: int, lowered: LoweredKernel, target: Target) -> None:
+    """Write ``k07-name.tir``, ``.ll`` and ``.s`` into the dump folder; log them by debug level."""
+    func, folder = lowered.func, config.dump_dir
+    if folder is not None:
+        write_dump(folder, f"k{number:02d}-{func.name}.tir", as_text(func))
+    for stage in backend_of(target).text_stages.values():
+        if enabled(stage.level):
+            debug(stage.level, "codegen",
+                  f"{stage.title} of {func.name}\n{stage.text(func, target)}")
+        if folder is not None:
+            write_dump(folder, f"k{number:02d}-{func.name}.{stage.suffix}",
+                       stage.text(func, target))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +129,8 @@ def build_kernel(name: str, function: Function, target: Target, number: int = 0,
     if external is not None:
         return _external_kernel(name, external, function, target)
     lowered = lower_kernel(name, function, target, tir_passes)
-    if kernel_dump.is_wanted():
-        kernel_dump.show_kernel(number, lowered, target)
+    if shows_kernels():
+        show_kernel(number, lowered, target)
     with trace.span(f"codegen {name}", "kernel"):
         code = _object_code(lowered.func, target, cache)
     facts = KernelFacts(name, lowered.implementation, lowered.flops, lowered.bytes_moved,

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from contextvars import copy_context
 from dataclasses import field
 
-from weft.compiler.build import kernel_dump
 from weft.compiler.build.external_kernel import check_distinct
 from weft.compiler.build.fingerprint import key_of
-from weft.compiler.build.kernel import BuiltKernel, build_kernel
+from weft.compiler.build.kernel import BuiltKernel, build_kernel, shows_kernels
 from weft.compiler.build.worker_pool import Worker
 from weft.compiler.build.worker_process import has_spare
 from weft.compiler.extensions import is_self_contained
@@ -54,7 +53,7 @@ def try_build_kernels(
     tolerated: tuple[type[WeftError], ...] = (),
 ) -> tuple[dict[int, BuiltKernel], dict[int, BaseException]]:
     """The built kernels, and the errors of ``tolerated`` kinds of the others, by number."""
-    cache = None if kernel_dump.is_wanted() else open_cache()
+    cache = None if shows_kernels() else open_cache()
     built: dict[int, BuiltKernel] = {}
     keys = _keys(kernels, target) if cache is not None and not tir_passes else {}
     for number, key in keys.items():
@@ -146,7 +145,7 @@ def _build_missing(
     cache: DiskCache | None, tir_passes: Sequence[TirInsertion],
     tolerated: tuple[type[WeftError], ...],
 ) -> _Queue:
-    remote = [] if kernel_dump.is_wanted() or tir_passes else [
+    remote = [] if shows_kernels() or tir_passes else [
         n for n in missing if is_self_contained(kernels[n].function, target)]
     local = [n for n in missing if n not in set(remote)]
     is_worth_it = len(remote) >= MIN_KERNELS_FOR_WORKERS or (len(remote) > 1 and has_spare())

@@ -12,10 +12,8 @@ from collections.abc import Sequence
 
 from weft.compiler.program.lowering import alias_of, primitive_of
 from weft.compiler.vm.blocks import Block
-from weft.compiler.vm.captures import Captures
 from weft.compiler.vm.function_builder import FunctionBuilder, tensors_of
-from weft.compiler.vm.match_patterns import lower_clause
-from weft.compiler.vm.tables import Pending, Tables
+from weft.compiler.vm.tables import Captures, Pending, Tables
 from weft.ir.expr import (
     Call,
     Constant,
@@ -26,6 +24,11 @@ from weft.ir.expr import (
     If,
     Let,
     Match,
+    Pattern,
+    PatternConstructor,
+    PatternTuple,
+    PatternVar,
+    PatternWildcard,
     RefCreate,
     RefRead,
     RefWrite,
@@ -41,6 +44,47 @@ from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, UnsupportedModelError
 from weft.transform.analysis.graph import is_primitive, type_of
 from weft.transform.normal_form.to_a_normal_form import Normalizer
+
+
+def lower_clause(builder: FunctionBuilder, pattern: Pattern, data: int, other: Block,
+                 registers: dict[Var, int]) -> bool:
+    """Emit the test of ``data`` against a pattern, and bind its variables in ``registers``.
+
+    The builder continues in the block where the pattern matches; if it does not match, control goes
+    to ``other``. Returns whether the pattern matches every value.
+    """
+    always = True
+    pending = [(pattern, data)]
+    while pending:
+        current, register = pending.pop()
+        if isinstance(current, PatternVar):
+            registers[current.var] = register
+        elif isinstance(current, PatternConstructor):
+            always = False
+            _test_tag(builder, register, current.constructor.tag, other)
+            pending.extend(_fields(builder, current, register, bc.GetField))
+        elif isinstance(current, PatternTuple):
+            pending.extend(_fields(builder, current, register, bc.GetItem))
+    return always
+
+
+def _test_tag(builder: FunctionBuilder, register: int, tag: int, other: Block) -> None:
+    following = builder.new_block()
+    builder.emit(bc.JumpUnlessTag(register, tag, other.number))
+    builder.block.next = following.number
+    builder.block = following
+
+
+def _fields(builder: FunctionBuilder, pattern: PatternConstructor | PatternTuple, register: int,
+           load: type[bc.GetField | bc.GetItem]) -> list[tuple[Pattern, int]]:
+    """Load the fields that have sub-patterns; (sub-pattern, register) of each, last first."""
+    fields: list[tuple[Pattern, int]] = []
+    for index, inner in enumerate(pattern.patterns):
+        if not isinstance(inner, PatternWildcard):
+            field = builder.new_register()
+            builder.emit(load(field, register, index))
+            fields.append((inner, field))
+    return fields[::-1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,32 @@
-"""A torch model as a graph of core ATen operators with its weights, ready to be imported."""
+"""A torch model as a graph of core ATen operators with its weights, ready to be imported.
+
+``weft.grad`` stops at the results of ``torch.no_grad()`` blocks. ``torch.export`` represents such a
+block as a call of a submodule; the decomposition to core ATen inlines the submodule and drops the
+mode, so ``detach`` nodes mark the results before.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import field
 from typing import Any
 
 import sympy
 import torch
+import torch.fx
+from torch._ops import OpOverload
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 
-from weft.frontend.torch.coverage import check_coverage
+from weft.frontend.common.coverage import counted, unsupported_operators
+from weft.frontend.torch import converters as _converters  # noqa: F401 - fills the table
+from weft.frontend.torch.calls import is_converted
 from weft.frontend.torch.decompositions import draws_numbers, missing_decompositions
 from weft.frontend.torch.dims import expression_of, noted_questions, shape_of, symbol_value
 from weft.frontend.torch.dtypes import dtype_of
 from weft.frontend.torch.export import Shapes, export_module, quiet
-from weft.frontend.torch.no_grad import no_grad_as_detach
+from weft.frontend.torch.spans import module_path, span_of, target_name
 from weft.frontend.torch.trace import Trace
 from weft.frontend.torch.trace_limits import needed_guards, ranges_of
 from weft.ir.shape import Dim, Shape, SymDim, as_shape
@@ -28,6 +38,66 @@ from weft.support.errors import (
     OptionError,
     UnsupportedModelError,
 )
+
+
+def check_coverage(graph: torch.fx.Graph, model: str) -> None:
+    """Raise ``UnsupportedModelError`` with all unsupported operators, counts and locations."""
+    missing: dict[str, list[torch.fx.Node]] = {}
+    for node in graph.nodes:
+        if node.op in ("placeholder", "output") or is_converted(node):
+            continue
+        missing.setdefault(target_name(node), []).append(node)
+    if not missing:
+        return
+    raise unsupported_operators(
+        f"the model uses {counted(len(missing), 'operator')} that weft does not support",
+        {name: [_position(node) for node in nodes] for name, nodes in missing.items()}, model,
+        _help(missing), noun="time")
+
+
+def _help(missing: dict[str, list[torch.fx.Node]]) -> str | None:
+    """How to add an operator, if one of those that are ``missing`` can be added."""
+    operators = sorted(n for n, nodes in missing.items() if isinstance(nodes[0].target, OpOverload))
+    if not operators:
+        return None
+    library, name, _ = operators[0].split(".", 2)
+    return (f'register @weft.torch_converter("{library}::{name}"), as in '
+            "docs/tutorials/add_converter.md")
+
+
+def _position(node: torch.fx.Node) -> str:
+    span = span_of(node)
+    path = module_path(node)
+    return path if span.line is None else f"{path} at {span.source}:{span.line}"
+
+
+@contextmanager
+def no_grad_as_detach(exported: torch.export.ExportedProgram) -> Iterator[None]:
+    """Within the context, the results of ``torch.no_grad()`` blocks in the program are detached."""
+    graph = exported.graph
+    added = [_detached(graph, node) for node in _results_without_gradient(graph)]
+    try:
+        yield
+    finally:
+        for node in added:  # restore the user's program
+            (source,) = node.all_input_nodes
+            node.replace_all_uses_with(source)
+            graph.erase_node(node)
+
+
+def _results_without_gradient(graph: torch.fx.Graph) -> list[torch.fx.Node]:
+    block = torch.ops.higher_order.wrap_with_set_grad_enabled
+    return [result for node in graph.nodes if node.target is block and node.args[0] is False
+            for result in node.users if isinstance(result.meta.get("val"), torch.Tensor)]
+
+
+def _detached(graph: torch.fx.Graph, node: torch.fx.Node) -> torch.fx.Node:
+    with graph.inserting_after(node):
+        detached = graph.call_function(torch.ops.aten.detach.default, (node,))
+    detached.meta = dict(node.meta)
+    node.replace_all_uses_with(detached, delete_user_cb=lambda user: user is not detached)
+    return detached
+
 
 # Operators that weft converts as a whole; torch must not decompose them.
 _KEPT = ("scaled_dot_product_attention.default", "linear.default", "matmul.default",

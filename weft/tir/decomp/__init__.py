@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.tir.decomp.erf import erf
 from weft.tir.decomp.exp import exp, sigmoid
 from weft.tir.decomp.log import log
+from weft.tir.decomp.piecewise import erf, tanh
 from weft.tir.decomp.power import power
-from weft.tir.decomp.tanh import tanh
 from weft.tir.decomp.trig import cos, sin, tan
 from weft.tir.expr import Call, PrimExpr, const
 

@@ -9,9 +9,8 @@ import torch
 import torch.fx
 
 from weft.compiler.api import compile as compile_model
-from weft.compiler.integrations.torch import outputs
 from weft.compiler.integrations.torch.fallback import may_run_in_torch
-from weft.compiler.integrations.torch.layout import Axes
+from weft.compiler.integrations.torch.layout import Axes, maker_of, order_of
 from weft.compiler.integrations.torch.specialize import (
     Specialized,
     importer_of,
@@ -66,9 +65,9 @@ class GeneralRegion:
                                              for p, order in self._inputs):
             return None
         layouts = self._layouts(args)
-        if tuple(map(outputs.order_of, layouts)) != self._orders:
+        if tuple(map(order_of, layouts)) != self._orders:
             return None
-        makers = [outputs.maker_of(layout, dtype)
+        makers = [maker_of(layout, dtype)
                   for layout, dtype in zip(layouts, self._dtypes, strict=True)]
         return runner(self._compiled, self._inputs, makers)
 
@@ -102,7 +101,7 @@ def _general_region(graph: torch.fx.Graph, args: Sequence[Any], weights: frozens
     inputs = tuple((p, order_in_memory(value)) for p, value in enumerate(args)
                    if isinstance(value, torch.Tensor) and p not in weights)
     layouts = TracedSizes(placeholders, results).layouts(args)
-    orders = tuple(map(outputs.order_of, layouts))
+    orders = tuple(map(order_of, layouts))
     program = TorchProgram(
         graph, {placeholders[p].name: args[p] for p in weights},
         {n.name: _number(n.meta.get("val"), value, names)

@@ -10,8 +10,15 @@ import torch
 import torch.fx
 
 from weft.compiler.api import compile as compile_model
-from weft.compiler.integrations.torch import outputs
-from weft.compiler.integrations.torch.layout import Axes, inverse, memory_order
+from weft.compiler.integrations.torch.layout import (
+    Axes,
+    Maker,
+    inverse,
+    maker_of,
+    memory_order,
+    number_maker,
+    order_of,
+)
 from weft.compiler.integrations.torch.traced_sizes import TracedSizes
 from weft.frontend.torch.dtypes import dtype_of
 from weft.frontend.torch.importer import GraphImporter, array_of
@@ -46,10 +53,10 @@ def specialize(graph: torch.fx.Graph, args: Sequence[Any], weights: frozenset[in
         tuple(_port(n.name, n.meta["val"], None) for n in tensors),
         tuple(n.name for n in tensors))
     importer = importer_of(program, inputs)
-    orders = {n.name: outputs.order_of(layouts[n]) for n in tensors}
+    orders = {n.name: order_of(layouts[n]) for n in tensors}
     module = importer.run({name: order for name, order in orders.items() if order is not None})
-    makers = [outputs.maker_of(layouts[n], n.meta["val"].dtype) if n in layouts
-              else outputs.number_maker(importer.value(n)) for n in results]
+    makers = [maker_of(layouts[n], n.meta["val"].dtype) if n in layouts
+              else number_maker(importer.value(n)) for n in results]
     if not tensors:
         return lambda _: [make(iter(())) for make in makers]
     return runner(compile_model(module, **settings), inputs, makers)
@@ -69,7 +76,7 @@ def importer_of(program: TorchProgram, inputs: Sequence[tuple[int, Axes | None]]
 
 
 def runner(compiled: Any, inputs: Sequence[tuple[int, Axes | None]],
-           makers: Sequence[outputs.Maker]) -> Specialized:
+           makers: Sequence[Maker]) -> Specialized:
     """A function that calls a compiled module; ``inputs`` are the positions of its arguments, and
     the order of their axes in memory.
 

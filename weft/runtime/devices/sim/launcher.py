@@ -7,14 +7,13 @@ from typing import Any, ClassVar
 from weft.runtime.arena import address_of
 from weft.runtime.call_sizes import CallSizes
 from weft.runtime.devices.cpu import threads
-from weft.runtime.devices.sim.library import SimLibrary
 from weft.runtime.devices.sim.memory import (
     CallMemory,
     DeviceMemories,
     arena_bytes,
     check_memories,
 )
-from weft.runtime.devices.sim.program import SimProgram, SimRun
+from weft.runtime.devices.sim.program import SimLibrary, SimProgram, SimRun
 from weft.runtime.launchers import Code, Launch, Launcher
 from weft.runtime.library import Library, native
 from weft.runtime.profile import StepTime

@@ -8,17 +8,46 @@ from collections.abc import Callable, Sequence
 
 from weft.runtime.call_sizes import CallSizes, steps_at
 from weft.runtime.calls import Condition, KernelCall
-from weft.runtime.device import HOST
+from weft.runtime.device import HOST, Device
+from weft.runtime.devices.cpu.threads import Threading
 from weft.runtime.devices.sim.call import SimCall, workers_of
-from weft.runtime.devices.sim.description import Links
-from weft.runtime.devices.sim.library import SimLibrary
+from weft.runtime.devices.sim.description import Links, SimDevice
 from weft.runtime.devices.sim.memory import CallMemory
 from weft.runtime.devices.sim.segments import Segment, blocks_of, is_copy
-from weft.runtime.library import function
+from weft.runtime.library import HostLibrary, Kernel, NativeLibrary, function
 from weft.runtime.manifest import Manifest
 from weft.runtime.profile import StepTime
 from weft.runtime.run_control import RunControl
-from weft.support.errors import InternalError
+from weft.support.errors import ArtifactError, InternalError
+
+
+class SimLibrary(HostLibrary):
+    """``load`` gives the code anew: the number of threads is a variable of the loaded code."""
+
+    def __init__(self, devices: Sequence[SimDevice], load: Callable[[], NativeLibrary]) -> None:
+        self.devices = tuple(devices)
+        places = (HOST, *(one.device for one in self.devices))
+        self._loaded = {device: load() for device in places}
+        self._threading = {device: Threading(code) for device, code in self._loaded.items()}
+
+    def on(self, device: Device) -> NativeLibrary:
+        """The code that runs on a device; ``ArtifactError`` for one without."""
+        found = self._loaded.get(device)
+        if found is None:
+            raise ArtifactError(f"the program has no code for {device}",
+                                expected=", ".join(map(str, self._loaded)))
+        return found
+
+    def kernel(self, symbol: str, num_args: int, device: Device = HOST, stream: int = 0) -> Kernel:
+        """See ``Library.kernel``; the launch returns when the kernel is done."""
+        return self.on(device).kernel(symbol, num_args, device, stream)
+
+    def apply_threads(self, host: int) -> None:
+        """Give each device its own threads, and the host ``host`` threads, from now on."""
+        self._threading[HOST].apply(host)
+        for one in self.devices:
+            self._threading[one.device].apply_own(one.device, one.threads)
+
 
 _POINTER = ctypes.c_void_p
 

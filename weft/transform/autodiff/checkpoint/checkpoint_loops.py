@@ -19,9 +19,8 @@ from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.checkpoint.checkpoint import checkpointed, is_checkpointed
-from weft.transform.autodiff.reverse.first_order import to_first_order
+from weft.transform.autodiff.reverse.first_order import reached_functions, to_first_order
 from weft.transform.autodiff.reverse.pure_graph import pure_graph
-from weft.transform.autodiff.reverse.reachable import reached_functions
 from weft.transform.normal_form.alpha import fresh_function, fresh_var
 
 COUNT = TensorType.of((), "int32")

@@ -9,8 +9,8 @@ from weft.transform.autodiff.checkpoint.checkpoint import behind_barrier, is_che
 from weft.transform.autodiff.reverse import custom_rules
 from weft.transform.autodiff.reverse.adjoint import Adjoints, one_field
 from weft.transform.autodiff.reverse.adjoint_types import AdjointTypes
+from weft.transform.autodiff.reverse.first_order import has_cycle, reached_functions
 from weft.transform.autodiff.reverse.pure_graph import pure_graph
-from weft.transform.autodiff.reverse.reachable import has_cycle, reached_functions
 from weft.transform.autodiff.reverse.sweep import Reversal
 from weft.transform.normal_form.alpha import fresh_function
 from weft.transform.normal_form.to_basic_block_normal_form import ToBasicBlockNormalForm

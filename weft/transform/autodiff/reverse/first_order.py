@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from weft.ir import GlobalVar, IRModule, PassContext, infer_type, post_order
@@ -10,13 +11,36 @@ from weft.transform.analysis.effects import touches_references
 from weft.transform.analysis.higher_order import is_higher_order
 from weft.transform.autodiff.checkpoint.checkpoint import is_checkpointed
 from weft.transform.autodiff.reverse.custom_rules import has_custom_rule
-from weft.transform.autodiff.reverse.reachable import reached_functions
 from weft.transform.normal_form.defunctionalization import Defunctionalization
 from weft.transform.normal_form.lambda_lift import LambdaLift
 from weft.transform.normal_form.monomorphize import Monomorphize
 from weft.transform.normal_form.store_passing import StorePassing
 from weft.transform.passes.inline import Inline
 from weft.transform.passes.remove_unused_functions import RemoveUnusedFunctions
+
+
+def reached_functions(mod: IRModule, entry: str) -> list[str]:
+    """``entry`` and the global functions that it refers to, directly or not."""
+    found = [entry]
+    for name in found:  # the loop appends names
+        found += [n for n in _references(mod, name) if n not in found]
+    return found
+
+
+def _references(mod: IRModule, name: str) -> list[str]:
+    nodes = post_order(mod[name])
+    return list(dict.fromkeys(n.name for n in nodes if isinstance(n, GlobalVar) and n.name in mod))
+
+
+def has_cycle(mod: IRModule, names: Iterable[str]) -> bool:
+    """Whether one of the functions calls itself, directly or not."""
+    callees = {name: set(_references(mod, name)) for name in names}
+    while True:
+        leaves = [name for name, called in callees.items() if not called & callees.keys()]
+        if not leaves:
+            return bool(callees)
+        for name in leaves:
+            del callees[name]
 
 
 def to_first_order(mod: IRModule, entry: str, ctx: PassContext) -> IRModule:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import field
 from typing import Protocol
 
 from weft import ir
+from weft.ir import Expr, children, post_order, replace_children
 from weft.ir.visitor import Routine, run_routine
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, PassError
@@ -15,9 +17,28 @@ from weft.transform.analysis.graph import type_of
 from weft.transform.analysis.scopes import Scope, Scopes
 from weft.transform.autodiff.reverse.activity import active_nodes
 from weft.transform.autodiff.reverse.adjoint import Adjoint, Adjoints, field_adjoint, one_field
-from weft.transform.autodiff.reverse.branch_copy import copied_branch
 from weft.transform.autodiff.reverse.custom_rules import CustomVjp
 from weft.transform.autodiff.reverse.gradient_contract import checked_gradients
+
+
+def copied_branch(
+    expr: Expr, inside: AbstractSet[Expr], is_outside: Callable[[Expr], bool]
+) -> Expr:
+    """``expr`` with a copy of every node of ``inside``.
+
+    A node that two branches share belongs to the scope around both, and is evaluated whichever
+    branch is taken. Nodes that ``is_outside`` selects are not copied, nor are the nodes they depend
+    on.
+    """
+    memo: dict[Expr, Expr] = {}
+    for node in post_order(expr, enter=lambda n: not is_outside(n)):
+        if is_outside(node):
+            memo[node] = node
+            continue
+        rebuilt = replace_children(node, [memo[c] for c in children(node)])
+        is_copy = rebuilt is not node or node not in inside
+        memo[node] = rebuilt if is_copy else dataclasses.replace(node)
+    return memo[expr]
 
 
 class Calls(Protocol):
