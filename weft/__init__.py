@@ -19,7 +19,7 @@ from typing import Any
 from weft.support import errors  # noqa: F401 - public
 from weft.support.config import config  # noqa: F401 - public
 from weft.support.errors import WeftError  # noqa: F401 - public
-from weft.support.interrupts import interrupts_held
+from weft.support.interpreter import interrupts_held
 
 __version__ = "0.1.0"
 

@@ -25,7 +25,7 @@ from weft.runtime.library import Library
 from weft.runtime.manifest import ARGUMENT_KINDS, Manifest, TargetSpec
 from weft.support.dataclass import dataclass
 from weft.support.errors import RegistryError, TargetError
-from weft.support.interrupts import interrupts_held
+from weft.support.interpreter import interrupts_held
 from weft.support.log import Level
 from weft.support.registry import Registry
 from weft.support.stage_times import stage

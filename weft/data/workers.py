@@ -21,7 +21,7 @@ from typing import Any
 from weft.data.fetch import Fetcher
 from weft.support.dataclass import dataclass
 from weft.support.errors import DataError
-from weft.support.interrupts import interrupts_blocked
+from weft.support.interpreter import interrupts_blocked
 
 
 @dataclass(frozen=True)

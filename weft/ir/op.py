@@ -23,7 +23,7 @@ from weft.ir.traits import Homogeneity, MixedPrecision, NarrowFloatCompute, OpTr
 from weft.ir.typing.relation import Relation
 from weft.support.dataclass import dataclass
 from weft.support.errors import AttrsError, InternalError, RegistryError
-from weft.support.interrupts import interrupts_held
+from weft.support.interpreter import interrupts_held
 from weft.support.registry import Origin, Registry
 
 

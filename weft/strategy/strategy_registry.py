@@ -16,7 +16,7 @@ from weft.codegen import BACKENDS
 from weft.ir.op import OPS
 from weft.ir.traits import Family
 from weft.support.errors import RegistryError
-from weft.support.interrupts import interrupts_held
+from weft.support.interpreter import interrupts_held
 from weft.support.registry import Registry
 from weft.support.suggestion import did_you_mean
 from weft.target import TARGET_KINDS

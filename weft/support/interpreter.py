@@ -1,18 +1,24 @@
-"""Settings of the Python interpreter inside a block: recursion limit, garbage collection.
+"""Settings of the Python interpreter inside a block: recursion limit, garbage collection, Ctrl-C.
 
 Walks over deep expressions need a higher recursion limit. Since CPython 3.11 frames of Python
 functions are on the heap, so recursion that does not pass through C functions (generators, ``map``)
 is limited only by memory.
+
+Ctrl-C waits for the end of an import. An interrupted import leaves modules that cannot be imported
+again: extension modules cannot be loaded twice, and a completely imported submodule is not an
+attribute of the new package object.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 _LIMIT = 100_000
 # A collection of the youngest objects takes 0.1 ms or more; the default is one per 700 new objects
@@ -76,3 +82,49 @@ def rare_collections() -> Iterator[None]:
     finally:
         if gc.get_threshold()[0] == _YOUNG_OBJECTS:
             gc.set_threshold(*before)
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Defer ``KeyboardInterrupt`` for a Ctrl-C inside the block to its end.
+
+    A second Ctrl-C interrupts immediately. Only Python's default handler is replaced, so programs
+    with their own SIGINT handler keep it. No effect in threads other than the main thread.
+    """
+    if not _is_default():
+        yield
+        return
+    received = False
+
+    def note(_number: int, _frame: FrameType | None) -> None:
+        nonlocal received
+        if received:
+            raise KeyboardInterrupt
+        received = True
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if received:
+            raise KeyboardInterrupt
+
+
+def _is_default() -> bool:
+    return (threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+
+
+@contextmanager
+def interrupts_blocked() -> Iterator[None]:
+    """Block SIGINT in this thread inside the block; processes started there inherit the mask.
+
+    A terminal sends Ctrl-C to all foreground processes, but worker processes end when their parent
+    tells them to.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

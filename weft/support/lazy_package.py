@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from weft.support.interrupts import interrupts_held
+from weft.support.interpreter import interrupts_held
 from weft.support.suggestion import missing_attribute
 
 

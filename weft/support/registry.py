@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from weft.support.dataclass import dataclass
 from weft.support.errors import RegistryError
-from weft.support.interrupts import interrupts_held
+from weft.support.interpreter import interrupts_held
 from weft.support.suggestion import did_you_mean
 
 V = TypeVar("V")

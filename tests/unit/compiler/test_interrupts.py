@@ -20,7 +20,7 @@ from weft.compiler.build import kernels as build
 from weft.compiler.build import worker_pool
 from weft.compiler.program.lowering import lower_program
 from weft.support.errors import RegistryError
-from weft.support.interrupts import interrupts_blocked, interrupts_held
+from weft.support.interpreter import interrupts_blocked, interrupts_held
 from weft.support.registry import Registry
 from weft.target import CpuTarget
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import weft
-from weft.support.interrupts import interrupts_blocked
+from weft.support.interpreter import interrupts_blocked
 
 _spare: list[subprocess.Popen[bytes]] = []
 

@@ -24,7 +24,7 @@ from weft.eager.tracing.programs import Program, Programs, values_of
 from weft.eager.tracing.trace import Captured, Traced
 from weft.support.deprecation import renamed_arguments
 from weft.support.errors import InvalidInputError
-from weft.support.interrupts import interrupts_held
+from weft.support.interpreter import interrupts_held
 
 
 def train_step(function: Callable[..., Any] | None = None, *,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.ir.module import IRModule
 from weft.support.errors import OptionError
-from weft.support.interrupts import interrupts_held
+from weft.support.interpreter import interrupts_held
 
 if TYPE_CHECKING:
     from weft.frontend.onnx.graph_inputs import Declared

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.support.errors import OptionError
-from weft.support.interrupts import interrupts_held
+from weft.support.interpreter import interrupts_held
 
 if TYPE_CHECKING:
     from weft.frontend.torch.program import TorchProgram
