@@ -215,7 +215,7 @@ def test_debug_information_stays_with_the_nodes():
     n = Nodes()
     n.combine("B2", n.input("A1"), n.input("B1"))
     mod = n.compiled("B2")
-    lowered = mod.recompiler._stages.module_at("optimized")
+    lowered = mod.recompiler.stages.module_at("optimized")
     calls = [node for node in post_order(lowered["main"].body)
              if type(node).__name__ == "Call" and node.op.name in ("sin", "add")]
     assert calls
