@@ -8,8 +8,7 @@ from dataclasses import fields
 import numpy as np
 
 from weft import op
-from weft.ir.expr import Call, Expr, const, var
-from weft.ir.typing.infer import infer_expr
+from weft.ir import Call, Expr, const, infer_expr, var
 from weft.strategy.cpu.attention.decide import AttentionPlan
 from weft.strategy.cpu.convolution.plan import ConvPlan
 from weft.strategy.cpu.gemm.blocking import GemmPlan

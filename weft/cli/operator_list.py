@@ -13,9 +13,7 @@ import weft.op  # noqa: F401 - fills the registry
 from weft.cli.common import print_json, print_table
 from weft.cli.operator_page import page_of
 from weft.cli.operator_uses import onnx_names, torch_names
-from weft.ir import OPS
-from weft.ir.op import Op, OpPattern
-from weft.ir.traits import Linearity
+from weft.ir import OPS, Linearity, Op, OpPattern
 from weft.support.errors import RegistryError
 from weft.support.plugins import load_plugins
 from weft.support.suggestion import nearest

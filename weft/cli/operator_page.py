@@ -12,12 +12,8 @@ from typing import Any
 import numpy as np
 
 from weft.compiler.opcheck import random_arguments, typed_call, variables_of
+from weft.ir import Call, Case, Function, IRModule, Op, OpPattern, TupleType, Type, infer_type
 from weft.ir.dynamic import depends_on_data
-from weft.ir.expr import Call, Function
-from weft.ir.module import IRModule
-from weft.ir.op import Case, Op, OpPattern
-from weft.ir.types import TupleType, Type
-from weft.ir.typing.infer import infer_type
 from weft.strategy import implementations
 from weft.target import Target
 

@@ -13,9 +13,7 @@ from weft.compiler.options import CompileOptions
 from weft.debug import Comparison, ModelTensors, first_wrong_kernel, first_wrong_pass, shrink
 from weft.debug.compare import compared
 from weft.frontend.source import open_source
-from weft.ir.expr import Var
-from weft.ir.module import input_names
-from weft.ir.types import TensorType
+from weft.ir import TensorType, Var, input_names
 from weft.runtime import TensorSpec
 from weft.support.errors import InvalidInputError, UnsupportedModelError
 

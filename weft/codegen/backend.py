@@ -32,8 +32,7 @@ from weft.support.stage_times import stage
 from weft.support.suggestion import did_you_mean
 from weft.target import Target
 from weft.target.cpu_target import default_triple
-from weft.tir.func import PrimFunc
-from weft.tir.instruction import Instruction
+from weft.tir import Instruction, PrimFunc
 from weft.tir.limits import Limits, check_limits
 from weft.tir.transform.pipeline import TIR_PIPELINE, TirInstrument, lower_prim_func
 from weft.tir.transform.registered import TirInsertion, TirPass

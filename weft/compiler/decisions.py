@@ -11,10 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field
 
 from weft.compiler.program.program import KernelSource
-from weft.ir.expr import Call
-from weft.ir.module import IRModule
-from weft.ir.passes import Pass
-from weft.ir.visitor import post_order
+from weft.ir import Call, IRModule, Pass, post_order
 from weft.strategy.build_tensors import anchor_of
 from weft.strategy.decision import decision_of
 from weft.strategy.explain import call_text, explain_decision, kernel_text

@@ -11,11 +11,9 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from weft.codegen import backend_of
-from weft.ir.expr import Call, Function
-from weft.ir.op import OPS, Op
+from weft.ir import OPS, Call, Function, Op, post_order
 from weft.ir.passes import INSERTED_PASSES, Pass, check_named
 from weft.ir.rewrite.rules import REGISTERED_RULES, Rule, RuleSet, check_rules
-from weft.ir.visitor import post_order
 from weft.strategy.decision import deciders_of, deciders_of_kind
 from weft.strategy.registry import (
     layout_hooks,

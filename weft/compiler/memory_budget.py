@@ -13,10 +13,7 @@ from weft.compiler.program.program import KernelSource, Program
 from weft.compiler.program.within_budget import KernelCosts, within_budget
 from weft.compiler.transformations.parameters import imported
 from weft.frontend.source import ModelLike
-from weft.ir.expr import Call
-from weft.ir.module import IRModule
-from weft.ir.passes import PassContext, run_pass
-from weft.ir.visitor import post_order
+from weft.ir import Call, IRModule, PassContext, post_order, run_pass
 from weft.runtime.sizes import evaluate
 from weft.support.errors import OptionError
 from weft.transform.analysis.graph import traits_of

@@ -14,15 +14,10 @@ from typing import Any
 import numpy as np
 
 from weft.compiler.api import compile
-from weft.ir.dtype import DType
+from weft.ir import Case, DType, IRModule, Op, TensorType, TupleType, dims_equal, get_op, parse
 from weft.ir.dynamic import depends_on_data
 from weft.ir.expr import Call, Expr, Function, Tuple, Var, var
-from weft.ir.module import IRModule
-from weft.ir.op import Case, Op, get_op
-from weft.ir.shape import dims_equal
 from weft.ir.structural import assert_structural_equal
-from weft.ir.text.parser import parse
-from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.infer import infer_expr, infer_type
 from weft.strategy import implementations, lower_function
 from weft.support.dataclass import dataclass

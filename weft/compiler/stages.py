@@ -25,10 +25,9 @@ from weft.compiler.program.program import KernelSource
 from weft.compiler.vm.build import has_fixed_sizes, program_text
 from weft.compiler.vm.lower_module import lower_module
 from weft.frontend.source import Source
+from weft.ir import IRModule, as_text
 from weft.ir.instruments import readable
-from weft.ir.module import IRModule
 from weft.ir.passes import Instrument
-from weft.ir.text.printer import as_text
 from weft.strategy import schedule_function
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError

@@ -14,10 +14,7 @@ from weft.compiler.program.lowering import try_lower_program
 from weft.compiler.program.program import BufferKind, BufferRef, KernelSource, Program
 from weft.debug.compare import DEFAULT_BOUND, TensorDifference, difference
 from weft.debug.tensors import ModelTensors
-from weft.ir.expr import Function
-from weft.ir.module import IRModule, output_names
-from weft.ir.passes import Pass
-from weft.ir.types import TensorType, TupleType, Type
+from weft.ir import Function, IRModule, Pass, TensorType, TupleType, Type, output_names
 from weft.runtime.arena import AlignedBlock
 from weft.runtime.devices.cpu.threads import threading_of
 from weft.runtime.library import Library

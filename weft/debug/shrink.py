@@ -11,11 +11,8 @@ import numpy as np
 import weft
 from weft.debug.compare import DEFAULT_BOUND, difference
 from weft.debug.tensors import ModelTensors
+from weft.ir import IRModule, TensorType, children, infer_type, post_order, rebuild
 from weft.ir.expr import Constant, Expr, Function, Tuple, Var
-from weft.ir.module import IRModule
-from weft.ir.types import TensorType
-from weft.ir.typing.infer import infer_type
-from weft.ir.visitor import children, post_order, rebuild
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 from weft.transform.analysis.reference import evaluate

@@ -12,11 +12,8 @@ import weft
 from weft.compiler.extensions import Extensions, PassesLike, TirPassesLike
 from weft.compiler.options import CompileOptions
 from weft.frontend.source import ModelLike, open_source
+from weft.ir import IRModule, Span, TensorType, input_names, is_static, post_order
 from weft.ir.expr import Constant, Expr, Tuple, Var
-from weft.ir.module import IRModule, input_names
-from weft.ir.span import Span
-from weft.ir.types import TensorType, is_static
-from weft.ir.visitor import post_order
 from weft.support.errors import InvalidInputError, OptionError
 from weft.target import Target
 from weft.transform.analysis.reference import evaluate

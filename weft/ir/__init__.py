@@ -15,6 +15,7 @@ or ``from weft import ir`` and ``ir.Call`` for many of them.
 
 from typing import TYPE_CHECKING
 
+from weft.ir.analysis import known_type
 from weft.ir.attrs import NO_ATTRS, Attrs, NoAttrs, attr, one_of, size_from, sizes_from
 from weft.ir.dtype import DType, bool_, float32, float64, int32, int64
 from weft.ir.dynamic import Bounds
@@ -107,7 +108,8 @@ from weft.ir.shape import (
 )
 from weft.ir.span import Span
 from weft.ir.structural import assert_structural_equal, structural_equal, structural_hash
-from weft.ir.symbol import SizeRange, range_of, size_of_dim, typical_size
+from weft.ir.substitution import has_symbols
+from weft.ir.symbol import SizeRange, name_of, range_of, size_of_dim, symbol_text, typical_size
 from weft.ir.text.parser import parse, parse_expr, parse_type
 from weft.ir.text.printer import as_text
 from weft.ir.traits import (
@@ -119,11 +121,13 @@ from weft.ir.traits import (
     SENSITIVE,
     ZERO_GRADIENT,
     Commutativity,
+    Family,
     Homogeneity,
     Linearity,
     MixedPrecision,
     NarrowFloatCompute,
     OpTraits,
+    in_family,
     linear,
     multilinear,
 )
@@ -154,6 +158,7 @@ from weft.ir.typing.relations import (
 from weft.ir.verify import verify_expr, verify_module
 from weft.ir.virtual_device import ANYWHERE, VirtualDevice
 from weft.ir.visitor import (
+    Routine,
     binders,
     children,
     count_uses,
@@ -163,6 +168,7 @@ from weft.ir.visitor import (
     rebuild,
     replace_children,
     rewrite_post_order,
+    run_routine,
     substitute,
 )
 from weft.support.deprecation import renamed_attributes
@@ -174,27 +180,28 @@ __all__ = [
     "ANY", "ANYWHERE", "COMMUTATIVE", "CONTINUOUS", "CONVOLUTION", "COPIES_ELEMENTS", "FACTS",
     "MATMUL", "NO_ATTRS", "OPS", "PASSES", "SENSITIVE", "ZERO_GRADIENT", "AnyDim", "Attrs",
     "BatchingRule", "Bounds", "Call", "Case", "Clause", "Commutativity", "Constant", "Constructor",
-    "DType", "Dim", "DumpInstrument", "ExplainInstrument", "Expr", "Fact", "FuncType", "Function",
-    "FunctionPass", "GlobalTypeVar", "GlobalVar", "GradientRule", "Homogeneity", "IRModule", "If",
-    "IncompleteType", "KnownDim", "Let", "Linearity", "Match", "MixedPrecision",
+    "DType", "Dim", "DumpInstrument", "ExplainInstrument", "Expr", "Fact", "Family", "FuncType",
+    "Function", "FunctionPass", "GlobalTypeVar", "GlobalVar", "GradientRule", "Homogeneity",
+    "IRModule", "If", "IncompleteType", "KnownDim", "Let", "Linearity", "Match", "MixedPrecision",
     "NarrowFloatCompute", "NoAttrs", "NoMatch", "Op", "OpPattern", "OpTraits", "Pass",
     "PassContext", "Pattern", "PatternConstructor", "PatternTuple", "PatternVar", "PatternWildcard",
     "Prelude", "PrintInstrument", "RefCreate", "RefRead", "RefType", "RefWrite", "Relation",
-    "RelationContext", "Rule", "RuleSet", "ScopeBuilder", "Sequential", "Shape", "SizeRange",
-    "Span", "SymDim", "TensorType", "TimingInstrument", "Tuple", "TupleGetItem", "TupleType",
-    "Type", "TypeCall", "TypeData", "TypeVar", "Var", "VerifyInstrument", "VirtualDevice",
-    "apply_rules", "as_dim", "as_shape", "as_text", "assert_structural_equal", "attr", "binders",
-    "bool_", "bounds_of", "broadcast_dims", "children", "component_types", "const", "count_uses",
-    "define_op", "dim_add", "dim_floordiv", "dim_max", "dim_min", "dim_mul", "dim_product",
-    "dim_sub", "dims_equal", "float32", "float64", "free_vars", "get_op", "has_any", "holds_float",
-    "identity_relation", "import_prelude", "infer_expr", "infer_type", "input_names", "int32",
-    "int64", "is_static", "linear", "may_be_at_least", "may_be_equal", "may_be_multiple",
-    "multilinear", "normalize_axes", "normalize_axis", "one_of", "op_case", "output_names", "parse",
-    "parse_expr", "parse_pipeline", "parse_type", "pattern_vars", "post_order", "prelude",
-    "range_of", "rebuild", "register_fact", "register_pass", "replace_children",
-    "rewrite_post_order", "rewrite_type", "rule", "run_pass", "size_from", "size_of_dim",
-    "sizes_from", "structural_equal", "structural_hash", "substitute", "substitute_dim",
-    "typical_size", "var", "verify_expr", "verify_module",
+    "RelationContext", "Routine", "Rule", "RuleSet", "ScopeBuilder", "Sequential", "Shape",
+    "SizeRange", "Span", "SymDim", "TensorType", "TimingInstrument", "Tuple", "TupleGetItem",
+    "TupleType", "Type", "TypeCall", "TypeData", "TypeVar", "Var", "VerifyInstrument",
+    "VirtualDevice", "apply_rules", "as_dim", "as_shape", "as_text", "assert_structural_equal",
+    "attr", "binders", "bool_", "bounds_of", "broadcast_dims", "children", "component_types",
+    "const", "count_uses", "define_op", "dim_add", "dim_floordiv", "dim_max", "dim_min", "dim_mul",
+    "dim_product", "dim_sub", "dims_equal", "float32", "float64", "free_vars", "get_op", "has_any",
+    "has_symbols", "holds_float", "identity_relation", "import_prelude", "in_family", "infer_expr",
+    "infer_type", "input_names", "int32", "int64", "is_static", "known_type", "linear",
+    "may_be_at_least", "may_be_equal", "may_be_multiple", "multilinear", "name_of",
+    "normalize_axes", "normalize_axis", "one_of", "op_case", "output_names", "parse", "parse_expr",
+    "parse_pipeline", "parse_type", "pattern_vars", "post_order", "prelude", "range_of", "rebuild",
+    "register_fact", "register_pass", "replace_children", "rewrite_post_order", "rewrite_type",
+    "rule", "run_pass", "run_routine", "size_from", "size_of_dim", "sizes_from", "structural_equal",
+    "structural_hash", "substitute", "substitute_dim", "symbol_text", "typical_size", "var",
+    "verify_expr", "verify_module",
 ]
 
 if not TYPE_CHECKING:

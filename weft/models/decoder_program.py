@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft import ir, op
-from weft.ir.expr import Constant, Expr, Function, Tuple, Var, const, var
-from weft.ir.module import IRModule
+from weft.ir import Constant, Expr, Function, IRModule, Tuple, Var, const, var
 from weft.models.architecture import Architecture, Rotary, Weights
 from weft.models.layers import (
     LayerWeights,

@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft import ir, op
-from weft.ir.expr import Expr, Function, Tuple, Var, const, var
-from weft.ir.module import IRModule
+from weft.ir import Expr, Function, IRModule, Tuple, Var, const, var
 from weft.models.architecture import (
     Architecture,
     EncoderDecoderArchitecture,

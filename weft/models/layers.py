@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from weft import op
-from weft.ir.dtype import DType
-from weft.ir.expr import Constant, Expr, const
+from weft.ir import Constant, DType, Expr, const
 from weft.models.architecture import Activation, Architecture, Weights
 
 

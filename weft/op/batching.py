@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft import op
-from weft.ir import BatchingRule, Call, Dim, Expr, Tuple, TupleGetItem
+from weft.ir import BatchingRule, Call, Dim, Expr, Routine, Tuple, TupleGetItem, run_routine
 from weft.ir.types import TensorType, TupleType, Type, has_any
-from weft.ir.visitor import Routine, run_routine
 from weft.op.gradients import field_of, known_shape, tensor_type
 from weft.support.errors import PassError
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from weft import op
-from weft.ir import Call, Constant, Expr, Op, TensorType, Tuple
-from weft.ir.analysis import known_type
+from weft.ir import Call, Constant, Expr, Op, TensorType, Tuple, known_type
 from weft.op.layout_inference import join_layouts, keep_layout
 from weft.op.reduce import reduced_axes
 from weft.support.dataclass import dataclass

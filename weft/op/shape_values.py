@@ -16,8 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from weft.ir import Call, Dim, SymDim, TensorType, is_static
-from weft.ir.analysis import known_type
+from weft.ir import Call, Dim, SymDim, TensorType, is_static, known_type
 from weft.ir.shape import (
     bounds_of,
     dim_floordiv,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from weft import te
 from weft.te.walk import loads_of
+from weft.tir import Analyzer, mentions, substitute, vars_of
 from weft.tir.expr import PrimExpr, ProducerLoad, Var, const, int_value
-from weft.tir.simplify import Analyzer
 from weft.tir.size_text import bind_size
-from weft.tir.visitor import mentions, substitute, vars_of
 
 
 def flat_index(load: ProducerLoad) -> PrimExpr:

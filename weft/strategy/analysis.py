@@ -9,8 +9,7 @@ from weft import te
 from weft.strategy.extents import size_of
 from weft.support.dataclass import dataclass
 from weft.te.walk import input_tensors, loads_of, rewrite_body
-from weft.tir.expr import PrimExpr, ProducerLoad, Reduce, Var, const
-from weft.tir.visitor import mentions, vars_of
+from weft.tir import PrimExpr, ProducerLoad, Reduce, Var, const, mentions, vars_of
 
 
 def computes_below(outputs: Sequence[te.Tensor]) -> list[te.ComputeOp]:

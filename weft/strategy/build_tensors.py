@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from weft import te
+from weft.ir import Op, OpPattern, TensorType, TupleType, Type, post_order, typical_size
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
-from weft.ir.op import Op, OpPattern
-from weft.ir.symbol import typical_size
-from weft.ir.types import TensorType, TupleType, Type
-from weft.ir.visitor import post_order
 from weft.strategy.contract import check_compute
 from weft.strategy.implementation import Implementation
 from weft.strategy.size_vars import SizeVars, symbols_of

@@ -10,11 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from weft import te
+from weft.ir import Call, Op, TensorType, TupleType, dims_equal
 from weft.ir.dynamic import depends_on_data
-from weft.ir.expr import Call
-from weft.ir.op import Op
-from weft.ir.shape import dims_equal
-from weft.ir.types import TensorType, TupleType
 from weft.support.errors import OperatorError
 from weft.support.user_code import location_of
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from weft.ir.expr import Call
-from weft.ir.traits import Family
+from weft.ir import Call, Family
 from weft.strategy.strategy_registry import StrategyRegistry, check_operator, key_of
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError

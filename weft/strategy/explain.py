@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from weft.ir.expr import Call, Function
-from weft.ir.op import Op
-from weft.ir.visitor import post_order
+from weft.ir import Call, Function, Op, post_order
 from weft.strategy.decision import Decision, time_text
 from weft.strategy.implementation import Implementation
 from weft.strategy.selection import Selection

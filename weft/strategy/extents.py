@@ -11,10 +11,8 @@ from __future__ import annotations
 import functools
 
 from weft.ir.symbol import range_of
-from weft.tir.expr import PrimExpr, Var, const, floormod, int_value
-from weft.tir.simplify import Analyzer
+from weft.tir import Analyzer, PrimExpr, Var, const, floormod, int_value, substitute, vars_of
 from weft.tir.size_text import bind_size
-from weft.tir.visitor import substitute, vars_of
 
 
 def is_fixed(extent: PrimExpr) -> bool:

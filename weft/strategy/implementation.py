@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 from weft import te
-from weft.ir.attrs import Attrs
-from weft.ir.expr import Call
+from weft.ir import Attrs, Call
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, LoweringError
 from weft.target import Target

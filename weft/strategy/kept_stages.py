@@ -16,8 +16,7 @@ from weft.strategy.analysis import (
 from weft.strategy.extents import are_equal, size_of
 from weft.support.dataclass import dataclass
 from weft.te.walk import loads_of
-from weft.tir.expr import Call, FloorDiv, PrimExpr, ProducerLoad, Reduce, int_value
-from weft.tir.visitor import post_order
+from weft.tir import Call, FloorDiv, PrimExpr, ProducerLoad, Reduce, int_value, post_order
 
 
 @dataclass(frozen=True, slots=True)

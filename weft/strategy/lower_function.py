@@ -23,10 +23,8 @@ from weft.support.errors import ScheduleError
 from weft.support.stage_times import stage
 from weft.support.user_code import location_in_traceback
 from weft.target import Target
-from weft.te.lower import lower
-from weft.te.tensor import PlaceholderOp
-from weft.tir.expr import Cast, ProducerLoad
-from weft.tir.func import PrimFunc
+from weft.te import PlaceholderOp, lower
+from weft.tir import Cast, PrimFunc, ProducerLoad
 from weft.tir.transform.registered import TirInsertion
 
 

@@ -12,12 +12,9 @@ import functools
 from weft import te
 from weft.te.state import INLINE, StageState
 from weft.te.tensor import ExternOp
-from weft.tir.expr import GE, PrimExpr, const, int_value
-from weft.tir.func import PrimFunc
+from weft.tir import GE, Analyzer, PrimExpr, PrimFunc, const, int_value, vars_of
 from weft.tir.parallel_condition import parallel_if
-from weft.tir.simplify import Analyzer
 from weft.tir.size_text import bind_size
-from weft.tir.visitor import vars_of
 
 
 def parallel_from(func: PrimFunc, schedule: te.Schedule, threshold: int) -> PrimFunc:

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from weft import te
 from weft.strategy.analysis import computes_below, consumers_of, elements, inlined_body
 from weft.te.walk import loads_of
-from weft.tir.expr import Call, PrimExpr, ProducerLoad, Var
+from weft.tir import Call, PrimExpr, ProducerLoad, Var, post_order
 from weft.tir.node import FloatImm, IntImm
-from weft.tir.visitor import post_order
 
 # A stage is materialized from this many reads per element, this many operations per element, and
 # this many operations saved in all. Rules of thumb.

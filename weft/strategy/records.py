@@ -15,8 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, field
 from pathlib import Path
 
-from weft.ir.expr import Function
-from weft.ir.structural import structural_hash
+from weft.ir import Function, structural_hash
 from weft.support.config import config
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from weft.ir.expr import Call
-from weft.ir.traits import Family
+from weft.ir import Call, Family
 from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.strategy.strategy_registry import StrategyRegistry, check_kind, check_operator, key_of
 from weft.support.dataclass import dataclass

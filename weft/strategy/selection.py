@@ -12,8 +12,7 @@ import enum
 from collections.abc import Iterable, Sequence
 
 from weft.codegen import backend_of
-from weft.ir.expr import Call
-from weft.ir.op import Op
+from weft.ir import Call, Op
 from weft.strategy.implementation import Implementation
 from weft.strategy.registry import DEFAULT_SCHEDULES, registered
 from weft.support.dataclass import dataclass

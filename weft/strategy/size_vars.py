@@ -9,12 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from weft import te
-from weft.ir.attrs import Attrs
-from weft.ir.expr import Call, Expr, Function
+from weft.ir import Attrs, Call, Expr, Function, TensorType, TupleType, Type, post_order, range_of
 from weft.ir.shape import AnyDim, Atom, Dim, ExtremeAtom, FloorDivAtom, SymDim
-from weft.ir.symbol import range_of
-from weft.ir.types import TensorType, TupleType, Type
-from weft.ir.visitor import post_order
 from weft.runtime.sizes import Size
 from weft.support.errors import LoweringError
 from weft.tir.expr import PrimExpr, Var, const, maximum, minimum

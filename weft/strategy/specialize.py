@@ -12,13 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 
+from weft.ir import Op, OpPattern, TensorType, TupleType, Type, post_order
 from weft.ir.expr import Call, Constant, Expr, Function, Var
-from weft.ir.op import Op, OpPattern
 from weft.ir.shape import Dim, KnownDim, Shape, SymDim
 from weft.ir.substitution import has_symbols, substitute_symbols
 from weft.ir.symbol import SizeRange, name_of, range_of, symbol_text
-from weft.ir.types import TensorType, TupleType, Type
-from weft.ir.visitor import post_order
 from weft.op.nn.dense import DenseAttrs
 from weft.strategy.size_vars import symbols_of
 from weft.strategy.variants import Variant, factors_of, intersection, product_of

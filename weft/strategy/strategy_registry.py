@@ -13,8 +13,7 @@ from typing import TypeVar
 
 import weft.op  # noqa: F401 - makes the operators known
 from weft.codegen import BACKENDS
-from weft.ir.op import OPS
-from weft.ir.traits import Family
+from weft.ir import OPS, Family
 from weft.support.errors import RegistryError
 from weft.support.interpreter import interrupts_held
 from weft.support.registry import Registry

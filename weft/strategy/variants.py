@@ -14,11 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from weft.ir.expr import Call, Function
-from weft.ir.op import Op
-from weft.ir.shape import Dim, SymDim, bounds_of
-from weft.ir.symbol import SizeRange, range_of
-from weft.ir.traits import Family
+from weft.ir import Call, Dim, Family, Function, Op, SizeRange, SymDim, bounds_of, range_of
 from weft.strategy.build_tensors import anchor_of
 from weft.strategy.size_vars import symbols_of
 from weft.strategy.strategy_registry import StrategyRegistry, check_operator, key_of

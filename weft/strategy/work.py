@@ -9,10 +9,8 @@ from collections.abc import Sequence
 from weft import te
 from weft.runtime.sizes import Size
 from weft.strategy.analysis import computes_below
-from weft.te.tensor import ExternOp
-from weft.te.walk import loads_of
-from weft.tir.expr import FloatImm, IntImm, PrimExpr, ProducerLoad, Reduce, const, int_value
-from weft.tir.simplify import Analyzer
+from weft.te import ExternOp, loads_of
+from weft.tir import Analyzer, FloatImm, IntImm, PrimExpr, ProducerLoad, Reduce, const, int_value
 from weft.tir.size_text import size_text
 
 

@@ -29,12 +29,9 @@ from weft.te.span import MaybeSpan, Span, SpanOf, counted
 from weft.te.state import INLINE, AttachAt, Fuse, Prefetch, ScheduleState, Split, StageState
 from weft.te.tensor import ComputeOp, ExternOp, IterVar, ScanOp, Tensor
 from weft.te.walk import input_tensors, loads_of
-from weft.tir.buffer import Buffer
+from weft.tir import Analyzer, Buffer, ForKind, post_order, substitute
 from weft.tir.expr import LT, PrimExpr, ProducerLoad, Var, const, int_value, maximum, minimum
-from weft.tir.simplify import Analyzer
 from weft.tir.size_text import bind_size
-from weft.tir.stmt import ForKind
-from weft.tir.visitor import post_order, substitute
 
 
 def padded_shape(stage: StageState, shape: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:

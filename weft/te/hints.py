@@ -9,11 +9,9 @@ from typing import TypeAlias
 from weft.te.plan import PrefetchPlan, StagePlan
 from weft.te.state import Readers, ceil_div
 from weft.te.tensor import IterVar
+from weft.tir import Buffer, Evaluate, For, ForKind, Stmt, substitute
 from weft.tir import expr as tir
-from weft.tir.buffer import Buffer
 from weft.tir.expr import BufferLoad, PrimExpr, Var, const, floordiv, floormod, int_value
-from weft.tir.stmt import Evaluate, For, ForKind, Stmt
-from weft.tir.visitor import substitute
 
 CACHE_LINE = 64  # bytes that one prefetch hint fetches
 # Variables with the extents of their ranges, which start at 0.

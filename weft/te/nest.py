@@ -13,13 +13,11 @@ from weft.te.plan import StagePlan
 from weft.te.reduce import combined, stores
 from weft.te.tensor import REDUCE, IterVar, Tensor
 from weft.te.walk import rewrite_body
+from weft.tir import Analyzer, Buffer, post_order, substitute
 from weft.tir import expr as tir
-from weft.tir.buffer import Buffer
 from weft.tir.expr import BufferLoad, PrimExpr, ProducerLoad, Reduce, Var, const, int_value
-from weft.tir.simplify import Analyzer
 from weft.tir.stmt import BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from weft.tir.transform.tensorize_loop import ANNOTATION as TENSORIZE
-from weft.tir.visitor import post_order, substitute
 
 Inside = Callable[[IterVar, Stmt], Stmt]
 Locate = Callable[[Tensor], tuple[Buffer, tuple[PrimExpr, ...]]]

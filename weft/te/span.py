@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 from weft.ir.dtype import DType
 from weft.support.dataclass import dataclass
+from weft.tir import Analyzer
 from weft.tir import expr as tir
-from weft.tir.simplify import Analyzer
 from weft.tir.visitor import rebuild_binary
 
 ZERO = tir.const(0)

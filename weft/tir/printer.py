@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from weft.ir.dtype import DType
-from weft.ir.symbol import name_of
+from weft.ir import DType, name_of
 from weft.support.errors import OptionError
 from weft.tir import expr as x
 from weft.tir import stmt as s

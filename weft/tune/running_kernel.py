@@ -14,8 +14,7 @@ from weft.runtime.devices.cpu.threads import threading_of
 from weft.strategy import Implementation, lower_function
 from weft.support.errors import LoweringError
 from weft.target import Target
-from weft.tir.buffer import Buffer
-from weft.tir.func import PrimFunc
+from weft.tir import Buffer, PrimFunc
 from weft.tir.transform.registered import TirInsertion
 
 _SYMBOL = "weft_trial"

@@ -26,8 +26,7 @@ from weft.runtime.library import NativeLibrary
 from weft.support.errors import InternalError
 from weft.support.log import Level
 from weft.target import CpuTarget, CudaTarget
-from weft.tir.func import PrimFunc
-from weft.tir.instruction import Instruction
+from weft.tir import Instruction, PrimFunc
 from weft.tir.limits import Limits
 from weft.tir.transform.gpu.thread_axes import LAUNCH_TAGS
 from weft.tir.transform.registered import TirPass

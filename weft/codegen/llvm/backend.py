@@ -30,8 +30,7 @@ from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TargetSpec
 from weft.support.errors import CodegenError
 from weft.support.log import Level
 from weft.target import CpuTarget
-from weft.tir.func import PrimFunc
-from weft.tir.instruction import Instruction
+from weft.tir import Instruction, PrimFunc
 
 
 class CpuBackend(Backend[CpuTarget]):

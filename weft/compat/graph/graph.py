@@ -20,8 +20,7 @@ from weft.compat.graph.versions import CURRENT
 from weft.compat.graphdef.definitions import FunctionRef, GraphDef, Library, NodeDef, Versions
 from weft.compat.graphdef.importer import InputShapes, from_graphdef, initial_values
 from weft.compat.graphdef.names import CONTROL, check_node_name, parse_tensor
-from weft.ir import DType, IRModule, Span, VirtualDevice
-from weft.ir.op import OPS
+from weft.ir import OPS, DType, IRModule, Span, VirtualDevice
 from weft.support.errors import InvalidModelError, RegistryError
 from weft.support.suggestion import did_you_mean
 

@@ -14,8 +14,7 @@ from weft.compat.graphdef.ops.math import BINARY, UNARY
 from weft.compat.graphdef.ops.reduce import REDUCTIONS
 from weft.compat.graphdef.registry import CONVERTERS
 from weft.frontend.common.coverage import unsupported_operators
-from weft.ir.dtype import DType
-from weft.ir.op import get_op
+from weft.ir import DType, get_op
 from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 

@@ -7,9 +7,7 @@ from typing import TypeAlias
 
 from weft.compat.graphdef.definitions import NodeDef
 from weft.frontend.common.typed import inferred
-from weft.ir.expr import Constant, Expr, Tuple, Var
-from weft.ir.span import Span
-from weft.ir.types import TensorType
+from weft.ir import Constant, Expr, Span, TensorType, Tuple, Var
 from weft.op import annotation
 from weft.support.errors import InvalidModelError
 

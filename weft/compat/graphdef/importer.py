@@ -20,8 +20,7 @@ from weft.compat.graphdef.registry import CONVERTERS
 from weft.compat.graphdef.state import INITIAL_VALUE, VARIABLES, next_value_name
 from weft.frontend.common.coverage import counted, misspelling, unsupported_operators
 from weft.frontend.source import Examples, GraphSource, ImportOptions
-from weft.ir import Expr, Function, IRModule, Span, Tuple, infer_type, post_order
-from weft.ir.op import OPS
+from weft.ir import OPS, Expr, Function, IRModule, Span, Tuple, infer_type, post_order
 from weft.support.allocation import allocation_budget
 from weft.support.errors import InvalidInputError
 

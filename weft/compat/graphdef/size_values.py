@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from weft.compat.graphdef.definitions import NodeDef
-from weft.ir.expr import Expr
+from weft.ir import Expr, TensorType
 from weft.ir.shape import AnyDim, Dim, SymDim, dim_add, dim_floordiv, dim_mul, dim_product, dim_sub
-from weft.ir.types import TensorType
 
 _LARGEST = 64
 _ARITHMETIC: Mapping[str, Callable[[Dim, Dim], Dim]] = {

@@ -16,8 +16,7 @@ import numpy as np
 from weft import op
 from weft.compat.graphdef.definitions import NodeDef
 from weft.frontend.common.typed import inferred
-from weft.ir.expr import Constant, Expr, Var
-from weft.ir.span import Span
+from weft.ir import Constant, Expr, Span, Var
 
 VARIABLES = frozenset({"VariableV2", "Variable", "VarHandleOp"})
 INITIAL_VALUE = "_initial_value"

@@ -10,8 +10,7 @@ import numpy as np
 from weft.compat.graphdef.definitions import ForeignType, ShapeAttr, TypeAttr
 from weft.compat.graphdef.messages import DATA_TYPES, REFERENCE
 from weft.frontend.common import arrays
-from weft.ir.dtype import DType
-from weft.ir.shape import Dim
+from weft.ir import Dim, DType
 from weft.support.errors import InvalidModelError, UnsupportedModelError
 
 _DTYPES = {

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from weft.ir import FunctionPass, Op, PassContext, TensorType, TupleType, register_pass
 from weft.ir.expr import Call, Expr, Function, If, Let, Tuple, TupleGetItem, Var
-from weft.ir.op import Op
-from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.types import TensorType, TupleType
 from weft.ir.visitor import Routine, children, post_order, replace_children, run_routine
 from weft.op import annotation
 from weft.support.dataclass import dataclass

@@ -13,8 +13,7 @@ from weft.compat.symbol.node import Node, NodeEntry, copied, walk
 from weft.compat.symbol.operator import SymbolOp, operator
 from weft.compat.symbol.scope import AttrScope, free_name
 from weft.compat.symbol.slots import get_attr
-from weft.ir.module import IRModule
-from weft.ir.span import Span
+from weft.ir import IRModule, Span
 from weft.support.errors import InvalidModelError, OptionError
 
 KINDS = ("all", "read_only", "aux_state")

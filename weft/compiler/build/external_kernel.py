@@ -12,8 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from weft.codegen import backend_of
-from weft.ir.expr import Function
-from weft.ir.types import TensorType, TupleType, Type
+from weft.ir import Function, TensorType, TupleType, Type
 from weft.runtime.arena import array_at
 from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError, InternalError, WeftError

@@ -21,8 +21,7 @@ from weft.support.config import config
 from weft.support.dataclass import dataclass
 from weft.support.log import Level, debug, enabled, write_dump
 from weft.target import Target
-from weft.tir.buffer import Buffer
-from weft.tir.func import PrimFunc
+from weft.tir import Buffer, PrimFunc
 from weft.tir.printer import as_text
 from weft.tir.transform.registered import TirInsertion
 from weft.tir.transform.reuse_input import reuse_input

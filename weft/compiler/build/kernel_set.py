@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.compiler.program.program import KernelSource
-from weft.ir.expr import Call, Function
-from weft.ir.op import Op
-from weft.ir.structural import structural_hash
-from weft.ir.visitor import post_order
+from weft.ir import Call, Function, Op, post_order, structural_hash
 
 _SYMBOL_LENGTH = 48
 

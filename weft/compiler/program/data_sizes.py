@@ -12,11 +12,8 @@ import ast
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from weft.compiler.program.program import BufferRef, CountedSize, Program
-from weft.ir.dynamic import Bounds
-from weft.ir.expr import Call, Expr, Function
+from weft.ir import Bounds, Call, Expr, Function, TensorType, name_of, size_of_dim
 from weft.ir.shape import AnyDim, Dim, SymDim, substitute_dim
-from weft.ir.symbol import name_of, size_of_dim
-from weft.ir.types import TensorType
 from weft.runtime.sizes import Size, names_in, parsed, with_names
 from weft.strategy.size_vars import symbols_of
 from weft.support.dataclass import dataclass

@@ -19,8 +19,7 @@ from weft.compiler.program.symbols import undetermined_size
 from weft.compiler.vm.build import spec_of
 from weft.compiler.vm.lower_module import input_ports, is_flat, output_ports
 from weft.frontend.source import Source
-from weft.ir.module import IRModule
-from weft.ir.types import TupleType, is_static
+from weft.ir import IRModule, TupleType, is_static
 from weft.runtime.manifest import Manifest
 from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError, WeftError

@@ -16,10 +16,8 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterator
 from typing import TypeAlias
 
+from weft.ir import IRModule, Op, children, post_order
 from weft.ir.expr import Call, Expr, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var
-from weft.ir.module import IRModule
-from weft.ir.op import Op
-from weft.ir.visitor import children, post_order
 from weft.support.errors import UnsupportedModelError
 from weft.transform.analysis.graph import enters, is_primitive
 from weft.transform.normal_form.to_a_normal_form import Normalizer

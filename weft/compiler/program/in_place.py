@@ -22,12 +22,8 @@ from weft.compiler.program.program import (
     Step,
     bytes_of,
 )
+from weft.ir import Op, OpPattern, TensorType, children, post_order, structural_hash, typical_size
 from weft.ir.expr import Call, Expr, Function, Var
-from weft.ir.op import Op, OpPattern
-from weft.ir.structural import structural_hash
-from weft.ir.symbol import typical_size
-from weft.ir.types import TensorType
-from weft.ir.visitor import children, post_order
 from weft.transform.analysis.graph import known_type, traits_of
 from weft.transform.external.generate_external import external_code_of
 

@@ -24,8 +24,7 @@ from weft.compiler.program.program import (
     Step,
     moved_path,
 )
-from weft.ir.expr import Call, Function
-from weft.ir.op import Op
+from weft.ir import Call, Function, Op
 
 
 def join_copies(program: Program) -> Program:

@@ -31,8 +31,7 @@ from weft.compiler.program.state import bind_state
 from weft.compiler.program.step_order import ControlEdges, in_order_of_least_memory
 from weft.compiler.program.step_writer import LoopFrame, Mark, StepWriter
 from weft.compiler.program.verify import verify_program
-from weft.ir import visitor
-from weft.ir.dtype import int64
+from weft.ir import AnyDim, Op, Routine, TensorType, TupleType, Type, int64, post_order, visitor
 from weft.ir.dynamic import bounds_of, depends_on_data
 from weft.ir.expr import (
     Call,
@@ -47,10 +46,6 @@ from weft.ir.expr import (
     Var,
 )
 from weft.ir.module import IRModule, port_names
-from weft.ir.op import Op
-from weft.ir.shape import AnyDim
-from weft.ir.types import TensorType, TupleType, Type
-from weft.ir.visitor import Routine, post_order
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, UnsupportedModelError
 from weft.transform.analysis.graph import is_primitive, is_reshape, op_name

@@ -26,8 +26,7 @@ from weft.compiler.program.devices.regions import (
     must_run_on_host,
 )
 from weft.compiler.program.program import BufferKind, BufferRef, KernelSource, Program, buffer_bytes
-from weft.ir.symbol import typical_size
-from weft.ir.virtual_device import VirtualDevice
+from weft.ir import VirtualDevice, typical_size
 from weft.runtime.calls import DEVICE_COPY
 from weft.runtime.device import HOST, Device, MemorySpace
 from weft.support.dataclass import dataclass

@@ -15,9 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from weft.codegen.launch import Loop
-from weft.ir.expr import Function
-from weft.ir.shape import Dim, SymDim, dim_mul, dim_product
-from weft.ir.types import TensorType, is_static
+from weft.ir import Dim, Function, SymDim, TensorType, dim_mul, dim_product, is_static
 from weft.runtime.device import HOST, Device
 from weft.strategy.variants import Variant
 from weft.support.dataclass import dataclass

@@ -17,9 +17,7 @@ from collections.abc import Iterable, Sequence
 
 from weft.compiler.program.memory_plan import aligned, live_ranges
 from weft.compiler.program.program import BufferKind, BufferRef, Program, Step
-from weft.ir.expr import Expr, Function
-from weft.ir.symbol import typical_size
-from weft.ir.visitor import post_order
+from weft.ir import Expr, Function, post_order, typical_size
 from weft.transform.analysis.graph import traits_of
 
 # Another order must reduce the peak by this share; else the order of the program stays.

@@ -25,12 +25,7 @@ from weft.compiler.program.program import (
     bytes_of,
     moved_path,
 )
-from weft.ir.dtype import DType
-from weft.ir.expr import Function, Var
-from weft.ir.op import get_op
-from weft.ir.shape import Dim
-from weft.ir.types import TensorType
-from weft.ir.typing.infer import infer_expr
+from weft.ir import Dim, DType, Function, TensorType, Var, get_op, infer_expr
 from weft.support.dataclass import dataclass
 
 _BOOL = TensorType((), DType.of("bool"))

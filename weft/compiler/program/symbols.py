@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from weft.compiler.program.program import Port, Program
-from weft.ir.expr import Function
-from weft.ir.shape import AnyDim, SymDim, bounds_of
+from weft.ir import AnyDim, Function, SymDim, TensorType, TupleType, Type, bounds_of, post_order
 from weft.ir.symbol import name_of, range_of, size_of_dim
-from weft.ir.types import TensorType, TupleType, Type
-from weft.ir.visitor import post_order
 from weft.runtime.manifest import SymbolSpec
 from weft.runtime.sizes import Size, is_entry_name, names_in
 from weft.support.errors import UnsupportedModelError

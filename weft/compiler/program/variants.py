@@ -13,10 +13,8 @@ from typing import TypeAlias
 
 from weft.compiler.build.kernel_set import KernelSet
 from weft.compiler.program.program import KernelVariant, Program
-from weft.ir.expr import Function
-from weft.ir.shape import SymDim
+from weft.ir import Function, SizeRange, SymDim, name_of
 from weft.ir.size_syntax import parse_size
-from weft.ir.symbol import SizeRange, name_of
 from weft.strategy.size_vars import symbols_of
 from weft.strategy.specialize import specialize
 from weft.strategy.variants import (

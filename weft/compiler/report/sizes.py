@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from weft.ir.dtype import DType
-from weft.ir.symbol import SizeRange
+from weft.ir import DType, SizeRange
 from weft.runtime.calls import DEVICE_COPY
 from weft.runtime.device import HOST
 from weft.runtime.launchers import launcher_of

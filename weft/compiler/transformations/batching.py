@@ -7,11 +7,8 @@ from typing import Any
 
 from weft.compiler.transformations.parameters import imported
 from weft.frontend.source import ModelLike
-from weft.ir.module import IRModule
-from weft.ir.shape import KnownDim, SymDim, as_shape
+from weft.ir import IRModule, KnownDim, SymDim, TensorType, as_shape, post_order
 from weft.ir.size_range import name_of
-from weft.ir.types import TensorType
-from weft.ir.visitor import post_order
 from weft.support.errors import OptionError
 from weft.transform.autodiff.batching.vectorize import Axes, Vectorize
 

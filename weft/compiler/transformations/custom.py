@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.ir.expr import Expr, Function, Var
+from weft.ir import Expr, Function, FuncType, TupleType, Type, Var, infer_type, substitute
 from weft.ir.python.from_python import PythonFunction, with_prelude
-from weft.ir.types import FuncType, TupleType, Type
-from weft.ir.typing.infer import infer_type
-from weft.ir.visitor import substitute
 from weft.support.errors import OptionError
 from weft.transform.autodiff.reverse.adjoint import is_differentiable
 from weft.transform.autodiff.reverse.custom_rules import JVP, VJP

@@ -15,12 +15,8 @@ from weft.compiler.transformations.parameters import (
     imported,
 )
 from weft.frontend.source import ModelLike
-from weft.ir.expr import Constant, Expr, Function, Tuple, const
-from weft.ir.module import IRModule
-from weft.ir.op import get_op
+from weft.ir import Constant, Expr, Function, IRModule, Tuple, const, get_op, infer_type, substitute
 from weft.ir.types import TensorType, TupleType, Type, is_static
-from weft.ir.typing.infer import infer_type
-from weft.ir.visitor import substitute
 from weft.op.gradients import field_of
 from weft.support.errors import OptionError
 from weft.transform.analysis.graph import type_of

@@ -17,12 +17,9 @@ from weft.compiler.transformations.parameters import (
     imported,
 )
 from weft.frontend.source import ModelLike
+from weft.ir import IRModule, TensorType, TupleType, Type, infer_type, substitute
 from weft.ir.expr import Expr, Function, Tuple, Var, const
-from weft.ir.module import IRModule
 from weft.ir.shape import AnyDim, KnownDim, dim_add, dim_product
-from weft.ir.types import TensorType, TupleType, Type
-from weft.ir.typing.infer import infer_type
-from weft.ir.visitor import substitute
 from weft.op.gradients import field_of
 from weft.support.errors import OptionError, PassError
 from weft.transform.analysis.graph import type_of

@@ -18,12 +18,8 @@ from weft.compiler.program.program import KernelSource, Port
 from weft.compiler.vm.function_builder import tensors_of
 from weft.compiler.vm.lower_module import VmSource, lower_module
 from weft.compiler.vm.verify import verify_bytecode
+from weft.ir import AnyDim, Function, IRModule, TensorType, is_static, size_of_dim
 from weft.ir.dynamic import bounds_of, needs_values, result_types, value_params
-from weft.ir.expr import Function
-from weft.ir.module import IRModule
-from weft.ir.shape import AnyDim
-from weft.ir.symbol import size_of_dim
-from weft.ir.types import TensorType, is_static
 from weft.runtime.device import HOST
 from weft.runtime.manifest import Manifest, TensorSpec
 from weft.runtime.sizes import evaluate

@@ -14,6 +14,7 @@ from weft.compiler.program.lowering import alias_of, primitive_of
 from weft.compiler.vm.blocks import Block
 from weft.compiler.vm.function_builder import FunctionBuilder, tensors_of
 from weft.compiler.vm.tables import Captures, Pending, Tables
+from weft.ir import Op, TensorType, is_static
 from weft.ir.expr import (
     Call,
     Constant,
@@ -36,8 +37,6 @@ from weft.ir.expr import (
     TupleGetItem,
     Var,
 )
-from weft.ir.op import Op
-from weft.ir.types import TensorType, is_static
 from weft.runtime.vm import bytecode as bc
 from weft.runtime.vm.program import VmFunction
 from weft.support.dataclass import dataclass

@@ -17,13 +17,9 @@ from weft.compiler.build.kernel_set import kernel_source
 from weft.compiler.build.kernels import build_kernels
 from weft.compiler.options import CompileOptions
 from weft.compiler.vm.build import has_fixed_sizes, vm_kernel
+from weft.ir import Function, Var, infer_expr, parse_expr, structural_hash, substitute
 from weft.ir.dynamic import needs_values, static_body
-from weft.ir.expr import Function, Var
-from weft.ir.structural import structural_hash
-from weft.ir.text.parser import parse_expr
 from weft.ir.types import TensorType, TupleType, Type
-from weft.ir.typing.infer import infer_expr
-from weft.ir.visitor import substitute
 from weft.runtime.library import Library
 from weft.runtime.vm.kernels import Shapes
 from weft.runtime.vm.program import VmKernel

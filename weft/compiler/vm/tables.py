@@ -8,9 +8,8 @@ import numpy as np
 
 from weft.compiler.build.kernel_set import KernelSet
 from weft.compiler.program.constants import constant_key
+from weft.ir import IRModule, binders, children, post_order
 from weft.ir.expr import Constructor, Expr, Function, GlobalVar, Let, Var
-from weft.ir.module import IRModule
-from weft.ir.visitor import binders, children, post_order
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import is_primitive
 

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.frontend.common.typed import tensor_type, typed
-from weft.ir.dtype import DType
-from weft.ir.expr import Constant, Expr, Tuple, TupleGetItem
-from weft.ir.op import Op
-from weft.ir.span import Span
+from weft.ir import Constant, DType, Expr, Op, Span, Tuple, TupleGetItem
 from weft.op.composites.terms import composed
 from weft.support.errors import InvalidModelError, UnsupportedModelError
 

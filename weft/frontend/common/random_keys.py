@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from weft.frontend.common.typed import typed
-from weft.ir.expr import Expr, TupleGetItem, Var
-from weft.ir.span import Span
+from weft.ir import Expr, Span, TupleGetItem, Var
 from weft.op.random.threefry import KEY_TYPE, threefry_split
 
 

@@ -11,11 +11,8 @@ import math
 
 import numpy as np
 
+from weft.ir import Op, TensorType, TupleType, Type, has_symbols, infer_expr, is_static
 from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
-from weft.ir.op import Op
-from weft.ir.substitution import has_symbols
-from weft.ir.types import TensorType, TupleType, Type, is_static
-from weft.ir.typing.infer import infer_expr
 from weft.support.errors import InternalError, InvalidModelError, TypeInferenceError
 from weft.transform.analysis.reference import evaluate_call
 from weft.transform.passes.fold_constant import bytes_of

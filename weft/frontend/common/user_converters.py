@@ -12,8 +12,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar
 
-from weft.ir.expr import Expr
-from weft.ir.typing.infer import infer_expr
+from weft.ir import Expr, infer_expr
 from weft.support.errors import OperatorError
 
 UserConverter: TypeAlias = "Callable[..., Expr | Sequence[Expr]]"

@@ -20,11 +20,10 @@ from typing import Any
 from onnx import TypeProto, ValueInfoProto
 
 from weft.frontend.onnx.shape_value import ShapeValue
+from weft.ir import Span, TensorType
 from weft.ir.shape import AnyDim, Dim, ExtremeAtom, KnownDim, Shape, SymDim, as_dim, substitute_dim
 from weft.ir.size_syntax import is_size_name
-from weft.ir.span import Span
 from weft.ir.symbol import SizeRange, common_range, common_symbols, name_of, range_of, symbol_text
-from weft.ir.types import TensorType
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidInputError, InvalidModelError, TypeInferenceError, WeftError
 

@@ -13,11 +13,8 @@ from weft.frontend.onnx.dimensions import Dimensions, identifier
 from weft.frontend.onnx.loader import load_model
 from weft.frontend.onnx.node import ABSENT, Value
 from weft.frontend.onnx.tensors import dtype_of
-from weft.ir.expr import Tuple, Var
+from weft.ir import Span, TensorType, Tuple, TupleType, Var, name_of
 from weft.ir.shape import ANY, Dim, SymDim, as_shape, substitute_dim
-from weft.ir.span import Span
-from weft.ir.symbol import name_of
-from weft.ir.types import TensorType, TupleType
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidInputError, InvalidModelError, UnsupportedModelError
 

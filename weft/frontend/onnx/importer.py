@@ -29,13 +29,9 @@ from weft.frontend.onnx.node import Absent, items_of, tensor_type
 from weft.frontend.onnx.scope import Scope, Surroundings
 from weft.frontend.onnx.shape_value import ShapeValue, size_data
 from weft.frontend.onnx.tensors import dtype_of
-from weft.ir.expr import Constant, Expr, Function, Tuple
-from weft.ir.module import IRModule
-from weft.ir.shape import Dim
-from weft.ir.span import Span
+from weft.ir import Constant, Dim, Expr, Function, IRModule, Span, Tuple, infer_type
 from weft.ir.symbol import ANY_SIZE, SizeRange, common_range
 from weft.ir.types import TensorType, TupleType, is_static
-from weft.ir.typing.infer import infer_type
 from weft.support.allocation import allocation_budget
 from weft.support.errors import (
     InvalidInputError,

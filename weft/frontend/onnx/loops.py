@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from weft import op
 from weft.frontend.common import arrays
 from weft.frontend.onnx.node import Node, Value, constant_value, tensor_type
-from weft.ir.dtype import DType
+from weft.ir import ANY, AnyDim, Dim, DType, KnownDim, SymDim, TensorType, TupleType
 from weft.ir.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
-from weft.ir.shape import ANY, AnyDim, Dim, KnownDim, SymDim
-from weft.ir.types import TensorType, TupleType
 from weft.ir.visitor import children, post_order, replace_children
 from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError

@@ -13,10 +13,7 @@ from weft.frontend.common.node import NodeBase
 from weft.frontend.common.random_keys import RandomKeys
 from weft.frontend.common.typed import tensor_type, typed
 from weft.frontend.onnx.shape_value import ShapeValue, size_data
-from weft.ir.dtype import DType
-from weft.ir.expr import Constant, Expr, Tuple, TupleGetItem
-from weft.ir.shape import Dim, Shape
-from weft.ir.span import Span
+from weft.ir import Constant, Dim, DType, Expr, Shape, Span, Tuple, TupleGetItem
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError, UnsupportedModelError
 

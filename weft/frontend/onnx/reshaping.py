@@ -8,8 +8,7 @@ from weft import op
 from weft.frontend.common import arrays
 from weft.frontend.common.typed import FOLD_LIMIT_ELEMENTS
 from weft.frontend.onnx.node import Node, tensor_type
-from weft.ir.dtype import DType
-from weft.ir.expr import Expr
+from weft.ir import DType, Expr
 from weft.ir.shape import (
     AnyDim,
     Dim,

@@ -19,10 +19,7 @@ from weft.frontend.onnx.shape_rules import evaluate_on_shapes
 from weft.frontend.onnx.shape_value import ShapeValue
 from weft.frontend.onnx.size_equations import sizes_demanded, sums_demanded
 from weft.frontend.onnx.tensors import tensor_to_numpy
-from weft.ir.expr import Constant, Expr
-from weft.ir.shape import Dim
-from weft.ir.span import Span
-from weft.ir.types import TensorType, is_static
+from weft.ir import Constant, Dim, Expr, Span, TensorType, is_static
 from weft.support.dataclass import dataclass
 from weft.support.errors import (
     AttrsError,

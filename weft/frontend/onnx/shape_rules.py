@@ -17,8 +17,7 @@ from weft.frontend.common import arrays
 from weft.frontend.onnx.reshaping import sliced_positions
 from weft.frontend.onnx.shape_value import Element, Ratio, ShapeValue, settle
 from weft.frontend.onnx.tensors import dtype_of
-from weft.ir.dtype import DType
-from weft.ir.expr import Constant
+from weft.ir import Constant, DType
 from weft.ir.shape import (
     AnyDim,
     SymDim,

@@ -15,10 +15,8 @@ import numpy as np
 
 from weft import op
 from weft.frontend.common.typed import typed
-from weft.ir.dtype import DType, int64
-from weft.ir.expr import Expr, Tuple, const
+from weft.ir import DType, Expr, Span, Tuple, const, int64
 from weft.ir.shape import AnyDim, Dim, Shape, SymDim, dim_add, dim_floordiv, dim_mul, dim_sub
-from weft.ir.span import Span
 from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 

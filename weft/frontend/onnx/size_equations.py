@@ -20,10 +20,8 @@ from typing import TypeAlias
 
 from weft.frontend.onnx.node import Node
 from weft.frontend.onnx.shape_value import ShapeValue
-from weft.ir.expr import Constant, Expr
+from weft.ir import Constant, Expr, SizeRange, TensorType, name_of, range_of
 from weft.ir.shape import Dim, Shape, SymDim, dim_add, dim_mul, dim_product, dim_sub, substitute_dim
-from weft.ir.symbol import SizeRange, name_of, range_of
-from weft.ir.types import TensorType
 
 # Pairs of dimensions that a node needs to be equal.
 Equations: TypeAlias = "Iterator[tuple[Dim, Dim]]"

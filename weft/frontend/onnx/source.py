@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weft.frontend.onnx import from_onnx, load_onnx_importer, onnx_signature
 from weft.frontend.onnx.wire import external_files, split_model
 from weft.frontend.source import Declared, Examples, ImportOptions, Source, SourceDigest
-from weft.ir.module import IRModule
-from weft.ir.types import is_static
+from weft.ir import IRModule, is_static
 from weft.support.config import config
 from weft.support.errors import UnsupportedModelError
 from weft.support.file_content import (

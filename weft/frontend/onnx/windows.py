@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from weft import op
 from weft.frontend.common import arrays
 from weft.frontend.onnx.node import Node
-from weft.ir.expr import Expr
-from weft.ir.shape import Shape
+from weft.ir import Expr, Shape
 from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 

@@ -25,13 +25,8 @@ from weft.frontend.torch.node import Node, shape_in, size_of
 from weft.frontend.torch.program import TorchProgram, module_paths
 from weft.frontend.torch.sizes import applied, at_sizes, conditions, input_types
 from weft.frontend.torch.spans import span_of, target_name
+from weft.ir import IRModule, Span, SymDim, TensorType, infer_type, is_static, size_of_dim
 from weft.ir.expr import Constant, Expr, Function, Tuple, Var
-from weft.ir.module import IRModule
-from weft.ir.shape import SymDim
-from weft.ir.span import Span
-from weft.ir.symbol import size_of_dim
-from weft.ir.types import TensorType, is_static
-from weft.ir.typing.infer import infer_type
 from weft.runtime.ndarray import from_dlpack
 from weft.support.allocation import allocation_budget
 from weft.support.errors import InternalError, UnsupportedModelError, WeftError

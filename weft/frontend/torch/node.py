@@ -14,11 +14,7 @@ from weft.frontend.common.node import NodeBase
 from weft.frontend.common.random_keys import RandomKeys
 from weft.frontend.common.typed import tensor_type
 from weft.frontend.torch.dtypes import dtype_of
-from weft.ir.dtype import DType
-from weft.ir.expr import Constant, Expr
-from weft.ir.shape import AnyDim, Dim, SymDim
-from weft.ir.span import Span
-from weft.ir.typing.relations import broadcast_dims
+from weft.ir import AnyDim, Constant, Dim, DType, Expr, Span, SymDim, broadcast_dims
 from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 

@@ -29,8 +29,7 @@ from weft.frontend.torch.export import Shapes, export_module, quiet
 from weft.frontend.torch.spans import module_path, span_of, target_name
 from weft.frontend.torch.trace import Trace
 from weft.frontend.torch.trace_limits import needed_guards, ranges_of
-from weft.ir.shape import Dim, Shape, SymDim, as_shape
-from weft.ir.types import TensorType, is_static
+from weft.ir import Dim, Shape, SymDim, TensorType, as_shape, is_static
 from weft.support.dataclass import dataclass
 from weft.support.errors import (
     InternalError,

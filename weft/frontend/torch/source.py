@@ -11,9 +11,7 @@ import torch
 from weft.frontend.source import Declared, Examples, ImportOptions, Source, SourceDigest
 from weft.frontend.torch import from_torch, torch_program
 from weft.frontend.torch.module_digest import module_digest
-from weft.ir.module import IRModule
-from weft.ir.shape import as_shape
-from weft.ir.types import TensorType, is_static
+from weft.ir import IRModule, TensorType, as_shape, is_static
 
 if TYPE_CHECKING:
     from weft.frontend.torch.program import TorchProgram

@@ -18,8 +18,7 @@ import torch.fx
 
 from weft.frontend.torch.dims import convert_size, expression_of, symbols_in
 from weft.frontend.torch.trace import Trace
-from weft.ir.shape import AnyDim
-from weft.ir.symbol import size_of_dim
+from weft.ir import AnyDim, size_of_dim
 from weft.runtime.sizes import evaluate
 
 # Up to which number a size is 0 or 1, by how many symbols it depends on.

@@ -27,8 +27,7 @@ from weft.frontend.torch.calls import (
 from weft.frontend.torch.dtypes import dtype_of, has_dtype
 from weft.frontend.torch.node import Node
 from weft.frontend.torch.spans import span_of, target_name
-from weft.ir.expr import Expr, Var
-from weft.ir.types import TensorType
+from weft.ir import Expr, TensorType, Var
 from weft.support.errors import WeftError
 
 Refusals: TypeAlias = dict[object, str]

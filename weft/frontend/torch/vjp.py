@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from weft.ir.expr import Expr, Function, Tuple, Var
-from weft.ir.passes import PassContext
-from weft.ir.typing.infer import infer_expr
+from weft.ir import Expr, Function, PassContext, Tuple, Var, infer_expr
 from weft.support.errors import UnsupportedModelError
 from weft.transform.autodiff.reverse.differentiable import missing_gradients
 from weft.transform.autodiff.reverse.expand_for_gradient import ExpandForGradient

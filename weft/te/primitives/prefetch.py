@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from weft.te.state import INLINE, Prefetch, Readers, StageState, ceil_div
 from weft.te.tensor import ComputeOp, IterVar, Tensor
 from weft.te.walk import input_tensors
-from weft.tir.expr import PrimExpr, const
-from weft.tir.stmt import ForKind
+from weft.tir import ForKind, PrimExpr, const
 
 
 def prefetch(self: StageState, tensor: Tensor, axis: IterVar, offset: int = 1) -> None:

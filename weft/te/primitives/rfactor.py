@@ -10,8 +10,8 @@ from weft.te.domain import axis_values, loop_extents, overruns
 from weft.te.state import ScheduleState, StageState
 from weft.te.tensor import REDUCE, ComputeOp, IterVar, Tensor, data_axis, reduction_axis
 from weft.te.walk import rewrite_body
+from weft.tir import PrimExpr, Reduce, Var
 from weft.tir import expr as tir
-from weft.tir.expr import PrimExpr, Reduce, Var
 
 
 def rfactor(

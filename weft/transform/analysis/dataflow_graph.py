@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import field
 
+from weft.ir import Op, OpPattern, TensorType, children, dim_product, has_any, post_order
 from weft.ir.expr import Call, Expr, Function, Let, Tuple, TupleGetItem, Var
-from weft.ir.op import Op, OpPattern
-from weft.ir.shape import dim_product
-from weft.ir.types import TensorType, has_any
-from weft.ir.visitor import children, post_order
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import enters, known_type, op_name
 from weft.transform.analysis.scopes import Scopes

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.ir import Call, Constant, Expr, Op, SymDim, TensorType, Tuple, TupleGetItem
-from weft.ir.shape import AnyDim
+from weft.ir import AnyDim, Call, Constant, Expr, Op, SymDim, TensorType, Tuple, TupleGetItem
 from weft.op.shape_values import MAX_ELEMENTS, Undecided, Value, Values
 from weft.support.errors import WeftError
 from weft.transform.analysis.graph import known_type, traits_of

@@ -10,11 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from weft.ir.expr import Call
-from weft.ir.op import OpPattern
-from weft.ir.shape import Shape
-from weft.ir.symbol import typical_size
-from weft.ir.types import TensorType, has_any
+from weft.ir import Call, OpPattern, Shape, TensorType, has_any, typical_size
 from weft.op.reduce import ReduceAttrs, reduced_axes
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.dataflow_graph import DataflowNode

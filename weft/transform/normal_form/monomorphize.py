@@ -6,10 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from weft.ir import IRModule, Op, Pass, PassContext, register_pass
 from weft.ir.expr import Call, Constructor, Expr, Function, GlobalVar, Var
-from weft.ir.module import IRModule
-from weft.ir.op import Op
-from weft.ir.passes import Pass, PassContext, register_pass
 from weft.ir.types import FuncType, Type, TypeVar, component_types, rewrite_type
 from weft.ir.typing.adt import constructor_type, instantiate
 from weft.ir.visitor import binders, children, post_order, rebuild

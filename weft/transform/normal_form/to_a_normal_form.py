@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
+from weft.ir import FunctionPass, Op, PassContext, children, rebuild, register_pass
 from weft.ir.expr import Constant, Constructor, Expr, Function, GlobalVar, Let, Var
-from weft.ir.op import Op
-from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.visitor import children, rebuild
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import is_primitive
 from weft.transform.analysis.scopes import Scopes

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from weft.ir import Call, Expr, Function, Op, infer_expr
-from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir import Call, Expr, Function, FunctionPass, Op, PassContext, infer_expr, register_pass
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import known_type, rewrite_function
 

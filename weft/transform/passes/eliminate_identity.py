@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from weft.ir import Call, Expr, Function, Op, TensorType, Tuple, TupleGetItem
+from weft.ir import Call, Expr, Function, Op, TensorType, Tuple, TupleGetItem, has_any
 from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.types import has_any
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import known_type, rewrite_function, traits_of
 

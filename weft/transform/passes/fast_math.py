@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from weft.ir import Call, Expr, Function, Op, TensorType, get_op
-from weft.ir.dtype import float32
+from weft.ir import Call, Expr, Function, Op, TensorType, float32, get_op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.op.fast_math import FastForm
 from weft.support.dataclass import dataclass

@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from weft import ir
-from weft.ir.expr import Call
-from weft.ir.substitution import has_symbols
+from weft.ir import Call, has_symbols
 from weft.support.allocation import BUDGET_BYTES, AllocationBudget
 from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout, transform_steps

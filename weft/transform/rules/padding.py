@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from weft import op
-from weft.ir.expr import Call, Expr
+from weft.ir import Call, Expr, NoMatch, RuleSet, rule
 from weft.ir.rewrite.pattern import any_, const
-from weft.ir.rewrite.rules import NoMatch, RuleSet, rule
 from weft.topi.layout import Layout
 from weft.topi.nn.conv import full_padding
 

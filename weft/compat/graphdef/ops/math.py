@@ -10,9 +10,7 @@ from weft.compat.graphdef.node import Node
 from weft.compat.graphdef.registry import converts
 from weft.frontend.common import arrays
 from weft.frontend.common.typed import tensor_type
-from weft.ir.dtype import DType
-from weft.ir.expr import Expr
-from weft.ir.op import Op
+from weft.ir import DType, Expr, Op
 
 UNARY = {
     "Abs": op.abs, "Acos": op.acos, "Acosh": op.acosh, "Asin": op.asin, "Asinh": op.asinh,

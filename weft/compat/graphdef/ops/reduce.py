@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from weft import op
 from weft.compat.graphdef.node import Node
 from weft.compat.graphdef.registry import converts
-from weft.ir.dtype import DType
-from weft.ir.expr import Expr
+from weft.ir import DType, Expr
 from weft.op.composites import norms
 
 REDUCTIONS = {"All": op.all, "Any": op.any, "Max": op.max, "Mean": op.mean, "Min": op.min,

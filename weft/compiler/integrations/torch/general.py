@@ -21,9 +21,7 @@ from weft.compiler.integrations.torch.traced_sizes import TracedSizes
 from weft.frontend.torch.dims import dim_of, symbol_of
 from weft.frontend.torch.dtypes import dtype_of
 from weft.frontend.torch.program import Port, TorchProgram
-from weft.ir.shape import Dim, SymDim
-from weft.ir.symbol import SizeRange, symbol_text
-from weft.ir.types import TensorType
+from weft.ir import Dim, SizeRange, SymDim, TensorType, symbol_text
 from weft.runtime.executable import Executable
 from weft.support.errors import UnsupportedModelError, WeftError
 

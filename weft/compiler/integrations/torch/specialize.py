@@ -23,8 +23,7 @@ from weft.compiler.integrations.torch.traced_sizes import TracedSizes
 from weft.frontend.torch.dtypes import dtype_of
 from weft.frontend.torch.importer import GraphImporter, array_of
 from weft.frontend.torch.program import Port, TorchProgram
-from weft.ir.expr import Var
-from weft.ir.types import TensorType
+from weft.ir import TensorType, Var
 from weft.support.fallback import Fallback, module_log, report
 
 # From all arguments of a region to its results.

@@ -28,10 +28,7 @@ from weft.compiler.program.program import (
     buffer_bytes,
 )
 from weft.compiler.program.step_writer import copy_function
-from weft.ir.dtype import DType
-from weft.ir.expr import Call
-from weft.ir.shape import Dim
-from weft.ir.types import TensorType
+from weft.ir import Call, Dim, DType, TensorType
 from weft.op.device import DeviceCopyAttrs
 from weft.runtime.calls import DEVICE_COPY
 from weft.runtime.device import Device

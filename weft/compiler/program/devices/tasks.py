@@ -24,8 +24,7 @@ from weft.compiler.program.program import (
     buffer_bytes,
 )
 from weft.compiler.program.symbols import symbol_specs
-from weft.ir.symbol import SizeRange, typical_size
-from weft.ir.virtual_device import VirtualDevice
+from weft.ir import SizeRange, VirtualDevice, typical_size
 from weft.runtime.device import HOST, Device
 from weft.runtime.devices.sim.description import Links, SimDevice
 from weft.runtime.sizes import Size, evaluate

@@ -24,9 +24,7 @@ from weft.frontend.onnx.ops.cast import cast_to
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import known_sizes, positions, reshape_to
 from weft.frontend.onnx.shape_value import ShapeValue
-from weft.ir.dtype import int64
-from weft.ir.expr import Constant, Expr, Tuple
-from weft.ir.shape import Dim, dim_add, dim_max, dim_sub, dims_equal
+from weft.ir import Constant, Dim, Expr, Tuple, dim_add, dim_max, dim_sub, dims_equal, int64
 from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 

@@ -13,9 +13,7 @@ from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.ops.cast import cast_to
 from weft.frontend.onnx.ops.linear import multiplied, transposed
 from weft.frontend.onnx.reshaping import positions, reshape_to
-from weft.ir.dtype import DType, float32
-from weft.ir.expr import Expr
-from weft.ir.shape import Dim, dim_add, dim_mul
+from weft.ir import Dim, DType, Expr, dim_add, dim_mul, float32
 from weft.support.dataclass import dataclass
 
 

@@ -23,8 +23,7 @@ from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.ops.linear import multiplied
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import positions, reshape_to
-from weft.ir.expr import Expr
-from weft.ir.shape import Dim, dim_mul, dims_equal
+from weft.ir import Dim, Expr, dim_mul, dims_equal
 from weft.support.errors import UnsupportedModelError
 
 _FILTER = -10000.0  # ONNX Runtime's default score of a hidden key

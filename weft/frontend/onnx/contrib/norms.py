@@ -12,8 +12,7 @@ from weft.frontend.onnx.ops.cast import cast_to
 from weft.frontend.onnx.ops.norm import standardized
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
-from weft.ir.dtype import float32
-from weft.ir.expr import Constant, Expr
+from weft.ir import Constant, Expr, float32
 from weft.support.errors import UnsupportedModelError
 
 _SMALLEST = 1e-12  # ONNX Runtime's default epsilon of layer norms with a residual

@@ -13,8 +13,7 @@ from weft import op
 from weft.frontend.onnx.node import Node
 from weft.frontend.onnx.registry import ConvertFunction, converts, register
 from weft.frontend.onnx.reshaping import flatten_at, reshape_to
-from weft.ir.expr import Expr
-from weft.ir.op import Op
+from weft.ir import Expr, Op
 from weft.op.composites import activations
 from weft.op.composites.emitter import Emitter, V
 

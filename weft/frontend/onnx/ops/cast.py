@@ -9,8 +9,7 @@ from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.tensors import dtype_of
-from weft.ir.dtype import DType
-from weft.ir.expr import Expr
+from weft.ir import DType, Expr
 
 _SCALE_ONLY = "float8_e8m0fnu"
 _SMALLEST_SCALE, _LARGEST_SCALE = 2.0**-127, 2.0**127

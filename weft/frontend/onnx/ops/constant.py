@@ -12,9 +12,7 @@ from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import broadcast_to, known_sizes
 from weft.frontend.onnx.shape_value import Ratio, ShapeValue, settle
 from weft.frontend.onnx.tensors import checked_shape, tensor_to_numpy
-from weft.ir.dtype import DType
-from weft.ir.expr import Constant, Expr
-from weft.ir.shape import Dim, SymDim, dim_product, dims_equal
+from weft.ir import Constant, Dim, DType, Expr, SymDim, dim_product, dims_equal
 from weft.support.allocation import may_allocate
 from weft.support.errors import UnsupportedModelError
 

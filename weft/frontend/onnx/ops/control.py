@@ -16,8 +16,7 @@ from weft.frontend.onnx.node import Body, Node, Value, constant_value, tensor_ty
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to, stacked
 from weft.frontend.onnx.shape_value import ShapeValue
-from weft.ir.expr import Constant, Expr, If, Tuple
-from weft.ir.types import TupleType
+from weft.ir import Constant, Expr, If, Tuple, TupleType
 from weft.support.errors import UnsupportedModelError
 
 _MANY = 1 << 20

@@ -7,8 +7,7 @@ from weft.frontend.onnx.node import Node
 from weft.frontend.onnx.ops.conv_volume import convolve
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.windows import WINDOW_ATTRIBUTES, check_one_padding, window_of
-from weft.ir.expr import Expr
-from weft.ir.shape import dims_equal
+from weft.ir import Expr, dims_equal
 from weft.support.errors import UnsupportedModelError
 
 _LEAST_RANK = 3

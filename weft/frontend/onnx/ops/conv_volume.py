@@ -10,8 +10,7 @@ from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
 from weft.frontend.onnx.windows import WINDOW_ATTRIBUTES, Window, check_one_padding
-from weft.ir.expr import Expr
-from weft.ir.shape import Shape
+from weft.ir import Expr, Shape
 from weft.support.allocation import check_nodes
 from weft.support.errors import UnsupportedModelError
 from weft.topi.nn.window import window_count, window_span

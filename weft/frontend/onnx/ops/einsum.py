@@ -9,8 +9,7 @@ from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.ops.linear import multiplied
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
-from weft.ir.expr import Expr
-from weft.ir.shape import Dim, dim_product
+from weft.ir import Dim, Expr, dim_product
 from weft.support.errors import UnsupportedModelError
 
 # Names of the axes of an ellipsis, last axis first; equations contain no digits.

@@ -9,9 +9,7 @@ from weft import op
 from weft.frontend.onnx.node import Node, Value, constant_value
 from weft.frontend.onnx.ops.cast import cast_to
 from weft.frontend.onnx.registry import ConvertFunction, converts, register
-from weft.ir.dtype import DType
-from weft.ir.expr import Expr
-from weft.ir.op import Op
+from weft.ir import DType, Expr, Op
 
 _UNARY = {
     "Abs": op.abs,

@@ -11,8 +11,7 @@ from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import broadcast_to, positions, positions_along, reshape_to
 from weft.frontend.onnx.shape_value import ShapeValue, object_array, settle, size_data
-from weft.ir.expr import Constant, Expr
-from weft.ir.shape import Dim
+from weft.ir import Constant, Dim, Expr
 from weft.support.errors import UnsupportedModelError
 
 _REDUCTIONS = {"none": "update", "add": "add", "mul": "mul", "min": "min", "max": "max"}

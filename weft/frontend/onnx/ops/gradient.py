@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from weft.frontend.onnx.node import Node, Value
 from weft.frontend.onnx.registry import converts
-from weft.ir.expr import Expr, Function, Var
-from weft.ir.module import IRModule
-from weft.ir.typing.infer import infer_type
+from weft.ir import Expr, Function, IRModule, Var, infer_type
 from weft.ir.visitor import children, post_order, replace_children
 from weft.support.errors import UnsupportedModelError
 from weft.transform.autodiff.reverse.gradient import gradient

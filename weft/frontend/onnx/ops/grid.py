@@ -10,8 +10,7 @@ from weft.frontend.common import arrays
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
-from weft.ir.expr import Expr
-from weft.ir.op import Op
+from weft.ir import Expr, Op
 from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 

@@ -12,8 +12,7 @@ from weft.frontend.onnx.ops.quantize import Scaling, quantized
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
 from weft.frontend.onnx.windows import WINDOW_ATTRIBUTES, window_of
-from weft.ir.dtype import DType
-from weft.ir.expr import Expr
+from weft.ir import DType, Expr
 
 
 def _centred(node: Node, value: int, zero: int, *, vector_axis: int) -> Expr:

@@ -6,8 +6,7 @@ from weft import op
 from weft.frontend.onnx.node import Node, constant_value, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import broadcast_to, reshape_to, shapes_fit
-from weft.ir.expr import Expr
-from weft.ir.shape import Dim, Shape, dim_product, dims_equal
+from weft.ir import Dim, Expr, Shape, dim_product, dims_equal
 
 _MATRIX = 2
 

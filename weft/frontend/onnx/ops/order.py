@@ -17,8 +17,7 @@ from weft.frontend.onnx.reshaping import (
     reshape_to,
 )
 from weft.frontend.onnx.tensors import dtype_of
-from weft.ir.expr import Expr
-from weft.ir.op import Op
+from weft.ir import Expr, Op
 from weft.ir.shape import Dim, at_least, dim_add
 
 

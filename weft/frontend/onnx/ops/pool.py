@@ -12,9 +12,7 @@ from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
 from weft.frontend.onnx.windows import WINDOW_ATTRIBUTES, Window, indices_of_largest, window_of
-from weft.ir.expr import Expr
-from weft.ir.op import Op
-from weft.ir.shape import dim_product
+from weft.ir import Expr, Op, dim_product
 
 _IMAGE_RANK = 4
 

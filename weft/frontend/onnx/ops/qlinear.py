@@ -27,8 +27,7 @@ from weft.frontend.onnx.ops.reduce import reduced_axes
 from weft.frontend.onnx.registry import converts, register
 from weft.frontend.onnx.reshaping import reshape_to
 from weft.frontend.onnx.windows import WINDOW_ATTRIBUTES
-from weft.ir.dtype import DType
-from weft.ir.expr import Expr
+from weft.ir import DType, Expr
 
 DOMAIN = "com.microsoft"
 _SOFTMAX_OF_ONE_AXIS = 13

@@ -11,8 +11,7 @@ from weft.frontend.onnx.ops.cast import cast_to, saturating_cast
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
 from weft.frontend.onnx.tensors import dtype_of
-from weft.ir.dtype import DType, float32
-from weft.ir.expr import Expr
+from weft.ir import DType, Expr, float32
 from weft.op.qnn.composed import INTEGERS
 from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError

@@ -16,10 +16,7 @@ from weft.frontend.onnx.ops.cast import cast_to
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import known_sizes
 from weft.frontend.onnx.tensors import dtype_of
-from weft.ir.dtype import DType, float32, float64
-from weft.ir.expr import Expr
-from weft.ir.op import Op
-from weft.ir.shape import Dim
+from weft.ir import Dim, DType, Expr, Op, float32, float64
 from weft.op.random.threefry import threefry_key
 from weft.support.errors import InvalidModelError, UnsupportedModelError
 

@@ -10,8 +10,7 @@ from weft.frontend.onnx.loops import Loop, run_loop
 from weft.frontend.onnx.node import Node, Value, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import known_sizes, shapes_fit, stacked
-from weft.ir.expr import Expr
-from weft.ir.shape import Dim, Shape
+from weft.ir import Dim, Expr, Shape
 from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 

@@ -8,9 +8,7 @@ from weft import op
 from weft.frontend.common import arrays
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import ConvertFunction, register
-from weft.ir.expr import Constant, Expr
-from weft.ir.op import Op
-from weft.ir.shape import dim_product
+from weft.ir import Constant, Expr, Op, dim_product
 from weft.support.errors import UnsupportedModelError
 
 # The opset from which on the axes are an input instead of an attribute.

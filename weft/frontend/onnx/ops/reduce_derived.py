@@ -12,8 +12,7 @@ from weft import op
 from weft.frontend.onnx.node import Node
 from weft.frontend.onnx.ops.reduce import reduced_axes
 from weft.frontend.onnx.registry import ConvertFunction, converts, register
-from weft.ir.expr import Expr
-from weft.ir.op import Op
+from weft.ir import Expr, Op
 from weft.op.composites import norms
 
 Part = Callable[[Node, Expr], Expr]

@@ -12,8 +12,7 @@ from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.reshaping import positions
 from weft.frontend.onnx.shape_value import Ratio
-from weft.ir.expr import Expr
-from weft.ir.shape import AnyDim, Dim, SymDim
+from weft.ir import AnyDim, Dim, Expr, SymDim
 from weft.op.composites.terms import Term
 from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError

@@ -9,8 +9,7 @@ from weft.frontend.onnx.loops import MAX_UNROLLED_NODES, Loop, run_loop
 from weft.frontend.onnx.node import Body, Node, Value, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import stacked
-from weft.ir.expr import Expr
-from weft.ir.shape import AnyDim, Dim
+from weft.ir import AnyDim, Dim, Expr
 from weft.support.allocation import check_nodes
 from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError

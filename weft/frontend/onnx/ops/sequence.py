@@ -15,8 +15,7 @@ from weft import op
 from weft.frontend.onnx.node import ABSENT, Absent, Node, Value, items_of, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import stacked
-from weft.ir.expr import Constant, Expr, Tuple
-from weft.ir.types import TupleType
+from weft.ir import Constant, Expr, Tuple, TupleType
 from weft.support.allocation import check_nodes
 from weft.support.errors import UnsupportedModelError
 

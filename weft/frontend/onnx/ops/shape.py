@@ -6,8 +6,7 @@ from weft import op
 from weft.frontend.onnx.node import Node
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import flatten_at, reshape_to
-from weft.ir.expr import Expr
-from weft.ir.shape import dims_equal
+from weft.ir import Expr, dims_equal
 from weft.support.errors import UnsupportedModelError
 
 

@@ -8,8 +8,7 @@ from typing import Any
 from weft import op
 from weft.frontend.torch.node import Node, axis_of, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import ConvertFunction, converts, register
-from weft.ir.expr import Expr
-from weft.ir.op import Op
+from weft.ir import Expr, Op
 from weft.op.composites import activations
 
 

@@ -7,8 +7,7 @@ from typing import Any
 from weft import op
 from weft.frontend.torch.node import Node, dtype_in, shape_in
 from weft.frontend.torch.registry import converts
-from weft.ir.dtype import DType
-from weft.ir.expr import Expr
+from weft.ir import DType, Expr
 
 # Number of fraction bits, and exponent bias.
 _FRACTIONS = {"float16": (10, 15), "bfloat16": (7, 127), "float32": (23, 127),

@@ -19,8 +19,7 @@ from weft.frontend.torch.node import (
     shape_in,
 )
 from weft.frontend.torch.registry import converts
-from weft.ir.expr import Constant, Expr
-from weft.ir.shape import Dim
+from weft.ir import Constant, Dim, Expr
 
 # Larger tensors are filled at run time, to keep large constants out of the module.
 _CONSTANT_ELEMENTS = 4096

@@ -13,8 +13,7 @@ import torch
 from weft import op
 from weft.frontend.torch.node import Node, dtype_in, shape_in
 from weft.frontend.torch.registry import ConvertFunction, converts, register
-from weft.ir.expr import Constant, Expr
-from weft.ir.op import Op
+from weft.ir import Constant, Expr, Op
 from weft.op.composites import pairs
 
 _FLOAT_FUNCTIONS: dict[str, Op] = {

@@ -12,8 +12,7 @@ from weft import op
 from weft.frontend.common import arrays
 from weft.frontend.torch.node import Node, axes_of, dtype_in, rank_of, shape_in, size_of
 from weft.frontend.torch.registry import converts
-from weft.ir.dtype import DType
-from weft.ir.expr import Constant, Expr
+from weft.ir import Constant, DType, Expr
 from weft.op.composites import norms
 
 

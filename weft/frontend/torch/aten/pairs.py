@@ -9,8 +9,7 @@ from typing import Any
 from weft import op
 from weft.frontend.torch.node import Node, dtype_in
 from weft.frontend.torch.registry import converts
-from weft.ir.expr import Expr
-from weft.ir.op import Op
+from weft.ir import Expr, Op
 from weft.op.composites import pairs
 
 

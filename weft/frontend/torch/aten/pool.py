@@ -10,8 +10,7 @@ from weft import op
 from weft.frontend.torch.node import Node, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.frontend.torch.vjp import input_gradients
-from weft.ir.expr import Expr
-from weft.ir.op import Op
+from weft.ir import Expr, Op
 
 _MAX = {1: op.nn.max_pool1d, 2: op.nn.max_pool2d, 3: op.nn.max_pool3d}
 _INDICES = {1: op.nn.max_pool1d_indices, 2: op.nn.max_pool2d_indices, 3: op.nn.max_pool3d_indices}

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from weft import op
 from weft.frontend.torch.node import Node, rank_of, shape_in
 from weft.frontend.torch.registry import converts
-from weft.ir.expr import Expr
-from weft.ir.op import Op
+from weft.ir import Expr, Op
 from weft.support.dataclass import dataclass
 
 # The state of a cell: the hidden state, and for LSTM also the cell state.

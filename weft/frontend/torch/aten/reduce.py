@@ -10,10 +10,7 @@ from weft import op
 from weft.frontend.common import arrays
 from weft.frontend.torch.node import Node, axes_of, axis_of, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts
-from weft.ir.dtype import DType
-from weft.ir.expr import Constant, Expr
-from weft.ir.op import Op
-from weft.ir.shape import KnownDim
+from weft.ir import Constant, DType, Expr, KnownDim, Op
 from weft.op.composites import norms
 
 Axes = int | Sequence[int] | None

@@ -17,9 +17,7 @@ from weft.frontend.common.resampling import resampling_order
 from weft.frontend.torch.dims import scaled_size
 from weft.frontend.torch.node import Node, dtype_in, is_symbolic, rank_of, shape_in
 from weft.frontend.torch.registry import converts
-from weft.ir.expr import Constant, Expr
-from weft.ir.shape import AnyDim, Dim, dim_max, dim_sub
-from weft.ir.symbol import typical_size
+from weft.ir import AnyDim, Constant, Dim, Expr, dim_max, dim_sub, typical_size
 
 
 @converts("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec")

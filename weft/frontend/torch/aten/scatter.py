@@ -19,8 +19,7 @@ from weft.frontend.torch.node import (
     size_of,
 )
 from weft.frontend.torch.registry import converts
-from weft.ir.dtype import DType
-from weft.ir.expr import Constant, Expr
+from weft.ir import Constant, DType, Expr
 
 _REDUCTIONS = {"sum": "add", "prod": "mul", "amin": "min", "amax": "max", "mean": "add",
                "add": "add", "multiply": "mul"}

@@ -21,8 +21,7 @@ from weft.frontend.torch.node import (
     size_of,
 )
 from weft.frontend.torch.registry import converts
-from weft.ir.expr import Constant, Expr
-from weft.ir.shape import Dim
+from weft.ir import Constant, Dim, Expr
 
 
 @converts("view", "reshape", "_unsafe_view", "_reshape_copy", "view_copy")

@@ -7,8 +7,7 @@ from typing import Any
 from weft import op
 from weft.frontend.torch.node import Node, broadcast_shape, shape_in, size_of
 from weft.frontend.torch.registry import ConvertFunction, converts, register
-from weft.ir.expr import Expr
-from weft.ir.op import Op
+from weft.ir import Expr, Op
 
 _FUNCTIONS: dict[str, Op] = {
     "digamma": op.special.digamma,

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import TypeAlias
 
-from weft.ir.expr import Call
-from weft.ir.traits import Family
+from weft.ir import Call, Family
 from weft.op.nn.dense import WeightPanels
 from weft.strategy.cpu.dot_product.cost import (
     DotProductPlan,

@@ -6,8 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
 
-from weft.ir import Call, Constant, Expr, PassContext, dim_product, get_op
-from weft.ir.traits import Family
+from weft.ir import Call, Constant, Expr, Family, PassContext, dim_product, get_op
 from weft.ir.types import TensorType, Type, has_any
 from weft.op.nn.dense import DenseAttrs
 from weft.op.nn.matmul import BatchMatmulAttrs, MatmulAttrs

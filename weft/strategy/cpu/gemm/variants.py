@@ -10,9 +10,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from weft.ir import Call, Dim, SymDim, TensorType, substitute_dim
+from weft.ir import Call, Dim, Family, SymDim, TensorType, substitute_dim
 from weft.ir.symbol import SizeRange, name_of, symbol_text
-from weft.ir.traits import Family
 from weft.strategy.cpu.gemm.applies import MatmulProblem
 from weft.strategy.cpu.gemm.decide import MatmulPlan, decide_problem, seconds_of
 from weft.strategy.variants import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 import enum
 import math
 
-from weft.ir import Call
-from weft.ir.traits import Family
+from weft.ir import Call, Family
 from weft.op.nn.pool import PoolAttrs
 from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.cpu.pooling.cost import PoolShape, pool_shape, separable_cycles, window_cycles

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from weft import te
-from weft.ir import Call, Op
-from weft.ir.traits import Family
+from weft.ir import Call, Family, Op
 from weft.op.nn.pool import PoolAttrs
 from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.cpu.pooling.cost import window_cycles

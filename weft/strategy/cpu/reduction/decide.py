@@ -10,8 +10,7 @@ import enum
 from collections.abc import Sequence
 
 from weft import te
-from weft.ir import Call
-from weft.ir.traits import Family
+from weft.ir import Call, Family
 from weft.strategy.analysis import elements, work_of
 from weft.strategy.build_tensors import tensors_of_call
 from weft.strategy.common.stage_traffic import group_bytes, stage_bytes

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft import te
-from weft.ir import Call
-from weft.ir.traits import Family
+from weft.ir import Call, Family
 from weft.strategy.analysis import computes_below, inlined_body, is_reduction
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.elementwise.schedule import (

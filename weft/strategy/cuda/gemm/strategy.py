@@ -7,8 +7,7 @@ import functools
 from collections.abc import Iterator
 
 from weft import te
-from weft.ir import Call
-from weft.ir.traits import Family
+from weft.ir import Call, Family
 from weft.strategy.cuda.common.context import CudaContext
 from weft.strategy.cuda.default import schedule_default
 from weft.strategy.cuda.estimate import roofline_seconds

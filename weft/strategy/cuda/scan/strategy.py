@@ -7,8 +7,7 @@ import math
 from collections.abc import Iterator
 
 from weft import te
-from weft.ir import Call, DType, Op, TensorType, typical_size
-from weft.ir.traits import Family
+from weft.ir import Call, DType, Family, Op, TensorType, typical_size
 from weft.op.transform.order import ScanAttrs
 from weft.op.transform.running import RunningAttrs
 from weft.strategy.cuda.machine_model import GpuModel, machine_model

@@ -6,9 +6,7 @@ import math
 from collections.abc import Iterator
 
 from weft import te
-from weft.ir import Attrs, Call, DType, int64, typical_size
-from weft.ir.traits import Family
-from weft.ir.types import TensorType
+from weft.ir import Attrs, Call, DType, Family, TensorType, int64, typical_size
 from weft.op.transform.order import ArgsortAttrs, SortAttrs, TopkAttrs
 from weft.strategy.cuda.default import schedule_computes
 from weft.strategy.cuda.machine_model import GpuModel, machine_model

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from weft import op
-from weft.ir.dtype import int64
+from weft.ir import Dim, TensorType, TupleType, Type, int64
 from weft.ir.expr import Call, Expr, Function, GlobalVar, If, Tuple, TupleGetItem, Var, const
-from weft.ir.shape import Dim
-from weft.ir.types import TensorType, TupleType, Type
 from weft.op.batching import batched_type
 from weft.op.gradients import field_of, known_dim, size_value
 from weft.support.errors import PassError

@@ -8,11 +8,8 @@ from dataclasses import field
 from typing import ClassVar
 
 from weft import op
+from weft.ir import IRModule, Pass, PassContext, TensorType, TupleType, infer_type, register_pass
 from weft.ir.expr import Call, Clause, Expr, Function, GlobalVar, If, Match, Tuple, Var, const
-from weft.ir.module import IRModule
-from weft.ir.passes import Pass, PassContext, register_pass
-from weft.ir.types import TensorType, TupleType
-from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import Routine, post_order, run_routine
 from weft.op.gradients import field_of
 from weft.support.dataclass import dataclass

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from weft.ir import FuncType, IRModule, TupleType, Type, replace_children
 from weft.ir.expr import Call, Expr, Function, GlobalVar, Var
-from weft.ir.module import IRModule
-from weft.ir.types import FuncType, TupleType, Type
-from weft.ir.visitor import replace_children
 from weft.op.gradients import field_of
 from weft.transform.analysis.graph import as_function, type_of
 from weft.transform.autodiff.forward.dual import (

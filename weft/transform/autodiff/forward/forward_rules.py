@@ -7,13 +7,9 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from weft import op
-from weft.ir.expr import Call, Expr, Tuple, Var
+from weft.ir import Call, Expr, Linearity, Tuple, Var, children, dims_equal, infer_expr, post_order
 from weft.ir.op import GradientRule, JvpRule, Op, OpPattern
-from weft.ir.shape import dims_equal
-from weft.ir.traits import Linearity
 from weft.ir.types import TensorType, TupleType, Type
-from weft.ir.typing.infer import infer_expr
-from weft.ir.visitor import children, post_order
 from weft.op.gradients import field_of, typed_zeros
 from weft.support.errors import OperatorError
 from weft.support.user_code import location_of

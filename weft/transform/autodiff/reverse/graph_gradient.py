@@ -11,12 +11,9 @@ from dataclasses import field
 from typing import TypeAlias
 
 from weft import op
+from weft.ir import IRModule, Op, TensorType, TupleType, children, get_op, post_order
 from weft.ir.expr import Call, Constant, Expr, Function, Let, Tuple, TupleGetItem, Var
-from weft.ir.module import IRModule
-from weft.ir.op import Op, get_op
-from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.infer import infer_expr, infer_type
-from weft.ir.visitor import children, post_order
 from weft.op.gradients import field_of, typed_ones, typed_zeros
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError, PassError

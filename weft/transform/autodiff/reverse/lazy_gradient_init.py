@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from weft import op
+from weft.ir import FunctionPass, PassContext, TensorType, is_static, register_pass
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
-from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.types import TensorType, is_static
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import known_type, op_name, rewrite_function, traits_of
 

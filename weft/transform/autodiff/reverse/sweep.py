@@ -9,8 +9,7 @@ from dataclasses import field
 from typing import Protocol
 
 from weft import ir
-from weft.ir import Expr, children, post_order, replace_children
-from weft.ir.visitor import Routine, run_routine
+from weft.ir import Expr, Routine, children, post_order, replace_children, run_routine
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, PassError
 from weft.transform.analysis.graph import type_of
