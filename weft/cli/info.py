@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import platform
-import re
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 import click
 
 from weft import __version__
 from weft.cli.cache import cache_line
 from weft.cli.common import print_json, print_table
-from weft.codegen.cuda.toolkit import find_file, find_program, run
-from weft.runtime.devices.cuda.context import current_driver
-from weft.runtime.devices.cuda.driver import Driver
-from weft.runtime.devices.cuda.image import newest_ptx
 from weft.support.config import config, knobs, unknown_variables
-from weft.support.errors import OptionError, WeftError
+from weft.support.errors import OptionError
 from weft.support.plugins import library_version, load_plugins
 
 _LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "numba", "onnx", "onnxruntime", "torch")
@@ -93,6 +87,8 @@ def doctor_command(*, as_json: bool) -> None:
 
     The exit code is 2 if a setting has an invalid value.
     """
+    from weft.cli.gpu_facts import gpu_facts
+
     settings, wrong = _settings()
     facts = {**_machine(), **gpu_facts(),
              **{name: library_version(name) for name in _LIBRARIES}}
@@ -152,49 +148,3 @@ def _cache() -> str:
         return cache_line()
     except OptionError as error:
         return f"not opened: {error.what}"
-
-
-_MISSING = "absent (pip install weft[cuda])"
-
-
-def gpu_facts() -> dict[str, str]:
-    """The driver and the devices, or why there are none, and the versions of the tools."""
-    facts = {"cuda driver": "", "ptxas": _ptxas(), "libnvvm": _libnvvm()}
-    try:
-        driver = current_driver()
-        facts["cuda driver"] = _driver(driver)
-        for number in range(driver.device_count()):
-            facts[f"cuda:{number}"] = _device(driver, number)
-    except WeftError as error:
-        facts["cuda driver"] = error.what
-    return facts
-
-
-def _driver(driver: Driver) -> str:
-    version = driver.version()
-    major, minor = newest_ptx(version)
-    return (f"{driver.name}, CUDA {version // 1000}.{version % 1000 // 10}, PTX up to "
-            f"{major}.{minor}")
-
-
-def _device(driver: Driver, number: int) -> str:
-    found = driver.properties(number)
-    major, minor = found.capability
-    return (f"{found.name}, sm_{major}{minor}, {found.multiprocessors} multiprocessors, "
-            f"{found.total_bytes / (1 << 30):.0f} GiB")
-
-
-def _ptxas() -> str:
-    path = find_program("ptxas")
-    if path is None:
-        return _MISSING
-    try:
-        found = re.search(r"V(\d+\.\d+\.\d+)", run([path, "--version"]).stdout)
-    except (OSError, WeftError) as error:
-        return f"{path} does not run: {error}"
-    return f"{found[1] if found else 'unknown version'} ({path})"
-
-
-def _libnvvm() -> str:
-    path: Path | None = find_file("lib/libnvvm.so*") or find_file("nvvm/lib64/libnvvm.so*")
-    return _MISSING if path is None else str(path)
