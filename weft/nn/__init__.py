@@ -28,7 +28,7 @@ NAMES = {  # module -> the public names it defines
     "weft.nn.modules.loss": (
         "BCELoss BCEWithLogitsLoss CosineEmbeddingLoss CosineSimilarity CrossEntropyLoss "
         "GaussianNLLLoss HingeEmbeddingLoss HuberLoss KLDivLoss L1Loss MSELoss MarginRankingLoss "
-        "MultiLabelSoftMarginLoss MultiMarginLoss NLLLoss PairwiseDistance PoissonNLLLoss "
+        "LinearCrossEntropyLoss MultiLabelSoftMarginLoss MultiMarginLoss NLLLoss PairwiseDistance PoissonNLLLoss "
         "SmoothL1Loss SoftMarginLoss TripletMarginLoss TripletMarginWithDistanceLoss"
     ),
     "weft.nn.modules.module": "Module ModuleError",
@@ -51,6 +51,6 @@ NAMES = {  # module -> the public names it defines
         "Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder "
         "TransformerEncoderLayer"
     ),
-    "weft.nn.parameter": "Parameter",
+    "weft.nn.parameter": "Buffer Parameter UninitializedBuffer UninitializedParameter",
 }
 load_names_lazily(__name__, NAMES)

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from weft.eager.grad_mode import no_grad
 from weft.eager.tensor import Tensor
-from weft.nn.parameter import Parameter
+from weft.nn.parameter import Parameter, is_lazy
 from weft.support.errors import WeftError
 
-if TYPE_CHECKING:
-    from weft.nn.modules.module import Module
-
 EXTRA_STATE = "_extra_state"
+
+
+class Stateful(Protocol):
+    """What a state dict needs of a module."""
+
+    _parameters: dict[str, Any]
+    _buffers: dict[str, Any]
+    _modules: dict[str, Any]
+    _non_persistent: set[str]
+    _state_hooks: StateHooks
+
+
+class StateHooks:
+    """The hooks of a module's state: before and after saving, before and after loading."""
+
+    def __init__(self) -> None:
+        self.before_save: dict[int, Callable[..., Any]] = {}
+        self.after_save: dict[int, Callable[..., Any]] = {}
+        self.before_load: dict[int, Callable[..., Any]] = {}
+        self.after_load: dict[int, Callable[..., Any]] = {}
 
 
 class StateDictError(WeftError):
@@ -35,74 +52,142 @@ class _Slot(NamedTuple):
     """A tensor of a module that the state dict holds."""
 
     key: str
-    module: Module
+    module: Stateful
     name: str
     tensor: Tensor
 
 
-def _slots(root: Module, prefix: str = "") -> Iterator[_Slot]:
-    """The parameters and persistent buffers in torch's order; a shared one under each name."""
-    for path, module in _all_modules(root, prefix):
-        for name, tensor in module._parameters.items():
-            if tensor is not None:
-                yield _Slot(path + name, module, name, tensor)
-        for name, tensor in module._buffers.items():
-            if tensor is not None and name not in module._non_persistent:
-                yield _Slot(path + name, module, name, tensor)
+def _visits(root: Stateful, prefix: str = "") -> Iterator[tuple[str, Any, bool]]:
+    """Each module with the prefix of its keys, before (False) and after (True) those below it."""
+    stack: list[tuple[str, Any, bool]] = [(prefix, root, False)]
+    while stack:
+        path, module, is_done = stack.pop()
+        yield path, module, is_done
+        if not is_done:
+            stack.append((path, module, True))
+            stack.extend((f"{path}{name}.", child, False)
+                         for name, child in reversed(module._modules.items())
+                         if child is not None)
 
 
-def _all_modules(root: Module, prefix: str) -> list[tuple[str, Module]]:
-    """All modules with the prefix of their keys, a shared one under each of its names."""
-    named = root.named_modules(remove_duplicate=False)
-    return [(f"{prefix}{path}." if path else prefix, module) for path, module in named]
+def _slots(path: str, module: Stateful) -> Iterator[_Slot]:
+    """The parameters and persistent buffers of one module."""
+    for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+        if tensor is not None and name not in module._non_persistent:
+            yield _Slot(path + name, module, name, tensor)
 
 
-def state_of(root: Module, prefix: str, keep_vars: bool) -> dict[str, Any]:
+def state_of(root: Stateful, state: Any, prefix: str, keep_vars: bool) -> Any:
     """See ``Module.state_dict``."""
-    state: dict[str, Any] = {}
-    for slot in _slots(root, prefix):
-        state[slot.key] = slot.tensor if keep_vars else slot.tensor.detach()
-    for path, module in _all_modules(root, prefix):
+    for path, module, is_done in _visits(root, prefix):
+        hooks = module._state_hooks
+        if is_done:
+            for hook in tuple(hooks.after_save.values()):
+                changed = hook(module, state, path, {})
+                state = state if changed is None else changed
+            continue
+        for hook in tuple(hooks.before_save.values()):
+            hook(module, path, keep_vars)
+        for slot in _slots(path, module):
+            is_kept = keep_vars or is_lazy(slot.tensor)
+            state[slot.key] = slot.tensor if is_kept else slot.tensor.detach()
         get_extra = getattr(module, "get_extra_state", None)
         if get_extra is not None:
             state[path + EXTRA_STATE] = get_extra()
     return state
 
 
+class _Loading:
+    """One ``load_state_dict``: what was found, what is missing, what is wrong."""
+
+    def __init__(self, root: Stateful, state: Mapping[str, Any], strict: bool) -> None:
+        self.root, self.state, self.strict = root, dict(state), strict
+        self.missing: list[str] = []
+        self.unexpected: list[str] = []
+        self.notes: list[str] = []
+        self.found: list[tuple[_Slot, Any]] = []
+        self.extra: list[tuple[str, Any]] = []
+
+    def look(self) -> None:
+        """Run the hooks before loading, and compare the keys and shapes."""
+        expected: set[str] = set()
+        for path, module, is_done in _visits(self.root):
+            if is_done:
+                continue
+            for hook in tuple(module._state_hooks.before_load.values()):
+                hook(module, self.state, path, {}, self.strict, self.missing, self.unexpected,
+                     self.notes)
+            for slot in _slots(path, module):
+                expected.add(slot.key)
+                self._look_at(slot)
+            if hasattr(module, "set_extra_state"):
+                key = path + EXTRA_STATE
+                expected.add(key)
+                self.extra.append((key, module))
+        self.missing += [key for key, _ in self.extra if key not in self.state]
+        self.unexpected += [key for key in self.state if key not in expected]
+
+    def _look_at(self, slot: _Slot) -> None:
+        if slot.key not in self.state:
+            self.missing.append(slot.key)
+            return
+        given = self.state[slot.key]
+        if is_lazy(given):
+            return
+        value = _array(slot.key, given)
+        wanted, got = tuple(slot.tensor.shape), tuple(value.shape)
+        if not is_lazy(slot.tensor) and wanted != got:
+            self.notes.append(f"shape of {slot.key}: {got}, expected {wanted}")
+        self.found.append((slot, value))
+
+    def check(self, by_key: bool) -> None:
+        """Raise ``StateDictError`` for what is wrong, missing and unexpected keys ``by_key``."""
+        notes = list(self.notes)
+        if by_key:
+            notes += [f"missing key: {key}" for key in self.missing]
+            notes += [f"unexpected key: {key}" for key in self.unexpected]
+        if notes:
+            raise StateDictError(
+                f"the state dict does not fit {type(self.root).__name__}", notes=notes,
+                help="strict=False ignores missing and unexpected keys")
+
+    def copy(self, assign: bool) -> None:
+        """Give the values to the module."""
+        with no_grad():
+            for slot, value in self.found:
+                if is_lazy(slot.tensor):
+                    slot.tensor.materialize(tuple(value.shape))
+                if assign:
+                    _assign(slot, value)
+                else:
+                    slot.tensor.copy_(value)
+        for key, module in self.extra:
+            if key in self.state:
+                module.set_extra_state(self.state[key])
+
+
 def load_state(
-    root: Module, state: Mapping[str, Any], strict: bool, assign: bool
+    root: Stateful, state: Mapping[str, Any], strict: bool, assign: bool
 ) -> IncompatibleKeys:
-    """See ``Module.load_state_dict``. All checks come before the first copy."""
+    """See ``Module.load_state_dict``. All checks come before the first copy.
+
+    Only hooks after loading may still change which keys are missing: with them, keys are checked
+    at the end.
+    """
     if not isinstance(state, Mapping):
         raise StateDictError("load_state_dict takes a mapping from names to arrays",
                              got=type(state).__name__)
-    slots = list(_slots(root))
-    extra = {path + EXTRA_STATE: module for path, module in _all_modules(root, "")
-             if hasattr(module, "set_extra_state")}
-    expected = {slot.key for slot in slots} | set(extra)
-    missing = [slot.key for slot in slots if slot.key not in state]
-    missing += [key for key in extra if key not in state]
-    unexpected = [key for key in state if key not in expected]
-    found = [(slot, _array(slot.key, state[slot.key])) for slot in slots if slot.key in state]
-    notes = [f"shape of {slot.key}: {tuple(value.shape)}, expected {tuple(slot.tensor.shape)}"
-             for slot, value in found if tuple(value.shape) != tuple(slot.tensor.shape)]
-    if strict:
-        notes += [f"missing key: {key}" for key in missing]
-        notes += [f"unexpected key: {key}" for key in unexpected]
-    if notes:
-        raise StateDictError(
-            f"the state dict does not fit {type(root).__name__}", notes=notes,
-            help="strict=False ignores missing and unexpected keys")
-    with no_grad():
-        for slot, value in found:
-            if assign:
-                _assign(slot, value)
-            else:
-                slot.tensor.copy_(value)
-    for key, module in extra.items():
-        if key in state:
-            module.set_extra_state(state[key])
-    return IncompatibleKeys(missing, unexpected)
+    loading = _Loading(root, state, strict)
+    loading.look()
+    after = [(module, hook) for _, module, is_done in _visits(root) if is_done
+             for hook in tuple(module._state_hooks.after_load.values())]
+    loading.check(by_key=strict and not after)
+    loading.copy(assign)
+    keys = IncompatibleKeys(loading.missing, loading.unexpected)
+    for module, hook in after:
+        hook(module, keys)
+    loading.check(by_key=strict)
+    return keys
 
 
 def _array(key: str, value: Any) -> Any:

@@ -2,7 +2,8 @@
 
     python -m tests.unit.nn.all_twins [PATTERN]
 
-``WEFT_TEST_SHARE`` takes a seeded share of them.
+``WEFT_TEST_SHARE`` takes a seeded share of them. Behind the layers of ``twin_table`` come the
+inputs of torch's own test database, whose failures are counted by kind.
 """
 
 from __future__ import annotations
@@ -10,27 +11,42 @@ from __future__ import annotations
 import sys
 import traceback
 import warnings
+from collections import Counter
+from collections.abc import Callable
 from fnmatch import fnmatch
+from typing import Any
 
 from tests.sampling import sampled
+from tests.unit.nn import torch_inputs, twins
 from tests.unit.nn.twin_table import ALL
-from tests.unit.nn.twins import check
+
+
+def compare(title: str, chosen: list[Any], check: Callable[[Any], None]) -> int:
+    """Check each; print the failures, and how many there are of each kind."""
+    kinds: Counter[str] = Counter()
+    for twin in chosen:
+        try:
+            check(twin)
+        except Exception as error:  # noqa: BLE001 - the sweep goes on, and reports
+            kind = torch_inputs.kind_of(error)
+            kinds[kind] += 1
+            print(f"{twin.label}: {kind}\n{traceback.format_exc(limit=-3)}", flush=True)
+    failed = sum(kinds.values())
+    print(f"{title}: {len(chosen) - failed} of {len(chosen)} agree"
+          + "".join(f", {count} {kind}" for kind, count in kinds.most_common()), flush=True)
+    return failed
 
 
 def main() -> None:
     """Compare the layers whose name fits the pattern."""
     warnings.simplefilter("ignore")  # torch's, of arguments that it will change
     pattern = sys.argv[1] if len(sys.argv) > 1 else "*"
-    fitting = [twin for twin in ALL if fnmatch(twin.name, pattern)]
-    chosen = sampled("layers", fitting, share=1)
+    sweeps = (("layers", ALL, twins.check),
+              ("inputs of torch's database", list(torch_inputs.cases()), torch_inputs.check))
     failed = 0
-    for twin in chosen:
-        try:
-            check(twin)
-        except Exception:  # noqa: BLE001 - the sweep goes on, and reports
-            failed += 1
-            print(f"{twin.label}\n{traceback.format_exc(limit=-3)}", flush=True)
-    print(f"{len(chosen)} layers, {failed} differ")
+    for title, all_of_it, check in sweeps:
+        fitting = [each for each in all_of_it if fnmatch(each.name, pattern)]
+        failed += compare(title, sampled("layers", fitting, share=1), check)
     sys.exit(bool(failed))
 
 

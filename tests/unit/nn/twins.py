@@ -84,19 +84,24 @@ def check(twin: Twin) -> None:
     y_t = leaves(theirs(*x_t, **_convert(twin.call, torch.tensor)))
     y_w = leaves(ours(*x_w, **_convert(twin.call, Tensor)))
     assert len(y_t) == len(y_w)
-    _backward(y_t, torch.tensor)
-    _backward(y_w, Tensor)
+    backward(y_t, torch.tensor)
+    backward(y_w, Tensor)
     for ours_y, theirs_y in zip(y_w, y_t, strict=True):
         close(ours_y, theirs_y, twin.tolerance, "result")
     for i, (ours_x, theirs_x) in enumerate(zip(x_w, x_t, strict=True)):
         close(ours_x.grad, theirs_x.grad, twin.tolerance, f"gradient of input {i}")
+    close_states(ours, theirs, twin.tolerance)
+
+
+def close_states(ours: nn.Module, theirs: Any, tolerance: float) -> None:
+    """Compare the gradients of the parameters, and the buffers."""
     for (name, p_w), p_t in zip(ours.named_parameters(), theirs.parameters(), strict=True):
-        close(p_w.grad, p_t.grad, twin.tolerance, f"gradient of {name}")
+        close(p_w.grad, p_t.grad, tolerance, f"gradient of {name}")
     for (name, b_w), b_t in zip(ours.named_buffers(), theirs.buffers(), strict=True):
-        close(b_w, b_t, twin.tolerance, f"buffer {name}")
+        close(b_w, b_t, tolerance, f"buffer {name}")
 
 
-def _backward(results: list[Any], make: Callable[[np.ndarray], Any]) -> None:
+def backward(results: list[Any], make: Callable[[np.ndarray], Any]) -> None:
     """Backward of a sum with different weights for all elements."""
     total = None
     for result in results:

@@ -2,146 +2,123 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import Any, ClassVar
+from typing import Any
 
 from weft.eager.tensor import Tensor
 from weft.nn import functional as F
 from weft.nn import init
+from weft.nn.modules.function_layer import FunctionLayer
 from weft.nn.modules.linear import new_parameter
-from weft.nn.modules.module import Module
+from weft.nn.modules.module import Module, ModuleError
+
+_INPLACE = "inplace=False"
 
 
-class _Activation(Module):
-    """Calls ``F.<function>`` with the arguments of the constructor, which become attributes."""
-
-    function: ClassVar[str]
-    signature: ClassVar[inspect.Signature]
-
-    def __init_subclass__(cls, function: str, names: tuple[str, ...] | None = None) -> None:
-        super().__init_subclass__()
-        cls.function = function
-        parameters = list(inspect.signature(getattr(F, function)).parameters.values())[1:]
-        kept = [p for p in parameters if p.name not in ("training", "dtype")]
-        if names is not None:
-            kept = [p for p in kept if p.name in names]
-        cls.signature = inspect.Signature(kept)
-        cls.__signature__ = cls.signature  # type: ignore[attr-defined] - help() shows it
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__()
-        bound = self.signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        self.arguments = tuple(bound.arguments)
-        for name, value in bound.arguments.items():
-            setattr(self, name, value)
-
-    def forward(self, input: Tensor) -> Tensor:
-        values = {name: getattr(self, name) for name in self.arguments}
-        return getattr(F, self.function)(input, **values)
-
-    def extra_repr(self) -> str:
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.arguments
-                         if name != "inplace" or self.inplace)
-
-
-class ReLU(_Activation, function="relu"):
+class ReLU(FunctionLayer, function="relu", takes=_INPLACE):
     """max(x, 0)"""
 
 
-class ReLU6(_Activation, function="relu6"):
+class ReLU6(FunctionLayer, function="relu6", takes=_INPLACE):
     """min(max(x, 0), 6)"""
 
 
-class ELU(_Activation, function="elu"):
+class ELU(FunctionLayer, function="elu", takes="alpha=1.0 inplace=False"):
     """x where positive, else alpha * (e**x - 1)"""
 
 
-class SELU(_Activation, function="selu"):
+class SELU(FunctionLayer, function="selu", takes=_INPLACE):
     """ELU with the constants of self-normalizing networks."""
 
 
-class CELU(_Activation, function="celu"):
+class CELU(FunctionLayer, function="celu", takes="alpha=1.0 inplace=False"):
     """max(x, 0) + min(0, alpha * (e**(x / alpha) - 1))"""
 
 
-class LeakyReLU(_Activation, function="leaky_relu"):
+class LeakyReLU(FunctionLayer, function="leaky_relu", takes="negative_slope=0.01 inplace=False"):
     """x where positive, else negative_slope * x"""
 
 
-class GELU(_Activation, function="gelu"):
+class GELU(FunctionLayer, function="gelu", takes="approximate='none'"):
     """x times the normal distribution function."""
 
 
-class SiLU(_Activation, function="silu"):
+class SiLU(FunctionLayer, function="silu", takes=_INPLACE):
     """x * sigmoid(x)"""
 
 
-class Mish(_Activation, function="mish"):
+class Mish(FunctionLayer, function="mish", takes=_INPLACE):
     """x * tanh(softplus(x))"""
 
 
-class Sigmoid(_Activation, function="sigmoid"):
+class Sigmoid(FunctionLayer, function="sigmoid", takes=""):
     """1 / (1 + e**-x)"""
 
 
-class Tanh(_Activation, function="tanh"):
+class Tanh(FunctionLayer, function="tanh", takes=""):
     """The hyperbolic tangent."""
 
 
-class Softplus(_Activation, function="softplus"):
+class Softplus(FunctionLayer, function="softplus", takes="beta=1.0 threshold=20.0"):
     """log(1 + e**(beta x)) / beta"""
 
 
-class Softsign(_Activation, function="softsign"):
+class Softsign(FunctionLayer, function="softsign", takes=""):
     """x / (1 + abs(x))"""
 
 
-class Tanhshrink(_Activation, function="tanhshrink"):
+class Tanhshrink(FunctionLayer, function="tanhshrink", takes=""):
     """x - tanh(x)"""
 
 
-class Softshrink(_Activation, function="softshrink"):
+class Softshrink(FunctionLayer, function="softshrink", takes="lambd=0.5"):
     """x moved towards 0 by lambd."""
 
 
-class Hardshrink(_Activation, function="hardshrink"):
+class Hardshrink(FunctionLayer, function="hardshrink", takes="lambd=0.5"):
     """x, and 0 where its magnitude is at most lambd."""
 
 
-class Hardtanh(_Activation, function="hardtanh"):
+class Hardtanh(FunctionLayer, function="hardtanh",
+               takes="min_val=-1.0 max_val=1.0 inplace=False"):
     """x, limited to min_val and max_val."""
 
+    def _attributes(self, given: dict[str, Any]) -> dict[str, Any]:
+        if given["min_val"] >= given["max_val"]:
+            raise ModuleError("Hardtanh: the limits are in the wrong order",
+                              expected="min_val < max_val",
+                              got=f"{given['min_val']} and {given['max_val']}")
+        return given
 
-class Hardsigmoid(_Activation, function="hardsigmoid"):
+
+class Hardsigmoid(FunctionLayer, function="hardsigmoid", takes=_INPLACE):
     """min(max(x + 3, 0), 6) / 6"""
 
 
-class Hardswish(_Activation, function="hardswish"):
+class Hardswish(FunctionLayer, function="hardswish", takes=_INPLACE):
     """x * min(max(x + 3, 0), 6) / 6"""
 
 
-class LogSigmoid(_Activation, function="logsigmoid"):
+class LogSigmoid(FunctionLayer, function="logsigmoid", takes=""):
     """log(sigmoid(x))"""
 
 
-class Threshold(_Activation, function="threshold"):
+class Threshold(FunctionLayer, function="threshold", takes="threshold value inplace=False"):
     """x above the threshold, value elsewhere."""
 
 
-class GLU(_Activation, function="glu"):
+class GLU(FunctionLayer, function="glu", takes="dim=-1"):
     """The first half along dim times the sigmoid of the second."""
 
 
-class Softmax(_Activation, function="softmax"):
+class Softmax(FunctionLayer, function="softmax", takes="dim=None"):
     """e**x / sum(e**x) along dim."""
 
 
-class LogSoftmax(_Activation, function="log_softmax"):
+class LogSoftmax(FunctionLayer, function="log_softmax", takes="dim=None"):
     """log(softmax(x)) along dim."""
 
 
-class Softmin(_Activation, function="softmin"):
+class Softmin(FunctionLayer, function="softmin", takes="dim=None"):
     """softmax(-x) along dim."""
 
 
@@ -152,20 +129,11 @@ class Softmax2d(Module):
         return F.softmax(input, -3)
 
 
-class RReLU(Module):
+class RReLU(FunctionLayer, function="rrelu",
+            takes=f"lower={1 / 8} upper={1 / 3} inplace=False"):
     """Leaky ReLU with random slopes in training, their mean in ``eval``."""
 
-    def __init__(
-        self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False
-    ) -> None:
-        super().__init__()
-        self.lower, self.upper, self.inplace = lower, upper, inplace
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
-
-    def extra_repr(self) -> str:
-        return f"lower={self.lower}, upper={self.upper}"
+    by_mode, shown = True, "lower upper"
 
 
 class PReLU(Module):

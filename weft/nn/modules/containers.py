@@ -5,11 +5,17 @@ from __future__ import annotations
 import operator
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 from weft.eager.tensor import Tensor
 from weft.nn.modules.module import Module, ModuleError
 from weft.nn.parameter import Parameter
+
+
+class MissingEntryError(ModuleError, KeyError):
+    """A container has no entry of this name."""
+
+    __str__ = ModuleError.__str__
 
 
 def _position(index: Any, size: int, name: str) -> int:
@@ -19,69 +25,99 @@ def _position(index: Any, size: int, name: str) -> int:
     return number % size
 
 
-class _ModuleSequence(Module):
-    """Modules under the names "0", "1", …"""
+def _put_module(owner: Module, name: str, entry: Any) -> None:
+    if not isinstance(entry, Module) and entry is not None:
+        raise ModuleError("not a module", expected="nn.Module", got=type(entry).__name__)
+    owner._modules[name] = entry
 
-    def __init__(self, modules: Iterable[Module] = ()) -> None:
+
+class _Sequence(Module):
+    """Entries under the names "0", "1", …"""
+
+    def __init__(self, entries: Iterable[Any] = ()) -> None:
         super().__init__()
-        self.extend(modules)
+        self.extend(entries)
+
+    def _table(self) -> dict[str, Any]:
+        """The entries by name."""
+        return self._modules
 
     def __len__(self) -> int:
-        return len(self._modules)
+        return len(self._table())
 
-    def __iter__(self) -> Iterator[Module]:
-        return iter(self._modules.values())
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self._table().values()))
 
-    def __contains__(self, module: object) -> bool:
-        return any(module is own for own in self)
-
-    def __getitem__(self, index: int | slice) -> Any:
-        modules = list(self)
-        if isinstance(index, slice):
-            names = list(self._modules)[index]
-            return self._of(OrderedDict((n, self._modules[n]) for n in names))
-        return modules[_position(index, len(self), type(self).__name__)]
-
-    def _of(self, named: Mapping[str, Module]) -> Any:
-        return type(self)(named.values())
+    def __contains__(self, entry: object) -> bool:
+        return any(entry is own for own in self)
 
     def _key(self, index: int) -> str:
-        return list(self._modules)[_position(index, len(self), type(self).__name__)]
+        return list(self._table())[_position(index, len(self), type(self).__name__)]
 
-    def __setitem__(self, index: int, module: Module) -> None:
-        setattr(self, self._key(index), module)
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return self._of(OrderedDict(list(self._table().items())[index]))
+        return self._table()[self._key(index)]
+
+    def _of(self, named: Mapping[str, Any]) -> Any:
+        return type(self)(named.values())
+
+    def __setitem__(self, index: int | slice, entry: Any) -> None:
+        keys = [self._key(index)] if not isinstance(index, slice) else list(self._table())[index]
+        for key, value in zip(keys, entry if isinstance(index, slice) else (entry,), strict=True):
+            self._put(key, value)
 
     def __delitem__(self, index: int | slice) -> None:
-        names = list(self._modules)
+        names = list(self._table())
         gone = names[index] if isinstance(index, slice) else [self._key(index)]
-        for name in gone:
-            del self._modules[name]
-        self._number(list(self))
+        self._number([value for name, value in self._table().items() if name not in gone])
 
-    def _number(self, modules: list[Module]) -> None:
-        """Give the modules the names "0", "1", … again."""
-        self._modules.clear()
-        self._modules.update({str(i): m for i, m in enumerate(modules)})
+    def _put(self, name: str, entry: Any) -> None:
+        _put_module(self, name, entry)
 
-    def append(self, module: Module) -> Any:
-        self.add_module(str(len(self)), module)
+    def _drop(self, name: str) -> None:
+        del self._modules[name]
+
+    def _number(self, entries: list[Any]) -> None:
+        """Give the entries the names "0", "1", …"""
+        for name in tuple(self._table()):
+            self._drop(name)
+        for i, entry in enumerate(entries):
+            self._put(str(i), entry)
+
+    def append(self, entry: Any) -> Self:
+        self._put(str(len(self)), entry)
         return self
 
-    def extend(self, modules: Iterable[Module]) -> Any:
-        for module in modules:
-            self.append(module)
+    def extend(self, entries: Iterable[Any]) -> Self:
+        if not isinstance(entries, Iterable):
+            raise ModuleError(f"{type(self).__name__}.extend takes an iterable",
+                              got=type(entries).__name__)
+        for entry in tuple(entries):
+            self.append(entry)
         return self
 
-    def insert(self, index: int, module: Module) -> Any:
-        if not isinstance(module, Module):
-            raise ModuleError("not a module", expected="nn.Module", got=type(module).__name__)
-        modules = list(self)
-        modules.insert(index, module)
-        self._number(modules)
+    def insert(self, index: int, entry: Any) -> Self:
+        entries = list(self)
+        if isinstance(self, Sequential):  # a list takes any index, as in torch
+            _position(index, len(self) + 1, type(self).__name__)
+        entries.insert(index, entry)
+        self._number(entries)
         return self
 
+    def pop(self, index: int = -1) -> Any:
+        entry = self[index]
+        del self[index]
+        return entry
 
-class Sequential(_ModuleSequence):
+    def __add__(self, others: Iterable[Any]) -> Any:
+        return self._of(OrderedDict(enumerate((*self, *others))))  # type: ignore[arg-type]
+
+    def __iadd__(self, others: Iterable[Any]) -> Self:
+        return self.extend(others)
+
+
+class Sequential(_Sequence):
     """Modules that run one after the other: ``Sequential(a, b)`` or of an ``OrderedDict``."""
 
     def __init__(self, *args: Any) -> None:
@@ -92,145 +128,175 @@ class Sequential(_ModuleSequence):
         else:
             super().__init__(args)
 
-    def _of(self, named: Mapping[str, Module]) -> Sequential:
-        return Sequential(named)
+    def _of(self, named: Mapping[Any, Any]) -> Sequential:
+        return Sequential(OrderedDict((str(name), module) for name, module in named.items()))
 
-    def forward(self, x: Any) -> Any:
+    def __mul__(self, times: int) -> Sequential:
+        if not isinstance(times, int) or times < 1:
+            raise ModuleError("Sequential: wrong number of repetitions",
+                              expected="a positive integer", got=repr(times))
+        return Sequential(*(list(self) * times))
+
+    __rmul__ = __mul__
+
+    def __imul__(self, times: int) -> Self:
+        return self.extend(list(self * times)[len(self):])
+
+    def forward(self, input: Any) -> Any:
         for module in self:
-            x = module(x)
-        return x
+            input = module(input)
+        return input
 
 
-class ModuleList(_ModuleSequence):
+class ModuleList(_Sequence):
     """A list of modules, whose parameters belong to its owner. It cannot be called."""
 
 
-class ModuleDict(Module):
-    """Modules by name, whose parameters belong to its owner. It cannot be called."""
+class _Named(Module):
+    """Entries by name, with the methods of ``dict``."""
 
-    def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
+    def __init__(self, entries: Any = None) -> None:
         super().__init__()
-        self.update(modules or {})
+        if entries is not None:
+            self.update(entries)
 
-    def __getitem__(self, name: str) -> Module:
-        return self._modules[name]
+    def _table(self) -> dict[str, Any]:
+        """The entries by name."""
+        return self._modules
 
-    def __setitem__(self, name: str, module: Module) -> None:
-        self.add_module(name, module)
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._table():
+            raise MissingEntryError(f"{type(self).__name__} has no entry {name!r}",
+                                    expected=", ".join(self._table()) or "no entries yet")
+        return self._table()[name]
 
-    def __delitem__(self, name: str) -> None:
+    def __setitem__(self, name: str, entry: Any) -> None:
+        if name in self._table():
+            _put_module(self, name, entry)
+        else:
+            self.add_module(name, entry)
+
+    def _drop(self, name: str) -> None:
         del self._modules[name]
 
+    def __delitem__(self, name: str) -> None:
+        self.pop(name)
+
     def __len__(self) -> int:
-        return len(self._modules)
+        return len(self._table())
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._modules)
+        return iter(self._table())
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(self._table())
 
     def __contains__(self, name: object) -> bool:
-        return name in self._modules
+        return name in self._table()
 
     def keys(self) -> Iterable[str]:
-        return self._modules.keys()
+        return self._table().keys()
 
-    def values(self) -> Iterable[Module]:
-        return self._modules.values()
+    def values(self) -> Iterable[Any]:
+        return self._table().values()
 
-    def items(self) -> Iterable[tuple[str, Module]]:
-        return self._modules.items()
+    def items(self) -> Iterable[tuple[str, Any]]:
+        return self._table().items()
 
-    def pop(self, name: str) -> Module:
-        return self._modules.pop(name)
+    def pop(self, name: str) -> Any:
+        entry = self[name]
+        self._drop(name)
+        return entry
 
     def clear(self) -> None:
-        self._modules.clear()
+        for name in tuple(self):
+            self._drop(name)
 
-    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
-        for name, module in dict(modules).items():
-            self.add_module(name, module)
+    def update(self, entries: Any) -> None:
+        if not isinstance(entries, Iterable):
+            raise ModuleError(f"{type(self).__name__}.update takes a mapping or pairs",
+                              got=type(entries).__name__)
+        pairs = entries.items() if hasattr(entries, "items") else entries
+        for name, entry in tuple(pairs):
+            self[name] = entry
 
 
-def _as_parameter(value: Any) -> Parameter:
-    return value if isinstance(value, Parameter) else Parameter(value)
+class ModuleDict(_Named):
+    """Modules by name, whose parameters belong to its owner. It cannot be called."""
 
 
-class ParameterList(Module):
+def _line(name: str, value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return f"({name}): Object of type: {type(value).__name__}"
+    kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
+    return f"({name}): {kind} of {value.dtype}, shape {tuple(value.shape)}"
+
+
+class _Values(Module):
+    """Entries that are parameters or any other values; tensors become parameters."""
+
+    def _others(self) -> dict[str, Any]:
+        """All names in order, with the values that are no parameters."""
+        return self.__dict__.setdefault("_entries", {})
+
+    def _table(self) -> dict[str, Any]:
+        return {name: self._parameters.get(name, other)
+                for name, other in self._others().items()}
+
+    def _put(self, name: str, entry: Any) -> None:
+        is_plain = isinstance(entry, Tensor) and not isinstance(entry, Parameter)
+        value = Parameter(entry) if is_plain else entry
+        is_parameter = isinstance(value, Parameter)
+        self._others()[name] = None if is_parameter else value
+        if is_parameter:
+            self._parameters[name] = value
+        else:
+            self._parameters.pop(name, None)
+
+    def _drop(self, name: str) -> None:
+        del self._others()[name]
+        self._parameters.pop(name, None)
+
+    def extra_repr(self) -> str:
+        return "\n".join(_line(name, value) for name, value in self._table().items())
+
+
+class ParameterList(_Values, _Sequence):
     """A list of parameters, which belong to its owner; tensors become parameters."""
 
-    def __init__(self, values: Iterable[Any] = ()) -> None:
-        super().__init__()
-        self.extend(values)
 
-    def __len__(self) -> int:
-        return len(self._parameters)
-
-    def __iter__(self) -> Iterator[Parameter]:
-        return iter(self._parameters.values())
-
-    def __getitem__(self, index: int | slice) -> Any:
-        values = list(self)
-        if isinstance(index, slice):
-            return ParameterList(values[index])
-        return values[_position(index, len(self), "ParameterList")]
-
-    def __setitem__(self, index: int, value: Any) -> None:
-        name = str(_position(index, len(self), "ParameterList"))
-        self._parameters[name] = _as_parameter(value)
-
-    def append(self, value: Any) -> ParameterList:
-        self.register_parameter(str(len(self)), _as_parameter(value))
-        return self
-
-    def extend(self, values: Iterable[Any]) -> ParameterList:
-        for value in values:
-            self.append(value)
-        return self
-
-    def extra_repr(self) -> str:
-        return "\n".join(f"({n}): {_line(p)}" for n, p in self._parameters.items())
-
-
-class ParameterDict(Module):
+class ParameterDict(_Values, _Named):
     """Parameters by name, which belong to its owner; tensors become parameters."""
 
-    def __init__(self, parameters: Mapping[str, Any] | None = None) -> None:
-        super().__init__()
-        self.update(parameters or {})
+    def __setitem__(self, name: str, entry: Any) -> None:
+        self._put(name, entry)
 
-    def __getitem__(self, name: str) -> Parameter:
-        return self._parameters[name]
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default
 
-    def __setitem__(self, name: str, value: Any) -> None:
-        self.register_parameter(name, _as_parameter(value))
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        if name not in self:
+            self[name] = default
+        return self[name]
 
-    def __delitem__(self, name: str) -> None:
-        del self._parameters[name]
+    def popitem(self) -> tuple[str, Any]:
+        name = next(reversed(self), None)
+        if name is None:
+            raise MissingEntryError("ParameterDict is empty")
+        return name, self.pop(name)
 
-    def __len__(self) -> int:
-        return len(self._parameters)
+    def copy(self) -> ParameterDict:
+        return ParameterDict(dict(self.items()))
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._parameters)
+    def fromkeys(self, names: Iterable[str], default: Any = None) -> ParameterDict:
+        return ParameterDict((name, default) for name in names)
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._parameters
+    def __or__(self, others: Mapping[str, Any]) -> ParameterDict:
+        return ParameterDict({**dict(self.items()), **dict(others.items())})
 
-    def keys(self) -> Iterable[str]:
-        return self._parameters.keys()
+    def __ror__(self, others: Mapping[str, Any]) -> ParameterDict:
+        return ParameterDict({**dict(others.items()), **dict(self.items())})
 
-    def values(self) -> Iterable[Parameter]:
-        return self._parameters.values()
-
-    def items(self) -> Iterable[tuple[str, Parameter]]:
-        return self._parameters.items()
-
-    def update(self, parameters: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
-        for name, value in dict(parameters).items():
-            self.register_parameter(name, _as_parameter(value))
-
-    def extra_repr(self) -> str:
-        return "\n".join(f"({n}): {_line(p)}" for n, p in self._parameters.items())
-
-
-def _line(parameter: Tensor) -> str:
-    return f"Parameter of {parameter.dtype}, shape {tuple(parameter.shape)}"
+    def __ior__(self, others: Mapping[str, Any]) -> Self:
+        self.update(others)
+        return self

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
 _ids = itertools.count()
+Hooks = dict[int, Callable[..., Any]]
 
 
 class RemovableHandle:
@@ -36,8 +38,41 @@ class RemovableHandle:
         self.remove()
 
 
-def add_hook(hooks: dict[int, Any], hook: Callable[..., Any]) -> RemovableHandle:
-    """Append ``hook`` to ``hooks``, which run in order of registration."""
+def add_hook(hooks: Hooks, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+    """Append ``hook`` to ``hooks``, which run in order of registration, or put it first."""
     handle = RemovableHandle(hooks)
+    others = dict(hooks) if prepend else {}
+    if prepend:
+        hooks.clear()
     hooks[handle.id] = hook
+    hooks.update(others)
     return handle
+
+
+def before_forward(hook: Callable[..., Any], with_kwargs: bool) -> Callable[..., Any]:
+    """``hook`` as a function of (module, args, kwargs) that returns arguments and keywords."""
+    return functools.partial(_before_forward, hook, with_kwargs)
+
+
+def _before_forward(
+    hook: Callable[..., Any], with_kwargs: bool, module: Any, args: Any, kwargs: Any
+) -> tuple[Any, Any]:
+    if with_kwargs:
+        changed = hook(module, args, kwargs)
+        return (args, kwargs) if changed is None else changed
+    changed = hook(module, args)
+    if changed is None:
+        return args, kwargs
+    return (changed if isinstance(changed, tuple) else (changed,)), kwargs
+
+
+class AfterForward:
+    """A hook as a function of (module, args, kwargs, output), that may run after an error too."""
+
+    def __init__(self, hook: Callable[..., Any], with_kwargs: bool, always_call: bool) -> None:
+        self.hook, self.with_kwargs, self.always_call = hook, with_kwargs, always_call
+
+    def __call__(self, module: Any, args: Any, kwargs: Any, output: Any) -> Any:
+        if self.with_kwargs:
+            return self.hook(module, args, kwargs, output)
+        return self.hook(module, args, output)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from weft.eager.cell import watching
+from weft.eager.emitter import call
 from weft.eager.tensor import Tensor
-from weft.nn.modules.hooks import RemovableHandle, add_hook
+from weft.nn.modules.hooks import AfterForward, RemovableHandle, add_hook, before_forward
 from weft.nn.modules.hooks_backward import Watch
-from weft.nn.parameter import Parameter
-from weft.nn.state_dict import IncompatibleKeys, load_state, state_of
+from weft.nn.parameter import Buffer, Parameter
+from weft.nn.state_dict import IncompatibleKeys, StateHooks, load_state, state_of
 from weft.support.errors import WeftError
 
 M = TypeVar("M", bound="Module")
@@ -52,6 +53,7 @@ class Module:
         for table in tables:
             object.__setattr__(self, table, {})
         object.__setattr__(self, "_non_persistent", set())
+        object.__setattr__(self, "_state_hooks", StateHooks())
         object.__setattr__(self, "training", True)
 
     # Subclasses give forward parameters of their own.
@@ -59,11 +61,19 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward`` between its hooks."""
-        for hook in tuple(self._forward_pre_hooks.values()):
-            args, kwargs = hook(self, args, kwargs)
-        if self._backward_hooks or self._backward_pre_hooks:
-            return self._watched_call(args, kwargs)
-        return self._run_forward_hooks(args, kwargs, self.forward(*args, **kwargs))
+        hooks = self._forward_hooks
+        try:
+            for hook in tuple(self._forward_pre_hooks.values()):
+                args, kwargs = hook(self, args, kwargs)
+            if self._backward_hooks or self._backward_pre_hooks:
+                return self._watched_call(args, kwargs)
+            result = self.forward(*args, **kwargs)
+            return self._run_forward_hooks(args, kwargs, result) if hooks else result
+        except Exception:
+            for hook in tuple(hooks.values()):
+                if hook.always_call:
+                    hook(self, args, kwargs, None)
+            raise
 
     def _watched_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         watch = Watch(self, tuple(self._backward_pre_hooks.values()),
@@ -85,7 +95,7 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         tables = self.__dict__
         if "_parameters" not in tables:
-            if isinstance(value, (Parameter, Module)):
+            if isinstance(value, (Parameter, Buffer, Module)):
                 raise ModuleError(f"{type(self).__name__}.{name} is assigned too early",
                                   help="call super().__init__() first")
             object.__setattr__(self, name, value)
@@ -95,6 +105,10 @@ class Module:
         elif isinstance(value, Module):
             self._forget(name, self._modules)
             self._modules[name] = value
+        elif isinstance(value, Buffer):
+            self._forget(name, self._buffers)
+            self._buffers[name] = value
+            (set.discard if value.persistent else set.add)(self._non_persistent, name)
         elif name in self._parameters:
             self._replace(self._parameters, name, value, "a Parameter or None")
         elif name in self._modules:
@@ -258,6 +272,14 @@ class Module:
             module = child
         return module
 
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Replace the module of a dotted name; a new name is an error if ``strict``."""
+        path, _, name = target.rpartition(".")
+        owner = self.get_submodule(path)
+        if not name or (strict and name not in owner._modules):
+            raise ModuleError(f"{type(self).__name__} has no module {target!r}")
+        owner.register_module(name, module)
+
     def _get_tensor(self, target: str, table: str) -> Any:
         path, _, name = target.rpartition(".")
         found = self.get_submodule(path).__dict__[table].get(name)
@@ -305,7 +327,15 @@ class Module:
 
     def to(self: M, *args: Any, **kwargs: Any) -> M:
         """Move or convert parameters and buffers, as ``Tensor.to`` does; dtypes of floats alone."""
-        return self._convert(lambda t: _converted(t, args, kwargs))
+        return self._apply(lambda t: _converted(t, args, kwargs))
+
+    def type(self: M, dst_type: Any) -> M:
+        """Convert all parameters and buffers, integers too."""
+        return self._apply(lambda t: t.to(dst_type))
+
+    def to_empty(self: M, *, device: Any, recurse: bool = True) -> M:
+        """Parameters and buffers of new, undefined values on ``device``."""
+        return self._apply(lambda t: call("zeros_like", t.to(device=device)), recurse)
 
     def float(self: M) -> M:
         return self.to("float32")
@@ -322,22 +352,29 @@ class Module:
     def cpu(self: M) -> M:
         return self.to("cpu")
 
-    def _convert(self: M, change: Callable[[Tensor], Tensor]) -> M:
-        for tensor in [*self.parameters(), *self.buffers()]:
-            tensor.data = change(tensor.detach())
+    def cuda(self: M, device: int | str | None = None) -> M:
+        return self.to("cuda" if device is None else device if isinstance(device, str)
+                       else f"cuda:{device}")
+
+    def _apply(self: M, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> M:
+        """Give each parameter and buffer, and their gradients, the value ``fn`` of their own."""
+        for tensor in [*self.parameters(recurse), *self.buffers(recurse)]:
+            tensor.data = fn(tensor.detach())
             if tensor.grad is not None:
-                tensor.grad = change(tensor.grad.detach())
+                tensor.grad = fn(tensor.grad.detach())
         return self
 
     # -- state --------------------------------------------------------------------------------
 
-    def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict[str, Any]:
+    def state_dict(
+        self, destination: Any = None, prefix: str = "", keep_vars: bool = False
+    ) -> Any:
         """Parameters and persistent buffers by torch's names.
 
         The tensors hold the present values, which training does not change, and no gradients;
         with ``keep_vars`` they are the parameters and buffers themselves.
         """
-        return state_of(self, prefix, keep_vars)
+        return state_of(self, {} if destination is None else destination, prefix, keep_vars)
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
@@ -353,34 +390,55 @@ class Module:
     # -- hooks --------------------------------------------------------------------------------
 
     def register_forward_pre_hook(
-        self, hook: Callable[..., Any], *, with_kwargs: bool = False
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
         """Run ``hook(module, args)`` before ``forward``; a result replaces the arguments."""
-        def run(module: Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
-            if with_kwargs:
-                changed = hook(module, args, kwargs)
-                return (args, kwargs) if changed is None else changed
-            changed = hook(module, args)
-            if changed is None:
-                return args, kwargs
-            return (changed if isinstance(changed, tuple) else (changed,)), kwargs
-        return add_hook(self._forward_pre_hooks, run)
+        return add_hook(self._forward_pre_hooks, before_forward(hook, with_kwargs), prepend)
 
     def register_forward_hook(
-        self, hook: Callable[..., Any], *, with_kwargs: bool = False
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False,
+        always_call: bool = False,
     ) -> RemovableHandle:
-        """Run ``hook(module, args, output)`` after ``forward``; a result replaces the output."""
-        def run(module: Module, args: Any, kwargs: Any, output: Any) -> Any:
-            return hook(module, args, kwargs, output) if with_kwargs else hook(module, args, output)
-        return add_hook(self._forward_hooks, run)
+        """Run ``hook(module, args, output)`` after ``forward``; a result replaces the output.
 
-    def register_full_backward_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        With ``always_call`` the hook also runs, with ``None``, when ``forward`` raises.
+        """
+        return add_hook(self._forward_hooks, AfterForward(hook, with_kwargs, always_call), prepend)
+
+    def register_full_backward_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
         """Run ``hook(module, grad_output)`` in ``backward``; a result replaces the gradients."""
-        return add_hook(self._backward_pre_hooks, hook)
+        return add_hook(self._backward_pre_hooks, hook, prepend)
 
-    def register_full_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    def register_full_backward_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
         """Run ``hook(module, grad_input, grad_output)``; a result replaces ``grad_input``."""
-        return add_hook(self._backward_hooks, hook)
+        return add_hook(self._backward_hooks, hook, prepend)
+
+    register_backward_hook = register_full_backward_hook
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Run ``hook(module, prefix, keep_vars)`` before ``state_dict`` reads the module."""
+        return add_hook(self._state_hooks.before_save, hook)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Run ``hook(module, state_dict, prefix, local_metadata)`` after ``state_dict``.
+
+        ``local_metadata`` is empty. A result replaces the state dict.
+        """
+        return add_hook(self._state_hooks.after_save, hook)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Run ``hook(module, state_dict, prefix, local_metadata, strict, missing_keys,
+        unexpected_keys, error_msgs)`` before loading; it may change the dict and the lists.
+        """
+        return add_hook(self._state_hooks.before_load, hook)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Run ``hook(module, incompatible_keys)`` after loading; it may change the lists."""
+        return add_hook(self._state_hooks.after_load, hook)
 
     # -- text ---------------------------------------------------------------------------------
 
@@ -430,7 +488,7 @@ def describe(root: Module) -> str:
         lines = [f"({name}): " + (texts[id(child)] if child is not None else "None")
                  for name, child in module._modules.items()]
         title = type(module).__name__
-        if not lines:
+        if not lines and "\n" not in extra:
             texts[id(module)] = f"{title}({extra})"
             continue
         body = "\n".join(([extra] if extra else []) + lines)

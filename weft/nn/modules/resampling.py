@@ -6,22 +6,14 @@ from typing import Any, ClassVar
 
 from weft.eager.tensor import Tensor
 from weft.nn import functional as F
+from weft.nn.modules.function_layer import FunctionLayer
 from weft.nn.modules.module import Module
 
 
-class Upsample(Module):
+class Upsample(FunctionLayer, function="interpolate",
+               takes="size=None scale_factor=None mode='nearest' align_corners=None "
+                     "recompute_scale_factor=None"):
     """Resizes the spatial axes of (N, C, …) to ``size`` or by ``scale_factor``."""
-
-    def __init__(
-        self, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
-        align_corners: bool | None = None,
-    ) -> None:
-        super().__init__()
-        self.size, self.scale_factor = size, scale_factor
-        self.mode, self.align_corners = mode, align_corners
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.interpolate(input, self.size, self.scale_factor, self.mode, self.align_corners)
 
     def extra_repr(self) -> str:
         given = (f"size={self.size}" if self.size is not None
@@ -43,53 +35,24 @@ class UpsamplingBilinear2d(Upsample):
         super().__init__(size, scale_factor, "bilinear", align_corners=True)
 
 
-class PixelShuffle(Module):
+class PixelShuffle(FunctionLayer, function="pixel_shuffle", takes="upscale_factor"):
     """(…, C·r², H, W) to (…, C, H·r, W·r)."""
 
-    def __init__(self, upscale_factor: int) -> None:
-        super().__init__()
-        self.upscale_factor = upscale_factor
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.pixel_shuffle(input, self.upscale_factor)
-
-    def extra_repr(self) -> str:
-        return f"upscale_factor={self.upscale_factor}"
-
-
-class PixelUnshuffle(Module):
+class PixelUnshuffle(FunctionLayer, function="pixel_unshuffle", takes="downscale_factor"):
     """(…, C, H·r, W·r) to (…, C·r², H, W)."""
 
-    def __init__(self, downscale_factor: int) -> None:
-        super().__init__()
-        self.downscale_factor = downscale_factor
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.pixel_unshuffle(input, self.downscale_factor)
-
-    def extra_repr(self) -> str:
-        return f"downscale_factor={self.downscale_factor}"
-
-
-class ChannelShuffle(Module):
+class ChannelShuffle(FunctionLayer, function="channel_shuffle", takes="groups"):
     """Interleaves the channels of ``groups`` groups."""
-
-    def __init__(self, groups: int) -> None:
-        super().__init__()
-        self.groups = groups
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.channel_shuffle(input, self.groups)
-
-    def extra_repr(self) -> str:
-        return f"groups={self.groups}"
 
 
 class _Pad(Module):
     """Pads the last ``axes`` axes; ``padding``: one amount, or (before, after) from the last."""
 
     axes: ClassVar[int]
-    mode: ClassVar[str]
+    mode: ClassVar[str] = "constant"
+    value: float = 0.0
 
     def __init__(self, padding: Any) -> None:
         super().__init__()
@@ -97,32 +60,20 @@ class _Pad(Module):
         self.padding = (padding,) * (2 * self.axes) if is_one else tuple(padding)
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.pad(input, self.padding, self.mode)
+        return F.pad(input, self.padding, self.mode,
+                     self.value if self.mode == "constant" else None)
 
     def extra_repr(self) -> str:
         return f"{self.padding}"
 
 
 class _ConstantPad(_Pad):
-    mode = "constant"
-
     def __init__(self, padding: Any, value: float) -> None:
         super().__init__(padding)
         self.value = value
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.pad(input, self.padding, "constant", self.value)
-
     def extra_repr(self) -> str:
         return f"padding={self.padding}, value={self.value}"
-
-
-class _ZeroPad(_ConstantPad):
-    def __init__(self, padding: Any) -> None:
-        super().__init__(padding, 0.0)
-
-    def extra_repr(self) -> str:
-        return f"{self.padding}"
 
 
 class ConstantPad1d(_ConstantPad):
@@ -143,19 +94,19 @@ class ConstantPad3d(_ConstantPad):
     axes = 3
 
 
-class ZeroPad1d(_ZeroPad):
+class ZeroPad1d(_Pad):
     """Pads the last axis with zeros."""
 
     axes = 1
 
 
-class ZeroPad2d(_ZeroPad):
+class ZeroPad2d(_Pad):
     """Pads the last two axes with zeros."""
 
     axes = 2
 
 
-class ZeroPad3d(_ZeroPad):
+class ZeroPad3d(_Pad):
     """Pads the last three axes with zeros."""
 
     axes = 3
