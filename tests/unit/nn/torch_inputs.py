@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-import functools
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 import weft
 from tests.unit.nn import twins
@@ -17,8 +14,6 @@ from weft.eager.tensor import Tensor
 
 # Layers that draw at random have no result to compare: their shapes are compared.
 _DRAWN = ("Dropout", "RReLU", "FractionalMaxPool")
-# Tensors that torch's inputs give to these stay the same in weft, by the names of the functions.
-_MODES = (True, False)
 
 
 @dataclass(frozen=True)
@@ -28,7 +23,7 @@ class Case:
     name: str
     number: int
     training: bool
-    make: Callable[[], Any]
+    given: Any  # torch's ModuleInput
 
     @property
     def label(self) -> str:
@@ -41,13 +36,12 @@ def cases() -> Iterator[Case]:
     from torch.testing._internal.common_modules import module_db
 
     for info in module_db:
-        for training in _MODES:
+        for training in (True, False):
             torch.manual_seed(0)
             found = info.module_inputs_func(info, device="cpu", dtype=torch.float32,
                                             requires_grad=True, training=training)
             for number, given in enumerate(found):
-                yield Case(info.module_cls.__name__, number, training,
-                           functools.partial(lambda given: given, given))
+                yield Case(info.module_cls.__name__, number, training, given)
 
 
 def to_weft(value: Any) -> Any:
@@ -70,10 +64,21 @@ def to_weft(value: Any) -> Any:
     return value
 
 
+def leaf_copy(value: Any) -> Any:
+    """Tensors of torch, also in containers, as leaves of their own."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone().requires_grad_(value.requires_grad)
+    if isinstance(value, tuple | list):
+        return type(value)(leaf_copy(v) for v in value)
+    if isinstance(value, dict):
+        return {k: leaf_copy(v) for k, v in value.items()}
+    return value
+
+
 def _module(theirs: Any) -> Any:
     """weft's module with the class, the options and the state of a module of torch."""
-    import inspect
-
     names = inspect.signature(type(theirs).__init__).parameters
     options = {k: to_weft(v) for k, v in vars(theirs).items() if k in names}
     if type(theirs).__name__ == "TransformerEncoderLayer":
@@ -89,12 +94,12 @@ def check(case: Case) -> None:
     """Compare results, gradients of all float inputs and of parameters, and buffers."""
     import torch
 
-    given = case.make()
+    given = case.given
     args, kwargs = given.constructor_input.args, given.constructor_input.kwargs
     torch.manual_seed(0)
     theirs = getattr(torch.nn, case.name)(*args, **kwargs).train(case.training)
     ours = getattr(nn, case.name)(*to_weft(args), **to_weft(kwargs)).train(case.training)
-    call = copy.deepcopy((given.forward_input.args, given.forward_input.kwargs))
+    call = leaf_copy((given.forward_input.args, given.forward_input.kwargs))
     call_w = to_weft(call)
     if case.name.startswith("Lazy"):
         with torch.no_grad(), weft.no_grad():
@@ -140,5 +145,3 @@ def kind_of(error: Exception) -> str:
         return "wrong gradient" if "gradient" in text else "wrong value"
     return f"other ({type(error).__name__})"
 
-
-__all__ = ["Case", "cases", "check", "kind_of", "np", "to_weft"]

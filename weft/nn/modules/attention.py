@@ -27,6 +27,8 @@ class MultiheadAttention(Module):
     q_proj_weight: Parameter | None
     k_proj_weight: Parameter | None
     v_proj_weight: Parameter | None
+    bias_k: Parameter | None
+    bias_v: Parameter | None
 
     def __init__(
         self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
@@ -37,14 +39,15 @@ class MultiheadAttention(Module):
         if num_heads < 1 or embed_dim % num_heads:
             raise ModuleError("embed_dim does not divide into heads", got=embed_dim,
                               expected=f"a multiple of {num_heads}")
-        if add_bias_kv or add_zero_attn:
-            raise ModuleError("MultiheadAttention: unsupported option",
-                              expected="add_bias_kv=False and add_zero_attn=False")
         self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
         self.head_dim, self.batch_first = embed_dim // num_heads, batch_first
         self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
+        self.add_zero_attn = add_zero_attn
         self._add_projections(embed_dim, bias, device, dtype)
         self.out_proj = Linear(embed_dim, embed_dim, bias, device=device, dtype=dtype)
+        for name in ("bias_k", "bias_v"):
+            made = new_parameter((1, 1, embed_dim), dtype, device) if add_bias_kv else None
+            self.register_parameter(name, made)
         self.reset_parameters()
 
     def _add_projections(self, size: int, bias: bool, device: Any, dtype: Any) -> None:
@@ -68,6 +71,9 @@ class MultiheadAttention(Module):
             init.zeros_(self.in_proj_bias)
         if self.out_proj.bias is not None:
             init.zeros_(self.out_proj.bias)
+        for bias in (self.bias_k, self.bias_v):
+            if bias is not None:
+                init.xavier_normal_(bias)
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None,
@@ -82,8 +88,14 @@ class MultiheadAttention(Module):
         is_self = query is key and key is value
         has_batch = query.ndim == 3
         inputs = [self._batch_first(t, has_batch) for t in (query, key, value)]
-        q, k, v = (self._heads(t) for t in self._project(inputs, is_self))
-        mask = self._mask(q, k, key_padding_mask, attn_mask, is_causal)
+        query, key, value = self._project(inputs, is_self)
+        seen = key.shape[1]
+        key, value = self._with_constants(key, self.bias_k), self._with_constants(value, self.bias_v)
+        q, k, v = (self._heads(t) for t in (query, key, value))
+        mask = self._mask(q, seen, key_padding_mask, attn_mask, is_causal)
+        if mask is not None and k.shape[2] > seen:  # the added keys are never hidden
+            mask = call("nn.pad", mask, 0.0,
+                        pad_width=(*[(0, 0)] * (mask.ndim - 1), (0, k.shape[2] - seen)))
         rate = self.dropout if self.training else 0.0
         weights: Tensor | None = None
         if need_weights:
@@ -91,7 +103,7 @@ class MultiheadAttention(Module):
             weights = weights.mean(1) if average_attn_weights else weights
             weights = weights if has_batch else call("squeeze", weights, axis=0)
         else:
-            is_plain = is_causal and key_padding_mask is None
+            is_plain = is_causal and key_padding_mask is None and k.shape[2] == seen
             result = F.scaled_dot_product_attention(
                 q, k, v, None if is_plain else mask, rate, is_plain)
         joined = call("transpose", result, axes=(0, 2, 1, 3))
@@ -123,17 +135,28 @@ class MultiheadAttention(Module):
             biases = call("split", self.in_proj_bias, indices_or_sections=3, axis=0)
         return [F.linear(*each) for each in zip(inputs, weights, biases, strict=True)]
 
+    def _with_constants(self, x: Tensor, bias: Parameter | None) -> Tensor:
+        """Keys or values (N, S, E) with the learned one and zeros behind them, if the layer has
+        these options.
+        """
+        parts = [x]
+        if bias is not None:
+            parts.append(call("broadcast_to", bias, shape=(x.shape[0], 1, x.shape[2])))
+        if self.add_zero_attn:
+            parts.append(creation.zeros((x.shape[0], 1, x.shape[2]), dtype=x.dtype))
+        return x if len(parts) == 1 else call("concatenate", *parts, axis=1)
+
     def _heads(self, x: Tensor) -> Tensor:
         """(N, length, E) to (N, heads, length, head size)."""
         split = x.reshape((x.shape[0], x.shape[1], self.num_heads, self.head_dim))
         return call("transpose", split, axes=(0, 2, 1, 3))
 
     def _mask(
-        self, q: Tensor, k: Tensor, padding: Tensor | None, mask: Tensor | None, is_causal: bool
+        self, q: Tensor, keys: int, padding: Tensor | None, mask: Tensor | None, is_causal: bool
     ) -> Tensor | None:
-        """What is added to the scores, (N or 1, heads or 1, L or 1, S)."""
+        """What is added to the scores, (N or 1, heads or 1, L or 1, keys)."""
         if is_causal and mask is None:
-            mask = call("logical_not", causal_mask(q.shape[2], k.shape[2]))
+            mask = call("logical_not", causal_mask(q.shape[2], keys))
         if mask is not None:
             mask = _additive(mask, q)
             if mask.ndim == 3:
@@ -141,7 +164,7 @@ class MultiheadAttention(Module):
             else:
                 mask = mask.reshape((1, 1, *mask.shape))
         if padding is not None:
-            padding = _additive(padding, q).reshape((-1, 1, 1, k.shape[2]))
+            padding = _additive(padding, q).reshape((-1, 1, 1, keys))
         if mask is None or padding is None:
             return mask if padding is None else padding
         return mask + padding

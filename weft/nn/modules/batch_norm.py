@@ -26,12 +26,12 @@ class NormBase(Module):
 
     def _build(
         self, num_features: int, eps: float, momentum: float | None, affine: bool,
-        track_running_stats: bool, device: Any, dtype: Any,
+        track_running_stats: bool, device: Any, dtype: Any, bias: bool,
     ) -> None:
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
-        for name in ("weight", "bias"):
-            made = new_parameter((num_features,), dtype, device) if affine else None
+        for name, is_used in (("weight", affine), ("bias", affine and bias)):
+            made = new_parameter((num_features,), dtype, device) if is_used else None
             self.register_parameter(name, made)
         tracked = track_running_stats
         zeros = creation.zeros((num_features,), device=device, dtype=dtype) if tracked else None
@@ -52,8 +52,9 @@ class NormBase(Module):
 
     def reset_parameters(self) -> None:
         self.reset_running_stats()
-        if self.weight is not None and self.bias is not None:
+        if self.weight is not None:
             init.ones_(self.weight)
+        if self.bias is not None:
             init.zeros_(self.bias)
 
     def _check_rank(self, input: Tensor) -> None:
@@ -67,16 +68,16 @@ class NormBase(Module):
                 f"affine={self.affine}, track_running_stats={self.track_running_stats}")
 
 
-class _BatchNorm(NormBase):
+class BatchNorm(NormBase):
     """Normalises channels (axis 1) by the batch in training, by running averages in ``eval``."""
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
         affine: bool = True, track_running_stats: bool = True, device: Any = None,
-        dtype: Any = None,
+        dtype: Any = None, *, bias: bool = True,
     ) -> None:
         super().__init__()
-        self._build(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        self._build(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_rank(input)
@@ -92,36 +93,37 @@ class _BatchNorm(NormBase):
         return F.batch_norm(input, mean, var, self.weight, self.bias, by_batch, share, self.eps)
 
 
-class BatchNorm1d(_BatchNorm):
+class BatchNorm1d(BatchNorm):
     """For (N, C) or (N, C, L)."""
 
     ranks = (2, 3)
 
 
-class BatchNorm2d(_BatchNorm):
+class BatchNorm2d(BatchNorm):
     """For (N, C, H, W)."""
 
     ranks = (4,)
 
 
-class BatchNorm3d(_BatchNorm):
+class BatchNorm3d(BatchNorm):
     """For (N, C, D, H, W)."""
 
     ranks = (5,)
 
 
-class _InstanceNorm(NormBase):
+class InstanceNorm(NormBase):
     """Normalises each channel of each example; no parameters unless ``affine``."""
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
-        track_running_stats: bool = False, device: Any = None, dtype: Any = None,
+        track_running_stats: bool = False, device: Any = None, dtype: Any = None, *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
-        self._build(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        self._build(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        x, has_batch = with_batch(input, self.ranks[0], type(self).__name__)
+        x, has_batch = with_batch(input, self.ranks[-1], type(self).__name__)
         by_instance = self.training or self.running_mean is None
         result = F.instance_norm(
             x, self.running_mean if self.track_running_stats else None,
@@ -130,19 +132,19 @@ class _InstanceNorm(NormBase):
         return without_batch(result, has_batch)
 
 
-class InstanceNorm1d(_InstanceNorm):
+class InstanceNorm1d(InstanceNorm):
     """For (N, C, L) or (C, L)."""
 
-    ranks = (3,)
+    ranks = (2, 3)
 
 
-class InstanceNorm2d(_InstanceNorm):
+class InstanceNorm2d(InstanceNorm):
     """For (N, C, H, W) or (C, H, W)."""
 
-    ranks = (4,)
+    ranks = (3, 4)
 
 
-class InstanceNorm3d(_InstanceNorm):
+class InstanceNorm3d(InstanceNorm):
     """For (N, C, D, H, W) or (C, D, H, W)."""
 
-    ranks = (5,)
+    ranks = (4, 5)

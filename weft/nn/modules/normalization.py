@@ -8,6 +8,7 @@ from typing import Any
 from weft.eager.tensor import Tensor
 from weft.nn import functional as F
 from weft.nn import init
+from weft.nn.modules.function_layer import FunctionLayer
 from weft.nn.modules.linear import new_parameter
 from weft.nn.modules.module import Module, ModuleError
 from weft.nn.parameter import Parameter
@@ -87,7 +88,7 @@ class GroupNorm(Module):
 
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
-        device: Any = None, dtype: Any = None,
+        device: Any = None, dtype: Any = None, *, bias: bool = True,
     ) -> None:
         super().__init__()
         if num_channels % num_groups:
@@ -95,14 +96,15 @@ class GroupNorm(Module):
                               expected=f"a multiple of {num_groups}")
         self.num_groups, self.num_channels = num_groups, num_channels
         self.eps, self.affine = eps, affine
-        for name in ("weight", "bias"):
-            made = new_parameter((num_channels,), dtype, device) if affine else None
+        for name, is_used in (("weight", affine), ("bias", affine and bias)):
+            made = new_parameter((num_channels,), dtype, device) if is_used else None
             self.register_parameter(name, made)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        if self.weight is not None and self.bias is not None:
+        if self.weight is not None:
             init.ones_(self.weight)
+        if self.bias is not None:
             init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -112,17 +114,14 @@ class GroupNorm(Module):
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
 
 
-class LocalResponseNorm(Module):
+class LocalResponseNorm(FunctionLayer, function="local_response_norm",
+                        takes="size alpha=1e-4 beta=0.75 k=1.0"):
     """Divides by a power of the mean square of ``size`` neighbouring channels."""
-
-    def __init__(
-        self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
-    ) -> None:
-        super().__init__()
-        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class CrossMapLRN2d(FunctionLayer, function="local_response_norm",
+                    takes="size alpha=1e-4 beta=0.75 k=1"):
+    """The same as ``LocalResponseNorm``."""

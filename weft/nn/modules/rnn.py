@@ -5,6 +5,7 @@ The products with the inputs are one matrix product for all steps; the steps are
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -18,6 +19,7 @@ from weft.nn.modules.linear import new_parameter
 from weft.nn.modules.module import Module, ModuleError
 from weft.nn.modules.rnn_cells import gru_step, lstm_step, rnn_step
 from weft.nn.parameter import Parameter
+from weft.nn.utils.rnn import PackedSequence
 
 State = tuple[Tensor, ...]
 
@@ -31,7 +33,7 @@ class RNNBase(Module):
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
-        device: Any = None, dtype: Any = None,
+        proj_size: int = 0, device: Any = None, dtype: Any = None,
     ) -> None:
         super().__init__()
         if num_layers < 1 or hidden_size < 1:
@@ -39,27 +41,32 @@ class RNNBase(Module):
                               got=f"{num_layers}, {hidden_size}")
         if not 0 <= dropout <= 1:
             raise ModuleError("dropout is out of range", expected="0 to 1", got=dropout)
+        if proj_size and (self.states < 2 or not 0 < proj_size < hidden_size):
+            raise ModuleError("proj_size is for LSTM, and smaller than hidden_size",
+                              expected=f"0 to {hidden_size - 1}", got=proj_size)
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
-        self.bidirectional = bidirectional
+        self.bidirectional, self.proj_size = bidirectional, proj_size
         self.directions = 2 if bidirectional else 1
-        rows = self.gates * hidden_size
+        self.output_size = proj_size or hidden_size
         for layer in range(num_layers):
-            width = input_size if layer == 0 else hidden_size * self.directions
+            width = input_size if layer == 0 else self.output_size * self.directions
             for suffix in self._suffixes(layer):
-                self._add(suffix, rows, width, device, dtype)
+                self._add(suffix, width, device, dtype)
         self.reset_parameters()
 
     def _suffixes(self, layer: int) -> list[str]:
         return [f"_l{layer}", f"_l{layer}_reverse"][: self.directions]
 
-    def _add(self, suffix: str, rows: int, width: int, device: Any, dtype: Any) -> None:
-        self.register_parameter(f"weight_ih{suffix}", new_parameter((rows, width), dtype, device))
-        self.register_parameter(f"weight_hh{suffix}",
-                                new_parameter((rows, self.hidden_size), dtype, device))
+    def _add(self, suffix: str, width: int, device: Any, dtype: Any) -> None:
+        rows = self.gates * self.hidden_size
+        shapes = {"weight_ih": (rows, width), "weight_hh": (rows, self.output_size)}
         if self.bias:
-            self.register_parameter(f"bias_ih{suffix}", new_parameter((rows,), dtype, device))
-            self.register_parameter(f"bias_hh{suffix}", new_parameter((rows,), dtype, device))
+            shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+        if self.proj_size:
+            shapes["weight_hr"] = (self.proj_size, self.hidden_size)
+        for name, shape in shapes.items():
+            self.register_parameter(name + suffix, new_parameter(shape, dtype, device))
 
     def reset_parameters(self) -> None:
         """Uniform numbers within 1 / sqrt(hidden_size), as in torch."""
@@ -70,61 +77,89 @@ class RNNBase(Module):
     def flatten_parameters(self) -> None:
         """Nothing: there is no separate memory for the weights, as cuDNN has in torch."""
 
+    @property
+    def all_weights(self) -> list[list[Parameter]]:
+        """The weights of each layer and direction."""
+        return [[w for w in self._weights(suffix) if w is not None]
+                for layer in range(self.num_layers) for suffix in self._suffixes(layer)]
+
     def _step(self, gates: Tensor, hidden: Tensor, state: State) -> State:
         raise ModuleError(f"{type(self).__name__} has no step")
 
     def _weights(self, suffix: str) -> tuple[Parameter | None, ...]:
-        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
         return tuple(self._parameters.get(name + suffix) for name in names)
 
-    def _run(self, input: Tensor, state: State | None) -> tuple[Tensor, State]:
-        """``input`` (L, N, in); all hidden states (L, N, directions * H), and the last state."""
+    def _run(
+        self, input: Tensor, state: State | None, counts: Sequence[int] | None
+    ) -> tuple[Tensor, State]:
+        """``input`` (L, N, in); all hidden states (L, N, directions * H), and the last state.
+
+        With ``counts``, the sequences of each step, ``input`` is packed: (sum of counts, in).
+        """
         if input.shape[-1] != self.input_size:
             raise ModuleError(f"{type(self).__name__}: wrong input size",
                               expected=self.input_size, got=input.shape[-1])
+        if 0 in input.shape[:1]:
+            raise ModuleError(f"{type(self).__name__}: the sequence has no steps")
+        batch = input.shape[1] if counts is None else counts[0]
         last: list[State] = []
         x = input
         for layer in range(self.num_layers):
             outputs = []
             for direction, suffix in enumerate(self._suffixes(layer)):
-                first = self._first(x, state, layer * self.directions + direction)
-                steps, final = self._one_direction(x, first, suffix, is_reverse=direction == 1)
+                first = self._first(x, batch, state, layer * self.directions + direction)
+                steps, final = self._one_direction(x, first, suffix, counts, direction == 1)
                 outputs.append(steps)
                 last.append(final)
-            x = outputs[0] if len(outputs) == 1 else call("concatenate", *outputs, axis=2)
+            x = outputs[0] if len(outputs) == 1 else call("concatenate", *outputs, axis=-1)
             if layer < self.num_layers - 1:
                 x = F.dropout(x, self.dropout, self.training)
         return x, tuple(call("stack", *each, axis=0) for each in zip(*last, strict=True))
 
-    def _first(self, x: Tensor, state: State | None, index: int) -> State:
+    def _first(self, x: Tensor, batch: int, state: State | None, index: int) -> State:
+        sizes = (self.output_size, self.hidden_size)[: self.states]
         if state is None:
-            zeros = creation.zeros((x.shape[1], self.hidden_size), dtype=x.dtype)
-            return (zeros,) * self.states
-        wanted = (self.num_layers * self.directions, x.shape[1], self.hidden_size)
-        for tensor in state:
+            return tuple(creation.zeros((batch, size), dtype=x.dtype) for size in sizes)
+        for tensor, size in zip(state, sizes, strict=True):
+            wanted = (self.num_layers * self.directions, batch, size)
             if tuple(tensor.shape) != wanted:
                 raise ModuleError(f"{type(self).__name__}: wrong shape of the initial state",
                                   expected=wanted, got=tuple(tensor.shape))
         return tuple(tensor[index] for tensor in state)
 
     def _one_direction(
-        self, x: Tensor, state: State, suffix: str, is_reverse: bool
+        self, x: Tensor, state: State, suffix: str, counts: Sequence[int] | None,
+        is_reverse: bool,
     ) -> tuple[Tensor, State]:
-        """All hidden states (L, N, H), and the last state."""
-        w, r, wb, rb = self._weights(suffix)
+        """All hidden states, padded or packed as ``x``, and the last state."""
+        w, r, wb, rb, projection = self._weights(suffix)
         assert w is not None
         assert r is not None
-        length = x.shape[0]
-        products = call("split", F.linear(x, w, wb), indices_or_sections=length, axis=0)
-        outputs: list[Tensor] = [products[0]] * length
-        for t in reversed(range(length)) if is_reverse else range(length):
-            gates = call("squeeze", products[t], axis=0)
-            state = self._step(gates, F.linear(state[0], r, rb), state)
+        products = _steps(F.linear(x, w, wb), counts)
+        outputs: list[Tensor] = [*products]
+        places = range(len(products))
+        for t in reversed(places) if is_reverse else places:
+            rest: State = ()
+            if counts is not None and counts[t] < counts[0]:
+                state, rest = _parted(state, counts[t])
+            state = self._step(products[t], F.linear(state[0], r, rb), state)
+            if projection is not None:
+                state = (F.linear(state[0], projection), *state[1:])
             outputs[t] = state[0]
-        return call("stack", *outputs, axis=0), state
+            if rest:
+                state = tuple(call("concatenate", *each, axis=0)
+                              for each in zip(state, rest, strict=True))
+        joined = (call("stack", *outputs, axis=0) if counts is None
+                  else call("concatenate", *outputs, axis=0))
+        return joined, state
 
-    def _call(self, input: Tensor, hx: Sequence[Tensor] | None) -> tuple[Tensor, State]:
-        """Run with or without a batch, and with the batch first or second."""
+    def _call(
+        self, input: Tensor | PackedSequence, hx: Sequence[Tensor] | None
+    ) -> tuple[Any, State]:
+        """Run with or without a batch, with the batch first or second, or packed."""
+        if isinstance(input, PackedSequence):
+            return self._call_packed(input, hx)
         if input.ndim not in (2, 3):
             raise ModuleError(f"{type(self).__name__}: wrong number of dimensions",
                               expected="3, or 2 without a batch",
@@ -137,19 +172,47 @@ class RNNBase(Module):
                 call("expand_dims", t, axis=1) for t in state)
         is_swapped = has_batch and self.batch_first
         x = call("transpose", input, axes=(1, 0, 2)) if is_swapped else input
-        result, last = self._run(x, state)
+        result, last = self._run(x, state, None)
         if not has_batch:
             result = call("squeeze", result, axis=1)
             last = tuple(call("squeeze", t, axis=1) for t in last)
         return call("transpose", result, axes=(1, 0, 2)) if is_swapped else result, last
 
+    def _call_packed(
+        self, packed: PackedSequence, hx: Sequence[Tensor] | None
+    ) -> tuple[PackedSequence, State]:
+        """Packed results, and the last states in the order of the batch before it was sorted."""
+        order = packed.sorted_indices
+        state = None if hx is None else tuple(
+            t if order is None else call("take", t, order, axis=1) for t in hx)
+        counts = [int(count) for count in packed.batch_sizes.numpy()]
+        result, last = self._run(packed.data, state, counts)
+        if packed.unsorted_indices is not None:
+            last = tuple(call("take", t, packed.unsorted_indices, axis=1) for t in last)
+        return packed._replace(data=result), last
+
     def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"
-        for name, default in (("num_layers", 1), ("bias", True), ("batch_first", False),
-                              ("dropout", 0.0), ("bidirectional", False)):
+        for name, default in (("proj_size", 0), ("num_layers", 1), ("bias", True),
+                              ("batch_first", False), ("dropout", 0.0), ("bidirectional", False)):
             if getattr(self, name) != default:
                 text += f", {name}={getattr(self, name)}"
         return text
+
+
+def _steps(x: Tensor, counts: Sequence[int] | None) -> list[Tensor]:
+    """The rows (N, …) of each step of (L, N, …), or of packed (sum of counts, …)."""
+    if counts is None:
+        parts = call("split", x, indices_or_sections=x.shape[0], axis=0)
+        return [call("squeeze", part, axis=0) for part in parts]
+    ends = [*itertools.accumulate(counts)]
+    return list(call("split", x, indices_or_sections=tuple(ends[:-1]), axis=0))
+
+
+def _parted(state: State, count: int) -> tuple[State, State]:
+    """The first ``count`` rows of a state, and the others."""
+    parts = [call("split", t, indices_or_sections=(count,), axis=0) for t in state]
+    return tuple(part[0] for part in parts), tuple(part[1] for part in parts)
 
 
 class RNN(RNNBase):
@@ -166,19 +229,24 @@ class RNN(RNNBase):
             raise ModuleError("unknown nonlinearity", expected="tanh or relu",
                               got=repr(nonlinearity))
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout,
-                         bidirectional, device, dtype)
+                         bidirectional, device=device, dtype=dtype)
         self.nonlinearity = nonlinearity
 
     def _step(self, gates: Tensor, hidden: Tensor, state: State) -> State:
         return (rnn_step(gates, hidden, self.nonlinearity),)
 
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, input: Tensor | PackedSequence, hx: Tensor | None = None
+    ) -> tuple[Any, Tensor]:
         result, (last,) = self._call(input, None if hx is None else (hx,))
         return result, last
 
 
 class LSTM(RNNBase):
-    """Long short-term memory; returns (L, N, H) and the last (h, c) of (layers, N, H)."""
+    """Long short-term memory; returns (L, N, H) and the last (h, c) of (layers, N, H).
+
+    With ``proj_size`` the hidden states have that size: ``weight_hr_l0`` … project them.
+    """
 
     gates, states = 4, 2
 
@@ -186,8 +254,8 @@ class LSTM(RNNBase):
         return lstm_step(gates, hidden, state[1])
 
     def forward(
-        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        self, input: Tensor | PackedSequence, hx: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Any, tuple[Tensor, Tensor]]:
         result, (hidden, memory) = self._call(input, hx)
         return result, (hidden, memory)
 
@@ -200,6 +268,8 @@ class GRU(RNNBase):
     def _step(self, gates: Tensor, hidden: Tensor, state: State) -> State:
         return (gru_step(gates, hidden, state[0]),)
 
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, input: Tensor | PackedSequence, hx: Tensor | None = None
+    ) -> tuple[Any, Tensor]:
         result, (last,) = self._call(input, None if hx is None else (hx,))
         return result, last
