@@ -7,57 +7,71 @@ from weft.nn.modules.activation import (CELU, ELU, GELU, GLU, Hardshrink, Hardsi
     Hardtanh, LeakyReLU, LogSigmoid, LogSoftmax, Mish, PReLU, RReLU, ReLU, ReLU6, SELU, SiLU,
     Sigmoid, Softmax, Softmax2d, Softmin, Softplus, Softshrink, Softsign, Tanh, Tanhshrink,
     Threshold)
+from weft.nn.modules.adaptive_softmax import (AdaptiveLogSoftmaxWithLoss)
 from weft.nn.modules.attention import (MultiheadAttention)
 from weft.nn.modules.batch_norm import (BatchNorm1d, BatchNorm2d, BatchNorm3d, InstanceNorm1d,
-    InstanceNorm2d, InstanceNorm3d)
+    InstanceNorm2d, InstanceNorm3d, SyncBatchNorm)
 from weft.nn.modules.containers import (ModuleDict, ModuleList, ParameterDict, ParameterList,
     Sequential)
 from weft.nn.modules.conv import (Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d,
     ConvTranspose3d)
 from weft.nn.modules.dropout import (AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d,
     FeatureAlphaDropout)
+from weft.nn.modules.lazy import (LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d, LazyConv1d,
+    LazyConv2d, LazyConv3d, LazyConvTranspose1d, LazyConvTranspose2d, LazyConvTranspose3d,
+    LazyInstanceNorm1d, LazyInstanceNorm2d, LazyInstanceNorm3d, LazyLinear)
 from weft.nn.modules.linear import (Bilinear, Flatten, Identity, Linear, Unflatten)
-from weft.nn.modules.loss import (BCELoss, BCEWithLogitsLoss, CosineEmbeddingLoss, CosineSimilarity,
-    CrossEntropyLoss, GaussianNLLLoss, HingeEmbeddingLoss, HuberLoss, KLDivLoss, L1Loss, MSELoss,
-    MarginRankingLoss, MultiLabelSoftMarginLoss, MultiMarginLoss, NLLLoss, PairwiseDistance,
-    PoissonNLLLoss, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss, TripletMarginWithDistanceLoss)
+from weft.nn.modules.loss import (BCELoss, BCEWithLogitsLoss, CTCLoss, CosineEmbeddingLoss,
+    CosineSimilarity, CrossEntropyLoss, GaussianNLLLoss, HingeEmbeddingLoss, HuberLoss, KLDivLoss,
+    L1Loss, LinearCrossEntropyLoss, MSELoss, MarginRankingLoss, MultiLabelMarginLoss,
+    MultiLabelSoftMarginLoss, MultiMarginLoss, NLLLoss, PairwiseDistance, PoissonNLLLoss,
+    SmoothL1Loss, SoftMarginLoss, TripletMarginLoss, TripletMarginWithDistanceLoss)
 from weft.nn.modules.module import (Module, ModuleError)
-from weft.nn.modules.normalization import (GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm)
+from weft.nn.modules.normalization import (CrossMapLRN2d, GroupNorm, LayerNorm, LocalResponseNorm,
+    RMSNorm)
 from weft.nn.modules.pooling import (AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d,
     AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d, AvgPool1d, AvgPool2d, AvgPool3d,
-    LPPool1d, LPPool2d, LPPool3d, MaxPool1d, MaxPool2d, MaxPool3d)
+    FractionalMaxPool2d, FractionalMaxPool3d, LPPool1d, LPPool2d, LPPool3d, MaxPool1d, MaxPool2d,
+    MaxPool3d, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d)
 from weft.nn.modules.resampling import (ChannelShuffle, CircularPad1d, CircularPad2d, CircularPad3d,
-    ConstantPad1d, ConstantPad2d, ConstantPad3d, PixelShuffle, PixelUnshuffle, ReflectionPad1d,
-    ReflectionPad2d, ReflectionPad3d, ReplicationPad1d, ReplicationPad2d, ReplicationPad3d,
-    Upsample, UpsamplingBilinear2d, UpsamplingNearest2d, ZeroPad1d, ZeroPad2d, ZeroPad3d)
+    ConstantPad1d, ConstantPad2d, ConstantPad3d, Fold, PixelShuffle, PixelUnshuffle,
+    ReflectionPad1d, ReflectionPad2d, ReflectionPad3d, ReplicationPad1d, ReplicationPad2d,
+    ReplicationPad3d, Unfold, Upsample, UpsamplingBilinear2d, UpsamplingNearest2d, ZeroPad1d,
+    ZeroPad2d, ZeroPad3d)
 from weft.nn.modules.rnn import (GRU, LSTM, RNN, RNNBase)
 from weft.nn.modules.rnn_cells import (GRUCell, LSTMCell, RNNCell)
 from weft.nn.modules.sparse import (Embedding, EmbeddingBag)
 from weft.nn.modules.transformer import (Transformer, TransformerDecoder, TransformerDecoderLayer,
     TransformerEncoder, TransformerEncoderLayer)
-from weft.nn.parameter import (Parameter)
+from weft.nn.parameter import (Buffer, Parameter, UninitializedBuffer, UninitializedParameter)
 
-__all__ = ["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d",
-"AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AlphaDropout", "AvgPool1d", "AvgPool2d", "AvgPool3d",
-"BCELoss", "BCEWithLogitsLoss", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Bilinear", "CELU",
+__all__ = ["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d",
+"AdaptiveLogSoftmaxWithLoss", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d",
+"AlphaDropout", "AvgPool1d", "AvgPool2d", "AvgPool3d", "BCELoss", "BCEWithLogitsLoss",
+"BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Bilinear", "Buffer", "CELU", "CTCLoss",
 "ChannelShuffle", "CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d",
 "ConstantPad2d", "ConstantPad3d", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d",
 "ConvTranspose2d", "ConvTranspose3d", "CosineEmbeddingLoss", "CosineSimilarity", "CrossEntropyLoss",
-"Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "ELU", "Embedding", "EmbeddingBag",
-"FeatureAlphaDropout", "Flatten", "GELU", "GLU", "GRU", "GRUCell", "GaussianNLLLoss", "GroupNorm",
+"CrossMapLRN2d", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "ELU", "Embedding",
+"EmbeddingBag", "FeatureAlphaDropout", "Flatten", "Fold", "FractionalMaxPool2d",
+"FractionalMaxPool3d", "GELU", "GLU", "GRU", "GRUCell", "GaussianNLLLoss", "GroupNorm",
 "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "HingeEmbeddingLoss", "HuberLoss", "Identity",
 "ImportedModule", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "KLDivLoss", "L1Loss",
-"LPPool1d", "LPPool2d", "LPPool3d", "LSTM", "LSTMCell", "LayerNorm", "LeakyReLU", "Linear",
-"LocalResponseNorm", "LogSigmoid", "LogSoftmax", "MSELoss", "MarginRankingLoss", "MaxPool1d",
-"MaxPool2d", "MaxPool3d", "Mish", "Module", "ModuleDict", "ModuleError", "ModuleList",
+"LPPool1d", "LPPool2d", "LPPool3d", "LSTM", "LSTMCell", "LayerNorm", "LazyBatchNorm1d",
+"LazyBatchNorm2d", "LazyBatchNorm3d", "LazyConv1d", "LazyConv2d", "LazyConv3d",
+"LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d", "LazyInstanceNorm1d",
+"LazyInstanceNorm2d", "LazyInstanceNorm3d", "LazyLinear", "LeakyReLU", "Linear",
+"LinearCrossEntropyLoss", "LocalResponseNorm", "LogSigmoid", "LogSoftmax", "MSELoss",
+"MarginRankingLoss", "MaxPool1d", "MaxPool2d", "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d",
+"MaxUnpool3d", "Mish", "Module", "ModuleDict", "ModuleError", "ModuleList", "MultiLabelMarginLoss",
 "MultiLabelSoftMarginLoss", "MultiMarginLoss", "MultiheadAttention", "NLLLoss", "PReLU",
 "PairwiseDistance", "Parameter", "ParameterDict", "ParameterList", "PixelShuffle", "PixelUnshuffle",
 "PoissonNLLLoss", "RMSNorm", "RNN", "RNNBase", "RNNCell", "RReLU", "ReLU", "ReLU6",
 "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad2d",
 "ReplicationPad3d", "Residual", "SELU", "Sequential", "SiLU", "Sigmoid", "SmoothL1Loss",
 "SoftMarginLoss", "Softmax", "Softmax2d", "SoftmaxLoss", "Softmin", "Softplus", "Softshrink",
-"Softsign", "Tanh", "Tanhshrink", "Threshold", "Transformer", "TransformerDecoder",
+"Softsign", "SyncBatchNorm", "Tanh", "Tanhshrink", "Threshold", "Transformer", "TransformerDecoder",
 "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer", "TripletMarginLoss",
-"TripletMarginWithDistanceLoss", "Unflatten", "Upsample", "UpsamplingBilinear2d",
-"UpsamplingNearest2d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d", "from_onnx", "functional", "init",
-"needle", "utils"]
+"TripletMarginWithDistanceLoss", "Unflatten", "Unfold", "UninitializedBuffer",
+"UninitializedParameter", "Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d", "ZeroPad1d",
+"ZeroPad2d", "ZeroPad3d", "from_onnx", "functional", "init", "needle", "utils"]

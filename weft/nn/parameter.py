@@ -28,7 +28,7 @@ class Buffer(Tensor):
         self.persistent = persistent
 
 
-class _Uninitialized(Tensor):
+class Uninitialized(Tensor):
     """A tensor without a shape, which the first input of its module decides."""
 
     filled: ClassVar[type[Tensor]]
@@ -48,7 +48,7 @@ class _Uninitialized(Tensor):
         return f"<{type(self).__name__}>"
 
 
-class UninitializedParameter(_Uninitialized, Parameter):
+class UninitializedParameter(Uninitialized, Parameter):
     """A parameter whose shape is not known yet."""
 
     filled = Parameter
@@ -57,7 +57,7 @@ class UninitializedParameter(_Uninitialized, Parameter):
         Parameter.__init__(self, creation.zeros((0,), device=device, dtype=dtype), requires_grad)
 
 
-class UninitializedBuffer(_Uninitialized):
+class UninitializedBuffer(Uninitialized):
     """A buffer whose shape is not known yet."""
 
     filled = Tensor
@@ -68,4 +68,4 @@ class UninitializedBuffer(_Uninitialized):
 
 def is_lazy(value: object) -> bool:
     """Whether ``value`` is a parameter or buffer without a shape yet."""
-    return isinstance(value, _Uninitialized)
+    return isinstance(value, Uninitialized)

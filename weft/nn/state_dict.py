@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.eager.grad_mode import no_grad
 from weft.eager.tensor import Tensor
-from weft.nn.parameter import Parameter, is_lazy
+from weft.nn.parameter import Parameter, Uninitialized, is_lazy
 from weft.support.errors import WeftError
 
 EXTRA_STATE = "_extra_state"
@@ -83,8 +83,9 @@ def state_of(root: Stateful, state: Any, prefix: str, keep_vars: bool) -> Any:
         hooks = module._state_hooks
         if is_done:
             for hook in tuple(hooks.after_save.values()):
-                changed = hook(module, state, path, {})
-                state = state if changed is None else changed
+                if hook(module, state, path, {}) is not None:
+                    raise StateDictError("a hook after state_dict returns None",
+                                         help="change the state dict in place")
             continue
         for hook in tuple(hooks.before_save.values()):
             hook(module, path, keep_vars)
@@ -135,9 +136,9 @@ class _Loading:
         if is_lazy(given):
             return
         value = _array(slot.key, given)
-        wanted, got = tuple(slot.tensor.shape), tuple(value.shape)
-        if not is_lazy(slot.tensor) and wanted != got:
-            self.notes.append(f"shape of {slot.key}: {got}, expected {wanted}")
+        if not is_lazy(slot.tensor) and tuple(slot.tensor.shape) != tuple(value.shape):
+            self.notes.append(f"shape of {slot.key}: {tuple(value.shape)}, "
+                              f"expected {tuple(slot.tensor.shape)}")
         self.found.append((slot, value))
 
     def check(self, by_key: bool) -> None:
@@ -155,7 +156,7 @@ class _Loading:
         """Give the values to the module."""
         with no_grad():
             for slot, value in self.found:
-                if is_lazy(slot.tensor):
+                if isinstance(slot.tensor, Uninitialized):
                     slot.tensor.materialize(tuple(value.shape))
                 if assign:
                     _assign(slot, value)

@@ -1,4 +1,4 @@
-"""The layers of torch's own test database, as cases of weft's: the same inputs, the same results."""
+"""The inputs of torch's own test database of layers: weft's layers have the same results."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ def _module(theirs: Any) -> Any:
     if type(theirs).__name__ == "TransformerEncoderLayer":
         options |= {"d_model": theirs.linear1.in_features, "nhead": theirs.self_attn.num_heads,
                     "dim_feedforward": theirs.linear1.out_features, "dropout": theirs.dropout.p,
-                    "batch_first": theirs.self_attn.batch_first}
+                    "batch_first": theirs.self_attn.batch_first,
+                    "bias": theirs.linear1.bias is not None,
+                    "activation": theirs.activation.__name__}
     ours = getattr(nn, type(theirs).__name__)(**options)
     twins.copy_state(theirs, ours)
     return ours
@@ -97,8 +99,9 @@ def check(case: Case) -> None:
     given = case.given
     args, kwargs = given.constructor_input.args, given.constructor_input.kwargs
     torch.manual_seed(0)
-    theirs = getattr(torch.nn, case.name)(*args, **kwargs).train(case.training)
-    ours = getattr(nn, case.name)(*to_weft(args), **to_weft(kwargs)).train(case.training)
+    theirs = getattr(torch.nn, case.name)(*args, **kwargs).to(torch.float32).train(case.training)
+    ours = getattr(nn, case.name)(*to_weft(args), **to_weft(kwargs)).to("float32").train(
+        case.training)
     call = leaf_copy((given.forward_input.args, given.forward_input.kwargs))
     call_w = to_weft(call)
     if case.name.startswith("Lazy"):

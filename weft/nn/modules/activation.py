@@ -79,10 +79,15 @@ class Hardshrink(FunctionLayer, function="hardshrink", takes="lambd=0.5"):
 
 
 class Hardtanh(FunctionLayer, function="hardtanh",
-               takes="min_val=-1.0 max_val=1.0 inplace=False"):
-    """x, limited to min_val and max_val."""
+               takes="min_val=-1.0 max_val=1.0 inplace=False min_value=None max_value=None"):
+    """x, limited to min_val and max_val, which older programs call min_value and max_value."""
+
+    kept = ("min_value", "max_value")
+    shown = "min_val max_val inplace"
 
     def _attributes(self, given: dict[str, Any]) -> dict[str, Any]:
+        old = {"min_val": given.pop("min_value"), "max_val": given.pop("max_value")}
+        given |= {name: value for name, value in old.items() if value is not None}
         if given["min_val"] >= given["max_val"]:
             raise ModuleError("Hardtanh: the limits are in the wrong order",
                               expected="min_val < max_val",

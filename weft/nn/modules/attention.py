@@ -90,7 +90,8 @@ class MultiheadAttention(Module):
         inputs = [self._batch_first(t, has_batch) for t in (query, key, value)]
         query, key, value = self._project(inputs, is_self)
         seen = key.shape[1]
-        key, value = self._with_constants(key, self.bias_k), self._with_constants(value, self.bias_v)
+        key = self._with_constants(key, self.bias_k)
+        value = self._with_constants(value, self.bias_v)
         q, k, v = (self._heads(t) for t in (query, key, value))
         mask = self._mask(q, seen, key_padding_mask, attn_mask, is_causal)
         if mask is not None and k.shape[2] > seen:  # the added keys are never hidden

@@ -111,6 +111,22 @@ class BatchNorm3d(BatchNorm):
     ranks = (5,)
 
 
+class SyncBatchNorm(BatchNorm):
+    """Batch normalization of inputs of any rank; one process holds the whole batch."""
+
+    ranks = (2, 3, 4, 5)
+
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
+        affine: bool = True, track_running_stats: bool = True, process_group: Any = None,
+        device: Any = None, dtype: Any = None,
+    ) -> None:
+        if process_group is not None:
+            raise ModuleError("SyncBatchNorm has no process groups", expected="None",
+                              got=repr(process_group))
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+
+
 class InstanceNorm(NormBase):
     """Normalises each channel of each example; no parameters unless ``affine``."""
 

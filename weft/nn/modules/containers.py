@@ -34,10 +34,6 @@ def _put_module(owner: Module, name: str, entry: Any) -> None:
 class _Sequence(Module):
     """Entries under the names "0", "1", …"""
 
-    def __init__(self, entries: Iterable[Any] = ()) -> None:
-        super().__init__()
-        self.extend(entries)
-
     def _table(self) -> dict[str, Any]:
         """The entries by name."""
         return self._modules
@@ -60,7 +56,8 @@ class _Sequence(Module):
         return self._table()[self._key(index)]
 
     def _of(self, named: Mapping[str, Any]) -> Any:
-        return type(self)(named.values())
+        kind: Any = type(self)
+        return kind(named.values())
 
     def __setitem__(self, index: int | slice, entry: Any) -> None:
         keys = [self._key(index)] if not isinstance(index, slice) else list(self._table())[index]
@@ -121,12 +118,12 @@ class Sequential(_Sequence):
     """Modules that run one after the other: ``Sequential(a, b)`` or of an ``OrderedDict``."""
 
     def __init__(self, *args: Any) -> None:
+        super().__init__()
         if len(args) == 1 and isinstance(args[0], Mapping):
-            super().__init__()
             for name, module in args[0].items():
                 self.add_module(name, module)
         else:
-            super().__init__(args)
+            self.extend(args)
 
     def _of(self, named: Mapping[Any, Any]) -> Sequential:
         return Sequential(OrderedDict((str(name), module) for name, module in named.items()))
@@ -151,14 +148,13 @@ class Sequential(_Sequence):
 class ModuleList(_Sequence):
     """A list of modules, whose parameters belong to its owner. It cannot be called."""
 
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
+        super().__init__()
+        self.extend(modules or ())
+
 
 class _Named(Module):
     """Entries by name, with the methods of ``dict``."""
-
-    def __init__(self, entries: Any = None) -> None:
-        super().__init__()
-        if entries is not None:
-            self.update(entries)
 
     def _table(self) -> dict[str, Any]:
         """The entries by name."""
@@ -224,6 +220,10 @@ class _Named(Module):
 class ModuleDict(_Named):
     """Modules by name, whose parameters belong to its owner. It cannot be called."""
 
+    def __init__(self, modules: Any = None) -> None:
+        super().__init__()
+        self.update(modules or {})
+
 
 def _line(name: str, value: Any) -> str:
     if not isinstance(value, Tensor):
@@ -264,15 +264,23 @@ class _Values(Module):
 class ParameterList(_Values, _Sequence):
     """A list of parameters, which belong to its owner; tensors become parameters."""
 
+    def __init__(self, values: Iterable[Any] | None = None) -> None:
+        super().__init__()
+        self.extend(values or ())
+
 
 class ParameterDict(_Values, _Named):
     """Parameters by name, which belong to its owner; tensors become parameters."""
+
+    def __init__(self, parameters: Any = None) -> None:
+        super().__init__()
+        self.update(parameters or {})
 
     def __setitem__(self, name: str, entry: Any) -> None:
         self._put(name, entry)
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self else default
+        return self._table().get(name, default)
 
     def setdefault(self, name: str, default: Any = None) -> Any:
         if name not in self:

@@ -67,12 +67,12 @@ class FunctionLayer(Module):
         """What the layer keeps of the arguments of its constructor."""
         return given
 
-    def forward(self, *inputs: Any) -> Any:
+    def forward(self, *inputs: Any, **named: Any) -> Any:
         options = {name: getattr(self, name) for name in self.signature.parameters
                    if name not in self.kept}
         if self.by_mode:
             options["training"] = self.training
-        return getattr(functional, self.function)(*inputs, **options)
+        return getattr(functional, self.function)(*inputs, **options, **named)
 
     def extra_repr(self) -> str:
         names = self.signature.parameters if self.shown is None else self.shown.split()
@@ -83,8 +83,9 @@ class FunctionLayer(Module):
 def _add_constructor(cls: type[FunctionLayer]) -> None:
     """Give ``cls`` an ``__init__`` whose signature ``help`` and editors can show."""
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it becomes one
-        super(cls, self).__init__(*args, **kwargs)
+        parent(self, *args, **kwargs)
 
+    parent: Any = cls.__init__  # an inherited one
     own = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
     __init__.__signature__ = Signature(  # type: ignore[attr-defined] - read by inspect
         [own, *cls.signature.parameters.values()])

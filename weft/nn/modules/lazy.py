@@ -19,23 +19,29 @@ class LazyModule(Module):
     buffers have no shape. The layer must see an input before an optimiser takes its parameters.
     """
 
-    becomes: ClassVar[type[Module]]
+    becomes: ClassVar[Any]
     size: ClassVar[str]
 
-    def __init_subclass__(cls, becomes: type[Module] | None = None, size: str = "") -> None:
+    def __init_subclass__(
+        cls, becomes: Any = None, size: str = "", **defaults: Any
+    ) -> None:
         super().__init_subclass__()
         if becomes is None:
             return
         cls.becomes, cls.size = becomes, size
 
+        known = [p.replace(default=defaults.get(p.name, p.default))
+                 for p in inspect.signature(becomes.__init__).parameters.values()]
+        signature = inspect.Signature([known[0], *known[2:]])
+
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it becomes one
-            becomes.__init__(self, 0, *args, **kwargs)
-            self._given = (args, kwargs)
+            bound = signature.bind(self, *args, **kwargs)
+            bound.apply_defaults()
+            becomes.__init__(self, 0, *bound.args[1:], **bound.kwargs)
+            self._given = (bound.args[1:], bound.kwargs)
             self._forget_shapes()
 
-        known = inspect.signature(becomes.__init__).parameters
-        __init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined] - read by inspect
-            [p for i, p in enumerate(known.values()) if i != 1])
+        __init__.__signature__ = signature  # type: ignore[attr-defined] - read by inspect
         cls.__init__ = __init__  # type: ignore[method-assign]
 
     def _forget_shapes(self) -> None:
@@ -141,18 +147,21 @@ class LazyBatchNorm3d(
 
 
 class LazyInstanceNorm1d(
-    LazyModule, batch_norm.InstanceNorm1d, becomes=batch_norm.InstanceNorm1d, size="num_features"
+    LazyModule, batch_norm.InstanceNorm1d, becomes=batch_norm.InstanceNorm1d,
+    size="num_features", affine=True, track_running_stats=True,
 ):
     """``InstanceNorm1d`` whose num_features come from the input."""
 
 
 class LazyInstanceNorm2d(
-    LazyModule, batch_norm.InstanceNorm2d, becomes=batch_norm.InstanceNorm2d, size="num_features"
+    LazyModule, batch_norm.InstanceNorm2d, becomes=batch_norm.InstanceNorm2d,
+    size="num_features", affine=True, track_running_stats=True,
 ):
     """``InstanceNorm2d`` whose num_features come from the input."""
 
 
 class LazyInstanceNorm3d(
-    LazyModule, batch_norm.InstanceNorm3d, becomes=batch_norm.InstanceNorm3d, size="num_features"
+    LazyModule, batch_norm.InstanceNorm3d, becomes=batch_norm.InstanceNorm3d,
+    size="num_features", affine=True, track_running_stats=True,
 ):
     """``InstanceNorm3d`` whose num_features come from the input."""

@@ -22,7 +22,7 @@ def new_parameter(shape: Sequence[int], dtype: Any, device: Any = None) -> Param
 class Identity(Module):
     """The input itself; arguments of the constructor are ignored."""
 
-    def __init__(self, *_args: Any, **_kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
 
     def forward(self, input: Tensor) -> Tensor:

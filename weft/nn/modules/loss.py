@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from weft.eager.tensor import Tensor
@@ -121,6 +122,14 @@ class TripletMarginWithDistanceLoss(
     """max(0, d(a, p) - d(a, n) + margin) for a distance of the caller."""
 
 
+class MultiLabelMarginLoss(_Loss, function="multilabel_margin_loss", takes=_REDUCTION):
+    """The sum of max(0, 1 - x[y] + x[i]) over labels y and other classes i, over the classes."""
+
+
+class CTCLoss(_Loss, function="ctc_loss", takes="blank=0 reduction='mean' zero_infinity=False"):
+    """Connectionist temporal classification (Graves et al. 2006)."""
+
+
 class CosineSimilarity(FunctionLayer, function="cosine_similarity", takes="dim=1 eps=1e-8"):
     """x₁·x₂ / (|x₁| |x₂|) along ``dim``."""
 
@@ -157,15 +166,14 @@ class LinearCrossEntropyLoss(Module):
         self.num_classes, self.out_features = num_classes, tuple(out_features)
         self.reduction, self.label_smoothing = reduction, label_smoothing
         self.ignore_index, self.options = ignore_index, options
-        count = num_classes
-        for size in self.out_features:
-            count *= size
+        count = num_classes * math.prod(self.out_features)
         self.linear = Linear(in_features, count, bias, device=device, dtype=dtype)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        logits = self.linear(input)
-        if self.out_features:
-            logits = logits.reshape((*logits.shape[:-1], self.num_classes, *self.out_features))
-        ignored = -100 if self.ignore_index is None else self.ignore_index
-        return F.cross_entropy(logits, target, self.weight, ignored, self.reduction,
-                               self.label_smoothing)
+        shape = (self.num_classes, *self.out_features)
+        bias = self.linear.bias
+        return F.linear_cross_entropy(
+            input, self.linear.weight.reshape((*shape, -1)), target,
+            linear_bias=None if bias is None else bias.reshape(shape), weight=self.weight,
+            reduction=self.reduction, ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing)

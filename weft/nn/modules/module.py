@@ -227,8 +227,8 @@ class Module:
                      for name, child in module._modules.items() if child is not None]
             stack.extend(reversed(below))
 
-    def modules(self) -> Iterator[Module]:
-        return (module for _, module in self.named_modules())
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
+        return (m for _, m in self.named_modules(remove_duplicate=remove_duplicate))
 
     def _named_tensors(
         self, table: str, prefix: str, recurse: bool, remove_duplicate: bool
@@ -417,7 +417,9 @@ class Module:
         """Run ``hook(module, grad_input, grad_output)``; a result replaces ``grad_input``."""
         return add_hook(self._backward_hooks, hook, prepend)
 
-    register_backward_hook = register_full_backward_hook
+    def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """The same as ``register_full_backward_hook``."""
+        return add_hook(self._backward_hooks, hook)
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Run ``hook(module, prefix, keep_vars)`` before ``state_dict`` reads the module."""
@@ -426,7 +428,7 @@ class Module:
     def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Run ``hook(module, state_dict, prefix, local_metadata)`` after ``state_dict``.
 
-        ``local_metadata`` is empty. A result replaces the state dict.
+        ``local_metadata`` is empty. The hook changes the dict in place, and returns ``None``.
         """
         return add_hook(self._state_hooks.after_save, hook)
 

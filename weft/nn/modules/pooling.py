@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.eager.tensor import Tensor
 from weft.nn.modules.function_layer import FunctionLayer
+from weft.nn.modules.module import ModuleError
 
 
 class _Pool(FunctionLayer):
@@ -50,6 +52,46 @@ class AvgPool2d(_AvgPool, function="avg_pool2d"):
 
 class AvgPool3d(_AvgPool, function="avg_pool3d"):
     """The mean of each window of (N, C, D, H, W)."""
+
+
+class _MaxUnpool(_Pool, takes="kernel_size stride=None padding=0"):
+    """The inverse of a max pool, by its indices: ``layer(input, indices, output_size=None)``."""
+
+    def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
+        return super().forward(input, indices, output_size=output_size)
+
+
+class MaxUnpool1d(_MaxUnpool, function="max_unpool1d"):
+    """Maxima of (N, C, L) at their places, zeros elsewhere."""
+
+
+class MaxUnpool2d(_MaxUnpool, function="max_unpool2d"):
+    """Maxima of (N, C, H, W) at their places, zeros elsewhere."""
+
+
+class MaxUnpool3d(_MaxUnpool, function="max_unpool3d"):
+    """Maxima of (N, C, D, H, W) at their places, zeros elsewhere."""
+
+
+class _FractionalMaxPool(FunctionLayer, takes="kernel_size output_size=None output_ratio=None "
+                                              "return_indices=False _random_samples=None"):
+    """The maximum over windows of random places, as many as ``output_size`` or its ratio."""
+
+    buffers_of = ("_random_samples",)
+    shown = ""
+
+    def _attributes(self, given: dict[str, Any]) -> dict[str, Any]:
+        if (given["output_size"] is None) == (given["output_ratio"] is None):
+            raise ModuleError(f"{type(self).__name__} takes either output_size or output_ratio")
+        return given
+
+
+class FractionalMaxPool2d(_FractionalMaxPool, function="fractional_max_pool2d"):
+    """Fractional max pooling of (N, C, H, W) (Graham 2014)."""
+
+
+class FractionalMaxPool3d(_FractionalMaxPool, function="fractional_max_pool3d"):
+    """Fractional max pooling of (N, C, D, H, W)."""
 
 
 class _LPPool(FunctionLayer, takes="norm_type kernel_size stride=None ceil_mode=False"):

@@ -47,6 +47,15 @@ class ChannelShuffle(FunctionLayer, function="channel_shuffle", takes="groups"):
     """Interleaves the channels of ``groups`` groups."""
 
 
+class Unfold(FunctionLayer, function="unfold", takes="kernel_size dilation=1 padding=0 stride=1"):
+    """(N, C, H, W) to its windows as columns, (N, C times window, windows)."""
+
+
+class Fold(FunctionLayer, function="fold",
+           takes="output_size kernel_size dilation=1 padding=0 stride=1"):
+    """Windows as columns to (N, C, *output_size), where they overlap their sum."""
+
+
 class _Pad(Module):
     """Pads the last ``axes`` axes; ``padding``: one amount, or (before, after) from the last."""
 
