@@ -1,6 +1,7 @@
 """What a tensor is below its operators: a cell that refers to a node of the recorded graph.
 
-Values are immutable; changing a tensor makes its cell refer to another node.
+Values are immutable; changing a tensor makes its cell refer to another node. ``node_of`` and
+``bind`` are how all operators read and change tensors, views among them (``storage.py``).
 """
 
 from __future__ import annotations
@@ -11,27 +12,23 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
 
 from weft.eager.dtypes import dtype, get_default_dtype
-from weft.eager.node import (
-    ALIAS,
-    ModuleMemory,
-    Node,
-    Spec,
-    simple_signature,
-)
+from weft.eager.node import ModuleMemory, Node, Spec
+from weft.eager.storage import Memory, View, ViewOp, continued, same
 from weft.support.errors import WeftError
 
 
 class Cell:
     """Base of ``Tensor``: the node, and what ``backward`` leaves."""
 
-    __slots__ = ("__weakref__", "_base", "_grad", "_hooks", "_node")
+    __slots__ = ("__weakref__", "_grad", "_hooks", "_memory", "_node", "_view")
 
     made: ClassVar[Callable[[Node], Any]]  # ``Tensor`` from a node; ``tensor.py`` sets it
 
     _node: Node | ModuleMemory
     _grad: Any
     _hooks: Any  # of a leaf
-    _base: Any  # weak reference of the tensor that this one is a view of, and how to write to it
+    _view: View | None  # of what tensor this one is a part
+    _memory: Memory | None  # of a tensor that is no view: which others have its value
 
 
 class Tracing(Protocol):
@@ -43,6 +40,10 @@ class Tracing(Protocol):
 
     def write(self, cell: Cell, node: Node) -> None:
         """A tensor gets another node."""
+        ...
+
+    def follow(self, cell: Cell, node: Node) -> None:
+        """A tensor gets the node of one that it is detached from."""
         ...
 
     def made(self, cell: Cell) -> None:
@@ -114,11 +115,98 @@ MODE = _Mode()
 
 def node_of(cell: Cell) -> Node:
     """The node with the present value of a tensor, to be used in a call."""
+    if cell._view is not None:  # noqa: SLF001 - of this module
+        return _part(cell, cell._view)  # noqa: SLF001
     trace = MODE.trace
     if trace is not None:
         return trace.read(cell)
-    node = cell._node  # noqa: SLF001 - of this module
+    node = cell._node  # noqa: SLF001
     return node if node.__class__ is Node else node.snapshot()  # type: ignore[union-attr]
+
+
+def _part(cell: Cell, view: View) -> Node:
+    """The node of a view, computed anew if its base refers to another node than before."""
+    before: Any = cell._node  # noqa: SLF001
+    leaf = leaf_of(before)
+    trace = MODE.trace
+    if trace is not None and leaf is not None and view.base._node is view.source:  # noqa: SLF001
+        return trace.read(cell)
+    source = node_of(view.base)
+    if source is view.source:
+        return before
+    if source.sig.out is not view.source.sig.out:  # the base got data of another shape
+        cell._view = None  # noqa: SLF001
+        return node_of(cell)
+    grad, mode = MODE.grad, MODE
+    try:
+        mode.grad = leaf is None and (before.grad is not None or leaf_of(source) is None)
+        part = view.read(source)
+        if part is source:
+            part = same(source, flows=mode.grad)
+    finally:
+        mode.grad = grad
+    if leaf is not None:
+        part = alias(part)
+        part.grad = leaf
+    view.source = source
+    _refer(cell, part)
+    return part
+
+
+def is_stale(cell: Cell) -> bool:
+    """Whether a tensor is a view that does not have the present node of its base."""
+    view = cell._view  # noqa: SLF001
+    while view is not None:
+        if view.base._node is not view.source:  # noqa: SLF001
+            return True
+        view = view.base._view  # noqa: SLF001
+    return False
+
+
+def view_of(cell: Cell, *ops: ViewOp, node: Node | None = None) -> Any:
+    """A view of a tensor; ``node`` is its part if it is known."""
+    whole = node_of(cell)
+    if node is None:
+        node = whole
+        for op in ops:
+            node = op.apply(node)
+    if node is whole:
+        node = same(whole, flows=MODE.grad)
+    made = Cell.made(node)
+    view = cell._view  # noqa: SLF001
+    made._view = View(cell, ops, whole) if view is None else View(  # noqa: SLF001
+        view.base, (*view.ops, *ops), view.source)
+    if node.value is None and MODE.trace is None:
+        MODE.pending.append(weakref.ref(made))
+    return made
+
+
+def detached(cell: Cell) -> Any:
+    """A tensor of the same value outside the graph of gradients: a change of one is one of both."""
+    view = cell._view  # noqa: SLF001
+    if view is not None:
+        return view_of(detached(view.base), *view.ops, node=alias(node_of(cell)))
+    made = Cell.made(alias(node_of(cell)))
+    made._memory = memory_of(cell)  # noqa: SLF001
+    made._memory.add(made)  # noqa: SLF001
+    if isinstance(cell._node, ModuleMemory):  # noqa: SLF001
+        made._node = cell._node.follower()  # noqa: SLF001
+    elif made._node.value is None and MODE.trace is None:  # noqa: SLF001
+        MODE.pending.append(weakref.ref(made))
+    elif MODE.trace is not None:
+        MODE.trace.made(made)
+    return made
+
+
+def memory_of(cell: Cell) -> Memory:
+    """Which tensors share the value of ``cell`` or of its base."""
+    while cell._view is not None:  # noqa: SLF001
+        cell = cell._view.base  # noqa: SLF001
+    found = cell._memory  # noqa: SLF001
+    if found is None:
+        found = cell._memory = Memory()  # noqa: SLF001
+        found.add(cell)
+    return found
 
 
 def spec_of_cell(cell: Cell) -> Spec:
@@ -126,22 +214,59 @@ def spec_of_cell(cell: Cell) -> Spec:
     return cell._node.sig.out  # noqa: SLF001
 
 
-def bind(cell: Cell, node: Node) -> None:
+def bind(cell: Cell, node: Node, *, keeps_graph: bool = False) -> None:
     """Make ``cell`` refer to ``node``: how every change of a tensor happens.
 
-    A leaf that requires a gradient stays one. A view passes the change on to its base.
+    A leaf that requires a gradient stays one. A result stays a result: of the change, or with
+    ``keeps_graph`` and under ``no_grad`` of what it was computed by. A view changes its base.
     """
+    view = cell._view  # noqa: SLF001
+    if view is not None:
+        _write(cell, view, node, keeps_graph=keeps_graph)
+        return
     old = cell._node  # noqa: SLF001
-    leaf = leaf_of(old)
-    if leaf is not None and leaf() is cell:
-        node = alias(node)
-        node.grad = leaf
+    keeps_graph |= not MODE.grad
+    _receive(cell, old, node, flows=keeps_graph)
+    memory = memory_of(cell)
+    memory.version += 1
+    if len(memory.members) > 1:
+        for other in memory.others(cell):
+            before: Any = other._node  # noqa: SLF001
+            if MODE.trace is not None and getattr(before, "grad", None) is None:
+                MODE.trace.follow(other, alias(node))
+            else:
+                _receive(other, before, alias(node), flows=True)
+
+
+def _receive(cell: Cell, old: Any, node: Node, *, flows: bool) -> None:
+    """Let a tensor refer to ``node``, with the place in the graph of gradients that it has."""
+    grad = getattr(old, "grad", None)
+    if isinstance(grad, weakref.ref):
+        if grad() is cell:
+            node = alias(node)
+            node.grad = grad
+    elif grad is not None and node.grad is None:
+        node = continued(old, node, flows=flows)
     trace = MODE.trace
     if trace is not None:
         trace.write(cell, node)
+    _refer(cell, node)
+
+
+def _refer(cell: Cell, node: Node) -> None:
     cell._node = node  # noqa: SLF001
     if node.value is None:
         MODE.pending.append(weakref.ref(cell))
+
+
+def _write(cell: Cell, view: View, part: Node, *, keeps_graph: bool) -> None:
+    """Write a part to the base. Where no gradient depends on it, it is the part of the result."""
+    base = view.base
+    bind(base, view.write(node_of(base), part), keeps_graph=keeps_graph)
+    whole: Any = base._node  # noqa: SLF001
+    if whole.grad is None and leaf_of(cell._node) is None:  # noqa: SLF001
+        view.source = whole
+        _refer(cell, same(part, flows=False))
 
 
 def leaf_of(node: Node | ModuleMemory) -> weakref.ref[Cell] | None:
@@ -152,14 +277,23 @@ def leaf_of(node: Node | ModuleMemory) -> weakref.ref[Cell] | None:
 
 def alias(node: Node) -> Node:
     """A new node of the same value, outside the graph of gradients."""
-    made = Node(simple_signature(ALIAS, node.sig.out), (node,), node.value, None)
-    if node.value is not None:
-        made.args = ()
-    return made
+    return same(node, flows=False)
 
 
-def check_in_place(cell: Cell, what: str) -> None:
-    """Raise ``WeftError`` where torch refuses an in-place change."""
-    if MODE.grad and leaf_of(cell._node) is not None:  # noqa: SLF001
-        raise WeftError(f"{what}: a leaf tensor that requires a gradient is changed in place",
-                        help="change it inside `with weft.no_grad():`")
+def check_in_place(cell: Cell, what: str, *, fills: bool = False) -> None:
+    """Raise ``WeftError`` where torch refuses an in-place change. ``fills`` says that all elements
+    get one number.
+    """
+    view = cell._view  # noqa: SLF001
+    node = cell._node if view is None else node_of(cell)  # noqa: SLF001
+    if MODE.grad and getattr(node, "grad", None) is not None:
+        if leaf_of(node) is not None:
+            raise WeftError(f"{what}: a leaf tensor that requires a gradient is changed in place",
+                            help="change it inside `with weft.no_grad():`")
+        if view is not None and leaf_of(view.source) is not None:
+            raise WeftError(f"{what}: a view of a leaf tensor that requires a gradient is changed "
+                            "in place", help="change it inside `with weft.no_grad():`")
+    if view is not None and not fills and view.overlaps:
+        raise WeftError(f"{what}: several elements of the tensor are one element in memory",
+                        got=f"shape {view.layout.shape}, strides {view.layout.strides}",
+                        help="change a copy: x.clone()")

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from weft.eager.cell import MODE
+from weft.eager.cell import MODE, is_stale
 from weft.eager.checks import ValueCheckError, finite_checks, first_failure
 from weft.eager.node import ALIAS, FIELD, PACK, RECORDED, Node
 from weft.eager.program_cache import PROGRAMS, Cut
@@ -39,25 +39,53 @@ def value_of(node: Node) -> Any:
 
 
 def flush(*wanted: Node) -> None:
-    """Evaluate ``wanted`` and everything that live tensors of this thread need."""
+    """Evaluate ``wanted`` and everything that live tensors of this thread need.
+
+    Raises what evaluation of ``wanted`` raises. What another tensor needs and cannot be computed is
+    left out, now and in later cuts: the error comes when that tensor is looked at.
+    """
     mode = MODE
     with _LOCK:
         pending, mode.pending = mode.pending, []
-        roots: list[Node] = []
+        done = False
         try:
             cells = [cell for cell in [ref() for ref in pending] if cell is not None]
-            nodes: list[Any] = [*wanted, *[cell._node for cell in cells]]  # noqa: SLF001
-            roots = [node for node in nodes if node.__class__ is Node and node.value is None]
+            nodes: list[Any] = [cell._node for cell in cells if not is_stale(cell)]  # noqa: SLF001
+            roots = _without_value([*wanted, *nodes])
             if roots:
                 evaluate(roots)
+            done = True
         except ValueCheckError:
-            raise  # all values are set
+            done = True  # all values are set
+            raise
         except WeftError:
-            mode.pending = [*pending, *mode.pending]
-            if not wanted or len(roots) == len(wanted):
-                raise
-            # What another tensor needs does not stand in the way of those that are looked at.
-            evaluate([node for node in wanted if node.value is None])
+            done = True
+            first = set(wanted)
+            _evaluate_each([node for node in roots if node not in first])
+            if wanted:
+                evaluate(_without_value(wanted))
+        finally:
+            if not done:  # an interrupt
+                mode.pending = [*pending, *mode.pending]
+
+
+def _without_value(nodes: Sequence[Any]) -> list[Node]:
+    return [node for node in nodes if node.__class__ is Node and node.value is None]
+
+
+def _evaluate_each(roots: Sequence[Node]) -> None:
+    """Evaluate all that can be: halves of what fails, down to the nodes that fail alone."""
+    stack = [list(dict.fromkeys(roots))]
+    while stack:
+        some = _without_value(stack.pop())
+        try:
+            if some:
+                evaluate(some)
+        except ValueCheckError:
+            raise
+        except WeftError:
+            if len(some) > 1:
+                stack += [some[len(some) // 2:], some[:len(some) // 2]]
 
 
 def evaluate(roots: Sequence[Node]) -> None:

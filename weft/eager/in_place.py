@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
-from weft.eager.cell import Cell, alias, bind, check_in_place, node_of, spec_of_cell
+from weft.eager.cell import Cell, bind, check_in_place, node_of, spec_of_cell
 from weft.eager.functions import elementwise as e
 from weft.eager.functions import indexing as i
+from weft.eager.functions import logic as g
 from weft.eager.functions import shape as s
 from weft.eager.node import Node
 from weft.eager.record import as_node, record
@@ -25,25 +28,23 @@ def assign(cell: Any, result: Any, what: str) -> Any:
     if have.dtype.rank > spec.dtype.rank:
         raise InvalidInputError(f"{what}: the result cannot be converted to the tensor's dtype",
                                 expected=repr(spec.dtype), got=repr(have.dtype))
-    change(cell, e.cast(node, spec.dtype))
+    bind(cell, e.cast(node, spec.dtype))
     return cell
 
 
-def change(cell: Any, node: Node) -> None:
-    """Make ``cell`` refer to ``node``, and write the value to the tensor that it is a part of."""
-    bind(cell, node)
-    view = cell._base  # noqa: SLF001 - cells are of this package
-    if view is None:
-        return
-    ref, key = view
-    base = ref()
-    if base is None:
-        return
-    if key is None:
-        bind(base, alias(node))
-        return
-    check_in_place(base, "a change of a part")
-    change(base, node_of(i.setitem(base, key, cell)))
+def in_place(function: Callable[..., Any], symbol: str | None = None) -> Callable[..., Any]:
+    """The method that changes its tensor to the result of a function; of an operator, ``symbol``
+    is how it is written.
+    """
+    what = symbol or f"{function.__name__}_"
+
+    @functools.wraps(function)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return assign(self, function(self, *args, **kwargs), what)
+
+    method.__name__ = method.__qualname__ = what
+    method.__doc__ = f"{function.__doc__}\n\nIn place: returns the tensor."
+    return method
 
 
 class InPlace:
@@ -51,104 +52,37 @@ class InPlace:
 
     __slots__ = ()
 
-    def __iadd__(self, other: Any) -> Any:
-        return assign(self, e.add(self, other), "+=")
+    __iadd__, __isub__ = in_place(e.add, "+="), in_place(e.sub, "-=")
+    __imul__, __itruediv__ = in_place(e.mul, "*="), in_place(e.div, "/=")
+    __ifloordiv__, __imod__ = in_place(e.floor_divide, "//="), in_place(e.remainder, "%=")
+    __ipow__ = in_place(e.pow, "**=")
+    __iand__, __ior__, __ixor__ = (
+        in_place(g.bitwise_and, "&="), in_place(g.bitwise_or, "|="), in_place(g.bitwise_xor, "^="))
+    __ilshift__, __irshift__ = (
+        in_place(g.bitwise_left_shift, "<<="), in_place(g.bitwise_right_shift, ">>="))
 
-    def __isub__(self, other: Any) -> Any:
-        return assign(self, e.sub(self, other), "-=")
-
-    def __imul__(self, other: Any) -> Any:
-        return assign(self, e.mul(self, other), "*=")
-
-    def __itruediv__(self, other: Any) -> Any:
-        return assign(self, e.div(self, other), "/=")
-
-    def __ipow__(self, other: Any) -> Any:
-        return assign(self, e.pow(self, other), "**=")
-
-    def add_(self, other: Any, *, alpha: Any = 1) -> Any:
-        """``self + alpha * other``, in place."""
-        return assign(self, e.add(self, other, alpha=alpha), "add_")
-
-    def sub_(self, other: Any, *, alpha: Any = 1) -> Any:
-        """``self - alpha * other``, in place."""
-        return assign(self, e.sub(self, other, alpha=alpha), "sub_")
-
-    def mul_(self, other: Any) -> Any:
-        """``self * other``, in place."""
-        return assign(self, e.mul(self, other), "mul_")
-
-    def div_(self, other: Any) -> Any:
-        """``self / other``, in place."""
-        return assign(self, e.div(self, other), "div_")
-
-    def pow_(self, exponent: Any) -> Any:
-        """``self ** exponent``, in place."""
-        return assign(self, e.pow(self, exponent), "pow_")
-
-    def neg_(self) -> Any:
-        """``-self``, in place."""
-        return assign(self, e.neg(self), "neg_")
-
-    def abs_(self) -> Any:
-        """The absolute value, in place."""
-        return assign(self, e.abs(self), "abs_")
-
-    def exp_(self) -> Any:
-        """The exponential, in place."""
-        return assign(self, e.exp(self), "exp_")
-
-    def log_(self) -> Any:
-        """The logarithm, in place."""
-        return assign(self, e.log(self), "log_")
-
-    def sqrt_(self) -> Any:
-        """The square root, in place."""
-        return assign(self, e.sqrt(self), "sqrt_")
-
-    def relu_(self) -> Any:
-        """``max(self, 0)``, in place."""
-        return assign(self, e.relu(self), "relu_")
-
-    def sigmoid_(self) -> Any:
-        """The sigmoid, in place."""
-        return assign(self, e.sigmoid(self), "sigmoid_")
-
-    def tanh_(self) -> Any:
-        """The hyperbolic tangent, in place."""
-        return assign(self, e.tanh(self), "tanh_")
-
-    def clamp_(self, min: Any = None, max: Any = None) -> Any:
-        """Limited to a range, in place."""
-        return assign(self, e.clamp(self, min, max), "clamp_")
-
-    def lerp_(self, end: Any, weight: Any) -> Any:
-        """``self + weight * (end - self)``, in place."""
-        return assign(self, e.lerp(self, end, weight), "lerp_")
-
-    def addcmul_(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
-        """``self + value * tensor1 * tensor2``, in place."""
-        return assign(self, e.addcmul(self, tensor1, tensor2, value=value), "addcmul_")
-
-    def addcdiv_(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
-        """``self + value * tensor1 / tensor2``, in place."""
-        return assign(self, e.addcdiv(self, tensor1, tensor2, value=value), "addcdiv_")
-
-    def masked_fill_(self, mask: Any, value: Any) -> Any:
-        """``value`` where ``mask`` holds, in place."""
-        return assign(self, s.masked_fill(self, mask, value), "masked_fill_")
-
-    def scatter_(self, dim: int, index: Any, src: Any) -> Any:
-        """Elements written at indices along an axis, in place."""
-        return assign(self, i.scatter(self, dim, index, src), "scatter_")
-
-    def scatter_add_(self, dim: int, index: Any, src: Any) -> Any:
-        """Elements added at indices along an axis, in place."""
-        return assign(self, i.scatter_add(self, dim, index, src), "scatter_add_")
-
-    def index_add_(self, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
-        """Slices added at indices along an axis, in place."""
-        return assign(self, i.index_add(self, dim, index, source, alpha=alpha), "index_add_")
+    add_, sub_, mul_, div_ = in_place(e.add), in_place(e.sub), in_place(e.mul), in_place(e.div)
+    subtract_, multiply_, divide_ = sub_, mul_, div_
+    pow_, floor_divide_, remainder_ = (
+        in_place(e.pow), in_place(e.floor_divide), in_place(e.remainder))
+    fmod_ = in_place(e.fmod)
+    neg_, abs_, sign_ = in_place(e.neg), in_place(e.abs), in_place(e.sign)
+    exp_, log_, sqrt_, rsqrt_ = (
+        in_place(e.exp), in_place(e.log), in_place(e.sqrt), in_place(e.rsqrt))
+    relu_, sigmoid_, tanh_ = in_place(e.relu), in_place(e.sigmoid), in_place(e.tanh)
+    sin_, cos_, square_ = in_place(e.sin), in_place(e.cos), in_place(e.square)
+    reciprocal_ = in_place(e.reciprocal)
+    floor_, ceil_, round_, trunc_ = (
+        in_place(e.floor), in_place(e.ceil), in_place(e.round), in_place(e.trunc))
+    clamp_, lerp_ = in_place(e.clamp), in_place(e.lerp)
+    addcmul_, addcdiv_ = in_place(e.addcmul), in_place(e.addcdiv)
+    logical_and_, logical_or_, logical_xor_ = (
+        in_place(g.logical_and), in_place(g.logical_or), in_place(g.logical_xor))
+    bitwise_and_, bitwise_or_, bitwise_xor_ = (
+        in_place(g.bitwise_and), in_place(g.bitwise_or), in_place(g.bitwise_xor))
+    masked_fill_ = in_place(s.masked_fill)
+    scatter_, scatter_add_ = in_place(i.scatter), in_place(i.scatter_add)
+    index_add_, index_fill_ = in_place(i.index_add), in_place(i.index_fill)
 
     def zero_(self) -> Any:
         """All elements 0."""
@@ -161,8 +95,8 @@ class InPlace:
         number = e.cast(number, spec.dtype)
         attrs = {"shape": spec.shape}
         full: Node = record("full", (number,), attrs)
-        check_in_place(self, "fill_")  # type: ignore[arg-type]
-        change(self, full)
+        check_in_place(self, "fill_", fills=True)  # type: ignore[arg-type]
+        bind(self, full)  # type: ignore[arg-type]
         return self
 
     def copy_(self, src: Any, non_blocking: bool = False) -> Any:  # noqa: ARG002 - torch's argument
@@ -172,5 +106,5 @@ class InPlace:
         node = e.cast(as_node(src, spec.dtype), spec.dtype)
         if node.sig.out.shape != spec.shape:
             node = record("broadcast_to", (node,), {"shape": spec.shape})
-        change(self, node)
+        bind(self, node)  # type: ignore[arg-type]
         return self

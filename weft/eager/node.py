@@ -272,6 +272,10 @@ class ModuleMemory(abc.ABC):
     @abc.abstractmethod
     def snapshot(self) -> Node: ...
 
+    @abc.abstractmethod
+    def follower(self) -> ModuleMemory:
+        """The present value for a tensor that is detached from this one."""
+
     @property
     @abc.abstractmethod
     def sig(self) -> Signature: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -9,16 +10,30 @@ from typing import Any
 import numpy as np
 
 from weft.eager import backward as reverse
-from weft.eager.cell import MODE, Cell, alias, bind, check_in_place, leaf_of, node_of, spec_of_cell
+from weft.eager.cell import (
+    MODE,
+    Cell,
+    alias,
+    bind,
+    check_in_place,
+    detached,
+    leaf_of,
+    node_of,
+    spec_of_cell,
+    view_of,
+)
 from weft.eager.device import CPU, check_device, device
 from weft.eager.dtypes import as_dtype, bool_, dtype
 from weft.eager.evaluate import value_of
 from weft.eager.functions import elementwise as e
-from weft.eager.functions.indexing import getitem, is_basic, setitem
-from weft.eager.in_place import InPlace, change
+from weft.eager.functions.indexing import getitem, setitem
+from weft.eager.functions.viewing import Views
+from weft.eager.grad_mode import no_grad
+from weft.eager.in_place import InPlace
 from weft.eager.methods import Functions, Operators
 from weft.eager.node import Node, value_node
 from weft.eager.record import as_array, as_node, wrap
+from weft.eager.storage import Memory, ViewOp
 from weft.support.errors import InvalidInputError
 
 
@@ -35,15 +50,14 @@ class Size(tuple[int, ...]):
         return f"weft.Size({list(self)})"
 
 
-class Tensor(Operators, InPlace, Functions, Cell):
+class Tensor(Operators, InPlace, Views, Functions, Cell):
     """An array of numbers, with the operators and methods of torch's tensors.
 
     An operator is recorded and typed at once, so that errors of shapes are raised at its line; it
     runs when a value is looked at (``numpy()``, ``item()``, ``print``, ``if``), together with all
     that was recorded before, as one compiled program. Values never change: an in-place method makes
-    the tensor refer to a new value. Changing ``x[key]`` or ``x.detach()`` in place changes ``x``,
-    as in torch; other results (``view``, ``transpose``) are tensors of their own, and so is a part
-    whose tensor changes later.
+    the tensor, and what it is a view of, refer to a new value, which other views of that tensor
+    show when they are read next.
     """
 
     __slots__ = ("__dict__",)
@@ -53,7 +67,8 @@ class Tensor(Operators, InPlace, Functions, Cell):
         self._node = node
         self._grad = None
         self._hooks = None
-        self._base = None
+        self._view = None
+        self._memory = None
         if requires_grad:
             self.requires_grad_()
 
@@ -102,26 +117,12 @@ class Tensor(Operators, InPlace, Functions, Cell):
         """Whether the elements are floating-point numbers."""
         return self.dtype.is_floating_point
 
-    def is_contiguous(self) -> bool:
-        """Always true: values are in row-major order."""
-        return True
-
-    @property
-    def T(self) -> Any:
-        """The tensor with its axes in reverse order."""
-        return self.permute(tuple(range(self.ndim))[::-1])
-
-    @property
-    def mT(self) -> Any:
-        """The transposes of the matrices of the last two axes."""
-        return self.transpose(-2, -1)
-
     # -- gradients -----------------------------------------------------------------------------
 
     @property
     def requires_grad(self) -> bool:
         """Whether ``backward`` computes a gradient for this tensor."""
-        return getattr(self._node, "grad", None) is not None
+        return self._place_in_graph is not None
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
@@ -137,7 +138,7 @@ class Tensor(Operators, InPlace, Functions, Cell):
         if not requires_grad and not self.is_leaf:
             raise InvalidInputError("requires_grad of a result cannot be cleared",
                                     help="use detach()")
-        node = alias(node_of(self))
+        node = alias(node_of(self))  # a view has the present node of its base now
         node.grad = weakref.ref(self) if requires_grad else None
         self._node = node
         if node.value is None:
@@ -147,13 +148,19 @@ class Tensor(Operators, InPlace, Functions, Cell):
     @property
     def is_leaf(self) -> bool:
         """Whether the tensor is no result of operators through which gradients flow."""
-        grad = getattr(self._node, "grad", None)
+        grad = self._place_in_graph
         return grad is None or isinstance(grad, weakref.ref)
+
+    @property
+    def _place_in_graph(self) -> Any:
+        """``Node.grad`` of the present value."""
+        node = self._node if self._view is None or MODE.trace is not None else node_of(self)
+        return getattr(node, "grad", None)
 
     @property
     def grad_fn(self) -> str | None:
         """The name of the operator that gradients flow through, ``None`` for a leaf."""
-        return None if self.is_leaf else f"<{self._node.sig.name}>"
+        return None if self.is_leaf else f"<{node_of(self).sig.name}>"
 
     @property
     def grad(self) -> Tensor | None:
@@ -185,12 +192,12 @@ class Tensor(Operators, InPlace, Functions, Cell):
 
     def detach(self) -> Tensor:
         """The same value outside the graph of gradients; changing it in place changes this."""
-        found = wrap(alias(node_of(self)))
-        found._base = _base_of(self), None  # noqa: SLF001
-        return found
+        return detached(self)
 
     def detach_(self) -> Tensor:
-        """Take this tensor out of the graph of gradients."""
+        """Take this tensor, which is no view, out of the graph of gradients."""
+        if self._view is not None:
+            raise InvalidInputError("a view is detached in place", help="use detach()")
         self._node = alias(node_of(self))
         if self._node.value is None:
             MODE.pending.append(weakref.ref(self))
@@ -203,13 +210,23 @@ class Tensor(Operators, InPlace, Functions, Cell):
 
     @data.setter
     def data(self, value: Tensor) -> None:
-        bind(self, alias(as_node(value)))
+        node = alias(as_node(value))
+        if node.sig.out is spec_of_cell(self):
+            bind(self, node, keeps_graph=True)
+            return
+        # Data of another shape or dtype: other tensors keep theirs.
+        leaf = leaf_of(self._node)
+        self._view = self._memory = None
+        self._node = node
+        node.grad = leaf
+        if node.value is None:
+            MODE.pending.append(weakref.ref(self))
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Hook:
         """Call ``hook(gradient)`` when the gradient of this tensor is known; it may replace it."""
         if not self.requires_grad:
             raise InvalidInputError("a hook on a tensor that does not require a gradient")
-        if leaf_of(self._node) is not None:
+        if leaf_of(node_of(self)) is not None:
             self._hooks = table = {} if self._hooks is None else self._hooks
         else:
             node = node_of(self)
@@ -220,7 +237,7 @@ class Tensor(Operators, InPlace, Functions, Cell):
 
     def retain_grad(self) -> None:
         """Keep the gradient of a tensor that is not a leaf in ``grad``."""
-        if leaf_of(self._node) is None:
+        if leaf_of(node_of(self)) is None:
             me = weakref.ref(self)
 
             def keep(gradient: Tensor) -> None:
@@ -292,14 +309,11 @@ class Tensor(Operators, InPlace, Functions, Cell):
         return bool((self == value).any())
 
     def __getitem__(self, key: Any) -> Any:
-        found = getitem(self, key)
-        if is_basic(key):
-            found._base = _base_of(self), key  # noqa: SLF001
-        return found
+        return getitem(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        check_in_place(self, "assignment to a part")
-        change(self, node_of(setitem(self, key, value)))
+        check_in_place(self, "assignment to a part", fills=isinstance(value, (bool, int, float)))
+        bind(self, setitem(self, key, value))
 
     def __dlpack__(self, **options: Any) -> Any:
         # NumPy exports read-only arrays from version 1 of DLPack on only.
@@ -323,8 +337,12 @@ class Tensor(Operators, InPlace, Functions, Cell):
         return format(self.item(), spec) if not self.ndim else format(str(self), spec)
 
     def __reduce__(self) -> Any:
+        if self._view is not None:
+            return _restored_view, (self._view.base, self._view.ops,
+                                    self.requires_grad and self.is_leaf)
         array = np.array(self._array())
-        return _restored, (type(self), array, self.requires_grad and self.is_leaf)
+        shared = self._memory if self._memory and len(self._memory.members) > 1 else None
+        return _restored, (type(self), array, self.requires_grad and self.is_leaf, shared)
 
     def __copy__(self) -> Tensor:
         return _like(self, alias(node_of(self)))
@@ -333,7 +351,14 @@ class Tensor(Operators, InPlace, Functions, Cell):
         if not self.is_leaf:
             raise InvalidInputError("deepcopy of a tensor that is not a leaf",
                                     help="copy x.detach()")
-        found = _like(self, alias(node_of(self)))
+        if self._view is not None:
+            found = _restored_view(copy.deepcopy(self._view.base, memo), self._view.ops,
+                                   self.requires_grad)
+        else:
+            found = _like(self, alias(node_of(self)))
+            if self._memory is not None and len(self._memory.members) > 1:
+                found._memory = memo.setdefault(id(self._memory), Memory())
+                found._memory.add(found)
         memo[id(self)] = found
         if self._grad is not None:
             found.grad = self._grad.detach()
@@ -401,10 +426,6 @@ class Tensor(Operators, InPlace, Functions, Cell):
         """A tensor of the same value, through which gradients flow."""
         return e._whole("copy", self)  # noqa: SLF001 - elementwise without promotion
 
-    def contiguous(self) -> Tensor:
-        """The tensor itself, which is in row-major order."""
-        return self
-
     def new_zeros(self, *size: Any) -> Tensor:
         """Zeros in the dtype of this tensor."""
         return wrap(as_node(np.zeros(_sizes(size), self.dtype.numpy)))
@@ -434,11 +455,6 @@ class Hook:
         self._table.pop(self._number, None)
 
 
-def _base_of(cell: Tensor) -> Callable[[], Tensor | None]:
-    """A function that returns the base of a part; a base that is a part itself is kept alive."""
-    return weakref.ref(cell) if cell._base is None else lambda: cell  # noqa: SLF001 - of this module
-
-
 def alias_of(data: Any) -> Node:
     """A node of its own with the value of a tensor or of data."""
     if isinstance(data, Cell):
@@ -456,10 +472,20 @@ def _like(cell: Tensor, node: Node) -> Tensor:
     return found
 
 
-def _restored(cls: type[Tensor], array: np.ndarray, requires_grad: bool) -> Tensor:
+def _restored(cls: type[Tensor], array: np.ndarray, requires_grad: bool,
+              shared: Memory | None = None) -> Tensor:
     found = object.__new__(cls)
     Tensor.__init__(found, value_node(*as_array(array)), requires_grad=requires_grad)
+    if shared is not None:
+        found._memory = shared
+        shared.add(found)
     return found
+
+
+def _restored_view(base: Tensor, ops: tuple[ViewOp, ...], requires_grad: bool) -> Tensor:
+    with no_grad():
+        found = view_of(base, *ops)
+    return found.requires_grad_() if requires_grad else found
 
 
 def _sizes(size: tuple[Any, ...]) -> tuple[Any, ...]:

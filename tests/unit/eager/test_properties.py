@@ -46,7 +46,7 @@ def test_random_programs_agree_with_numpy(steps: list[tuple[str, int, int, float
             getattr(cells[a], kind)(cells[b].clamp(-1, 1))
         elif kind == "row":
             arrays.append(np.broadcast_to(arrays[a][j % 2], (2, 3)).copy())
-            cells.append(cells[a][j % 2].expand(2, 3))
+            cells.append(cells[a][j % 2].expand(2, 3).clone())
         elif kind == "assign":
             arrays[a] = arrays[a].copy()
             arrays[a][j % 2] = arrays[b][1]

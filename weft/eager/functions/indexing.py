@@ -1,11 +1,13 @@
 """Indexing: parts of tensors, by slices, integers, masks and tensors of indices.
 
-``x[key]`` follows NumPy's rules. A key becomes a few operators of the catalogue: slices are one
-``strided_slice``, tensors of indices one ``gather_nd`` over flat positions along their axes.
+``x[key]`` follows torch's rules, whether ``x`` is computed already or not. A key becomes a few
+operators of the catalogue: slices are one ``strided_slice``, tensors of indices one ``gather_nd``
+over flat positions along their axes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +17,22 @@ from weft.eager.cell import MODE, Cell, node_of
 from weft.eager.checks import in_range
 from weft.eager.dtypes import bool_, int64
 from weft.eager.functions.elementwise import add, cast, is_one, lt, mul, where
-from weft.eager.functions.shape import expand, permute, reshape, squeeze
+from weft.eager.evaluate import value_of
+from weft.eager.functions.shape import expand, reshape, viewed
 from weft.eager.node import Node, value_node
 from weft.eager.record import as_node, record, wrap
+from weft.eager.views import (
+    Diagonal,
+    Part,
+    Slices,
+    Unfold,
+    counts_of,
+    permuted,
+    reshaped,
+    slice_of,
+    sliced,
+    written,
+)
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidInputError
 
@@ -30,11 +45,11 @@ class Key:
     """A key of ``x[key]`` for a tensor of some shape.
 
     ``slices`` are begin, end and step per axis; ``tensors`` are the axes (after the slices) that
-    tensors index; ``shape`` is the result of the slices, with size 1 at integers; ``kept`` maps
-    its axes to those of the result: a number, or ``None`` for a new axis.
+    tensors index; ``kept`` are the axes of the slices that the result has, with ``None`` for a new
+    one: those at integers are left out.
     """
 
-    slices: tuple[tuple[int, int, int], ...]
+    slices: Slices
     tensors: tuple[tuple[int, Any], ...]
     kept: tuple[int | None, ...]
     first: int  # where the axes of index tensors go in the result
@@ -48,27 +63,31 @@ def parse_key(key: Any, shape: tuple[int, ...]) -> Key:
     slices: list[tuple[int, int, int]] = []
     tensors: list[tuple[int, Any]] = []
     kept: list[int | None] = []
-    at: list[int] = []  # positions of tensors in the key
+    places: list[int] = []  # of tensors, among them and the axes that are kept
     first = 0
-    for position, part in enumerate(parts):
+    for part in parts:
         axis = len(slices)
         if part is None:
             kept.append(None)
         elif isinstance(part, slice):
             slices.append(_slice(part, shape[axis]))
             kept.append(axis)
-        elif isinstance(part, (int, np.integer)) and not isinstance(part, (bool, np.bool_)):
+        elif _is_integer(part):
             slices.append(_integer(int(part), axis, shape[axis]))
         else:
             for index in _indices(part, axis, shape):
                 if not tensors:
                     first = len(kept)
+                places.append(len(kept) + len(tensors))
                 tensors.append((len(slices), index))
                 slices.append((0, shape[len(slices)], 1))
-            at.append(position)
-    if at and at[-1] - at[0] + 1 != len(at):
-        first = 0  # NumPy puts the axes of separated index tensors first
+    if places and places[-1] - places[0] + 1 != len(places):
+        first = 0  # the axes of separated index tensors come first
     return Key(tuple(slices), tuple(tensors), tuple(kept), first)
+
+
+def _is_integer(part: Any) -> bool:
+    return isinstance(part, (int, np.integer)) and not isinstance(part, (bool, np.bool_))
 
 
 def _expanded(parts: tuple[Any, ...], rank: int) -> list[Any]:
@@ -91,10 +110,35 @@ def _expanded(parts: tuple[Any, ...], rank: int) -> list[Any]:
 
 
 def _axes_taken(part: Any) -> int:
-    if isinstance(part, (slice, int, np.integer)) and not isinstance(part, bool):
+    if isinstance(part, slice) or _is_integer(part):
         return 1
     array: Any = part if hasattr(part, "ndim") else np.asarray(part)
     return array.ndim if array.dtype == bool_ else 1
+
+
+def _without_booleans(key: Any, shape: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
+    """A key and a shape where each boolean without axes has become the index of a new axis of size
+    1: all of it for true, nothing of it for false.
+    """
+    parts = key if isinstance(key, tuple) else (key,)
+    if not any(map(_is_boolean, parts)):
+        return key, shape
+    found, sizes = [], list(shape)
+    axis = 0
+    for part in _expanded(parts, len(shape)):
+        if _is_boolean(part):
+            found.append(np.zeros(int(bool(part)), np.int64))
+            sizes.insert(axis, 1)
+            axis += 1
+        else:
+            found.append(part)
+            axis += 0 if part is None else _axes_taken(part)
+    return tuple(found), tuple(sizes)
+
+
+def _is_boolean(part: Any) -> bool:
+    return isinstance(part, (bool, np.bool_)) or (
+        isinstance(part, (Cell, np.ndarray)) and part.ndim == 0 and part.dtype == bool_)
 
 
 def _slice(part: slice, size: int) -> tuple[int, int, int]:
@@ -143,10 +187,15 @@ def _check_mask(mask: Any, axis: int, shape: tuple[int, ...]) -> None:
 
 def checked(tensor: Tensor, index: Tensor, size: int, axis: int) -> Tensor:
     """``tensor``, recorded with ``index``, with the check of an index that is not known yet."""
+    check_index(node_of(tensor), index, size, axis)
+    return tensor
+
+
+def check_index(node: Node, index: Any, size: int, axis: int) -> None:
+    """Let a node check an index that is not known yet."""
     at = as_node(index)
     if at.value is None:
-        node_of(tensor).check = in_range(at, size, axis)
-    return tensor
+        node.check = in_range(at, size, axis)
 
 
 def check_range(index: Tensor, size: int, axis: int) -> None:
@@ -159,70 +208,34 @@ def check_range(index: Tensor, size: int, axis: int) -> None:
             raise IndexError(f"index {wrong} is out of range for axis {axis} of size {size}")
 
 
-def is_basic(key: Any) -> bool:
-    """Whether a key has slices, integers, ``None`` and ``...`` only, so that torch gives a view."""
-    parts = key if isinstance(key, tuple) else (key,)
-    return all(part is None or part is Ellipsis or (isinstance(part, (slice, int, np.integer))
-               and not isinstance(part, bool)) for part in parts)
-
-
 def getitem(x: Any, key: Any) -> Tensor:
-    """``x[key]``."""
+    """``x[key]``: a view for slices, integers, ``None`` and ``...``, else a copy."""
     node = as_node(x)
-    if node.grad is None and MODE.trace is None and isinstance(node.value, np.ndarray):
-        known = _known_key(key)
-        if known is not None:
-            return _of_array(node, known)
-    parsed = parse_key(key, node.sig.out.shape)
-    node = _sliced(node, parsed)
+    key, shape = _without_booleans(key, node.sig.out.shape)
+    parsed = parse_key(key, shape)
     if not parsed.tensors:
-        return _arranged(wrap(node), parsed.kept)
-    return _gathered(node, parsed)
+        return viewed(x, Part(parsed.slices, parsed.kept))
+    node = reshaped(node, shape)
+    if node.grad is None and MODE.trace is None and isinstance(node.value, np.ndarray):
+        indices = [as_node(index).value for _, index in parsed.tensors]
+        if all(isinstance(index, np.ndarray) for index in indices):
+            return _of_array(node, parsed, indices)
+    return _gathered(sliced(node, parsed.slices), parsed)
 
 
-def _known_key(key: Any) -> Any:
-    """A key with arrays for its tensors; ``None`` if the value of one is not known yet."""
-    if isinstance(key, tuple):
-        parts = [_known_key(part) for part in key]
-        return None if any(p is None and k is not None for p, k in zip(parts, key, strict=True)) \
-            else tuple(parts)
-    if isinstance(key, Cell):
-        value = node_of(key).value
-        return value if isinstance(value, np.ndarray) else None
-    return np.newaxis if key is None else key
-
-
-def _of_array(node: Node, key: Any) -> Tensor:
-    """A part of a known array, so that programs take a batch of any position as an input."""
+def _of_array(node: Node, key: Key, indices: Sequence[np.ndarray]) -> Tensor:
+    """Elements of a known array, so that programs take a batch of any position as an input."""
+    array = node.value[tuple(map(slice_of, key.slices))]
+    axes = [axis for axis, _ in key.tensors]
+    rest = [axis for axis in range(array.ndim) if axis not in axes]
     try:
-        part = node.value[key if key is not None else np.newaxis]
+        found = array.transpose(*axes, *rest)[tuple(indices)]
     except IndexError as error:
         raise IndexError(str(error)) from None
-    return wrap(value_node(np.array(part, order="C"), node.sig.out.dtype))
-
-
-def _sliced(node: Node, key: Key) -> Node:
-    """The slices of a key applied, with size 1 at integers."""
-    axes = [a for a, (begin, end, step) in enumerate(key.slices)
-            if (begin, end, step) != (0, node.sig.out.shape[a], 1)]
-    if not axes:
-        return node
-    shape = node.sig.out.shape
-    ends = [_end(key.slices[a], shape[a]) for a in axes]
-    return record("strided_slice", (node,), {
-        "begin": tuple([key.slices[a][0] for a in axes]), "end": tuple(ends),
-        "strides": tuple([key.slices[a][2] for a in axes]), "axes": tuple(axes)})
-
-
-def _end(one: tuple[int, int, int], size: int) -> int:
-    """The end of a slice; before the first element for one that runs back to it."""
-    return one[1] if one[1] >= 0 else -size - 1
-
-
-def _arranged(x: Tensor, kept: tuple[int | None, ...]) -> Tensor:
-    """Axes at integers removed, and new ones added."""
-    shape = tuple([1 if axis is None else x.shape[axis] for axis in kept])
-    return reshape(x, shape)
+    common = found.shape[:found.ndim - len(rest)]
+    order, shape = _placed(key, array.shape, common, 0)
+    found = np.array(found.transpose(order).reshape(shape), order="C")
+    return wrap(value_node(found, node.sig.out.dtype))
 
 
 def _lines(shape: tuple[int, ...], key: Key) -> tuple[list[Any], tuple[int, ...]]:
@@ -242,42 +255,43 @@ def _lines(shape: tuple[int, ...], key: Key) -> tuple[list[Any], tuple[int, ...]
 
 
 def _gathered(node: Node, key: Key) -> Tensor:
-    """The axes of index tensors moved first, gathered, and moved to their place."""
+    """The elements at index tensors, with their axes where torch has them."""
     shape = node.sig.out.shape
     indexed = [axis for axis, _ in key.tensors]
     lines, common = _lines(shape, key)
     if len(indexed) == 1:
-        x = wrap(record("take", (node, as_node(lines[0])), {"axis": indexed[0]}))
-        order_first = indexed[0]
+        at = indexed[0]
+        found = record("take", (node, as_node(lines[0])), {"axis": at})
     else:
         rest = [a for a in range(len(shape)) if a not in indexed]
-        front = as_node(permute(wrap(node), (*indexed, *rest)))
+        at = 0
         stacked = record("stack", tuple(map(as_node, lines)), {"axis": 0})
-        x = wrap(record("gather_nd", (front, stacked), {}))
-        order_first = 0
+        found = record("gather_nd", (permuted(node, (*indexed, *rest)), stacked), {})
     for axis, index in key.tensors:
-        checked(x, index, shape[axis], axis)
-    return _placed(x, key, shape, common, order_first)
+        check_index(found, index, shape[axis], axis)
+    order, sizes = _placed(key, shape, common, at)
+    return wrap(reshaped(permuted(found, order), sizes))
 
 
-def _placed(x: Tensor, key: Key, shape: tuple[int, ...], common: tuple[int, ...], at: int
-            ) -> Tensor:
-    """The gathered axes, at ``at`` in ``x``, moved to where NumPy has them."""
+def _placed(key: Key, shape: tuple[int, ...], common: tuple[int, ...], at: int
+            ) -> tuple[list[int], tuple[int, ...]]:
+    """How the axes of what was gathered, which are at ``at``, go to where torch has them: an order
+    of axes, and the shape of the result.
+    """
     indexed = [axis for axis, _ in key.tensors]
     count = len(common)
     rest = [a for a in range(len(shape)) if a not in indexed]
     position = {a: i if i < at else i + count for i, a in enumerate(rest)}
-    kept = list(key.kept)
+    kept = key.kept
     order = [position[a] for a in kept[:key.first] if a is not None]
     order += range(at, at + count)
     order += [position[a] for a in kept[key.first:] if a is not None]
     order += [position[a] for a in rest if a not in kept]  # at integers, of size 1
-    x = permute(x, tuple(order)) if order != sorted(order) else x
     sizes = [1 if a is None else shape[a] for a in kept]
-    return reshape(x, (*sizes[:key.first], *common, *sizes[key.first:]))
+    return order, (*sizes[:key.first], *common, *sizes[key.first:])
 
 
-def setitem(x: Any, key: Any, value: Any) -> Tensor:
+def setitem(x: Any, key: Any, value: Any) -> Node:
     """``x`` after ``x[key] = value``."""
     node = as_node(x)
     shape, d = node.sig.out.shape, node.sig.out.dtype
@@ -285,86 +299,58 @@ def setitem(x: Any, key: Any, value: Any) -> Tensor:
     if isinstance(key, Cell) and as_node(key).sig.out.dtype is bool_ \
             and not given.sig.out.shape:
         return _set_masked(node, key, given)
-    parsed = parse_key(key, shape)
-    if not parsed.tensors:
-        return _set_slices(node, parsed, given)
-    return _set_positions(node, key, given)
+    key, inner = _without_booleans(key, shape)
+    parsed = parse_key(key, inner)
+    if parsed.tensors:
+        return reshaped(_set_positions(reshaped(node, inner), key, given), shape)
+    part = _fitted(given, counts_of(parsed.slices), parsed)
+    return written(node, parsed.slices, part)
 
 
-def _set_masked(node: Node, mask: Any, number: Node) -> Tensor:
+def _set_masked(node: Node, mask: Any, number: Node) -> Node:
     """A number where a mask holds, without looking at the mask."""
     shape = node.sig.out.shape
     _check_mask(mask, 0, shape)
-    whole = reshape(mask, (*mask.shape, *(1,) * (len(shape) - mask.ndim)))
-    return wrap(record("where", (as_node(whole), number, node), {}))
+    whole = reshaped(as_node(mask), (*mask.shape, *(1,) * (len(shape) - mask.ndim)))
+    return record("where", (whole, number, node), {})
 
 
-def _set_slices(node: Node, key: Key, value: Node) -> Tensor:
-    """Assignment to slices: for every axis, which positions are written and from where.
-
-    Both are data, so that another position in the next iteration runs the same program.
-    """
-    shape = node.sig.out.shape
-    counts = [len(range(*one)) for one in key.slices]
-    if all((b, e, s) == (0, size, 1) for (b, e, s), size in zip(key.slices, shape, strict=True)):
-        return _broadcast(value, shape, key)
-    if 0 in counts:
-        return wrap(node)
-    whole = as_node(_placed_in(value, tuple(counts), key))
-    mask: Any = None
-    for axis, (one, size) in enumerate(zip(key.slices, shape, strict=True)):
-        if one == (0, size, 1):
-            continue
-        at = np.zeros(size, np.int64)
-        written = np.zeros([size if a == axis else 1 for a in range(len(shape))], np.bool_)
-        at[slice_of(one)] = np.arange(counts[axis])
-        written.reshape(-1)[slice_of(one)] = True
-        if whole.sig.out.shape[axis] != 1:
-            whole = record("take", (whole, as_node(at)), {"axis": axis})
-        here = as_node(written)
-        mask = here if mask is None else record("logical_and", (mask, here), {})
-    return wrap(record("where", (mask, whole, node), {}))
-
-
-def slice_of(one: tuple[int, int, int]) -> slice:
-    """A slice of Python from begin, end and step; an end before the first element is ``None``."""
-    return slice(one[0], one[1] if one[1] >= 0 else None, one[2])
-
-
-def _broadcast(value: Node, sizes: tuple[int, ...], key: Key) -> Tensor:
-    """A value in the shape of the slices of a key."""
-    x = _placed_in(value, sizes, key)
-    return expand(x, sizes) if tuple(x.shape) != sizes else x
-
-
-def _placed_in(value: Node, sizes: tuple[int, ...], key: Key) -> Tensor:
+def _fitted(value: Node, sizes: tuple[int, ...], key: Key) -> Node:
     """A value with an axis for each of the tensor: of the size of the slice, or 1."""
     result = tuple([1 if a is None else sizes[a] for a in key.kept])
-    x = wrap(value)
-    while x.ndim > len(result) and x.shape[0] == 1:
-        x = squeeze(x, 0)
-    lead = len(result) - x.ndim
-    if lead < 0 or any(s not in (1, r) for s, r in zip(x.shape, result[lead:], strict=True)):
+    shape = value.sig.out.shape
+    while len(shape) > len(result) and shape[0] == 1:
+        shape = shape[1:]
+    lead = len(result) - len(shape)
+    if lead < 0 or any(s not in (1, r) for s, r in zip(shape, result[lead:], strict=True)):
         raise InvalidInputError("a value does not fit the part that is assigned to",
                                 expected=f"a shape that broadcasts to {result}",
                                 got=str(value.sig.out.shape))
-    have = dict(zip(key.kept[lead:], x.shape, strict=True)) if lead >= 0 else {}
-    return reshape(x, tuple([have.get(a, 1) for a in range(len(sizes))]))
+    have = dict(zip(key.kept[lead:], shape, strict=True))
+    return reshaped(value, tuple([have.get(a, 1) for a in range(len(sizes))]))
 
 
-def _set_positions(node: Node, key: Any, value: Node) -> Tensor:
+def _set_positions(node: Node, key: Any, value: Node) -> Node:
     """Assignment at index tensors, at the flat positions that the key takes of ``arange``."""
     shape = node.sig.out.shape
     count = int(np.prod(shape))
     attrs = {"start": 0, "stop": count, "dtype": int64.ir}
-    positions = reshape(wrap(record("arange", (), attrs)), shape)
-    chosen = getitem(positions, key)
-    values = expand(wrap(value), chosen.shape) if tuple(chosen.shape) != value.sig.out.shape \
-        else wrap(value)
-    flat = record("reshape", (node,), {"newshape": (-1,)})
-    nodes = (flat, as_node(reshape(chosen, -1)), as_node(reshape(values, -1)))
-    written = wrap(record("scatter_elements", nodes, {"axis": 0}))
-    return reshape(written, shape)
+    positions = reshaped(record("arange", (), attrs), shape)
+    chosen = getitem(wrap(positions), key)
+    values = value if tuple(chosen.shape) == value.sig.out.shape \
+        else as_node(expand(wrap(_trimmed(value, chosen.ndim)), chosen.shape))
+    flat = reshaped(node, (count,))
+    nodes = (flat, reshaped(as_node(chosen), (chosen.numel(),)),
+             reshaped(values, (chosen.numel(),)))
+    return reshaped(record("scatter_elements", nodes, {"axis": 0}), shape)
+
+
+def _trimmed(value: Node, rank: int) -> Node:
+    """A value without leading axes of size 1 that a part does not have."""
+    shape = value.sig.out.shape
+    while len(shape) > rank and shape[0] == 1:
+        shape = shape[1:]
+    return reshaped(value, shape)
 
 
 def gather(input: Any, dim: int, index: Any) -> Tensor:
@@ -421,10 +407,15 @@ def operands_of(input: Any, mask: Any) -> tuple[Any, Any]:
 
 def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     """The indices of elements that are not zero, one per row. The tensor is looked at."""
-    found = [np.ascontiguousarray(i) for i in np.nonzero(wrap(as_node(input)).numpy())]
+    array = value_of(as_node(input))
+    if not np.ndim(array):
+        if as_tuple:
+            return nonzero(reshape(input, 1), as_tuple=True)
+        return wrap(as_node(np.zeros((int(bool(array)), 0), np.int64)))
+    found = [np.ascontiguousarray(i) for i in np.nonzero(array)]
     if as_tuple:
         return tuple([wrap(as_node(i)) for i in found])
-    return wrap(as_node(np.stack(found, axis=1) if found else np.zeros((0, 0), np.int64)))
+    return wrap(as_node(np.stack(found, axis=1)))
 
 
 def scatter(input: Any, dim: int, index: Any, src: Any) -> Tensor:
@@ -463,19 +454,28 @@ def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) 
 def index_fill(input: Any, dim: int, index: Any, value: Any) -> Tensor:
     """``input`` with ``value`` at the indices along an axis."""
     axis = axis_of(dim, input.ndim)
-    return setitem(input, (*(slice(None),) * axis, index), value)
+    return wrap(setitem(input, (*(slice(None),) * axis, index), value))
 
 
 def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """The diagonal of the matrices of two axes, as the last axis."""
-    shape = tuple(input.shape)
-    a, b = axis_of(dim1, len(shape)), axis_of(dim2, len(shape))
-    rows, columns = shape[a], shape[b]
-    count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
-    at = np.arange(count)
-    rest = [i for i in range(len(shape)) if i not in (a, b)]
-    x = permute(input, (*rest, a, b))
-    return getitem(x, (Ellipsis, at - min(offset, 0), at + max(offset, 0)))
+    """The diagonal of the matrices of two axes, as the last axis: a view."""
+    rank = len(as_node(input).sig.out.shape)
+    a, b = axis_of(dim1, rank), axis_of(dim2, rank)
+    if a == b:
+        raise InvalidInputError("diagonal needs two different axes", got=f"{dim1}, {dim2}")
+    return viewed(input, Diagonal(offset, a, b))
+
+
+def unfold(input: Any, dimension: int, size: int, step: int) -> Tensor:
+    """Windows of an axis, ``step`` apart, with their elements as the last axis: a view."""
+    shape = as_node(input).sig.out.shape
+    if not shape:
+        return unfold(reshape(input, 1), 0, size, step) if size else viewed(input)
+    axis = axis_of(dimension, len(shape))
+    if not 0 <= size <= shape[axis] or step <= 0:
+        raise InvalidInputError("windows do not fit the axis", got=f"size {size}, step {step}",
+                                expected=f"a size up to {shape[axis]} and a positive step")
+    return viewed(input, Unfold(axis, size, step))
 
 
 _diagonal = diagonal
@@ -484,9 +484,9 @@ _diagonal = diagonal
 def diag(input: Any, diagonal: int = 0) -> Tensor:
     """The diagonal of a matrix, or the matrix with a vector on its diagonal."""
     if input.ndim == 2:
-        return _diagonal(input, diagonal)
+        return _diagonal(input, diagonal).clone()
     size = input.shape[0] + abs(diagonal)
     zeros = wrap(record("zeros", (), {"shape": (size, size), "dtype": input.dtype.ir}))
     at = np.arange(input.shape[0])
-    return setitem(zeros, (at - min(diagonal, 0), at + max(diagonal, 0)), input)
+    return wrap(setitem(zeros, (at - min(diagonal, 0), at + max(diagonal, 0)), input))
 

@@ -50,7 +50,7 @@ class Generator:
 
     def get_state(self) -> Tensor:
         """The key, which ``set_state`` takes."""
-        return self.key.detach()
+        return self.key.clone()
 
     def set_state(self, state: Any) -> None:
         """Continue the stream from a key of ``get_state``."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.eager.axes import axes_of, axis_of
+from weft.eager.cell import Cell, spec_of_cell, view_of
+from weft.eager.dtypes import as_dtype
 from weft.eager.functions.elementwise import operands
 from weft.eager.node import Node
-from weft.eager.record import as_node, record, wrap
+from weft.eager.record import as_node, field, record, wrap
+from weft.eager.storage import Layout, ViewOp, row_major
+from weft.eager.views import Expand, Part, Permute, Reshape, Slices, reshaped, reshaped_layout
 from weft.support.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -23,14 +28,38 @@ def sizes_of(sizes: tuple[Any, ...]) -> tuple[int, ...]:
     return tuple([int(s) for s in sizes])
 
 
+def viewed(input: Any, *ops: ViewOp) -> Tensor:
+    """A view of a tensor, or the same part of an array."""
+    return view_of(input if isinstance(input, Cell) else wrap(as_node(input)), *ops)
+
+
+def layout_of(x: Any) -> Layout:
+    """Sizes, strides and offset of a tensor."""
+    return row_major(spec_of_cell(x).shape) if x._view is None else x._view.layout  # noqa: SLF001
+
+
 def reshape(input: Any, *shape: Any) -> Tensor:
-    """The elements in row-major order in another shape; one size may be -1."""
+    """The elements in row-major order in another shape; one size may be -1.
+
+    A view, unless the elements of a view are not at even distances: then a copy.
+    """
     node = as_node(input)
-    sizes = sizes_of(shape)
-    wanted = _filled(sizes, node)
-    if wanted == node.sig.out.shape:
-        return wrap(record("copy", (node,), {}))
-    return wrap(record("reshape", (node,), {"newshape": wanted, "allowzero": True}))
+    wanted = _filled(sizes_of(shape), node)
+    if isinstance(input, Cell) and reshaped_layout(layout_of(input), wanted) is None:
+        return wrap(reshaped(node, wanted))
+    return viewed(input, Reshape(wanted))
+
+
+def view(input: Any, *shape: Any) -> Tensor:
+    """The same elements in another shape, never copied; or in another dtype."""
+    if len(shape) == 1 and not isinstance(shape[0], (int, tuple, list)):
+        if as_dtype(shape[0]) is not input.dtype:
+            raise InvalidInputError("the memory of a tensor is not read as another dtype",
+                                    got=repr(shape[0]), help="convert it with .to(dtype)")
+        return viewed(input)
+    op = Reshape(_filled(sizes_of(shape), as_node(input)))
+    op.layout(layout_of(input))
+    return viewed(input, op)
 
 
 def _filled(sizes: tuple[int, ...], node: Node) -> tuple[int, ...]:
@@ -55,19 +84,17 @@ def permute(input: Any, *dims: Any) -> Tensor:
     if sorted(axes) != list(range(rank)):
         raise InvalidInputError("permute needs each axis once", got=repr(axes),
                                 expected=f"an order of {tuple(range(rank))}")
-    return wrap(record("transpose", (node,), {"axes": axes}))
+    return viewed(input, Permute(axes))
 
 
 def transpose(input: Any, dim0: int, dim1: int) -> Tensor:
     """Two axes exchanged."""
-    node = as_node(input)
-    rank = len(node.sig.out.shape)
-    if not rank:
-        return wrap(record("copy", (node,), {}))
+    rank = len(as_node(input).sig.out.shape)
+    a, b = axis_of(dim0, max(rank, 1)), axis_of(dim1, max(rank, 1))
     axes = list(range(rank))
-    a, b = axis_of(dim0, rank), axis_of(dim1, rank)
-    axes[a], axes[b] = axes[b], axes[a]
-    return wrap(record("transpose", (node,), {"axes": tuple(axes)}))
+    if rank:
+        axes[a], axes[b] = axes[b], axes[a]
+    return viewed(input, Permute(tuple(axes)))
 
 
 def t(input: Any) -> Tensor:
@@ -75,7 +102,7 @@ def t(input: Any) -> Tensor:
     rank = len(as_node(input).sig.out.shape)
     if rank > 2:
         raise InvalidInputError("t takes tensors of at most 2 axes", got=str(rank))
-    return transpose(input, 0, 1) if rank == 2 else reshape(input, (-1,) * rank)
+    return viewed(input, Permute(tuple(range(rank))[::-1]))
 
 
 def movedim(input: Any, source: Any, destination: Any) -> Tensor:
@@ -95,22 +122,32 @@ def squeeze(input: Any, dim: Any = None) -> Tensor:
     shape = node.sig.out.shape
     axes = range(len(shape)) if dim is None else axes_of(dim, len(shape)) or ()
     gone = {a for a in axes if a < len(shape) and shape[a] == 1}
-    return reshape(input, tuple([s for a, s in enumerate(shape) if a not in gone]))
+    return viewed(input, Part(_whole(shape), tuple([a for a in range(len(shape))
+                                                    if a not in gone])))
 
 
 def unsqueeze(input: Any, dim: int) -> Tensor:
     """With a new axis of size 1."""
-    node = as_node(input)
-    at = axis_of(dim, len(node.sig.out.shape) + 1)
-    return wrap(record("expand_dims", (node,), {"axis": at}))
+    shape = as_node(input).sig.out.shape
+    at = axis_of(dim, len(shape) + 1)
+    axes = range(len(shape))
+    return viewed(input, Part(_whole(shape), (*axes[:at], None, *axes[at:])))
+
+
+def _whole(shape: tuple[int, ...]) -> Slices:
+    """The slices of all elements."""
+    return tuple([(0, size, 1) for size in shape])
 
 
 def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """The axes from ``start_dim`` to ``end_dim`` as one."""
     shape = as_node(input).sig.out.shape
-    first, last = axis_of(start_dim, len(shape)), axis_of(end_dim, len(shape))
+    rank = max(len(shape), 1)
+    first, last = axis_of(start_dim, rank), axis_of(end_dim, rank)
     if first > last:
         raise InvalidInputError("flatten has start_dim after end_dim", got=f"{first}, {last}")
+    if first == last and shape and isinstance(input, Cell):
+        return input  # type: ignore[return-value]
     size = math.prod(shape[first:last + 1])
     return reshape(input, (*shape[:first], size, *shape[last + 1:]))
 
@@ -119,7 +156,14 @@ def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Tensor:
     """An axis as several."""
     shape = as_node(input).sig.out.shape
     at = axis_of(dim, len(shape))
-    return reshape(input, (*shape[:at], *sizes, *shape[at + 1:]))
+    inner = sizes_of((sizes,))
+    known = math.prod([s for s in inner if s != -1])
+    if inner.count(-1) == 1 and known:
+        inner = tuple([shape[at] // known if s == -1 else s for s in inner])
+    if math.prod(inner) != shape[at]:
+        raise InvalidInputError(f"the sizes of unflatten do not multiply to {shape[at]}",
+                                got=repr(inner))
+    return reshape(input, (*shape[:at], *inner, *shape[at + 1:]))
 
 
 def expand(input: Any, *sizes: Any) -> Tensor:
@@ -131,7 +175,11 @@ def expand(input: Any, *sizes: Any) -> Tensor:
         raise InvalidInputError("expand has fewer sizes than axes", got=repr(wanted),
                                 expected=f"at least {len(shape)}")
     full = tuple([shape[i - lead] if s == -1 and i >= lead else s for i, s in enumerate(wanted)])
-    return wrap(record("broadcast_to", (node,), {"shape": full}))
+    for axis, size in enumerate(full):
+        if size < 0 or (axis >= lead and shape[axis - lead] not in (1, size)):
+            raise InvalidInputError("a shape cannot be expanded to the sizes", got=repr(wanted),
+                                    expected=f"the sizes of {shape} where they are not 1")
+    return viewed(input, Expand(full))
 
 
 broadcast_to = expand
@@ -177,7 +225,8 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Tenso
     """Parts along an axis: of one size (the last may be smaller), or of the sizes given."""
     node = as_node(tensor)
     axis = axis_of(dim, len(node.sig.out.shape))
-    size = node.sig.out.shape[axis]
+    shape = node.sig.out.shape
+    size = shape[axis]
     if isinstance(split_size_or_sections, int):
         step = split_size_or_sections
         if step <= 0:
@@ -188,10 +237,19 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Tenso
         if sum(sizes) != size:
             raise InvalidInputError("the sizes of split do not add up", got=repr(sizes),
                                     expected=f"a sum of {size}")
+    if not isinstance(tensor, Cell):
+        tensor = wrap(node)
     if len(sizes) == 1:
-        return (wrap(record("copy", (node,), {})),)
+        return (viewed(tensor),)
     ends = [sum(sizes[:i]) for i in range(1, len(sizes))]
-    return wrap(record("split", (node,), {"indices_or_sections": tuple(ends), "axis": axis}))
+    parts = record("split", (node,), {"indices_or_sections": tuple(ends), "axis": axis})
+    found = []
+    for i, (begin, end) in enumerate(itertools.pairwise([0, *ends, size])):
+        slices = list(_whole(shape))
+        slices[axis] = (begin, end, 1)
+        op = Part(tuple(slices), tuple(range(len(shape))))
+        found.append(view_of(tensor, op, node=field(parts, i)))
+    return tuple(found)
 
 
 def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.eager.cell import Cell, leaf_of, node_of
+from weft.eager.cell import Cell, alias, leaf_of, node_of
 from weft.eager.evaluate import value_of
 from weft.eager.node import ModuleMemory, Node, Signature, Spec, simple_signature, value_node
 from weft.runtime.arena import AlignedBlock
@@ -58,15 +58,53 @@ class StepMemory(ModuleMemory):
             value = value_of(node)
             self.changed()
             np.copyto(self.array, value)
-            cell._node = self  # noqa: SLF001
+            place(cell, self)
             return self
         made = StepMemory(cell, self.array)
-        cell._node = made  # noqa: SLF001
+        place(cell, made)
         return made
+
+    def follower(self) -> ModuleMemory:
+        return Follower(self)
 
     def changed(self) -> None:
         """Forget the copy: a step is about to write."""
         self._snapshot = None
+
+
+class Follower(ModuleMemory):
+    """Stands in a tensor that is detached from one whose value is in a ``StepMemory``."""
+
+    __slots__ = ("_memory", "_node", "_source")
+
+    def __init__(self, memory: StepMemory) -> None:
+        self._memory = memory
+        self._source: Node | None = None
+        self._node: Node | None = None
+
+    @property
+    def sig(self) -> Signature:
+        """The signature of a value of this shape and dtype."""
+        return self._memory.sig
+
+    def snapshot(self) -> Node:
+        """A node of the present value of the memory, outside the graph of gradients."""
+        source = self._memory.snapshot()
+        if self._node is None or source is not self._source:
+            self._source, self._node = source, alias(source)
+        return self._node
+
+    def follower(self) -> ModuleMemory:
+        return self
+
+
+def place(cell: Cell, memory: StepMemory) -> None:
+    """Let the value of a tensor, and of those that are detached from it, be in ``memory``."""
+    cell._node = memory  # noqa: SLF001 - cells are of this package
+    if cell._memory is not None:  # noqa: SLF001
+        for other in cell._memory.others(cell):  # noqa: SLF001
+            if getattr(other._node, "grad", None) is None:  # noqa: SLF001
+                other._node = memory.follower()  # noqa: SLF001
 
 
 def array_of(cell: Cell) -> np.ndarray:

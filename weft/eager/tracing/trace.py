@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any
 
-from weft.eager.cell import MODE, Cell, leaf_of
+from weft.eager.cell import MODE, Cell, leaf_of, node_of
 from weft.eager.node import (
     PLACEHOLDER,
     RECORDED,
@@ -85,6 +85,7 @@ class Trace:
         self.gradients: dict[int, GradientUse] = {}
         self.captured: dict[int, Captured] = {}
         self.placeholders: set[Node] = set()
+        self.following: list[tuple[Cell, Node | ModuleMemory]] = []
         self.created: list[tuple[weakref.ref[Cell], Node]] = []
         self.first = next_serial()
 
@@ -123,6 +124,16 @@ class Trace:
         if before.__class__ is not Node or before.serial < self.first:  # type: ignore[union-attr]
             self.capture(cell)
 
+    def follow(self, cell: Cell, node: Node) -> None:
+        """Let a tensor have the value of one that it is detached from, till the end of the trace:
+        afterwards it follows that one's memory.
+        """
+        before = cell._node  # noqa: SLF001
+        is_old = before.__class__ is not Node or before.serial < self.first  # type: ignore[union-attr]
+        if is_old and id(cell) not in self.captured:
+            self.following.append((cell, before))
+        cell._node = node  # noqa: SLF001
+
     def made(self, cell: Cell) -> None:
         """Note a tensor that the function makes."""
         self.created.append((weakref.ref(cell), cell._node))  # type: ignore[arg-type]  # noqa: SLF001
@@ -156,6 +167,8 @@ class Trace:
         for one in self.captured.values():
             one.after = one.cell._node  # type: ignore[assignment]  # noqa: SLF001
             one.cell._node = one.before  # noqa: SLF001
+        for cell, before in self.following:
+            cell._node = before  # noqa: SLF001
 
 
 def trace_graph(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any],
@@ -193,7 +206,7 @@ def trace_graph(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[
             watch.note(function, getattr(function, "__name__", "function"))
         result = function(*given, **named)
         leaves, traced.structure = flatten(result)
-        traced.results = [run.read(leaf) if isinstance(leaf, Cell) else leaf for leaf in leaves]
+        traced.results = [node_of(leaf) if isinstance(leaf, Cell) else leaf for leaf in leaves]
         del result, given, named
         _gradients(run, traced)
     finally:
@@ -206,7 +219,7 @@ def trace_graph(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[
     del leaves
     traced.kept = [(cell, first, cell._node) for cell, first in (  # type: ignore[misc]  # noqa: SLF001
         (ref(), first) for ref, first in run.created)
-        if cell is not None and id(cell) not in known]
+        if cell is not None and id(cell) not in known and cell._view is None]  # noqa: SLF001
     traced.captured = list(run.captured.values())
     if watch is not None:
         _watched(run, watch, traced)
@@ -231,7 +244,7 @@ def _gradients(run: Trace, traced: Traced) -> None:
         if after is None or after is use.before or _is_outside(run, after):
             use.after = after
         elif one is None or use.is_read or cell._node is one.placeholder:  # noqa: SLF001
-            use.after = run.read(after)
+            use.after = node_of(after)
         traced.gradients.append(use)
 
 

@@ -18,7 +18,7 @@ from weft.eager.node import Node, Spec
 from weft.eager.tracing.calls import Arguments, Signature
 from weft.eager.tracing.graph import graph_module, order_of
 from weft.eager.tracing.jit import argument_array, traced_call
-from weft.eager.tracing.memory import StepMemory, array_of
+from weft.eager.tracing.memory import StepMemory, array_of, place
 from weft.eager.tracing.names import state_names
 from weft.eager.tracing.programs import Program, Programs, values_of
 from weft.eager.tracing.trace import Captured, Traced
@@ -223,7 +223,7 @@ class _Program(Program):
                 if isinstance(one.cell._node, Node)])  # noqa: SLF001
         for one in self.states:
             if not isinstance(one.cell._node, StepMemory):  # noqa: SLF001
-                one.cell._node = StepMemory(one.cell)  # noqa: SLF001
+                place(one.cell, StepMemory(one.cell))
         nodes: list[Any] = [one.cell._node for one in self.states]  # noqa: SLF001
         self._memory = nodes
         self._module = compiled
