@@ -84,7 +84,7 @@ class GradScaler:
             self.unscale_(optimizer)
         found = self._found[id(optimizer)]
         with no_grad():
-            before = [(t, t.detach()) for t in _tensors(optimizer)]
+            before = [(t, Tensor(t)) for t in _tensors(optimizer)]
         result = optimizer.step(*args, **kwargs)
         with no_grad():
             for tensor, old in before:

@@ -91,7 +91,7 @@ def state_of(root: Stateful, state: Any, prefix: str, keep_vars: bool) -> Any:
             hook(module, path, keep_vars)
         for slot in _slots(path, module):
             is_kept = keep_vars or is_lazy(slot.tensor)
-            state[slot.key] = slot.tensor if is_kept else slot.tensor.detach()
+            state[slot.key] = slot.tensor if is_kept else Tensor(slot.tensor)
         get_extra = getattr(module, "get_extra_state", None)
         if get_extra is not None:
             state[path + EXTRA_STATE] = get_extra()

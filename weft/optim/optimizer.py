@@ -266,7 +266,7 @@ class Optimizer:
             hook(self)
         order = [p for group in self.param_groups for p in group["params"]]
         index = {id(p): i for i, p in enumerate(order)}
-        state = {index[id(p)]: {name: v.detach() if isinstance(v, Tensor) else v
+        state = {index[id(p)]: {name: Tensor(v) if isinstance(v, Tensor) else v
                                 for name, v in self.state[p].items()
                                 if name not in self.private}
                  for p in order if self.state.get(p)}
