@@ -174,8 +174,10 @@ def view_of(cell: Cell, *ops: ViewOp, node: Node | None = None) -> Any:
         node = same(whole, flows=MODE.grad)
     made = Cell.made(node)
     view = cell._view  # noqa: SLF001
-    made._view = View(cell, ops, whole) if view is None else View(  # noqa: SLF001
-        view.base, (*view.ops, *ops), view.source)
+    if view is None or leaf_of(whole) is not None:
+        made._view = View(cell, ops, whole)  # noqa: SLF001
+    else:
+        made._view = View(view.base, (*view.ops, *ops), view.source)  # noqa: SLF001
     if node.value is None and MODE.trace is None:
         MODE.pending.append(weakref.ref(made))
     return made
@@ -184,7 +186,7 @@ def view_of(cell: Cell, *ops: ViewOp, node: Node | None = None) -> Any:
 def detached(cell: Cell) -> Any:
     """A tensor of the same value outside the graph of gradients: a change of one is one of both."""
     view = cell._view  # noqa: SLF001
-    if view is not None:
+    if view is not None:  # of a tensor that is detached from the base
         return view_of(detached(view.base), *view.ops, node=alias(node_of(cell)))
     made = Cell.made(alias(node_of(cell)))
     made._memory = memory_of(cell)  # noqa: SLF001

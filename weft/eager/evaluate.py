@@ -48,6 +48,7 @@ def flush(*wanted: Node) -> None:
     with _LOCK:
         pending, mode.pending = mode.pending, []
         done = False
+        roots: list[Node] = []
         try:
             cells = [cell for cell in [ref() for ref in pending] if cell is not None]
             nodes: list[Any] = [cell._node for cell in cells if not is_stale(cell)]  # noqa: SLF001

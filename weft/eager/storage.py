@@ -13,6 +13,8 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from weft.eager.node import (
     ALIAS,
     CUSTOM,
@@ -47,6 +49,14 @@ class Layout:
             expected *= size
         return True
 
+    def positions(self) -> np.ndarray:
+        """The position in memory of each element."""
+        places = np.full(self.shape, self.offset, np.int64)
+        for axis, (size, stride) in enumerate(zip(self.shape, self.strides, strict=True)):
+            line = np.arange(size) * stride
+            places += line.reshape((size, *(1,) * (len(self.shape) - axis - 1)))
+        return places
+
 
 def row_major(shape: tuple[int, ...]) -> Layout:
     """The layout of a tensor that is no view."""
@@ -73,9 +83,15 @@ class ViewOp(abc.ABC):
     def layout(self, layout: Layout) -> Layout:
         """The layout of the part of a tensor of this layout."""
 
+    def scatter(self, whole: Node, part: Node, layout: Layout) -> Node | None:  # noqa: ARG002
+        """``whole`` with a part of this layout, for a view with an operation that cannot write;
+        ``None`` for one that can.
+        """
+        return None
+
     @property
     def overlaps(self) -> bool:
-        """Whether several elements of the part are one of the whole, beside those of stride 0."""
+        """Whether elements of the part may be one element of the whole, at unequal strides."""
         return False
 
 
@@ -98,6 +114,10 @@ class View:
 
     def write(self, whole: Node, part: Node) -> Node:
         """A node of the base with another part."""
+        for op in self.ops:
+            found = op.scatter(whole, part, self._laid_out(row_major(whole.sig.out.shape)))
+            if found is not None:
+                return found
         nodes = [whole]
         for op in self.ops[:-1]:
             nodes.append(op.apply(nodes[-1]))
@@ -109,19 +129,28 @@ class View:
     def layout(self) -> Layout:
         """Sizes, strides and offset."""
         if self._layout is None:
-            found = row_major(self.source.sig.out.shape)
-            for op in self.ops:
-                found = op.layout(found)
-            self._layout = found
+            outer = self.base._view  # noqa: SLF001 - cells are of this package
+            self._layout = self._laid_out(
+                row_major(self.source.sig.out.shape) if outer is None else outer.layout)
         return self._layout
+
+    def _laid_out(self, layout: Layout) -> Layout:
+        """The layout in a base of this one."""
+        for op in self.ops:
+            layout = op.layout(layout)
+        return layout
 
     @property
     def overlaps(self) -> bool:
         """Whether several elements are the same one of the base."""
         layout = self.layout
-        return any(op.overlaps for op in self.ops) or any(
-            stride == 0 and size > 1
-            for size, stride in zip(layout.shape, layout.strides, strict=True))
+        if any(stride == 0 and size > 1
+               for size, stride in zip(layout.shape, layout.strides, strict=True)):
+            return True
+        if not any(op.overlaps for op in self.ops):
+            return False
+        places = layout.positions()
+        return np.unique(places).size < places.size
 
 
 class Memory:
@@ -162,9 +191,10 @@ def continued(before: Node, value: Node, *, flows: bool) -> Node:
 
     A tensor that is changed under ``no_grad`` stays the result of what it was computed by.
     """
-    rule = before.link[0].extra if before.link is not None else None
-    if isinstance(rule, _Continued) and before.link[0].args:  # changed several times
-        before = before.link[0].args[0]
+    if before.link is not None:  # changed several times: what it was before all of that
+        earlier: Node = before.link[0]
+        if isinstance(earlier.extra, _Continued) and earlier.args:
+            before = earlier.args[0]
     given = (before,) if flows else ()
     spec = spec_of_type(TupleType((value.sig.out.type,)))
     sig = Signature(CUSTOM, spec, tuple([node.sig.out for node in given]))

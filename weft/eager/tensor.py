@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -20,20 +19,18 @@ from weft.eager.cell import (
     leaf_of,
     node_of,
     spec_of_cell,
-    view_of,
 )
+from weft.eager.copies import Copies
 from weft.eager.device import CPU, check_device, device
 from weft.eager.dtypes import as_dtype, bool_, dtype
 from weft.eager.evaluate import value_of
 from weft.eager.functions import elementwise as e
 from weft.eager.functions.indexing import getitem, setitem
 from weft.eager.functions.viewing import Views
-from weft.eager.grad_mode import no_grad
 from weft.eager.in_place import InPlace
 from weft.eager.methods import Functions, Operators
 from weft.eager.node import Node, value_node
 from weft.eager.record import as_array, as_node, wrap
-from weft.eager.storage import Memory, ViewOp
 from weft.support.errors import InvalidInputError
 
 
@@ -50,7 +47,7 @@ class Size(tuple[int, ...]):
         return f"weft.Size({list(self)})"
 
 
-class Tensor(Operators, InPlace, Views, Functions, Cell):
+class Tensor(Operators, InPlace, Views, Copies, Functions, Cell):
     """An array of numbers, with the operators and methods of torch's tensors.
 
     An operator is recorded and typed at once, so that errors of shapes are raised at its line; it
@@ -336,34 +333,6 @@ class Tensor(Operators, InPlace, Views, Functions, Cell):
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if not self.ndim else format(str(self), spec)
 
-    def __reduce__(self) -> Any:
-        if self._view is not None:
-            return _restored_view, (self._view.base, self._view.ops,
-                                    self.requires_grad and self.is_leaf)
-        array = np.array(self._array())
-        shared = self._memory if self._memory and len(self._memory.members) > 1 else None
-        return _restored, (type(self), array, self.requires_grad and self.is_leaf, shared)
-
-    def __copy__(self) -> Tensor:
-        return _like(self, alias(node_of(self)))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        if not self.is_leaf:
-            raise InvalidInputError("deepcopy of a tensor that is not a leaf",
-                                    help="copy x.detach()")
-        if self._view is not None:
-            found = _restored_view(copy.deepcopy(self._view.base, memo), self._view.ops,
-                                   self.requires_grad)
-        else:
-            found = _like(self, alias(node_of(self)))
-            if self._memory is not None and len(self._memory.members) > 1:
-                found._memory = memo.setdefault(id(self._memory), Memory())
-                found._memory.add(found)
-        memo[id(self)] = found
-        if self._grad is not None:
-            found.grad = self._grad.detach()
-        return found
-
     # -- conversions ---------------------------------------------------------------------------
 
     def to(self, *args: Any, dtype: Any = None, device: Any = None, **_ignored: Any) -> Tensor:
@@ -460,32 +429,6 @@ def alias_of(data: Any) -> Node:
     if isinstance(data, Cell):
         return alias(node_of(data))
     return value_node(*as_array(data))
-
-
-def _like(cell: Tensor, node: Node) -> Tensor:
-    """A tensor of the class of ``cell`` with another node."""
-    found = object.__new__(type(cell))
-    Tensor.__init__(found, node)
-    found.__dict__.update(cell.__dict__)
-    if cell.requires_grad:
-        found.requires_grad_()
-    return found
-
-
-def _restored(cls: type[Tensor], array: np.ndarray, requires_grad: bool,
-              shared: Memory | None = None) -> Tensor:
-    found = object.__new__(cls)
-    Tensor.__init__(found, value_node(*as_array(array)), requires_grad=requires_grad)
-    if shared is not None:
-        found._memory = shared
-        shared.add(found)
-    return found
-
-
-def _restored_view(base: Tensor, ops: tuple[ViewOp, ...], requires_grad: bool) -> Tensor:
-    with no_grad():
-        found = view_of(base, *ops)
-    return found.requires_grad_() if requires_grad else found
 
 
 def _sizes(size: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ from weft.eager.node import Node, value_node
 from weft.eager.record import as_node, record
 from weft.eager.storage import Layout, ViewOp, row_major
 from weft.support.dataclass import dataclass
-from weft.support.errors import InvalidInputError
+from weft.support.errors import InternalError, InvalidInputError
 
 Slices = tuple[tuple[int, int, int], ...]  # begin, end and step of each axis
 
@@ -36,7 +36,7 @@ class Part(ViewOp):
         shape = tuple([1 if axis is None else counts[axis] for axis in self.kept])
         if node.grad is None and MODE.trace is None and isinstance(node.value, np.ndarray):
             # By NumPy, so that programs take a batch of any position as an input.
-            part = node.value[tuple(map(slice_of, self.slices))]
+            part = node.value[(*map(slice_of, self.slices), ...)]
             whole = part.size == node.value.size and part.flags.c_contiguous
             part = part if whole else np.array(part, order="C")
             return value_node(part.reshape(shape), node.sig.out.dtype)
@@ -100,8 +100,26 @@ class Reshape(ViewOp):
         return found
 
 
+class _Scattering(ViewOp):
+    """An operation whose result may have an element several times, or in no order of axes: views
+    with it write to positions in the memory of the base.
+    """
+
+    __slots__ = ()
+
+    def write(self, whole: Node, part: Node) -> Node:  # noqa: ARG002 - of the protocol
+        raise InternalError("a view writes by one of its operations", got=self)
+
+    def scatter(self, whole: Node, part: Node, layout: Layout) -> Node:
+        shape, places = whole.sig.out.shape, layout.positions().reshape(-1)
+        if not places.size:
+            return whole
+        flat = reshaped(whole, (math.prod(shape),))
+        return reshaped(_placed(flat, reshaped(part, (places.size,)), [(0, places)]), shape)
+
+
 @dataclass(frozen=True, slots=True)
-class Expand(ViewOp):
+class Expand(_Scattering):
     """Axes of size 1 repeated, and new leading axes."""
 
     shape: tuple[int, ...]
@@ -110,16 +128,6 @@ class Expand(ViewOp):
         if node.sig.out.shape == self.shape:
             return node
         return record("broadcast_to", (node,), {"shape": self.shape})
-
-    def write(self, whole: Node, part: Node) -> Node:
-        """Only where each element is there once, or all are one number."""
-        shape = whole.sig.out.shape
-        lead = len(self.shape) - len(shape)
-        if 0 in self.shape:
-            return whole
-        first = tuple([(0, 1, 1) if axis < lead or shape[axis - lead] != size else (0, size, 1)
-                       for axis, size in enumerate(self.shape)])
-        return reshaped(sliced(part, first), shape)
 
     def layout(self, layout: Layout) -> Layout:
         lead = len(self.shape) - len(layout.shape)
@@ -133,7 +141,7 @@ class Expand(ViewOp):
 
 
 @dataclass(frozen=True, slots=True)
-class Diagonal(ViewOp):
+class Diagonal(_Scattering):
     """The diagonal of the matrices of two axes, as the last axis."""
 
     offset: int
@@ -141,14 +149,16 @@ class Diagonal(ViewOp):
     columns: int
 
     def apply(self, node: Node) -> Node:
-        order, shape, slices = self._steps(node.sig.out.shape)
-        return sliced(reshaped(permuted(node, order), shape), slices)
-
-    def write(self, whole: Node, part: Node) -> Node:
-        order, shape, slices = self._steps(whole.sig.out.shape)
-        turned = permuted(whole, order)
-        found = written(reshaped(turned, shape), slices, part)
-        return permuted(reshaped(found, turned.sig.out.shape), _inverse(order))
+        shape = node.sig.out.shape
+        rest = [a for a in range(len(shape)) if a not in (self.rows, self.columns)]
+        lead, columns = tuple([shape[a] for a in rest]), shape[self.columns]
+        count = self._count(shape)
+        begin = self.offset if self.offset >= 0 else -self.offset * columns
+        last = (begin, begin + (count - 1) * (columns + 1) + 1, columns + 1) if count \
+            else (0, 0, 1)
+        matrices = permuted(node, (*rest, self.rows, self.columns))
+        lines = reshaped(matrices, (*lead, shape[self.rows] * columns))
+        return sliced(lines, (*[(0, size, 1) for size in lead], last))
 
     def layout(self, layout: Layout) -> Layout:
         rest = [a for a in range(len(layout.shape)) if a not in (self.rows, self.columns)]
@@ -163,20 +173,9 @@ class Diagonal(ViewOp):
         rows, columns = shape[self.rows], shape[self.columns]
         return max(0, min(rows + min(self.offset, 0), columns - max(self.offset, 0)))
 
-    def _steps(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], Slices]:
-        """The matrices last, each as one axis, and the slice of it that is the diagonal."""
-        rest = [a for a in range(len(shape)) if a not in (self.rows, self.columns)]
-        rows, columns, count = shape[self.rows], shape[self.columns], self._count(shape)
-        begin = self.offset if self.offset >= 0 else -self.offset * columns
-        last = (begin, begin + (count - 1) * (columns + 1) + 1, columns + 1) if count \
-            else (0, 0, 1)
-        lead = tuple([shape[a] for a in rest])
-        return ((*rest, self.rows, self.columns), (*lead, rows * columns),
-                (*[(0, size, 1) for size in lead], last))
-
 
 @dataclass(frozen=True, slots=True)
-class Unfold(ViewOp):
+class Unfold(_Scattering):
     """Windows of an axis, ``step`` apart; the elements of a window are the last axis."""
 
     axis: int
@@ -184,19 +183,11 @@ class Unfold(ViewOp):
     step: int
 
     def apply(self, node: Node) -> Node:
-        at = as_node(self._positions(node.sig.out.shape))
-        return permuted(record("take", (node, at), {"axis": self.axis}),
-                        self._order(len(node.sig.out.shape)))
-
-    def write(self, whole: Node, part: Node) -> Node:
-        """Only where windows do not overlap, or all elements are one number."""
-        shape = whole.sig.out.shape
-        at = self._positions(shape).reshape(-1)
-        windows = permuted(part, _inverse(self._order(len(shape))))
-        flat = reshaped(windows, (*shape[:self.axis], at.size, *shape[self.axis + 1:]))
-        if not at.size:
-            return whole
-        return _placed(whole, flat, [(self.axis, at)])
+        rank, inside = len(node.sig.out.shape), self.axis + 1
+        count = (node.sig.out.shape[self.axis] - self.size) // self.step + 1
+        at = np.arange(count)[:, None] * self.step + np.arange(self.size)
+        windows = record("take", (node, as_node(at)), {"axis": self.axis})
+        return permuted(windows, (*range(inside), *range(inside + 1, rank + 1), inside))
 
     def layout(self, layout: Layout) -> Layout:
         shape, strides = list(layout.shape), list(layout.strides)
@@ -207,14 +198,6 @@ class Unfold(ViewOp):
     @property
     def overlaps(self) -> bool:
         return self.size > self.step
-
-    def _positions(self, shape: tuple[int, ...]) -> np.ndarray:
-        count = (shape[self.axis] - self.size) // self.step + 1
-        return np.arange(count)[:, None] * self.step + np.arange(self.size)
-
-    def _order(self, rank: int) -> tuple[int, ...]:
-        inside = self.axis + 1
-        return (*range(inside), *range(inside + 1, rank + 1), inside)
 
 
 # -- nodes -----------------------------------------------------------------------------------------

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.eager.axes import axis_of
-from weft.eager.cell import MODE, Cell, node_of
+from weft.eager.cell import MODE, Cell, node_of, spec_of_cell
 from weft.eager.checks import in_range
 from weft.eager.dtypes import bool_, int64
-from weft.eager.functions.elementwise import add, cast, is_one, lt, mul, where
 from weft.eager.evaluate import value_of
+from weft.eager.functions.elementwise import add, cast, is_one, lt, mul, where
 from weft.eager.functions.shape import expand, reshape, viewed
-from weft.eager.node import Node, value_node
+from weft.eager.node import Node, spec_of, value_node
 from weft.eager.record import as_node, record, wrap
 from weft.eager.views import (
     Diagonal,
@@ -137,8 +137,10 @@ def _without_booleans(key: Any, shape: tuple[int, ...]) -> tuple[Any, tuple[int,
 
 
 def _is_boolean(part: Any) -> bool:
+    if isinstance(part, Cell):
+        return spec_of_cell(part) is spec_of((), bool_)
     return isinstance(part, (bool, np.bool_)) or (
-        isinstance(part, (Cell, np.ndarray)) and part.ndim == 0 and part.dtype == bool_)
+        isinstance(part, np.ndarray) and not part.ndim and part.dtype == np.bool_)
 
 
 def _slice(part: slice, size: int) -> tuple[int, int, int]:
@@ -225,7 +227,7 @@ def getitem(x: Any, key: Any) -> Tensor:
 
 def _of_array(node: Node, key: Key, indices: Sequence[np.ndarray]) -> Tensor:
     """Elements of a known array, so that programs take a batch of any position as an input."""
-    array = node.value[tuple(map(slice_of, key.slices))]
+    array = node.value[(*map(slice_of, key.slices), ...)]
     axes = [axis for axis, _ in key.tensors]
     rest = [axis for axis in range(array.ndim) if axis not in axes]
     try:
@@ -470,7 +472,7 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Tensor:
     """Windows of an axis, ``step`` apart, with their elements as the last axis: a view."""
     shape = as_node(input).sig.out.shape
     if not shape:
-        return unfold(reshape(input, 1), 0, size, step) if size else viewed(input)
+        return narrow(reshape(input, 1), axis_of(dimension, 1), 0, min(size, 1))
     axis = axis_of(dimension, len(shape))
     if not 0 <= size <= shape[axis] or step <= 0:
         raise InvalidInputError("windows do not fit the axis", got=f"size {size}, step {step}",

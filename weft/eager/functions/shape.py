@@ -109,7 +109,9 @@ def movedim(input: Any, source: Any, destination: Any) -> Tensor:
     """Axes moved to other positions."""
     node = as_node(input)
     rank = len(node.sig.out.shape)
-    start, end = axes_of(source, rank) or (), axes_of(destination, rank) or ()
+    start, end = axes_of(source, max(rank, 1)) or (), axes_of(destination, max(rank, 1)) or ()
+    if not rank:
+        return viewed(input)
     rest = [a for a in range(rank) if a not in start]
     for at, axis in sorted(zip(end, start, strict=True)):
         rest.insert(at, axis)

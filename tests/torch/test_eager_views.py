@@ -1,0 +1,50 @@
+"""Views of ``weft.Tensor``, writes through them and their gradients against torch."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+import weft
+
+torch = pytest.importorskip("torch")
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
+
+from tests.torch.eager_programs import (  # noqa: E402 - needs torch
+    attempt,
+    differences,
+    draw,
+    gradient_differences,
+    leaves,
+)
+
+SEEDS = range(int(os.environ.get("WEFT_FUZZ_EXAMPLES", "60")))
+
+
+def disagreement(seed: int, *, stepwise: bool) -> str:
+    """How weft differs from torch on a random program, whose values are all looked at after each
+    line, or some now and then.
+    """
+    program = draw(seed, 4 + seed % 9)
+    theirs, mine = program.inputs(torch), program.inputs(weft)
+    rng = np.random.default_rng(seed)
+    for line in program.lines:
+        theirs, mine = attempt(line, torch, theirs), attempt(line, weft, mine)
+        looked = slice(None) if stepwise else slice(
+            at := int(rng.integers(len(mine))), at + int(rng.random() < 0.3))
+        found = differences(mine[looked], theirs[looked])
+        if found:
+            return f"seed {seed}\n{program}\nafter {line}: {found}"
+    found = differences(mine, theirs)
+    expected = leaves(theirs, torch)
+    if expected and not found:
+        found = gradient_differences(leaves(mine, weft), expected)
+    return f"seed {seed}\n{program}\n{found}" if found else ""
+
+
+@pytest.mark.sample(0.4)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_programs_agree_with_torch(seed):
+    assert disagreement(seed, stepwise=seed % 10 > 0) == ""

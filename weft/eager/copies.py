@@ -1,0 +1,85 @@
+"""Copies of tensors, by ``copy`` and ``pickle``: those that share memory go on to share it."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from weft.eager.cell import Cell, alias, node_of, view_of
+from weft.eager.evaluate import value_of
+from weft.eager.grad_mode import no_grad
+from weft.eager.node import Node, value_node
+from weft.eager.record import as_array
+from weft.eager.storage import Memory, ViewOp
+from weft.support.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Copies:
+    """The protocols of ``copy`` and ``pickle``."""
+
+    __slots__ = ()
+
+    def __reduce__(self: Any) -> Any:
+        if self._view is not None:
+            return _restored_view, (self._view.base, self._view.ops,
+                                    self.requires_grad and self.is_leaf)
+        array = value_of(node_of(self))
+        shared = self._memory if self._memory and len(self._memory.members) > 1 else None
+        return _restored, (type(self), array, self.requires_grad and self.is_leaf, shared)
+
+    def __copy__(self: Any) -> Any:
+        return like(self, alias(node_of(self)))
+
+    def __deepcopy__(self: Any, memo: dict[int, Any]) -> Any:
+        if not self.is_leaf:
+            raise InvalidInputError("deepcopy of a tensor that is not a leaf",
+                                    help="copy x.detach()")
+        if self._view is not None:
+            found = _restored_view(copy.deepcopy(self._view.base, memo), self._view.ops,
+                                   self.requires_grad)
+        else:
+            found = like(self, alias(node_of(self)))
+            if self._memory is not None and len(self._memory.members) > 1:
+                found._memory = memo.setdefault(id(self._memory), Memory())  # noqa: SLF001
+                found._memory.add(found)  # noqa: SLF001
+        memo[id(self)] = found
+        if self._grad is not None:
+            found.grad = self._grad.detach()
+        return found
+
+
+def like(cell: Any, node: Node) -> Any:
+    """A tensor of the class of ``cell`` with another node."""
+    found = _made(type(cell), node)
+    found.__dict__.update(cell.__dict__)
+    if cell.requires_grad:
+        found.requires_grad_()
+    return found
+
+
+def _made(cls: type[Any], node: Node) -> Any:
+    """A tensor of a subclass, whose own ``__init__`` does not run."""
+    found = object.__new__(cls)
+    tensor: Any = Cell.made
+    tensor.__init__(found, node)
+    return found
+
+
+def _restored(cls: type[Any], array: np.ndarray, requires_grad: bool,
+              shared: Memory | None = None) -> Any:
+    found = _made(cls, value_node(*as_array(array)))
+    if requires_grad:
+        found.requires_grad_()
+    if shared is not None:
+        found._memory = shared  # noqa: SLF001 - cells are of this package
+        shared.add(found)
+    return found
+
+
+def _restored_view(base: Any, ops: tuple[ViewOp, ...], requires_grad: bool) -> Any:
+    with no_grad():
+        found = view_of(base, *ops)
+    return found.requires_grad_() if requires_grad else found
