@@ -41,6 +41,7 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
     "weft.compiler.transformations.gradients": "stop_gradient",
     "weft.frontend.onnx.converters": "onnx_converter",
     "weft.frontend.source": "ModelLike",
+    "weft.frontend.stablehlo.converters": "stablehlo_converter",
     "weft.frontend.torch.converters": "torch_converter",
     "weft.generation.generate": "generate",
     "weft.ir": (

@@ -72,6 +72,7 @@ from weft.eager.tracing.transformations import (grad, hessian, jacobian, jvp, va
     vmap)
 from weft.frontend.onnx.converters import (onnx_converter)
 from weft.frontend.source import (ModelLike)
+from weft.frontend.stablehlo.converters import (stablehlo_converter)
 from weft.frontend.torch.converters import (torch_converter)
 from weft.generation.generate import (generate)
 from weft.ir import (Attrs, Function, IRModule, OpPattern, TensorType, attr, define_op, op_case,
@@ -138,13 +139,13 @@ __all__ = ["Attrs", "CancellationToken", "CpuTarget", "DeviceArray", "Executable
 "rsub", "rule", "runtime", "scalar_tensor", "scatter", "scatter_add", "searchsorted", "select",
 "select_copy", "set_default_dtype", "set_grad_enabled", "set_rng_state", "sgn", "short", "sigmoid",
 "sign", "signbit", "sin", "sinc", "sinh", "softmax", "sort", "split", "split_copy",
-"split_with_sizes", "split_with_sizes_copy", "sqrt", "square", "squeeze", "squeeze_copy", "stack",
-"std", "std_mean", "stop_gradient", "strategy", "sub", "subtract", "sum", "t_copy", "take",
-"take_along_dim", "tan", "tanh", "target", "te", "tensor", "tensor_split", "tensordot", "tile",
-"tir", "topi", "topk", "torch_backend", "torch_converter", "trace", "train_step", "transform",
-"transpose", "transpose_copy", "trapezoid", "trapz", "tril", "tril_indices", "triu", "triu_indices",
-"true_divide", "trunc", "tune", "uint16", "uint32", "uint64", "uint8", "unbind", "unbind_copy",
-"unflatten", "unique", "unique_consecutive", "unravel_index", "unsafe_chunk", "unsafe_split",
-"unsafe_split_with_sizes", "unsqueeze", "unsqueeze_copy", "value_and_grad", "vander", "var",
-"var_mean", "vdot", "view_copy", "virtual_devices", "vjp", "vmap", "vsplit", "vstack", "where",
-"xlogy", "zeros", "zeros_like"]
+"split_with_sizes", "split_with_sizes_copy", "sqrt", "square", "squeeze", "squeeze_copy",
+"stablehlo_converter", "stack", "std", "std_mean", "stop_gradient", "strategy", "sub", "subtract",
+"sum", "t_copy", "take", "take_along_dim", "tan", "tanh", "target", "te", "tensor", "tensor_split",
+"tensordot", "tile", "tir", "topi", "topk", "torch_backend", "torch_converter", "trace",
+"train_step", "transform", "transpose", "transpose_copy", "trapezoid", "trapz", "tril",
+"tril_indices", "triu", "triu_indices", "true_divide", "trunc", "tune", "uint16", "uint32",
+"uint64", "uint8", "unbind", "unbind_copy", "unflatten", "unique", "unique_consecutive",
+"unravel_index", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "unsqueeze",
+"unsqueeze_copy", "value_and_grad", "vander", "var", "var_mean", "vdot", "view_copy",
+"virtual_devices", "vjp", "vmap", "vsplit", "vstack", "where", "xlogy", "zeros", "zeros_like"]

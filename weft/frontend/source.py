@@ -258,6 +258,13 @@ ANY_FILE = "*"
 _BYTES = ("builtins.bytes", "builtins.bytearray", "builtins.memoryview")
 _IR = ("weft.ir.module.IRModule", "weft.ir.expr.Function",
        "weft.ir.python.from_python.PythonFunction")
+# Any function of Python is traced by JAX; those of weft are found before.
+_JAX = ("jaxlib._jax.PjitFunction", "jaxlib.xla_extension.PjitFunction",
+        "jax._src.stages.Lowered", "jax._src.export._export.Exported",
+        "jax._src.custom_derivatives.custom_jvp", "jax._src.custom_derivatives.custom_vjp",
+        "jax.numpy.ufunc", "equinox._module._module.Module", "flax.nnx.module.Module",
+        "flax.nnx.transforms.compilation.JitWrapped", "functools.partial",
+        "builtins.function", "builtins.method")
 _TORCH = ("torch.nn.modules.module.Module", "torch.export.exported_program.ExportedProgram")
 
 FRONT_ENDS: dict[str, FrontEnd] = {one.name: one for one in (
@@ -267,6 +274,8 @@ FRONT_ENDS: dict[str, FrontEnd] = {one.name: one for one in (
     FrontEnd("graph", "weft.frontend.source:open_graph", members=("to_module",)),
     FrontEnd("graphdef", "weft.compat.graphdef.importer:open_graph_def",
              (".pb", ".pbtxt", ".graphdef"), members=("SerializeToString", "node")),
+    FrontEnd("stablehlo", "weft.frontend.stablehlo.source:open_stablehlo",
+             (".mlir", ".stablehlo", ".mlirbc"), _JAX, takes_examples=True),
     FrontEnd("artifact", "weft.frontend.source:refuse_artifact", (".weft",)),
     FrontEnd("onnx", "weft.frontend.onnx.source:OnnxSource", (ANY_FILE,), _BYTES,
              ("SerializeToString", "graph")),
@@ -288,7 +297,8 @@ def open_source(model: ModelLike, examples: Examples, options: ImportOptions) ->
     """
     front_end = _front_end_of(model)
     if examples is not None and not front_end.takes_examples:
-        raise OptionError("example_inputs are for torch modules", got=type(model).__name__,
+        raise OptionError("example_inputs are for torch modules and functions of JAX",
+                          got=type(model).__name__,
                           help='give shapes with inputs={"x": (1, 3, 224, 224)}')
     module, _, function = front_end.opener.partition(":")
     opened: Any = getattr(importlib.import_module(module), function)
@@ -309,7 +319,8 @@ def _front_end_of(model: object) -> FrontEnd:
     raise InvalidModelError(
         "not a model", got=type(model).__name__,
         expected="a path, the bytes of an ONNX model, onnx.ModelProto, a torch module or "
-                 "ExportedProgram, Graph, GraphDef, IRModule, Function or a @weft.function",
+                 "ExportedProgram, Graph, GraphDef, IRModule, Function, a @weft.function or a "
+                 "function of JAX",
     )
 
 

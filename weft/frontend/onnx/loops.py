@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from weft import op
 from weft.frontend.common import arrays
+from weft.frontend.common.recursion import tail_recursion, with_parameters
 from weft.frontend.onnx.node import Node, Value, constant_value, tensor_type
-from weft.ir import ANY, AnyDim, Dim, DType, KnownDim, SymDim, TensorType, TupleType
-from weft.ir.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
-from weft.ir.visitor import children, post_order, replace_children
+from weft.ir import ANY, AnyDim, Dim, DType, KnownDim, SymDim, TensorType
+from weft.ir.expr import Constant, Expr, Var
 from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
 
@@ -68,36 +68,12 @@ def run_loop(loop: Loop) -> list[Value]:
     )
     first = (node.constant(0, "int64"), loop.going, *loop.carried, *(s.empty() for s in sums))
     goes_on = node.call(op.logical_and, condition, node.call(op.less, i, loop.trip_count))
-    (goes_on, *following), given = _with_parameters(node, (goes_on, *following))
-    result = _recursion(node, (*variables, *given), goes_on, (*following, *given),
-                        (*first, *given.values()))
+    (goes_on, *following), given = with_parameters(node.span, (goes_on, *following),
+                                                   (*node.known.values(), *node.inputs))
+    result = tail_recursion(node.span, (*variables, *given), goes_on, (*following, *given),
+                            (*first, *given.values()))
     positions = range(2, len(variables))
     return [node.field(result, position) for position in positions]
-
-
-def _with_parameters(node: Node, body: Sequence[Expr]) -> tuple[list[Expr], dict[Var, Expr]]:
-    """``body`` with parameters for the results of other loops that it reads, and these results.
-
-    A value is computed where it is used, so without a parameter each iteration of the second layer
-    of an LSTM would run the loop of the first one. Calls evaluate their arguments once.
-    """
-    outside = {id(value) for value in (*node.known.values(), *node.inputs)
-               if isinstance(value, Call | TupleGetItem | If)}
-    given: dict[Var, Expr] = {}
-    made: dict[Expr, Expr] = {}
-    for root in body:
-        for expr in post_order(root, enter=lambda e: id(e) not in outside and e not in made):
-            if expr in made:
-                continue
-            if id(expr) not in outside:
-                made[expr] = replace_children(expr, [made[c] for c in children(expr)])
-            elif any(isinstance(inner, Let) for inner in post_order(expr)):
-                type_ = tensor_type(expr)
-                made[expr] = Var(f"given{len(given)}", type_, span=node.span, checked_type=type_)
-                given[made[expr]] = expr  # type: ignore[index]
-            else:
-                made[expr] = expr
-    return [made[root] for root in body], given
 
 
 def _typed_round(loop: Loop) -> _Iteration:
@@ -196,23 +172,3 @@ class _Collected:
             return node.tuple_call(op.concatenate, [total, row], axis=0)
         position = node.call(op.reshape, i, newshape=(1,))
         return node.call(op.scatter_nd, total, position, part, mode="update")
-
-
-def _recursion(
-    node: Node, variables: tuple[Var, ...], goes_on: Expr, following: tuple[Expr, ...],
-    first: tuple[Expr, ...],
-) -> Expr:
-    """Build the recursive function and its first call.
-
-    It returns the tuple of ``variables`` when ``goes_on`` is false, else calls itself with
-    ``following``.
-    """
-    types = tuple(v.annotation for v in variables)
-    result = TupleType(types)  # type: ignore[arg-type]
-    loop = Var("loop", span=node.span)
-    again = Call(loop, following, span=node.span, checked_type=result)
-    done = Tuple(variables, span=node.span, checked_type=result)
-    choice = If(goes_on, again, done, span=node.span, checked_type=result)
-    function = Function(variables, choice, result, span=node.span)
-    start = Call(loop, first, span=node.span, checked_type=result)
-    return Let(loop, function, start, span=node.span, checked_type=result)

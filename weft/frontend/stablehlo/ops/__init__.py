@@ -1,0 +1,1 @@
+"""Converters of operations, by what they compute."""
