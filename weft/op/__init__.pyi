@@ -8,14 +8,13 @@ from weft.op.broadcast import (BroadcastToAttrs, add, broadcast_to, divide, equa
 from weft.op.composites.expressions import (logsumexp, mean_std, mean_variance, segment_sum, std)
 from weft.op.device import (DeviceCopyAttrs, device_copy)
 from weft.op.einsum import (EinsumAttrs, einsum)
-from weft.op.elementwise import (CastAttrs, ClipAttrs, LeakyReluAttrs, abs, cast, ceil, clip, copy,
-    cos, erf, exp, floor, log, log10, log2, logical_not, negative, round, rsqrt, sigmoid, sign, sin,
-    sqrt, tanh)
+from weft.op.elementwise import (CastAttrs, ClipAttrs, LeakyReluAttrs, abs, acos, acosh, asin,
+    asinh, atan, atanh, cast, ceil, clip, copy, cos, cosh, erf, exp, expm1, floor, isfinite, isinf,
+    isnan, log, log10, log1p, log2, logical_not, negative, round, rsqrt, sigmoid, sign, sin, sinh,
+    sqrt, tan, tanh, trunc)
 from weft.op.fast_math import (fast_erf, fast_exp, fast_tanh)
 from weft.op.fixed_point import (FixedPointMultiplyAttrs, FixedPointMultiplyPerAxisAttrs,
     ReinterpretAttrs, fixed_point_multiply, fixed_point_multiply_per_axis, reinterpret)
-from weft.op.inverse_math import (acos, acosh, asin, asinh, atan, atanh, cosh, expm1, isfinite,
-    isinf, isnan, log1p, sinh, tan, trunc)
 from weft.op.reduce import (ArgReduceAttrs, ReduceAttrs, VarianceAttrs, all, any, argmax, argmin,
     max, mean, min, prod, sum, variance)
 from weft.op.transform.arange import (ArangeAttrs, MeshgridAttrs, arange, meshgrid)

@@ -18,17 +18,14 @@ NAMES: dict[str, dict[str, str]] = {
         "weft.op.device": "DeviceCopyAttrs device_copy",
         "weft.op.einsum": "EinsumAttrs einsum",
         "weft.op.elementwise": (
-            "CastAttrs ClipAttrs LeakyReluAttrs abs cast ceil clip copy cos erf exp floor log "
-            "log10 log2 logical_not negative round rsqrt sigmoid sign sin sqrt tanh "
+            "CastAttrs ClipAttrs LeakyReluAttrs abs acos acosh asin asinh atan atanh cast ceil "
+            "clip copy cos cosh erf exp expm1 floor isfinite isinf isnan log log10 log1p log2 "
+            "logical_not negative round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc "
         ),
         "weft.op.fast_math": "fast_erf fast_exp fast_tanh",
         "weft.op.fixed_point": (
             "FixedPointMultiplyAttrs FixedPointMultiplyPerAxisAttrs ReinterpretAttrs "
             "fixed_point_multiply fixed_point_multiply_per_axis reinterpret "
-        ),
-        "weft.op.inverse_math": (
-            "acos acosh asin asinh atan atanh cosh expm1 isfinite isinf isnan log1p sinh tan "
-            "trunc "
         ),
         "weft.op.reduce": (
             "ArgReduceAttrs ReduceAttrs VarianceAttrs all any argmax argmin max mean min prod sum "
@@ -245,17 +242,15 @@ OPERATORS: dict[str, str] = {
     ),
     "weft.op.einsum": "einsum",
     "weft.op.elementwise": (
-        "abs cast ceil clip copy cos erf exp floor log log10 log2 logical_not negative "
-        "nn.leaky_relu nn.relu round rsqrt sigmoid sign sin sqrt tanh "
+        "abs acos acosh asin asinh atan atanh cast ceil clip copy cos cosh erf exp expm1 floor "
+        "isfinite isinf isnan log log10 log1p log2 logical_not negative nn.leaky_relu nn.relu "
+        "round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc "
     ),
     "weft.op.fast_math": "fast_erf fast_exp fast_tanh",
     "weft.op.fixed_point": "fixed_point_multiply fixed_point_multiply_per_axis reinterpret",
     "weft.op.image.dilation2d": "image.dilation2d",
     "weft.op.image.resize": "image.resize1d image.resize2d image.resize3d",
     "weft.op.image.sample": "image.affine_grid image.crop_and_resize image.grid_sample",
-    "weft.op.inverse_math": (
-        "acos acosh asin asinh atan atanh cosh expm1 isfinite isinf isnan log1p sinh tan trunc "
-    ),
     "weft.op.linalg.factors": (
         "linalg.cholesky linalg.lu linalg.pivot_order linalg.qr linalg.reflect "
     ),

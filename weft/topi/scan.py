@@ -9,8 +9,8 @@ from weft.ir.dtype import DType, float32, float64, int64
 from weft.support.dataclass import dataclass
 from weft.tir import Buffer, PrimExpr, Var, const, if_then_else, int_value, maximum, minimum, select
 from weft.tir.stmt import Allocate, BufferStore, For, ForKind, Stmt, seq
+from weft.topi.elementwise import log1p
 from weft.topi.indexing import COMBINE, Combine
-from weft.topi.inverse_math import log1p
 from weft.topi.loop_nest import is_large, nest
 
 _NEUTRAL = {"add": 0, "mul": 1}

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft import op
+from weft.compat.symbol.inference import same_shapes
 from weft.compat.symbol.operator import NNVM_OPS, Lower, SymbolOp
+from weft.compat.symbol.slots import set_attr
 from weft.ir import Attrs, Expr, NoAttrs, Op, Tuple, TupleGetItem, attr, const
 from weft.support.dataclass import dataclass
 
@@ -125,12 +127,14 @@ def _number(like: Expr, value: float) -> Expr:
 
 for _name, _op in {
     "relu": op.nn.relu, "sigmoid": op.sigmoid, "tanh": op.tanh, "exp": op.exp, "log": op.log,
-    "sqrt": op.sqrt, "negative": op.negative, "flatten": op.nn.batch_flatten, "copy": op.copy,
+    "sqrt": op.sqrt, "negative": op.negative, "copy": op.copy,
     "block_grad": op.annotation.stop_gradient, "floor": op.floor, "ceil": op.ceil,
     "round": op.round, "abs": op.abs, "trunc": op.trunc, "zeros_like": op.zeros_like,
     "ones_like": op.ones_like,
 }.items():
     _unary(_name, _op)
+    set_attr(_name, "FInferShape", same_shapes)
+_unary("flatten", op.nn.batch_flatten)
 
 for _name, _op in {
     "add": op.add, "sub": op.subtract, "mul": op.multiply, "div": op.divide, "pow": op.power,

@@ -13,11 +13,9 @@ from weft.compat.symbol.inference import (
 )
 from weft.compat.symbol.slots import set_attr
 
-for _name in ("relu", "sigmoid", "tanh", "exp", "log", "sqrt", "negative", "copy", "block_grad",
-              "floor", "ceil", "round", "abs", "trunc", "zeros_like", "ones_like", "leaky_relu",
-              "clip", "softmax", "log_softmax", "dropout", "elemwise_add", "elemwise_sub",
-              "elemwise_mul", "elemwise_div", "elemwise_pow", "elemwise_sum", "_assign",
-              "__add_symbol__", "__sub_symbol__", "__mul_symbol__", "__div_symbol__",
+for _name in ("leaky_relu", "clip", "softmax", "log_softmax", "dropout", "elemwise_add",
+              "elemwise_sub", "elemwise_mul", "elemwise_div", "elemwise_pow", "elemwise_sum",
+              "_assign", "__add_symbol__", "__sub_symbol__", "__mul_symbol__", "__div_symbol__",
               "__pow_symbol__", "__add_scalar__", "__sub_scalar__", "__mul_scalar__",
               "__div_scalar__", "__pow_scalar__", "__rsub_scalar__", "__rdiv_scalar__",
               "__rpow_scalar__", "lrn", "l2_normalize", "nn.relu", "nn.softmax", "nn.log_softmax",

@@ -7,9 +7,8 @@ from typing import Any
 from weft.ir import Expr, infer_expr, may_be_equal
 from weft.ir.op import as_expr
 from weft.op.broadcast import add, broadcast_to, subtract, where
-from weft.op.elementwise import exp, log, sqrt
+from weft.op.elementwise import exp, isfinite, log, sqrt
 from weft.op.gradients import tensor_type
-from weft.op.inverse_math import isfinite
 from weft.op.reduce import max as maximum_of
 from weft.op.reduce import mean, sum, variance
 from weft.op.transform.create import zeros

@@ -49,7 +49,7 @@ def _relation(ctx: RelationContext) -> bool:
 def attention_backward(
     dy: te.Tensor, y: te.Tensor, q: te.Tensor, k: te.Tensor, v: te.Tensor, attrs: AttentionAttrs,
 ) -> tuple[te.Tensor, ...]:
-    """The gradients of the operands of ``nn.attention``, given its result ``y`` and that of it.
+    """The gradients of the operands of ``nn.attention``, from its result and the gradient of it.
 
     ``dy`` and ``y``: (…, heads, L, E); the others and the results are those of ``nn.attention``.
     The scores are computed again (Dao, "FlashAttention-2", 2023).

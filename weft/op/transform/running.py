@@ -12,7 +12,7 @@ from weft.ir.op import Case, Op, OpPattern, define_op, get_op, op_case
 from weft.ir.traits import Family, OpTraits
 from weft.op.batching import along
 from weft.op.broadcast import add, equal, greater, less, logical_or, subtract, where
-from weft.op.elementwise import exp, log
+from weft.op.elementwise import exp, isnan, log
 from weft.op.gradients import (
     attrs_of,
     known_dim,
@@ -22,7 +22,6 @@ from weft.op.gradients import (
     size_value,
     tensor_type,
 )
-from weft.op.inverse_math import isnan
 from weft.op.transform.like import zeros_like
 from weft.op.transform.scatter import scatter_elements
 from weft.support.dataclass import dataclass
