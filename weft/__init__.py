@@ -26,7 +26,7 @@ __version__ = "0.1.0"
 NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generated from this table
     "weft": (
         "amp autograd checkpoints codegen compiler data debug export frontend generation graph ir "
-        "models nn onnx_backend op optim runtime strategy target te tir topi torch_backend "
+        "models nn onnx_backend op optim runtime serialization signal strategy target te tir topi torch_backend "
         "transform tune"
     ),
     "weft.support": "errors",
@@ -48,11 +48,14 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
         "Attrs Function IRModule OpPattern TensorType attr define_op op_case register_pass rule"
     ),
     "weft.ir.python.from_python": "function",
-    "weft.runtime.artifact": "load",
     "weft.runtime.devices.cuda.array": "DeviceArray",
     "weft.runtime.devices.sim.description": "SimDevice",
     "weft.runtime.executable": "Executable",
     "weft.runtime.run_control": "CancellationToken RunControl",
+    "weft.serialization": "load save",
+    "weft.signal.windows": (
+        "bartlett_window blackman_window hamming_window hann_window kaiser_window"
+    ),
     "weft.support.fallback": "FallbackWarning",
     "weft.support.insertion": "pass_at",
     "weft.target": "CpuTarget Target",

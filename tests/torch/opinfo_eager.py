@@ -40,6 +40,7 @@ _RANDOM = ("bernoulli", "cauchy", "dropout", "exponential", "geometric", "log_no
 
 # Where OpInfo calls a function of torch with other arguments than those of its sample.
 _ADAPTERS: dict[str, Callable[..., Any]] = {
+    "einsum": lambda tensors, equation: weft.einsum(equation, tensors),
     "where": lambda x, condition, other: weft.where(condition, x, other),
     "nn.functional.embedding": lambda w, i, **named: weft.nn.functional.embedding(i, w, **named),
     "nn.functional.embedding_bag": lambda w, i, *rest, **named:

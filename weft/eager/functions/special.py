@@ -163,7 +163,9 @@ def _nextafter(a: Any, b: Any) -> Any:
     smallest = float(ml_dtypes.finfo(x.dtype.dtype).smallest_subnormal)
     moved = where(eq(x, 0), where(gt(y, 0), smallest, -smallest), moved)
     moved = where(eq(x, y), y, moved)
-    return where(isnan(x) | isnan(y), math.nan, moved)
+    moved = where(isnan(x) | isnan(y), math.nan, moved).detach()
+    # The step is a constant of the gradient, and equal operands have none.
+    return add(moved, where(ne(x, y) & isfinite(x), sub(x, x.detach()), 0.0))
 
 
 def _is_end(input: Any, sign_: float) -> Any:

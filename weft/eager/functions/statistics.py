@@ -166,7 +166,7 @@ trapz = trapezoid
 
 
 @public
-def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1
+def gradient(input: Any, *, spacing: Any = None, dim: Any = None, edge_order: int = 1
              ) -> tuple[Tensor, ...]:
     """The slopes along axes, by differences of both neighbours, at the ends of one side.
 
@@ -175,6 +175,7 @@ def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int =
     x = wrap(as_node(input))
     x = x if x.dtype.is_floating_point else wrap(default_float(x))
     axes = axes_of(dim, x.ndim) or tuple(range(x.ndim))
+    spacing = 1 if spacing is None else spacing
     given = spacing if isinstance(spacing, (list, tuple)) else [spacing] * len(axes)
     if len(given) != len(axes) or edge_order not in {1, 2}:
         raise InvalidInputError("gradient needs a spacing for each axis and an edge_order of 1, 2",

@@ -1,0 +1,83 @@
+"""``weft.save`` and ``weft.load``: files of Python objects with tensors, and artifacts."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from weft.runtime import artifact
+from weft.support.errors import CheckpointError
+
+_MAGIC = b"weft objects 1\n"
+
+# What a file of objects may name: containers, arrays and tensors, nothing that runs.
+_ALLOWED = {
+    "builtins": "complex set frozenset slice range bytearray",
+    "collections": "OrderedDict defaultdict deque",
+    "ml_dtypes": "bfloat16",
+    "numpy": "dtype ndarray",
+    "numpy._core.multiarray": "_reconstruct scalar",
+    "numpy._core.numeric": "_frombuffer",
+    "numpy.core.multiarray": "_reconstruct scalar",
+    "weft.eager.device": "device",
+    "weft.eager.dtypes": "as_dtype",
+    "weft.eager.tensor": "Size Tensor _restored",
+    "weft.nn.parameter": "Parameter",
+}
+
+
+class _Reader(pickle.Unpickler):
+    """Reads containers, numbers, arrays and tensors; refuses all other classes."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name not in _ALLOWED.get(module, "").split():
+            raise CheckpointError("the file holds objects that are not loaded",
+                                  got=f"{module}.{name}", expected="containers, numbers, tensors",
+                                  help="save a state_dict() instead of a model")
+        return getattr(importlib.import_module(module), name)
+
+
+def save(obj: Any, f: str | os.PathLike[str] | BinaryIO) -> None:
+    """Write containers of tensors, numbers and strings (a ``state_dict``) to a file."""
+    if hasattr(f, "write"):
+        f.write(_MAGIC)  # type: ignore[union-attr]
+        pickle.dump(obj, f, protocol=5)  # type: ignore[arg-type]
+        return
+    path = Path(f)  # type: ignore[arg-type]
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            save(obj, file)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load(path: Any, *, map_constants: bool = True, threads: int | None = None) -> Any:
+    """The module that an artifact holds, or the objects that ``save`` has written.
+
+    For an artifact no compiler is imported; ``weft.runtime.artifact.load`` says what the options
+    mean. Of objects, only containers, numbers and tensors are loaded: a file cannot run code.
+    """
+    if hasattr(path, "read"):
+        return _objects(path)
+    try:
+        with Path(path).open("rb") as file:
+            if file.read(len(_MAGIC)) == _MAGIC:
+                file.seek(0)
+                return _objects(file)
+    except (OSError, TypeError):
+        pass  # the error of a missing artifact says more
+    return artifact.load(path, map_constants=map_constants, threads=threads)
+
+
+def _objects(file: Any) -> Any:
+    if file.read(len(_MAGIC)) != _MAGIC:
+        raise CheckpointError("not a file that weft.save has written")
+    try:
+        return _Reader(file).load()
+    except (pickle.UnpicklingError, EOFError, AttributeError, ValueError) as error:
+        raise CheckpointError("a damaged file of objects", got=str(error)) from error
