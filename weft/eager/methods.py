@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.eager.conversions import Conversions
 from weft.eager.functions import assembly as a
 from weft.eager.functions import comparison as c
 from weft.eager.functions import elementwise as e
@@ -19,7 +20,7 @@ from weft.eager.functions import statistics as t
 from weft.eager.functions.drawn import Drawn
 
 
-class Functions(Drawn):
+class Functions(Conversions, Drawn):
     """Methods with the names, arguments and meanings of the functions."""
 
     __slots__ = ()
@@ -114,18 +115,6 @@ class Functions(Drawn):
     unsafe_chunk, unsafe_split, narrow_copy = q.unsafe_chunk, q.unsafe_split, q.narrow_copy
     angle, conj, conj_physical, resolve_conj, resolve_neg, real = (
         p.angle, p.conj, p.conj_physical, p.conj, p.conj, property(p.real))
-
-    def byte(self) -> Any:
-        """In uint8."""
-        return e.to_dtype(self, "uint8")
-
-    def char(self) -> Any:
-        """In int8."""
-        return e.to_dtype(self, "int8")
-
-    def short(self) -> Any:
-        """In int16."""
-        return e.to_dtype(self, "int16")
 
     def rsub(self, other: Any, *, alpha: Any = 1) -> Any:
         """``other - alpha * self``."""

@@ -37,12 +37,18 @@ def public(function: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(function)
     names = frozenset(signature.parameters)
     takes_out = "out" not in names
+    # The sizes or axes that may come one by one may also come by keyword.
+    listed = next((n for n, p in signature.parameters.items() if p.kind is p.VAR_POSITIONAL), "")
+    before = _before(signature, listed) if listed else []
 
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Any:
         out = named.pop("out", None) if named and takes_out else None
-        if named and not named.keys() <= names:
-            named = renamed(function.__name__, named, names)
+        if named:
+            if not named.keys() <= names:
+                named = renamed(function.__name__, named, names)
+            if listed in named:
+                args = (*args, *[named.pop(n) for n in before[len(args):]], named.pop(listed))
         try:
             found = function(*args, **named)
         except TypeError as error:
@@ -52,6 +58,12 @@ def public(function: Callable[..., Any]) -> Callable[..., Any]:
     if takes_out:
         call.__signature__ = with_keywords(signature, _OUT)  # type: ignore[attr-defined]
     return call
+
+
+def _before(signature: inspect.Signature, last: str) -> list[str]:
+    """The parameters before ``last``."""
+    names = list(signature.parameters)
+    return names[:names.index(last)]
 
 
 def _refused(function: Callable[..., Any], signature: inspect.Signature, error: TypeError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,13 @@ from weft.eager.cell import (
 )
 from weft.eager.copies import Copies
 from weft.eager.device import CPU, check_device, device
-from weft.eager.dtypes import as_dtype, bool_, dtype
+from weft.eager.dtypes import as_dtype, dtype
 from weft.eager.evaluate import value_of
 from weft.eager.functions import elementwise as e
 from weft.eager.functions.indexing import getitem, setitem
 from weft.eager.functions.viewing import Views
 from weft.eager.in_place import InPlace
+from weft.eager.in_place_forms import InPlaceForms
 from weft.eager.methods import Functions, Operators
 from weft.eager.node import Node, value_node
 from weft.eager.record import as_array, as_node, wrap
@@ -47,7 +48,7 @@ class Size(tuple[int, ...]):
         return f"weft.Size({list(self)})"
 
 
-class Tensor(Operators, InPlace, Views, Copies, Functions, Cell):
+class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Cell):
     """An array of numbers, with the operators and methods of torch's tensors.
 
     An operator is recorded and typed at once, so that errors of shapes are raised at its line; it
@@ -363,53 +364,9 @@ class Tensor(Operators, InPlace, Views, Copies, Functions, Cell):
         """Raises ``TargetError``: tensors are in host memory."""
         return self.to(device="cuda")
 
-    def float(self) -> Tensor:
-        """In float32."""
-        return self.to("float32")
-
-    def double(self) -> Tensor:
-        """In float64."""
-        return self.to("float64")
-
-    def half(self) -> Tensor:
-        """In float16."""
-        return self.to("float16")
-
-    def bfloat16(self) -> Tensor:
-        """In bfloat16."""
-        return self.to("bfloat16")
-
-    def long(self) -> Tensor:
-        """In int64."""
-        return self.to("int64")
-
-    def int(self) -> Tensor:
-        """In int32."""
-        return self.to("int32")
-
-    def bool(self) -> Tensor:
-        """Whether elements are nonzero."""
-        return self.to(bool_)
-
     def clone(self) -> Tensor:
         """A tensor of the same value, through which gradients flow."""
         return e._whole("copy", self)  # noqa: SLF001 - elementwise without promotion
-
-    def new_zeros(self, *size: Any) -> Tensor:
-        """Zeros in the dtype of this tensor."""
-        return wrap(as_node(np.zeros(_sizes(size), self.dtype.numpy)))
-
-    def new_ones(self, *size: Any) -> Tensor:
-        """Ones in the dtype of this tensor."""
-        return wrap(as_node(np.ones(_sizes(size), self.dtype.numpy)))
-
-    def new_full(self, size: Sequence[Any], fill_value: Any) -> Tensor:
-        """A tensor filled with a number, in the dtype of this tensor."""
-        return wrap(as_node(np.full(_sizes((size,)), fill_value, self.dtype.numpy)))
-
-    def new_tensor(self, data: Any) -> Tensor:
-        """A tensor of other elements in the dtype of this one."""
-        return wrap(as_node(np.asarray(data, self.dtype.numpy)))
 
 
 class Hook:
@@ -429,10 +386,6 @@ def alias_of(data: Any) -> Node:
     if isinstance(data, Cell):
         return alias(node_of(data))
     return value_node(*as_array(data))
-
-
-def _sizes(size: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else size
 
 
 def _brief(value: Any) -> str:

@@ -98,6 +98,23 @@ def test_results_of_trace_depend_on_the_argument():
     assert "main" in str(weft.trace(lambda x: x + 1, weft.ones(2)))
 
 
+def test_forms_in_place():
+    x = weft.tensor([4.0, 9.0])
+    assert x.rsqrt_() is x
+    assert x.reciprocal_().sub_(1).clamp_max_(1.5).tolist() == pytest.approx([1.0, 1.5])
+    assert x.eq_(1.0).tolist() == [1.0, 0.0]
+    with pytest.raises(InvalidInputError, match="cannot be converted"):
+        weft.tensor([1, 2]).sin_()
+
+
+def test_conversions_and_new_tensors_take_torchs_keywords():
+    x = weft.ones(2)
+    assert x.double(memory_format=None).dtype is weft.float64
+    assert x.new_zeros((2,), dtype=weft.int64).tolist() == [0, 0]
+    assert x.new_full((1,), 3, device="cpu", requires_grad=True).requires_grad
+    assert weft.zeros(size=(2, 1)).shape == (2, 1)
+
+
 def test_names_of_dtypes():
     assert weft.zeros(1, dtype=weft.float).dtype is weft.float32
     assert (weft.int, weft.bool) == (weft.int32, weft.bool_)

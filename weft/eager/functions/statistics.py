@@ -31,7 +31,7 @@ def _array(input: Any) -> np.ndarray:
 
 
 def _tensor(array: Any) -> Any:
-    return wrap(as_node(np.ascontiguousarray(array)))
+    return wrap(as_node(np.array(array, order="C")))
 
 
 @public
