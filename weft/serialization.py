@@ -22,9 +22,12 @@ _ALLOWED = {
     "numpy._core.multiarray": "_reconstruct scalar",
     "numpy._core.numeric": "_frombuffer",
     "numpy.core.multiarray": "_reconstruct scalar",
+    "weft.eager.copies": "_restored _restored_view",
     "weft.eager.device": "device",
     "weft.eager.dtypes": "as_dtype",
+    "weft.eager.storage": "Memory",
     "weft.eager.tensor": "Size Tensor _restored",
+    "weft.eager.views": "Part Permute Reshape",
     "weft.nn.parameter": "Parameter",
 }
 

@@ -46,7 +46,7 @@ def test_a_file_cannot_run_code(capsys):
 
 
 def test_other_files_are_refused(tmp_path):
-    with pytest.raises(CheckpointError, match="not a file that weft.save"):
+    with pytest.raises(CheckpointError, match=r"not a file that weft\.save"):
         weft.load(io.BytesIO(pickle.dumps([1])))
     (tmp_path / "cut").write_bytes(b"weft objects 1\n\x80")
     with pytest.raises(CheckpointError, match="damaged"):
