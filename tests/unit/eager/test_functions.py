@@ -98,6 +98,13 @@ def test_results_of_trace_depend_on_the_argument():
     assert "main" in str(weft.trace(lambda x: x + 1, weft.ones(2)))
 
 
+def test_parts_are_views():
+    x = weft.zeros(4)
+    weft.tensor_split(x, 2)[1].add_(1)
+    weft.atleast_2d(x)[0, 0] = 5.0
+    assert x.tolist() == [5.0, 0.0, 1.0, 1.0]
+
+
 def test_forms_in_place():
     x = weft.tensor([4.0, 9.0])
     assert x.rsqrt_() is x

@@ -25,7 +25,7 @@ def listed(tensors: tuple[Any, ...]) -> list[Any]:
     """Tensors given one by one or as one sequence."""
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
         tensors = tuple(tensors[0])
-    return [wrap(as_node(t)) for t in tensors]
+    return [t if isinstance(t, Cell) else wrap(as_node(t)) for t in tensors]
 
 
 def _at_least(rank: int, x: Any) -> Any:

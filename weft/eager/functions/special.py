@@ -173,8 +173,8 @@ def _is_end(input: Any, sign_: float) -> Any:
 
 
 def as_tensor_of(value: Any) -> Any:
-    """A tensor with the value of an operand."""
-    return wrap(as_node(value))
+    """An operand as a tensor; a tensor is itself."""
+    return value if isinstance(value, Cell) else wrap(as_node(value))
 
 
 def _angle(x: Any) -> Any:

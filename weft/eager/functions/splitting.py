@@ -21,7 +21,7 @@ from weft.support.errors import InvalidInputError
 @public
 def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
     """Parts along an axis: so many of almost equal sizes, or cut at these indices."""
-    x = wrap(as_node(input))
+    (x,) = listed((input,))
     if not x.ndim:
         raise InvalidInputError("tensor_split takes tensors with at least one axis")
     axis = axis_of(dim, x.ndim)
@@ -43,7 +43,7 @@ def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[An
 
 
 def _split_along(name: str, input: Any, parts: Any, dim: int, rank: int) -> tuple[Any, ...]:
-    x = wrap(as_node(input))
+    (x,) = listed((input,))
     if x.ndim < rank:
         raise InvalidInputError(f"{name} takes tensors of at least {rank} axes", got=str(x.ndim))
     if isinstance(parts, int) and x.shape[dim] % parts:
@@ -100,7 +100,7 @@ def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
 @public
 def sum_to_size(input: Any, *size: Any) -> Any:
     """The sum over axes that broadcasting this size would repeat."""
-    x, wanted = wrap(as_node(input)), shape.sizes_of(size)
+    (x,), wanted = listed((input,)), shape.sizes_of(size)
     lead = x.ndim - len(wanted)
     if lead < 0 or any(w not in (1, s) for w, s in zip(wanted, x.shape[lead:], strict=True)):
         raise InvalidInputError("sum_to_size: the size does not broadcast to the tensor",
