@@ -45,11 +45,11 @@ class Rprop(Optimizer):
             for name, i in (("etas", 0), ("etas", 1), ("step_sizes", 0), ("step_sizes", 1),
                             ("lr", 0)))
         agreement = gradient * state["prev"]
-        turned = agreement < 0
-        factor = call("where", turned, shrinks, call("where", agreement > 0, grows, 1.0))
+        reversed_ = agreement < 0
+        factor = call("where", reversed_, shrinks, call("where", agreement > 0, grows, 1.0))
         size = call("where", state["step"] <= 1, lr, state["step_size"]) * factor
         size = call("minimum", call("maximum", size, least), most)
-        gradient = call("where", turned, 0.0, gradient)
+        gradient = call("where", reversed_, 0.0, gradient)
         parameter.sub_(call("sign", gradient) * size)
         state["step_size"].copy_(size)
         state["prev"].copy_(gradient)

@@ -13,13 +13,13 @@ from collections import Counter
 
 _FUNCTION = re.compile(r"^\{$.*?^\}$", re.MULTILINE | re.DOTALL)
 _HIGH_WORD = re.compile(r"^([ \t]*)mul\.hi\.u32(\s+)%(\w+), *([%\w]+), *([-%\w]+);", re.MULTILINE)
-_WIDENED = re.compile(r"\bcvt\.u64\.u32(\s+)(%\w+), *%(\w+);")
+_EXTENDED = re.compile(r"\bcvt\.u64\.u32(\s+)(%\w+), *%(\w+);")
 # The first operand of an instruction, which may have a predicate: stores have an address there.
 _RESULT = re.compile(r"^\s*(?:@!?%\w+\s+)?[a-z][\w.]*\s+%(\w+),", re.MULTILINE)
 
 
 def without_fused_borrow(ptx: str) -> str:
-    """The PTX with high words that are widened to 64 bits taken from 64-bit products.
+    """The PTX with high words that become 64-bit integers taken from 64-bit products.
 
     ``ptxas`` does not fuse a shifted product with the subtraction. The product costs the same
     instruction, and the shift is a choice of registers.
@@ -29,7 +29,7 @@ def without_fused_borrow(ptx: str) -> str:
 
 def _rewritten(body: str) -> str:
     high_words = {found[3] for found in _HIGH_WORD.finditer(body)}
-    chosen = high_words & {found[3] for found in _WIDENED.finditer(body)}
+    chosen = high_words & {found[3] for found in _EXTENDED.finditer(body)}
     if not chosen:
         return body
     results = Counter(_RESULT.findall(body))
@@ -47,5 +47,5 @@ def _rewritten(body: str) -> str:
         return f"shr.u64{space}{result}, %product_{register}, 32;"
 
     declared = ", ".join(f"%product_{register}" for register in sorted(chosen))
-    body = _WIDENED.sub(shifted, _HIGH_WORD.sub(with_product, body))
+    body = _EXTENDED.sub(shifted, _HIGH_WORD.sub(with_product, body))
     return body.replace("{\n", f"{{\n\t.reg .b64 \t{declared};\n", 1) if chosen else body

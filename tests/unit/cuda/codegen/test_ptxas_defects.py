@@ -24,7 +24,7 @@ $L__BB0_1:
 """
 
 
-def test_widened_high_words_are_shifted_products():
+def test_extended_high_words_are_shifted_products():
     lines = without_fused_borrow(QUOTIENTS).splitlines()
     assert "\tmul.wide.u32 \t%product_r2, %r1, 1431655766;" in lines
     assert "\tshr.u64 \t%rd1, %product_r2, 32;" in lines
