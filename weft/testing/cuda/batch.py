@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.support.dataclass import dataclass
 from weft.testing.cuda.async_state import AsyncState
+from weft.testing.cuda.compiled import LaunchShape, Program
+from weft.testing.cuda.counters import Counters
 from weft.testing.cuda.device_memory import SHARED_START, DeviceMemory, Region
 from weft.testing.cuda.errors import CudaEmulationError
 from weft.testing.cuda.races import (
@@ -19,27 +20,10 @@ from weft.testing.cuda.races import (
 )
 
 if TYPE_CHECKING:
-    from weft.testing.cuda.counters import Counters
-    from weft.testing.cuda.program import Program
     from weft.testing.cuda.ptx.module import Instruction
 
 Array = np.ndarray
 WARP = 32
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchShape:
-    """The sizes of a launch."""
-
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    cluster: tuple[int, int, int]
-    dynamic_shared_bytes: int
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return self.block[0] * self.block[1] * self.block[2]
 
 
 class Batch:
@@ -283,7 +267,8 @@ class Batch:
     ) -> None:
         """Count the transactions of an access."""
         if self.counters is not None:
-            self.counters.access(site, space, region, offset, nbytes, slots, self)
+            self.counters.access(site, "shared" if region is self.shared else space, region, offset,
+                                 nbytes, slots, self.shared_stride)
 
     # places
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.support.dataclass import dataclass
+from weft.testing.cuda.compiled import CompiledBlock, LaunchShape, Program
+from weft.testing.cuda.device_memory import Region
 from weft.testing.cuda.ptx.module import Instruction
-
-if TYPE_CHECKING:
-    from weft.testing.cuda.batch import Batch, LaunchShape
-    from weft.testing.cuda.device_memory import Region
-    from weft.testing.cuda.program import CompiledBlock, Program
-
 
 SECTOR_BYTES = 32
 BANKS, BANK_BYTES = 32, 4
@@ -95,7 +90,7 @@ class Counters:
         self.counts.memory = sorted(self.sites.values(), key=lambda item: item.ptx_line)
         return self.counts
 
-    def block(self, block: CompiledBlock, slots: np.ndarray, _batch: Batch) -> None:
+    def block(self, block: CompiledBlock, slots: np.ndarray) -> None:
         """A basic block ran on ``slots``."""
         warps = int(np.unique(slots // 32).shape[0])
         counts = self.counts
@@ -111,12 +106,10 @@ class Counters:
 
     def access(
         self, site: int, space: str, region: Region, offset: np.ndarray, nbytes: int,
-        slots: np.ndarray, batch: Batch,
+        slots: np.ndarray, shared_stride: int,
     ) -> None:
         """A memory instruction ran: ``nbytes`` at each ``offset`` of ``region``."""
-        if region is batch.shared:
-            space = "shared"
-        elif space == "generic":
+        if space == "generic":
             space = "global"
         counts = self.sites.get(site)
         if counts is None:
@@ -128,7 +121,7 @@ class Counters:
         counts.requests += int(np.unique(warps).shape[0])
         counts.bytes_used += nbytes * slots.shape[0]
         if space == "shared":
-            self._shared(counts, offset, nbytes, warps, batch)
+            self._shared(counts, offset, nbytes, warps, shared_stride)
         elif space == "global":
             self._global(counts, offset + (region.base % SECTOR_BYTES), nbytes, warps)
 
@@ -154,7 +147,7 @@ class Counters:
 
     @staticmethod
     def _shared(
-        counts: MemoryCounts, offset: np.ndarray, nbytes: int, warps: np.ndarray, batch: Batch
+        counts: MemoryCounts, offset: np.ndarray, nbytes: int, warps: np.ndarray, stride: int
     ) -> None:
         """Passes: the largest number of distinct words in one bank, per group of lanes.
 
@@ -164,7 +157,7 @@ class Counters:
         lane = np.arange(offset.shape[0]) if warps.shape[0] % 32 else None
         position = (lane if lane is not None else np.arange(offset.shape[0])) % 32
         group = warps * parts + position // (32 // parts)
-        words = (offset % batch.shared_stride) // BANK_BYTES
+        words = (offset % stride) // BANK_BYTES
         all_words = (words[:, None] + np.arange(parts)).ravel()
         keys = np.unique(np.repeat(group, parts) * (1 << 20) + all_words)
         banks = (keys >> 20) * BANKS + keys % BANKS

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from weft.support.dataclass import dataclass
+from weft.testing.cuda.compiled import BlockUses
 from weft.testing.cuda.device_memory import Region
 from weft.testing.cuda.lanes import Lanes
 from weft.testing.cuda.ptx.module import (
@@ -112,19 +113,6 @@ def active_lanes(x: Lanes) -> Array:
     active = np.zeros(x.batch.lanes, dtype=bool)
     active[x.batch.live_slots if x.index is None else x.index] = True
     return active
-
-
-@dataclass(frozen=True, slots=True)
-class BlockUses:
-    """What a block does with registers that hold values when it starts, as bit sets.
-
-    ``uses`` are read by an instruction other than a move, ``copies`` are the moves (target,
-    source), ``writes`` are assigned without one of the deferred loads of the block.
-    """
-
-    uses: int
-    copies: tuple[tuple[int, int], ...]
-    writes: int
 
 
 def block_uses(

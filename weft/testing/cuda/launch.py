@@ -9,11 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.support.dataclass import dataclass
-from weft.testing.cuda.batch import WARP, Batch, LaunchShape
+from weft.testing.cuda.batch import WARP, Batch
+from weft.testing.cuda.compiled import LaunchShape, Program
 from weft.testing.cuda.counters import Counters, LaunchCounts
 from weft.testing.cuda.device_memory import DeviceMemory, Region
 from weft.testing.cuda.errors import CudaEmulationError
-from weft.testing.cuda.program import Program, compile_entry
+from weft.testing.cuda.program import compile_entry
 from weft.testing.cuda.ptx.module import PtxModule
 from weft.testing.cuda.ptx.parser import parse
 from weft.testing.cuda.scheduler import Scheduler

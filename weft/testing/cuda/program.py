@@ -1,4 +1,4 @@
-"""A kernel compiled to Python: one function per basic block, and what the scheduler needs.
+"""Compiles a kernel to Python: one function per basic block, and what the scheduler needs.
 
 The functions use the names of ``NAMESPACE``.
 """
@@ -6,11 +6,9 @@ The functions use the names of ``NAMESPACE``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 
 import numpy as np
 
-from weft.support.dataclass import dataclass
 from weft.testing.cuda import (
     async_copies,
     bulk_copies,
@@ -20,8 +18,9 @@ from weft.testing.cuda import (
     warps,
 )
 from weft.testing.cuda.block_writer import BlockWriter, KernelNames, gather, scatter
+from weft.testing.cuda.compiled import CompiledBlock, Program
 from weft.testing.cuda.counters import kind_of
-from weft.testing.cuda.deferred_reads import BlockUses, block_uses
+from weft.testing.cuda.deferred_reads import block_uses
 from weft.testing.cuda.device_memory import SHARED_START
 from weft.testing.cuda.errors import CudaEmulationError
 from weft.testing.cuda.instructions import EMITTERS
@@ -87,35 +86,6 @@ NAMESPACE: Mapping[str, object] = {
     **{name: np.dtype(name) for name in ("u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2",
                                          "f4", "f8")},
 }  # fmt: skip
-
-
-@dataclass(slots=True)
-class CompiledBlock:
-    """A basic block: its function, the instruction that ends it (or None) and its successors."""
-
-    function: Callable[..., object]
-    end: Instruction | None
-    successors: list[int]
-    instructions: int
-    uses: BlockUses
-    kinds: dict[str, int] = field(default_factory=dict)
-    site: int = 0
-
-
-@dataclass(slots=True)
-class Program:
-    """A compiled entry point."""
-
-    module: PtxModule
-    function: PtxFunction
-    names: KernelNames
-    blocks: list[CompiledBlock]
-    shared: dict[str, int]
-    static_shared_bytes: int
-    dynamic_shared: tuple[str, ...]
-    dynamic_alignment: int
-    local: dict[str, int]
-    local_bytes: int
 
 
 def compile_entry(module: PtxModule, entry: str) -> Program:

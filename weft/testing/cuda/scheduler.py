@@ -14,10 +14,10 @@ import numpy as np
 from weft.testing.cuda.batch import WARP, Batch
 from weft.testing.cuda.block_writer import RegisterFile
 from weft.testing.cuda.bulk_copies import complete_one, finish
+from weft.testing.cuda.compiled import CompiledBlock
 from weft.testing.cuda.deferred_reads import DeferredRead, DeferredReads
 from weft.testing.cuda.errors import CudaEmulationError
 from weft.testing.cuda.lanes import Lanes
-from weft.testing.cuda.program import CompiledBlock
 
 Array = np.ndarray
 
@@ -60,7 +60,7 @@ class Scheduler:
             self._out_of_budget(at, index)
         if self.batch.counters is not None:
             self.batch.counters.block(block, self.lanes.slots if self.batch.live is None or
-                                      index is not None else self.batch.live_slots, self.batch)
+                                      index is not None else self.batch.live_slots)
         if self.deferred.mask:
             self.deferred.check(self.lanes, block.uses.uses)
         result = block.function(self.lanes, self.registers)
