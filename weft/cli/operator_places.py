@@ -29,7 +29,8 @@ ROOT = PACKAGE.parent
 # The role of files by the folder of weft, the first that fits. Files elsewhere use an operator to
 # build something else, as do those of ``op``.
 ROLES = {
-    "frontend/onnx": "ONNX", "frontend/torch": "torch", "frontend": "front ends",
+    "frontend/onnx": "ONNX", "frontend/torch": "torch", "frontend/stablehlo": "StableHLO",
+    "frontend": "front ends",
     "compat/graphdef": "GraphDef", "compat/symbol": "NNVM", "compat": "TensorFlow",
     "eager": "eager", "nn": "nn", "op/composites": "composites", "transform": "passes",
 }
