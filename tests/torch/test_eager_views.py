@@ -48,3 +48,15 @@ def disagreement(seed: int, *, stepwise: bool) -> str:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_programs_agree_with_torch(seed):
     assert disagreement(seed, stepwise=seed % 10 > 0) == ""
+
+
+@pytest.mark.parametrize("seed", [3, 14, 27, 31])
+def test_recorded_execution_equals_execution_line_by_line(seed):
+    program = draw(seed, 14)
+    recorded, stepwise = program.inputs(weft), program.inputs(weft)
+    for line in program.lines:
+        recorded = attempt(line, weft, recorded)
+        stepwise = attempt(line, weft, stepwise)
+        assert all(value.detach().numpy() is not None for value in stepwise)
+    assert differences(recorded, stepwise) == []
+    assert gradient_differences(leaves(recorded, weft), leaves(stepwise, weft)) == []

@@ -25,7 +25,7 @@ from weft.eager.device import CPU, check_device, device
 from weft.eager.dtypes import as_dtype, dtype
 from weft.eager.evaluate import value_of
 from weft.eager.functions import elementwise as e
-from weft.eager.functions.indexing import getitem, setitem
+from weft.eager.functions.indexing import getitem, part_of, setitem
 from weft.eager.functions.viewing import Views
 from weft.eager.in_place import InPlace
 from weft.eager.in_place_forms import InPlaceForms
@@ -224,7 +224,7 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Cell):
         """Call ``hook(gradient)`` when the gradient of this tensor is known; it may replace it."""
         if not self.requires_grad:
             raise InvalidInputError("a hook on a tensor that does not require a gradient")
-        if leaf_of(node_of(self)) is not None:
+        if self.is_leaf:
             self._hooks = table = {} if self._hooks is None else self._hooks
         else:
             node = node_of(self)
@@ -235,7 +235,7 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Cell):
 
     def retain_grad(self) -> None:
         """Keep the gradient of a tensor that is not a leaf in ``grad``."""
-        if leaf_of(node_of(self)) is None:
+        if not (self.requires_grad and self.is_leaf):
             me = weakref.ref(self)
 
             def keep(gradient: Tensor) -> None:
@@ -311,7 +311,8 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Cell):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         check_in_place(self, "assignment to a part", fills=isinstance(value, (bool, int, float)))
-        bind(self, setitem(self, key, value))
+        if not _is_part(value, self, key):  # as after ``x[key] += 1``, which has changed it
+            bind(self, setitem(self, key, value))
 
     def __dlpack__(self, **options: Any) -> Any:
         # NumPy exports read-only arrays from version 1 of DLPack on only.
@@ -379,6 +380,18 @@ class Hook:
     def remove(self) -> None:
         """Do not call the hook any more."""
         self._table.pop(self._number, None)
+
+
+def _is_part(value: Any, cell: Cell, key: Any) -> bool:
+    """Whether a tensor is the part of another one at a key."""
+    view = value._view if isinstance(value, Cell) else None  # noqa: SLF001 - of this package
+    if view is None:
+        return False
+    own = cell._view  # noqa: SLF001
+    base, ops = (cell, ()) if own is None else (own.base, own.ops)
+    if view.base is not base or view.ops[:-1] != ops:
+        return False
+    return part_of(key, spec_of_cell(cell).shape) == view.ops[-1]
 
 
 def alias_of(data: Any) -> Node:

@@ -5,6 +5,7 @@ Each gives the part of a node, the node with another part, and where the element
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -203,6 +204,7 @@ class Unfold(_Scattering):
 # -- nodes -----------------------------------------------------------------------------------------
 
 
+@functools.lru_cache(4096)
 def counts_of(slices: Slices) -> tuple[int, ...]:
     """How many positions each slice takes."""
     return tuple([len(range(*one)) for one in slices])

@@ -36,6 +36,22 @@ def test_arrays_of_other_libraries() -> None:
     assert pickle.loads(pickle.dumps(weft.bfloat16)) is weft.bfloat16
 
 
+def test_memory_that_is_read_only_is_shared_and_other_memory_copied() -> None:
+    array = np.arange(4, dtype=np.float32)
+    copied = weft.from_dlpack(array)
+    array[0] = 9
+    assert copied.tolist() == [0, 1, 2, 3]
+    array.flags.writeable = False
+    shared = weft.from_dlpack(array)
+    assert np.shares_memory(shared.numpy(), array)
+    assert np.shares_memory(np.asarray(shared), np.from_dlpack(shared))
+    shared[0] = 1.0
+    assert (shared.tolist(), array[0]) == ([1, 1, 2, 3], 9)
+    part = weft.from_dlpack(shared)
+    part += 1
+    assert shared.tolist() == [2, 2, 3, 4]
+
+
 def test_python_protocols() -> None:
     x = weft.tensor([[1, 2], [3, 4]])
     assert [row.tolist() for row in x] == [[1, 2], [3, 4]]

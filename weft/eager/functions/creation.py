@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.eager.cell import Cell
+from weft.eager.cell import Cell, detached
 from weft.eager.checks import require_classes
 from weft.eager.device import check_device
 from weft.eager.dtypes import as_dtype, get_default_dtype, int64
@@ -60,8 +60,17 @@ def from_numpy(array: np.ndarray) -> Tensor:
 
 
 def from_dlpack(value: Any) -> Tensor:
-    """A tensor with a copy of the elements of an array of another library."""
-    return tensor(array_from_dlpack(value))
+    """A tensor with the elements of an array of another library.
+
+    Values never change, so only memory that is read-only (JAX's arrays, NumPy's without the
+    ``writeable`` flag) is taken as it is; other memory is copied. A tensor of weft is detached.
+    """
+    if isinstance(value, Cell):
+        return detached(value)
+    array = array_from_dlpack(value)
+    if array.flags.writeable or not array.flags.c_contiguous:
+        return tensor(array)
+    return wrap(value_node(array, as_dtype(array.dtype)))
 
 
 def _sizes(size: tuple[Any, ...]) -> tuple[int, ...]:

@@ -86,6 +86,26 @@ def parse_key(key: Any, shape: tuple[int, ...]) -> Key:
     return Key(tuple(slices), tuple(tensors), tuple(kept), first)
 
 
+_PARTS: dict[Any, Part] = {}  # by keys and shapes that were seen lately
+
+
+def part_of(key: Any, shape: tuple[int, ...]) -> Part | None:
+    """The view of a key of integers, slices of integers, ``None`` and ``...``; else ``None``."""
+    parts = key if key.__class__ is tuple else (key,)
+    known = (shape, *[(p.start, p.stop, p.step) if p.__class__ is slice else p for p in parts])
+    for part in parts:
+        for one in (part.start, part.stop, part.step) if part.__class__ is slice else (part,):
+            if one.__class__ is not int and one is not None and one is not Ellipsis:
+                return None
+    found = _PARTS.get(known)
+    if found is None:
+        parsed = parse_key(key, shape)
+        if len(_PARTS) >= 4096:
+            _PARTS.clear()
+        found = _PARTS[known] = Part(parsed.slices, parsed.kept)
+    return found
+
+
 def _is_integer(part: Any) -> bool:
     return isinstance(part, (int, np.integer)) and not isinstance(part, (bool, np.bool_))
 
@@ -213,6 +233,9 @@ def check_range(index: Tensor, size: int, axis: int) -> None:
 def getitem(x: Any, key: Any) -> Tensor:
     """``x[key]``: a view for slices, integers, ``None`` and ``...``, else a copy."""
     node = as_node(x)
+    part = part_of(key, node.sig.out.shape)
+    if part is not None:
+        return viewed(x, part)
     key, shape = _without_booleans(key, node.sig.out.shape)
     parsed = parse_key(key, shape)
     if not parsed.tensors:
