@@ -25,7 +25,8 @@ from weft.eager.device import CPU, check_device, device
 from weft.eager.dtypes import as_dtype, dtype
 from weft.eager.evaluate import value_of
 from weft.eager.functions import elementwise as e
-from weft.eager.functions.indexing import getitem, part_of, setitem
+from weft.eager.functions.indexing import getitem, setitem
+from weft.eager.functions.keys import part_of
 from weft.eager.functions.viewing import Views
 from weft.eager.in_place import InPlace
 from weft.eager.in_place_forms import InPlaceForms
