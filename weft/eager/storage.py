@@ -144,6 +144,8 @@ class View:
     def overlaps(self) -> bool:
         """Whether several elements are the same one of the base."""
         layout = self.layout
+        if 0 in layout.shape:
+            return False
         if any(stride == 0 and size > 1
                for size, stride in zip(layout.shape, layout.strides, strict=True)):
             return True

@@ -83,6 +83,14 @@ def test_refusals(change: Callable[[Any, Any], Any]) -> None:
         change(weft.ones(2, 2, requires_grad=True), weft.ones(3))
 
 
+def test_an_expanded_tensor_takes_one_number_and_nothing_where_it_is_empty() -> None:
+    x = weft.zeros(3)
+    x.expand(2, 3).fill_(4)
+    x[:0].expand(2, 0).copy_(weft.tensor(5.0))
+    x.expand(3, 3).diagonal()[1:].mul_(2)
+    assert x.tolist() == [4, 8, 8]
+
+
 def test_gradients_flow_through_changes_of_views() -> None:
     w = weft.tensor([1.0, 2.0, 3.0], requires_grad=True)
     x = w * 2
