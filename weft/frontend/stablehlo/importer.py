@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 from weft.frontend.common.typed import tensor_type
@@ -101,7 +102,7 @@ class Importer:
         self._depth -= 1
         return results
 
-    def run(self, region: Region, values: dict[str, Value], *, lifted: bool = False
+    def run(self, region: Region, values: MutableMapping[str, Value], *, lifted: bool = False
             ) -> list[Value]:
         """What a region returns. ``lifted`` regions of scalars are applied to whole tensors."""
         for operation in region.operations[:-1]:
@@ -119,7 +120,7 @@ class Importer:
                                     where=self.places.span(operation), got=", ".join(missing))
         return tuple(values[name] for name in operation.operands)
 
-    def _convert(self, operation: Operation, values: dict[str, Value], *, lifted: bool
+    def _convert(self, operation: Operation, values: MutableMapping[str, Value], *, lifted: bool
                  ) -> Sequence[Value]:
         self._budget -= 1
         name, span = converter_name(operation), self.places.span(operation)
@@ -153,14 +154,14 @@ class Importer:
                                     expected=", ".join(sorted(self.module.functions)))
         return found
 
-    def _body(self, region: Region, values: dict[str, Value]) -> Body:
+    def _body(self, region: Region, values: MutableMapping[str, Value]) -> Body:
         def convert(*arguments: Value, lifted: bool = False) -> list[Value]:
             if len(arguments) != len(region.parameters):
                 raise InvalidModelError("a region has the wrong number of arguments",
                                         expected=str(len(arguments)),
                                         got=str(len(region.parameters)))
-            inner = {**values, **dict(zip(region.parameters, arguments, strict=True))}
-            return self.run(region, inner, lifted=lifted)
+            inner = dict(zip(region.parameters, arguments, strict=True))
+            return self.run(region, ChainMap(inner, values), lifted=lifted)
 
         return Body(region, convert, self.size(region), values)
 

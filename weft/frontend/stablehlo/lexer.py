@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import bisect
 import re
 
 from weft.ir.span import Span
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError
 
+_SHOWN = 2000  # characters of a line
 _TOKEN = re.compile(r"""
     (?P<space>(?:\s+|//[^\n]*)+)
   | (?P<string>"(?:[^"\\]|\\.)*")
@@ -52,9 +54,25 @@ def tokens_of(text: str, source: str) -> list[Token]:
     return found
 
 
+class Lines:
+    """The places in a text by position."""
+
+    def __init__(self, text: str, source: str) -> None:
+        self._text, self._source = text, source
+        self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
+
+    def span(self, offset: int) -> Span:
+        """The line and column of a position, as ``span_at``."""
+        line = bisect.bisect_right(self._starts, offset)
+        start = self._starts[line - 1]
+        stop = self._starts[line] - 1 if line < len(self._starts) else len(self._text)
+        return Span(self._source, line, offset - start + 1,
+                    text=self._text[start:min(stop, start + _SHOWN)])
+
+
 def span_at(text: str, offset: int, source: str) -> Span:
-    """The line and column of a position."""
+    """The line and column of one position."""
     start = text.rfind("\n", 0, offset) + 1
     stop = text.find("\n", offset)
     line = text[start:stop if stop >= 0 else len(text)]
-    return Span(source, text.count("\n", 0, offset) + 1, offset - start + 1, text=line[:2000])
+    return Span(source, text.count("\n", 0, offset) + 1, offset - start + 1, text=line[:_SHOWN])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from weft.frontend.stablehlo.lexer import span_at
+from weft.frontend.stablehlo.lexer import Lines
 from weft.frontend.stablehlo.syntax import HloModule, Operation
 from weft.ir.span import Span
 
@@ -44,7 +44,7 @@ class Places:
 
     def __init__(self, module: HloModule, text: str, source: str) -> None:
         self._table = module.locations
-        self._text, self._source = text, source
+        self._lines = Lines(text, source)
         self._found: dict[tuple[str, int], Span] = {}
 
     def span(self, operation: Operation) -> Span:
@@ -57,7 +57,7 @@ class Places:
     def _span(self, operation: Operation) -> Span:
         name, file, line = located(operation.location, self._table)
         if line is None or file.endswith(_OWN_FILE):
-            place = span_at(self._text, operation.offset, self._source)
+            place = self._lines.span(operation.offset)
             return Span(place.source, place.line, place.column, node=name or operation.name)
         return Span(file, line, node=name or operation.name)
 

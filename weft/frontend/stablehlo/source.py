@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -109,8 +110,13 @@ class JaxSource(Source):
             return "converters of the user decide about the code"
         text = self._traced.text.encode()
         name = getattr(self._model, "__qualname__", type(self._model).__name__)
-        return SourceDigest(f"{digest_of(text).hex()} {self._traced.sizes!r}", text,
+        return SourceDigest(f"{digest_of(text).hex()} {self._traced.sizes!r}", _names_in(text),
                             identity=f"jax {name}")
+
+
+def _names_in(text: bytes) -> bytes:
+    """The text without the bytes of large constants."""
+    return re.sub(rb'"0x[0-9A-Fa-f]*"', b'""', text)
 
 
 def has_users_converters() -> bool:

@@ -13,6 +13,7 @@ import pytest
 import weft
 from tests.unit.frontend.stablehlo.programs import PROGRAMS
 from weft.frontend.stablehlo import from_stablehlo
+from weft.frontend.stablehlo.lexer import Lines, span_at
 from weft.frontend.stablehlo.locations import located
 from weft.frontend.stablehlo.parser import parse_module
 from weft.frontend.stablehlo.syntax import HloType, Literal
@@ -133,7 +134,16 @@ def test_mutated_text_is_an_error_or_a_program(seed: int) -> None:
             from_stablehlo(text)
 
 
-def test_parsing_is_linear_in_the_text() -> None:
+def test_places_are_found_by_their_positions() -> None:
+    text = "\nmodule {\n\n  x\n}"
+    lines = Lines(text, "f.mlir")
+    for offset in range(len(text)):
+        span = span_at(text, offset, "f.mlir")
+        assert lines.span(offset) == span
+        assert lines.span(offset).text == span.text
+
+
+def test_a_long_module_is_read_whole() -> None:
     lines = "\n".join(f"%{n + 1} = stablehlo.add %{n}, %{n} : tensor<f32>" for n in range(3000))
     text = (f"module {{ func.func @main(%0: tensor<f32>) -> tensor<f32> {{ {lines}\n"
             "return %3000 : tensor<f32> } }")
