@@ -45,7 +45,7 @@ LAYERS = (
     Layer("weft.transform", (), {"PASSES": "weft.ir.passes:PASSES"},
           beside=("weft.compat.optimizer",)),
 )
-TABLES = ("weft", "weft.codegen", "weft.nn", "weft.nn.functional", "weft.optim",
+TABLES = ("weft", "weft.array_api", "weft.codegen", "weft.nn", "weft.nn.functional", "weft.optim",
           "weft.optim.lr_scheduler", "weft.strategy", "weft.transform")
 
 

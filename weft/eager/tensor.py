@@ -33,6 +33,7 @@ from weft.eager.in_place_forms import InPlaceForms
 from weft.eager.methods import Functions, Operators
 from weft.eager.node import Node, value_node
 from weft.eager.record import as_array, as_node, wrap
+from weft.eager.standard import Standard
 from weft.support.errors import InvalidInputError
 
 
@@ -49,7 +50,7 @@ class Size(tuple[int, ...]):
         return f"weft.Size({list(self)})"
 
 
-class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Cell):
+class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standard, Cell):
     """An array of numbers, with the operators and methods of torch's tensors.
 
     An operator is recorded and typed at once, so that errors of shapes are raised at its line; it
