@@ -114,10 +114,9 @@ logical_xor = _binary("logical_xor", "Whether exactly one is true.")
 bitwise_and = _binary("bitwise_and", "The bits that both have.", logic.bitwise_and)
 bitwise_or = _binary("bitwise_or", "The bits that one has.", logic.bitwise_or)
 bitwise_xor = _binary("bitwise_xor", "The bits that exactly one has.", logic.bitwise_xor)
-bitwise_left_shift = _binary("bitwise_left_shift", "x1 * 2**x2, as bits.",
-                             logic.bitwise_left_shift)
+bitwise_left_shift = _binary("bitwise_left_shift", "x1 * 2**x2, as bits.", op="left_shift")
 bitwise_right_shift = _binary("bitwise_right_shift", "floor(x1 / 2**x2), as bits.",
-                              logic.bitwise_right_shift)
+                              op="right_shift")
 maximum = _binary("maximum", "The larger one; NaN if one is NaN.")
 minimum = _binary("minimum", "The smaller one; NaN if one is NaN.")
 atan2 = _binary("atan2", "The angle of the point (x2, x1).", elementwise.atan2)

@@ -67,10 +67,10 @@ def argsort(
 ) -> Tensor:
     """The indices that sort along an axis; equal elements keep their order."""
     if not descending:
-        return reduction.argsort(x, axis)
+        return _order(x, axis)
     # The reverse of an ascending sort of the reversed array keeps equal elements in order.
     size = x.shape[axis]
-    order = reduction.argsort(x.flip(axis), axis).flip(axis)
+    order = _order(x.flip(axis), axis).flip(axis)
     return (size - 1) - order
 
 
@@ -78,7 +78,11 @@ def sort(
     x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True
 ) -> Tensor:
     """The elements in order along an axis."""
-    return reduction.sort(x, axis, descending)[0]
+    return call("sort", x, axis=axis, is_ascend=not descending)
+
+
+def _order(x: Tensor, axis: int) -> Tensor:
+    return call("argsort", x, axis=axis, dtype="int64")
 
 
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
@@ -143,13 +147,13 @@ def unique_all(x: Tensor, /) -> UniqueAll:
     if count == 0:
         nothing = arange(0)
         return UniqueAll(flat, nothing, nothing.reshape(tuple(x.shape)), nothing)
-    order = reduction.argsort(flat, 0)
+    order = _order(flat, 0)
     ordered = indexing.index_select(flat, 0, order)
     is_new = cat([tensor([True]), call("not_equal", ordered[1:], ordered[:-1])])
     starts = indexing.nonzero(is_new).reshape(-1)
     ends = cat([starts[1:], tensor([count])])
     inverse = call("cumsum", is_new.to("int64"), axis=0) - 1
-    places = reduction.argsort(order, 0)
+    places = _order(order, 0)
     return UniqueAll(indexing.index_select(ordered, 0, starts),
                      indexing.index_select(order, 0, starts),
                      indexing.index_select(inverse, 0, places).reshape(tuple(x.shape)),

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 # Few dtypes and shapes: each pair is a program of its own.
 SHAPES = st.sampled_from([(4,), (0,), (2, 3), (3, 1)])
-EXAMPLES = settings(max_examples=15)
+EXAMPLES = settings(max_examples=8)
 
 
 @st.composite
@@ -74,7 +74,7 @@ def test_sorting_is_stable(value: np.ndarray, axis: int, descending: bool):
         check(xp.argmin(x), np.argmin(value))
 
 
-@settings(max_examples=6)  # each number of results is a program of its own
+@settings(max_examples=4)  # each number of results is a program of its own
 @given(value=numbers())
 def test_sets_and_searching(value: np.ndarray):
     x = weft.tensor(value)
