@@ -92,10 +92,10 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
         "pow reciprocal relu remainder round rsqrt rsub sigmoid sign sin sinh sqrt square sub "
         "subtract tan tanh true_divide trunc where"
     ),
-    "weft.eager.functions.indexing": (
-        "diag diagonal gather index_select masked_select narrow nonzero scatter scatter_add "
-        "select take take_along_dim"
+    "weft.eager.functions.gathering": (
+        "gather index_add index_fill index_select scatter scatter_add take_along_dim"
     ),
+    "weft.eager.functions.indexing": "diag diagonal masked_select narrow nonzero select take",
     "weft.eager.functions.linear": (
         "addbmm addmm addmv addr baddbmm bmm cdist chain_matmul cross dot einsum ger inner kron "
         "matmul mm mv outer tensordot vdot"

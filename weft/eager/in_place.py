@@ -8,7 +8,7 @@ from typing import Any
 
 from weft.eager.cell import Cell, bind, check_in_place, node_of, spec_of_cell
 from weft.eager.functions import elementwise as e
-from weft.eager.functions import indexing as i
+from weft.eager.functions import gathering as h
 from weft.eager.functions import logic as g
 from weft.eager.functions import shape as s
 from weft.eager.node import Node
@@ -81,8 +81,8 @@ class InPlace:
     bitwise_and_, bitwise_or_, bitwise_xor_ = (
         in_place(g.bitwise_and), in_place(g.bitwise_or), in_place(g.bitwise_xor))
     masked_fill_ = in_place(s.masked_fill)
-    scatter_, scatter_add_ = in_place(i.scatter), in_place(i.scatter_add)
-    index_add_, index_fill_ = in_place(i.index_add), in_place(i.index_fill)
+    scatter_, scatter_add_ = in_place(h.scatter), in_place(h.scatter_add)
+    index_add_, index_fill_ = in_place(h.index_add), in_place(h.index_fill)
 
     def zero_(self) -> Any:
         """All elements 0."""

@@ -8,6 +8,7 @@ from weft.eager.conversions import Conversions
 from weft.eager.functions import assembly as a
 from weft.eager.functions import comparison as c
 from weft.eager.functions import elementwise as e
+from weft.eager.functions import gathering as h
 from weft.eager.functions import indexing as i
 from weft.eager.functions import linear as m
 from weft.eager.functions import logic as g
@@ -90,10 +91,10 @@ class Functions(Conversions, Drawn):
     vdot, inner, ger, kron, trace, cross = m.vdot, m.inner, m.ger, m.kron, m.trace, m.cross
     addmm, addmv, addr, addbmm, baddbmm = m.addmm, m.addmv, m.addr, m.addbmm, m.baddbmm
 
-    gather, take, index_select = i.gather, i.take, i.index_select
-    take_along_dim, masked_select, nonzero = i.take_along_dim, i.masked_select, i.nonzero
+    gather, take, index_select = h.gather, i.take, h.index_select
+    take_along_dim, masked_select, nonzero = h.take_along_dim, i.masked_select, i.nonzero
     scatter, scatter_add, index_add, index_fill, select, narrow = (
-        i.scatter, i.scatter_add, i.index_add, i.index_fill, i.select, i.narrow)
+        h.scatter, h.scatter_add, h.index_add, h.index_fill, i.select, i.narrow)
     diagonal, diag = i.diagonal, i.diag
 
     def where(self, condition: Any, other: Any) -> Any:

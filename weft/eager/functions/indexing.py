@@ -17,11 +17,10 @@ from weft.eager.cell import MODE, Cell, node_of
 from weft.eager.checks import in_range
 from weft.eager.dtypes import bool_, int64
 from weft.eager.evaluate import value_of
-from weft.eager.functions.elementwise import add, cast, is_one, lt, mul, where
+from weft.eager.functions.elementwise import add, cast, lt, where
 from weft.eager.functions.keys import (
     Key,
     check_mask,
-    check_range,
     parse_key,
     part_of,
     without_booleans,
@@ -207,32 +206,9 @@ def _trimmed(value: Node, rank: int) -> Node:
     return reshaped(value, shape)
 
 
-def gather(input: Any, dim: int, index: Any) -> Tensor:
-    """The element at each index, which replaces the index along one axis."""
-    node = as_node(input)
-    axis = axis_of(dim, len(node.sig.out.shape))
-    check_range(index, node.sig.out.shape[axis] if node.sig.out.shape else 1, axis)
-    found = wrap(record("gather", (node, as_node(index)), {"axis": axis}))
-    return checked(found, index, node.sig.out.shape[axis] if node.sig.out.shape else 1, axis)
-
-
-def take_along_dim(input: Any, indices: Any, dim: int) -> Tensor:
-    """``gather`` with torch's other order of arguments."""
-    return gather(input, dim, indices)
-
-
 def take(input: Any, index: Any) -> Tensor:
     """The elements of the flattened tensor at these positions."""
     return getitem(reshape(input, -1), index)
-
-
-def index_select(input: Any, dim: int, index: Any) -> Tensor:
-    """The slices at these indices along an axis."""
-    node = as_node(input)
-    axis = axis_of(dim, len(node.sig.out.shape))
-    check_range(index, node.sig.out.shape[axis], axis)
-    found = wrap(record("take", (node, as_node(index)), {"axis": axis}))
-    return checked(found, index, node.sig.out.shape[axis], axis)
 
 
 def select(input: Any, dim: int, index: int) -> Tensor:
@@ -270,45 +246,6 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     if as_tuple:
         return tuple([wrap(as_node(i)) for i in found])
     return wrap(as_node(np.stack(found, axis=1)))
-
-
-def scatter(input: Any, dim: int, index: Any, src: Any) -> Tensor:
-    """``input`` with elements of ``src`` written to the index along one axis."""
-    return _scattered(input, dim, index, src, "update")
-
-
-def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Tensor:
-    """``input`` with elements of ``src`` added at the index along one axis."""
-    return _scattered(input, dim, index, src, "add")
-
-
-def _scattered(input: Any, dim: int, index: Any, src: Any, reduction: str) -> Tensor:
-    node, at = as_node(input), as_node(index)
-    axis = axis_of(dim, len(node.sig.out.shape))
-    check_range(index, node.sig.out.shape[axis], axis)
-    updates = cast(as_node(src, node.sig.out.dtype), node.sig.out.dtype)
-    if updates.sig.out.shape != at.sig.out.shape:
-        whole = wrap(updates)
-        updates = as_node(expand(whole, at.sig.out.shape) if not updates.sig.out.shape else
-                          getitem(whole, tuple([slice(0, s) for s in at.sig.out.shape])))
-    found = wrap(record("scatter_elements", (node, at, updates),
-                        {"axis": axis, "reduction": reduction}))
-    return checked(found, index, node.sig.out.shape[axis], axis)
-
-
-def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
-    """``input`` with slices of ``source`` added at the indices along an axis."""
-    axis = axis_of(dim, input.ndim)
-    source = source if is_one(alpha) else mul(source, alpha)
-    shape = [1] * input.ndim
-    shape[axis] = -1
-    return scatter_add(input, axis, expand(reshape(index, shape), source.shape), source)
-
-
-def index_fill(input: Any, dim: int, index: Any, value: Any) -> Tensor:
-    """``input`` with ``value`` at the indices along an axis."""
-    axis = axis_of(dim, input.ndim)
-    return wrap(setitem(input, (*(slice(None),) * axis, index), value))
 
 
 def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:

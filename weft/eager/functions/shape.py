@@ -7,12 +7,15 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from weft.eager.axes import axes_of, axis_of
 from weft.eager.cell import Cell, spec_of_cell, view_of
 from weft.eager.dtypes import as_dtype
 from weft.eager.functions.elementwise import operands
 from weft.eager.node import Node
 from weft.eager.record import as_node, field, record, wrap
+from weft.eager.signature import public
 from weft.eager.storage import Layout, ViewOp, row_major
 from weft.eager.views import Expand, Part, Permute, Reshape, Slices, reshaped, reshaped_layout
 from weft.support.errors import InvalidInputError
@@ -38,6 +41,7 @@ def layout_of(x: Any) -> Layout:
     return row_major(spec_of_cell(x).shape) if x._view is None else x._view.layout  # noqa: SLF001
 
 
+@public
 def reshape(input: Any, *shape: Any) -> Tensor:
     """The elements in row-major order in another shape; one size may be -1.
 
@@ -76,6 +80,7 @@ def _filled(sizes: tuple[int, ...], node: Node) -> tuple[int, ...]:
     return sizes
 
 
+@public
 def permute(input: Any, *dims: Any) -> Tensor:
     """The axes in another order."""
     node = as_node(input)
@@ -168,17 +173,18 @@ def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Tensor:
     return reshape(input, (*shape[:at], *inner, *shape[at + 1:]))
 
 
-def expand(input: Any, *sizes: Any) -> Tensor:
+@public
+def expand(input: Any, *size: Any) -> Tensor:
     """Axes of size 1 repeated, and new leading axes; -1 keeps a size."""
     node = as_node(input)
-    shape, wanted = node.sig.out.shape, sizes_of(sizes)
+    shape, wanted = node.sig.out.shape, sizes_of(size)
     lead = len(wanted) - len(shape)
     if lead < 0:
         raise InvalidInputError("expand has fewer sizes than axes", got=repr(wanted),
                                 expected=f"at least {len(shape)}")
     full = tuple([shape[i - lead] if s == -1 and i >= lead else s for i, s in enumerate(wanted)])
-    for axis, size in enumerate(full):
-        if size < 0 or (axis >= lead and shape[axis - lead] not in (1, size)):
+    for axis, one in enumerate(full):
+        if one < 0 or (axis >= lead and shape[axis - lead] not in (1, one)):
             raise InvalidInputError("a shape cannot be expanded to the sizes", got=repr(wanted),
                                     expected=f"the sizes of {shape} where they are not 1")
     return viewed(input, Expand(full))
@@ -187,26 +193,46 @@ def expand(input: Any, *sizes: Any) -> Tensor:
 broadcast_to = expand
 
 
-def repeat(input: Any, *sizes: Any) -> Tensor:
+@public
+def repeat(input: Any, *dims: Any) -> Tensor:
     """The tensor repeated along its axes, and along new leading axes (NumPy's ``tile``)."""
-    return wrap(record("tile", (as_node(input),), {"reps": sizes_of(sizes)}))
+    return wrap(record("tile", (as_node(input),), {"reps": sizes_of(dims)}))
 
 
 tile = repeat
 
 
-def repeat_interleave(input: Any, repeats: int, dim: int | None = None) -> Tensor:
-    """Each element repeated in place."""
+@public
+def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *,
+                      output_size: int | None = None) -> Tensor:  # noqa: ARG001 - a hint
+    """Each element repeated in place, so often or each as often as a tensor says.
+
+    ``repeat_interleave(repeats)`` gives the indices of the elements. Such a tensor is looked at.
+    """
     node = as_node(input)
     axis = None if dim is None else axis_of(dim, len(node.sig.out.shape))
+    if repeats is None or (isinstance(repeats, Cell) and spec_of_cell(repeats).shape):
+        counts = np.asarray(input if repeats is None else repeats)
+        at = wrap(as_node(np.repeat(np.arange(len(counts)), counts)))
+        if repeats is None:
+            return at
+        x = wrap(node) if axis is not None else reshape(input, -1)
+        nodes = (as_node(x), as_node(at))
+        if counts.size == 1:
+            nodes = (nodes[0], as_node(np.repeat(np.arange(x.shape[axis or 0]), counts)))
+        return wrap(record("take", nodes, {"axis": axis or 0}))
     return wrap(record("repeat", (node,), {"repeats": int(repeats), "axis": axis}))
 
 
+@public
 def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
     """The tensors joined along an axis."""
     if not tensors:
         raise InvalidInputError("cat needs at least one tensor")
     nodes = operands(*tensors)
+    # As in torch, vectors without elements fit all others.
+    parts = tuple([n for n in nodes if n.sig.out.shape != (0,)])
+    nodes = parts if any(len(n.sig.out.shape) > 1 for n in parts) else nodes
     axis = axis_of(dim, len(nodes[0].sig.out.shape))
     return wrap(record("concatenate", nodes, {"axis": axis}))
 
@@ -214,6 +240,7 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
 concat = concatenate = cat
 
 
+@public
 def stack(tensors: Sequence[Any], dim: int = 0) -> Tensor:
     """The tensors, all of one shape, along a new axis."""
     if not tensors:
@@ -271,6 +298,7 @@ def unbind(input: Any, dim: int = 0) -> tuple[Tensor, ...]:
     return tuple([squeeze(part, axis) for part in split(input, 1, axis)])
 
 
+@public
 def flip(input: Any, *dims: Any) -> Tensor:
     """The order of elements reversed along axes."""
     node = as_node(input)
