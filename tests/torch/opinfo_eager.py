@@ -203,7 +203,7 @@ def _weft(op: Any, sample: Sample, stage: list[str], *, gradients: bool
     slopes: list[Any] = [None] * len(moving) if gradients else []
     ends = [r for r in results if isinstance(r, weft.Tensor) and r.requires_grad]
     if gradients and moving and ends:
-        directions = [weft.tensor(opinfo_run._direction(_to_torch(r)).numpy()) for r in ends]
+        directions = [_to_weft(opinfo_run._direction(_to_torch(r)), []) for r in ends]
         total = sum(((e * d).sum() for e, d in zip(ends, directions, strict=True)), 0.0)
         total.backward()
         slopes = [None if m.grad is None else _to_torch(m.grad) for m in moving]

@@ -101,6 +101,8 @@ def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
 def sum_to_size(input: Any, *size: Any) -> Any:
     """The sum over axes that broadcasting this size would repeat."""
     (x,), wanted = listed((input,)), shape.sizes_of(size)
+    if not wanted:
+        return sum(x)
     lead = x.ndim - len(wanted)
     if lead < 0 or any(w not in (1, s) for w, s in zip(wanted, x.shape[lead:], strict=True)):
         raise InvalidInputError("sum_to_size: the size does not broadcast to the tensor",
