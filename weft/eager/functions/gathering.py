@@ -11,7 +11,8 @@ import numpy as np
 from weft.eager.axes import axis_of
 from weft.eager.cell import Cell
 from weft.eager.functions.elementwise import add, cast, is_one, lt, mul, where
-from weft.eager.functions.indexing import check_range, checked, getitem, setitem
+from weft.eager.functions.indexing import checked, getitem, setitem
+from weft.eager.functions.keys import check_range
 from weft.eager.functions.shape import expand, reshape
 from weft.eager.record import as_node, record, wrap
 from weft.eager.signature import public
