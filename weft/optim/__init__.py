@@ -14,5 +14,6 @@ NAMES = {  # module -> the public names it defines
     "weft.optim.optimizer": "Optimizer",
     "weft.optim.rprop": "Rprop",
     "weft.optim.sgd": "Lion SGD",
+    "weft.optim.sparse_adam": "SparseAdam",
 }
 load_names_lazily(__name__, NAMES)

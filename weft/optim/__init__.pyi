@@ -10,6 +10,8 @@ from weft.optim.muon import (Muon)
 from weft.optim.optimizer import (Optimizer)
 from weft.optim.rprop import (Rprop)
 from weft.optim.sgd import (Lion, SGD)
+from weft.optim.sparse_adam import (SparseAdam)
 
 __all__ = ["ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Lion",
-"Muon", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "SGD", "lr_scheduler", "swa_utils"]
+"Muon", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam", "lr_scheduler",
+"swa_utils"]

@@ -16,7 +16,7 @@ OPTIMISERS: list[tuple[str, dict[str, Any]]] = [
     ("ASGD", {"t0": 1.0}), ("Adadelta", {}), ("Adafactor", {"weight_decay": 0.1}),
     ("Adagrad", {}), ("Adam", {}), ("AdamW", {"amsgrad": True}), ("Adamax", {}), ("Lion", {}),
     ("Muon", {}), ("NAdam", {}), ("RAdam", {}), ("RMSprop", {"centered": True}), ("Rprop", {}),
-    ("SGD", {"momentum": 0.9}),
+    ("SGD", {"momentum": 0.9}), ("SparseAdam", {}),
 ]
 START = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 

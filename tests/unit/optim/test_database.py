@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import weft
 from tests.unit.optim.twins import Pair, as_torch, as_weft, inputs_of, wrong_inputs_of
 from weft import nn, optim
 from weft.support.errors import WeftError
@@ -77,3 +78,25 @@ def _as_parameters(value: Any, made: dict[int, nn.Parameter]) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_as_parameters(v, made) for v in value)
     return value
+
+
+def test_sparse_adam_moves_the_rows_that_sparse_gradients_of_torch_have():
+    import torch
+
+    table = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+    for case in inputs_of("SparseAdam"):
+        sides = []
+        for library, options in ((torch, case.kwargs), (weft, as_weft(case.kwargs))):
+            layer = library.nn.Embedding(6, 3, sparse=True)
+            layer.load_state_dict({"weight": library.tensor(table)})
+            optimiser = library.optim.SparseAdam(layer.parameters(), **options)
+            for rows in ([0, 2, 2], [1], [2, 5, 0], [1, 1]):
+                optimiser.zero_grad()
+                (layer(library.tensor(rows)) ** 2).sum().backward()
+                optimiser.step()
+            sides.append(layer.weight.detach().numpy())
+        np.testing.assert_allclose(sides[1], sides[0], rtol=1e-5, atol=1e-6, err_msg=case.desc)
+        np.testing.assert_array_equal(sides[1][3:5], table[3:5])
+    for options in ({"lr": 0.0}, {"eps": 0.0}):
+        with pytest.raises(WeftError, match="zero"):
+            optim.SparseAdam([nn.Parameter(table)], **options)
