@@ -25,9 +25,9 @@ __version__ = "0.1.0"
 
 NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generated from this table
     "weft": (
-        "amp autograd checkpoints codegen compiler data debug export frontend generation graph ir "
-        "models nn onnx_backend op optim runtime serialization signal strategy target te tir topi "
-        "torch_backend transform tune"
+        "amp autograd checkpoints codegen compiler data debug export fft frontend generation graph "
+        "ir linalg models nn onnx_backend op optim runtime serialization signal special strategy "
+        "target te tir topi torch_backend transform tune"
     ),
     "weft.support": "errors",
     "weft.support.config": "config",

@@ -89,6 +89,7 @@ NAMES: dict[str, dict[str, str]] = {
     "weft.op.linalg": {
         "weft.op.linalg.factors": "PivotOrderAttrs ReflectAttrs cholesky lu pivot_order qr reflect",
         "weft.op.linalg.solving": "TriangularSolveAttrs matrix_exp triangular_solve",
+        "weft.op.linalg.spectral": "SvdAttrs eigh svd",
     },
     "weft.op.nn": {
         "weft.op.elementwise": "leaky_relu relu",
@@ -255,6 +256,7 @@ OPERATORS: dict[str, str] = {
         "linalg.cholesky linalg.lu linalg.pivot_order linalg.qr linalg.reflect "
     ),
     "weft.op.linalg.solving": "linalg.matrix_exp linalg.triangular_solve",
+    "weft.op.linalg.spectral": "linalg.eigh linalg.svd",
     "weft.op.nn.adaptive_pool": (
         "nn.adaptive_avg_pool1d nn.adaptive_avg_pool2d nn.adaptive_avg_pool3d "
         "nn.adaptive_max_pool1d nn.adaptive_max_pool2d nn.adaptive_max_pool3d "

@@ -9,8 +9,8 @@ import numpy as np
 
 from weft.eager.emitter import call
 from weft.eager.tensor import Tensor
-from weft.op.composites.antialias import antialias_weights
 from weft.support.errors import InvalidInputError
+from weft.topi.image.antialias import antialias_weights
 
 
 def interpolate(

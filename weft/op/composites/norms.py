@@ -25,7 +25,12 @@ def p_norm(e: Emitter[V], x: V, p: float = 2.0, axes: Axes = None, keepdims: boo
     if p == 2:
         return root_of_sum(e, e.call("sum", x * x, **over), p)
     size = e.call("abs", x)
-    powers = small_power(e, size, p) if p in SMALL_POWERS else e.call("power", size, p)
+    if p in SMALL_POWERS:
+        powers = small_power(e, size, p)
+    else:  # the slope at 0, which is infinite below 1, is taken as 0
+        nothing = e.call("equal", size, 0.0)
+        powers = e.call("power", e.call("where", nothing, 1.0, size), p)
+        powers = e.call("where", nothing, 0.0 if p == abs(p) else math.inf, powers)
     return root_of_sum(e, e.call("sum", powers, **over), p)
 
 

@@ -2,6 +2,7 @@
 from weft.op.linalg.factors import (PivotOrderAttrs, ReflectAttrs, cholesky, lu, pivot_order, qr,
     reflect)
 from weft.op.linalg.solving import (TriangularSolveAttrs, matrix_exp, triangular_solve)
+from weft.op.linalg.spectral import (SvdAttrs, eigh, svd)
 
-__all__ = ["PivotOrderAttrs", "ReflectAttrs", "TriangularSolveAttrs", "cholesky", "lu",
-"matrix_exp", "pivot_order", "qr", "reflect", "triangular_solve"]
+__all__ = ["PivotOrderAttrs", "ReflectAttrs", "SvdAttrs", "TriangularSolveAttrs", "cholesky",
+"eigh", "lu", "matrix_exp", "pivot_order", "qr", "reflect", "svd", "triangular_solve"]

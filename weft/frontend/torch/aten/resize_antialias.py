@@ -13,7 +13,7 @@ from weft import op
 from weft.frontend.torch.node import Node, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
-from weft.op.composites.antialias import antialias_weights
+from weft.topi.image.antialias import antialias_weights
 
 
 @converts("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")

@@ -8,6 +8,7 @@ from weft import op
 from weft.frontend.torch.node import Node, broadcast_shape, shape_in, size_of
 from weft.frontend.torch.registry import ConvertFunction, converts, register
 from weft.ir import Expr, Op
+from weft.op.composites import special as composites
 
 _FUNCTIONS: dict[str, Op] = {
     "digamma": op.special.digamma,
@@ -99,12 +100,7 @@ def incomplete_gamma(node: Node, a: Any, x: Any) -> Expr:
 @converts("special_spherical_bessel_j0")
 def spherical_bessel_j0(node: Node, x: Expr) -> Expr:
     """The ratio sin(x) / x: 1 at zero, and 0 at infinities."""
-    x = node.cast(x, node.dtype())
-    zero, one = node.scalar_like(0, x), node.scalar_like(1, x)
-    is_zero = node.call(op.equal, x, zero)
-    ratio = node.call(op.divide, node.call(op.sin, x), node.call(op.where, is_zero, one, x))
-    ratio = node.call(op.where, node.call(op.isinf, x), zero, ratio)
-    return node.call(op.where, is_zero, one, ratio)
+    return node.composed(composites.spherical_bessel_j0, node.cast(x, node.dtype()))
 
 
 def _vectors(node: Node, *operands: Any) -> list[Expr]:

@@ -1,0 +1,288 @@
+"""Discrete Fourier transforms. Complex numbers are pairs of tensors, ``(real, imag)``.
+
+An operand is a real tensor, or such a pair; a complex result is a ``ComplexPair``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.eager.axes import axis_of
+from weft.eager.dtypes import as_dtype, get_default_dtype
+from weft.eager.emitter import call
+from weft.eager.functions.elementwise import operands
+from weft.eager.functions.shape import roll
+from weft.eager.record import as_node, wrap
+from weft.eager.signature import public
+from weft.support.errors import InvalidInputError
+
+
+class ComplexPair(NamedTuple):
+    """The real and the imaginary part of complex numbers, two tensors of one shape."""
+
+    real: Any
+    imag: Any
+
+
+def _pair(x: Any) -> ComplexPair:
+    if isinstance(x, tuple):
+        if len(x) != 2:
+            raise InvalidInputError("a complex operand is a pair of tensors", got=f"{len(x)}")
+        real, imag = [wrap(node) for node in operands(*x, to_float=True)]
+        return ComplexPair(real, imag)
+    (node,) = operands(x, to_float=True)
+    real = wrap(node)
+    return ComplexPair(real, call("zeros_like", real))
+
+
+def _real(x: Any, what: str) -> ComplexPair:
+    if isinstance(x, tuple):
+        raise InvalidInputError(f"{what} takes a real tensor", got="a pair")
+    return _pair(x)
+
+
+def _resized(x: ComplexPair, size: int, axis: int) -> ComplexPair:
+    """Cropped, or padded with zeros, along an axis."""
+    if size < 1:
+        raise InvalidInputError("a Fourier transform of no elements", got=size)
+    have = x.real.shape[axis]
+    if have == size:
+        return x
+    if have > size:
+        return ComplexPair(*(call("strided_slice", part, begin=(0,), end=(size,), axes=(axis,))
+                             for part in x))
+    pads = tuple((0, size - have) if a == axis else (0, 0) for a in range(x.real.ndim))
+    return ComplexPair(*(call("nn.pad", part, 0.0, pad_width=pads) for part in x))
+
+
+def _scale(size: int, norm: str | None, inverse: bool) -> float:
+    """What the sums of a transform are multiplied by."""
+    if norm not in (None, "backward", "ortho", "forward"):
+        raise InvalidInputError("unknown normalisation", got=repr(norm),
+                                expected="backward, ortho or forward")
+    if norm == "ortho":
+        return 1 / math.sqrt(size)
+    return 1 / size if inverse == (norm != "forward") else 1.0
+
+
+def _along(x: ComplexPair, axis: int, norm: str | None, *, inverse: bool) -> ComplexPair:
+    """The transform along an axis."""
+    rank, size = x.real.ndim, x.real.shape[axis]
+    order = (*(a for a in range(rank) if a != axis), axis)
+    back = tuple(int(a) for a in np.argsort(order))
+    parts = x if axis == rank - 1 else [call("transpose", p, axes=order) for p in x]
+    found = call("dft", *parts, inverse=inverse)
+    scale = _scale(size, norm, inverse) * (size if inverse else 1)
+    if scale != 1:
+        found = [part * scale for part in found]
+    if axis != rank - 1:
+        found = [call("transpose", part, axes=back) for part in found]
+    return ComplexPair(*found)
+
+
+def _half(x: ComplexPair, axis: int) -> ComplexPair:
+    """The frequencies that are not redundant by symmetry."""
+    return _resized(x, x.real.shape[axis] // 2 + 1, axis)
+
+
+def _mirrored(x: ComplexPair, size: int, axis: int) -> ComplexPair:
+    """All ``size`` elements along an axis, of which the second half are conjugates."""
+    x = _resized(x, size // 2 + 1, axis)
+    places = np.arange(size)
+    is_first = places <= size // 2
+    at = np.where(is_first, places, size - places)
+    sign = np.where(is_first, 1.0, -1.0).reshape(-1, *(1,) * (x.real.ndim - axis - 1))
+    real, imag = (call("take", part, at, axis=axis) for part in x)
+    return ComplexPair(real, imag * sign.astype(x.real.dtype.numpy))
+
+
+def _axes(x: ComplexPair, s: Any, dim: Any) -> tuple[list[int], list[int | None]]:
+    """The axes of a transform, and the sizes they get; ``None`` keeps a size."""
+    rank = x.real.ndim
+    if dim is None:
+        dim = range(rank) if s is None else range(rank - len(s), rank)
+    axes = [axis_of(d, rank) for d in ((dim,) if isinstance(dim, int) else dim)]
+    given = [-1] * len(axes) if s is None else s
+    sizes = [None if n == -1 else int(n) for n in given]
+    if len(set(axes)) != len(axes) or len(sizes) != len(axes):
+        raise InvalidInputError("the axes of a Fourier transform differ, one size for each",
+                                got=f"axes {tuple(axes)}, sizes {tuple(sizes)}")
+    return axes, sizes
+
+
+def _transformed(
+    x: ComplexPair, axes: Sequence[int], sizes: Sequence[int | None], norm: str | None,
+    inverse: bool,
+) -> ComplexPair:
+    for axis, size in zip(axes, sizes, strict=True):
+        x = _resized(x, x.real.shape[axis] if size is None else size, axis)
+    for axis in axes:
+        x = _along(x, axis, norm, inverse=inverse)
+    return x
+
+
+def _complex(input: Any, s: Any, dim: Any, norm: str | None, inverse: bool) -> ComplexPair:
+    x = _pair(input)
+    return _transformed(x, *_axes(x, s, dim), norm, inverse)
+
+
+def _from_real(input: Any, s: Any, dim: Any, norm: str | None, inverse: bool, what: str
+               ) -> ComplexPair:
+    """Of a real tensor: the last axis first, of whose result a half is kept."""
+    x = _real(input, what)
+    axes, sizes = _axes(x, s, dim)
+    x = _half(_transformed(x, axes[-1:], sizes[-1:], norm, inverse), axes[-1])
+    return _transformed(x, axes[:-1], sizes[:-1], norm, inverse)
+
+
+def _to_real(input: Any, s: Any, dim: Any, norm: str | None, inverse: bool) -> Any:
+    """Of the half that is not redundant along the last axis, which is transformed last."""
+    x = _pair(input)
+    axes, sizes = _axes(x, s, dim)
+    x = _transformed(x, axes[:-1], sizes[:-1], norm, inverse)
+    last = axes[-1]
+    size = 2 * (x.real.shape[last] - 1) if sizes[-1] is None else sizes[-1]
+    if size < 1:
+        raise InvalidInputError("a Fourier transform of no elements", got=size)
+    return _along(_mirrored(x, size, last), last, norm, inverse=inverse).real
+
+
+def _one(n: int | None) -> tuple[int] | None:
+    return None if n is None else (n,)
+
+
+@public
+def fft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> ComplexPair:
+    """The Fourier transform along an axis, cropped or padded with zeros to ``n``.
+
+    ``norm`` divides by n in the inverse ("backward", the default), in the transform ("forward"), or
+    by its root in both ("ortho").
+    """
+    return _complex(input, _one(n), dim, norm, False)
+
+
+@public
+def ifft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> ComplexPair:
+    """The inverse of ``fft``."""
+    return _complex(input, _one(n), dim, norm, True)
+
+
+@public
+def fftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None) -> ComplexPair:
+    """The Fourier transform along several axes, by default all, cropped or padded to ``s``."""
+    return _complex(input, s, dim, norm, False)
+
+
+@public
+def ifftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None) -> ComplexPair:
+    """The inverse of ``fftn``."""
+    return _complex(input, s, dim, norm, True)
+
+
+@public
+def rfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> ComplexPair:
+    """``fft`` of a real tensor: the n / 2 + 1 frequencies that are not redundant."""
+    return _from_real(input, _one(n), dim, norm, False, "rfft")
+
+
+@public
+def irfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:
+    """The inverse of ``rfft``, a real tensor; ``n`` is even unless it is given."""
+    return _to_real(input, _one(n), dim, norm, True)
+
+
+@public
+def rfftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None) -> ComplexPair:
+    """``fftn`` of a real tensor; half of the frequencies of the last axis."""
+    return _from_real(input, s, dim, norm, False, "rfftn")
+
+
+@public
+def irfftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None) -> Any:
+    """The inverse of ``rfftn``, a real tensor."""
+    return _to_real(input, s, dim, norm, True)
+
+
+@public
+def hfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:
+    """The Fourier transform, real, of a signal whose second half are conjugates of the first."""
+    return _to_real(input, _one(n), dim, norm, False)
+
+
+@public
+def ihfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> ComplexPair:
+    """The inverse of ``hfft``."""
+    return _from_real(input, _one(n), dim, norm, True, "ihfft")
+
+
+@public
+def hfftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None) -> Any:
+    """``hfft`` along the last axis, ``fft`` along the others."""
+    return _to_real(input, s, dim, norm, False)
+
+
+@public
+def ihfftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None) -> ComplexPair:
+    """The inverse of ``hfftn``."""
+    return _from_real(input, s, dim, norm, True, "ihfftn")
+
+
+def _of_planes(function: Any, name: str) -> Any:
+    """A transform along several axes, by default the last two."""
+
+    def transform(input: Any, s: Any = None, dim: Any = (-2, -1), norm: str | None = None) -> Any:
+        return function(input, s, dim, norm)
+
+    transform.__name__ = transform.__qualname__ = name
+    transform.__doc__ = f"``{function.__name__}`` along two axes, by default the last."
+    return public(transform)
+
+
+fft2, ifft2, rfft2, irfft2, hfft2, ihfft2 = (
+    _of_planes(function, function.__name__[:-1] + "2")
+    for function in (fftn, ifftn, rfftn, irfftn, hfftn, ihfftn))
+
+
+def _frequencies(numbers: np.ndarray, n: int, d: float, dtype: Any, requires_grad: bool) -> Any:
+    chosen = get_default_dtype() if dtype is None else as_dtype(dtype)
+    made = wrap(as_node((numbers / (n * d)).astype(chosen.numpy)))
+    return made.requires_grad_() if requires_grad else made
+
+
+@public
+def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, requires_grad: bool = False) -> Any:
+    """The frequencies of ``fft`` for samples at distance ``d``."""
+    numbers = np.concatenate([np.arange((n + 1) // 2), np.arange(-(n // 2), 0)])
+    return _frequencies(numbers, n, d, dtype, requires_grad)
+
+
+@public
+def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, requires_grad: bool = False) -> Any:
+    """The frequencies of ``rfft`` for samples at distance ``d``."""
+    return _frequencies(np.arange(n // 2 + 1), n, d, dtype, requires_grad)
+
+
+def _shifted(input: Any, dim: Any, sign: int) -> Any:
+    if isinstance(input, tuple):
+        return ComplexPair(*(_shifted(part, dim, sign) for part in input))
+    x = wrap(as_node(input))
+    dims = range(x.ndim) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
+    axes = tuple(axis_of(d, x.ndim) for d in dims)
+    halves = tuple(x.shape[a] // 2 if sign > 0 else (x.shape[a] + 1) // 2 for a in axes)
+    return roll(x, halves, axes) if axes else x.clone()
+
+
+@public
+def fftshift(input: Any, dim: Any = None) -> Any:
+    """Axes rolled by half, so that the frequency 0 is in the middle."""
+    return _shifted(input, dim, 1)
+
+
+@public
+def ifftshift(input: Any, dim: Any = None) -> Any:
+    """The inverse of ``fftshift``."""
+    return _shifted(input, dim, -1)

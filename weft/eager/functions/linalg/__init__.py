@@ -1,0 +1,1 @@
+"""Linear algebra of tensors: norms, factorizations, systems of equations."""
