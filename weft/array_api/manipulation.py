@@ -11,7 +11,7 @@ from weft.array_api.data_types import promoted
 from weft.eager.emitter import call
 from weft.eager.functions import shape as shapes
 from weft.eager.functions.creation import tensor
-from weft.eager.functions.indexing import index_select
+from weft.eager.functions.gathering import index_select
 from weft.eager.tensor import Tensor
 from weft.support.errors import InvalidInputError
 

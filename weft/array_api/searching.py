@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from weft.array_api.data_types import broadcast_arrays, promoted
 from weft.array_api.statistics import sum as total
 from weft.eager.emitter import call
-from weft.eager.functions import indexing, reduction
+from weft.eager.functions import gathering, indexing, reduction
 from weft.eager.functions.creation import arange, tensor
 from weft.eager.functions.shape import cat
 from weft.eager.tensor import Tensor
@@ -57,7 +57,7 @@ def searchsorted(
                                 got=repr(side))
     a, b = promoted(x1, x2)
     if sorter is not None:
-        a = indexing.index_select(a, 0, sorter)
+        a = gathering.index_select(a, 0, sorter)
     flat = call("searchsorted", a, b.reshape(-1), right=side == "right", dtype="int64")
     return flat.reshape(tuple(b.shape))
 
@@ -91,7 +91,7 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
         if x.ndim != 1:
             raise InvalidInputError("take needs an axis", got=tuple(x.shape))
         axis = 0
-    return indexing.index_select(x, axis, _from_start(indices, x.shape[axis]))
+    return gathering.index_select(x, axis, _from_start(indices, x.shape[axis]))
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
@@ -104,7 +104,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
         shape = tuple(broadcast_arrays(*lines)[0].shape)
         moved = moved.expand((*shape, size))
         chosen = chosen.expand((*shape, chosen.shape[-1]))
-    found = indexing.gather(moved, -1, _from_start(chosen, size))
+    found = gathering.gather(moved, -1, _from_start(chosen, size))
     return found.movedim(-1, axis)
 
 
@@ -148,15 +148,15 @@ def unique_all(x: Tensor, /) -> UniqueAll:
         nothing = arange(0)
         return UniqueAll(flat, nothing, nothing.reshape(tuple(x.shape)), nothing)
     order = _order(flat, 0)
-    ordered = indexing.index_select(flat, 0, order)
+    ordered = gathering.index_select(flat, 0, order)
     is_new = cat([tensor([True]), call("not_equal", ordered[1:], ordered[:-1])])
     starts = indexing.nonzero(is_new).reshape(-1)
     ends = cat([starts[1:], tensor([count])])
     inverse = call("cumsum", is_new.to("int64"), axis=0) - 1
     places = _order(order, 0)
-    return UniqueAll(indexing.index_select(ordered, 0, starts),
-                     indexing.index_select(order, 0, starts),
-                     indexing.index_select(inverse, 0, places).reshape(tuple(x.shape)),
+    return UniqueAll(gathering.index_select(ordered, 0, starts),
+                     gathering.index_select(order, 0, starts),
+                     gathering.index_select(inverse, 0, places).reshape(tuple(x.shape)),
                      ends - starts)
 
 
