@@ -7,7 +7,7 @@ from weft.support.lazy_package import load_names_lazily
 
 NAMES = {  # module -> the public names it defines
     "weft.compat": "needle",
-    "weft.compat.needle": "Residual SoftmaxLoss",
+    "weft.compat.needle.layers": "Residual SoftmaxLoss",
     "weft.nn": "functional init utils",
     "weft.nn.imported": "ImportedModule from_onnx",
     "weft.nn.modules.activation": (

@@ -78,6 +78,10 @@ EMBEDDING = [
     *(Twin("EmbeddingBag", (6, 4), [IDS], {"mode": mode}) for mode in ("sum", "mean", "max")),
     *(Twin("EmbeddingBag", (6, 4), [IDS.reshape(-1), np.array([0, 2, 2], np.int64)],
            {"mode": mode}) for mode in ("sum", "mean", "max")),
+    Twin("Embedding", (6, 4), [IDS], {"scale_grad_by_freq": True}),
+    Twin("EmbeddingBag", (6, 4, 1.0), [IDS.reshape(-1), np.array([0, 2, 6], np.int64)],
+         {"include_last_offset": True, "padding_idx": 2}),
+    Twin("AdaptiveLogSoftmaxWithLoss", (8, 12, [3, 7]), [(5, 8), np.array([0, 11, 5, 2, 4])]),
 ]
 RECURRENT = [
     Twin("RNNCell", (3, 4), [(2, 3), (2, 4)], {"nonlinearity": "relu"}),
@@ -87,6 +91,8 @@ RECURRENT = [
     Twin("LSTM", (3, 4), [(2, 5, 3)], {"batch_first": True, "bias": False}),
     Twin("GRU", (3, 4), [(5, 2, 3), (2, 2, 4)], {"bidirectional": True}),
     Twin("GRU", (3, 4), [(5, 3)]),
+    Twin("LSTM", (3, 4), [(5, 2, 3)], {"proj_size": 2, "bidirectional": True, "num_layers": 2}),
+    Twin("LSTM", (3, 4), [(5, 3)], {"proj_size": 3, "bias": False}),
 ]
 _ATTENTION = [(5, 2, 8)] * 3
 TRANSFORMER = [
@@ -97,6 +103,10 @@ TRANSFORMER = [
          call={"key_padding_mask": PADDING, "average_attn_weights": False}),
     Twin("MultiheadAttention", (8, 2), [(3, 2, 8), (5, 2, 6), (5, 2, 4)],
          {"kdim": 6, "vdim": 4}),
+    Twin("MultiheadAttention", (8, 2), _ATTENTION, {"add_bias_kv": True, "add_zero_attn": True},
+         {"attn_mask": HIDDEN, "key_padding_mask": PADDING}),
+    Twin("MultiheadAttention", (8, 2), [(5, 8)] * 3, {"add_bias_kv": True},
+         {"need_weights": False}),
     Twin("TransformerEncoderLayer", (8, 2, 16, 0.0), [(5, 2, 8)]),
     Twin("TransformerEncoderLayer", (8, 2, 16, 0.0), [(5, 2, 8)],
          {"norm_first": True, "activation": "gelu"}, {"src_mask": HIDDEN, "is_causal": True}),

@@ -119,12 +119,13 @@ class SyncBatchNorm(BatchNorm):
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
         affine: bool = True, track_running_stats: bool = True, process_group: Any = None,
-        device: Any = None, dtype: Any = None,
+        device: Any = None, dtype: Any = None, *, bias: bool = True,
     ) -> None:
         if process_group is not None:
             raise ModuleError("SyncBatchNorm has no process groups", expected="None",
                               got=repr(process_group))
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype,
+                         bias=bias)
 
 
 class InstanceNorm(NormBase):

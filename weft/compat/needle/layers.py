@@ -14,6 +14,7 @@ from weft.eager.tensor import Tensor
 from weft.nn import functional as F
 from weft.nn.modules.activation import ReLU
 from weft.nn.modules.containers import Sequential
+from weft.nn.modules.conv import Conv2d
 from weft.nn.modules.dropout import Dropout
 from weft.nn.modules.linear import Linear
 from weft.nn.modules.module import Module, ModuleError
@@ -38,6 +39,27 @@ class SoftmaxLoss(Module):
     def forward(self, logits: Tensor, y: Tensor) -> Tensor:
         y = as_tensor(y)
         return F.cross_entropy(logits, y.to("int64") if y.dtype.is_floating_point else y)
+
+
+class LayerNorm1d(LayerNorm):
+    """Layer norm of (N, dim)."""
+
+    def __init__(
+        self, dim: int, eps: float = 1e-5, device: Any = None, dtype: Any = "float32"
+    ) -> None:
+        super().__init__(dim, eps, device=device, dtype=dtype)
+        self.dim = dim
+
+
+class Conv(Conv2d):
+    """A convolution of odd kernels that keeps the size of (N, C, H, W) where the stride is 1."""
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1,
+        bias: bool = True, device: Any = None, dtype: Any = "float32",
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, stride, (kernel_size - 1) // 2,
+                         bias=bias, device=device, dtype=dtype)
 
 
 class MultiHeadAttention(Module):

@@ -1,0 +1,31 @@
+"""The names of Needle, the framework of CMU's course 10-714, over weft's tensors and layers.
+
+``Tensor``, ``Op`` and the operators record what made a tensor (``op``, ``inputs``,
+``cached_data``); ``NDArray`` is Needle's array of strides; ``init`` and the layers that torch names
+otherwise stand beside them. Layers, optimisers and data sets under torch's names are in ``weft.nn``,
+``weft.optim`` and ``weft.data``.
+"""
+
+from weft.support.lazy_package import load_names_lazily
+
+NAMES = {  # module -> the public names it defines
+    "weft.compat.needle": "init",
+    "weft.compat.needle.autograd": (
+        "Op Tensor TensorOp TensorTuple TensorTupleOp Value compute_gradient_of_variables "
+        "find_topo_sort sum_node_list"
+    ),
+    "weft.compat.needle.layers": (
+        "AttentionLayer Conv LayerNorm1d MultiHeadAttention NeedleTransformer Residual SoftmaxLoss "
+        "TransformerLayer"
+    ),
+    "weft.compat.needle.ndarray": "BackendDevice NDArray all_devices array cpu cuda default_device",
+    "weft.compat.needle.ops": (
+        "AddScalar BroadcastTo Conv2d Dilate DivScalar EWiseAdd EWiseDiv EWiseMul EWisePow Exp "
+        "Flip LogSoftmax LogSumExp Log MakeTensorTuple MatMul MulScalar Negate PowerScalar ReLU "
+        "Reshape Split Stack Summation Tanh Transpose TupleGetItem UnDilate add add_scalar "
+        "broadcast_to conv dilate divide divide_scalar exp flip log logsoftmax logsumexp "
+        "make_tuple matmul mul_scalar multiply negate power power_scalar relu reshape split stack "
+        "summation tanh transpose tuple_get_item undilate"
+    ),
+}
+load_names_lazily(__name__, NAMES)
