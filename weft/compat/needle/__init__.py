@@ -2,8 +2,8 @@
 
 ``Tensor``, ``Op`` and the operators record what made a tensor (``op``, ``inputs``,
 ``cached_data``); ``NDArray`` is Needle's array of strides; ``init`` and the layers that torch names
-otherwise stand beside them. Layers, optimisers and data sets under torch's names are in ``weft.nn``,
-``weft.optim`` and ``weft.data``.
+otherwise stand beside them. Layers, optimisers and data sets under torch's names are in
+``weft.nn``, ``weft.optim`` and ``weft.data``.
 """
 
 from weft.support.lazy_package import load_names_lazily

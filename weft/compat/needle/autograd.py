@@ -27,7 +27,7 @@ class Op:
 
     def compute(self, *args: Any) -> Any:
         """The result, from tensors."""
-        raise InvalidInputError(f"{type(self).__name__} has no compute")
+        raise InvalidInputError(f"{type(self).__name__} has no compute", got=f"{len(args)} inputs")
 
     def gradient(self, out_grad: Any, node: Any) -> Any:
         """The gradients of ``node.inputs``, from the gradient of the result: one, or a tuple."""
@@ -271,7 +271,7 @@ def sum_node_list(node_list: Sequence[Any]) -> Any:
 
 
 def compute_gradient_of_variables(output_tensor: Any, out_grad: Any) -> None:
-    """Set ``grad`` of each tensor that ``output_tensor`` depends on, by the gradients of the ops."""
+    """Set ``grad`` of each tensor that ``output_tensor`` depends on, by those of its operators."""
     arriving: dict[int, list[Any]] = {id(output_tensor): [out_grad]}
     for node in reversed(find_topo_sort([output_tensor])):
         if id(node) not in arriving:
