@@ -11,8 +11,8 @@ from weft.support.lazy_package import load_names_lazily
 NAMES = {  # module -> the public names it defines
     "weft.compat.needle": "init",
     "weft.compat.needle.autograd": (
-        "Op Tensor TensorOp TensorTuple TensorTupleOp Value compute_gradient_of_variables "
-        "find_topo_sort sum_node_list"
+        "Op TensorOp TensorTuple TensorTupleOp compute_gradient_of_variables find_topo_sort "
+        "sum_node_list"
     ),
     "weft.compat.needle.layers": (
         "AttentionLayer Conv LayerNorm1d MultiHeadAttention NeedleTransformer Residual SoftmaxLoss "
@@ -22,7 +22,8 @@ NAMES = {  # module -> the public names it defines
     "weft.compat.needle.ops": (
         "AddScalar BroadcastTo Conv2d Dilate DivScalar EWiseAdd EWiseDiv EWiseMul EWisePow Exp "
         "Flip LogSoftmax LogSumExp Log MakeTensorTuple MatMul MulScalar Negate PowerScalar ReLU "
-        "Reshape Split Stack Summation Tanh Transpose TupleGetItem UnDilate add add_scalar "
+        "Reshape Split Stack Summation Tanh Tensor Transpose TupleGetItem UnDilate Value add "
+        "add_scalar "
         "broadcast_to conv dilate divide divide_scalar exp flip log logsoftmax logsumexp "
         "make_tuple matmul mul_scalar multiply negate power power_scalar relu reshape split stack "
         "summation tanh transpose tuple_get_item undilate"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +13,8 @@ from weft.compat.needle.ndarray import NDArray, default_device
 from weft.eager import autograd
 from weft.eager.tensor import Tensor as WeftTensor
 from weft.support.errors import InvalidInputError
+
+OPERATORS: Any = SimpleNamespace()  # the functions of ``needle.ops``, which fills it
 
 
 class Op:
@@ -133,20 +136,20 @@ class Tensor(WeftTensor):
     def transpose(self, *axes: Any) -> Any:  # type: ignore[override] - Needle's
         """The tensor with two axes exchanged, by default the last two."""
         chosen = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
-        return _ops().transpose(self, chosen)
+        return OPERATORS.transpose(self, chosen)
 
     def sum(self, axes: Any = None, **options: Any) -> Any:  # type: ignore[override] - Needle's name
         """The sum over ``axes``, or over all."""
-        return super().sum(axes, **options) if options else _ops().summation(self, axes)
+        return super().sum(axes, **options) if options else OPERATORS.summation(self, axes)
 
     def reshape(self, *shape: Any) -> Any:
-        return _ops().reshape(self, shape[0] if len(shape) == 1 else shape)
+        return OPERATORS.reshape(self, shape[0] if len(shape) == 1 else shape)
 
     def broadcast_to(self, *shape: Any) -> Any:
-        return _ops().broadcast_to(self, shape[0] if len(shape) == 1 else shape)
+        return OPERATORS.broadcast_to(self, shape[0] if len(shape) == 1 else shape)
 
     def matmul(self, other: Any) -> Any:
-        return _ops().matmul(self, other)
+        return OPERATORS.matmul(self, other)
 
     __matmul__ = matmul
 
@@ -163,7 +166,7 @@ class Tensor(WeftTensor):
         return _binary("power", self, other)
 
     def __neg__(self) -> Any:
-        return _ops().negate(self)
+        return OPERATORS.negate(self)
 
     def __sub__(self, other: Any) -> Any:
         return self + -other
@@ -187,15 +190,9 @@ _SCALAR = {"add": "add_scalar", "multiply": "mul_scalar", "divide": "divide_scal
            "power": "power_scalar"}
 
 
-def _ops() -> Any:
-    from weft.compat.needle import ops  # the operators make tensors
-
-    return ops
-
-
 def _binary(name: str, x: Tensor, other: Any) -> Any:
     chosen = name if isinstance(other, WeftTensor) else _SCALAR[name]
-    return getattr(_ops(), chosen)(x, other)
+    return getattr(OPERATORS, chosen)(x, other)
 
 
 def _as_needle(value: Any) -> Any:

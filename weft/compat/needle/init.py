@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.compat.needle.autograd import Tensor
+from weft.compat.needle.ops import Tensor
 from weft.support.errors import InvalidInputError
 
 

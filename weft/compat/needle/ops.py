@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import weft
-from weft.compat.needle.autograd import TensorOp, TensorTuple
+from weft.compat.needle.autograd import OPERATORS, TensorOp, TensorTuple
+from weft.compat.needle.autograd import Tensor as NeedleTensor
 from weft.eager.emitter import call
-from weft.eager.tensor import Tensor
+from weft.eager.tensor import Tensor as Array
 from weft.nn.modules.function_layer import signature_of
 
 
@@ -28,24 +29,24 @@ class TableOp(TensorOp):
         return type(self).function(*args, **self.attributes)
 
 
-def _swap(x: Tensor, axes: Any) -> Tensor:
+def _swap(x: Array, axes: Any) -> Array:
     first, second = (-1, -2) if axes is None else axes
     order = list(range(x.ndim))
     order[first], order[second] = order[second], order[first]
     return call("transpose", x, axes=tuple(order))
 
 
-def _sum(x: Tensor, axes: Any) -> Tensor:
+def _sum(x: Array, axes: Any) -> Array:
     chosen = tuple(range(x.ndim)) if axes is None else axes
     return call("sum", x, axis=(chosen,) if isinstance(chosen, int) else tuple(chosen))
 
 
-def _log_sum_exp(x: Tensor, axes: Any) -> Tensor:
+def _log_sum_exp(x: Array, axes: Any) -> Array:
     chosen = tuple(range(x.ndim)) if axes is None else axes
     return weft.logsumexp(x, chosen)
 
 
-def _dilate(x: Tensor, axes: Any, dilation: int) -> Tensor:
+def _dilate(x: Array, axes: Any, dilation: int) -> Array:
     """``dilation`` zeros behind each element of ``axes``."""
     for axis in _axes(x, axes):
         shape = list(x.shape)
@@ -56,7 +57,7 @@ def _dilate(x: Tensor, axes: Any, dilation: int) -> Tensor:
     return x
 
 
-def _undilate(x: Tensor, axes: Any, dilation: int) -> Tensor:
+def _undilate(x: Array, axes: Any, dilation: int) -> Array:
     steps = [1] * x.ndim
     for axis in _axes(x, axes):
         steps[axis] = dilation + 1
@@ -64,13 +65,13 @@ def _undilate(x: Tensor, axes: Any, dilation: int) -> Tensor:
                 strides=tuple(steps))
 
 
-def _axes(x: Tensor, axes: Any) -> list[int]:
+def _axes(x: Array, axes: Any) -> list[int]:
     """The axes that ``x`` has, counted from the front."""
     given = (axes,) if isinstance(axes, int) else axes
     return [axis % x.ndim for axis in given if -x.ndim <= axis < x.ndim]
 
 
-def _conv(x: Tensor, weight: Tensor, stride: int, padding: int) -> Tensor:
+def _conv(x: Array, weight: Array, stride: int, padding: int) -> Array:
     """Images (N, H, W, C) with kernels (K, K, in, out)."""
     found = call("nn.conv2d", call("transpose", x, axes=(0, 3, 1, 2)),
                  call("transpose", weight, axes=(3, 2, 0, 1)), strides=(stride, stride),
@@ -78,12 +79,12 @@ def _conv(x: Tensor, weight: Tensor, stride: int, padding: int) -> Tensor:
     return call("transpose", found, axes=(0, 2, 3, 1))
 
 
-def _parts(x: Tensor, axis: int) -> TensorTuple:
+def _parts(x: Array, axis: int) -> TensorTuple:
     parts = call("split", x, indices_or_sections=x.shape[axis], axis=axis)
     return TensorTuple(call("squeeze", part, axis=axis) for part in parts)
 
 
-def _flip(x: Tensor, axes: Any) -> Tensor:
+def _flip(x: Array, axes: Any) -> Array:
     return weft.flip(x, _axes(x, axes))
 
 
@@ -139,6 +140,9 @@ def _function_of(name: str, cls: type[TableOp], count: int) -> Callable[..., Any
 for _name, _function, _count, _takes, _computes in _ROWS:
     globals()[_name] = _class_of(_name, _takes, _computes, _count)
     globals()[_function] = _function_of(_function, globals()[_name], _count)
+    setattr(OPERATORS, _function, globals()[_function])
+
+Tensor = Value = NeedleTensor  # whose operators are there now
 
 
 def make_tuple(*args: Any) -> TensorTuple:
