@@ -263,10 +263,14 @@ def _refer(cell: Cell, node: Node) -> None:
 
 def _write(cell: Cell, view: View, part: Node, *, keeps_graph: bool) -> None:
     """Write a part to the base. Where no gradient depends on it, it is the part of the result."""
-    base = view.base
-    bind(base, view.write(node_of(base), part), keeps_graph=keeps_graph)
+    base, writer = view.base, view
+    while base._view is not None:  # noqa: SLF001 - a leaf that is a view
+        outer = base._view  # noqa: SLF001
+        writer = View(outer.base, (*outer.ops, *writer.ops), outer.source)
+        base = outer.base
+    bind(base, writer.write(node_of(base), part), keeps_graph=keeps_graph)
     whole: Any = base._node  # noqa: SLF001
-    if whole.grad is None and leaf_of(cell._node) is None:  # noqa: SLF001
+    if base is view.base and whole.grad is None and leaf_of(cell._node) is None:  # noqa: SLF001
         view.source = whole
         _refer(cell, same(part, flows=False))
 

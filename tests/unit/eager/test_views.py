@@ -91,6 +91,14 @@ def test_an_expanded_tensor_takes_one_number_and_nothing_where_it_is_empty() -> 
     assert x.tolist() == [4, 8, 8]
 
 
+def test_a_part_of_a_leaf_that_is_an_expanded_view_is_written_once() -> None:
+    x = weft.zeros(1)
+    leaf = x.expand(2).detach().requires_grad_()
+    with weft.no_grad():
+        leaf[0].add_(3)
+    assert (x.tolist(), leaf.tolist(), leaf.is_leaf) == ([3], [3, 3], True)
+
+
 def test_gradients_flow_through_changes_of_views() -> None:
     w = weft.tensor([1.0, 2.0, 3.0], requires_grad=True)
     x = w * 2
