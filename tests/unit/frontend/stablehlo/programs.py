@@ -320,6 +320,9 @@ PROGRAMS: tuple[Program, ...] = (
     Program("triangular solve", "tensor<3x2xf32>", """    %0 = "stablehlo.triangular_solve"(%a, %b) <{left_side = true, lower = true, unit_diagonal = false, transpose_a = #stablehlo<transpose TRANSPOSE>}> : (tensor<3x3xf32>, tensor<3x2xf32>) -> tensor<3x2xf32>
     return %0 : tensor<3x2xf32>""", (np.tril(f32(3, 3)) + 3 * np.eye(3, dtype=np.float32),
                                      f32(3, 2)), lambda a, b: np.linalg.solve(np.tril(a).T, b)),
+    Program("eigenvalues", "tensor<3xf32>", """    %0:3 = stablehlo.custom_call @lapack_ssyevd_ffi(%a) {mhlo.backend_config = {mode = 86 : ui8, uplo = 85 : ui8}} : (tensor<3x3xf32>) -> (tensor<3x3xf32>, tensor<3xf32>, tensor<i32>)
+    return %0#1 : tensor<3xf32>""", (np.float32([[2, 1, 0], [9, 3, 1], [9, 9, 5]]),),
+            lambda a: np.linalg.eigvalsh(a, UPLO="U")),
     Program("float64 and int64", "tensor<3xf64>", """    %0 = stablehlo.convert %b : (tensor<3xi64>) -> tensor<3xf64>
     %1 = stablehlo.add %a, %0 : tensor<3xf64>
     %2 = stablehlo.exponential %1 : tensor<3xf64>

@@ -109,7 +109,19 @@ def _lapack_q(node: Node, packed: Expr, scales: Expr) -> Expr:
     return node.reshape(made, shape)
 
 
+def _lapack_eigh(node: Node, x: Expr) -> list[Expr]:
+    """Eigenvectors, eigenvalues, and ``info``, which is 0."""
+    whole = _stacked(node, x)
+    if _letter(node, "uplo", "L") == "U":
+        whole = node.transpose(whole, (0, 2, 1))
+    pair = node.call(op.linalg.eigh, whole)
+    info = node.broadcast(node.constant(0, "int32"), shape_in(x)[:-2])
+    return [node.reshape(node.field(pair, 1), shape_in(x)),
+            node.reshape(node.field(pair, 0), shape_in(x)[:-1]), info]
+
+
 for _kind in "sd":
+    CONVERTERS.register(f"@lapack_{_kind}syevd_ffi", _lapack_eigh)
     CONVERTERS.register(f"@lapack_{_kind}potrf_ffi", _lapack_cholesky)
     CONVERTERS.register(f"@lapack_{_kind}trsm_ffi", _lapack_solve)
     CONVERTERS.register(f"@lapack_{_kind}getrf_ffi", _lapack_lu)
