@@ -82,11 +82,15 @@ def bartlett(M: int, *, sym: bool = True, dtype: Any = None) -> Tensor:
     return _tensor(np.ones(1) if M == 1 else 1 - np.abs(2 * x - 1), dtype)
 
 
+def _period(count: int, sym: bool) -> int:
+    """The samples of a period: a periodic window leaves out the last one, a single sample has none."""
+    return count if sym or count <= 1 else count + 1
+
+
 @factory
 def cosine(M: int, *, sym: bool = True, dtype: Any = None) -> Tensor:
     """Half a period of a sine."""
-    count = M if sym else M + 1
-    return _tensor(np.sin(math.pi / max(1, count) * (np.arange(M) + 0.5)), dtype)
+    return _tensor(np.sin(math.pi / max(1, _period(M, sym)) * (np.arange(M) + 0.5)), dtype)
 
 
 @factory
@@ -95,7 +99,7 @@ def exponential(M: int, *, center: float | None = None, tau: float = 1.0, sym: b
     """``exp(-|n - center| / tau)``."""
     if tau <= 0:
         raise InvalidInputError("tau of a window is not positive", got=repr(tau))
-    middle = ((M if sym else M + 1) - 1) / 2 if center is None else center
+    middle = (_period(M, sym) - 1) / 2 if center is None else center
     return _tensor(np.exp(-np.abs(np.arange(M) - middle) / tau), dtype)
 
 
@@ -104,7 +108,7 @@ def gaussian(M: int, *, std: float = 1.0, sym: bool = True, dtype: Any = None) -
     """The normal distribution's bell."""
     if std <= 0:
         raise InvalidInputError("std of a window is not positive", got=repr(std))
-    middle = ((M if sym else M + 1) - 1) / 2
+    middle = (_period(M, sym) - 1) / 2
     return _tensor(np.exp(-((np.arange(M) - middle) / std) ** 2 / 2), dtype)
 
 

@@ -69,7 +69,7 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("matrix_power", (A, 0), {}), ("multi_dot", ([C.T, A[0], C, C[0]],), {}),
     ("cross", (B, B[:1] * 2 + 1), {}), ("cross", (C.T, C.T[:, :1]), {"dim": 0}),
     ("vecdot", (B, C), {"dim": 1}), ("diagonal", (B,), {"offset": -1}),
-    ("vander", (C,), {"N": 3}),
+    ("vander", (C,), {"N": 3}), ("vander", (np.float64(3.0),), {"N": 3}),
     ("eigvalsh", (symmetric(2, 4, 4),), {}), ("eigvalsh", (matrix(3, 3),), {"UPLO": "U"}),
     ("svdvals", (TALL,), {}), ("svdvals", (WIDE,), {}),
     ("pinv", (TALL,), {}), ("pinv", (WIDE,), {}), ("pinv", (A,), {"rtol": 1e-3}),

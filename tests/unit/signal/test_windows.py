@@ -28,6 +28,12 @@ def test_periodic_windows_leave_the_last_element_out():
                                atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["cosine", "gaussian", "exponential", "hann"])
+def test_a_window_of_one_element_is_one(name):
+    for sym in (True, False):
+        np.testing.assert_allclose(getattr(windows, name)(1, sym=sym).numpy(), [1.0])
+
+
 def test_bells():
     found = windows.gaussian(5, std=2.0).numpy()
     np.testing.assert_allclose(found, np.exp(-np.arange(-2, 3) ** 2 / 8), rtol=1e-6)

@@ -113,10 +113,12 @@ def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
 
 @public
 def vander(x: Any, *, N: int | None = None) -> Any:
-    """The powers 0 to N - 1 of each element, along a new last axis."""
+    """The powers 0 to N - 1 of each element, along a new last axis; a number is a vector of one."""
     value = wrap(as_node(x))
-    if not value.ndim and N is None:
-        raise InvalidInputError("vander of a number", help="pass N")
+    if not value.ndim:
+        if N is None:
+            raise InvalidInputError("vander of a number", help="pass N")
+        value = value.reshape(1)
     count = N if N is not None else value.shape[-1]
     if count < 1:
         raise InvalidInputError("vander: N is not positive", got=count)
