@@ -83,7 +83,7 @@ def bartlett(M: int, *, sym: bool = True, dtype: Any = None) -> Tensor:
 
 
 def _period(count: int, sym: bool) -> int:
-    """The samples of a period: a periodic window leaves out the last one, a single sample has none."""
+    """The samples of a period, of which a periodic window leaves out the last one."""
     return count if sym or count <= 1 else count + 1
 
 

@@ -113,7 +113,7 @@ def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
 
 @public
 def vander(x: Any, *, N: int | None = None) -> Any:
-    """The powers 0 to N - 1 of each element, along a new last axis; a number is a vector of one."""
+    """The powers 0 to N - 1 of each element, along a new last axis; a number is one element."""
     value = wrap(as_node(x))
     if not value.ndim:
         if N is None:
