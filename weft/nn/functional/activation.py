@@ -7,6 +7,8 @@ from typing import Any
 from weft.amp.autocast import upcast
 from weft.eager.dtypes import as_dtype
 from weft.eager.emitter import TENSORS, call
+from weft.eager.functions.reduction import along as along_axis
+from weft.eager.record import as_node
 from weft.eager.tensor import Tensor
 from weft.nn.functional import randomness as random
 from weft.nn.functional.sizes import along, axis_of, in_place, promoted
@@ -58,6 +60,8 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """Leaky ReLU with a learned slope: one, or one for each channel (axis 1)."""
+    if not input.ndim:
+        return activations.prelu(TENSORS, input, weight.reshape(()))
     slope = weight if weight.numel() == 1 or input.ndim < 2 else along(weight, 1, input.ndim)
     return activations.prelu(TENSORS, input, slope)
 
@@ -209,7 +213,7 @@ def _along(name: str, input: Tensor, dim: int | None, dtype: Any) -> Tensor:
     x = input if dtype is None else call("cast", input, dtype=as_dtype(dtype).name)
     if dim is None:  # torch's choice where it is left out
         dim = 0 if x.ndim in (0, 1, 3) else 1
-    return call(name, x, axis=axis_of(dim, x.ndim))
+    return along_axis(name, as_node(x), dim)
 
 
 def _stored(input: Tensor, result: Tensor, inplace: bool) -> Tensor:

@@ -61,9 +61,9 @@ def kl_divergence(e: Emitter[V], x: V, y: V, log_target: bool = False) -> V:
     """Y (log(y) - x) for log-probabilities x; ``log_target`` gives log(y) for y."""
     if log_target:
         return e.call("exp", y) * (y - x)
-    positive = y > 0
-    safe = e.call("where", positive, y, 1.0)
-    return e.call("where", positive, y * e.call("log", safe), 0.0) - y * x
+    is_zero = e.call("equal", y, 0.0)
+    safe = e.call("where", is_zero, 1.0, y)  # of negative probabilities the logarithm is NaN
+    return e.call("where", is_zero, 0.0, y * e.call("log", safe)) - y * x
 
 
 def poisson_nll(e: Emitter[V], x: V, y: V, log_input: bool = True, full: bool = False,
