@@ -32,7 +32,8 @@ ROLES = {
     "frontend/onnx": "ONNX", "frontend/torch": "torch", "frontend/stablehlo": "StableHLO",
     "frontend": "front ends",
     "compat/graphdef": "GraphDef", "compat/symbol": "NNVM", "compat": "TensorFlow",
-    "eager": "eager", "nn": "nn", "op/composites": "composites", "transform": "passes",
+    "array_api": "array API", "eager": "eager", "nn": "nn", "op/composites": "composites",
+    "transform": "passes",
 }
 # Folders in which a string without a dot, such as ``"add"``, may mean something else.
 AMBIGUOUS = ("frontend", "op")

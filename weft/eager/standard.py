@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from weft.eager.emitter import call
+from weft.eager.functions.logic import bitwise_left_shift, bitwise_right_shift
 from weft.support.errors import OptionError
 
 _VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
@@ -28,7 +28,7 @@ class Standard:
         return self.to(device=device)
 
     def __rlshift__(self, other: int) -> Any:
-        return call("left_shift", other, self)
+        return bitwise_left_shift(other, self)
 
     def __rrshift__(self, other: int) -> Any:
-        return call("right_shift", other, self)
+        return bitwise_right_shift(other, self)

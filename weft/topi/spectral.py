@@ -59,13 +59,13 @@ def diagonalize(a, values, vectors, work, sweeps, epsilon) -> None:  # noqa: ANN
             values[b, i] = work[i, i]
 
 
-def orthogonalize(a, turned, lengths, right, sweeps, epsilon) -> None:  # noqa: ANN001
-    """``a = turned right'``: the columns of ``turned`` are orthogonal and have these lengths."""
+def orthogonalize(a, rotated, lengths, right, sweeps, epsilon) -> None:  # noqa: ANN001
+    """``a = rotated right'``: the columns of ``rotated`` are orthogonal and have these lengths."""
     rows, columns = a.shape[1], a.shape[2]
     for b in range(a.shape[0]):
         for j in range(columns):
             for i in range(rows):
-                turned[b, i, j] = a[b, i, j]
+                rotated[b, i, j] = a[b, i, j]
             for i in range(columns):
                 right[b, i, j] = 1.0 if i == j else 0.0
         for _ in range(sweeps):
@@ -74,9 +74,9 @@ def orthogonalize(a, turned, lengths, right, sweeps, epsilon) -> None:  # noqa: 
                 for q in range(p + 1, columns):
                     first, second, both = 0.0, 0.0, 0.0
                     for k in range(rows):
-                        first += turned[b, k, p] * turned[b, k, p]
-                        second += turned[b, k, q] * turned[b, k, q]
-                        both += turned[b, k, p] * turned[b, k, q]
+                        first += rotated[b, k, p] * rotated[b, k, p]
+                        second += rotated[b, k, q] * rotated[b, k, q]
+                        both += rotated[b, k, p] * rotated[b, k, q]
                     if not abs(both) > epsilon * (first * second) ** 0.5:
                         continue
                     rotations += 1
@@ -86,9 +86,9 @@ def orthogonalize(a, turned, lengths, right, sweeps, epsilon) -> None:  # noqa: 
                     cosine = 1.0 / (tangent * tangent + 1.0) ** 0.5
                     sine = tangent * cosine
                     for k in range(rows):
-                        one, other = turned[b, k, p], turned[b, k, q]
-                        turned[b, k, p] = cosine * one - sine * other
-                        turned[b, k, q] = sine * one + cosine * other
+                        one, other = rotated[b, k, p], rotated[b, k, q]
+                        rotated[b, k, p] = cosine * one - sine * other
+                        rotated[b, k, q] = sine * one + cosine * other
                     for k in range(columns):
                         one, other = right[b, k, p], right[b, k, q]
                         right[b, k, p] = cosine * one - sine * other
@@ -98,7 +98,7 @@ def orthogonalize(a, turned, lengths, right, sweeps, epsilon) -> None:  # noqa: 
         for j in range(columns):
             total = 0.0
             for k in range(rows):
-                total += turned[b, k, j] * turned[b, k, j]
+                total += rotated[b, k, j] * rotated[b, k, j]
             lengths[b, j] = total**0.5
 
 
@@ -127,16 +127,16 @@ def arrange(values, first, second, sorted_values, sorted_first, sorted_second,  
                 sorted_second[b, k, place] = sign * second[b, k, j]
 
 
-def complete(turned, lengths, left, epsilon) -> None:  # noqa: ANN001
+def complete(rotated, lengths, left, epsilon) -> None:  # noqa: ANN001
     """Columns divided by their lengths; where these are 0, and behind them, an orthogonal basis."""
-    rows, columns, count = turned.shape[1], turned.shape[2], left.shape[2]
-    for b in range(turned.shape[0]):
+    rows, columns, count = rotated.shape[1], rotated.shape[2], left.shape[2]
+    for b in range(rotated.shape[0]):
         start = 0
         for j in range(count):
             length = lengths[b, j] if j < columns else 0.0
             if not length <= epsilon * rows * lengths[b, 0]:
                 for k in range(rows):
-                    left[b, k, j] = turned[b, k, j] / length
+                    left[b, k, j] = rotated[b, k, j] / length
                 continue
             for candidate in range(start, rows):
                 start = candidate + 1
@@ -174,12 +174,12 @@ def svd(x: te.Tensor, *, full: bool) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
     There are as many left vectors as rows with ``full``, else as columns.
     """
     batch, rows, columns = x.shape
-    turned, lengths, right = te.python_extern(
+    rotated, lengths, right = te.python_extern(
         [x.shape, (batch, columns), (batch, columns, columns)], [converted(x, float64)],
         orthogonalize, [float64] * 3, scalars=[_SWEEPS, _EPSILON], name="svd")
-    lengths, right, turned = _arranged(lengths, right, turned, is_descending=True)
-    left = te.python_extern([(batch, rows, rows if full else columns)], [turned, lengths], complete,
-                            [float64], scalars=[_EPSILON], name="complete_basis")[0]
+    lengths, right, rotated = _arranged(lengths, right, rotated, is_descending=True)
+    left = te.python_extern([(batch, rows, rows if full else columns)], [rotated, lengths],
+                            complete, [float64], scalars=[_EPSILON], name="complete_basis")[0]
     return converted(left, x.dtype), converted(lengths, x.dtype), converted(right, x.dtype)
 
 

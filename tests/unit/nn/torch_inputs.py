@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from typing import Any
 
 import weft
@@ -14,6 +15,12 @@ from weft.eager.tensor import Tensor
 
 # Layers that draw at random have no result to compare: their shapes are compared.
 _DRAWN = ("Dropout", "RReLU", "FractionalMaxPool")
+
+# Inputs that weft refuses, by label.
+_REFUSED = {
+    "BatchNorm?d * train": "statistics of an empty batch have no mean",
+    "FractionalMaxPool3d *": "nn.gather takes at most as many indices as elements",
+}
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,17 @@ def cases() -> Iterator[Case]:
                                             requires_grad=True, training=training)
             for number, given in enumerate(found):
                 yield Case(info.module_cls.__name__, number, training, given)
+
+
+def reason_for(case: Case) -> str | None:
+    """Why weft refuses the input; ``None`` if it has to agree."""
+    import torch
+
+    given = case.given.forward_input.args
+    is_full = all(not isinstance(x, torch.Tensor) or x.numel() for x in given)
+    if case.name.startswith("BatchNorm") and is_full:
+        return None
+    return next((why for label, why in _REFUSED.items() if fnmatch(case.label, label)), None)
 
 
 def to_weft(value: Any) -> Any:

@@ -89,7 +89,7 @@ class Tensor(WeftTensor):
 
     @classmethod
     def make_const(cls, data: Any, *, requires_grad: bool = False) -> Self:
-        """A tensor that nothing made."""
+        """A tensor that is no result of an operator."""
         return cls(data, requires_grad=requires_grad)
 
     @property

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from weft import op
+from weft.frontend.common import arrays
 from weft.frontend.common.typed import tensor_type
 from weft.frontend.stablehlo.node import Body, Node, Value, constant_in, shape_in
 from weft.frontend.stablehlo.syntax import Literal, Operation
@@ -154,7 +155,8 @@ def counts_along(x: Expr, axis: int) -> bool:
     """Whether ``x`` is known to hold the positions along an axis."""
     shape = shape_in(x)
     if isinstance(x, Constant):
-        line = np.arange(shape[axis]).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+        line = arrays.arange(shape[axis])
+        line = line.reshape([-1 if a == axis else 1 for a in range(len(shape))])
         return bool((x.data == line).all())
     while isinstance(x, Call) and isinstance(x.op, Op) and x.op.name in ("broadcast_to", "reshape"):
         inner = tensor_type(x.args[0])

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.frontend.common import arrays as made
 from weft.frontend.onnx.shape_value import ShapeValue, settle
 from weft.frontend.stablehlo.node import Node, Value
 from weft.frontend.stablehlo.types import dtype_of
@@ -68,7 +69,7 @@ def _each(function: Callable[..., Any]) -> Callable[..., np.ndarray]:
     def rule(_node: Node, *arrays: np.ndarray) -> np.ndarray:
         shape = np.broadcast_shapes(*(a.shape for a in arrays))
         spread = [np.broadcast_to(a, shape) for a in arrays]
-        result = np.empty(shape, object)
+        result = made.empty(shape, object)
         for at in np.ndindex(shape):
             items = [a[at] for a in spread]
             is_whole = not any(item is UNKNOWN for item in items)
@@ -117,7 +118,7 @@ def _logical(stops: bool) -> Callable[..., np.ndarray]:
     """``or`` and ``and``: one operand may decide alone."""
 
     def rule(_node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        result = np.empty(a.shape, object)
+        result = made.empty(a.shape, object)
         for at in np.ndindex(a.shape):
             pair = (a[at], b[at])
             decided = any(item is stops for item in pair)
@@ -132,7 +133,7 @@ def _select(_node: Node, choice: np.ndarray, a: np.ndarray, b: np.ndarray) -> np
     spread = np.broadcast_to(choice, a.shape)
     if any(item is UNKNOWN for item in spread.flat):
         return None
-    result = np.empty(a.shape, object)
+    result = made.empty(a.shape, object)
     for at in np.ndindex(a.shape):
         result[at] = a[at] if spread[at] else b[at]
     return result

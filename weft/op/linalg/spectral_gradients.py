@@ -39,8 +39,8 @@ def eigh_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
     d_values, d_vectors = (typed(TupleGetItem(dy, i)) for i in range(2))
     gaps = _reciprocal(typed(op.subtract(_rows(values), _columns(values))))
     inner = typed(op.multiply(product(vectors, d_vectors, transpose_a=True), gaps))
-    turned = typed(op.add(product(vectors, inner), op.multiply(vectors, _rows(d_values))))
-    slope = product(turned, vectors, transpose_b=True)
+    rotated = typed(op.add(product(vectors, inner), op.multiply(vectors, _rows(d_values))))
+    slope = product(rotated, vectors, transpose_b=True)
     both = typed(op.add(slope, transposed(slope)))
     halved = op.multiply(typed(op.add(lower(both), lower(both, -1))), scalar(0.5, both))
     return [halved]
@@ -61,8 +61,8 @@ def svd_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
     of_left = op.multiply(op.multiply(_skew(left, d_left), gaps), _rows(values))
     of_right = op.multiply(_columns(values), op.multiply(_skew(right, d_right), gaps))
     inner = typed(op.add(of_left, of_right))
-    turned = typed(op.add(product(left, inner), op.multiply(left, _rows(d_values))))
-    slope = product(turned, right, transpose_b=True)
+    rotated = typed(op.add(product(left, inner), op.multiply(left, _rows(d_values))))
+    slope = product(rotated, right, transpose_b=True)
     if rows != columns:
         outside = typed(op.subtract(d_left, product(left, product(left, d_left,
                                                                   transpose_a=True))))

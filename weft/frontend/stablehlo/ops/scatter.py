@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft import op
+from weft.frontend.common import arrays
 from weft.frontend.stablehlo.node import (
     Body,
     Node,
@@ -165,7 +166,7 @@ def _overlaid(node: Node, x: Expr, update: Expr, starts: dict[int, int]) -> Expr
     high = [shape[a] - sizes[a] - low[a] for a in range(len(shape))]
     inside = np.zeros((), bool)
     for axis in starts:
-        line = np.zeros(shape[axis], bool)
+        line = arrays.zeros(shape[axis], bool)
         line[low[axis]:low[axis] + sizes[axis]] = True
         line = line.reshape([-1 if a == axis else 1 for a in range(len(shape))])
         inside = line if inside.ndim == 0 else inside & line
