@@ -154,7 +154,7 @@ def einsum(equation: str, *tensors: Any) -> Tensor:
 @public
 def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
     """The sums of products along pairs of axes: the last of ``a`` and first of ``b``, or a pair of
-    lists.
+    lists. An axis of size 1 is paired with the sum along the other.
     """
     x, y = wrap(as_node(a)), wrap(as_node(b))
     dims = dims.tolist() if hasattr(dims, "tolist") else dims
@@ -162,6 +162,11 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
         dims = (list(range(x.ndim - dims, x.ndim)), list(range(dims)))
     first, second = ([axis_of(d, t.ndim) for d in (axes if isinstance(axes, (list, tuple)) else (
         axes,))] for axes, t in zip(dims, (x, y), strict=True))
+    for i, j in zip(first, second, strict=True):
+        if x.shape[i] == 1 < y.shape[j]:
+            y = y.sum(j, keepdim=True, dtype=y.dtype)
+        elif y.shape[j] == 1 < x.shape[i]:
+            x = x.sum(i, keepdim=True, dtype=x.dtype)
     kept = [a for a in range(x.ndim) if a not in first]
     rest = [a for a in range(y.ndim) if a not in second]
     sizes = (*[x.shape[a] for a in kept], *[y.shape[a] for a in rest])
