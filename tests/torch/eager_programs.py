@@ -1,7 +1,7 @@
 """Random programs of tensors for weft and torch: views, writes in place, reads, gradients.
 
 A program is drawn line by line with torch; a line that torch refuses is left out. The same text
-runs with ``weft`` in the place of ``torch``. Results of arithmetic are made contiguous, as weft's
+runs with ``weft`` instead of ``torch``. Results of arithmetic are made contiguous, as weft's
 are; operands of writes are copies, as torch leaves open what a write of overlapping memory gives.
 ``.data`` is left out: torch's gradients are those of the changed values then, without a word.
 """

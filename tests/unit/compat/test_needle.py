@@ -104,11 +104,11 @@ def test_arrays_are_views_of_their_memory():
     base = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     a = ndl.array(base, device=ndl.cpu())
     assert (a.strides, a.is_compact(), a.size) == ((12, 4, 1), True, 24)
-    turned = a.permute((2, 0, 1))
-    assert turned.strides == (1, 12, 4)
-    np.testing.assert_array_equal(turned.numpy(), base.transpose(2, 0, 1))
-    assert turned._handle.ptr() == a._handle.ptr()
-    assert turned.compact()._handle.ptr() != a._handle.ptr()
+    transposed = a.permute((2, 0, 1))
+    assert transposed.strides == (1, 12, 4)
+    np.testing.assert_array_equal(transposed.numpy(), base.transpose(2, 0, 1))
+    assert transposed._handle.ptr() == a._handle.ptr()
+    assert transposed.compact()._handle.ptr() != a._handle.ptr()
     part = a[1, 0:3:2, :]
     assert (part.shape, part.strides) == ((1, 2, 4), (12, 8, 1))
     part[0, 1, 1:3] = 9
