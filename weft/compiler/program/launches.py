@@ -7,7 +7,7 @@ arguments.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from weft.codegen.launch import Launch, LaunchGuard, LaunchJump, LaunchPath, LaunchProgram
 from weft.compiler.build.kernel import KernelFacts
@@ -69,7 +69,8 @@ def sized_launches(program: Program, facts: Sequence[KernelFacts],
     offsets, arena_bytes = table.add_slots(plan)
     writer = _SlotWriter(plan, offsets, constant_offsets, facts, table, variants)
     launches = tuple(writer.launch(at, step) for at, step in enumerate(program.steps))
-    jumps = tuple(LaunchJump(jump.at, jump.loop, writer.path(jump.path)) for jump in program.jumps)
+    jumps = tuple(LaunchJump(jump.at, jump.loop, _launch_path(jump.path, writer.argument))
+                  for jump in program.jumps)
     made = LaunchProgram(len(program.inputs), len(program.outputs), launches, jumps,
                          tuple(s.name for s in symbols), tuple(table.entries),
                          len(program.states), _counts(program, writer, bounds))
@@ -122,7 +123,8 @@ class _SlotWriter:
     def launch(self, at: int, step: Step) -> Launch:
         variants = tuple(self._variant(at, step, v) for v in self.variants.get(step.kernel, ()))
         facts = self.facts[step.kernel]
-        return Launch(facts.symbol, self._arguments(at, step, facts), self.path(step.path),
+        return Launch(facts.symbol, self._arguments(at, step, facts),
+                      _launch_path(step.path, self.argument),
                       step.device, step.stream, variants)
 
     def _variant(self, at: int, step: Step, variant: KernelVariant) -> VariantSpec:
@@ -140,16 +142,18 @@ class _SlotWriter:
             arguments.append(("slot", self.slots[self.plan.workspaces[at]]))
         return tuple(arguments)
 
-    def path(self, path: Path) -> LaunchPath:
-        return tuple(LaunchGuard(self.argument(scope.condition), scope.expected)
-                     if isinstance(scope, Guard) else scope for scope in path)
-
     def argument(self, ref: BufferRef) -> Argument:
         if ref.kind is BufferKind.CONSTANT:
             return ref.kind.value, self.constant_offsets[ref.index]
         if ref.kind is BufferKind.TEMPORARY:
             return "slot", self.slots[self.plan.temporaries[ref.index]]
         return ref.kind.value, ref.index
+
+
+def _launch_path(path: Path, argument: Callable[[BufferRef], Argument]) -> LaunchPath:
+    """The guards and loops around a launch; ``argument`` says where a condition lies."""
+    return tuple(LaunchGuard(argument(scope.condition), scope.expected)
+                 if isinstance(scope, Guard) else scope for scope in path)
 
 
 def launch_program(program: Program, plan: MemoryPlan, constant_offsets: Sequence[int],
@@ -161,7 +165,8 @@ def launch_program(program: Program, plan: MemoryPlan, constant_offsets: Sequenc
     writer = _OffsetWriter(plan, constant_offsets, spaces)
     launches = tuple(writer.launch(at, step, facts[step.kernel])
                      for at, step in enumerate(program.steps))
-    jumps = tuple(LaunchJump(jump.at, jump.loop, writer.path(jump.path)) for jump in program.jumps)
+    jumps = tuple(LaunchJump(jump.at, jump.loop, _launch_path(jump.path, writer.argument))
+                  for jump in program.jumps)
     return LaunchProgram(len(program.inputs), len(program.outputs), launches, jumps,
                          num_states=len(program.states))
 
@@ -177,12 +182,9 @@ class _OffsetWriter:
         if facts.workspace_bytes:
             space = next(s for s in self.spaces if s.device == step.device)
             arguments.append((space.name, self.plan.workspaces[at]))
-        return Launch(facts.symbol, tuple(arguments), self.path(step.path), step.device,
+        return Launch(facts.symbol, tuple(arguments),
+                      _launch_path(step.path, self.argument), step.device,
                       step.stream)
-
-    def path(self, path: Path) -> LaunchPath:
-        return tuple(LaunchGuard(self.argument(scope.condition), scope.expected)
-                     if isinstance(scope, Guard) else scope for scope in path)
 
     def argument(self, ref: BufferRef) -> Argument:
         if ref.kind is BufferKind.CONSTANT:
