@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -97,10 +98,10 @@ class WorkerPool:
         if task is None:
             return
         waiting[worker].append(task)
-        try:
+        # A worker that ended is reported by ``_receive``, after the batches that it still sent:
+        # only there is it known which batch ended it.
+        with suppress(BrokenPipeError, ConnectionResetError):
             self._connections[worker].send(task)
-        except (BrokenPipeError, ConnectionResetError):
-            raise self._died(worker, task) from None
 
     def _receive(self, waiting: list[deque[Task]], ready: list[deque[Any]]) -> None:
         """Take one batch from each worker that has sent one."""

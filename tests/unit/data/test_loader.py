@@ -35,6 +35,7 @@ from weft.data import (
     default_collate,
     random_split,
     sample_generator,
+    workers,
 )
 from weft.support.errors import DataError, OptionError
 
@@ -156,6 +157,21 @@ def test_a_worker_that_raises_names_sample_and_traceback():
 def test_a_worker_that_is_killed_is_reported():
     with pytest.raises(DataError, match="killed by SIGKILL") as caught:
         list(DataLoader(Noisy(deadly={4}), 3, num_workers=1))
+    assert "[3, 4, 5]" in str(caught.value)
+
+
+def test_the_batch_that_ended_a_worker_is_reported_though_a_later_one_cannot_be_sent(monkeypatch):
+    received = workers._received
+
+    def late(connection):
+        time.sleep(0.3)  # meanwhile the worker ends, so the next task finds a broken pipe
+        return received(connection)
+
+    monkeypatch.setattr(workers, "_received", late)
+    batches = iter(DataLoader(Noisy(deadly={4}), 3, num_workers=1))
+    assert next(batches)["index"].tolist() == [0, 1, 2]
+    with pytest.raises(DataError, match="killed by SIGKILL") as caught:
+        next(batches)
     assert "[3, 4, 5]" in str(caught.value)
 
 
