@@ -68,6 +68,7 @@ def lambda_chain(depth: int) -> IRModule:
     return IRModule.from_expr(Function((x,), Call(Function((y,), body), (x,))))
 
 
+@pytest.mark.sample(0.4, 2)
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("make", [call_chain, let_chain, lambda_chain])
 def test_inference_is_deep_and_keeps_what_is_typed(make, depth):
@@ -77,6 +78,7 @@ def test_inference_is_deep_and_keeps_what_is_typed(make, depth):
     verify_module(typed)
 
 
+@pytest.mark.sample(0.4, 2)
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("make", [call_chain, let_chain])
 def test_text_equality_and_hash_are_deep(make, depth):

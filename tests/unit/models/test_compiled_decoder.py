@@ -40,6 +40,7 @@ def check(found: np.ndarray, wanted: np.ndarray) -> None:
     np.testing.assert_allclose(found, wanted, atol=2e-5 * max(1, abs(wanted).max()))
 
 
+@pytest.mark.sample(0.4, 2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_logits_are_those_of_the_reference(name: str) -> None:
@@ -61,6 +62,7 @@ def test_logits_are_those_of_the_reference(name: str) -> None:
     check(decoder.score([2], [ids[6:12]])[0], wanted[6:12])
 
 
+@pytest.mark.sample(0.4, 1)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm", "mixture"])
 def test_rows_of_different_lengths_are_padded(name: str) -> None:

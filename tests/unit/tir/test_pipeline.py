@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.sampling import share_of
 from weft.support.errors import LoweringError
 from weft.tir import expr as x
 from weft.tir.buffer import Buffer, buffer
@@ -135,7 +136,7 @@ def values(i: PrimExpr, j: PrimExpr) -> st.SearchStrategy[PrimExpr]:
 
 @pytest.mark.slow
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=round(60 * share_of(0.4)), deadline=None)
 def test_elementwise_nests(data: st.DataObject) -> None:
     rows, columns = data.draw(axes(37)), data.draw(axes(29))
     value = data.draw(values(rows.index, columns.index))
@@ -148,7 +149,7 @@ def test_elementwise_nests(data: st.DataObject) -> None:
 
 @pytest.mark.slow
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=round(40 * share_of(0.5)), deadline=None)
 def test_register_tiles(data: st.DataObject) -> None:
     """C = A @ B with a local tile: tails in rows, columns and the reduction."""
     m, n, k = (data.draw(st.integers(1, 23)) for _ in range(3))

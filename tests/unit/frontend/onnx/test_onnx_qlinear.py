@@ -228,6 +228,7 @@ def transformer() -> ModelProto:
     return _graph(nodes, (1, 6, 16), weights)
 
 
+@pytest.mark.sample(0.4, 2)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("form", [QuantFormat.QOperator, QuantFormat.QDQ], ids=["qop", "qdq"])
 @pytest.mark.parametrize("kind", [QuantType.QUInt8, QuantType.QInt8], ids=KINDS)
