@@ -45,8 +45,8 @@ LAYERS = (
     Layer("weft.transform", (), {"PASSES": "weft.ir.passes:PASSES"},
           beside=("weft.compat.optimizer",)),
 )
-TABLES = ("weft", "weft.array_api", "weft.codegen", "weft.fft", "weft.linalg", "weft.nn",
-          "weft.nn.functional", "weft.optim", "weft.optim.lr_scheduler", "weft.special",
+TABLES = ("weft", "weft.array_api", "weft.codegen", "weft.fft", "weft.linalg", "weft.masked",
+          "weft.nn", "weft.nn.functional", "weft.optim", "weft.optim.lr_scheduler", "weft.special",
           "weft.strategy", "weft.transform")
 
 

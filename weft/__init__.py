@@ -25,9 +25,9 @@ __version__ = "0.1.0"
 
 NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generated from this table
     "weft": (
-        "amp autograd checkpoints codegen compiler data debug export fft frontend generation graph "
-        "ir linalg models nn onnx_backend op optim runtime serialization signal special strategy "
-        "target te tir topi torch_backend transform tune"
+        "amp autograd checkpoints codegen compiler data debug export fft frontend generation "
+        "graph ir linalg masked models nn onnx_backend op optim runtime serialization signal "
+        "special strategy target te tir topi torch_backend transform tune"
     ),
     "weft.support": "errors",
     "weft.support.config": "config",
@@ -95,7 +95,13 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
     "weft.eager.functions.gathering": (
         "gather index_add index_fill index_select scatter scatter_add take_along_dim"
     ),
-    "weft.eager.functions.indexing": "diag diagonal masked_select narrow nonzero select take",
+    "weft.eager.functions.indexing": (
+        "argwhere as_strided diag diagonal masked_select narrow nonzero nonzero_static select take"
+    ),
+    "weft.eager.functions.linalg.older": (
+        "cholesky cholesky_inverse cholesky_solve det inverse logdet lu_solve lu_unpack matrix_exp "
+        "pinverse qr slogdet svd triangular_solve"
+    ),
     "weft.eager.functions.linear": (
         "addbmm addmm addmv addr baddbmm bmm cdist chain_matmul cross dot einsum ger inner kron "
         "matmul mm mv outer tensordot vdot"
@@ -118,9 +124,13 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
         "log_softmax logcumsumexp logsumexp max mean min nanmean nansum norm prod renorm softmax "
         "std std_mean sum var var_mean"
     ),
+    "weft.eager.functions.scattering": (
+        "as_strided_scatter diag_embed diagflat diagonal_scatter index_copy index_put index_reduce "
+        "masked_scatter put scatter_reduce select_scatter slice_scatter"
+    ),
     "weft.eager.functions.shape": (
         "broadcast_to cat chunk concat concatenate flatten flip masked_fill movedim permute "
-        "repeat_interleave reshape roll split squeeze stack tile transpose tril triu unbind "
+        "ravel repeat_interleave reshape roll split squeeze stack tile transpose tril triu unbind "
         "unflatten unsqueeze"
     ),
     "weft.eager.functions.special": (
@@ -129,10 +139,11 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
         "mvlgamma nextafter polygamma rad2deg real resolve_conj resolve_neg sgn signbit sinc xlogy"
     ),
     "weft.eager.functions.splitting": (
-        "alias_copy broadcast_shapes broadcast_tensors diagonal_copy dsplit expand_copy hsplit "
-        "narrow_copy permute_copy select_copy split_copy split_with_sizes split_with_sizes_copy "
-        "squeeze_copy t_copy tensor_split transpose_copy unbind_copy unravel_index unsafe_chunk "
-        "unsafe_split unsafe_split_with_sizes unsqueeze_copy view_copy vsplit"
+        "alias_copy as_strided_copy broadcast_shapes broadcast_tensors diagonal_copy dsplit "
+        "expand_copy hsplit narrow_copy permute_copy select_copy split_copy split_with_sizes "
+        "split_with_sizes_copy squeeze_copy t_copy tensor_split transpose_copy unbind_copy "
+        "unfold_copy unravel_index unsafe_chunk unsafe_split unsafe_split_with_sizes "
+        "unsqueeze_copy view_copy vsplit"
     ),
     "weft.eager.functions.statistics": (
         "bincount corrcoef cov cumulative_trapezoid diff gradient histc histogram histogramdd "

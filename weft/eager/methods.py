@@ -14,11 +14,13 @@ from weft.eager.functions import linear as m
 from weft.eager.functions import logic as g
 from weft.eager.functions import ordering as o
 from weft.eager.functions import reduction as r
+from weft.eager.functions import scattering as w
 from weft.eager.functions import shape as s
 from weft.eager.functions import special as p
 from weft.eager.functions import splitting as q
 from weft.eager.functions import statistics as t
 from weft.eager.functions.drawn import Drawn
+from weft.eager.functions.linalg import older as f
 
 
 class Functions(Conversions, Drawn):
@@ -82,7 +84,8 @@ class Functions(Conversions, Drawn):
 
     reshape, view, permute, transpose, t = s.reshape, s.reshape, s.permute, s.transpose, s.t
     swapaxes, movedim, squeeze, unsqueeze = s.transpose, s.movedim, s.squeeze, s.unsqueeze
-    flatten, unflatten, expand, broadcast_to = s.flatten, s.unflatten, s.expand, s.expand
+    ravel, flatten, unflatten, expand, broadcast_to = (
+        s.ravel, s.flatten, s.unflatten, s.expand, s.expand)
     repeat, tile, repeat_interleave = s.repeat, s.repeat, s.repeat_interleave
     split, chunk, unbind, flip, roll = s.split, s.chunk, s.unbind, s.flip, s.roll
     tril, triu, masked_fill = s.tril, s.triu, s.masked_fill
@@ -95,7 +98,18 @@ class Functions(Conversions, Drawn):
     take_along_dim, masked_select, nonzero = h.take_along_dim, i.masked_select, i.nonzero
     scatter, scatter_add, index_add, index_fill, select, narrow = (
         h.scatter, h.scatter_add, h.index_add, h.index_fill, i.select, i.narrow)
-    diagonal, diag = i.diagonal, i.diag
+    diagonal, diag, argwhere, as_strided, nonzero_static = (
+        i.diagonal, i.diag, i.argwhere, i.as_strided, i.nonzero_static)
+    index_put, index_copy, index_reduce, put = w.index_put, w.index_copy, w.index_reduce, w.put
+    scatter_reduce, masked_scatter, diag_embed, diagflat = (
+        w.scatter_reduce, w.masked_scatter, w.diag_embed, w.diagflat)
+    select_scatter, slice_scatter, diagonal_scatter, as_strided_scatter = (
+        w.select_scatter, w.slice_scatter, w.diagonal_scatter, w.as_strided_scatter)
+
+    cholesky, cholesky_inverse, cholesky_solve, det, inverse, logdet = (
+        f.cholesky, f.cholesky_inverse, f.cholesky_solve, f.det, f.inverse, f.logdet)
+    lu_solve, matrix_exp, pinverse, qr, slogdet, svd, triangular_solve = (
+        f.lu_solve, f.matrix_exp, f.pinverse, f.qr, f.slogdet, f.svd, f.triangular_solve)
 
     def where(self, condition: Any, other: Any) -> Any:
         """The tensor where ``condition`` holds, else ``other``."""

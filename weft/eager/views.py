@@ -14,6 +14,7 @@ import numpy as np
 
 from weft.eager.cell import MODE
 from weft.eager.checks import known
+from weft.eager.dtypes import dtype
 from weft.eager.node import Node, value_node
 from weft.eager.record import as_node, record
 from weft.eager.storage import Layout, ViewOp, row_major
@@ -115,6 +116,8 @@ class _Scattering(ViewOp):
         shape, places = whole.sig.out.shape, layout.positions().reshape(-1)
         if not places.size:
             return whole
+        if part.sig.out.dtype is not whole.sig.out.dtype:
+            part = record("reinterpret", (part,), {"dtype": whole.sig.out.dtype.ir})
         flat = reshaped(whole, (math.prod(shape),))
         return reshaped(_placed(flat, reshaped(part, (places.size,)), [(0, places)]), shape)
 
@@ -199,6 +202,44 @@ class Unfold(_Scattering):
     @property
     def overlaps(self) -> bool:
         return self.size > self.step
+
+
+@dataclass(frozen=True, slots=True)
+class Strided(_Scattering):
+    """Elements at these strides in the memory of a tensor without gaps."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    def apply(self, node: Node) -> Node:
+        at = self.layout(row_major(())).positions()
+        flat = reshaped(node, (math.prod(node.sig.out.shape),))
+        found = record("take", (flat, as_node(at.reshape(-1))), {"axis": 0})
+        return reshaped(found, self.shape)
+
+    def layout(self, layout: Layout) -> Layout:
+        return Layout(self.shape, self.strides, layout.offset + self.offset)
+
+    @property
+    def overlaps(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Bits(ViewOp):
+    """The bits of the elements as numbers of another dtype of the same size."""
+
+    dtype: dtype
+
+    def apply(self, node: Node) -> Node:
+        return record("reinterpret", (node,), {"dtype": self.dtype.ir})
+
+    def write(self, whole: Node, part: Node) -> Node:
+        return record("reinterpret", (part,), {"dtype": whole.sig.out.dtype.ir})
+
+    def layout(self, layout: Layout) -> Layout:
+        return layout
 
 
 # -- nodes -----------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def test_layouts_are_those_of_the_base() -> None:
     lambda _, x: x[0].detach_(),
     lambda _, x: x.add_(weft.ones(2, 3)),
     lambda _, x: x.view(2, -1),
-    lambda _, x: x.view(weft.int32),
+    lambda _, x: x.view(weft.int64),
     lambda _, x: x.unfold(0, 4, 1),
     lambda _, x: x.expand(4),
     lambda _, x: x.diagonal(),

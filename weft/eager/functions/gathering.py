@@ -80,8 +80,7 @@ def index_select(input: Any, dim: int, index: Any) -> Tensor:
     return checked(found, at, node.sig.out.shape[axis], axis)
 
 
-_REDUCTIONS = {None: "update", "add": "add", "sum": "add", "multiply": "mul", "prod": "mul",
-               "amax": "max", "amin": "min"}
+_REDUCTIONS = {None: "update", "add": "add", "multiply": "mul"}
 
 
 @_of_points
@@ -94,16 +93,17 @@ def scatter(input: Any, dim: int, index: Any, src: Any = None, *, value: Any = N
     if reduce not in {None, "add", "multiply"}:
         raise InvalidInputError("unknown reduce of scatter", got=repr(reduce),
                                 expected='"add" or "multiply"')
-    return _scattered(input, dim, index, value if src is None else src, _REDUCTIONS[reduce])
+    return scattered(input, dim, index, value if src is None else src, _REDUCTIONS[reduce])
 
 
 @_of_points
 def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Tensor:
     """``input`` with elements of ``src`` added at the index along one axis."""
-    return _scattered(input, dim, index, src, "add")
+    return scattered(input, dim, index, src, "add")
 
 
-def _scattered(input: Any, dim: int, index: Any, src: Any, reduction: str) -> Tensor:
+def scattered(input: Any, dim: int, index: Any, src: Any, reduction: str) -> Tensor:
+    """``scatter_elements`` of elements of ``src``, or of a number, in the dtype of ``input``."""
     node, at = as_node(input), as_node(index)
     shape, d = node.sig.out.shape, node.sig.out.dtype
     if not at.sig.out.shape:

@@ -7,6 +7,7 @@ over flat positions along their axes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +26,13 @@ from weft.eager.functions.keys import (
     part_of,
     without_booleans,
 )
-from weft.eager.functions.shape import expand, reshape, viewed
+from weft.eager.functions.shape import expand, layout_of, reshape, viewed
 from weft.eager.node import Node, value_node
 from weft.eager.record import as_node, record, wrap
 from weft.eager.views import (
     Diagonal,
     Part,
+    Strided,
     Unfold,
     counts_of,
     permuted,
@@ -144,18 +146,18 @@ def _placed(key: Key, shape: tuple[int, ...], common: tuple[int, ...], at: int
     return order, (*sizes[:key.first], *common, *sizes[key.first:])
 
 
-def setitem(x: Any, key: Any, value: Any) -> Node:
-    """``x`` after ``x[key] = value``."""
+def setitem(x: Any, key: Any, value: Any, reduction: str = "update") -> Node:
+    """``x`` after ``x[key] = value``; index tensors may add values to what is there."""
     node = as_node(x)
     shape, d = node.sig.out.shape, node.sig.out.dtype
     given = cast(as_node(value, d), d)
     if isinstance(key, Cell) and as_node(key).sig.out.dtype is bool_ \
-            and not given.sig.out.shape:
+            and not given.sig.out.shape and reduction == "update":
         return _set_masked(node, key, given)
     key, inner = without_booleans(key, shape)
     parsed = parse_key(key, inner)
     if parsed.tensors:
-        return reshaped(_set_positions(reshaped(node, inner), key, given), shape)
+        return reshaped(_set_positions(reshaped(node, inner), key, given, reduction), shape)
     part = _fitted(given, counts_of(parsed.slices), parsed)
     return written(node, parsed.slices, part)
 
@@ -183,7 +185,7 @@ def _fitted(value: Node, sizes: tuple[int, ...], key: Key) -> Node:
     return reshaped(value, tuple([have.get(a, 1) for a in range(len(sizes))]))
 
 
-def _set_positions(node: Node, key: Any, value: Node) -> Node:
+def _set_positions(node: Node, key: Any, value: Node, reduction: str) -> Node:
     """Assignment at index tensors, at the flat positions that the key takes of ``arange``."""
     shape = node.sig.out.shape
     count = int(np.prod(shape))
@@ -195,7 +197,8 @@ def _set_positions(node: Node, key: Any, value: Node) -> Node:
     flat = reshaped(node, (count,))
     nodes = (flat, reshaped(as_node(chosen), (chosen.numel(),)),
              reshaped(values, (chosen.numel(),)))
-    return reshaped(record("scatter_elements", nodes, {"axis": 0}), shape)
+    attrs = {"axis": 0} if reduction == "update" else {"axis": 0, "reduction": reduction}
+    return reshaped(record("scatter_elements", nodes, attrs), shape)
 
 
 def _trimmed(value: Node, rank: int) -> Node:
@@ -248,6 +251,19 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     return wrap(as_node(np.stack(found, axis=1)))
 
 
+def argwhere(input: Any) -> Tensor:
+    """The indices of elements that are not zero, one per row. The tensor is looked at."""
+    return nonzero(input)
+
+
+def nonzero_static(input: Any, *, size: int, fill_value: int = -1) -> Tensor:
+    """``nonzero`` with so many rows: the first ones, or more of ``fill_value``."""
+    found = value_of(as_node(nonzero(input)))
+    rows = np.full((size, found.shape[1]), fill_value, np.int64)
+    rows[:len(found)] = found[:size]
+    return wrap(as_node(rows))
+
+
 def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The diagonal of the matrices of two axes, as the last axis: a view."""
     rank = len(as_node(input).sig.out.shape)
@@ -267,6 +283,24 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Tensor:
         raise InvalidInputError("windows do not fit the axis", got=f"size {size}, step {step}",
                                 expected=f"a size up to {shape[axis]} and a positive step")
     return viewed(input, Unfold(axis, size, step))
+
+
+def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    """A view of elements at these strides in memory; the offset is by default that of ``input``."""
+    x: Any = input if isinstance(input, Cell) else wrap(as_node(input))
+    own, sizes, strides = layout_of(x), tuple(size), tuple(stride)
+    begin = own.offset if storage_offset is None else storage_offset
+    last = begin + sum([(n - 1) * step for n, step in zip(sizes, strides, strict=True)])
+    inside = own.is_contiguous and own.offset <= begin and last < own.offset + math.prod(own.shape)
+    if not inside:  # it is a part of the base alone
+        while x._view is not None:  # noqa: SLF001 - of this package
+            x = x._view.base  # noqa: SLF001
+    start = begin - layout_of(x).offset
+    if min(start, 0, *strides) < 0 or (0 not in sizes and last >= begin - start + x.numel()):
+        raise InvalidInputError("as_strided: elements are outside of the memory of the tensor",
+                                got=f"sizes {sizes}, strides {strides}, offset {begin}",
+                                expected=f"positions 0 to {x.numel() - 1}")
+    return viewed(x, Strided(sizes, strides, start))
 
 
 _diagonal = diagonal

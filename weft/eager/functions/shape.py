@@ -17,7 +17,16 @@ from weft.eager.node import Node
 from weft.eager.record import as_node, field, record, wrap
 from weft.eager.signature import public
 from weft.eager.storage import Layout, ViewOp, row_major
-from weft.eager.views import Expand, Part, Permute, Reshape, Slices, reshaped, reshaped_layout
+from weft.eager.views import (
+    Bits,
+    Expand,
+    Part,
+    Permute,
+    Reshape,
+    Slices,
+    reshaped,
+    reshaped_layout,
+)
 from weft.support.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -57,10 +66,14 @@ def reshape(input: Any, *shape: Any) -> Tensor:
 def view(input: Any, *shape: Any) -> Tensor:
     """The same elements in another shape, never copied; or in another dtype."""
     if len(shape) == 1 and not isinstance(shape[0], (int, tuple, list)):
-        if as_dtype(shape[0]) is not input.dtype:
-            raise InvalidInputError("the memory of a tensor is not read as another dtype",
-                                    got=repr(shape[0]), help="convert it with .to(dtype)")
-        return viewed(input)
+        d = as_dtype(shape[0])
+        if d is input.dtype:
+            return viewed(input)
+        if d.itemsize != input.dtype.itemsize:
+            raise InvalidInputError("the memory of a tensor is read as a dtype of another size",
+                                    expected=f"{input.dtype.itemsize} bytes", got=repr(d),
+                                    help="convert it with .to(dtype), or view numpy()'s array")
+        return viewed(input, Bits(d))
     op = Reshape(_filled(sizes_of(shape), as_node(input)))
     op.layout(layout_of(input))
     return viewed(input, op)
@@ -157,6 +170,11 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
         return input  # type: ignore[return-value]
     size = math.prod(shape[first:last + 1])
     return reshape(input, (*shape[:first], size, *shape[last + 1:]))
+
+
+def ravel(input: Any) -> Tensor:
+    """The elements in one axis, a view where ``reshape`` gives one."""
+    return reshape(input, -1)
 
 
 def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Tensor:

@@ -136,6 +136,8 @@ def _copied(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+as_strided_copy = _copied("as_strided_copy", indexing.as_strided)
+unfold_copy = _copied("unfold_copy", indexing.unfold)
 alias_copy = _copied("alias_copy", lambda x: x)
 diagonal_copy = _copied("diagonal_copy", indexing.diagonal)
 expand_copy = _copied("expand_copy", shape.expand)

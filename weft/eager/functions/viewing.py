@@ -39,6 +39,16 @@ class Views:
         """The transposes of the matrices of the last two axes."""
         return s.transpose(self, -2, -1)
 
+    @property
+    def mH(self) -> Any:
+        """``mT`` of real numbers."""
+        return self.mT
+
+    @property
+    def H(self) -> Any:
+        """The transpose of a matrix of real numbers."""
+        return s.t(self)
+
     def stride(self, dim: int | None = None) -> Any:
         """How far apart in memory neighbours along each axis are, in elements; or along one."""
         strides = s.layout_of(self).strides
