@@ -47,7 +47,7 @@ class Specializer:
         if not has_fixed_sizes(function):
             raise UnsupportedModelError(
                 f"the result of {kernel.op} has a data-dependent shape without a bound",
-                got=str(type_of(function))
+                got=str(type_of(function.body))
             )
         source = kernel_source(function, structural_hash(function))
         target = self.options.target

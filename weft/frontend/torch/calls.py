@@ -26,6 +26,16 @@ def is_check(node: torch.fx.Node) -> bool:
         and node.target.overloadpacket.__name__ in _CHECKS
 
 
+def needed_nodes(graph: torch.fx.Graph) -> set[torch.fx.Node]:
+    """All nodes but assertions, and comparisons of sizes that these alone read."""
+    needed: set[torch.fx.Node] = set()
+    for node in reversed(graph.nodes):
+        is_idle = size_function(node) is not None and not any(u in needed for u in node.users)
+        if not is_check(node) and not is_idle:
+            needed.add(node)
+    return needed
+
+
 def size_function(node: torch.fx.Node) -> Callable[..., Any] | None:
     """The Python function of a call on sizes or of ``getitem``; ``None`` for other calls."""
     target = node.target

@@ -17,16 +17,20 @@ from weft.frontend.torch.calls import (
     attribute_tensor,
     bound_arguments,
     converter_of,
-    is_check,
     is_size_query,
+    needed_nodes,
     size_function,
 )
+from weft.frontend.torch.data_sizes import DataSizes, has_data_sizes
+from weft.frontend.torch.decompositions import draws_numbers
 from weft.frontend.torch.node import Node, shape_in, size_of
 from weft.frontend.torch.program import TorchProgram, module_paths
+from weft.frontend.torch.registry import ConvertFunction
 from weft.frontend.torch.sizes import applied, at_sizes, conditions, input_types
 from weft.frontend.torch.spans import span_of, target_name
 from weft.ir import IRModule, Span, SymDim, TensorType, infer_type, is_static, size_of_dim
 from weft.ir.expr import Constant, Expr, Function, Tuple, Var
+from weft.ir.symbol import name_of
 from weft.runtime.ndarray import from_dlpack
 from weft.support.allocation import allocation_budget
 from weft.support.errors import InternalError, UnsupportedModelError, WeftError
@@ -45,6 +49,8 @@ def import_program(program: TorchProgram, shapes: Mapping[str, Sequence[object]]
             raise
         program = at_sizes(program, types)
     importer = GraphImporter(program, RandomKeys(_free_name("key", program)))
+    importer.sizes = DataSizes({name_of(symbol) for type_ in types for dim in type_.shape
+                                if isinstance(dim, SymDim) for symbol in dim.symbols()})
     importer.conditions = tuple(str(size_of_dim(size)) for size in needed)
     for port, type_ in zip(program.inputs, types, strict=True):
         importer.add_input(port.name, Var(port.name, type_, span=Span("<torch>", node=port.name)))
@@ -58,6 +64,9 @@ class GraphImporter:
         """``keys`` is ``None`` where random operators have no input for a key."""
         self.program = program
         self.keys = keys
+        self.sizes: DataSizes | None = None
+        # Equal calls have one value, so that reads at equal masks have one size.
+        self._made: dict[object, Any] | None = {} if has_data_sizes(program.graph) else None
         self.params: list[Var] = []
         self.values: dict[str, Any] = {}
         # Sizes that may not be negative, as texts.
@@ -80,13 +89,14 @@ class GraphImporter:
         return self._module(orders or {})
 
     def _convert_nodes(self) -> None:
+        needed = needed_nodes(self.program.graph)
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
                 if node.name not in self.values:
                     self.values[node.name] = self._placeholder(node)
             elif node.op == "get_attr":
                 self.values[node.name] = _weight(attribute_tensor(node), node)
-            elif node.op == "call_function" and not is_check(node):
+            elif node.op == "call_function" and node in needed:
                 self.values[node.name] = self._call(node)
 
     def _placeholder(self, node: torch.fx.Node) -> Any:
@@ -129,8 +139,25 @@ class GraphImporter:
         if converter is None:
             raise InternalError(f"{target_name(node)} has no converter")
         raw = bound_arguments(node)
+        self._refuse_data_as_sizes(node, raw)
+        if self._made is None or draws_numbers(node.target):
+            return self._converted(node, converter, raw)
+        key = node.target, self._key(raw)
+        if key not in self._made:
+            self._made[key] = self._converted(node, converter, raw)
+        return self._made[key]
+
+    def _key(self, argument: Any) -> object:
+        """An argument as a key of equal calls."""
+        if isinstance(argument, (tuple, list)):
+            return tuple(map(self._key, argument))
+        value = self.value(argument)
+        return id(value) if isinstance(value, (Expr, list, tuple)) else (type(value), value)
+
+    def _converted(self, node: torch.fx.Node, converter: ConvertFunction, raw: Sequence[Any]
+                   ) -> Any:
         seen = Node(target_name(node), span_of(node), tuple(map(_traced, raw)),
-                    node.meta.get("val"), self.keys)
+                    node.meta.get("val"), self.keys, self.sizes)
         try:
             return converter(seen, *map(self.value, raw))
         except (TypeError, ValueError) as error:
@@ -146,6 +173,18 @@ class GraphImporter:
             raise type(error)(error.what, where=seen.span, expected=error.expected,
                               got=error.got, notes=error.notes, help=error.help) from None
 
+    def _refuse_data_as_sizes(self, node: torch.fx.Node, arguments: Sequence[Any]) -> None:
+        """Raise ``UnsupportedModelError`` for a tensor's number as a size, without a bound."""
+        schema = node.target._schema.arguments  # type: ignore[union-attr]  # noqa: SLF001
+        for parameter, argument in zip(schema, arguments, strict=True):
+            sizes = argument if isinstance(argument, (list, tuple)) else [argument]
+            if "int" in str(parameter.real_type) and any(
+                    isinstance(self.value(size), Expr) for size in sizes):
+                raise UnsupportedModelError(
+                    f"{target_name(node)} with a size that is a tensor's number, without a bound",
+                    where=span_of(node),
+                    help="bound it by torch._check(n <= 4096) where the module calls .item()")
+
     def value(self, argument: Any) -> Any:
         if isinstance(argument, torch.fx.Node):
             return self.values[argument.name]
@@ -156,6 +195,7 @@ class GraphImporter:
     def _module(self, orders: Mapping[str, Sequence[int]]) -> IRModule:
         program = self.program
         results = [self._result(name, orders.get(name)) for name in program.output_nodes]
+        results = results if self.sizes is None else self.sizes.kept(results)
         outputs: list[Expr] = [
             r if isinstance(r, Expr) else Constant(np.asarray(r, p.type.dtype.numpy))
             for r, p in zip(results, program.outputs, strict=True)

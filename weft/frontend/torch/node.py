@@ -13,6 +13,7 @@ from weft import op
 from weft.frontend.common.node import NodeBase
 from weft.frontend.common.random_keys import RandomKeys
 from weft.frontend.common.typed import tensor_type
+from weft.frontend.torch.data_sizes import DataSizes
 from weft.frontend.torch.dtypes import dtype_of
 from weft.ir import AnyDim, Constant, Dim, DType, Expr, Span, SymDim, broadcast_dims
 from weft.support.dataclass import dataclass
@@ -24,7 +25,8 @@ class Node(NodeBase):
     """A node of the traced graph.
 
     ``traced`` and ``result`` hold torch's values for the arguments and the result: fake tensors
-    (metadata without data) and Python values. ``keys`` gives random operators their keys.
+    (metadata without data) and Python values. ``keys`` gives random operators their keys, and
+    ``sizes`` names to sizes that data determines.
     """
 
     op: str
@@ -32,12 +34,38 @@ class Node(NodeBase):
     traced: tuple[Any, ...]
     result: Any
     keys: RandomKeys | None = None
+    sizes: DataSizes | None = None
 
     def random_key(self) -> Expr:
         """A key for a random operator; in a region of ``torch.compile`` torch draws the numbers."""
         if self.keys is None:
             raise self.unsupported("random numbers in a compiled region")
         return self.keys.next(self.span)
+
+    def positions(self, mask: Expr) -> Expr:
+        """The indices of the nonzero elements of ``mask``, (count, rank)."""
+        return self._data_sizes().positions(mask, self.span)
+
+    def unbounded(self, x: Expr) -> Expr:
+        """``x``, with symbols for its unknown sizes, for which there is no bound."""
+        return self._data_sizes().unbounded(x)
+
+    def _data_sizes(self) -> DataSizes:
+        if self.sizes is None:
+            raise self.unsupported("a data-dependent size in a compiled region")
+        return self.sizes
+
+    @property
+    def limit(self) -> int | None:
+        """The largest value that torch knows for the result, an integer; ``None``: no bound."""
+        if not isinstance(self.result, torch.SymInt):
+            return None
+        inner = self.result.node
+        high = inner.shape_env.bound_sympy(inner.expr).upper
+        return int(high) if high.is_Integer else None
+
+    def broadcast_shape(self, *tensors: Expr) -> tuple[Any, ...]:
+        return broadcast_shape(*map(shape_in, tensors))
 
     def constant(self, value: Any, dtype: DType | str) -> Constant:
         """A constant of ``dtype``; integers outside its range wrap around, as in torch."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import ClassVar
 
 from weft import ir
 from weft.ir.symbol import name_of, symbol_text
 from weft.support.dataclass import dataclass
-from weft.transform.analysis.graph import as_function, enters, known_type
+from weft.transform.analysis.graph import as_function, enters, known_type, op_name
+
+# The operator that names a size.
+MATCH_CAST = "annotation.match_cast"
 
 
 @ir.register_pass
@@ -20,7 +23,8 @@ class BindDataSizes(ir.FunctionPass):
     The result of an operator with ``bounds`` (``argwhere``, ``unique``, non-maximum suppression)
     gets a fresh symbol for each count, with the bound as its range: an *unbacked* symbol of
     torch.export, which no input determines. Compiled programs read it from memory once the
-    operator has run. Operators that count along another axis than the first are left alone.
+    operator has run. Operators that count along another axis than the first are left alone, and
+    so are those whose sizes a front end has named.
 
     def @main(%x: Tensor[(2, 3), float32]) { argwhere(%x) }
     =>
@@ -34,10 +38,10 @@ class BindDataSizes(ir.FunctionPass):
     def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:  # noqa: ARG002
         if not any(map(_counts, ir.post_order(fn, enter=enters))):
             return fn
-        names = _fresh_names(fn)
-        memo: dict[ir.Expr, ir.Expr] = {}
+        names, memo = _fresh_names(fn), dict[ir.Expr, ir.Expr]()
+        done = _named_before(fn)
         for node in ir.post_order(fn, enter=enters):
-            memo[node] = _visit(node, memo, names)
+            memo[node] = _visit(node, memo, names, done)
         after = as_function(memo[fn])
         is_open = after.ret_type is not None and _is_open(after.ret_type)
         return after.replace(ret_type=None) if is_open else after
@@ -55,14 +59,32 @@ def _counts(node: ir.Expr) -> bool:
                                                     ir.Op) and node.op.hook("bounds") is not None
 
 
-def _visit(node: ir.Expr, memo: dict[ir.Expr, ir.Expr], names: Iterator[str]) -> ir.Expr:
+def _named_before(fn: ir.Function) -> set[ir.Expr]:
+    """The calls whose counts have names: ``match_cast`` takes them, or one of their results."""
+    casts = (node.args[0] for node in ir.post_order(fn, enter=enters)
+             if isinstance(node, ir.Call) and op_name(node) == MATCH_CAST)
+    return {x.tuple_value if isinstance(x, ir.TupleGetItem) else x for x in casts}
+
+
+def _visit(node: ir.Expr, memo: Mapping[ir.Expr, ir.Expr], names: Iterator[str],
+           done: Collection[ir.Expr]) -> ir.Expr:
+    is_named = node in done
     if enters(node):
         rebuilt = ir.rebuild(node, [memo[c] for c in ir.children(node)])
         if rebuilt is not node and isinstance(rebuilt, ir.Call):
             rebuilt = ir.infer_expr(rebuilt, trust=True)
         node = rebuilt
-    if not isinstance(node, ir.Call) or not _counts(node):
+    if is_named or not isinstance(node, ir.Call) or not _counts(node):
         return node
+    return with_names(node, names)
+
+
+def with_names(node: ir.Call, names: Iterator[str]) -> ir.Expr:
+    """The results of a typed call, with a symbol of ``names`` for each size that it counts.
+
+    The call itself, where the sizes of its arguments are unknown, or it counts along another axis
+    than the first.
+    """
     types = [known_type(arg) for arg in node.args]
     if any(type_ is None or _is_open(type_) for type_ in types):
         return node
@@ -88,7 +110,7 @@ def _named(call: ir.Call, bounds: ir.Bounds, names: Iterator[str]) -> ir.Expr:
     for number, shape in shapes.items():
         part: ir.Expr = ir.TupleGetItem(call, number, span=call.span) if is_tuple else call
         if number in counted:
-            cast = ir.get_op("annotation.match_cast")(part, shape=tuple(shape))
+            cast = ir.get_op(MATCH_CAST)(part, shape=tuple(shape))
             part = cast.replace(span=call.span)
         fields.append(part)
     made = ir.Tuple(tuple(fields), span=call.span) if is_tuple else fields[0]

@@ -96,6 +96,7 @@ def index(node: Node, x: Expr, indices: Sequence[Expr | None]) -> Expr:
     The indexed axes are merged into one axis, which is read at row-major positions. The result
     axes replace the indexed axes if these are adjacent; otherwise they come first.
     """
+    indices = without_masks(node, indices)
     axes = [a for a, i in enumerate(indices) if i is not None]
     if not axes:
         return x
@@ -109,6 +110,19 @@ def index(node: Node, x: Expr, indices: Sequence[Expr | None]) -> Expr:
     count = math.prod(shape[a] for a in axes)
     x = node.reshape(x, (*(shape[a] for a in before), count, *(shape[a] for a in after)))
     return node.call(op.take, x, positions, axis=len(before), mode="clip")
+
+
+def without_masks(node: Node, indices: Sequence[Expr | None]) -> list[Expr | None]:
+    """The indices with the positions of true elements, by axis, for each mask."""
+    found: list[Expr | None] = []
+    for one in indices:
+        if one is None or not dtype_in(one).is_bool:
+            found.append(one)
+            continue
+        rows = node.positions(one)
+        columns = (node.slice(rows, 1, axis, axis + 1) for axis in range(rank_of(one)))
+        found += (node.call(op.squeeze, column, axis=(1,)) for column in columns)
+    return found
 
 
 def _positions(node: Node, x: Expr, indices: Sequence[Expr | None], axes: Sequence[int]) -> Expr:
@@ -127,9 +141,6 @@ def _positions(node: Node, x: Expr, indices: Sequence[Expr | None], axes: Sequen
 def _integers(node: Node, indices: Expr | None) -> Expr:
     if indices is None:
         raise node.unsupported("a missing index")
-    if dtype_in(indices).is_bool:
-        raise node.unsupported("a boolean mask as index, which gives a data-dependent shape",
-                               help="use torch.where")
     return node.cast(indices, "int64")
 
 
@@ -147,6 +158,7 @@ def index_put(node: Node, x: Expr, indices: Sequence[Expr | None], values: Expr,
     first = indices[0] if indices else None
     if len(indices) == 1 and first is not None and dtype_in(first).is_bool:
         return _put_where(node, x, first, values, accumulate)
+    indices = without_masks(node, indices)
     axes = [a for a, i in enumerate(indices) if i is not None]
     parts = [counted_from_start(node, _integers(node, indices[a]), shape_in(x)[a]) for a in axes]
     common = tuple(broadcast_shape(*map(shape_in, parts)))

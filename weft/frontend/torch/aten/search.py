@@ -1,4 +1,4 @@
-"""Converters of sorted search, repeats, nonzero and histograms."""
+"""Converters of sorted search, nonzero of a given size, and histograms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 
 from weft import op
 from weft.frontend.common import arrays
-from weft.frontend.torch.node import Node, axis_of, dtype_in, rank_of, shape_in, size_of
+from weft.frontend.torch.aten.counted import is_set
+from weft.frontend.torch.node import Node, dtype_in, rank_of, shape_in, size_of
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
 
@@ -39,29 +40,6 @@ def _positions(node: Node, line: Expr, values: Any, *, right: bool) -> Expr:
     return node.call(op.searchsorted, line, own, right=right, dtype=node.dtype().name)
 
 
-@converts("repeat_interleave.self_Tensor")
-def repeat_interleave(node: Node, x: Expr, repeats: Expr, axis: int | None,
-                      count: int | None) -> Expr:
-    """Repeat each slice ``repeats[i]`` times; the result has ``count`` slices."""
-    if axis is None:
-        x, axis = node.reshape(x, (size_of(x),)), 0
-    axis = axis_of(axis, rank_of(x))
-    return node.call(op.take, x, _repeated(node, repeats, count), axis=axis, mode="clip")
-
-
-@converts("repeat_interleave.Tensor")
-def repeated_places(node: Node, repeats: Expr, count: int | None) -> Expr:
-    return node.cast(_repeated(node, repeats, count), dtype_in(repeats))
-
-
-def _repeated(node: Node, repeats: Expr, count: int | None) -> Expr:
-    if count is None:
-        raise node.unsupported("a data-dependent result size", help="give output_size")
-    ends = node.call(op.cumsum, node.cast(repeats, "int64"), axis=0)
-    numbers = Constant(arrays.arange(count, dtype=np.int64), span=node.span)
-    return node.call(op.searchsorted, ends, numbers, right=True, dtype="int64")
-
-
 @converts("nonzero_static")
 def nonzero_static(node: Node, x: Expr, size: int, fill: int) -> Expr:
     """The indices (size, rank) of the first ``size`` nonzero elements, padded with ``fill``."""
@@ -71,7 +49,7 @@ def nonzero_static(node: Node, x: Expr, size: int, fill: int) -> Expr:
             return node.call(op.full, node.constant(fill, "int64"), shape=(size, rank),
                              dtype="int64")
         return Constant(arrays.zeros((size, 0), np.int64), span=node.span)
-    hit = node.reshape(_is_set(node, x), (count,))
+    hit = node.reshape(is_set(node, x), (count,))
     number = node.call(op.subtract, node.call(op.cumsum, node.cast(hit, "int64"), axis=0),
                        node.constant(1, "int64"))
     # Zeros get an index beyond the end, which is not written.
@@ -80,10 +58,6 @@ def nonzero_static(node: Node, x: Expr, size: int, fill: int) -> Expr:
     positions = Constant(arrays.arange(count, dtype=np.int64), span=node.span)
     found = node.call(op.scatter_elements, empty, row, positions, axis=0, reduction="update")
     return _unravelled(node, found, shape_in(x), fill)
-
-
-def _is_set(node: Node, x: Expr) -> Expr:
-    return x if dtype_in(x).is_bool else node.call(op.not_equal, x, node.scalar_like(0, x))
 
 
 def _unravelled(node: Node, found: Expr, shape: tuple[int, ...], fill: int) -> Expr:

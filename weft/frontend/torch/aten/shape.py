@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from weft import op
 from weft.frontend.common import arrays
@@ -22,6 +24,7 @@ from weft.frontend.torch.node import (
 )
 from weft.frontend.torch.registry import converts
 from weft.ir import Constant, Dim, Expr
+from weft.ir.shape import dim_max, dim_min
 
 
 @converts("view", "reshape", "_unsafe_view", "_reshape_copy", "view_copy")
@@ -97,11 +100,20 @@ def slice_(node: Node, x: Expr, axis: int, start: int | None, end: int | None,
     size = shape_in(x)[axis]
     if is_symbolic(size, start, end):
         first, last = slice_bound(start, size, 0), slice_bound(end, size, size)
+        if has_data_size(node, axis):  # torch guards that bounds are within other sizes
+            last = dim_min(dim_max(last, 0), size)
+            first = dim_min(dim_max(first, 0), last)
         return node.slice(x, axis, first, last, step)
     first, last, _ = slice(start, end).indices(size)
     if last <= first:
         first, last = 0, 0
     return node.slice(x, axis, first, last, step)
+
+
+def has_data_size(node: Node, axis: int) -> bool:
+    """Whether data determines the size of an axis of the result."""
+    return isinstance(node.result, torch.Tensor) \
+        and bool(free_unbacked_symbols(node.result.shape[axis]))
 
 
 def slice_bound(bound: Dim | None, size: Dim, default: Dim) -> Dim:
