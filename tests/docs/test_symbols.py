@@ -15,7 +15,7 @@ TEXT = (ROOT / "docs" / "symbols.md").read_text(encoding="utf-8")
 def test_the_page_runs():
     scope: dict[str, object] = {}
     blocks = re.findall(r"```python\n(.*?)```\n```\n(.*?)```", TEXT, re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     for code, expected in blocks:
         out = io.StringIO()
         with contextlib.redirect_stdout(out):

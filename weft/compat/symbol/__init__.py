@@ -26,12 +26,15 @@ from weft.compat.symbol.lowering import to_module
 from weft.compat.symbol.names import op
 from weft.compat.symbol.node import Node, NodeEntry
 from weft.compat.symbol.operator import SymbolOp
+from weft.compat.symbol.optimizer import SGD, Adam, Optimizer, factor_schedule
 from weft.compat.symbol.reading import from_module
 from weft.compat.symbol.scope import AttrScope, name_prefix
+from weft.compat.symbol.session import Session
 from weft.compat.symbol.slots import get_attr, has_attr, reset_attr, set_attr
 from weft.compat.symbol.symbol import Group, Symbol, Variable, apply_operator
 
-__all__ = ["GRAPH_PASSES", "AttrScope", "Graph", "GraphPass", "Group", "IndexedGraph", "Node",
-           "NodeEntry", "Symbol", "SymbolOp", "Variable", "apply_operator", "apply_passes",
-           "from_module", "get_attr", "gradients", "graph_pass", "has_attr", "load_json",
-           "name_prefix", "op", "reset_attr", "save_json", "set_attr", "to_module"]
+__all__ = ["GRAPH_PASSES", "SGD", "Adam", "AttrScope", "Graph", "GraphPass", "Group",
+           "IndexedGraph", "Node", "NodeEntry", "Optimizer", "Session", "Symbol", "SymbolOp",
+           "Variable", "apply_operator", "apply_passes", "factor_schedule", "from_module",
+           "get_attr", "gradients", "graph_pass", "has_attr", "load_json", "name_prefix", "op",
+           "reset_attr", "save_json", "set_attr", "to_module"]

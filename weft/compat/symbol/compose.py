@@ -42,7 +42,7 @@ def compose(heads: Sequence[NodeEntry], args: Sequence[NodeEntry],
 def _give_inputs(node: Node, args: Sequence[NodeEntry], kwargs: Mapping[str, NodeEntry]) -> None:
     """Connect an operator that has no inputs yet."""
     assert node.op is not None
-    names = node.op.inputs(node.params)
+    names = tuple(get_attr(node.op, "FListInputNames")(node.params))
     if names and names[0].startswith("*"):
         if kwargs:
             raise OptionError(f"{node.op.name} takes its inputs by position",

@@ -14,12 +14,13 @@ from typing import Any, TypeAlias
 
 from weft.compat.symbol.attribute_text import value_of
 from weft.compat.symbol.node import Node, NodeEntry, walk
-from weft.compat.symbol.slots import get_attr
+from weft.compat.symbol.slots import get_attr, registered
 from weft.ir import ANY, DType, Expr, TensorType, TupleType, Type, Var, infer_expr
 from weft.support.errors import TypeInferenceError, WeftError
 
 PartialShape: TypeAlias = "tuple[int, ...] | None"
 Shapes: TypeAlias = "list[PartialShape]"
+Dtypes: TypeAlias = "list[str | None]"
 Key: TypeAlias = "tuple[Node, int]"
 
 
@@ -131,6 +132,8 @@ class Inference:
 
     def _type_of(self, node: Node, args: Sequence[Expr]) -> Type | None:
         assert node.op is not None
+        if node.op.types is not None:
+            return node.op.types(node.params, args)
         expr = node.op.lower(node.params, args)
         try:
             return infer_expr(expr, trust=True).checked_type
@@ -161,6 +164,12 @@ class Inference:
 
     def _dtypes_backward(self, node: Node) -> None:
         """Operands without a dtype take that of the others, if their usual dtypes are equal."""
+        if node.op is None or node.op.types is not None:
+            return
+        rule: DtypeRule | None = registered(node.op, "FInferType")
+        if rule is not None:
+            self._by_rule(node, rule)
+            return
         for i, entry in enumerate(node.inputs):
             if self.dtype(entry.node, entry.index) is not None:
                 continue
@@ -170,6 +179,15 @@ class Inference:
                 alike = self.dtype(node, 0)
             if alike is not None:
                 self._learn_dtype(entry.node, entry.index, alike)
+
+    def _by_rule(self, node: Node, rule: DtypeRule) -> None:
+        ins = [_name(self.dtype(e.node, e.index)) for e in node.inputs]
+        outs = [_name(self.dtype(node, i)) for i in range(node.num_outputs)]
+        ins, outs = rule(node.params, ins, outs)
+        keys = [*((e.node, e.index) for e in node.inputs), *((node, i) for i in range(len(outs)))]
+        for (source, index), dtype in zip(keys, (*ins, *outs), strict=True):
+            if dtype is not None:
+                self._learn_dtype(source, index, DType.of(dtype))
 
     def _of_others(self, node: Node, position: int) -> DType | None:
         """The dtype of another input whose usual dtype is the same."""
@@ -182,6 +200,13 @@ class Inference:
 # (attributes, shapes of inputs, shapes of results) -> both, completed; ValueError where they
 # contradict each other.
 ShapeRule: TypeAlias = "Callable[[Any, Shapes, Shapes], tuple[Shapes, Shapes]]"
+
+# The same for names of dtypes, the slot FInferType: None is unknown.
+DtypeRule: TypeAlias = "Callable[[Any, Dtypes, Dtypes], tuple[Dtypes, Dtypes]]"
+
+
+def _name(dtype: DType | None) -> str | None:
+    return None if dtype is None else dtype.name
 
 
 def same_shapes(_attrs: object, ins: Shapes, outs: Shapes) -> tuple[Shapes, Shapes]:

@@ -15,6 +15,7 @@ from weft.compat.symbol.inference import Inference
 from weft.compat.symbol.node import Node, NodeEntry, walk
 from weft.compat.symbol.operator import BARRIER
 from weft.compat.symbol.ordering import version_edges
+from weft.compat.symbol.overrides import lower_of
 from weft.compat.symbol.slots import get_attr
 from weft.support.errors import InvalidModelError, OptionError
 
@@ -114,7 +115,7 @@ class _Lowering:
         params = node.params
         if after and args:
             args[0] = ops.annotation.barrier(args[0], _together(after))
-        made = args[0] if after and node.op.name == BARRIER else node.op.lower(params, args)
+        made = args[0] if after and node.op.name == BARRIER else lower_of(node.op)(params, args)
         if after and not args:
             made = ops.annotation.barrier(made, _together(after))
         typed = ir.infer_expr(made if made.span is not None else made.replace(span=node.span),

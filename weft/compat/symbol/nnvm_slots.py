@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.compat.symbol.inference import (
+    Dtypes,
     PartialShape,
     ShapeRule,
     Shapes,
@@ -81,6 +82,13 @@ _RULES: dict[str, ShapeRule] = {
 for _name, _rule in _RULES.items():
     set_attr(_name, "FInferShape", _rule)
 
+def _take_dtypes(_attrs: Any, ins: Dtypes, outs: Dtypes) -> tuple[Dtypes, Dtypes]:
+    """The data has the dtype of the result; that of the indices is another."""
+    data = ins[0] or outs[0]
+    return [data, *ins[1:]], [data]
+
+
+set_attr("take", "FInferType", _take_dtypes)
 set_attr("_assign", "FMutateInputs", lambda _attrs: (0,))
 # Inference does not change the moving statistics; NNVM lists them as auxiliary states anyway.
 set_attr("batch_norm", "FMutateInputs", lambda _attrs: (3, 4))

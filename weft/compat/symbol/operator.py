@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import weft.op  # noqa: F401 - fills the catalogue
-from weft.ir import OPS, Attrs, Call, Expr, Op, Tuple
+from weft.ir import OPS, Attrs, Call, Expr, Op, Tuple, Type
 from weft.support.dataclass import dataclass
 from weft.support.errors import RegistryError
 from weft.support.registry import Registry
@@ -24,7 +24,8 @@ class SymbolOp:
     ``inputs`` are the names of the inputs for given attributes; one name with a leading ``*`` is
     any number of inputs. ``op`` is the operator of weft that a node calls, if it calls exactly one.
     ``outputs`` gives the number of results from the attributes and the number of inputs; ``None``
-    stands for one result.
+    stands for one result. ``types`` gives the type of the results from those of typed inputs
+    where it is known without the program.
     """
 
     name: str
@@ -33,6 +34,7 @@ class SymbolOp:
     lower: Lower
     op: Op | None = None
     outputs: Callable[[Any, int], int] | None = None
+    types: Callable[[Any, Sequence[Expr]], Type] | None = None
 
     def __repr__(self) -> str:
         return f"<SymbolOp {self.name}>"
@@ -41,7 +43,8 @@ class SymbolOp:
 # NNVM's operators by their NNVM names, which take precedence over equal names of weft.
 NNVM_OPS: Registry[SymbolOp] = Registry("NNVM operator")
 _WRAPPED: dict[str, SymbolOp] = {}
-
+# Operators that are made from the rest of a name, by its prefix.
+FAMILIES: dict[str, Callable[[str], SymbolOp]] = {}
 
 OWN = "weft."
 BARRIER = "annotation.barrier"
@@ -54,6 +57,9 @@ def operator(name: str) -> SymbolOp:
     """
     if name in NNVM_OPS:
         return NNVM_OPS.get(name)
+    for prefix, make in FAMILIES.items():
+        if name.startswith(prefix):
+            return make(name.removeprefix(prefix))
     own = name.removeprefix(OWN)
     if own not in OPS:
         raise RegistryError(f"unknown operator {name!r}",

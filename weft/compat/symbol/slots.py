@@ -62,12 +62,18 @@ def get_attr(op: str | SymbolOp | Op, key: str, default: Any = None) -> Any:
     Raises ``RegistryError`` for an unknown operator.
     """
     found = _found(op)
-    known = _SLOTS.get(key, {}).get(found.name)
+    known = registered(found, key)
     if known is not None:
-        return known.value
-    derive = _DERIVED.get(key)
+        return known
+    derive = DERIVED.get(key)
     value = None if derive is None else derive(found)
     return default if value is None else value
+
+
+def registered(op: SymbolOp, key: str) -> Any:
+    """The value that ``set_attr`` has given a slot, or ``None``."""
+    known = _SLOTS.get(key, {}).get(op.name)
+    return None if known is None else known.value
 
 
 def _found(op: str | SymbolOp | Op) -> SymbolOp:
@@ -88,16 +94,16 @@ def _of_record(get: Callable[[Op], Any]) -> Callable[[SymbolOp], Any]:
     return lambda found: None if found.op is None else get(found.op)
 
 
-# The counterparts of NNVM's keys on weft's records. FTVMSchedule, FTVMAlterOpLayout and
-# FTVMVectorizedOp have none: strategies decide (``weft.strategy``).
-_DERIVED: dict[str, Callable[[SymbolOp], Any]] = {
+# The counterparts of NNVM's keys on weft's records. FTVMSchedule and FTVMAlterOpLayout have none:
+# strategies decide (``weft.strategy``) unless a user sets them (``overrides``).
+DERIVED: dict[str, Callable[[SymbolOp], Any]] = {
     "FListInputNames": lambda found: found.inputs,
     "FNumOutputs": lambda _: attrgetter("num_outputs"),  # of a node
-    "FGradient": _of_record(lambda op: op.gradient_rule),
     "FCorrectLayout": _of_record(lambda op: op.hook("layout")),
     "FTVMCompute": _of_record(lambda op: op.compute),
     "FInplaceIdentity": _of_record(lambda op: op.traits.is_reshape or None),
     "TOpPattern": _of_record(lambda op: op.pattern),
-    "TIsBackward": lambda found: found.name.endswith("_backward") or None,
+    "TIsBackward": lambda found: found.name.endswith("_backward")
+    or found.name.startswith("_backward_") or None,
     "FInferType": _of_record(lambda op: op.relation),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Number
-from typing import Any
+from typing import Any, TypeAlias
 
 from weft.compat.symbol import compose, describe
 from weft.compat.symbol.attribute_text import parsed_attrs, text_of
@@ -17,6 +17,10 @@ from weft.ir import IRModule, Span
 from weft.support.errors import InvalidModelError, OptionError
 
 KINDS = ("all", "read_only", "aux_state")
+COUNT = "num_args"
+
+# What NNVM accepts where it takes results of a graph.
+Entries: TypeAlias = "Symbol | NodeEntry | Sequence[Entries]"
 
 
 class Symbol:
@@ -69,10 +73,9 @@ class Symbol:
         """The nodes that run before this one, besides its inputs."""
         return tuple(Symbol(_all_of(n)) for n in self.node.control_deps)
 
-    def add_control_deps(self, deps: Symbol | Sequence[Symbol]) -> None:
+    def add_control_deps(self, deps: Entries) -> None:
         """Let the node run after the nodes of ``deps``; changes the node."""
-        found = (deps,) if isinstance(deps, Symbol) else tuple(deps)
-        for entry in (e for symbol in found for e in symbol.entries):
+        for entry in entries_of(deps):
             if self.node in walk((entry,)):
                 raise InvalidModelError("the control dependency makes a cycle",
                                         where=self.node.span,
@@ -239,28 +242,40 @@ def Variable(name: str, *, shape: Sequence[int] | None = None, dtype: str | None
     return Symbol((NodeEntry(node),))
 
 
-def Group(symbols: Sequence[Symbol]) -> Symbol:
+def entries_of(values: Entries) -> tuple[NodeEntry, ...]:
+    """The entries of a symbol, an entry or nested sequences; ``OptionError`` for others."""
+    if isinstance(values, Symbol):
+        return values.entries
+    if isinstance(values, NodeEntry):
+        return (values,)
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        raise OptionError("not a symbol", got=type(values).__name__,
+                          expected="a symbol, an entry of a node, or a list of them")
+    return tuple(entry for value in values for entry in entries_of(value))
+
+
+def Group(symbols: Entries) -> Symbol:
     """One symbol with the results of several."""
-    for symbol in symbols:
-        if not isinstance(symbol, Symbol):
-            raise OptionError("a group takes symbols", got=type(symbol).__name__)
-    return Symbol([entry for symbol in symbols for entry in symbol.entries])
+    return Symbol(entries_of(symbols))
 
 
-def apply_operator(op: str | SymbolOp, *args: Symbol, name: str | None = None, **kwargs: Any
-                   ) -> Symbol:
+def apply_operator(op: str | SymbolOp, *args: Entries, name: str | None = None,
+                   attr_texts: Mapping[str, str] | None = None, **kwargs: Any) -> Symbol:
     """A node of the operator; symbols in ``kwargs`` are inputs by name, other values attributes.
 
-    Missing inputs become variables ``<name>_<input>``. Raises ``RegistryError`` for an unknown
-    operator, ``AttrsError`` and ``OptionError`` for unsuitable arguments.
+    A sequence among ``args`` stands for its symbols. ``attr_texts`` are further attributes as
+    texts. Missing inputs become variables ``<name>_<input>``. Raises ``RegistryError`` for an
+    unknown operator, ``AttrsError`` and ``OptionError`` for unsuitable arguments.
     """
     found = op if isinstance(op, SymbolOp) else operator(op)
-    inputs = {key: value for key, value in kwargs.items() if isinstance(value, Symbol)}
-    attrs = {key: text_of(value) for key, value in kwargs.items() if key not in inputs}
-    found.attrs_type.make({key: value for key, value in kwargs.items() if key not in inputs})
+    inputs = {key: value for key, value in kwargs.items() if isinstance(value, (Symbol, NodeEntry))}
+    given = _attributes(found, {key: v for key, v in kwargs.items() if key not in inputs})
+    attrs = {key: text_of(value) for key, value in given.items()} | dict(attr_texts or {})
+    if attr_texts is None:
+        found.attrs_type.make(given)
     name = free_name(found.name) if name is None else name
     node = Node(found, name, AttrScope.merged(attrs), span=Span.of_caller())
-    compose.compose((NodeEntry(node),), [_single(a) for a in args],
+    compose.compose((NodeEntry(node),), _inputs(found, node, args),
                     {key: _single(value) for key, value in inputs.items()}, name)
     visible = get_attr(found, "FNumVisibleOutputs")
     count = node.num_outputs if visible is None else visible(node.params)
@@ -275,13 +290,30 @@ def _arithmetic(kind: str, left: Symbol, right: Any) -> Symbol:
     return NotImplemented
 
 
-def _single(symbol: Symbol) -> NodeEntry:
-    if not isinstance(symbol, Symbol):
-        raise OptionError("an input is not a symbol", got=type(symbol).__name__)
-    if len(symbol.entries) != 1:
-        raise OptionError("an input has several results", got=", ".join(symbol.list_output_names()),
-                          expected="a single result", help="take one of them: symbol[0]")
-    return symbol.entries[0]
+def _attributes(op: SymbolOp, given: dict[str, Any]) -> dict[str, Any]:
+    """``given`` without ``num_args``, which NNVM's operators of any number of inputs take."""
+    has_own = COUNT in op.attrs_type.__dataclass_fields__
+    return given if has_own else {key: v for key, v in given.items() if key != COUNT}
+
+
+def _inputs(op: SymbolOp, node: Node, args: Sequence[Entries]) -> list[NodeEntry]:
+    """The entries of positional inputs; where any number is taken, groups stand for all results."""
+    names = op.inputs(node.params)
+    if names and names[0].startswith("*"):
+        return list(entries_of(args))
+    found: list[NodeEntry] = []
+    for arg in args:
+        found += [_single(arg)] if isinstance(arg, (Symbol, NodeEntry)) else entries_of(arg)
+    return found
+
+
+def _single(value: Entries) -> NodeEntry:
+    found = entries_of(value)
+    if len(found) != 1:
+        names = ", ".join(map(describe.output_name, found))
+        raise OptionError("an input has several results", got=names, expected="a single result",
+                          help="take one of them: symbol[0]")
+    return found[0]
 
 
 def _all_of(node: Node) -> tuple[NodeEntry, ...]:

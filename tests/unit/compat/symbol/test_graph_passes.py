@@ -78,7 +78,10 @@ def test_slots_have_priorities(slot):
 
 def test_slots_follow_from_operator_records():
     assert get_attr("relu", "TOpPattern") is OpPattern.ELEMWISE
-    assert get_attr("nn.dense", "FGradient") is weft_op.nn.dense.gradient_rule
+    x = Variable("x")
+    made = get_attr("tanh", "FGradient")(op.tanh(x, name="t"), [Variable("dy")])
+    assert (made.node.op.name, made.list_input_names()) == ("_backward_tanh", ["x", "dy"])
+    assert get_attr("_backward_tanh", "TIsBackward")
     assert get_attr("nn.conv2d", "FCorrectLayout") is weft_op.nn.conv2d.hook("layout")
     assert get_attr("weft.reshape", "FInplaceIdentity")
     assert not has_attr("relu", "FInplaceIdentity")
@@ -389,9 +392,8 @@ def test_what_parameters_determine_is_computed_before():
 def test_gradients_are_symbols():
     x, w = Variable("x", shape=(2, 3)), Variable("w", shape=(4, 3))
     net = op.sum(op.tanh(op.dense(x, w, units=4, use_bias=False)))
-    graph = Graph(net).apply("InferShape", "InferType", "Gradient", grad_ys=[0],
-                             grad_xs=["w", "x"], dtype_inputs={"x": "float32"})
-    got = weft.compile(to_module(graph.outputs, params=graph.attrs["params"]))
+    graph = Graph(net).apply("Gradient", grad_ys=[0], grad_xs=[w, "x"])
+    got = weft.compile(to_module(graph.outputs))
     values = {n: RNG.normal(size=s).astype(np.float32) for n, s in
               (("x", (2, 3)), ("w", (4, 3)))}
     slopes = 1 - np.tanh(values["x"] @ values["w"].T) ** 2

@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import weft
-from weft.compat.symbol import Graph, Group, Variable, gradients, op, to_module
+from weft.compat.symbol import Graph, Variable, op, to_module
 from weft.compat.symbol.operator import NNVM_OPS
 from weft.ir import assert_structural_equal
-from weft.support.errors import OptionError
 from weft.transform import evaluate
 
 RNG = np.random.default_rng(2)
@@ -117,19 +115,3 @@ def test_an_operator_is_what_numpy_says(name, shapes, attrs, reference):
     shapes_found = Graph(symbol).apply("InferShape").attrs["shape"]
     assert shapes_found[-len(symbol):] == [np.shape(e) for e in (
         expected[:len(symbol)] if many else [expected])]
-
-
-def test_gradients_of_symbols():
-    x, w = Variable("x", shape=(2, 3)), Variable("w", shape=(4, 3))
-    loss = op.sum(op.tanh(op.dense(x, w, units=4, use_bias=False)))
-    made, constants = gradients(loss, [w, x])
-    values = {"x": RNG.normal(size=(2, 3)).astype(np.float32),
-              "w": RNG.normal(size=(4, 3)).astype(np.float32)}
-    dw, dx = weft.compile(to_module(made.entries, params=constants))(**values)
-    slopes = 1 - np.tanh(values["x"] @ values["w"].T) ** 2
-    np.testing.assert_allclose(dw, slopes.T @ values["x"], rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(dx, slopes @ values["w"], rtol=1e-4, atol=1e-6)
-    with pytest.raises(OptionError, match="with respect to variables"):
-        gradients(loss, [loss])
-    both, _ = gradients(Group([loss, op.sum(w)]), w)
-    assert both.list_input_names("all")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.compat.symbol.compose import mutated_inputs
 from weft.compat.symbol.graph import Graph, IndexedGraph, graph_pass
-from weft.compat.symbol.node import Node
+from weft.compat.symbol.node import Node, NodeEntry
 from weft.compat.symbol.slots import get_attr
 from weft.ir.dtype import DType
 from weft.support.errors import PassError
@@ -42,7 +42,7 @@ class _Plan:
         self.shared: list[int] = []  # the entries that occupy a storage
         self.free: list[int] = []
         for node in self.index.nodes:
-            for entry in node.inputs:
+            for entry in _read(node):
                 self.uses[self.index.entry_id(entry)] += 1
         for number in self.index.output_ids:
             self.uses[number] += 1  # results are never freed
@@ -64,7 +64,7 @@ class _Plan:
                 self._hold(number, self.storage[inputs[source]])
             else:
                 self._hold(number, self._taken(self.bytes[number]))
-        for number in inputs:
+        for number in map(self.index.entry_id, _read(node)):
             self.uses[number] -= 1
             if self.uses[number] == 0:
                 self._release(number)
@@ -80,8 +80,9 @@ class _Plan:
         pairs = option(node.params) if option is not None else ((0, 0),) if identity else ()
         for source, result in pairs:
             number = inputs[source] if source < len(inputs) else -1
-            if result == position and number >= 0 and self.storage[number] != EXTERNAL \
-                    and self.uses[number] == 1 and self.shared[self.storage[number]] == 1 \
+            if result == position and number >= 0 and node.inputs[source] in _read(node) \
+                    and self.storage[number] != EXTERNAL and self.uses[number] == 1 \
+                    and self.shared[self.storage[number]] == 1 \
                     and self.bytes[number] >= self.bytes[
                         self.index.node_row_ptr[self.index.number[node]] + position]:
                 return int(source)
@@ -111,6 +112,13 @@ class _Plan:
         self.shared[storage] -= 1
         if self.shared[storage] == 0:
             self.free.append(storage)
+
+
+def _read(node: Node) -> list[NodeEntry]:
+    """The inputs whose values a node reads: not those that ``FIgnoreInputs`` lists."""
+    ignored = None if node.op is None else get_attr(node.op, "FIgnoreInputs")
+    without = () if ignored is None else ignored(node.params)
+    return [entry for i, entry in enumerate(node.inputs) if i not in without]
 
 
 def _bytes(shape: tuple[int, ...] | None, dtype: str) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from weft.compat.symbol.gradients import gradients
 from weft.compat.symbol.graph import Graph, graph_pass
 from weft.compat.symbol.lowering import to_module
 from weft.compat.symbol.node import Node, NodeEntry, walk
 from weft.compat.symbol.reading import from_module
-from weft.compat.symbol.symbol import Symbol
+from weft.compat.symbol.symbol import Group, Symbol, entries_of
 from weft.compiler.api import compile as compile_model
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import make_context
@@ -21,7 +24,6 @@ from weft.transform import (
     SimplifyInference,
     ToGraphNormalForm,
 )
-from weft.transform.autodiff.reverse.graph_gradient import graph_gradient
 
 FACTS = ("shape", "dtype")
 
@@ -94,21 +96,31 @@ def graph_fuse_compile(graph: Graph) -> Graph:
         graph.attrs["fused"], target=graph.attrs["target"], state=states or None))
 
 
-@graph_pass("Gradient", depends=("grad_ys", "grad_xs", *FACTS), provides=("params",),
-            change_graph=True)
+@graph_pass("Gradient", depends=("grad_ys", "grad_xs"), change_graph=True)
 def gradient(graph: Graph) -> Graph:
-    """The gradients of the results ``grad_ys`` by the variables ``grad_xs``, as the results.
+    """The gradients of the results ``grad_ys`` by ``grad_xs``, as the results of the same graph.
 
-    ``grad_ys`` are numbers of results, ``grad_xs`` names; the options are those of
-    ``weft.transform.autodiff.reverse.graph_gradient``, with ``grad_`` before their names.
+    Both are symbols, entries, numbers of results or names, or lists of them; the options are those
+    of ``gradients``, with ``grad_`` before their names, or by NNVM's names.
     """
-    options = {name: graph.attrs[f"grad_{name}"] for name in (
+    options = {name: graph.attrs[key] for name in (
         "aggregate_fun", "mirror_fun", "attr_hint_fun", "zero_ops", "copy_op")
-        if f"grad_{name}" in graph.attrs}
-    mod = graph_gradient(module_of(graph), graph.attrs["grad_ys"], graph.attrs["grad_xs"],
-                         **options)
-    symbol, params = from_module(IRModule(mod.functions))
-    return Graph(symbol.entries, {**graph.attrs, "params": params})
+        for key in (name, f"grad_{name}") if key in graph.attrs}
+    found = gradients(_entries(graph, graph.attrs["grad_ys"]), _entries(graph, graph.attrs[
+        "grad_xs"]), graph.attrs.get("grad_ys_out_grad"), **options)
+    return Graph(Group(found), graph.attrs)
+
+
+def _entries(graph: Graph, given: Any) -> list[NodeEntry]:
+    """The entries that symbols, entries, numbers of results and names stand for."""
+    if isinstance(given, (Symbol, NodeEntry)):
+        return list(entries_of(given))
+    if isinstance(given, int):
+        return list(Symbol(graph.outputs)[given].entries)
+    if isinstance(given, str):
+        symbol = Symbol(graph.outputs).get_internals()
+        return list(symbol[given].entries)
+    return [entry for one in given for entry in _entries(graph, one)]
 
 
 @graph_pass("PrecomputePrune", depends=("param_name_list",),
