@@ -46,8 +46,8 @@ LAYERS = (
           beside=("weft.compat.optimizer",)),
 )
 TABLES = ("weft", "weft.array_api", "weft.codegen", "weft.fft", "weft.linalg", "weft.masked",
-          "weft.nn", "weft.nn.functional", "weft.optim", "weft.optim.lr_scheduler", "weft.special",
-          "weft.strategy", "weft.transform")
+          "weft.models", "weft.nn", "weft.nn.functional", "weft.optim", "weft.optim.lr_scheduler",
+          "weft.special", "weft.strategy", "weft.transform")
 
 
 def names_of(package: str) -> Names:

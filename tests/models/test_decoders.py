@@ -65,8 +65,12 @@ def decoder_of(name: str, **sizes: Any) -> CompiledDecoder:
 
 
 def eager_tokens(name: str, prompt: list[int], count: int, **options: Any) -> list[int]:
+    return eager_tokens_of(model_of(name), prompt, count, **options)
+
+
+def eager_tokens_of(model: Any, prompt: list[int], count: int, **options: Any) -> list[int]:
     with torch.no_grad():
-        found = model_of(name).generate(
+        found = model.generate(
             torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.int64),
             max_new_tokens=count, do_sample=False, **options)
     return found[0, len(prompt):].tolist()

@@ -1,25 +1,19 @@
 """Language models as decoders: programs of the weft IR with key and value caches."""
 
-from weft.models.architecture import (
-    Architecture,
-    Encoder,
-    EncoderDecoderArchitecture,
-    Layer,
-    RelativePositions,
-    Rotary,
-    Weights,
-)
-from weft.models.compiled_decoder import CompiledDecoder
-from weft.models.compiled_encoder_decoder import CompiledEncoderDecoder
-from weft.models.decoder import Decoder, EncoderDecoder
-from weft.models.transformers import (
-    architecture_of,
-    decoder_from_transformers,
-    encoder_decoder_architecture_of,
-    encoder_decoder_from_transformers,
-)
+from weft.support.lazy_package import load_names_lazily
 
-__all__ = ["Architecture", "CompiledDecoder", "CompiledEncoderDecoder", "Decoder", "Encoder",
-           "EncoderDecoder", "EncoderDecoderArchitecture", "Layer", "RelativePositions", "Rotary",
-           "Weights", "architecture_of", "decoder_from_transformers",
-           "encoder_decoder_architecture_of", "encoder_decoder_from_transformers"]
+NAMES = {  # module -> the public names it defines
+    "weft.generation.text.language_model": "LanguageModel",
+    "weft.generation.text.load": "load",
+    "weft.models.architecture": (
+        "Architecture Encoder EncoderDecoderArchitecture Layer RelativePositions Rotary Weights"
+    ),
+    "weft.models.compiled_decoder": "CompiledDecoder",
+    "weft.models.compiled_encoder_decoder": "CompiledEncoderDecoder",
+    "weft.models.decoder": "Decoder EncoderDecoder",
+    "weft.models.transformers": (
+        "architecture_of decoder_from_transformers encoder_decoder_architecture_of "
+        "encoder_decoder_from_transformers"
+    ),
+}
+load_names_lazily(__name__, NAMES)

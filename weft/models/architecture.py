@@ -164,6 +164,16 @@ class Weights:
     def names(self) -> tuple[str, ...]:
         return tuple(self._arrays)
 
+    def without_output(self) -> Weights:
+        """All weights but the matrix of the logits: a decoder of these gives states."""
+        return Weights({name: array for name, array in self._arrays.items()
+                        if not name.startswith("output.")})
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the embedding, which is that of most weights."""
+        return self["embedding.weight"].dtype.name
+
     @property
     def nbytes(self) -> int:
         """Bytes of all weights; arrays that two names share count once."""

@@ -147,10 +147,13 @@ class _ProgramWriter:
         return normalize(x, model, "embedding_norm", architecture)
 
     def _logits(self, x: Expr) -> Expr:
+        """The logits of the wanted tokens; of a model without that matrix, their states."""
         architecture, model = self._architecture, self._model
         x = op.take(op.reshape(x, newshape=(-1, architecture.hidden_size)), self._inputs.rows,
                     axis=0)
         x = normalize(x, model, "final_norm", architecture)
+        if "output.weight" not in model:
+            return op.cast(x, dtype="float32")
         logits = op.cast(dense(x, model, "output"), dtype="float32")
         return softcap(logits, architecture.logit_softcap, "float32")
 
@@ -212,8 +215,13 @@ class _ProgramWriter:
     def _heads(self, x: Expr, number: int, weights: LayerWeights, name: str, heads: int) -> Expr:
         """Queries, keys or values: [batch, heads, seq, head dim]."""
         architecture = self._architecture
-        y = split_heads(x, weights, name, heads, architecture.head_dim)
-        y = normalize(y, weights, f"{name}_norm", architecture)
+        y, norm = dense(x, weights, name), f"{name}_norm"
+        # Of all heads together (OLMo 2), or of each head.
+        together = (f"{norm}.weight" in weights
+                    and weights[f"{norm}.weight"].data.size == heads * architecture.head_dim)
+        y = normalize(y, weights, norm, architecture) if together else y
+        y = op.reshape(y, newshape=(0, 0, heads, architecture.head_dim))
+        y = y if together else normalize(y, weights, norm, architecture)
         rotary = architecture.layers[number].rotary
         if rotary is not None and name != "v":
             if rotary not in self._tables:  # all layers share the constants

@@ -13,7 +13,9 @@ from weft.models.architecture import (
     Layer,
     RelativePositions,
 )
+from weft.models.transformers.configuration import activation_of
 from weft.models.transformers.source import Source
+from weft.support.errors import UnsupportedModelError
 
 
 def t5(source: Source) -> EncoderDecoderArchitecture:
@@ -21,7 +23,7 @@ def t5(source: Source) -> EncoderDecoderArchitecture:
     config = source.config
     source.take("shared", "embedding")
     source.arrays["encoder.embedding.weight"] = source.arrays["embedding.weight"]
-    source.take_output()
+    source.take_output("lm_head", tied=bool(config.tie_word_embeddings))
     for stack, ours, layers in (("encoder", "encoder.", config.num_layers),
                                 ("decoder", "", config.num_decoder_layers)):
         source.take(f"{stack}.final_layer_norm", f"{ours}final_norm")
@@ -39,7 +41,7 @@ def t5(source: Source) -> EncoderDecoderArchitecture:
             vocab_size=config.vocab_size, hidden_size=config.d_model, heads=config.num_heads,
             kv_heads=config.num_heads, head_dim=config.d_kv, layers=(Layer(scale=1.0),) * layers,
             norm="rms", epsilon=config.layer_norm_epsilon,
-            activation=source.activation(config.dense_act_fn),
+            activation=activation_of(source.kind, config.dense_act_fn),
             relative=RelativePositions(config.relative_attention_num_buckets,
                                        config.relative_attention_max_distance))
 
@@ -76,7 +78,7 @@ def whisper(source: Source) -> EncoderDecoderArchitecture:
     for name, new in (("embed_tokens", "embedding"), ("embed_positions", "position_embedding"),
                       ("layer_norm", "final_norm")):
         source.take(f"model.decoder.{name}", new)
-    source.take_output("proj_out")
+    source.take_output("proj_out", tied=bool(config.tie_word_embeddings))
     for number in range(config.encoder_layers):
         _take_whisper_layer(source, f"model.encoder.layers.{number}", f"encoder.layers.{number}")
     for number in range(config.decoder_layers):
@@ -87,7 +89,7 @@ def whisper(source: Source) -> EncoderDecoderArchitecture:
         return Architecture(
             vocab_size=config.vocab_size, hidden_size=config.d_model, heads=heads, kv_heads=heads,
             head_dim=head_dim, layers=(Layer(scale=head_dim ** -0.5),) * layers, norm="layer",
-            epsilon=1e-5, activation=source.activation(config.activation_function),
+            epsilon=1e-5, activation=activation_of(source.kind, config.activation_function),
             embedding_scale=scale, max_positions=most)
 
     encoder = stack_of(config.encoder_attention_heads, config.encoder_layers,
@@ -115,6 +117,7 @@ def _take_whisper_layer(source: Source, theirs: str, ours: str) -> None:
 def _start_token(source: Source) -> int:
     token = getattr(source.config, "decoder_start_token_id", None)
     if token is None:
-        raise source.refuse("a configuration without decoder_start_token_id",
-                            expected="the token that begins every output")
+        raise UnsupportedModelError("a configuration without decoder_start_token_id is not "
+                                    "supported", where=source.kind,
+                                    expected="the token that begins every output")
     return int(token)

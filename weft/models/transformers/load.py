@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection
+from typing import Any
 
 from weft.models.architecture import Architecture, EncoderDecoderArchitecture, Weights
 from weft.models.compiled_decoder import BLOCK_SIZE, CompiledDecoder
 from weft.models.compiled_encoder_decoder import CompiledEncoderDecoder
+from weft.models.transformers.configuration import Configuration
 from weft.models.transformers.encoder_decoders import t5, whisper
-from weft.models.transformers.gpt import bloom, gpt2, phi
-from weft.models.transformers.llama import llama_like
+from weft.models.transformers.families import FAMILIES
 from weft.models.transformers.source import Source
+from weft.models.transformers.translate import translate
 from weft.support.errors import InvalidModelError, UnsupportedModelError
-
-T = TypeVar("T")
-
-# Configuration's model_type -> the translation.
-FAMILIES: dict[str, Callable[[Source], Architecture]] = {
-    "bloom": bloom, "gpt2": gpt2, "phi": phi,
-    **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "llama", "mistral", "mixtral", "qwen2",
-                     "qwen3"), llama_like),
-}
-
 
 ENCODER_DECODERS: dict[str, Callable[[Source], EncoderDecoderArchitecture]] = {
     "t5": t5, "whisper": whisper,
@@ -32,19 +23,25 @@ ENCODER_DECODERS: dict[str, Callable[[Source], EncoderDecoderArchitecture]] = {
 def architecture_of(model: Any) -> tuple[Architecture, Weights]:
     """Architecture and weights of a transformers model for causal language modelling.
 
-    Weights in float32 are shared with the model, not copied. Raises ``UnsupportedModelError`` for a
-    model whose type or configuration weft does not know.
+    Weights keep their dtype and are shared with the model, not copied. Raises
+    ``UnsupportedModelError`` for a model whose type or configuration weft does not know.
     """
-    return _translated(model, FAMILIES, "decoders")
+    kind = _kind(model, FAMILIES, "decoders")
+    family = FAMILIES[kind]
+    return translate(Configuration(model.config, kind, family.defaults), Source.of_module(model),
+                     family)
 
 
 def encoder_decoder_architecture_of(model: Any) -> tuple[EncoderDecoderArchitecture, Weights]:
     """``architecture_of`` for a transformers model for conditional generation: T5 or Whisper."""
-    return _translated(model, ENCODER_DECODERS, "encoder-decoders")
+    kind = _kind(model, ENCODER_DECODERS, "encoder-decoders")
+    source = Source.of_module(model)
+    architecture = ENCODER_DECODERS[kind](source)
+    return architecture, Weights(source.arrays)
 
 
-def _translated(model: Any, families: dict[str, Callable[[Source], T]], what: str
-                ) -> tuple[T, Weights]:
+def _kind(model: Any, families: Collection[str], what: str) -> str:
+    """The type of a transformers model, which is one of ``families``."""
     kind = getattr(getattr(model, "config", None), "model_type", None)
     if kind is None or not hasattr(model, "state_dict"):
         raise InvalidModelError("not a model of the transformers library",
@@ -53,9 +50,7 @@ def _translated(model: Any, families: dict[str, Callable[[Source], T]], what: st
     if kind not in families:
         raise UnsupportedModelError(f"{what} of the type {kind!r} are not supported",
                                     expected=", ".join(sorted(families)))
-    source = Source(model)
-    architecture = families[kind](source)
-    return architecture, Weights(source.arrays)
+    return str(kind)
 
 
 def encoder_decoder_from_transformers(
@@ -76,18 +71,18 @@ def encoder_decoder_from_transformers(
 
 
 def decoder_from_transformers(
-    model: Any, *, capacity: int = 1024, batch: int = 1, dtype: str = "float32",
+    model: Any, *, capacity: int = 1024, batch: int = 1, dtype: str | None = None,
     block_size: int = BLOCK_SIZE, **knobs: Any,
 ) -> CompiledDecoder:
     """A decoder with the configuration and the weights of a transformers model.
 
     ``capacity`` is the largest number of tokens of a sequence, ``batch`` the number of sequences at
-    a time, ``dtype`` (float32, bfloat16 or float16) that of weights, activations and caches;
-    ``knobs`` are settings of ``weft.compile``.
+    a time, ``dtype`` (float32, bfloat16 or float16) that of weights, activations and caches: that
+    of the model's weights by default. ``knobs`` are settings of ``weft.compile``.
 
-    Bloom, Gemma 1 to 3, GPT-2, Llama, Mistral, Mixtral, Phi 1 and 2, Qwen 2 and 3 are known; other
-    models raise ``UnsupportedModelError``.
+    ``weft.models.transformers.families`` lists the types of models; others raise
+    ``UnsupportedModelError``.
     """
     architecture, weights = architecture_of(model)
-    return CompiledDecoder(architecture, weights, capacity=capacity, batch=batch, dtype=dtype,
-                           block_size=block_size, **knobs)
+    return CompiledDecoder(architecture, weights, capacity=capacity, batch=batch,
+                           dtype=dtype or weights.dtype, block_size=block_size, **knobs)

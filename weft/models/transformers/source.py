@@ -1,41 +1,51 @@
-"""What a translation reads of a transformers model: configuration, weights and rotary tables."""
+"""The weights of a model under the names of weft: from a transformers model, or from files."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from weft.models.architecture import Activation, Rotary
 from weft.support.errors import UnsupportedModelError
-
-# The names of transformers' ACT2FN.
-ACTIVATIONS: dict[str, Activation] = {
-    "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_fast": "gelu_tanh", "silu": "silu", "swish": "silu", "relu": "relu",
-}
-# Rotary embeddings whose frequencies do not depend on the length of the sequence.
-_ROTARY_TYPES = ("default", "linear", "llama3", "yarn", "proportional")
 
 
 class Source:
-    """A transformers model that is translated: reads arrays, and renames them."""
+    """Arrays by their names in a model, in their own dtype; ``take`` gives them other names.
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
-        self.config = model.config
-        self._tensors: dict[str, Any] = model.state_dict()
+    ``tensors`` gives an array when it is called with no argument: weights are read when they are
+    needed.
+    """
+
+    def __init__(self, tensors: Mapping[str, Callable[[], np.ndarray]], config: Any, kind: str
+                 ) -> None:
+        self._tensors = tensors
+        self.config = config
+        self.kind = kind
         self.arrays: dict[str, np.ndarray] = {}
 
+    @staticmethod
+    def of_module(model: Any) -> Source:
+        """The parameters of a torch module; float32, bfloat16 and float16 are shared with it."""
+        return Source({name: lambda tensor=tensor: numpy_array(tensor)
+                       for name, tensor in model.state_dict().items()}, model.config,
+                      model.config.model_type)
+
+    def _found(self, name: str) -> str | None:
+        """``name`` as the model has it: files of base models lack the first part of names."""
+        if name in self._tensors:
+            return name
+        rest = name.partition(".")[2]
+        return rest if rest in self._tensors else None
+
     def array(self, name: str) -> np.ndarray:
-        """A weight as float32; weights in float32 are not copied."""
-        if name not in self._tensors:
-            raise UnsupportedModelError(f"the model lacks the weight {name!r}",
-                                        where=self.config.model_type)
-        return self._tensors[name].detach().float().cpu().numpy()
+        found = self._found(name)
+        if found is None:
+            raise UnsupportedModelError(f"the model lacks the weight {name!r}", where=self.kind)
+        return self._tensors[found]()
 
     def __contains__(self, name: str) -> bool:
-        return name in self._tensors
+        return self._found(name) is not None
 
     def take(self, source: str, name: str, *, transposed: bool = False, offset: float = 0.0
              ) -> None:
@@ -44,38 +54,26 @@ class Source:
         ``transposed`` matrices are (inputs, outputs); ``offset`` is added to the weight.
         """
         for kind in ("weight", "bias"):
-            if f"{source}.{kind}" in self._tensors:
+            if f"{source}.{kind}" in self:
                 value = self.array(f"{source}.{kind}")
                 if kind == "weight":
-                    value = value.T if transposed else value
-                    value = value + np.float32(offset) if offset else value
+                    value = value.T if transposed and value.ndim == 2 else value
+                    value = value.astype(np.float32) + np.float32(offset) if offset else value
                 self.arrays[f"{name}.{kind}"] = np.ascontiguousarray(value)
 
-    def take_output(self, source: str = "lm_head") -> None:
+    def take_output(self, source: str, *, tied: bool) -> None:
         """The matrix of the logits: one array with the embedding if they are tied."""
         self.take(source, "output")
-        if getattr(self.config, "tie_word_embeddings", False):
+        if tied:
             self.arrays["output.weight"] = self.arrays["embedding.weight"]
 
-    def refuse(self, what: str, **fields: Any) -> UnsupportedModelError:
-        return UnsupportedModelError(f"{what} is not supported", where=self.config.model_type,
-                                     **fields)
 
-    def activation(self, name: str) -> Activation:
-        if name not in ACTIVATIONS:
-            raise self.refuse(f"the activation {name!r}", expected=", ".join(ACTIVATIONS))
-        return ACTIVATIONS[name]
+def numpy_array(tensor: Any) -> np.ndarray:
+    """A torch tensor as an array, shared if its dtype is a float of 16 or 32 bits."""
+    import ml_dtypes
+    import torch
 
-    def rotary(self, module: Any, layer_type: str | None = None) -> Rotary:
-        """The rotary embedding of a module like LlamaRotaryEmbedding.
-
-        Gemma 3 has one embedding per type of layer.
-        """
-        kind, prefix = module.rope_type, ""
-        if isinstance(kind, dict):
-            kind, prefix = kind[layer_type], f"{layer_type}_"
-        if kind not in _ROTARY_TYPES:
-            raise self.refuse(f"the rotary embedding {kind!r}", expected=", ".join(_ROTARY_TYPES))
-        frequencies = getattr(module, f"{prefix}inv_freq").detach().float().cpu().numpy()
-        factor = float(getattr(module, f"{prefix}attention_scaling"))
-        return Rotary(tuple(map(float, frequencies)), factor)
+    value = tensor.detach().cpu()
+    if value.dtype == torch.bfloat16:
+        return value.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return (value if value.dtype == torch.float16 else value.float()).numpy()

@@ -1,0 +1,113 @@
+"""``weft.models.load``: a language model from its files, without torch or transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from weft.generation.text.chat_template import ChatTemplate
+from weft.generation.text.language_model import LanguageModel
+from weft.generation.text.tokenizer import Tokenizer
+from weft.models.architecture import Architecture, Weights
+from weft.models.compiled_decoder import CompiledDecoder
+from weft.models.transformers.folder import architecture_of_folder, read_json
+from weft.support.dataclass import dataclass
+from weft.support.errors import InvalidModelError
+
+# A longer context is used when it is asked for: its caches take memory.
+DEFAULT_CAPACITY = 4096
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """What the files of a model hold; ``context`` is the number of tokens it was trained for."""
+
+    architecture: Architecture
+    weights: Weights
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    context: int | None
+
+
+def load(path: str | Path, *, capacity: int | None = None, batch: int = 1,
+         dtype: str | None = None, **knobs: Any) -> LanguageModel:
+    """A language model of a Hugging Face folder, ready to generate text.
+
+        model = weft.models.load("SmolLM2-135M-Instruct")
+        model.generate("The capital of France is", max_tokens=8)
+
+    A folder has ``config.json``, weights in safetensors files, and ``tokenizer.json``. ``capacity``
+    is the largest number of tokens of a text with its continuation (the model's context, at most
+    4096, by default); ``dtype`` (float32, bfloat16, float16) that of weights, activations and
+    caches: by default that of the files. ``knobs`` are settings of ``weft.compile``.
+
+    Needs the packages of ``weft[language]``. Raises ``UnsupportedModelError`` for models of a kind
+    that weft does not know, and ``InvalidModelError`` for damaged files.
+    """
+    files = read_files(Path(path))
+    options: dict[str, Any] = {
+        "capacity": capacity or min(files.context or DEFAULT_CAPACITY, DEFAULT_CAPACITY),
+        "dtype": dtype or files.weights.dtype, **knobs}
+    decoder = CompiledDecoder(files.architecture, files.weights, batch=batch, **options)
+    return LanguageModel(
+        decoder, files.tokenizer, template=files.template,
+        make_encoder=lambda: CompiledDecoder(files.architecture, files.weights.without_output(),
+                                             **options))
+
+
+def read_files(path: Path) -> ModelFiles:
+    """The contents of a folder; ``InvalidModelError`` if there is none."""
+    if not path.is_dir():
+        raise InvalidModelError("no such model", where=path,
+                                expected="a folder with config.json and safetensors files")
+    return _read_folder(path)
+
+
+def _read_folder(folder: Path) -> ModelFiles:
+    architecture, weights = architecture_of_folder(folder)
+    config = read_json(folder / "config.json")
+    settings = _optional_json(folder / "tokenizer_config.json")
+    bos, eos = (_token_text(settings.get(name)) for name in ("bos_token", "eos_token"))
+    tokenizer = Tokenizer.of_file(folder / "tokenizer.json", bos=bos,
+                                  eos=() if eos is None else (eos,))
+    ends = (_optional_json(folder / "generation_config.json").get("eos_token_id"),
+            config.get("eos_token_id"))
+    tokenizer.eos |= {token for field in ends for token in _tokens(field)
+                      if 0 <= token < architecture.vocab_size}
+    tokens = {name: text for name, text in (("bos_token", bos), ("eos_token", eos))
+              if text is not None}
+    return ModelFiles(architecture, weights, tokenizer,
+                      _template(folder, settings.get("chat_template"), tokens),
+                      _context(config, architecture))
+
+
+def _context(config: Mapping[str, Any], architecture: Architecture) -> int | None:
+    found = config.get("max_position_embeddings", architecture.max_positions)
+    return found if type(found) is int and found > 0 else architecture.max_positions
+
+
+def _template(folder: Path, given: Any, tokens: Mapping[str, str]) -> ChatTemplate | None:
+    """The template of ``chat_template.jinja``, or of the tokenizer's settings."""
+    path = folder / "chat_template.jinja"
+    if path.exists():
+        given = path.read_text(encoding="utf-8", errors="replace")
+    if isinstance(given, list):  # named templates
+        named = {entry.get("name"): entry.get("template") for entry in given
+                 if isinstance(entry, dict)}
+        given = named.get("default")
+    return ChatTemplate(given, tokens) if isinstance(given, str) else None
+
+
+def _tokens(field: Any) -> Iterable[int]:
+    values = field if isinstance(field, list) else [field]
+    return [value for value in values if type(value) is int]
+
+
+def _token_text(field: Any) -> str | None:
+    text = field.get("content") if isinstance(field, dict) else field
+    return text if isinstance(text, str) else None
+
+
+def _optional_json(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.exists() else {}
