@@ -55,12 +55,17 @@ def test_programs_of_dynamic_shapes() -> None:
     assert run_page("dynamic_shapes", chosen=lambda block: "torch" not in block) > 40
 
 
+def test_programs_of_serving() -> None:
+    assert run_page("serving", chosen=lambda block: "torch" not in block) > 10
+
+
 @pytest.mark.torch
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("name", "least", "flags"), [
     page("dynamic_shapes", 43),
     page("generation", 30, flags=0),
+    page("serving", 20),
 ])
 def test_programs_with_torch(name: str, least: int, flags: int) -> None:
     pytest.importorskip("torch")

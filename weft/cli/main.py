@@ -48,6 +48,10 @@ _VERBS = {
         "measure",
         "Measure this machine in about a second: ports, clock, caches, memory, "
         "threads."),
+    "serve": _Verb(
+        "serve",
+        "Serve MODELs over HTTP: the Open Inference Protocol, and OpenAI's interface for "
+        "text."),
     "opt": _Verb("opt", "Run passes on FILE, a program in weft's text form (- is standard input)."),
     "passes": _Verb("catalogues", "List the passes of the compiler, or describe the pass NAME."),
     "inspect": _Verb("inspect", "Show how MODEL is compiled."),
@@ -116,6 +120,7 @@ def cli() -> None:
     weft bench model.onnx --threads 1         time it
     weft profile model.onnx                   time each kernel
     weft tune model.onnx --records r.jsonl    choose kernels by measured times
+    weft serve model.weft --port 8000         serve it over HTTP
     weft inspect model.onnx --stage llvm      any stage as text
     weft inspect model.onnx --html out.html   all stages on one page
     weft debug model.onnx --against onnxruntime    every tensor, side by side

@@ -1,0 +1,135 @@
+"""A server process: what it prints, answers and accepts, until a signal ends it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import numpy as np
+import pytest
+
+from tests.unit.cli.commands import run
+from weft.support.errors import MissingToolError
+
+# A program of two models, one of which takes a second.
+SERVER = """
+import time
+import numpy as np
+from tests.unit.serving.doubles import Rows, TinyText
+from weft.serving import Catalogue, TensorModel, serve
+
+class Slow(Rows):
+    def run(self, names, feeds):
+        print("running", flush=True)
+        time.sleep(1)
+        return super().run(names, feeds)
+
+serve(Catalogue([TensorModel("rows", Rows()), TensorModel("slow", Slow(), batching=False)],
+                {"tiny": TinyText(capacity=4096)}), port=0)
+print("stopped", flush=True)
+"""
+
+
+class Server:
+    def __init__(self, *command: str) -> None:
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.first_line = self.process.stdout.readline()
+        self.url = re.search(r"http://\S+", self.first_line)[0]
+        self.port = int(self.url.rpartition(":")[2])
+
+    def post(self, path: str, body: object) -> dict:
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode())
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return json.load(response)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(30)
+
+
+@pytest.fixture
+def server():
+    server = Server(sys.executable, "-c", SERVER)
+    yield server
+    server.process.kill()
+    server.process.communicate()
+
+
+INPUTS = {"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}
+
+
+def test_what_was_accepted_is_answered_after_sigterm(server):
+    assert "rows, slow, tiny" in server.first_line
+    assert server.post("/v2/models/rows/infer", INPUTS)["outputs"][0]["data"] == [8, 10, 12]
+    # A client that left its stream does not keep the server.
+    gone = socket.create_connection(("127.0.0.1", server.port))
+    text = json.dumps({"model": "tiny", "prompt": "a", "max_tokens": 4000, "stream": True})
+    gone.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(text)}"
+                 f"\r\n\r\n{text}".encode())
+    assert gone.recv(12) == b"HTTP/1.1 200"
+    gone.close()
+    # One that sends half of a head does not, either.
+    half = socket.create_connection(("127.0.0.1", server.port))
+    half.sendall(b"POST /v2/models/rows/infer HTT")
+    found: dict = {}
+    threads = [threading.Thread(target=lambda i=i: found.update(
+        {i: server.post("/v2/models/slow/infer", INPUTS)})) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    assert server.process.stdout.readline() == "running\n"
+    time.sleep(0.2)  # the other request is in the queue
+    assert server.stop() == 0
+    for thread in threads:
+        thread.join()
+    half.close()
+    assert [found[i]["outputs"][0]["data"] for i in range(2)] == [[8, 10, 12]] * 2
+    assert server.process.stdout.read() == "running\nstopped\n"
+    with pytest.raises(urllib.error.URLError):
+        server.post("/v2/models/rows/infer", INPUTS)
+
+
+def test_the_command_serves_a_model(tmp_path):
+    program = tmp_path / "double.ir"
+    program.write_text("def @main(%x: Tensor[(n, 3), float32]) { add(%x, %x) }")
+    server = Server(sys.executable, "-m", "weft", "serve", str(program), "--port", "0")
+    try:
+        found = server.post("/v2/models/double/infer", INPUTS)
+        np.testing.assert_array_equal(found["outputs"][0]["data"], [2, 4, 6])
+        assert server.stop(signal.SIGINT) == 0
+    finally:
+        server.process.kill()
+        server.process.communicate()
+
+
+def test_the_command_line_is_checked(tmp_path, capsys, monkeypatch):
+    for name in ("a.ir", "b.ir"):
+        (tmp_path / name).write_text("def @main(%x: Tensor[(n, 3), float32]) { nn.relu(%x) }")
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(["serve", "a.ir", "b.ir", "--input-shape", "x:2x3"], capsys)
+    assert code == 2
+    assert "artifact" in err
+    code, _, err = run(["serve", "c.ir"], capsys)
+    assert code == 1
+    assert "not found" in err
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, _, err = run(["serve", "a.ir", "--port", str(taken.getsockname()[1])], capsys)
+    assert code == 2
+    assert "cannot listen" in err
+
+
+def test_a_missing_package_is_named_with_the_extra(monkeypatch):
+    from weft.serving.open import require_packages
+
+    require_packages()
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(MissingToolError, match="prometheus-client") as error:
+        require_packages()
+    assert "weft[serve]" in error.value.help
