@@ -111,7 +111,7 @@ def _list(value: Any, what: str) -> list[Any]:
 def _name(entry: Mapping[str, Any]) -> str:
     name = entry.get("name")
     if not isinstance(name, str):
-        raise InvalidInputError("a tensor has no name", got=type(name).__name__)
+        raise InvalidInputError("a tensor without a name", got=type(name).__name__)
     return name
 
 

@@ -54,7 +54,7 @@ def test_nested_and_flat_values_are_the_same():
     (b"[" * 100_000, "not JSON"), (b"1" * 5000, "not JSON"),
     (b"{}", "'inputs' is not a list"),
     (body(), "'inputs' is not a list"), (body(3), "an input is not a JSON object"),
-    (body(tensor(), tensor()), "given twice"), (body(tensor(name=3)), "no name"),
+    (body(tensor(), tensor()), "given twice"), (body(tensor(name=3)), "without a name"),
     (body(tensor(shape=[2, -1])), "invalid shape"), (body(tensor(shape=2)), "invalid shape"),
     (body(tensor(shape=[2, True])), "invalid shape"),
     (body(tensor(shape=[0, 10**12], data=[])), "invalid shape"),
