@@ -60,7 +60,7 @@ def print_passes(name: str | None, target: str | None, *, as_json: bool) -> None
         return
     passes = [PassFacts.of(PASSES.get(known), phases) for known in PASSES]
     rules = [*map(REGISTERED_RULES.get, REGISTERED_RULES), *SIMPLIFICATIONS]
-    tir_passes = with_insertions(backend_of(options.target).tir_passes,
+    tir_passes = with_insertions(backend_of(options.target).loop_passes,
                                  options.extensions.tir_passes)
     lists = {"tir_passes": [tir_pass_name(p) for p in tir_passes],
              "rules": [rule.name for rule in rules]}

@@ -13,7 +13,7 @@ from __future__ import annotations
 import abc
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from weft.codegen.cost_model import CostModel
 from weft.codegen.launch import LaunchProgram
@@ -32,10 +32,12 @@ from weft.support.stage_times import stage
 from weft.support.suggestion import did_you_mean
 from weft.target import Target
 from weft.target.cpu_target import default_triple
-from weft.tir import Instruction, PrimFunc
-from weft.tir.limits import Limits, check_limits
-from weft.tir.transform.pipeline import TIR_PIPELINE, TirInstrument, lower_prim_func
-from weft.tir.transform.registered import TirInsertion, TirPass
+from weft.tir.limits import Limits
+
+if TYPE_CHECKING:
+    from weft.tir import Instruction, PrimFunc
+    from weft.tir.transform.pipeline import TirInstrument
+    from weft.tir.transform.registered import TirInsertion, TirPass
 
 T = TypeVar("T", bound=Target)
 
@@ -63,15 +65,15 @@ class Backend(abc.ABC, Generic[T]):
     """
 
     kind: ClassVar[str]
-    # Loop programs: what they may use, and the passes that lower them.
+    # What loop programs may use. The module that registers the strategies and schedules of the
+    # kind is imported when they are first asked for. So is what a text "module:name" names here:
+    # the passes that lower loop programs, the class of the cost model, and the tensor instructions
+    # that schedules may use (among equals the first is preferred).
     limits: ClassVar[Limits] = Limits()
-    tir_passes: ClassVar[Sequence[TirPass]] = TIR_PIPELINE
-    # The module that registers the strategies and schedules of the kind, and the class of its cost
-    # model, which a text "module:class" names. Both are imported when they are first asked for.
     strategies: ClassVar[str | None] = None
+    tir_passes: ClassVar[Sequence[TirPass] | str] = "weft.tir.transform.pipeline:TIR_PIPELINE"
     cost_model_class: ClassVar[type[CostModel] | str] = CostModel
-    # Tensor instructions that schedules may use; among equals the first is preferred.
-    instructions: ClassVar[Sequence[Instruction]] = ()
+    instructions: ClassVar[Sequence[Instruction] | str] = ()
     # The device of all kernels, and the memory spaces of a program: one arena is planned for each.
     # Temporaries are in the first space of the device. Inputs, outputs and constants are in host
     # memory; the launcher or the kernels make them accessible.
@@ -90,11 +92,18 @@ class Backend(abc.ABC, Generic[T]):
 
     def cost_model(self, target: T) -> CostModel:
         """The estimates for a target: seconds of a call, rates, and what fusion may use."""
-        kind = self.cost_model_class
-        if isinstance(kind, str):
-            with interrupts_held():
-                kind = pkgutil.resolve_name(kind)
+        kind: type[CostModel] = _resolved(self.cost_model_class)
         return kind(target)
+
+    @property
+    def loop_passes(self) -> Sequence[TirPass]:
+        """The passes that lower loop programs, in order."""
+        return _resolved(self.tir_passes)
+
+    @property
+    def tensor_instructions(self) -> Sequence[Instruction]:
+        """The tensor instructions that schedules may use."""
+        return _resolved(self.instructions)
 
     def on_devices(self, devices: Sequence[Device]) -> Backend[T]:
         """The back end of a program on these devices; none: on that of the target alone.
@@ -118,8 +127,11 @@ class Backend(abc.ABC, Generic[T]):
 
         Raises ``LoweringError`` for a program beyond ``limits``.
         """
+        from weft.tir.check_limits import check_limits
+        from weft.tir.transform.pipeline import lower_prim_func
+
         check_limits(func, self.limits, self.kind)
-        return lower_prim_func(func, self.tir_passes, insertions=insertions,
+        return lower_prim_func(func, self.loop_passes, insertions=insertions,
                                instruments=instruments, verify=verify)
 
     @abc.abstractmethod
@@ -186,6 +198,14 @@ class Backend(abc.ABC, Generic[T]):
 
     def _unsupported(self, what: str, target: T) -> TargetError:
         return TargetError(f"targets of kind {self.kind!r} do not support {what}", got=target)
+
+
+def _resolved(value: Any) -> Any:
+    """``value``, or what a text ``module:name`` names."""
+    if not isinstance(value, str):
+        return value
+    with interrupts_held():
+        return pkgutil.resolve_name(value)
 
 
 BACKENDS: Registry[Backend[Any]] = Registry("back end")

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from weft.ir import Call, DType, Op, TensorType, TupleType, Type, typical_size
 from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
 from weft.target import Target
-from weft.tir import PrimFunc
+
+if TYPE_CHECKING:
+    from weft.tir import PrimFunc
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,8 @@ import numpy as np
 from weft.compiler.build.fingerprint import compiler_digest, key_of
 from weft.compiler.extensions import is_self_contained, may_use_extensions
 from weft.compiler.options import CompileOptions
-from weft.compiler.program.build import Memory
-from weft.compiler.program.constants import OwnBlock
-from weft.compiler.program.forms import PerShape
-from weft.compiler.program.model_code import ModelCode
+from weft.compiler.program.code import ModelCode, PerShape
+from weft.compiler.program.constants import Memory, OwnBlock
 from weft.compiler.program.packing import Packing, byte_bounds
 from weft.compiler.warm_start import WARM, shows_stages
 from weft.frontend.source import Source, SourceDigest

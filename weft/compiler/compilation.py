@@ -23,8 +23,8 @@ from weft.support.fallback import Fallback
 
 if TYPE_CHECKING:
     from weft.compiler.options import CompileOptions
+    from weft.compiler.program.code import ModelCode
     from weft.compiler.program.constants import ConstantMemory
-    from weft.compiler.program.model_code import ModelCode
     from weft.compiler.stages import Stages
     from weft.frontend.source import Source
 
@@ -232,7 +232,7 @@ class _NoModel:
 def unpickled(payload: bytes, options: CompileOptions) -> Executable:
     """The executable of a pickle, which holds code and weights, but not the model."""
     from weft.compiler.open_model import open_program
-    from weft.compiler.program.model_code import ModelCode
+    from weft.compiler.program.code import ModelCode
 
     code = ModelCode.from_payload(memoryview(payload))
     return open_program(code, options, Compilation(_NoModel(options), code, counts=True))

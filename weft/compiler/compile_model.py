@@ -6,16 +6,14 @@ the code up or keeps it, ``program.build`` makes it, and ``open_program`` loads 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from weft.compiler.cache import ProgramCode, Remember, cached
 from weft.compiler.compilation import Compilation
 from weft.compiler.open_model import open_program
 from weft.compiler.options import CompileOptions
-from weft.compiler.program.build import Memory, code_of_source
-from weft.compiler.program.model_code import ModelCode
+from weft.compiler.program.code import ModelCode
+from weft.compiler.program.constants import Memory
 from weft.compiler.request import CheckedRequest, CompileRequest
 from weft.frontend.source import Examples, ModelLike, Source, open_source
 from weft.runtime.executable import Executable
@@ -37,11 +35,13 @@ class ModelCompiler:
 
     def executable(self, remember: Remember | None = None) -> Executable:
         """The executable of the model; ``remember`` is that of ``cached``."""
-        code = cached(self.source, self.options, self._make(), remember)
+        code = cached(self.source, self.options, self._make, remember)
         return self.opened(code)
 
-    def _make(self) -> Callable[[Memory], ProgramCode]:
-        return partial(code_of_source, self.source, self.options)
+    def _make(self, memory: Memory) -> ProgramCode:
+        from weft.compiler.program.build import code_of_source  # code in the cache needs none of it
+
+        return code_of_source(self.source, self.options, memory)
 
     def opened(self, code: ProgramCode) -> Executable:
         """The executable of the model's code."""
@@ -54,7 +54,7 @@ class ModelCompiler:
     def code(self) -> ModelCode:
         """The code of a model that has a program, from the cache or compiled again."""
         with self.checked.settings():
-            code = cached(self.source, self.options, self._make())
+            code = cached(self.source, self.options, self._make)
         if not isinstance(code, ModelCode):
             raise InternalError("the model has no program for all sizes any more",
                                 got=code.reason)

@@ -7,7 +7,7 @@ import os
 
 from weft.codegen import backend_of
 from weft.compiler.options import CompileOptions
-from weft.compiler.program.model_code import ModelCode
+from weft.compiler.program.code import ModelCode
 from weft.export import export_artifact, export_c
 from weft.runtime.launchers import launcher_of
 from weft.support.errors import ArtifactError, OptionError, TargetError

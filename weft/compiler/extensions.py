@@ -8,7 +8,7 @@ addition has run.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weft.codegen import backend_of
 from weft.ir import OPS, Call, Function, Op, post_order
@@ -21,6 +21,7 @@ from weft.strategy.registry import (
     strategies_of,
     strategies_of_kind,
 )
+from weft.strategy.strategy_registry import has_strategies
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 from weft.support.insertion import Insertion, as_insertions
@@ -31,8 +32,12 @@ from weft.tir.transform.registered import (
     TirPass,
     check_tir_passes,
     tir_pass_name,
+    with_insertions,
 )
 from weft.transform.external.generate_external import EXTERNAL_CODE
+
+if TYPE_CHECKING:
+    from weft.compiler.options import CompileOptions
 
 # What ``passes``, ``rules`` and ``tir_passes`` of ``weft.compile`` take.
 PassesLike: TypeAlias = "Iterable[Pass | Insertion[Pass]]"
@@ -87,10 +92,10 @@ def is_self_contained(function: Function, target: Target) -> bool:
     hook, or if the back end is a user's. Only self-contained kernels may be looked up in the cache
     before they are lowered, and built in worker processes, which do not run the user's program.
     """
-    if not _is_own(backend_of(target)):
+    if not is_own(backend_of(target)):
         return False
-    operators = (node.op for node in post_order(function.body) if isinstance(node, Call))
-    return all(_is_own_op(op) and all(map(_is_own, _deciders(op.name, target)))
+    operators = {node.op for node in post_order(function.body) if isinstance(node, Call)}
+    return all(_is_own_op(op) and all(map(is_own, _deciders(op.name, target)))
                for op in operators if isinstance(op, Op))
 
 
@@ -104,15 +109,30 @@ def may_use_extensions(content: bytes, target: Target) -> bool:
     loaded = [OPS.get(name) for name in OPS.loaded()]  # no user has touched the others
     foreign = [op.name for op in loaded if not _is_defined_by_weft(op)]
     own = [op for op in loaded if op.name not in foreign]
-    deciders = (*strategies_of_kind(target.kind), *deciders_of_kind(target.kind))
-    makers = [backend_of(target), *layout_hooks(target).values(), *legalizations(target).values(),
-              *(maker for name, maker in deciders if name not in foreign)]
-    return (not all(map(_is_own, makers)) or not all(map(_has_own_hooks, own))
+    makers: list[Any] = [backend_of(target)]
+    if has_strategies(target.kind):
+        deciders = (*strategies_of_kind(target.kind), *deciders_of_kind(target.kind))
+        makers += [*layout_hooks(target).values(), *legalizations(target).values(),
+                   *(maker for name, maker in deciders if name not in foreign)]
+    return (not all(map(is_own, makers)) or not all(map(_has_own_hooks, own))
             or any(name.encode() in content for name in foreign))
 
 
+def check_positions(options: CompileOptions) -> None:
+    """Raise ``OptionError`` for passes of the user at positions that name unknown passes."""
+    extensions = options.extensions
+    if extensions.passes or options.codegens:
+        from weft.compiler.pipeline import phases_of
+
+        phases_of(options)
+    if extensions.tir_passes:
+        with_insertions(backend_of(options.target).loop_passes, extensions.tir_passes)
+
+
 def _deciders(name: str, target: Target) -> tuple[Any, ...]:
-    """The strategies and decisions of an operator for a target."""
+    """The strategies and decisions of an operator for a target, if a user may have some."""
+    if not has_strategies(target.kind):
+        return ()
     return *strategies_of(name, target.kind), *deciders_of(name, target.kind)
 
 
@@ -121,7 +141,7 @@ def _is_own_op(op: Op) -> bool:
 
 
 def _is_defined_by_weft(op: Op) -> bool:
-    return _is_own(op.compute) and op.hook(EXTERNAL_CODE) is None
+    return is_own(op.compute) and op.hook(EXTERNAL_CODE) is None
 
 
 def _has_own_hooks(op: Op) -> bool:
@@ -130,5 +150,6 @@ def _has_own_hooks(op: Op) -> bool:
                for table in op.hooks)
 
 
-def _is_own(maker: Any) -> bool:
+def is_own(maker: Any) -> bool:
+    """Whether weft defines a function, or the class of an object."""
     return maker is None or getattr(maker, "__module__", "").startswith("weft.")

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING
 
 from weft.codegen import backend_of
-from weft.compiler.build.external_kernel import errors_raised
+from weft.compiler.build.callbacks import errors_raised
 from weft.compiler.options import CompileOptions
-from weft.compiler.program.forms import PerShape
-from weft.compiler.program.model_code import ModelCode
-from weft.compiler.vm.specialize import Specializer
+from weft.compiler.program.code import ModelCode, PerShape
 from weft.runtime.executable import Executable, Recompiler, open_executable
 from weft.runtime.launchers import Code
 from weft.runtime.library import Library
 from weft.support import trace
 from weft.support.errors import OptionError
 from weft.support.stage_times import stage
+
+if TYPE_CHECKING:
+    from weft.runtime.vm.kernels import Specialize
 
 
 def open_program(code: ModelCode | PerShape, options: CompileOptions, recompiler: Recompiler
@@ -32,11 +34,17 @@ def open_program(code: ModelCode | PerShape, options: CompileOptions, recompiler
                           got=manifest.signature(),
                           help='name the sizes: inputs={"x": ("batch", 3, 224, 224)}')
     around = functools.partial(errors_raised, code.callbacks) if code.callbacks else None
-    specialize = None if manifest.vm is None else Specializer(options)
+    specialize = None if manifest.vm is None else _specializer(options)
     with trace.span("load"), stage("linking and loading"):
         return open_executable(
             Code(manifest, functools.partial(_load, code, options), code.constants, around,
                  specialize, code.start), recompiler)
+
+
+def _specializer(options: CompileOptions) -> Specialize:
+    from weft.compiler.vm.specialize import Specializer  # which compiles
+
+    return Specializer(options)
 
 
 def _load(code: ModelCode, options: CompileOptions) -> Library:

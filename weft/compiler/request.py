@@ -66,12 +66,9 @@ class CompileRequest:
 
         Raises ``OptionError``, ``TargetError`` and ``PassError``, before any work.
         """
-        from weft.codegen import backend_of
-        from weft.compiler.extensions import Extensions
+        from weft.compiler.extensions import Extensions, check_positions
         from weft.compiler.options import CompileOptions
-        from weft.compiler.pipeline import phases_of
         from weft.support.plugins import load_plugins
-        from weft.tir.transform.registered import with_insertions
 
         load_plugins()
         extensions = Extensions.make(self.passes, self.rules, self.tir_passes)
@@ -79,9 +76,7 @@ class CompileRequest:
             self.target, self.opt_level, self.inputs, self.codegens, extensions, self.specialize,
             self.state, self.outputs, self.devices, self.placement,
             soft_placement=self.soft_placement)
-        # These raise for unknown positions of passes.
-        phases_of(options)
-        with_insertions(backend_of(options.target).tir_passes, extensions.tir_passes)
+        check_positions(options)
         return CheckedRequest(options, self.knobs, self.threads())
 
 

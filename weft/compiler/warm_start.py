@@ -35,7 +35,7 @@ from weft.support.log import Level, debug, enabled
 from weft.support.plugins import LIBRARIES
 
 if TYPE_CHECKING:
-    from weft.compiler.program.model_code import ModelCode
+    from weft.compiler.program.code import ModelCode
 
 WARM = "warm: code and weights came from the disk cache"
 # Settings that do not decide about code.

@@ -48,6 +48,12 @@ def load_strategies(kind: str) -> None:
             importlib.import_module(package)
 
 
+def has_strategies(kind: str) -> bool:
+    """Whether strategies of a kind of target are imported, as they are before a user adds some."""
+    backend = BACKENDS.find(kind)
+    return backend is None or backend.strategies is None or backend.strategies in sys.modules
+
+
 def key_of(what: str | Family, kind: str) -> str:
     """The key of an operator, by name, or of a family of operators for a kind of target."""
     return f"{kind}:{what}" if isinstance(what, str) else f"{kind}:family {what.value}"

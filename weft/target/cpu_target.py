@@ -5,15 +5,19 @@ Its text form is ``llvm -mtriple=… -mcpu=… -mattr=+avx2,… -machine=… -l1
 
 from __future__ import annotations
 
+import functools
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from hashlib import sha256
 from typing import ClassVar
 
 from weft.ir.dtype import DType
 from weft.runtime.devices.cpu import host as host_cpu
+from weft.support.cache import open_cache
 from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
+from weft.support.plugins import library_version
 from weft.support.suggestion import did_you_mean
 from weft.target.cpus import named_cpus, named_features, with_implied, without
 from weft.target.host_machine import host_machine
@@ -73,10 +77,7 @@ class CpuTarget(Target):
     @staticmethod
     def host() -> CpuTarget:
         """The CPU of this machine, with the instruction sets that the kernel reports."""
-        # llvmlite is imported here: naming another CPU must not cost its import time.
-        from llvmlite import binding
-
-        plain = CpuTarget(default_triple(), binding.get_host_cpu_name(),
+        plain = CpuTarget(default_triple(), _host_cpu_name(),
                           tuple(sorted(host_cpu.host_features())))
         machine, l1, l2, l3 = host_machine(plain.cpu, plain.arch, plain.vector_bits)
         return CpuTarget(plain.triple, plain.cpu, plain.features, machine, l1, l2, l3)
@@ -151,6 +152,28 @@ class CpuTarget(Target):
         parts.append(f"-machine={self.machine}")
         parts += [f"-l1={self.l1_bytes}", f"-l2={self.l2_bytes}", f"-l3={self.l3_bytes}"]
         return " ".join(parts)
+
+
+def _host_cpu_name() -> str:
+    """LLVM's name of this CPU."""
+    return _name_by_llvm(host_cpu.machine(), host_cpu.model_name(), host_cpu.host_features())
+
+
+@functools.lru_cache(maxsize=1)
+def _name_by_llvm(arch: str, model: str, features: frozenset[str]) -> str:
+    """The name of the host, of which this is known. The disk cache keeps it: asking loads LLVM."""
+    cache = open_cache() if model else None
+    known = f"{arch} {model} {sorted(features)}"
+    key = sha256(f"CPU name {library_version('llvmlite')} {known}".encode()).hexdigest()
+    found = None if cache is None else cache.get(key)
+    if found is not None:
+        return str(found, "utf-8")
+    from llvmlite import binding
+
+    name: str = binding.get_host_cpu_name()
+    if cache is not None:
+        cache.put(key, name.encode())
+    return name
 
 
 def default_triple() -> str:

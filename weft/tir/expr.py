@@ -47,7 +47,6 @@ from weft.tir.node import (
     expr_node,
     floordiv,
     floormod,
-    install_printer,
     int_value,
     int_values,
     match_operands,
@@ -61,7 +60,7 @@ __all__ = ["EQ", "FALSE", "GE", "GT", "LE", "LT", "NE", "TRUE", "Add", "And", "B
            "FloorDiv", "FloorMod", "IntImm", "Let", "Max", "Min", "Mul", "Not", "Or", "PrimExpr",
            "ProducerLoad", "Ramp", "Reduce", "Select", "Shuffle", "StringImm", "Sub", "Var",
            "access_lanes", "add", "all_of", "any_of", "as_prim", "bool_", "call", "cast", "compare",
-           "const", "div", "float32", "floordiv", "floormod", "if_then_else", "install_printer",
+           "const", "div", "float32", "floordiv", "floormod", "if_then_else",
            "int64", "int_value", "maximum", "minimum", "mul", "not_", "select", "sub", "sum_of",
            "truth_of", "wrap"]
 

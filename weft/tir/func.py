@@ -10,7 +10,8 @@ from typing import Any
 from weft.support.dataclass import dataclass
 from weft.tir.buffer import Buffer
 from weft.tir.expr import Var
-from weft.tir.stmt import Stmt, print_node
+from weft.tir.node import print_node
+from weft.tir.stmt import Stmt
 
 
 @dataclass(frozen=True, slots=True, eq=False)

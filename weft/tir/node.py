@@ -128,20 +128,17 @@ class PrimExpr(metaclass=_Interned):
         )
 
     def __str__(self) -> str:
-        return _Text.render(self)
+        return print_node(self)
 
     def __repr__(self) -> str:
         return str(self)
 
 
-class _Text:
-    """The installed printer. It depends on this module, so ``weft.tir`` installs it on import."""
+def print_node(node: Any) -> str:
+    """The text of an expression, a statement or a function."""
+    from weft.tir.printer import as_text  # depends on this module
 
-    render: Any = staticmethod(object.__repr__)
-
-
-def install_printer(function: Any) -> None:
-    _Text.render = staticmethod(function)
+    return as_text(node)
 
 
 def expr_node(cls: type) -> type:

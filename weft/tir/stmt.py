@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from weft.support.dataclass import dataclass
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, Var
+from weft.tir.node import print_node
 
 S = TypeVar("S", bound="Stmt")
 
@@ -23,30 +24,15 @@ class ForKind(enum.Enum):
     THREAD_BINDING = "thread_binding"
 
 
-class _Text:
-    """The installed printer. It depends on this module, so ``weft.tir`` installs it on import."""
-
-    render: Any = staticmethod(object.__repr__)
-
-
-def install_stmt_printer(function: Any) -> None:
-    _Text.render = staticmethod(function)
-
-
-def print_node(node: Any) -> str:
-    """The text of a statement or function."""
-    return _Text.render(node)
-
-
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Stmt:
     """Base of all statements."""
 
     def __str__(self) -> str:
-        return _Text.render(self)
+        return print_node(self)
 
     def __repr__(self) -> str:
-        return _Text.render(self)
+        return print_node(self)
 
     def replace(self: S, **changes: Any) -> S:
         """A copy with changed fields; ``self`` if all values are identical to the current ones."""

@@ -35,7 +35,8 @@ from weft.support.errors import (
     TargetError,
 )
 from weft.target import TARGET_KINDS, CpuTarget, Target, register_target_kind
-from weft.tir.limits import Limits, check_limits
+from weft.tir.check_limits import check_limits
+from weft.tir.limits import Limits
 from weft.tir.transform.pipeline import lower_prim_func
 
 MAIN = "examples.toy_target.__main__"

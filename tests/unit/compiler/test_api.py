@@ -16,8 +16,8 @@ from weft.compiler.cache import model_key
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
 from weft.compiler.program import model_code
+from weft.compiler.program.code import ModelCode
 from weft.compiler.program.lowering import lower_program
-from weft.compiler.program.model_code import ModelCode
 from weft.compiler.report.page import html_report
 from weft.compiler.stages import stages_of
 from weft.frontend.onnx.source import OnnxSource

@@ -9,9 +9,9 @@ import pytest
 import weft
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.build import build_program
+from weft.compiler.program.code import ModelCode, PerShape
 from weft.compiler.program.constants import OwnBlock
-from weft.compiler.program.forms import FormKind, PerShape, choose_form
-from weft.compiler.program.model_code import ModelCode
+from weft.compiler.program.forms import FormKind, choose_form
 from weft.support.fallback import recording
 
 FIXED = "def @main(%x: Tensor[(4, 8), float32]) { nn.relu(%x) }"

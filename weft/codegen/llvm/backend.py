@@ -1,26 +1,15 @@
-"""The back end for CPUs: objects by LLVM, launches by a generated ``weft_main``."""
+"""The back end for CPUs: objects by LLVM, launches by a generated ``weft_main``.
+
+Its methods import what makes code, so that a program whose code is in the cache loads no LLVM.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from weft.codegen.backend import Backend, TextStage, register_backend
-from weft.codegen.elf.linker import link_relocatable, link_shared
-from weft.codegen.elf.relocatable import data_object, localize
 from weft.codegen.launch import LaunchProgram
-from weft.codegen.llvm.build import (
-    build_object,
-    build_text,
-    emit_assembly,
-    emit_llvm,
-    emit_own_llvm,
-)
-from weft.codegen.llvm.c_entry import WEIGHTS, c_entry_text, c_functions
-from weft.codegen.llvm.jit import JitLibrary
-from weft.codegen.llvm.program_text import callback_text, functions_text, main_text
-from weft.codegen.llvm.runtime_support import build_runtime_support
-from weft.codegen.llvm.vector.dot_product import DOT_PRODUCTS
 from weft.runtime.device import HOST, HOST_MEMORY, Device, MemorySpace
 from weft.runtime.devices.cpu.elf.loader import ObjectLibrary, loads_objects
 from weft.runtime.devices.cpu.elf.object_file import read_symbols
@@ -30,7 +19,9 @@ from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TargetSpec
 from weft.support.errors import CodegenError
 from weft.support.log import Level
 from weft.target import CpuTarget
-from weft.tir import Instruction, PrimFunc
+
+if TYPE_CHECKING:
+    from weft.tir import PrimFunc
 
 
 class CpuBackend(Backend[CpuTarget]):
@@ -40,17 +31,24 @@ class CpuBackend(Backend[CpuTarget]):
     strategies: ClassVar[str] = "weft.strategy.cpu"
     cost_model_class: ClassVar[str] = "weft.strategy.cpu.estimate:CpuCostModel"
     takes_sizes: ClassVar[bool] = True
-    instructions: ClassVar[Sequence[Instruction]] = DOT_PRODUCTS
+    instructions: ClassVar[str] = "weft.codegen.llvm.vector.dot_product:DOT_PRODUCTS"
 
     def build_kernel(self, func: PrimFunc, target: CpuTarget) -> bytes:
+        from weft.codegen.llvm.build import build_object
+
         return build_object(func, target).object
 
     def kernel_key(self, func: PrimFunc, target: CpuTarget) -> str:
         """The LLVM IR, in which digests of Python bodies stand for these."""
+        from weft.codegen.llvm.build import emit_own_llvm
+
         return f"{emit_own_llvm(func, target)}\n{target}"
 
     def callback_kernel(self, symbol: str, address: int, num_args: int, target: CpuTarget
                         ) -> bytes:
+        from weft.codegen.llvm.build import build_text
+        from weft.codegen.llvm.program_text import callback_text
+
         return build_text(symbol, callback_text(symbol, address, num_args, target), target).object
 
     def check_object(self, code: bytes, symbol: str, where: str) -> None:
@@ -60,6 +58,9 @@ class CpuBackend(Backend[CpuTarget]):
                                expected=symbol, got=", ".join(sorted(defined)) or "no symbols")
 
     def build_main(self, program: LaunchProgram, target: CpuTarget) -> bytes | None:
+        from weft.codegen.llvm.build import build_text
+        from weft.codegen.llvm.program_text import main_text
+
         text = main_text(program, target)
         return build_text(MAIN_SYMBOL, text, target, externs=_kernels(program)).object
 
@@ -68,24 +69,40 @@ class CpuBackend(Backend[CpuTarget]):
         return SimulatedDevices(devices) if devices else self
 
     def build_segments(self, segments: Mapping[str, LaunchProgram], target: CpuTarget) -> bytes:
+        from weft.codegen.llvm.build import build_text
+        from weft.codegen.llvm.program_text import functions_text
+
         kernels = frozenset().union(*map(_kernels, segments.values()))
         symbol = next(iter(segments), MAIN_SYMBOL)
         text = functions_text(segments, target)
         return build_text(symbol, text, target, externs=kernels).object
 
     def support_objects(self, target: CpuTarget) -> tuple[bytes, ...]:
+        from weft.codegen.llvm.runtime_support import build_runtime_support
+
         return (build_runtime_support(target).object,)
 
     def load(self, objects: Sequence[bytes], target: CpuTarget) -> NativeLibrary:
-        return ObjectLibrary(objects) if loads_objects() else JitLibrary(objects, target)
+        if loads_objects():
+            return ObjectLibrary(objects)
+        from weft.codegen.llvm.jit import JitLibrary
+
+        return JitLibrary(objects, target)
 
     def link(self, objects: Sequence[bytes], target: CpuTarget) -> bytes:
         """A shared object; ``LinkerError`` if no linker is found."""
+        from weft.codegen.elf.linker import link_shared
+
         return link_shared(objects, target.arch)
 
     def c_object(self, name: str, manifest: Manifest, objects: Sequence[bytes],
                  constants: memoryview, target: CpuTarget) -> bytes:
         """A relocatable object that exports the functions of ``NAME.h`` alone."""
+        from weft.codegen.elf.linker import link_relocatable
+        from weft.codegen.elf.relocatable import data_object, localize
+        from weft.codegen.llvm.build import build_text
+        from weft.codegen.llvm.c_entry import WEIGHTS, c_entry_text, c_functions
+
         data = data_object(WEIGHTS, constants, objects[0])
         functions = [f"{name}_{suffix}" for suffix in c_functions(manifest)]
         entry = build_text(functions[0], c_entry_text(name, manifest, target), target,
@@ -97,6 +114,8 @@ class CpuBackend(Backend[CpuTarget]):
 
     @property
     def text_stages(self) -> Mapping[str, TextStage[CpuTarget]]:
+        from weft.codegen.llvm.build import emit_assembly, emit_llvm
+
         return {"llvm": TextStage("LLVM IR", "ll", ";", Level.LLVM, emit_llvm),
                 "asm": TextStage("assembly", "s", "#", Level.ASSEMBLY, emit_assembly)}
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from weft.codegen import backend_of
-from weft.compiler.build.external_kernel import Callback, callback_object
+from weft.compiler.build.callbacks import Callback
+from weft.compiler.build.external_kernel import callback_object
 from weft.compiler.build.fingerprint import key_of
 from weft.compiler.build.kernel_set import operator_names
 from weft.compiler.program.in_place import IN_PLACE

@@ -10,24 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
 
 from weft.compiler import fallbacks
 from weft.compiler.memory_budget import budget_of, within
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import count_passes, run_pipeline
-from weft.compiler.program.constants import ConstantMemory
+from weft.compiler.program.code import ModelCode, PerShape
+from weft.compiler.program.constants import ConstantMemory, Memory
 from weft.compiler.program.forms import (
     Form,
     FormKind,
-    PerShape,
     choose_form,
     has_dynamic_inputs,
     manifest_of_module,
     manifest_of_source,
 )
 from weft.compiler.program.lowering import lower_or_refuse, lower_program
-from weft.compiler.program.model_code import ModelCode, NotInPlace, build_model
+from weft.compiler.program.model_code import NotInPlace, build_model
 from weft.compiler.program.program import Program
 from weft.compiler.program.variants import add_variants
 from weft.compiler.vm.build import build_vm_model
@@ -46,9 +45,6 @@ from weft.support.fallback import report
 from weft.support.stage_times import stage
 from weft.transform import counts_data
 from weft.transform.analysis.least_sizes import with_least_sizes
-
-# Gives the memory of the constants; ``True``: a failure is not followed by another attempt.
-Memory: TypeAlias = "Callable[[bool], ConstantMemory]"
 
 
 def code_of_source(source: Source, options: CompileOptions, memory: Memory

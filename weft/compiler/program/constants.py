@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -42,6 +42,10 @@ class ConstantMemory(Protocol):
     def place(self, constants: Sequence[np.ndarray]) -> PlacedConstants:
         """Copy constants there, or find them."""
         ...
+
+
+# Gives the memory of the constants; ``True``: a failure is not followed by another attempt.
+Memory: TypeAlias = "Callable[[bool], ConstantMemory]"
 
 
 class BesideBlock:

@@ -50,18 +50,6 @@ class Form:
         return Form(kind, cause.what, cause)
 
 
-@dataclass(frozen=True, slots=True)
-class PerShape:
-    """The signature of a model that is compiled for each set of input shapes, and why.
-
-    ``start`` says why no code came from the cache.
-    """
-
-    manifest: Manifest
-    reason: str
-    start: str = ""
-
-
 def choose_form(mod: IRModule, options: CompileOptions) -> Form:
     """The form of an imported module, by its types and the options.
 

@@ -1,4 +1,4 @@
-"""Everything that a compiled model consists of, and its form in the disk cache."""
+"""Making the code of a lowered program: objects, constants and manifest."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 import weft
 from weft.codegen import backend_of
 from weft.codegen.backend import Backend
 from weft.codegen.launch import LaunchGuard, LaunchPath, LaunchProgram
-from weft.compiler.build.external_kernel import Callback
+from weft.compiler.build.callbacks import Callback
+from weft.compiler.build.kept_objects import main_object
 from weft.compiler.build.kernel import BuiltKernel, KernelFacts
 from weft.compiler.options import CompileOptions
+from weft.compiler.program.code import ModelCode
 from weft.compiler.program.constants import (
     ConstantMemory,
     OwnBlock,
@@ -32,8 +32,6 @@ from weft.compiler.program.program import Port, Program, buffer_bytes
 from weft.compiler.program.verify import verify_program
 from weft.compiler.program.verify_memory import verify_memory
 from weft.ir.symbol import size_of_dim
-from weft.runtime.arena import AlignedBlock
-from weft.runtime.artifact_format import payload_parts, read_payload
 from weft.runtime.call_sizes import fixed_sizes
 from weft.runtime.device import HOST, HOST_MEMORY, MemorySpace
 from weft.runtime.devices.sim.description import SimDevice
@@ -51,47 +49,8 @@ from weft.runtime.manifest import (
 from weft.runtime.sizes import Size, evaluate
 from weft.support import trace
 from weft.support.dataclass import dataclass
-from weft.support.errors import ArtifactError, UnsupportedModelError
+from weft.support.errors import UnsupportedModelError
 from weft.support.stage_times import stage
-
-
-@dataclass(frozen=True, slots=True)
-class ModelCode:
-    """``objects`` link into one library; ``constants`` is one block, aligned to 64 bytes.
-
-    Code with ``callbacks`` calls Python functions, and so is valid in this process only, as is code
-    that refers to memory outside of the block, ``kept``. ``start`` says whether it came from the
-    disk cache, and if not, why.
-    """
-
-    manifest: Manifest
-    objects: tuple[bytes, ...]
-    constants: np.ndarray
-    callbacks: tuple[Callback, ...] = ()
-    kept: tuple[np.ndarray, ...] = ()
-    start: str = ""
-
-    def check_portable(self) -> None:
-        """Raise ``ArtifactError`` for code that is valid in this process only."""
-        if self.callbacks:
-            raise ArtifactError(
-                "the model calls Python functions, which cannot be exported",
-                got=", ".join(callback.name for callback in self.callbacks),
-                help="compile without the external code generator that gave PythonCode",
-            )
-
-    def to_parts(self) -> list[bytes | memoryview]:
-        """The payload of the cache (``weft.runtime.artifact_format``)."""
-        return payload_parts(self.manifest, self.constants, self.objects)
-
-    @staticmethod
-    def from_payload(payload: memoryview) -> ModelCode:
-        """Read back; the constants are copied to memory with larger pages than a file's."""
-        read = read_payload(payload)
-        constants = AlignedBlock(read.constants.nbytes).array
-        constants[:] = read.constants
-        constants.flags.writeable = False
-        return ModelCode(read.manifest, tuple(map(bytes, read.objects)), constants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +94,7 @@ def _code_of(placed: PlacedKernels, constants: PlacedConstants, options: Compile
     launches = layout.launches
     verify_memory(program, launches, facts)
     with trace.span("main"):
-        main = backend.build_main(launches, target)
+        main = main_object(backend, launches, target)
     mains = () if main is None else (main,)
     spec = backend.target_spec(target)
     if placed.host is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from weft.codegen import backend_of
+from weft.compiler.build.kept_objects import support_objects
 from weft.compiler.build.kernel import BuiltKernel, KernelFacts
 from weft.compiler.build.kernels import build_kernels, try_build_kernels
 from weft.compiler.fallbacks import kernel_on_host, kernels_beside_host
@@ -133,13 +134,13 @@ def build_placed(program: Program, options: CompileOptions) -> PlacedKernels:
     spaces = tuple(backend.memory_spaces)
     if backend.launcher.runs_devices_at_once:
         placed, kernels = build_partitioned(program, options, _COPY)
-        return PlacedKernels(copies_early(placed), kernels, backend.support_objects(target),
+        return PlacedKernels(copies_early(placed), kernels, support_objects(backend, target),
                              spaces, on_lanes=True, late_copies=placed)
     if not backend.launcher.copies_between_memories:
         program = dissolve(program).program
         placed = program.on(backend.device)
         return PlacedKernels(placed, tuple(build_kernels(placed.kernels, target, passes)),
-                             backend.support_objects(target), spaces)
+                             support_objects(backend, target), spaces)
     built: dict[tuple[str, Device], BuiltKernel] = {(DEVICE_COPY, HOST): _COPY}
     refused: set[str] = set()
     while True:
@@ -171,11 +172,11 @@ def _with_host(placed: Program, built: dict[tuple[str, Device], BuiltKernel],
     """Build the kernels that were placed on the host."""
     host = options.host_target
     missing = [k for k in placed.kernels if (k.digest, k.device) not in built]
-    support = backend_of(options.target).support_objects(options.target)
+    support = support_objects(backend_of(options.target), options.target)
     if missing:
         made = build_kernels(missing, host, ())
         built |= {(k.digest, k.device): kernel for k, kernel in zip(missing, made, strict=True)}
-        support += backend_of(host).support_objects(host)
+        support += support_objects(backend_of(host), host)
     kernels = tuple(built[k.digest, k.device] for k in placed.kernels)
     spaces = tuple(options.backend.memory_spaces)
     return PlacedKernels(placed, kernels, support, spaces, host if missing else None)

@@ -10,15 +10,17 @@ import dataclasses
 import enum
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from weft.codegen.launch import Loop
 from weft.ir import Dim, Function, SymDim, TensorType, dim_mul, dim_product, is_static
 from weft.runtime.device import HOST, Device
-from weft.strategy.variants import Variant
 from weft.support.dataclass import dataclass
+
+if TYPE_CHECKING:
+    from weft.strategy.variants import Variant
 
 
 class BufferKind(enum.Enum):

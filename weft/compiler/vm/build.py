@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import weft
 from weft.codegen import backend_of
+from weft.compiler.build.kept_objects import support_objects
 from weft.compiler.build.kernel import BuiltKernel
 from weft.compiler.build.kernels import build_kernels
 from weft.compiler.options import CompileOptions
@@ -56,7 +57,7 @@ def build_vm_model(mod: IRModule, options: CompileOptions) -> ModelCode:
             objects.append(code.object_code)
         else:
             kernels.append(_dynamic_kernel(kernel))
-    support = backend.support_objects(options.target)
+    support = support_objects(backend, options.target)
     offsets, total = constant_layout(source.constants)
     manifest = _manifest(source, kernels, offsets, total, options.target)
     return ModelCode(manifest, (*objects, *support),

@@ -13,6 +13,7 @@ import numpy as np
 
 import weft.op  # noqa: F401 - the text of kernels names operators
 from weft.codegen import backend_of
+from weft.compiler.build.kept_objects import support_objects
 from weft.compiler.build.kernel_set import kernel_source
 from weft.compiler.build.kernels import build_kernels
 from weft.compiler.options import CompileOptions
@@ -54,7 +55,7 @@ class Specializer:
         with self.options.settings():
             built = build_kernels([source], target, self.options.extensions.tir_passes)[0]
         backend = backend_of(target)
-        objects = [built.object_code, *backend.support_objects(target)]
+        objects = [built.object_code, *support_objects(backend, target)]
         return vm_kernel(source, built), backend.load(objects, target)
 
 

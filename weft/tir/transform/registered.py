@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from weft.support.errors import LoweringError, OptionError, WeftError
 from weft.support.insertion import Insertion, as_insertions, inserted, pass_at
 from weft.support.registry import Registry
 from weft.support.user_code import location_of
-from weft.tir.buffer import Buffer
-from weft.tir.func import PrimFunc
-from weft.tir.verify import verify_func
+
+if TYPE_CHECKING:
+    from weft.tir.func import PrimFunc
 
 TirPass: TypeAlias = "Callable[[PrimFunc], PrimFunc]"
 TirInsertion: TypeAlias = "Insertion[TirPass]"
@@ -83,6 +83,8 @@ def _guarded(function: TirPass) -> TirPass:
         except Exception as error:
             raise LoweringError(f"the tir pass {name} failed", where=location_of(function),
                                 got=f"{type(error).__name__}: {error}") from error
+        from weft.tir.func import PrimFunc  # a program without users' passes needs it later
+
         if not isinstance(after, PrimFunc):
             raise LoweringError(f"the tir pass {name} did not return a PrimFunc",
                                 where=location_of(function), got=type(after).__name__)
@@ -105,6 +107,8 @@ def _check_signature(name: str, function: TirPass, before: PrimFunc, after: Prim
 
 def _signature(func: PrimFunc) -> str:
     """Name, parameters in order, and number of outputs, as text."""
+    from weft.tir.buffer import Buffer
+
     params = ", ".join(f"{p.name}: {p.dtype}" + (
         f"({', '.join(map(str, p.shape))}) {p.scope}" if isinstance(p, Buffer) else "")
         for p in func.params)
@@ -112,6 +116,8 @@ def _signature(func: PrimFunc) -> str:
 
 
 def _verify(name: str, function: TirPass, func: PrimFunc) -> None:
+    from weft.tir.verify import verify_func
+
     try:
         verify_func(func)
     except WeftError as error:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 from weft.codegen import backend_of
+from weft.compiler.build.kept_objects import support_objects
 from weft.compiler.build.kernel import BuiltKernel
 from weft.compiler.program.program import Program, Step, buffer_bytes
 from weft.compiler.program.symbols import symbol_specs
@@ -30,7 +31,7 @@ def measured_costs(program: Program, kernels: Sequence[BuiltKernel], target: Tar
     """
     backend = backend_of(target)
     objects = [one.object_code for one in kernels]
-    library = backend.load([*objects, *backend.support_objects(target)], target)
+    library = backend.load([*objects, *support_objects(backend, target)], target)
     typical = {s.name: SizeRange(s.low, s.high, s.multiple).typical
                for s in symbol_specs(program.inputs)}
     costs, seconds = MeasuredCosts(), dict[str, float]()

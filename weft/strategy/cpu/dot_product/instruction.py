@@ -80,7 +80,7 @@ def select_dot_instruction(
     ``keeps_right`` rule out conversions of an operand: it was packed at compile time.
     """
     plans: list[tuple[tuple[int, int, int], DotInstruction]] = []
-    for instruction in CPU_BACKEND.instructions:
+    for instruction in CPU_BACKEND.tensor_instructions:
         if not instruction.runs_on(target.arch, target.features):
             continue
         wanted = [b.dtype for b in instruction.operands]
@@ -100,7 +100,7 @@ def features_for(left: DType, right: DType, target: CpuTarget) -> tuple[str, ...
 
     Empty if the architecture has no such instruction.
     """
-    for instruction in CPU_BACKEND.instructions:
+    for instruction in CPU_BACKEND.tensor_instructions:
         wanted = [b.dtype for b in instruction.operands]
         changes = [_change(have, want) for have, want in zip((left, right), wanted, strict=True)]
         is_possible = None not in changes and changes != [_SHIFTED, _SHIFTED]
