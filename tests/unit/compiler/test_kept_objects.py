@@ -113,7 +113,7 @@ sys.stderr.write("\\n".join(sys.modules))
 
 
 def test_a_program_in_the_store_loads_nothing_that_makes_code(tmp_path):
-    environment = {**os.environ, "WEFT_CACHE_DIR": str(tmp_path)}
+    environment = {**os.environ, "WEFT_CACHE_DIR": str(tmp_path), "WEFT_VERIFY": "1"}
     first, second = (subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True,
                                     check=True, env=environment) for _ in range(2))
     assert first.stdout == second.stdout
