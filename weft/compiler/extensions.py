@@ -8,7 +8,7 @@ addition has run.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from weft.codegen import backend_of
 from weft.ir import OPS, Call, Function, Op, post_order
@@ -32,12 +32,8 @@ from weft.tir.transform.registered import (
     TirPass,
     check_tir_passes,
     tir_pass_name,
-    with_insertions,
 )
 from weft.transform.external.generate_external import EXTERNAL_CODE
-
-if TYPE_CHECKING:
-    from weft.compiler.options import CompileOptions
 
 # What ``passes``, ``rules`` and ``tir_passes`` of ``weft.compile`` take.
 PassesLike: TypeAlias = "Iterable[Pass | Insertion[Pass]]"
@@ -116,17 +112,6 @@ def may_use_extensions(content: bytes, target: Target) -> bool:
                    *(maker for name, maker in deciders if name not in foreign)]
     return (not all(map(is_own, makers)) or not all(map(_has_own_hooks, own))
             or any(name.encode() in content for name in foreign))
-
-
-def check_positions(options: CompileOptions) -> None:
-    """Raise ``OptionError`` for passes of the user at positions that name unknown passes."""
-    extensions = options.extensions
-    if extensions.passes or options.codegens:
-        from weft.compiler.pipeline import phases_of
-
-        phases_of(options)
-    if extensions.tir_passes:
-        with_insertions(backend_of(options.target).loop_passes, extensions.tir_passes)
 
 
 def _deciders(name: str, target: Target) -> tuple[Any, ...]:

@@ -66,7 +66,7 @@ class CompileRequest:
 
         Raises ``OptionError``, ``TargetError`` and ``PassError``, before any work.
         """
-        from weft.compiler.extensions import Extensions, check_positions
+        from weft.compiler.extensions import Extensions
         from weft.compiler.options import CompileOptions
         from weft.support.plugins import load_plugins
 
@@ -76,7 +76,7 @@ class CompileRequest:
             self.target, self.opt_level, self.inputs, self.codegens, extensions, self.specialize,
             self.state, self.outputs, self.devices, self.placement,
             soft_placement=self.soft_placement)
-        check_positions(options)
+        _check_positions(options)
         return CheckedRequest(options, self.knobs, self.threads())
 
 
@@ -91,3 +91,17 @@ class CheckedRequest:
     def settings(self) -> AbstractContextManager[object]:
         """Apply the knobs in a block."""
         return config(**self.knobs)
+
+
+def _check_positions(options: CompileOptions) -> None:
+    """Raise ``OptionError`` for passes of the user at positions that name unknown passes."""
+    extensions = options.extensions
+    if extensions.passes or options.codegens:
+        from weft.compiler.pipeline import phases_of
+
+        phases_of(options)
+    if extensions.tir_passes:
+        from weft.codegen import backend_of
+        from weft.tir.transform.registered import with_insertions
+
+        with_insertions(backend_of(options.target).loop_passes, extensions.tir_passes)

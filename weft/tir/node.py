@@ -8,8 +8,10 @@ the rest. Integers wrap on overflow.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+import pkgutil
 import struct
 import weakref
 from dataclasses import field
@@ -134,11 +136,16 @@ class PrimExpr(metaclass=_Interned):
         return str(self)
 
 
+@functools.cache
+def _printer() -> Any:
+    """The printer, which depends on this module."""
+    return pkgutil.resolve_name("weft.tir.printer:as_text")
+
+
 def print_node(node: Any) -> str:
     """The text of an expression, a statement or a function."""
-    from weft.tir.printer import as_text  # depends on this module
-
-    return as_text(node)
+    text: str = _printer()(node)
+    return text
 
 
 def expr_node(cls: type) -> type:
