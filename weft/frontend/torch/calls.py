@@ -12,7 +12,9 @@ import torch
 import torch.fx
 from torch._ops import OpOverload
 
+from weft.frontend.torch.control import control_flow
 from weft.frontend.torch.registry import ConvertFunction, find_converter
+from weft.frontend.torch.spans import body_of
 
 # Assertions about the assumptions of the trace; they return nothing.
 _CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "_assert_async", "sym_constrain_range",
@@ -86,11 +88,12 @@ def attribute_tensor(node: torch.fx.Node) -> torch.Tensor | None:
 
 def is_converted(node: torch.fx.Node) -> bool:
     """Whether the importer supports the node."""
-    if attribute_tensor(node) is not None:
+    if attribute_tensor(node) is not None or body_of(node) is not None:
         return True
     if node.op != "call_function":
         return False
-    return is_check(node) or is_size_query(node) or size_function(node) is not None \
+    return is_check(node) or is_size_query(node) or control_flow(node) is not None \
+        or size_function(node) is not None \
         or converter_of(node) is not None
 
 

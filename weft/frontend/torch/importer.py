@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,13 +22,14 @@ from weft.frontend.torch.calls import (
     needed_nodes,
     size_function,
 )
+from weft.frontend.torch.control import control_flow
 from weft.frontend.torch.data_sizes import DataSizes, has_data_sizes
 from weft.frontend.torch.decompositions import draws_numbers
 from weft.frontend.torch.node import Node, shape_in, size_of
 from weft.frontend.torch.program import TorchProgram, module_paths
 from weft.frontend.torch.registry import ConvertFunction
 from weft.frontend.torch.sizes import applied, at_sizes, conditions, input_types
-from weft.frontend.torch.spans import span_of, target_name
+from weft.frontend.torch.spans import body_of, span_of, target_name
 from weft.ir import IRModule, Span, SymDim, TensorType, infer_type, is_static, size_of_dim
 from weft.ir.expr import Constant, Expr, Function, Tuple, Var
 from weft.ir.symbol import name_of
@@ -85,16 +87,17 @@ class GraphImporter:
     def run(self, orders: Mapping[str, Sequence[int]] | None = None) -> IRModule:
         """Convert all nodes; ``orders`` maps output nodes to permutations of their axes."""
         with allocation_budget():
-            self._convert_nodes()
+            self.convert_nodes()
         return self._module(orders or {})
 
-    def _convert_nodes(self) -> None:
+    def convert_nodes(self) -> None:
+        """Convert all nodes that results or other nodes read."""
         needed = needed_nodes(self.program.graph)
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
                 if node.name not in self.values:
                     self.values[node.name] = self._placeholder(node)
-            elif node.op == "get_attr":
+            elif node.op == "get_attr" and body_of(node) is None:
                 self.values[node.name] = _weight(attribute_tensor(node), node)
             elif node.op == "call_function" and node in needed:
                 self.values[node.name] = self._call(node)
@@ -108,6 +111,9 @@ class GraphImporter:
     def _call(self, node: torch.fx.Node) -> Any:
         if node.target is operator.getitem:
             return self._item(node)
+        convert = control_flow(node)
+        if convert is not None:
+            return convert(self, self._seen(node, node.args), list(map(_body_or_value, node.args)))
         if is_size_query(node):
             source = self.value(node.args[0])
             return size_of(source) if len(node.args) == 1 else shape_in(source)[node.args[1]]
@@ -156,8 +162,7 @@ class GraphImporter:
 
     def _converted(self, node: torch.fx.Node, converter: ConvertFunction, raw: Sequence[Any]
                    ) -> Any:
-        seen = Node(target_name(node), span_of(node), tuple(map(_traced, raw)),
-                    node.meta.get("val"), self.keys, self.sizes)
+        seen = self._seen(node, raw)
         try:
             return converter(seen, *map(self.value, raw))
         except (TypeError, ValueError) as error:
@@ -172,6 +177,20 @@ class GraphImporter:
                 raise
             raise type(error)(error.what, where=seen.span, expected=error.expected,
                               got=error.got, notes=error.notes, help=error.help) from None
+
+    def _seen(self, node: torch.fx.Node, raw: Sequence[Any]) -> Node:
+        return Node(target_name(node), span_of(node), tuple(map(_traced, raw)),
+                    node.meta.get("val"), self.keys, self.sizes)
+
+    def convert_body(self, body: torch.fx.GraphModule, arguments: Sequence[Any]) -> list[Any]:
+        """The results of a body of control flow, which draws no random numbers."""
+        inner = GraphImporter(dataclasses.replace(self.program, graph=body.graph))
+        inner.sizes, inner.params = self.sizes, self.params
+        names = [node.name for node in body.graph.nodes if node.op == "placeholder"]
+        inner.values = dict(zip(names, arguments, strict=True))
+        inner.convert_nodes()
+        (results,) = next(node for node in body.graph.nodes if node.op == "output").args
+        return inner.value(results if isinstance(results, (list, tuple)) else [results])
 
     def _refuse_data_as_sizes(self, node: torch.fx.Node, arguments: Sequence[Any]) -> None:
         """Raise ``UnsupportedModelError`` for a tensor's number as a size, without a bound."""
@@ -246,6 +265,11 @@ def _weight(tensor: torch.Tensor | None, node: torch.fx.Node) -> Constant:
     if tensor is None:
         raise InternalError(f"{node.name} has no tensor")
     return Constant(array_of(tensor), span=Span("<torch>", node=node.name))
+
+
+def _body_or_value(argument: Any) -> Any:
+    body = body_of(argument) if isinstance(argument, torch.fx.Node) else None
+    return argument if body is None else body
 
 
 def _traced(argument: Any) -> Any:

@@ -22,11 +22,18 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from weft.frontend.common.coverage import counted, unsupported_operators
 from weft.frontend.torch import converters as _converters  # noqa: F401 - fills the table
 from weft.frontend.torch.calls import is_converted
+from weft.frontend.torch.control import control_flow
 from weft.frontend.torch.decompositions import draws_numbers, missing_decompositions
 from weft.frontend.torch.dims import expression_of, noted_questions, shape_of, symbol_value
 from weft.frontend.torch.dtypes import dtype_of
 from weft.frontend.torch.export import Shapes, export_module, quiet
-from weft.frontend.torch.spans import module_path, span_of, target_name
+from weft.frontend.torch.spans import (
+    bodies_of,
+    module_path,
+    place_bodies,
+    span_of,
+    target_name,
+)
 from weft.frontend.torch.trace import Trace
 from weft.frontend.torch.trace_limits import needed_guards, ranges_of
 from weft.ir import Dim, Shape, SymDim, TensorType, as_shape, is_static
@@ -42,7 +49,7 @@ from weft.support.errors import (
 def check_coverage(graph: torch.fx.Graph, model: str) -> None:
     """Raise ``UnsupportedModelError`` with all unsupported operators, counts and locations."""
     missing: dict[str, list[torch.fx.Node]] = {}
-    for node in graph.nodes:
+    for node in _all_nodes(graph):
         if node.op in ("placeholder", "output") or is_converted(node):
             continue
         missing.setdefault(target_name(node), []).append(node)
@@ -52,6 +59,15 @@ def check_coverage(graph: torch.fx.Graph, model: str) -> None:
         f"the model uses {counted(len(missing), 'operator')} that weft does not support",
         {name: [_position(node) for node in nodes] for name, nodes in missing.items()}, model,
         _help(missing), noun="time")
+
+
+def _all_nodes(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
+    """The nodes of a graph, and those of the bodies of control flow that weft converts."""
+    for node in graph.nodes:
+        yield node
+        if control_flow(node) is not None:
+            for body in bodies_of(node):
+                yield from _all_nodes(body.graph)
 
 
 def _help(missing: dict[str, list[torch.fx.Node]]) -> str | None:
@@ -210,7 +226,9 @@ def program_at(program: TorchProgram, shapes: Sequence[Sequence[int]]) -> TorchP
 
 def _decomposed(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     with quiet(), no_grad_as_detach(exported):
-        return exported.run_decompositions(_decompositions())
+        decomposed = exported.run_decompositions(_decompositions())
+    place_bodies(decomposed.graph)
+    return decomposed
 
 
 def _decompositions() -> Any:

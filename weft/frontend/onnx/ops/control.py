@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.frontend.common import arrays
-from weft.frontend.onnx.loops import MAX_UNROLLED_NODES, Loop, run_loop
+from weft.frontend.onnx.loops import MAX_UNROLLED_NODES, run_loop
 from weft.frontend.onnx.node import Body, Node, Value, constant_value, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to, stacked
@@ -73,10 +73,10 @@ def loop(node: Node) -> Sequence[Value]:
     going = node.input(1) if node.has_input(1) else node.constant(True, "bool")
     trips, going = (reshape_to(node, value, ()) for value in (trips, going))
     first = tuple(node.input(2 + i) for i in range(len(carried)))
-    return run_loop(Loop(
+    return run_loop(
         node, trips, going, first, lambda i, condition, state: body.convert((i, condition, *state)),
         length=node.dim(0, "M") if isinstance(node.inputs[0], ShapeValue) else None,
-    ))  # fmt: skip
+    )  # fmt: skip
 
 
 def _unrolled(node: Node, body: Body, carried: list[Value]) -> list[Value] | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from weft import op
 from weft.frontend.common import arrays
-from weft.frontend.onnx.loops import Loop, run_loop
+from weft.frontend.onnx.loops import run_loop
 from weft.frontend.onnx.node import Node, Value, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import known_sizes, shapes_fit, stacked
@@ -265,8 +265,8 @@ def _looped(one: _Direction, state: State, steps: Dim) -> tuple[Expr, State]:
         new, output = one.step(t, here, tuple(carried))
         return [going, *new, output]
 
-    *final, outputs = map(node.tensor, run_loop(Loop(
-        node, count, node.constant(True, "bool"), state, step, length=steps)))
+    *final, outputs = map(node.tensor, run_loop(
+        node, count, node.constant(True, "bool"), state, step, length=steps))
     return node.call(op.reverse, outputs, axis=0) if one.backward else outputs, tuple(final)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft import op
-from weft.frontend.onnx.loops import MAX_UNROLLED_NODES, Loop, run_loop
+from weft.frontend.onnx.loops import MAX_UNROLLED_NODES, run_loop
 from weft.frontend.onnx.node import Body, Node, Value, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import stacked
@@ -142,11 +142,11 @@ def _looped(s: _Scan) -> list[Expr]:
     node = s.node
     steps = s.steps
     trip_count = node.constant(steps, "int64") if steps is not None else _length(s)
-    results = run_loop(Loop(
+    results = run_loop(
         node, trip_count, node.constant(True, "bool"), s.state,
         lambda i, going, state: [going, *s.body.convert((*state, *_slices(s, i)))],
         length=s.length,
-    ))  # fmt: skip
+    )  # fmt: skip
     return _tensors(s, results)
 
 
