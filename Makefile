@@ -4,7 +4,7 @@ PYTHON ?= python3
 DEV = $(PYTHON) tools/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-torch demo examples test test-fast test-all test-onnx test-cuda test-layers test-torch test-wheel test-other-python fuzz gate lint types layers size bench bench-kernels bench-compile clean
+.PHONY: help venv venv-torch demo examples test test-fast test-all test-onnx test-cuda test-layers test-torch test-wheel test-other-python fuzz gate docs lint types layers size bench bench-kernels bench-compile clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ test-other-python: ## a hundred tests with the newest other Python that is found
 
 fuzz: ## a minute of random programs, with a new seed
 	$(DEV) fuzz
+
+docs: ## build the site in out/site; open out/site/index.html
+	$(DEV) docs
 
 lint: ## ruff over everything
 	$(DEV) lint

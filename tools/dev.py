@@ -12,6 +12,7 @@
     python3 tools/dev.py test-other-python  a hundred tests with the newest other Python found
     python3 tools/dev.py fuzz           a minute of random programs with a new seed
     python3 tools/dev.py examples       the examples, briefly
+    python3 tools/dev.py docs           the site, in out/site; warnings are errors
     python3 tools/dev.py lint|types|layers|size
     python3 tools/dev.py bench          latency beside other runtimes (a larger download)
     python3 tools/dev.py bench-kernels  single kernels beside other runtimes and the limits
@@ -63,6 +64,8 @@ COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
                               ["-m", "pytest", "-q", "-m", "not slow and not torch"]]),
     "fuzz": ("dev", [["-m", "tests.fuzz.minute"]]),
     "examples": ("dev,torch-test", [["-m", "tools.run_examples"]]),
+    "docs": ("dev,docs", [["-m", "sphinx", "-q", "-W", "--keep-going", "-j", "auto", "docs",
+                           "out/site"]]),
     "lint": ("dev", [["-m", "ruff", "check", "."]]),
     "types": ("dev", [["-m", "pyrefly", "check", "--python-interpreter-path", PYTHON]]),
     "layers": ("dev", [["-c", "from importlinter.cli import lint_imports_command as c; c()"]]),

@@ -45,9 +45,10 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
     "weft.frontend.torch.converters": "torch_converter",
     "weft.generation.generate": "generate",
     "weft.ir": (
-        "Attrs Function IRModule OpPattern TensorType attr define_op op_case register_pass rule"
+        "Attrs Function IRModule OpPattern TensorType attr op_case register_pass rule"
     ),
     "weft.ir.python.from_python": "function",
+    "weft.op": "define_op",
     "weft.runtime.devices.cuda.array": "DeviceArray",
     "weft.runtime.devices.sim.description": "SimDevice",
     "weft.runtime.executable": "Executable",

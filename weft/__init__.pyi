@@ -82,9 +82,10 @@ from weft.frontend.source import (ModelLike)
 from weft.frontend.stablehlo.converters import (stablehlo_converter)
 from weft.frontend.torch.converters import (torch_converter)
 from weft.generation.generate import (generate)
-from weft.ir import (Attrs, Function, IRModule, OpPattern, TensorType, attr, define_op, op_case,
-    register_pass, rule)
+from weft.ir import (Attrs, Function, IRModule, OpPattern, TensorType, attr, op_case, register_pass,
+    rule)
 from weft.ir.python.from_python import (function)
+from weft.op import (define_op)
 from weft.runtime.devices.cuda.array import (DeviceArray)
 from weft.runtime.devices.sim.description import (SimDevice)
 from weft.runtime.executable import (Executable)

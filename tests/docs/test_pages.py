@@ -38,6 +38,7 @@ def _surroundings(tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPat
     page("codegen", 15, flags=SPACES),
     page("cuda", 10, flags=SPACES),
     page("debugging", 10, pytest.mark.slow),
+    page("get_started", 20, pytest.mark.slow),
     page("graphs", 10, pytest.mark.slow),
     page("machine_model", 10, flags=doctest.NORMALIZE_WHITESPACE),
     page("performance", 10, pytest.mark.slow, flags=SPACES),

@@ -64,6 +64,8 @@ _VERBS = {
         "Show this machine's target, the kinds of targets, and the CPUs to compile "
         "for by name."),
     "debug": _Verb("debug", "Compare every tensor of MODEL with another evaluation."),
+    "explain": _Verb(
+        "explain", "Explain the error CODE, which messages begin with; without CODE, list all."),
     "cache": _Verb("cache", "Show the cache of compiled code, or clear it."),
     "doctor": _Verb("info", "Show the installation of weft, and list every setting."),
 }
@@ -127,6 +129,7 @@ def cli() -> None:
     weft opt net.ir -p fold_constant,fuse_ops run passes on the text form
     weft passes                               the passes of the compiler, in order
     weft ops gelu                             an operator, by any of its names
+    weft explain E0100                        an error code: a program, and what to do
     weft cache                                the cache of compiled code
     weft calibrate                            measure this machine, for better decisions
     weft doctor                               the installation, and every setting
@@ -155,6 +158,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except WeftError as error:
         click.echo(for_command_line(error.render()), err=True)
+        click.echo(f"  more: weft explain {error.code}", err=True)
         sys.exit(exit_code(error))
     except Exception:  # noqa: BLE001 - any other exception is a bug
         traceback.print_exc()

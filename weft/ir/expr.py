@@ -217,11 +217,15 @@ class Constant(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tuple(Expr):
+    """Several values as one, of any types."""
+
     fields: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TupleGetItem(Expr):
+    """The value number ``index`` of a tuple, counted from 0."""
+
     tuple_value: Expr
     index: int
 
@@ -263,6 +267,8 @@ class Let(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class If(Expr):
+    """One of two values, by a boolean tensor without dimensions."""
+
     cond: Expr
     true_branch: Expr
     false_branch: Expr
@@ -270,16 +276,22 @@ class If(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RefCreate(Expr):
+    """A new reference, which holds ``value``."""
+
     value: Expr
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RefRead(Expr):
+    """What a reference holds now."""
+
     ref: Expr
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RefWrite(Expr):
+    """Lets a reference hold another value; the result is the empty tuple."""
+
     ref: Expr
     value: Expr
 
@@ -311,27 +323,35 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PatternWildcard(Pattern):
-    pass
+    """Matches everything and binds nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PatternVar(Pattern):
+    """Matches everything and binds it to a variable."""
+
     var: Var
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PatternConstructor(Pattern):
+    """Matches what ``constructor`` made of values that match ``patterns``."""
+
     constructor: Constructor
     patterns: tuple[Pattern, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PatternTuple(Pattern):
+    """Matches tuples, field by field."""
+
     patterns: tuple[Pattern, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clause:
+    """A case of a match: the pattern, and the value where it is the first that matches."""
+
     lhs: Pattern
     rhs: Expr
 

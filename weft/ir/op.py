@@ -339,6 +339,7 @@ OPS: Registry[Op] = Registry("operator")
 
 
 def get_op(name: str) -> Op:
+    """The record of the operator ``name``; ``RegistryError`` if there is none."""
     return OPS.get(name)
 
 

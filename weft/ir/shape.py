@@ -184,6 +184,7 @@ def fits_int64(dim: Dim) -> bool:
 
 
 def as_shape(values: Sequence[object]) -> Shape:
+    """Integers, names of sizes, dimensions and ``None`` (any size) as a shape."""
     return tuple(as_dim(v) for v in values)
 
 
@@ -192,6 +193,7 @@ def _terms(dim: int | SymDim) -> dict[Monomial, int]:
 
 
 def dim_add(a: Dim, b: Dim) -> Dim:
+    """The sum of two dimensions, in canonical form."""
     if isinstance(a, AnyDim) or isinstance(b, AnyDim):
         return ANY
     if isinstance(a, int) and isinstance(b, int):
@@ -203,10 +205,12 @@ def dim_add(a: Dim, b: Dim) -> Dim:
 
 
 def dim_sub(a: Dim, b: Dim) -> Dim:
+    """The difference of two dimensions, in canonical form."""
     return dim_add(a, dim_mul(b, -1))
 
 
 def dim_mul(a: Dim, b: Dim) -> Dim:
+    """The product of two dimensions, in canonical form."""
     if isinstance(a, AnyDim) or isinstance(b, AnyDim):
         return ANY
     if isinstance(a, int) and isinstance(b, int):
@@ -246,6 +250,7 @@ def _common_factor(atom: Atom, coefficient: int) -> int:
 
 
 def dim_floordiv(a: Dim, b: Dim) -> Dim:
+    """The quotient of two dimensions, rounded down."""
     if isinstance(a, AnyDim) or isinstance(b, AnyDim):
         return ANY
     if isinstance(a, int) and isinstance(b, int):
@@ -362,6 +367,7 @@ def _parts(dim: KnownDim, *, is_max: bool) -> tuple[KnownDim, ...]:
 
 
 def dim_product(shape: Shape) -> Dim:
+    """The number of elements of a tensor of this shape."""
     total: Dim = 1
     for dim in shape:
         total = dim_mul(total, dim)

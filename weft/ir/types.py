@@ -205,6 +205,8 @@ class TupleType(CompositeType):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FuncType(CompositeType):
+    """The type of functions; ``type_params`` are the type variables of generic ones."""
+
     arg_types: tuple[Type, ...]
     ret_type: Type
     type_params: tuple[TypeVar, ...] = ()
@@ -225,6 +227,8 @@ class FuncType(CompositeType):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RefType(CompositeType):
+    """The type of references to values of one type."""
+
     value: Type
 
     def components(self) -> tuple[Type, ...]:
@@ -309,4 +313,5 @@ def holds_float(type_: Type) -> bool:
 
 
 def has_any(dims: Sequence[Dim]) -> bool:
+    """Whether one of the dimensions is known only at run time."""
     return any(isinstance(d, AnyDim) for d in dims)

@@ -7,7 +7,7 @@ which it is.
 ``op.nn.relu(op.add(x, y))``.
 """
 
-from weft.ir.op import OPS
+from weft.ir.op import OPS, define_op  # noqa: F401 - ``weft.define_op`` knows what names are taken
 from weft.op.index import NAMES, OPERATORS
 from weft.support.lazy_package import load_names_lazily
 

@@ -80,7 +80,8 @@ def _rebuild(
     notes: tuple[str, ...],
     help_: str | None,
 ) -> E:
-    error = cls.__new__(cls)
+    # Not ``cls.__new__``: beside MemoryError that is a function which refuses such a class.
+    error: E = BaseException.__new__(cls)
     WeftError.__init__(
         error, what, where=where, expected=expected, got=got, notes=notes, help=help_
     )

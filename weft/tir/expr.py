@@ -67,6 +67,8 @@ __all__ = ["EQ", "FALSE", "GE", "GT", "LE", "LT", "NE", "TRUE", "Add", "And", "B
 
 @expr_node
 class StringImm(PrimExpr):
+    """A text, an argument of intrinsics."""
+
     value: str
 
     dtype: DType = field(init=False)
@@ -234,10 +236,12 @@ class Reduce(PrimExpr):
 
 
 def minimum(a: ExprLike, b: ExprLike) -> PrimExpr:
+    """The smaller of two values, folded where it is known; NaN if one is NaN."""
     return _extremum(Min, min, a, b)
 
 
 def maximum(a: ExprLike, b: ExprLike) -> PrimExpr:
+    """The larger of two values, folded where it is known; NaN if one is NaN."""
     return _extremum(Max, max, a, b)
 
 
@@ -274,6 +278,7 @@ def any_of(*conditions: PrimExpr) -> PrimExpr:
 
 
 def not_(a: PrimExpr) -> PrimExpr:
+    """The opposite of a condition, folded where it is known."""
     if a is TRUE or a is FALSE:
         return FALSE if a is TRUE else TRUE
     return a.a if type(a) is Not else Not(a)

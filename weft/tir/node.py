@@ -174,6 +174,8 @@ class Var(PrimExpr):
 
 @expr_node
 class IntImm(PrimExpr):
+    """An integer or boolean constant."""
+
     value: int
     dtype: DType = int64
 
@@ -184,6 +186,8 @@ class IntImm(PrimExpr):
 
 @expr_node
 class FloatImm(PrimExpr):
+    """A floating-point constant."""
+
     value: float
     dtype: DType = float32
 
@@ -207,17 +211,17 @@ class Binary(PrimExpr):
 
 @expr_node
 class Add(Binary):
-    pass
+    """``a + b``; integers wrap."""
 
 
 @expr_node
 class Sub(Binary):
-    pass
+    """``a - b``; integers wrap."""
 
 
 @expr_node
 class Mul(Binary):
-    pass
+    """``a * b``; integers wrap."""
 
 
 @expr_node
@@ -265,7 +269,7 @@ class NE(Compare):
 
 @expr_node
 class LT(Compare):
-    pass
+    """``a < b``."""
 
 
 @expr_node
@@ -280,7 +284,7 @@ class GT(Compare):
 
 @expr_node
 class GE(Compare):
-    pass
+    """``a >= b``."""
 
 
 @expr_node
@@ -293,6 +297,8 @@ class Cast(PrimExpr):
 
 @expr_node
 class Broadcast(PrimExpr):
+    """A vector of ``lanes`` times the same scalar."""
+
     value: PrimExpr
     lanes: int
 
@@ -411,6 +417,7 @@ def div(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 
 
 def floordiv(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    """The quotient of integers, rounded down, folded where it is known."""
     a, b = match_operands(a, b)
     x, y = int_values(a, b)
     if y == 0:
@@ -421,6 +428,7 @@ def floordiv(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 
 
 def floormod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    """What ``floordiv`` leaves: of the sign of ``b``."""
     a, b = match_operands(a, b)
     x, y = int_values(a, b)
     if y == 0:

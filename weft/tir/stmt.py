@@ -17,6 +17,8 @@ S = TypeVar("S", bound="Stmt")
 
 
 class ForKind(enum.Enum):
+    """How a loop runs."""
+
     SERIAL = "serial"
     PARALLEL = "parallel"
     VECTORIZED = "vectorized"
@@ -69,6 +71,8 @@ class For(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IfThenElse(Stmt):
+    """Runs one of two statements, or one or none."""
+
     condition: PrimExpr
     then_case: Stmt
     else_case: Stmt | None = None
@@ -76,6 +80,8 @@ class IfThenElse(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SeqStmt(Stmt):
+    """Runs statements one after another."""
+
     stmts: tuple[Stmt, ...]
 
 
@@ -89,6 +95,8 @@ class Allocate(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LetStmt(Stmt):
+    """Names a value within a statement."""
+
     var: Var
     value: PrimExpr
     body: Stmt

@@ -22,6 +22,7 @@ def same_type_as(index: int) -> Relation:
     """The result and argument ``index`` have the same type; either may determine the other."""
 
     def relation(ctx: RelationContext) -> bool:
+        """The result has the type of one argument."""
         source = ctx.tensor(index)
         if source is not None:
             ctx.output(source)

@@ -20,7 +20,7 @@ M = TypeVar("M", bound="Module")
 class ModuleError(WeftError):
     """A module that is built or used wrongly: a bad name, a missing ``super().__init__()``."""
 
-    code = "E0510"
+    code = "E0512"
 
 
 def _no_forward(self: Module, *_args: Any, **_kwargs: Any) -> Any:

@@ -14,4 +14,4 @@ class CudaEmulationError(WeftError):
     the thread, as far as they are known.
     """
 
-    code: ClassVar[str] = "E0320"
+    code: ClassVar[str] = "E0904"

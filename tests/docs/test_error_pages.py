@@ -1,0 +1,68 @@
+"""Every error code has one class and one page, whose program raises what the page shows."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.docs.coverage_page import ROOT
+from tests.docs.error_programs import message_of, program_of
+from weft.cli.explain import error_pages, summary_of
+
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def codes_in(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """The classes of a module with a ``code`` of their own."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ClassDef) or not node.name.endswith("Error"):
+            continue
+        for part in node.body:
+            target = part.targets[0] if isinstance(part, ast.Assign) else \
+                part.target if isinstance(part, ast.AnnAssign) else None
+            if isinstance(target, ast.Name) and target.id == "code" \
+                    and isinstance(part.value, ast.Constant):
+                yield str(part.value.value), node.name
+
+
+@pytest.fixture(scope="module")
+def classes() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "weft").rglob("*.py")):
+        text = path.read_text("utf-8")
+        if "Error):" in text or "Exception):" in text or "MemoryError):" in text:
+            for code, name in codes_in(ast.parse(text)):
+                found.setdefault(code, []).append(name)
+    return found
+
+
+def test_codes_have_one_class_and_one_page(classes: dict[str, list[str]]) -> None:
+    pages = {code: [summary_of(page)[0]] for code, page in error_pages().items()}
+    assert pages == classes
+
+
+def test_pages_have_a_program_or_say_why_not() -> None:
+    for code, page in error_pages().items():
+        assert ("## A program that raises it" in page) == (program_of(page) is not None), code
+        assert program_of(page) or "No program here raises it: " in page, code
+        assert "## What to do" in page, code
+
+
+def test_programs_raise_what_the_pages_show() -> None:
+    done = subprocess.run([sys.executable, "-W", "ignore", "-m", "tests.docs.error_programs"],
+                          capture_output=True, text=True, check=True, cwd=ROOT)
+    raised = json.loads(done.stdout)
+    checker = doctest.OutputChecker()
+    for code, page in error_pages().items():
+        if program_of(page) is None:
+            continue
+        assert raised[code] is not None, f"{code}: nothing is raised\n{done.stderr}"
+        name, number, message = raised[code]
+        assert (name, number) == (summary_of(page)[0], code)
+        assert checker.check_output(message_of(page), f"{message}\n", FLAGS), message

@@ -1,0 +1,84 @@
+"""The site: all pages are reachable, links lead somewhere, and every public name has a text."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+import weft
+from tests.docs.coverage_page import ROOT
+from tools.site import api_pages
+from tools.site.api_pages import Namespace, markdown_of, page_of
+from tools.site.reference_pages import generated_pages
+
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.glob("*.md"), *DOCS.glob("tutorials/*.md")])
+_LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\((?!https?://|mailto:)([^)#\s]*)(#[^)\s]*)?\)")
+_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"^```.*?^```$|`[^`\n]+`(?!\]\()", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def generated() -> dict[str, str]:
+    return generated_pages()
+
+
+def headings(text: str) -> set[str]:
+    """The anchors of a page, as its readers on the web and in the site see them."""
+    found = re.findall(r"^#+ (.+)$", _BLOCK.sub("", text), re.MULTILINE)
+    plain = (re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in found)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_to_pages_and_their_headings(page: Path, generated: dict[str, str]) -> None:
+    made = {(DOCS / "reference" / path).resolve(): text for path, text in generated.items()}
+    for target, anchor in _LINK.findall(_CODE.sub("", page.read_text("utf-8"))):
+        path = (page.parent / target).resolve() if target else page
+        assert path in made or path.exists(), f"{page.name}: no file {target}"
+        if anchor and path.suffix == ".md":
+            text = made.get(path) or path.read_text("utf-8")
+            assert anchor[1:] in headings(text), f"{page.name}: no heading {target}{anchor}"
+
+
+def test_pages_are_in_the_contents() -> None:
+    trees = re.findall(r"```\{toctree\}\n(.*?)```", (DOCS / "index.md").read_text("utf-8"),
+                       re.DOTALL)
+    listed = {line.strip() for tree in trees for line in tree.splitlines() if line.strip()}
+    missing = [p.stem for p in DOCS.glob("*.md") if p.stem not in {*listed, "index"}]
+    assert missing == [], "pages that docs/index.md does not list"
+    assert "tutorials/*" in listed
+
+
+def test_names_that_the_tables_of_other_tools_give_exist() -> None:
+    text = (DOCS / "coming_from.md").read_text("utf-8")
+    names = {n for n in re.findall(r"\bweft((?:\.\w+)+)", text) if not n.endswith(".md")}
+    assert len(names) > 15
+    for name in sorted(names):
+        parts, value = name.split(".")[1:], weft
+        for part in parts:
+            try:
+                value = getattr(value, part)
+            except AttributeError:
+                value = importlib.import_module(f"{value.__name__}.{part}")
+
+
+def test_a_name_without_a_docstring_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weft.amp.autocast, "__doc__", None)
+    with pytest.raises(ValueError, match=r"weft\.amp: no docstring: autocast"):
+        page_of(Namespace("weft.amp", ""))
+
+
+def test_docstrings_become_markdown() -> None:
+    assert markdown_of("A ``long\nname``.\n\nCode::\n\n    x = 1") == \
+        "A `long name`.\n\nCode:\n\n    x = 1"
+
+
+def test_pages_of_names_have_signatures_and_texts(generated: dict[str, str]) -> None:
+    page = generated["api/weft.linalg.md"]
+    assert "weft.linalg.inv(A, *, out=None)" in page
+    assert "The inverses of square matrices" in page
+    assert len(generated) > len(api_pages.NAMESPACES) + 25
