@@ -44,7 +44,7 @@ def classes() -> dict[str, list[str]]:
 
 def test_codes_have_one_class_and_one_page(classes: dict[str, list[str]]) -> None:
     pages = {code: [summary_of(page)[0]] for code, page in error_pages().items()}
-    assert pages == classes
+    assert pages == classes, "a page for each: weft/cli/error_pages/CODE.md"
 
 
 def test_pages_have_a_program_or_say_why_not() -> None:
