@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from weft.te.aliasing import check_aliasing
-from weft.te.domain import axis_values, loop_extents
+from weft.te.domain import axis_values, loop_extents, overruns
 from weft.te.plan import (
     PrefetchPlan,
     StagePlan,
@@ -192,9 +192,14 @@ class _Inference:
         """Tell the analyzer that the axes of a fused loop stay below their symbolic extents.
 
         The analyzer cannot derive ``f // 4 // s < n`` from ``f < n * s * 4``: that takes two
-        roundings down.
+        roundings down. A fused loop that overruns its extent has no such bound: its guard does.
         """
-        for axis in (a for r in stage.relations if isinstance(r, Fuse) for a in (r.outer, r.inner)):
+        fusions = [r for r in reversed(stage.relations) if isinstance(r, Fuse)]
+        over = set(overruns(stage, extents))
+        for r in fusions:
+            if r.fused in over:
+                over |= {r.outer, r.inner}
+        for axis in (a for r in fusions for a in (r.outer, r.inner) if a not in over):
             value, extent = values[axis], extents[axis]
             loops = [e for e in post_order(value) if isinstance(e, Var) and e in self.loops]
             if int_value(extent) is None and len(loops) == 1 and value is not loops[0]:

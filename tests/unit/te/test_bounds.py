@@ -205,3 +205,24 @@ def test_a_bounded_size_that_fits_in_one_tile_is_guarded(split: dict[str, int]):
         values, found = np.arange(size, dtype=np.float32), np.zeros(size, np.float32)
         evaluate(func, values, found, size)
         np.testing.assert_array_equal(found, values + 1)
+
+
+@pytest.mark.parametrize("split", [{"factor": 16}, {"factor": 3}, {"nparts": 1}, {"nparts": 2}],
+                         ids=str)
+@pytest.mark.parametrize("axes", [1, 2])
+def test_fused_axes_that_fit_in_one_tile_are_guarded(axes: int, split: dict[str, int]):
+    n = te.var("n{1..3}")
+    shape = (n, 4, 1, 2)[:axes + 1]
+    x = te.placeholder(shape, name="x")
+    y = te.compute(shape, lambda *i: x[i] + 1.0, name="y")
+    s = te.create_schedule(y)
+    fused = y.op.axis[0]
+    for axis in y.op.axis[1:]:
+        fused = s[y].fuse(fused, axis)
+    s[y].split(fused, **split)
+    func = te.lower(s, [x, y])
+    for size in (1, 2, 3):
+        values = np.arange(size * 4, dtype=np.float32).reshape(size, *shape[1:])
+        found = np.zeros_like(values)
+        evaluate(func, values, found, size)
+        np.testing.assert_array_equal(found, values + 1)
