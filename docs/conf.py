@@ -16,6 +16,8 @@ author = "the weft authors"
 version = release = weft.__version__
 extensions = ["myst_parser"]
 html_theme = "furo"
+html_show_copyright = False
+html_show_sphinx = False
 html_title = f"weft {release}"
 exclude_patterns = []
 myst_heading_anchors = 4
