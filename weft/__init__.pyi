@@ -4,6 +4,7 @@ from weft import (amp, autograd, checkpoints, codegen, compiler, data, debug, ex
     serialization, signal, special, strategy, target, te, tir, topi, torch_backend, transform, tune)
 from weft.compiler.api import (compile, parse)
 from weft.compiler.autotune import (autotune)
+from weft.compiler.interchange import (export_onnx)
 from weft.compiler.memory_budget import (remat)
 from weft.compiler.opcheck import (opcheck)
 from weft.compiler.transformations.checkpointing import (checkpoint, checkpoint_sequential)
@@ -125,15 +126,15 @@ __all__ = ["Attrs", "CancellationToken", "CpuTarget", "DeviceArray", "Executable
 "diag_embed", "diagflat", "diagonal", "diagonal_copy", "diagonal_scatter", "diff", "digamma",
 "dist", "div", "divide", "dot", "double", "dsplit", "dstack", "dtype", "einsum", "empty",
 "empty_like", "empty_permuted", "empty_strided", "enable_grad", "eq", "equal", "erf", "erfc",
-"erfinv", "errors", "exp", "exp2", "expand_copy", "expm1", "export", "eye", "fft", "fix", "flatten",
-"flip", "fliplr", "flipud", "float", "float16", "float32", "float64", "float_power", "floor",
-"floor_divide", "fmax", "fmin", "fmod", "frac", "frexp", "from_dlpack", "from_numpy", "frontend",
-"full", "full_like", "function", "gather", "gcd", "ge", "generate", "generation", "ger",
-"get_default_dtype", "get_rng_state", "grad", "gradient", "graph", "greater", "greater_equal", "gt",
-"half", "hamming_window", "hann_window", "heaviside", "hessian", "histc", "histogram",
-"histogramdd", "hsplit", "hstack", "hypot", "i0", "igamma", "igammac", "index_add", "index_copy",
-"index_fill", "index_put", "index_reduce", "index_select", "inference_mode", "initial_seed",
-"inner", "int", "int16", "int32", "int64", "int8", "inverse", "ir", "is_complex",
+"erfinv", "errors", "exp", "exp2", "expand_copy", "expm1", "export", "export_onnx", "eye", "fft",
+"fix", "flatten", "flip", "fliplr", "flipud", "float", "float16", "float32", "float64",
+"float_power", "floor", "floor_divide", "fmax", "fmin", "fmod", "frac", "frexp", "from_dlpack",
+"from_numpy", "frontend", "full", "full_like", "function", "gather", "gcd", "ge", "generate",
+"generation", "ger", "get_default_dtype", "get_rng_state", "grad", "gradient", "graph", "greater",
+"greater_equal", "gt", "half", "hamming_window", "hann_window", "heaviside", "hessian", "histc",
+"histogram", "histogramdd", "hsplit", "hstack", "hypot", "i0", "igamma", "igammac", "index_add",
+"index_copy", "index_fill", "index_put", "index_reduce", "index_select", "inference_mode",
+"initial_seed", "inner", "int", "int16", "int32", "int64", "int8", "inverse", "ir", "is_complex",
 "is_floating_point", "is_grad_enabled", "is_nonzero", "is_same_size", "is_tensor", "isclose",
 "isfinite", "isin", "isinf", "isnan", "isneginf", "isposinf", "isreal", "jacobian", "jit", "jvp",
 "kaiser_window", "kron", "kthvalue", "lcm", "ldexp", "le", "lerp", "less", "less_equal", "lgamma",

@@ -54,14 +54,20 @@ class ShapeOption(click.ParamType):
         return name, tuple(int(size) if size.isdecimal() else size for size in sizes)
 
 
+def shapes_option(function: F) -> F:
+    """``--input-shape``, which commands that import a model have."""
+    return click.option(
+        "--input-shape", "shapes", type=ShapeOption(), multiple=True,
+        help="fix or override the shape of an input, such as data:1x3x224x224 "
+             "(repeatable); a name as a size, as in data:batchx3, makes it dynamic")(function)
+
+
 def compile_options(function: F) -> F:
     """The options of every command that compiles."""
     for decorate in reversed((
         click.option("--target", default=None, metavar="TARGET",
                      help='what to compile for: "cpu", "llvm -mcpu=haswell", "cuda -arch=sm_90a"'),
-        click.option("--input-shape", "shapes", type=ShapeOption(), multiple=True,
-                     help="fix or override the shape of an input, such as data:1x3x224x224 "
-                          "(repeatable); a name as a size, as in data:batchx3, makes it dynamic"),
+        shapes_option,
         click.option("-O", "--opt-level", type=click.IntRange(0, 3), default=3, show_default=True,
                      help="0 compiles fastest, 3 makes the fastest code"),
     )):

@@ -37,6 +37,7 @@ class _Verb(NamedTuple):
 
 _VERBS = {
     "compile": _Verb("compile", "Compile MODEL into an artifact that runs without a compiler."),
+    "export": _Verb("export", "Write MODEL in a format of others: ONNX."),
     "run": _Verb("run", "Run MODEL once: an artifact, or a model that is compiled first."),
     "bench": _Verb("run", "Time MODEL: the best, median and worst of many runs."),
     "profile": _Verb("run", "Time each kernel of MODEL."),
@@ -118,6 +119,7 @@ def cli() -> None:
 
     \b
     weft compile model.onnx -o model.weft     an artifact that runs without a compiler
+    weft export net.ir -o net.onnx            the model in another format
     weft run model.weft --inputs x.npz        run it
     weft bench model.onnx --threads 1         time it
     weft profile model.onnx                   time each kernel

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from weft.export.files import replacing
 from weft.runtime.artifact_format import (
     CONSTANTS,
     LIBRARY,
@@ -39,7 +37,8 @@ def export_artifact(
     text = replace(described, checksums=checksums).to_json().encode()
     members = {MANIFEST: text, LIBRARY: code, CONSTANTS: weights}
     try:
-        _write_atomically(Path(path), members)
+        with replacing(Path(path)) as file:
+            write_archive(file, members)
     except OSError as error:
         raise ArtifactError("the artifact cannot be written", where=path,
                             got=error.strerror or error) from None
@@ -50,20 +49,3 @@ def _as_bytes(data: bytes | memoryview | np.ndarray) -> memoryview:
         data = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
     view = memoryview(data)
     return view.cast("B") if view.nbytes else memoryview(b"")
-
-
-def _write_atomically(path: Path, members: dict[str, bytes | memoryview]) -> None:
-    if path.is_dir():  # the error of a rename to a folder depends on its content
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            write_archive(file, members)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(name).chmod(0o666 & ~umask)  # mkstemp makes files that one user can read
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise

@@ -14,9 +14,10 @@ import weft.op
 from weft.ir.op import OPS
 
 ROOT = Path(weft.__file__).parent
-# Converters map the names of other formats to operators; below ``op`` there are other name spaces:
-# intrinsics of tir, instructions of PTX and LLVM. ``compat`` translates TensorFlow and NNVM.
-OTHER_NAMES = ("op", "topi", "te", "tir", "codegen", "testing", "frontend", "compat")
+# Converters map the names of other formats to operators, and writers (``export``) operators to
+# those; below ``op`` there are other name spaces: intrinsics of tir, instructions of PTX and LLVM.
+# ``compat`` translates TensorFlow and NNVM.
+OTHER_NAMES = ("op", "topi", "te", "tir", "codegen", "testing", "frontend", "export", "compat")
 EXCEPTIONS = {
     "cli/operator_uses.py": "Python's operators in the bytecode of composites, which are syntax",
     "__init__.py": "public names, some of which equal those of operators",

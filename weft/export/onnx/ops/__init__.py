@@ -1,0 +1,1 @@
+"""Writers of operators as ONNX nodes, by family."""

@@ -1,0 +1,159 @@
+"""The nodes of a program: its expressions in order, branches as graphs of their own."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from onnx import GraphProto
+
+from weft.export.onnx.call import CallWriter, flattened
+from weft.export.onnx.graph import GraphWriter
+from weft.export.onnx.ports import value_info
+from weft.export.onnx.registry import Value, writer_of
+from weft.export.onnx.sizes import Sizes
+from weft.export.simpler import simpler_forms
+from weft.ir import Op, TensorType, TupleType, Type, post_order
+from weft.ir.expr import Call, Constant, Expr, If, Tuple, TupleGetItem, Var
+from weft.ir.types import component_types
+from weft.support.errors import InternalError, UnsupportedModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Expressions by identity; the graph normal form has no lets.
+Written: TypeAlias = "MutableMapping[int, Value]"
+_SHOWN_PLACES = 3
+
+
+class ProgramWriter:
+    """Writes expressions as nodes, and collects all that ONNX has no form for."""
+
+    def __init__(self, graph: GraphWriter) -> None:
+        self.graph = graph
+        self.sizes = Sizes(graph)
+        self.gaps: dict[str, list[str]] = {}
+        self._kept: list[Expr] = []  # identities of simpler forms stay unique
+        self._cases: dict[type, Callable[..., Value]] = {
+            Constant: self._constant, Tuple: self._tuple, TupleGetItem: self._field,
+            Call: self._call, If: self._if,
+        }
+
+    def write(self, root: Expr, written: Written) -> Value:
+        """The names of the value of ``root``; ``written`` holds what the graph has computed."""
+        for node in post_order(root, enter=lambda e: id(e) not in written and not _is_branch(e)):
+            if id(node) not in written:
+                case = self._cases.get(type(node))
+                written[id(node)] = self._gap(node, _word(node), "") if case is None \
+                    else case(node, written)
+        return written[id(root)]
+
+    def error(self, where: str) -> UnsupportedModelError | None:
+        """All gaps, those of most calls first; ``None`` if there are none."""
+        if not self.gaps:
+            return None
+        ordered = sorted(self.gaps, key=lambda gap: (-len(self.gaps[gap]), gap))
+        return UnsupportedModelError(
+            f"ONNX has no form of {len(ordered)} part{'s' if len(ordered) != 1 else ''} of the "
+            "program", where=where, notes=[_note(gap, self.gaps[gap]) for gap in ordered],
+            help="export an artifact: weft.compile(model).export(path)")
+
+    def _constant(self, node: Constant, _: Written) -> Value:
+        return self.graph.constant(node.data, node.tensor_type.dtype)
+
+    def _tuple(self, node: Tuple, written: Written) -> Value:
+        return [written[id(f)] for f in node.fields]
+
+    def _field(self, node: TupleGetItem, written: Written) -> Value:
+        value = written[id(node.tuple_value)]
+        if isinstance(value, str):
+            raise InternalError("field of a value that is not a tuple", where=node.span)
+        return value[node.index]
+
+    def _call(self, node: Call, written: Written) -> Value:
+        if not isinstance(node.op, Op):
+            return self._gap(node, "call of a function", "")
+        args = [written[id(a)] for a in node.args]
+        mark, reason = len(self.graph.nodes), "no ONNX operator computes it"
+        writer = writer_of(node.op.name)
+        if writer is not None:
+            site = CallWriter(node, args, self.graph, self.sizes)
+            found = writer(site)
+            if found is not None:
+                self._define(found, node.checked_type)
+                return found
+            reason = site.reason
+        del self.graph.nodes[mark:]
+        for simpler in simpler_forms(node):
+            known, before = len(self.gaps), dict(self.gaps)
+            self._kept.append(simpler)
+            found = self.write(simpler, ChainMap({}, written))
+            if len(self.gaps) == known:
+                return found
+            self.gaps = before
+            del self.graph.nodes[mark:]
+        return self._gap(node, node.op.name, reason)
+
+    def _define(self, value: Value, type_: Type | None) -> None:
+        if isinstance(value, str) and isinstance(type_, TensorType) and not self.graph.is_inside:
+            self.sizes.define(value, type_)
+
+    def _if(self, node: If, written: Written) -> Value:
+        condition = self.write(node.cond, written)
+        branches = [self._branch(b, written) for b in (node.true_branch, node.false_branch)]
+        count = len(flattened(_shape_of(node.checked_type)))
+        names = self.graph.emit("If", flattened(condition), count, "if",
+                                {"then_branch": branches[0], "else_branch": branches[1]})
+        return _nested(node.checked_type, iter(names))
+
+    def _branch(self, body: Expr, written: Written) -> GraphProto:
+        with self.graph.inside() as nodes:
+            found = flattened(self.write(body, ChainMap({}, written)))
+            # A branch returns values of its own.
+            results = [self.graph.emit("Identity", [name], 1, "branch", {})[0] for name in found]
+            types = _tensors(body.checked_type)
+            outputs = [value_info(n, t) for n, t in zip(results, types, strict=True)]
+            graph = self.graph.graph(self.graph.fresh("branch_graph"), [], outputs, [])
+        del nodes
+        return graph
+
+    def _gap(self, node: Expr, what: str, reason: str) -> Value:
+        label = f"{what}: {reason}" if reason else what
+        place = str(node.span) if node.span is not None else "the program"
+        self.gaps.setdefault(label, []).append(place)
+        return _shape_of(node.checked_type)
+
+
+def _is_branch(node: Expr) -> bool:
+    return isinstance(node, If)
+
+
+def _word(node: Expr) -> str:
+    return "a parameter of a function" if isinstance(node, Var) else type(node).__name__
+
+
+def _note(gap: str, places: Sequence[str]) -> str:
+    shown = list(dict.fromkeys(places))
+    more = ", ..." if len(shown) > _SHOWN_PLACES else ""
+    times = "" if len(places) == 1 else f" ({len(places)} times)"
+    return f"{gap}{times}, at {', '.join(shown[:_SHOWN_PLACES])}{more}"
+
+
+def _tensors(type_: Type | None) -> list[TensorType]:
+    if isinstance(type_, TupleType):
+        return [t for f in type_.fields for t in _tensors(f)]
+    return [type_] if isinstance(type_, TensorType) else []
+
+
+def _shape_of(type_: Type | None) -> Value:
+    """A value of the form of a type, without names."""
+    if isinstance(type_, TupleType):
+        return [_shape_of(f) for f in component_types(type_)]
+    return ""
+
+
+def _nested(type_: Type | None, names: Iterator[str]) -> Value:
+    if isinstance(type_, TupleType):
+        return [_nested(f, names) for f in component_types(type_)]
+    return next(names)
