@@ -124,7 +124,7 @@ class CallWriter:
         """Zeros of a type."""
         return self.emit("Expand", self.const(0, type_.dtype), self.sizes(type_.shape))
 
-    def widened(self, op: str, *inputs: str, **attributes: Any) -> str:
+    def upcast(self, op: str, *inputs: str, **attributes: Any) -> str:
         """Emit an arithmetic node; narrow and unsigned integers are computed as wider ones."""
         wide = arithmetic_dtype(self.dtype, is_ordered=op not in ("Add", "Sub", "Mul"))
         if wide == self.dtype:

@@ -33,15 +33,15 @@ def writes(*operators: str) -> Callable[[Writer], Writer]:
     return wrap
 
 
-def renamed(operator: str, onnx: str, *, widen: bool = False, **attributes: Any) -> None:
+def renamed(operator: str, onnx: str, *, upcast: bool = False, **attributes: Any) -> None:
     """Register a writer that emits one node ``onnx`` with the arguments of the call.
 
-    With ``widen``, integers that runtimes do not compute with are computed as wider ones.
+    With ``upcast``, integers that runtimes do not compute with are computed as wider ones.
     """
 
     def write(c: CallWriter) -> Value:
-        if widen:
-            return c.widened(onnx, *c.inputs, **attributes)
+        if upcast:
+            return c.upcast(onnx, *c.inputs, **attributes)
         return c.emit(onnx, *c.inputs, **attributes)
 
     writes(operator)(write)

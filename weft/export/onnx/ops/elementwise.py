@@ -27,7 +27,7 @@ for _name, _onnx in (
     ("multiply", "Mul"), ("greater", "Greater"), ("greater_equal", "GreaterOrEqual"),
     ("less", "Less"), ("less_equal", "LessOrEqual"), ("equal", "Equal"),
 ):
-    renamed(_name, _onnx, widen=True)
+    renamed(_name, _onnx, upcast=True)
 
 
 @writes("copy", "annotation.barrier", "annotation.checkpoint", "annotation.on_device",
@@ -53,14 +53,14 @@ def where(c: CallWriter, condition: str, yes: str, no: str, dtype: DType) -> str
 
 @writes("not_equal")
 def not_equal(c: CallWriter) -> Value:
-    return c.emit("Not", c.widened("Equal", *c.inputs))
+    return c.emit("Not", c.upcast("Equal", *c.inputs))
 
 
 @writes("nn.relu")
 def relu(c: CallWriter) -> Value:
     if c.dtype.is_float:
         return c.emit("Relu", *c.inputs)
-    return c.widened("Max", c.inputs[0], c.const(0))
+    return c.upcast("Max", c.inputs[0], c.const(0))
 
 
 @writes("nn.leaky_relu")
@@ -126,7 +126,7 @@ def clip(c: CallWriter) -> Value:
                   if math.isfinite(b) else (info.min, info.max)[b > 0]
                   for i, b in enumerate(bounds)]
     low, high = map(c.const, bounds)
-    return c.widened("Min", c.widened("Max", c.inputs[0], low), high)
+    return c.upcast("Min", c.upcast("Max", c.inputs[0], low), high)
 
 
 @writes("maximum", "minimum")
@@ -134,14 +134,14 @@ def extreme(c: CallWriter) -> Value:
     onnx = "Max" if c.name == "maximum" else "Min"
     if c.dtype.is_bool:
         return c.emit("Or" if onnx == "Max" else "And", *c.inputs)
-    return c.widened(onnx, *c.inputs)
+    return c.upcast(onnx, *c.inputs)
 
 
 @writes("power")
 def power(c: CallWriter) -> Value | None:
     if c.dtype.is_int and not _is_natural(c, c.inputs[1]):
         return c.no_form("integers to the power of negative ones")
-    return c.widened("Pow", *c.inputs)
+    return c.upcast("Pow", *c.inputs)
 
 
 def _is_natural(c: CallWriter, name: str) -> bool:
@@ -152,7 +152,7 @@ def _is_natural(c: CallWriter, name: str) -> bool:
 @writes("divide", "trunc_divide")
 def divide(c: CallWriter) -> Value:
     """Integers are divided towards zero, as by ``Div``."""
-    quotient = c.widened("Div", *c.inputs)
+    quotient = c.upcast("Div", *c.inputs)
     if c.dtype.is_float and c.name == "trunc_divide":
         return c.emit("Mul", c.emit("Floor", c.emit("Abs", quotient)), c.emit("Sign", quotient))
     return quotient
@@ -224,4 +224,4 @@ def prelu(c: CallWriter) -> Value | None:
 def bias_add(c: CallWriter) -> Value:
     axis = c.attrs.axis % c.ndim
     bias = c.reshaped(c.inputs[1], (c.types[1].shape[0], *(1,) * (c.ndim - axis - 1)))
-    return c.widened("Add", c.inputs[0], bias)
+    return c.upcast("Add", c.inputs[0], bias)

@@ -51,6 +51,6 @@ def _with_vector(c: CallWriter, a: str, b: str, ranks: list[int]) -> Value:
 
 @writes("einsum")
 def einsum(c: CallWriter) -> Value:
-    return c.widened("Einsum", *c.inputs, equation=c.attrs.equation)
+    return c.upcast("Einsum", *c.inputs, equation=c.attrs.equation)
 
 
