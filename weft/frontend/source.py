@@ -19,12 +19,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
 
 import weft.op  # noqa: F401 - models refer to operators by name
-from weft.ir import Function, IRModule, infer_type, parse, structural_hash
+from weft.ir import (
+    Constant,
+    Expr,
+    Function,
+    IRModule,
+    Tuple,
+    infer_expr,
+    infer_type,
+    parse,
+    structural_hash,
+)
 from weft.ir.module import input_names, output_names
 from weft.ir.python.from_python import PythonFunction
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError, OptionError
 from weft.support.file_content import FileContent, FileStates, state_at
+from weft.transform.normal_form.alpha import fresh_copy
 from weft.transform.passes.extract_subgraph import extract_subgraph, tensors_of
 from weft.transform.passes.input_shapes import with_input_shapes
 from weft.transform.placement.annotate import with_placement
@@ -193,15 +204,36 @@ class GraphSource(ProgramSource):
     """A graph with variables: the program for the inputs and outputs that the user asks for."""
 
     def __init__(self, graph: GraphLike, options: ImportOptions) -> None:
-        super().__init__(graph.to_module(options.outputs, options.input_shapes))
+        self._graph = graph
+        mod = graph.to_module(options.outputs, options.input_shapes)
+        values = self.initial_values() if "read_only" in mod.attrs else {}
+        read_only = {name: values[name] for name in mod.attrs.get("read_only", ())}
+        super().__init__(_with_constants(mod, read_only))
         self.state = self._program.attrs.get("state", {})
         self.is_cut = True
-        self._graph = graph
 
     def initial_values(self) -> Mapping[str, np.ndarray]:
         """See ``Source``."""
         values: Any = getattr(self._graph, "initial_values", dict)
         return values()  # type: ignore[no-any-return]
+
+
+def _with_constants(mod: IRModule, values: Mapping[str, np.ndarray]) -> IRModule:
+    """``mod`` with values for inputs of ``main``, by name."""
+    if not values:
+        return mod
+    main = mod["main"]
+    given: dict[Expr, Expr] = {p: Constant(values[p.name], span=p.span) for p in main.params
+                               if p.name in values}
+    whole = fresh_copy(infer_expr(Tuple((main.body, *mod.named.values())), trust=True), given)
+    assert isinstance(whole, Tuple)
+    params = tuple(p for p in main.params if p not in given)
+    attrs = {key: value for key, value in mod.attrs.items() if key != "read_only"}
+    attrs["input_names"] = tuple(p.name for p in params)
+    made = main.replace(params=params, body=whole.fields[0], checked_type=None)
+    named = dict(zip(mod.named, whole.fields[1:], strict=True))
+    after = dataclasses.replace(mod.with_function("main", made), attrs=attrs, named=named)
+    return infer_type(after)
 
 
 class TextSource(Source):

@@ -7,6 +7,13 @@ from weft.compat.graph.graph import Graph, default_graph
 from weft.compat.graph.import_graph import ImportResults, import_graph
 from weft.compat.graph.inline import expand_inline_functions
 from weft.compat.graph.node import SINK, SOURCE, Edge, Node, Tensor
+from weft.compat.graph.optimizer import (
+    AdagradOptimizer,
+    AdamOptimizer,
+    GradientDescentOptimizer,
+    MomentumOptimizer,
+    Optimizer,
+)
 from weft.compat.graph.session import Session
 from weft.compat.graph.to_tensorflow import to_tensorflow
 from weft.compat.graph.walks import (
@@ -30,9 +37,10 @@ from weft.compat.graphdef import (
     Versions,
 )
 
-__all__ = ["SINK", "SOURCE", "ArgDef", "AttrDef", "AttrPlaceholder", "Edge", "FunctionDef",
-           "FunctionRef", "Graph", "GraphDef", "ImportResults", "Library", "Node", "NodeDef",
-           "Session", "ShapeAttr", "Tensor", "Versions", "default_graph", "dfs",
-           "expand_inline_functions", "fixup_source_and_sink_edges", "from_module",
+__all__ = ["SINK", "SOURCE", "AdagradOptimizer", "AdamOptimizer", "ArgDef", "AttrDef",
+           "AttrPlaceholder", "Edge", "FunctionDef", "FunctionRef", "GradientDescentOptimizer",
+           "Graph", "GraphDef", "ImportResults", "Library", "MomentumOptimizer", "Node",
+           "NodeDef", "Optimizer", "Session", "ShapeAttr", "Tensor", "Versions", "default_graph",
+           "dfs", "expand_inline_functions", "fixup_source_and_sink_edges", "from_module",
            "get_post_order", "get_reverse_post_order", "import_graph",
            "prune_for_reverse_reachability", "reverse_dfs", "to_tensorflow"]

@@ -12,6 +12,7 @@ import numpy as np
 
 import weft.op  # noqa: F401 - fills the catalogue
 from weft.compat.graph import builders, inference
+from weft.compat.graph.gradients import gradients
 from weft.compat.graph.library import function_of, with_functions
 from weft.compat.graph.node import Facts, Node, OwnerGraph, Tensor
 from weft.compat.graph.scopes import DeviceLike, ScopeStack
@@ -23,6 +24,10 @@ from weft.compat.graphdef.names import CONTROL, check_node_name, parse_tensor
 from weft.ir import OPS, DType, IRModule, Span, VirtualDevice
 from weft.support.errors import InvalidModelError, RegistryError
 from weft.support.suggestion import did_you_mean
+
+
+class UnknownOperatorError(RegistryError, AttributeError):
+    """A name of ``Graph.op`` that no operator has; ``hasattr`` is then false."""
 
 
 class OperatorNames:
@@ -39,8 +44,7 @@ class OperatorNames:
             raise AttributeError(name)
         full = f"{self._name}.{name}" if self._name else name
         if full not in OPS and not any(known.startswith(f"{full}.") for known in OPS):
-            raise RegistryError(f"unknown operator {full!r}",
-                                help=did_you_mean(full, OPS))
+            raise UnknownOperatorError(f"unknown operator {full!r}", help=did_you_mean(full, OPS))
         return OperatorNames(self._graph, full)
 
     def __call__(self, *inputs: Any, name: str | None = None, **attrs: Any
@@ -261,6 +265,23 @@ class Graph(GraphStructure):
             attrs["_class"] = tuple(dict.fromkeys(groups))
             device = device or next((n.device for n in scope.colocated if n.device), "")
         return dataclasses.replace(proto, device=device, attrs=attrs)
+
+    # Gradients.
+
+    def gradients(self, ys: Tensor | Sequence[Tensor], xs: Tensor | Sequence[Tensor],
+                  grad_ys: Sequence[Tensor | None] | None = None, name: str = "gradients"
+                  ) -> list[Tensor | None]:
+        """The gradient of the sum of all ``ys`` with respect to each of ``xs``, as new tensors.
+
+        ``xs`` are variables, placeholders or inner tensors. ``grad_ys`` are the gradients that
+        arrive at ``ys``; ``None`` stands for ones. A tensor without influence has the gradient
+        ``None``. Branches, loops and functions are differentiated, functions with a ``gradient``
+        by that. Raises ``OptionError`` and ``InvalidModelError`` for other tensors, and
+        ``PassError`` for operators without a gradient when the graph becomes a program.
+        """
+        sums = [ys] if isinstance(ys, Tensor) else list(ys)
+        by = [xs] if isinstance(xs, Tensor) else list(xs)
+        return gradients(self, sums, by, [None] * len(sums) if grad_ys is None else grad_ys, name)
 
     # Functions.
 

@@ -17,9 +17,7 @@ from weft.compat.graph.import_graph import import_graph
 from weft.compat.graph.node import Node, Tensor
 from weft.compat.graph.partial_run import PartialRun
 from weft.compat.graphdef.definitions import GraphDef
-from weft.compat.graphdef.importer import initial_values
 from weft.compat.graphdef.names import CONTROL, parse_tensor
-from weft.compat.graphdef.state import VARIABLES
 from weft.compiler.api import compile as compile_model
 from weft.runtime.run_control import CancellationToken, RunControl
 from weft.support.config import config
@@ -39,15 +37,17 @@ class Session:
     ``variables`` are placeholders that the session feeds itself, with their first values;
     ``assign`` maps a tensor to the variable that gets its value when a run that fetches it has
     succeeded: ``Session(g, variables={"w": w0}, assign={"w_next": "w"})``. The variables of the
-    graph itself (``Graph.variable``) have one value in all runs. ``options``, such as ``devices``,
-    are those of ``weft.compile``. Several threads may run; runs that assign variables
-    follow one another. A session is a context manager that closes it.
+    graph itself (``Graph.variable``) have one value in all runs. ``options`` are those of
+    ``weft.compile``; on several ``devices`` the placement is ``"cost"`` unless it is given. Several
+    threads may run; runs that assign variables follow one another. A session is a context manager
+    that closes it.
     """
 
     def __init__(self, graph: Graph, *, variables: Mapping[str, Any] | None = None,
                  assign: Mapping[str, str] | None = None, **options: Any) -> None:
         self.graph = graph
-        self._options = options
+        several = len(tuple(options.get("devices") or ())) > 1
+        self._options: dict[str, Any] = {"placement": "cost"} | options if several else options
         self._variables = {_text(graph, name): np.array(value)
                            for name, value in (variables or {}).items()}
         self._assign = {_text(graph, name): _text(graph, variable)
@@ -56,8 +56,8 @@ class Session:
             if variable not in self._variables:
                 raise InvalidInputError(f"{name!r} is assigned to an unknown variable",
                                         got=variable, expected=", ".join(self._variables) or None)
-        self._states: dict[str, np.ndarray] = {}  # those of the graph, which its programs share
-        self._programs: OrderedDict[_Signature, Executable] = OrderedDict()
+        self._states: dict[str, Any] = {}  # those of the graph, which its programs share
+        self._programs: OrderedDict[_Signature, Executable | None] = OrderedDict()
         self._lock = threading.Lock()
         self._assigning = threading.Lock()
         self._closed = CancellationToken()
@@ -66,7 +66,7 @@ class Session:
     def variables(self) -> dict[str, np.ndarray]:
         """Copies of the values of the variables."""
         with self._lock:
-            return {name: value.copy()
+            return {name: np.array(value)
                     for name, value in (*self._states.items(), *self._variables.items())}
 
     def set_variable(self, name: str, value: Any) -> None:
@@ -77,7 +77,11 @@ class Session:
                                     expected=", ".join(known) or "no variables")
         with self._assigning, self._lock:
             if name in self._states:
-                self._states[name][...] = value
+                known = self._states[name]
+                if isinstance(known, np.ndarray):
+                    known[...] = value
+                else:  # memory of a device
+                    known.copy_from(np.broadcast_to(np.asarray(value, known.dtype), known.shape))
             else:
                 self._variables[name] = np.array(value)
 
@@ -178,6 +182,8 @@ class Session:
         if clash is not None:
             raise InvalidInputError(f"{clash!r} is both fed and fetched")
         program = self.program(texts, feeds)
+        if program is None:
+            return {**self._read(texts)}
         assigned = [text for text in texts if text in self._assign]
         read = any(spec.name in self._states for spec in program.inputs)
         alone = assigned or program.manifest.states or read
@@ -190,62 +196,63 @@ class Session:
                 raise InvalidInputError(f"{missing[0]!r} is not fed", got=", ".join(feeds) or None,
                                         expected=f"a value for {', '.join(missing)}")
             results = program.run(None, given, control)
-            found = dict(zip((spec.name for spec in program.outputs), results, strict=True))
+            arrays = [np.asarray(result) for result in results]
+            found = dict(zip((spec.name for spec in program.outputs), arrays, strict=True))
+            found = {**self._read([t for t in texts if t in self._states]), **found}
             with self._lock:
                 for text in assigned:
                     self._variables[self._assign[text]] = found[text].copy()
         return {text: found.get(text) for text in texts}
 
+    def _read(self, names: Sequence[str]) -> dict[str, np.ndarray]:
+        """Copies of variables of the graph."""
+        with self._lock:
+            return {name: np.array(self._states[name]) for name in names}
+
     def program(self, texts: Sequence[str], feeds: Sequence[str] | Mapping[str, Any]
-                ) -> Executable:
-        """The program for fetches and feeds by name."""
+                ) -> Executable | None:
+        """The program for fetches and feeds by name; ``None`` where they need no computation."""
         signature = tuple(texts), tuple(sorted(feeds))
         with self._lock:
-            found = self._programs.get(signature)
-            if found is not None:
+            if signature in self._programs:
                 self._programs.move_to_end(signature)
-                return found
+                return self._programs[signature]
         made = self._compiled(signature)
         with self._lock:
-            self._share(made)
+            if made is not None:
+                self._share(made)
             self._programs[signature] = made
             while len(self._programs) > config.dynamic_programs:
                 self._programs.popitem(last=False)
         return made
 
-    def _compiled(self, signature: _Signature) -> Executable:
+    def _compiled(self, signature: _Signature) -> Executable | None:
+        """The program; ``None`` if variables that it does not assign are all that is fetched."""
         texts, fed = signature
         inner: dict[str, Any] = {name: None for name in fed if not self._is_placeholder(name)}
-        made = compile_model(self.graph, outputs=list(texts), inputs=inner, **self._options)
-        read = self._variables_below(texts) - {spec.name for spec in made.manifest.states}
-        read -= inner.keys()
-        if not read:
-            return made
-        # Variables that the program does not assign are its constants; here they are inputs.
-        first = initial_values(node.definition() for node in self.graph.op_nodes)
-        with self._lock:
-            for name in read:
-                self._states.setdefault(name, np.array(first[name]))
+        # Variables that the program does not assign would be its constants; here they are inputs.
+        read = self.graph.to_module(list(texts), inner).attrs.get("read_only", ())
+        if read:
+            first = self.graph.initial_values()
+            with self._lock:
+                for name in read:
+                    self._states.setdefault(name, np.array(first[name]))
         inner.update(dict.fromkeys(read))
-        return compile_model(self.graph, outputs=list(texts), inputs=inner, **self._options)
-
-    def _variables_below(self, texts: Sequence[str]) -> set[str]:
-        """The variables of the graph that tensors may depend on."""
-        pending = [self.graph.find_node(parse_tensor(text).node) for text in texts]
-        seen: set[Node] = set()
-        while pending:
-            node = pending.pop()
-            if node is not None and node not in seen:
-                seen.add(node)
-                pending += [edge.src for edge in node.in_edges.values() if edge.src.is_op]
-        return {node.name for node in seen if node.op in VARIABLES}
+        wanted = [text for text in texts if text not in read]
+        return compile_model(self.graph, outputs=wanted, inputs=inner, **self._options) \
+            if wanted else None
 
     def _share(self, program: Executable) -> None:
-        """Let the program keep the graph's variables in the arrays of the session."""
-        if program.state:
-            known = {name: self._states.setdefault(name, array)
-                     for name, array in program.state.items()}
-            program.share_state(known)
+        """Let the program keep the graph's variables in the memory of the session."""
+        if not program.state:
+            return
+        for name, memory in program.state.items():
+            known = self._states.setdefault(name, memory)
+            if type(known) is not type(memory) and not any(
+                    name in other.state for other in self._programs.values() if other is not None):
+                program.state[name] = known  # type: ignore[index]  # so far only an input
+                self._states[name] = memory
+        program.share_state({name: self._states[name] for name in program.state})
 
     def is_variable(self, name: str) -> bool:
         """Whether the session feeds this tensor itself."""

@@ -12,6 +12,7 @@ from weft.compat.graphdef.annotate import Placements
 from weft.compat.graphdef.definitions import FunctionRef, GraphDef, Library, NodeDef
 from weft.compat.graphdef.files import parse_graph_def, read_graph_def
 from weft.compat.graphdef.frames import check_no_frames, functionalize
+from weft.compat.graphdef.gradients import inlined, with_gradients
 from weft.compat.graphdef.lowering import Body, Environment, by_name
 from weft.compat.graphdef.names import CONTROL, parse_tensor
 from weft.compat.graphdef.node_order import execution_order, needed, nodes_by_name
@@ -169,7 +170,14 @@ def _module(env: Environment, body: Body, fed: FedTensors, wanted: Sequence[str]
     main = Function(tuple(params.values()), main_body, span=span)
     attrs: dict[str, Any] = {"input_names": tuple(params),
                              "output_names": (*tensors, *updated)}
+    first = {node.name for node in body.nodes.values() if initial_values([node])}
+    constant = [n for n in params if n in body.variables.inputs() and n in first
+                and next_value_name(n) not in updated]
+    if constant:
+        attrs["read_only"] = tuple(constant)
     if updated:
         attrs["state"] = {output: output.removesuffix("/next") for output in updated}
-    functions = {**env.functions, "main": main}
-    return infer_type(IRModule(functions, attrs=attrs, named=named))
+    before = with_gradients(env.functions, env.differentiated)
+    functions = {**before.functions, "main": main}
+    made = infer_type(IRModule(functions, before.type_definitions, attrs=attrs, named=named))
+    return inlined(made, env.differentiated) if env.differentiated else made

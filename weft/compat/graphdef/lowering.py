@@ -16,6 +16,7 @@ from weft.compat.graphdef.annotate import Placements, ordered_after
 from weft.compat.graphdef.catalogue import convert_operator
 from weft.compat.graphdef.definitions import FunctionRef, Library, NodeDef, attribute_text
 from weft.compat.graphdef.functions import find_function, instantiate, returned_arguments
+from weft.compat.graphdef.gradients import gradient_call
 from weft.compat.graphdef.names import parse_tensor
 from weft.compat.graphdef.node import Node
 from weft.compat.graphdef.node_order import execution_order, needed, nodes_by_name
@@ -35,7 +36,8 @@ class Environment:
     """What the nodes of a graph and of its functions share.
 
     ``functions`` are those of the module that calls of ``noinline`` functions made; ``active`` are
-    the functions whose bodies are being lowered.
+    the functions whose bodies are being lowered. ``differentiated`` functions become those of
+    their value and gradients.
     """
 
     source: str
@@ -43,6 +45,7 @@ class Environment:
     functions: dict[str, ir.Function] = field(default_factory=dict)
     instances: dict[object, str] = field(default_factory=dict)
     active: list[str] = field(default_factory=list)
+    differentiated: list[str] = field(default_factory=list)
 
     def span_of(self, proto: NodeDef) -> ir.Span:
         return proto.span or ir.Span(self.source, node=proto.label)
@@ -128,6 +131,12 @@ class _Functions:
     def expand(self, ref: FunctionRef, args: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
         return expand(self.env, ref, args, self.where)
 
+    def gradient(self, ref: FunctionRef, args: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
+        count = len(find_function(self.env.library, ref.name, self.where).inputs)
+        types = _argument_types(ref, args[:count], self.where)
+        name = _instance(self.env, ref, types, self.where, suffix="_gradient")
+        return gradient_call(name, self.env.functions[name], args, self.where)
+
     def unchanged(self, ref: FunctionRef, args: Sequence[ir.Expr]) -> frozenset[int]:
         types = _argument_types(ref, args, self.where)
         return returned_arguments(instantiate(self.env.library, ref, types, self.where))
@@ -154,8 +163,7 @@ class Body:
         self.env = env
         self.placements = placements
         self.variables = state.Variables()
-        self._nodes = nodes
-        self._assigned = state.assigned_variables(nodes)
+        self.nodes = nodes
         self.tensors: dict[str, tuple[ir.Expr, ...]] = {}
         self.values: dict[str, tuple[np.ndarray | None, ...]] = {}
         self.tokens: dict[str, tuple[ir.Expr, ...]] = {}
@@ -217,9 +225,9 @@ class Body:
         if proto.op in state.VARIABLES:
             (var,) = results
             if isinstance(var, ir.Var):
-                self.variables.declare(proto, var, is_assigned=proto.name in self._assigned)
+                self.variables.declare(proto, var)
             return (self.variables.value(proto.name),)
-        target = state.target_of(proto, self._nodes)
+        target = state.target_of(proto, self.nodes)
         if target not in self.variables.first:
             raise InvalidModelError(f"{proto.op}: the target is not a variable", where=span,
                                     got=target)
@@ -230,7 +238,7 @@ class Body:
         """The value that an assignment without results has just made."""
         if proto.op not in state.ASSIGNMENTS:
             return []
-        return [self.variables.value(state.target_of(proto, self._nodes))]
+        return [self.variables.value(state.target_of(proto, self.nodes))]
 
     def _after(self, proto: NodeDef) -> tuple[ir.Expr, ...]:
         """The tensors that control edges order before a node."""
@@ -255,16 +263,20 @@ def expand(env: Environment, ref: FunctionRef, args: Sequence[ir.Expr], where: i
     return _called(env.functions[name], name, args, where)
 
 
-def _instance(env: Environment, ref: FunctionRef, types: tuple[ir.TensorType, ...], where: ir.Span
-              ) -> str:
-    """The function of the module for arguments of ``types``, with its gradient if it has one."""
-    key = ref.name, repr(sorted(ref.attrs.items(), key=lambda item: item[0])), types
+def _instance(env: Environment, ref: FunctionRef, types: tuple[ir.TensorType, ...], where: ir.Span,
+              suffix: str = "") -> str:
+    """The function of the module for arguments of ``types``, with its gradient if it has one.
+
+    With a suffix it is one of its own, which gives its value and gradients (``with_gradients``).
+    """
+    key = ref.name + suffix, repr(sorted(ref.attrs.items(), key=lambda item: item[0])), types
     if key in env.instances:
         return env.instances[key]
     params = tuple(parameter(f"arg{i}", t, where) for i, t in enumerate(types))
     results = _body_results(env, ref, params, where)
-    name = _free_name(ref.name, env.functions)
-    attrs: dict[str, object] = {"noinline": True}
+    name = _free_name(ref.name + suffix, env.functions)
+    attrs: dict[str, object] = {} if suffix else {"noinline": True}
+    env.differentiated += [name] if suffix else []
     gradient = env.library.gradients.get(ref.name)
     if gradient is not None:
         attrs["custom_vjp"] = _gradient(env, FunctionRef(gradient, ref.attrs), params, results,

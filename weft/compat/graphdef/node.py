@@ -32,6 +32,9 @@ class Functions(Protocol):
     def expand(self, ref: FunctionRef, args: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
         """The results of a function for ``args``."""
 
+    def gradient(self, ref: FunctionRef, args: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
+        """The gradient of each argument of a function; ``args`` end with those of its results."""
+
     def unchanged(self, ref: FunctionRef, args: Sequence[ir.Expr]) -> frozenset[int]:
         """The positions of the arguments that the function returns unchanged."""
 

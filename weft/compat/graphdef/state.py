@@ -1,9 +1,9 @@
 """Variables of a graph as state of the module: their first and last values in a run.
 
 A read gives the value after the assignments before it in the order of execution, which control
-edges and the order of the graph determine. A variable that is assigned is an input of the module
-and has an output with its next value (``mod.attrs["state"]``); one that is only read is its first
-value, or without one an ordinary input.
+edges and the order of the graph determine. A variable is an input of the module. One that is
+assigned has an output with its next value (``mod.attrs["state"]``); ``mod.attrs["read_only"]`` are
+those that are only read and have a first value, which ``weft.compile`` takes as constants.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from weft import op
 from weft.compat.graphdef.definitions import NodeDef
 from weft.frontend.common.typed import inferred
-from weft.ir import Constant, Expr, Span, Var
+from weft.ir import Expr, Span, Var
 
 VARIABLES = frozenset({"VariableV2", "Variable", "VarHandleOp"})
 INITIAL_VALUE = "_initial_value"
@@ -32,16 +30,14 @@ class Variables:
     """The variables of a graph: ``first`` are their values at the start, by name."""
 
     def __init__(self) -> None:
-        self.first: dict[str, Expr] = {}
+        self.first: dict[str, Var] = {}
         self._current: dict[str, Expr] = {}
         self._fed: set[str] = set()
 
-    def declare(self, node: NodeDef, var: Var, *, is_assigned: bool) -> None:
-        """Add a variable; one that is never assigned is its first value, if that is known."""
-        value = node.attrs.get(INITIAL_VALUE)
-        is_constant = not is_assigned and isinstance(value, np.ndarray)
-        self.first[node.name] = Constant(value, span=var.span) if is_constant else var
-        self._current[node.name] = self.first[node.name]
+    def declare(self, node: NodeDef, var: Var) -> None:
+        """Add a variable."""
+        self.first[node.name] = var
+        self._current[node.name] = var
 
     def value(self, name: str) -> Expr:
         """The value at this point of the execution."""
@@ -62,8 +58,7 @@ class Variables:
 
     def inputs(self) -> dict[str, Var]:
         """The variables that are parameters of the module."""
-        return {name: value for name, value in self.first.items()
-                if isinstance(value, Var) and name not in self._fed}
+        return {name: value for name, value in self.first.items() if name not in self._fed}
 
     def updated(self) -> dict[str, Expr]:
         """The next values of the variables that were assigned."""
@@ -74,12 +69,6 @@ class Variables:
 def next_value_name(variable: str) -> str:
     """The name of the output with the next value of a variable."""
     return f"{variable}/next"
-
-
-def assigned_variables(nodes: Mapping[str, NodeDef]) -> frozenset[str]:
-    """The variables that an assignment among ``nodes`` changes."""
-    return frozenset(target_of(node, nodes) for node in nodes.values()
-                     if node.op in ASSIGNMENTS and node.data_inputs)
 
 
 def target_of(node: NodeDef, nodes: Mapping[str, NodeDef]) -> str:

@@ -406,7 +406,7 @@ def test_errors(op, operands, attrs, match):
 def test_every_operator_is_checked():
     """Each operator is named in this file or in those of the other groups."""
     elsewhere = {"NoOp", "ControlTrigger", "Assert", "Print", "PreventGradient", "EnsureShape",
-                 "DeepCopy"}
+                 "DeepCopy", "SymbolicGradient"}
     texts = [path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py")]
     named = set(re.findall(r'"(\w+)"', " ".join(texts)))
     named |= {f"TensorScatter{op}" for op in ("Update", "Add", "Max", "Min")}

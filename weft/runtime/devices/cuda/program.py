@@ -7,7 +7,8 @@ call to call.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from weft.runtime.devices.cuda.library import CudaLibrary
 from weft.runtime.manifest import Manifest, TensorSpec
 from weft.runtime.state import State
 from weft.support.dataclass import dataclass
+from weft.support.errors import InvalidInputError
 
 
 class DeviceConstants:
@@ -92,6 +94,21 @@ class DeviceState(State):
         with self.lock:
             for array in self._on_device.values():
                 _clear(array)
+
+    def share(self, arrays: Mapping[str, Any]) -> None:
+        """See ``State.share``: of states on the device, device arrays."""
+        host = {}
+        for name, array in arrays.items():
+            known = self._on_device.get(name)
+            if known is None:
+                host[name] = array
+                continue
+            if not isinstance(array, DeviceArray) or array.context is not known.context \
+                    or array.shape != known.shape or array.dtype != known.dtype:
+                raise InvalidInputError(f"the memory does not fit the state {name!r}",
+                                        expected=repr(known), got=repr(array))
+            self._on_device[name] = array
+        super().share(host)
 
     def address(self, name: str) -> int:
         """The address of a state, on the device or on the host."""
