@@ -49,6 +49,8 @@ _ADAPTERS: dict[str, Callable[..., Any]] = {
     "normal.in_place": lambda x, *args, **named: x.clone().normal_(*args, **named),
     "T": lambda x: x.T, "mT": lambda x: x.mT, "H": lambda x: x.H, "mH": lambda x: x.mH,
     "polygamma": lambda x, n: weft.polygamma(n, x),
+    "linalg.pinv.singular": lambda a, b: weft.linalg.pinv(a @ b.mT),
+    "linalg.lstsq.grad_oriented": lambda a, b, **named: weft.linalg.lstsq(a, b, **named)[:2],
     "special.polygamma": lambda x, n: weft.special.polygamma(n, x),
 }
 
@@ -160,7 +162,7 @@ def _difference(op: Any, sample: Sample, results: tuple[Any, Any], slopes: tuple
     got, expected = results
     count = max(len(slopes[0]), len(slopes[1]))
     slopes = (slopes[0] or [None] * count, slopes[1] or [None] * count)
-    if op.name in opinfo_run._UNDEFINED or any(part in op.name for part in _RANDOM):
+    if op.name in opinfo_run._UNDEFINED or _draws(op, sample):
         got, expected = [opinfo_run._like(r) for r in got], [opinfo_run._like(r) for r in expected]
         slopes = ([], [])
     try:
@@ -175,6 +177,13 @@ def _difference(op: Any, sample: Sample, results: tuple[Any, Any], slopes: tuple
                                     gradients=gradients):
             return "gradient", opinfo_run._one_line(error)
     return None
+
+
+def _draws(op: Any, sample: Sample) -> bool:
+    """Whether the results depend on random numbers."""
+    if op.name.endswith(("_attention", "_attention_forward")):  # their only number is a rate
+        return any(isinstance(leaf, float) and leaf for leaf in sample.leaves)
+    return any(part in op.name for part in _RANDOM)
 
 
 def _kind(error: Exception, given: list[torch.Tensor], stage: str) -> str:
@@ -232,6 +241,8 @@ def _to_weft(leaf: Any, moving: list[Any]) -> Any:
         return getattr(weft, str(leaf).removeprefix("torch."), None) or weft.bool_
     if isinstance(leaf, (torch.device, torch.memory_format, torch.layout)):
         return str(leaf)
+    if isinstance(leaf, torch.nn.Module):
+        return getattr(weft.nn, type(leaf).__name__)()
     if callable(leaf) and getattr(leaf, "__module__", "").startswith("torch"):
         return getattr(weft.nn.functional, leaf.__name__)
     return leaf

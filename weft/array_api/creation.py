@@ -54,6 +54,8 @@ def arange(
     """``start + i * step`` below ``stop``; ``arange(n)`` counts from 0."""
     if stop is None:
         start, stop = 0, start
+    if step and (stop - start) / step < 0:  # torch refuses this
+        stop = start
     return creation.arange(start, stop, step, dtype=dtype, device=device)
 
 

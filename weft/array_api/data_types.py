@@ -9,7 +9,6 @@ import numpy as np
 
 from weft.eager.device import check_device
 from weft.eager.dtypes import as_dtype, dtype, get_default_dtype
-from weft.eager.emitter import call
 from weft.eager.functions.creation import tensor
 from weft.eager.functions.shape import expand
 from weft.eager.promotion import promote_types
@@ -139,8 +138,3 @@ def promoted(*values: Any) -> tuple[Any, ...]:
     """Arrays and numbers as arrays of their common dtype."""
     wanted = result_type(*values)
     return tuple([v.to(wanted) if isinstance(v, Tensor) else tensor(v, wanted) for v in values])
-
-
-def bits_of(x: Tensor) -> Tensor:
-    """The bits of floating-point numbers as signed integers."""
-    return call("reinterpret", x, dtype=f"int{x.dtype.ir.bits}")

@@ -6,13 +6,12 @@ without axes count like others.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
-from weft.array_api.data_types import bits_of, promoted
+from weft.array_api.data_types import promoted
 from weft.eager.emitter import call
-from weft.eager.functions import elementwise, logic
+from weft.eager.functions import elementwise, logic, special
 from weft.eager.functions.creation import full_like, tensor
 from weft.eager.tensor import Tensor
 
@@ -85,7 +84,7 @@ square = _unary("square", "x times x.", lambda x: x * x)
 reciprocal = _unary("reciprocal", "1 / x", lambda x: 1 / x)
 bitwise_invert = _unary("bitwise_invert", "All bits the other way.", logic.bitwise_not)
 sign = _unary("sign", "-1, 0 or 1; NaN of NaN.",
-              lambda x: call("where", x == x, call("sign", x), x)  # noqa: PLR0124 - NaN
+              lambda x: call("where", x == 0, 0.0, call("where", x == x, call("sign", x), x))  # noqa: PLR0124 - NaN
               if x.is_floating_point() else call("sign", x))
 ceil = _of_floats("ceil", "The integer above.", _copied)
 floor = _of_floats("floor", "The integer below.", _copied)
@@ -122,40 +121,6 @@ minimum = _binary("minimum", "The smaller one; NaN if one is NaN.")
 atan2 = _binary("atan2", "The angle of the point (x2, x1).", elementwise.atan2)
 
 
-def _signbit(x: Tensor) -> Tensor:
-    return bits_of(x) < 0 if x.is_floating_point() else x < 0
-
-
-def _copysign(a: Tensor, b: Tensor) -> Tensor:
-    return call("where", call("not_equal", _signbit(a), _signbit(b)), -a, a)
-
-
-def _hypot(a: Tensor, b: Tensor) -> Tensor:
-    a, b = call("abs", a), call("abs", b)
-    large, small = call("maximum", a, b), call("minimum", a, b)
-    share = small / call("where", large > 0, large, 1.0)
-    found = call("where", large > 0, large * call("sqrt", 1 + share * share), large)
-    is_infinite = call("logical_or", call("isinf", a), call("isinf", b))
-    return call("where", is_infinite, math.inf, found)
-
-
-def _logaddexp(a: Tensor, b: Tensor) -> Tensor:
-    large = call("maximum", a, b)
-    gap = call("where", a == b, 0.0, -call("abs", a - b))  # infinities less themselves are NaN
-    return large + call("log1p", call("exp", gap))
-
-
-def _nextafter(a: Tensor, b: Tensor) -> Tensor:
-    """The bits of floats of one sign are in the order of the floats."""
-    bits = bits_of(a)
-    away = call("equal", a < b, a > 0)  # from 0
-    moved = call("where", away, bits + 1, bits - 1)
-    least = _copysign(call("reinterpret", full_like(bits, 1), dtype=a.dtype.name), b)
-    found = call("where", a == 0, least, call("reinterpret", moved, dtype=a.dtype.name))
-    is_nan = call("logical_or", call("isnan", a), call("isnan", b))
-    return call("where", is_nan, math.nan, call("where", a == b, b, found))
-
-
 def _pow(a: Tensor, b: Tensor) -> Tensor:
     if a.is_floating_point():
         return call("power", a, b)
@@ -166,11 +131,12 @@ def _pow(a: Tensor, b: Tensor) -> Tensor:
     return found
 
 
-signbit = _unary("signbit", "Whether x has a minus sign, -0 and -NaN included.", _signbit)
-copysign = _binary("copysign", "The magnitude of x1 with the sign of x2.", _copysign)
-hypot = _binary("hypot", "sqrt(x1**2 + x2**2), without overflow between.", _hypot)
-logaddexp = _binary("logaddexp", "log(exp(x1) + exp(x2)), without overflow between.", _logaddexp)
-nextafter = _binary("nextafter", "The next number from x1 towards x2.", _nextafter)
+signbit = _unary("signbit", "Whether x has a minus sign, -0 and -NaN included.", special.signbit)
+copysign = _binary("copysign", "The magnitude of x1 with the sign of x2.", special.copysign)
+hypot = _binary("hypot", "sqrt(x1**2 + x2**2), without overflow between.", elementwise.hypot)
+logaddexp = _binary("logaddexp", "log(exp(x1) + exp(x2)), without overflow between.",
+                    elementwise.logaddexp)
+nextafter = _binary("nextafter", "The next number from x1 towards x2.", special.nextafter)
 pow = _binary("pow", "x1 to the power of x2, which is not negative for integers.", _pow)
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any
 
 from weft.array_api.data_types import broadcast_arrays, promoted
 from weft.eager.functions import linear
-from weft.eager.functions.shape import movedim, permute
+from weft.eager.functions.shape import movedim
 from weft.eager.tensor import Tensor
 from weft.support.errors import InvalidInputError
 
@@ -43,16 +41,7 @@ def tensordot(
         raise InvalidInputError("tensordot: the sizes of the axes differ",
                                 expected=[a.shape[i] for i in first],
                                 got=[b.shape[i] for i in second])
-    rows = [i for i in range(a.ndim) if i not in first]
-    columns = [i for i in range(b.ndim) if i not in second]
-    depth = math.prod(a.shape[i] for i in first)
-    shape: list[Any] = [a.shape[i] for i in rows] + [b.shape[i] for i in columns]
-    height = math.prod(a.shape[i] for i in rows)
-    width = math.prod(b.shape[i] for i in columns)
-    left = permute(a, (*rows, *first)) if a.ndim else a
-    right = permute(b, (*second, *columns)) if b.ndim else b
-    product = linear.matmul(left.reshape((height, depth)), right.reshape((depth, width)))
-    return product.reshape(tuple(shape))
+    return linear.tensordot(a, b, (first, second))
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from weft.array_api.data_types import promoted
 from weft.eager.emitter import call
 from weft.eager.functions import shape as shapes
 from weft.eager.functions.creation import tensor
-from weft.eager.functions.gathering import index_select
 from weft.eager.tensor import Tensor
 from weft.support.errors import InvalidInputError
 
 Axes = int | tuple[int, ...]
+
+
+class SizeError(InvalidInputError, ValueError):
+    """An axis does not have the size that a function needs."""
 
 
 def broadcast_to(x: Tensor, /, shape: tuple[int, ...]) -> Tensor:
@@ -54,11 +55,10 @@ def permute_dims(x: Tensor, /, axes: tuple[int, ...]) -> Tensor:
 
 def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     """Each element as often as ``repeats`` says: one number, or one for each."""
+    counts = tensor(repeats, "int64")
     if axis is None:
         x, axis = x.reshape(-1), 0
-    count = x.shape[axis]
-    counts = np.broadcast_to(np.asarray(repeats), (count,))
-    return index_select(x, axis, tensor(np.repeat(np.arange(count), counts)))
+    return shapes.repeat_interleave(x, counts.expand((x.shape[axis],)), axis)
 
 
 def reshape(x: Tensor, /, shape: tuple[int, ...], *, copy: bool | None = None) -> Tensor:
@@ -79,8 +79,8 @@ def squeeze(x: Tensor, /, axis: Axes) -> Tensor:
     axes = (axis,) if isinstance(axis, int) else tuple(axis)
     for one in axes:
         if x.shape[one] != 1:
-            raise InvalidInputError("squeeze: the size of an axis is not 1", got=x.shape[one],
-                                    where=f"axis {one}")
+            raise SizeError("squeeze: the size of an axis is not 1", got=x.shape[one],
+                            where=f"axis {one}")
     return shapes.squeeze(x, axes) if axes else x.clone()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from weft.array_api.data_types import broadcast_arrays, promoted
+from weft.array_api.data_types import promoted
 from weft.array_api.statistics import sum as total
 from weft.eager.emitter import call
 from weft.eager.functions import gathering, indexing, reduction
@@ -96,16 +96,7 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     """For each line along an axis, the elements at its own indices."""
-    axis %= x.ndim
-    size = x.shape[axis]
-    moved, chosen = x.movedim(axis, -1), indices.movedim(axis, -1)
-    lines = [part[..., 0] for part in (moved, chosen)] if size and chosen.shape[-1] else []
-    if lines:
-        shape = tuple(broadcast_arrays(*lines)[0].shape)
-        moved = moved.expand((*shape, size))
-        chosen = chosen.expand((*shape, chosen.shape[-1]))
-    found = gathering.gather(moved, -1, _from_start(chosen, size))
-    return found.movedim(-1, axis)
+    return gathering.take_along_dim(x, indices.to("int64"), axis)
 
 
 def _from_start(indices: Tensor, size: int) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ from weft.eager.dtypes import as_dtype, dtype, int64, uint64
 from weft.eager.emitter import call
 from weft.eager.functions import reduction
 from weft.eager.functions.shape import cat
+from weft.eager.functions.statistics import diff as differences
 from weft.eager.tensor import Tensor
 from weft.support.errors import InvalidInputError
 
@@ -52,22 +52,16 @@ def prod(
 
 def mean(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The arithmetic mean; NaN of no elements."""
-    return _over("sum", x, axis, keepdims) / _count(x, axis)
-
-
-def _count(x: Tensor, axis: Axes) -> float:
-    """How many elements a reduction takes together."""
-    axes = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
-    return float(math.prod(x.shape[one] for one in axes))
+    return _over("mean", x, axis, keepdims)
 
 
 def var(
     x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False
 ) -> Tensor:
     """The variance; ``correction`` is subtracted from the number of elements."""
-    gap = x - mean(x, axis=axis, keepdims=True)
-    left = _count(x, axis) - correction
-    return _over("sum", gap * gap, axis, keepdims) / (left if left > 0 else 0.0)
+    if axis == ():
+        return var(x[None], axis=0, correction=correction)
+    return reduction.var(x, axis, correction=correction, keepdim=keepdims)
 
 
 def std(
@@ -135,10 +129,5 @@ def diff(
     append: Tensor | None = None,
 ) -> Tensor:
     """Differences of neighbours along an axis, ``n`` times."""
-    parts = [part.to(x.dtype) for part in (prepend, x, append) if part is not None]
-    x = cat(parts, axis) if len(parts) > 1 else x
-    for _ in range(n):
-        size = x.shape[axis]
-        after, before = x.narrow(axis, 1, size - 1), x.narrow(axis, 0, size - 1)
-        x = call("not_equal" if x.dtype.rank == 0 else "subtract", after, before)
-    return x
+    prepend, append = (p if p is None else p.to(x.dtype) for p in (prepend, append))
+    return differences(x, n, axis, prepend, append)

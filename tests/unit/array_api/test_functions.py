@@ -140,3 +140,14 @@ def test_products(value: np.ndarray, axis: int):
         check(xp.vecdot(x, x, axis=axis), np.vecdot(value, value, axis=axis))
         check(xp.tril(x, k=-1), np.tril(value, k=-1))
         check(xp.triu(x, k=1), np.triu(value, k=1))
+
+
+def test_ranges_against_their_step_are_empty():
+    assert xp.arange(1, 5, -2).shape == (0,)
+    assert xp.arange(3, 1).shape == (0,)
+
+
+def test_zeros_have_the_sign_0():
+    assert not xp.signbit(xp.sign(xp.asarray([-0.0]))).item()
+    with pytest.raises(ValueError, match="not 1"):
+        xp.squeeze(xp.ones((2, 1)), 0)

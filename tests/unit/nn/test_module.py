@@ -182,3 +182,12 @@ def test_needle_modules():
     assert (tuple(y.shape), state) == ((2, 5, 8), None)
     with pytest.raises(ModuleError, match="too long"):
         model(weft.ones(2, 7, 8))
+
+
+def test_batch_norm_of_an_empty_batch_moves_no_averages():
+    layer, x = nn.BatchNorm2d(3), weft.zeros(0, 3, 2, 2, requires_grad=True)
+    y = layer(x)
+    y.sum().backward()
+    assert (y.shape, x.grad.shape, layer.weight.grad.tolist()) == (x.shape, x.shape, [0, 0, 0])
+    assert (layer.running_mean.tolist(), layer.num_batches_tracked.item()) == ([0, 0, 0], 1)
+    assert layer.eval()(x).shape == x.shape

@@ -165,7 +165,8 @@ def _nextafter(a: Any, b: Any) -> Any:
     moved = where(eq(x, y), y, moved)
     moved = where(isnan(x) | isnan(y), math.nan, moved).detach()
     # The step is a constant of the gradient, and equal operands have none.
-    return add(moved, where(ne(x, y) & isfinite(x), sub(x, x.detach()), 0.0))
+    # Subtracting 0 keeps the sign of -0.
+    return sub(moved, where(ne(x, y) & isfinite(x), sub(x.detach(), x), 0.0))
 
 
 def _is_end(input: Any, sign_: float) -> Any:

@@ -7,7 +7,11 @@ from typing import Any
 
 from weft.eager.emitter import call
 from weft.eager.tensor import Tensor
-from weft.nn.functional.attention import attention_with_weights, scaled_dot_product_attention
+from weft.nn.functional.attention import (
+    attention_with_weights,
+    causal_mask,
+    scaled_dot_product_attention,
+)
 from weft.nn.functional.conv import linear
 from weft.support.errors import InvalidInputError
 
@@ -30,47 +34,83 @@ def multi_head_attention_forward(
     ``bias_k`` and ``bias_v`` (1, 1, E) are a further key and value, zeros with ``add_zero_attn``;
     ``static_k`` and ``static_v`` (N · heads, S, E / heads) replace the projected ones.
     """
-    has_batch = query.ndim == 3
-    inputs = [t if has_batch else call("expand_dims", t, axis=1) for t in (query, key, value)]
-    size = inputs[0].shape[2]
-    if size != embed_dim_to_check or size % num_heads:
-        raise InvalidInputError("attention: the query has the wrong size", got=size,
+    if query.shape[-1] != embed_dim_to_check or embed_dim_to_check % num_heads:
+        raise InvalidInputError("attention: the query has the wrong size", got=query.shape[-1],
                                 expected=f"{embed_dim_to_check}, a multiple of {num_heads}")
     if is_causal and attn_mask is None:
         raise InvalidInputError("attention: is_causal says what attn_mask holds",
                                 help="pass attn_mask too")
     weights = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None
-    q, k, v = _projected(inputs, weights, in_proj_weight, in_proj_bias)
+    return attention_of_heads(
+        query, key, value, num_heads, weights, in_proj_weight, in_proj_bias, out_proj_weight,
+        out_proj_bias, bias_k, bias_v, add_zero_attn, dropout_p if training else 0.0,
+        key_padding_mask, attn_mask, need_weights, average_attn_weights,
+        static=(static_k, static_v))
+
+
+def attention_of_heads(
+    query: Tensor, key: Tensor, value: Tensor, num_heads: int,
+    separate: tuple[Tensor | None, ...] | None, joint: Tensor | None, in_proj_bias: Tensor | None,
+    out_proj_weight: Tensor, out_proj_bias: Tensor | None, bias_k: Tensor | None,
+    bias_v: Tensor | None, add_zero_attn: bool, dropout_p: float, key_padding_mask: Tensor | None,
+    attn_mask: Tensor | None, need_weights: bool, average_attn_weights: bool, *,
+    static: tuple[Tensor | None, Tensor | None] = (None, None), is_causal: bool = False,
+    batch_first: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """``multi_head_attention_forward`` with projections ``separate`` or ``joint``.
+
+    ``is_causal`` without ``attn_mask`` hides later keys; with ``batch_first`` inputs and result are
+    (N, L, E).
+    """
+    has_batch = query.ndim == 3
+    is_self = query is key and key is value
+    inputs = [_batch_first(t, has_batch, batch_first) for t in (query, key, value)]
+    q, k, v = _projected(inputs, is_self, separate, joint, in_proj_bias)
+    batch, length, size = q.shape
+    seen = k.shape[1]
     if bias_k is not None and bias_v is not None:
         k, v = (_with_row(t, row) for t, row in ((k, bias_k), (v, bias_v)))
     q, k, v = (_heads(t, num_heads) for t in (q, k, v))
-    k, v = (own if fixed is None else fixed.reshape((q.shape[0], num_heads, *fixed.shape[1:]))
-            for own, fixed in ((k, static_k), (v, static_v)))
+    k, v = (own if fixed is None else fixed.reshape((batch, num_heads, *fixed.shape[1:]))
+            for own, fixed in zip((k, v), static, strict=True))
     if add_zero_attn:
         k, v = (_with_zeros(t, 2) for t in (k, v))
+    is_causal = is_causal and attn_mask is None
+    is_plain = is_causal and not need_weights and key_padding_mask is None and k.shape[2] == seen
+    if is_causal and not is_plain:
+        attn_mask = call("logical_not", causal_mask(length, seen))
     mask = _mask(q, k, key_padding_mask, attn_mask)
-    joined, found = _attended(q, k, v, mask, dropout_p if training else 0.0, need_weights)
-    joined = call("transpose", joined, axes=(2, 0, 1, 3)).reshape(tuple(inputs[0].shape))
-    result = linear(joined, out_proj_weight, out_proj_bias)
-    if found is not None and average_attn_weights:
-        found = found.mean(1)
-    if has_batch:
-        return result, found
-    return (call("squeeze", result, axis=1),
-            None if found is None else call("squeeze", found, axis=0))
+    found: Tensor | None = None
+    if need_weights:
+        result, found = attention_with_weights(q, k, v, mask, dropout_p)
+        found = found.mean(1) if average_attn_weights else found
+        found = found if has_batch else call("squeeze", found, axis=0)
+    else:
+        result = scaled_dot_product_attention(q, k, v, mask, dropout_p, is_plain)
+    joined = call("transpose", result, axes=(0, 2, 1, 3)).reshape((batch, length, size))
+    joined = linear(joined, out_proj_weight, out_proj_bias)
+    if not has_batch:
+        return call("squeeze", joined, axis=0), found
+    return (joined if batch_first else call("transpose", joined, axes=(1, 0, 2))), found
+
+
+def _batch_first(x: Tensor, has_batch: bool, is_first: bool) -> Tensor:
+    if not has_batch:
+        return call("expand_dims", x, axis=0)
+    return x if is_first else call("transpose", x, axes=(1, 0, 2))
 
 
 def _projected(
-    inputs: list[Tensor], weights: tuple[Tensor | None, ...] | None, joint: Tensor | None,
-    bias: Tensor | None,
+    inputs: list[Tensor], is_self: bool, weights: tuple[Tensor | None, ...] | None,
+    joint: Tensor | None, bias: Tensor | None,
 ) -> list[Tensor]:
-    """Queries, keys and values (length, N, E)."""
+    """Queries, keys and values (N, length, E)."""
     if weights is None:
         if joint is None:
             raise InvalidInputError("attention: in_proj_weight is missing")
-        if inputs[0] is inputs[1] is inputs[2]:
+        if is_self:
             return list(call("split", linear(inputs[0], joint, bias), indices_or_sections=3,
-                             axis=2))
+                             axis=-1))
         weights = call("split", joint, indices_or_sections=3, axis=0)
     if any(w is None for w in weights):
         raise InvalidInputError("attention: a projection is missing",
@@ -82,15 +122,15 @@ def _projected(
 
 
 def _with_row(x: Tensor, row: Tensor) -> Tensor:
-    """(length + 1, N, E): ``row`` (1, 1, E) behind every sequence."""
-    wide = call("broadcast_to", row.reshape((1, 1, x.shape[2])), shape=(1, *x.shape[1:]))
-    return call("concatenate", x, wide, axis=0)
+    """(N, length + 1, E): ``row`` (1, 1, E) behind every sequence."""
+    wide = call("broadcast_to", row, shape=(x.shape[0], 1, x.shape[2]))
+    return call("concatenate", x, wide, axis=1)
 
 
 def _heads(x: Tensor, heads: int) -> Tensor:
-    """(length, N, E) to (N, heads, length, head size)."""
+    """(N, length, E) to (N, heads, length, head size)."""
     split = x.reshape((x.shape[0], x.shape[1], heads, x.shape[2] // heads))
-    return call("transpose", split, axes=(1, 2, 0, 3))
+    return call("transpose", split, axes=(0, 2, 1, 3))
 
 
 def _with_zeros(x: Tensor, axis: int) -> Tensor:
@@ -128,11 +168,3 @@ def _additive(mask: Tensor, like: Tensor) -> Tensor:
         return mask
     zeros = call("zeros", shape=tuple(mask.shape), dtype=like.dtype.name)
     return call("where", mask, -math.inf, zeros)
-
-
-def _attended(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float, need_weights: bool
-) -> tuple[Tensor, Tensor | None]:
-    if need_weights:
-        return attention_with_weights(q, k, v, mask, dropout_p)
-    return scaled_dot_product_attention(q, k, v, mask, dropout_p), None

@@ -23,17 +23,19 @@ def batch_norm(
     that of a cumulative average.
     """
     input, weight, bias = upcast(input, weight, bias)
-    if input.ndim < 2:
+    if input.ndim < 2 and input.numel():
         raise InvalidInputError("batch_norm: the input has no channels (axis 1)",
                                 got=f"shape {tuple(input.shape)}")
+    if input.ndim < 2:
+        return input.clone()
     channels = input.shape[1]
     ones, zeros = _vector(input, channels, 1.0), _vector(input, channels, 0.0)
     mean = zeros if running_mean is None else running_mean
     var = ones if running_var is None else running_var
     affine = (ones if weight is None else weight, zeros if bias is None else bias)
     flags = {"epsilon": float(eps), "center": bias is not None, "scale": weight is not None}
-    if not training:
-        if running_mean is None or running_var is None:
+    if not training or not input.numel():  # an empty batch moves no averages
+        if not training and (running_mean is None or running_var is None):
             raise InvalidInputError("batch_norm without running statistics",
                                     help="pass training=True or running_mean and running_var")
         return call("nn.batch_norm", input, *affine, mean, var, **flags)[0]
@@ -165,6 +167,7 @@ def local_response_norm(
     for start in range(1, size):
         total = total + call("strided_slice", square, begin=(start,), end=(start + channels,),
                               axes=(1,))
-    return input / (total * (alpha / size) + k).pow(beta)
+    share = total * (alpha / size) if input.dtype.is_floating_point else (total // size) * alpha
+    return input / (share + k).pow(beta)
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from weft.eager.emitter import call
-from weft.eager.functions import creation
 from weft.eager.tensor import Tensor
-from weft.nn import functional as F
 from weft.nn import init
-from weft.nn.functional.attention import attention_with_weights, causal_mask
+from weft.nn.functional.multi_head import attention_of_heads
 from weft.nn.modules.linear import Linear, new_parameter
 from weft.nn.modules.module import Module, ModuleError
 from weft.nn.parameter import Parameter
@@ -85,95 +81,11 @@ class MultiheadAttention(Module):
         ``key_padding_mask`` (N, S) and ``attn_mask`` (L, S) or (N * heads, L, S): booleans are true
         where a key is hidden, floats are added. ``is_causal`` alone hides later keys.
         """
-        is_self = query is key and key is value
-        has_batch = query.ndim == 3
-        inputs = [self._batch_first(t, has_batch) for t in (query, key, value)]
-        query, key, value = self._project(inputs, is_self)
-        seen = key.shape[1]
-        key = self._with_constants(key, self.bias_k)
-        value = self._with_constants(value, self.bias_v)
-        q, k, v = (self._heads(t) for t in (query, key, value))
-        mask = self._mask(q, seen, key_padding_mask, attn_mask, is_causal)
-        if mask is not None and k.shape[2] > seen:  # the added keys are never hidden
-            mask = call("nn.pad", mask, 0.0,
-                        pad_width=(*[(0, 0)] * (mask.ndim - 1), (0, k.shape[2] - seen)))
-        rate = self.dropout if self.training else 0.0
-        weights: Tensor | None = None
-        if need_weights:
-            result, weights = attention_with_weights(q, k, v, mask, rate)
-            weights = weights.mean(1) if average_attn_weights else weights
-            weights = weights if has_batch else call("squeeze", weights, axis=0)
-        else:
-            is_plain = is_causal and key_padding_mask is None and k.shape[2] == seen
-            result = F.scaled_dot_product_attention(
-                q, k, v, None if is_plain else mask, rate, is_plain)
-        joined = call("transpose", result, axes=(0, 2, 1, 3))
-        joined = self.out_proj(joined.reshape((q.shape[0], q.shape[2], self.embed_dim)))
-        return self._as_given(joined, has_batch), weights
-
-    def _batch_first(self, x: Tensor, has_batch: bool) -> Tensor:
-        if not has_batch:
-            return call("expand_dims", x, axis=0)
-        return x if self.batch_first else call("transpose", x, axes=(1, 0, 2))
-
-    def _as_given(self, x: Tensor, has_batch: bool) -> Tensor:
-        if not has_batch:
-            return call("squeeze", x, axis=0)
-        return x if self.batch_first else call("transpose", x, axes=(1, 0, 2))
-
-    def _project(self, inputs: list[Tensor], is_self: bool) -> list[Tensor]:
-        """Queries, keys and values, (N, length, E) each."""
-        if is_self and self.in_proj_weight is not None:
-            joint = F.linear(inputs[0], self.in_proj_weight, self.in_proj_bias)
-            return list(call("split", joint, indices_or_sections=3, axis=-1))
-        if self.in_proj_weight is not None:
-            weights = call("split", self.in_proj_weight, indices_or_sections=3, axis=0)
-        else:
-            names = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
-            weights = tuple(self.get_parameter(name) for name in names)
-        biases: Any = (None,) * 3
-        if self.in_proj_bias is not None:
-            biases = call("split", self.in_proj_bias, indices_or_sections=3, axis=0)
-        return [F.linear(*each) for each in zip(inputs, weights, biases, strict=True)]
-
-    def _with_constants(self, x: Tensor, bias: Parameter | None) -> Tensor:
-        """Keys or values (N, S, E) with the learned one and zeros behind them, if the layer has
-        these options.
-        """
-        parts = [x]
-        if bias is not None:
-            parts.append(call("broadcast_to", bias, shape=(x.shape[0], 1, x.shape[2])))
-        if self.add_zero_attn:
-            parts.append(creation.zeros((x.shape[0], 1, x.shape[2]), dtype=x.dtype))
-        return x if len(parts) == 1 else call("concatenate", *parts, axis=1)
-
-    def _heads(self, x: Tensor) -> Tensor:
-        """(N, length, E) to (N, heads, length, head size)."""
-        split = x.reshape((x.shape[0], x.shape[1], self.num_heads, self.head_dim))
-        return call("transpose", split, axes=(0, 2, 1, 3))
-
-    def _mask(
-        self, q: Tensor, keys: int, padding: Tensor | None, mask: Tensor | None, is_causal: bool
-    ) -> Tensor | None:
-        """What is added to the scores, (N or 1, heads or 1, L or 1, keys)."""
-        if is_causal and mask is None:
-            mask = call("logical_not", causal_mask(q.shape[2], keys))
-        if mask is not None:
-            mask = _additive(mask, q)
-            if mask.ndim == 3:
-                mask = mask.reshape((q.shape[0], self.num_heads, *mask.shape[1:]))
-            else:
-                mask = mask.reshape((1, 1, *mask.shape))
-        if padding is not None:
-            padding = _additive(padding, q).reshape((-1, 1, 1, keys))
-        if mask is None or padding is None:
-            return mask if padding is None else padding
-        return mask + padding
-
-
-def _additive(mask: Tensor, like: Tensor) -> Tensor:
-    """Minus infinity where a mask of booleans is true; other masks as they are."""
-    if mask.dtype.name != "bool":
-        return mask
-    zeros = creation.zeros(tuple(mask.shape), dtype=like.dtype)
-    return call("where", mask, call("full_like", zeros, -math.inf), zeros)
+        weights = None
+        if self.in_proj_weight is None:
+            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        return attention_of_heads(
+            query, key, value, self.num_heads, weights, self.in_proj_weight, self.in_proj_bias,
+            self.out_proj.weight, self.out_proj.bias, self.bias_k, self.bias_v, self.add_zero_attn,
+            self.dropout if self.training else 0.0, key_padding_mask, attn_mask, need_weights,
+            average_attn_weights, is_causal=is_causal, batch_first=self.batch_first)

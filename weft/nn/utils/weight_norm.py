@@ -12,7 +12,7 @@ M = TypeVar("M", bound=Module)
 _HANDLES = "_weight_norm_handles"
 
 
-def _norm(v: Tensor, dim: int | None) -> Tensor:
+def norm_of(v: Tensor, dim: int | None) -> Tensor:
     """The norm of each slice along ``dim``, or of the whole."""
     square = v * v
     if dim is None:
@@ -28,7 +28,7 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
     """
     weight = module.get_parameter(name)
     delattr(module, name)
-    module.register_parameter(f"{name}_g", Parameter(_norm(weight.detach(), dim)))
+    module.register_parameter(f"{name}_g", Parameter(norm_of(weight.detach(), dim)))
     module.register_parameter(f"{name}_v", Parameter(weight.detach()))
 
     def compute(owner: Module, _args: Any) -> None:
@@ -42,7 +42,7 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
 
 def _computed(module: Module, name: str, dim: int | None) -> Tensor:
     direction = module.get_parameter(f"{name}_v")
-    return direction * (module.get_parameter(f"{name}_g") / _norm(direction, dim))
+    return direction * (module.get_parameter(f"{name}_g") / norm_of(direction, dim))
 
 
 def remove_weight_norm(module: M, name: str = "weight") -> M:
