@@ -191,3 +191,28 @@ def test_batch_norm_of_an_empty_batch_moves_no_averages():
     assert (y.shape, x.grad.shape, layer.weight.grad.tolist()) == (x.shape, x.shape, [0, 0, 0])
     assert (layer.running_mean.tolist(), layer.num_batches_tracked.item()) == ([0, 0, 0], 1)
     assert layer.eval()(x).shape == x.shape
+
+
+def test_hooks_of_all_modules_run_before_their_own():
+    from weft.nn.modules.module import (
+        register_module_forward_hook,
+        register_module_forward_pre_hook,
+        register_module_full_backward_hook,
+        register_module_full_backward_pre_hook,
+    )
+
+    layer, seen = nn.Sequential(nn.Linear(2, 1)), []
+    layer.register_forward_hook(lambda *_: seen.append("own"))
+    note = [register_module_forward_pre_hook(lambda m, _: seen.append(f"{type(m).__name__} in")),
+            register_module_forward_hook(lambda m, _, y: seen.append(f"{type(m).__name__} out")),
+            register_module_full_backward_pre_hook(lambda *_: seen.append("before")),
+            register_module_full_backward_hook(lambda *_: seen.append("backward"))]
+    try:
+        layer(weft.ones(1, 2, requires_grad=True)).sum().backward()
+    finally:
+        for handle in note:
+            handle.remove()
+    assert seen == ["Sequential in", "Linear in", "Linear out", "Sequential out", "own",
+                    "before", "before", "backward", "backward"]
+    layer(weft.ones(1, 2))
+    assert seen[9:] == ["own"]

@@ -76,3 +76,46 @@ class AfterForward:
         if self.with_kwargs:
             return self.hook(module, args, kwargs, output)
         return self.hook(module, args, output)
+
+
+class _Every:
+    """The hooks that all modules run before their own."""
+
+    def __init__(self) -> None:
+        self.before: Hooks = {}
+        self.after: Hooks = {}
+        self.backward_pre: Hooks = {}
+        self.backward: Hooks = {}
+
+    @property
+    def has_backward(self) -> bool:
+        """Whether there are hooks of ``backward``."""
+        return bool(self.backward or self.backward_pre)
+
+
+EVERY = _Every()
+
+
+def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Run ``hook(module, args)`` before ``forward`` of every module."""
+    return add_hook(EVERY.before, before_forward(hook, False))
+
+
+def register_module_forward_hook(
+    hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
+) -> RemovableHandle:
+    """Run ``hook(module, args, output)`` after ``forward`` of every module."""
+    return add_hook(EVERY.after, AfterForward(hook, with_kwargs, always_call))
+
+
+def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Run ``hook(module, grad_output)`` in ``backward`` of every module."""
+    return add_hook(EVERY.backward_pre, hook)
+
+
+def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Run ``hook(module, grad_input, grad_output)`` in ``backward`` of every module."""
+    return add_hook(EVERY.backward, hook)
+
+
+register_module_backward_hook = register_module_full_backward_hook

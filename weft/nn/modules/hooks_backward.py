@@ -7,6 +7,7 @@ from typing import Any
 
 from weft.eager.function import Function
 from weft.eager.tensor import Tensor
+from weft.nn.modules.hooks import EVERY
 
 Hook = Callable[..., Any]
 
@@ -55,6 +56,15 @@ class Watch:
             if changed is not None:
                 gradients = changed if isinstance(changed, tuple) else (changed,)
         return gradients
+
+
+def watched_call(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``module(*args, **kwargs)`` with the hooks of ``backward``."""
+    watch = Watch(module, (*EVERY.backward_pre.values(), *module._backward_pre_hooks.values()),
+                  (*EVERY.backward.values(), *module._backward_hooks.values()))
+    inputs = watch.inputs(args)
+    result = module._run_forward_hooks(inputs, kwargs, module.forward(*inputs, **kwargs))
+    return watch.outputs(result)
 
 
 def _through(values: tuple[Any, ...], change: Callable[..., Any]) -> tuple[Any, ...]:

@@ -8,8 +8,18 @@ from typing import Any, ClassVar, TypeVar
 from weft.eager.cell import watching
 from weft.eager.emitter import call
 from weft.eager.tensor import Tensor
-from weft.nn.modules.hooks import AfterForward, RemovableHandle, add_hook, before_forward
-from weft.nn.modules.hooks_backward import Watch
+from weft.nn.modules.hooks import (  # noqa: F401 - torch has them here
+    EVERY,
+    AfterForward,
+    RemovableHandle,
+    add_hook,
+    before_forward,
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+    register_module_full_backward_hook,
+    register_module_full_backward_pre_hook,
+)
+from weft.nn.modules.hooks_backward import watched_call
 from weft.nn.parameter import Buffer, Parameter
 from weft.nn.state_dict import IncompatibleKeys, StateHooks, load_state, state_of
 from weft.support.errors import WeftError
@@ -61,31 +71,23 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward`` between its hooks."""
-        hooks = self._forward_hooks
         try:
-            for hook in tuple(self._forward_pre_hooks.values()):
+            for hook in (*EVERY.before.values(), *self._forward_pre_hooks.values()):
                 args, kwargs = hook(self, args, kwargs)
-            if self._backward_hooks or self._backward_pre_hooks:
-                return self._watched_call(args, kwargs)
+            if self._backward_hooks or self._backward_pre_hooks or EVERY.has_backward:
+                return watched_call(self, args, kwargs)
             result = self.forward(*args, **kwargs)
-            return self._run_forward_hooks(args, kwargs, result) if hooks else result
+            if self._forward_hooks or EVERY.after:
+                result = self._run_forward_hooks(args, kwargs, result)
         except Exception:
-            for hook in tuple(hooks.values()):
+            for hook in (*EVERY.after.values(), *self._forward_hooks.values()):
                 if hook.always_call:
                     hook(self, args, kwargs, None)
             raise
+        return result
 
-    def _watched_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        watch = Watch(self, tuple(self._backward_pre_hooks.values()),
-                      tuple(self._backward_hooks.values()))
-        inputs = watch.inputs(args)
-        result = self._run_forward_hooks(inputs, kwargs, self.forward(*inputs, **kwargs))
-        return watch.outputs(result)
-
-    def _run_forward_hooks(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-    ) -> Any:
-        for hook in tuple(self._forward_hooks.values()):
+    def _run_forward_hooks(self, args: Any, kwargs: Any, result: Any) -> Any:
+        for hook in (*EVERY.after.values(), *self._forward_hooks.values()):
             changed = hook(self, args, kwargs, result)
             result = result if changed is None else changed
         return result
@@ -417,9 +419,7 @@ class Module:
         """Run ``hook(module, grad_input, grad_output)``; a result replaces ``grad_input``."""
         return add_hook(self._backward_hooks, hook, prepend)
 
-    def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """The same as ``register_full_backward_hook``."""
-        return add_hook(self._backward_hooks, hook)
+    register_backward_hook = register_full_backward_hook
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Run ``hook(module, prefix, keep_vars)`` before ``state_dict`` reads the module."""
