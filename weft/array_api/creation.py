@@ -55,7 +55,7 @@ def arange(
     if stop is None:
         start, stop = 0, start
     if step and (stop - start) / step < 0:  # torch refuses this
-        stop = start
+        stop = start + (stop - start) * 0  # a float if one of them is
     return creation.arange(start, stop, step, dtype=dtype, device=device)
 
 

@@ -29,7 +29,8 @@ def _agree(ours: Any, theirs: Any, x: np.ndarray) -> None:
     _like(ours, theirs)
     for _ in range(2):
         y, wanted = ours(weft.tensor(x)), theirs(torch.tensor(x))
-        np.testing.assert_allclose(y.detach().numpy(), wanted.detach().numpy(), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(y.detach().numpy(), wanted.detach().numpy(), rtol=1e-5,
+                                   atol=1e-5)
     (y * y).sum().backward()
     (wanted * wanted).sum().backward()
     slopes = dict(theirs.named_parameters())

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 _ids = itertools.count()
-Hooks = dict[int, Callable[..., Any]]
+Hooks = dict[int, Any]  # functions, or ``AfterForward``
 
 
 class RemovableHandle:

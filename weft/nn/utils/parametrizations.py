@@ -104,7 +104,8 @@ class _Orthogonal(Module):
         q, r = qr(tall)
         self.base = q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
         # The diagonal of -1 makes reflections the identity; rotations do not read it.
-        return value * 0.0 - identity(*value.shape[-2:], value.dtype.name)
+        rows, columns = value.shape[-2:]
+        return value * 0.0 - identity(rows, columns, value.dtype.name)
 
 
 def orthogonal(module: M, name: str = "weight", orthogonal_map: str | None = None, *,

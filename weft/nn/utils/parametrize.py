@@ -103,12 +103,11 @@ def register_parametrization(
     if is_parametrized(module, tensor_name):
         parts = module.get_submodule(f"{_TABLE}.{tensor_name}")
         assert isinstance(parts, ParametrizationList)
-        value, modules = getattr(module, tensor_name), [*parts, parametrization]
+        value = getattr(module, tensor_name)
         _check(tensor_name, value, parametrization(value), unsafe)
         with no_grad():
             parts.right_inverse(_inverted(parametrization, value))
         parts.append(parametrization)
-        assert len(parts) == len(modules)
         return module
     original = {**module._parameters, **module._buffers}.get(tensor_name)
     if original is None:
@@ -117,7 +116,7 @@ def register_parametrization(
     _check(tensor_name, original, found(), unsafe)
     delattr(module, tensor_name)
     names = tuple(getattr(module, _TABLE, ()))
-    module.__class__ = _class_of(type_before_parametrizations(module), (*names, tensor_name))
+    _retype(module, (*names, tensor_name))
     if not names:
         module.register_module(_TABLE, ModuleDict())
     getattr(module, _TABLE)[tensor_name] = found
@@ -149,7 +148,7 @@ def remove_parametrizations(module: M, tensor_name: str, leave_parametrized: boo
     del table[tensor_name]
     if not len(table):
         delattr(module, _TABLE)
-    module.__class__ = _class_of(type_before_parametrizations(module), tuple(table))
+    _retype(module, tuple(table))
     if isinstance(first, Parameter):
         module.register_parameter(tensor_name, Parameter(value, requires_grad=first.requires_grad))
     else:
@@ -166,6 +165,10 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 def type_before_parametrizations(module: Module) -> type[Module]:
     """The class that a parametrized module had before."""
     return getattr(type(module), "_plain_class", type(module))
+
+
+def _retype(module: Any, names: tuple[str, ...]) -> None:
+    module.__class__ = _class_of(type_before_parametrizations(module), names)
 
 
 def _class_of(plain: type[Module], names: tuple[str, ...]) -> type[Module]:

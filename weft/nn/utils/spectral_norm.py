@@ -84,7 +84,7 @@ def _computed(module: Module, name: str, axis: int, count: int, eps: float) -> T
     weight = module.get_parameter(f"{name}_orig")
     u, v = (module.get_buffer(f"{name}_{part}") for part in "uv")
     matrix = matrix_of(weight, axis)
-    iterate(matrix.detach(), u, v, count, eps)
+    iterate(matrix.detach().mT, v, u, count, eps)  # as torch: v first
     return weight / largest(matrix, u, v)
 
 
