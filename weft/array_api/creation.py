@@ -9,7 +9,6 @@ import numpy as np
 
 from weft.array_api.data_types import promoted
 from weft.eager.cell import Cell
-from weft.eager.device import check_device
 from weft.eager.dtypes import as_dtype, get_default_dtype
 from weft.eager.emitter import call
 from weft.eager.functions import creation, shape
@@ -25,19 +24,20 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
 
     ``copy=False`` raises ``InvalidInputError`` where a copy is needed.
     """
-    check_device(device)
     if isinstance(obj, Cell):
         wanted = obj.dtype if dtype is None else as_dtype(dtype)  # type: ignore[attr-defined]
-        if obj.dtype is wanted and not copy:  # type: ignore[attr-defined]
-            return obj  # type: ignore[return-value]
+        found = obj.to(wanted, device=device)  # type: ignore[attr-defined]
+        if found is obj:
+            return obj.clone() if copy else obj  # type: ignore[attr-defined, return-value]
         if copy is False:
-            raise InvalidInputError("asarray needs a copy for another dtype", got="copy=False")
-        return obj.clone().to(wanted)  # type: ignore[attr-defined]
+            raise InvalidInputError("asarray needs a copy for another dtype or device",
+                                    got="copy=False")
+        return found  # type: ignore[no-any-return]
     if copy is False and not hasattr(obj, "__dlpack__"):
         raise InvalidInputError("asarray needs a copy of Python numbers", got="copy=False")
     if isinstance(obj, list | tuple):
         obj = _plain(obj)
-    return creation.tensor(obj, dtype)
+    return creation.tensor(obj, dtype, device=device)
 
 
 def _plain(values: Any) -> Any:
@@ -64,9 +64,9 @@ def linspace(
     endpoint: bool = True,
 ) -> Tensor:
     """``num`` numbers at equal distances from ``start`` to ``stop``, with it or without."""
-    check_device(device)
     wanted = get_default_dtype() if dtype is None else as_dtype(dtype)
-    return creation.tensor(np.linspace(start, stop, num, endpoint=endpoint).astype(wanted.numpy))
+    found = np.linspace(start, stop, num, endpoint=endpoint).astype(wanted.numpy)
+    return creation.tensor(found, device=device)
 
 
 def eye(
@@ -74,9 +74,8 @@ def eye(
     device: Any = None,
 ) -> Tensor:
     """Ones on a diagonal, zeros elsewhere."""
-    check_device(device)
     wanted = get_default_dtype() if dtype is None else as_dtype(dtype)
-    return creation.tensor(np.eye(n_rows, n_cols, k, dtype=wanted.numpy))
+    return creation.tensor(np.eye(n_rows, n_cols, k, dtype=wanted.numpy), device=device)
 
 
 def full(
@@ -108,7 +107,7 @@ def full_like(
 ) -> Tensor:
     """An array of the shape and dtype of ``x`` filled with a number."""
     return full(tuple(x.shape), fill_value, dtype=x.dtype if dtype is None else dtype,
-                device=device)
+                device=x.device if device is None else device)
 
 
 def _filled_like(value: float) -> Callable[..., Tensor]:
@@ -125,8 +124,7 @@ empty_like = zeros_like
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """An array of another library."""
-    check_device(device)
-    return creation.from_dlpack(x)
+    return asarray(creation.from_dlpack(x), device=device, copy=copy)
 
 
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:

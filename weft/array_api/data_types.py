@@ -7,7 +7,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from weft.eager.device import check_device
 from weft.eager.dtypes import as_dtype, dtype, get_default_dtype
 from weft.eager.functions.creation import tensor
 from weft.eager.functions.shape import expand
@@ -121,11 +120,8 @@ def astype(
     x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None
 ) -> Tensor:
     """The elements in another dtype; ``x`` itself if nothing changes and ``copy`` is false."""
-    check_device(device)
-    wanted = as_dtype(dtype)
-    if x.dtype is wanted:
-        return x.clone() if copy else x
-    return x.to(wanted)
+    found = x.to(as_dtype(dtype), device=device)
+    return x.clone() if found is x and copy else found
 
 
 def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.array_api.data_types import KINDS
 from weft.eager import dtypes
-from weft.eager.device import CPU, check_device, device
+from weft.eager.device import device, devices, get_default_device, resolved
 from weft.eager.dtypes import dtype
 from weft.support.errors import OptionError
 
@@ -27,17 +27,17 @@ class Info:
 
     def default_device(self) -> device:
         """The device of arrays that name none."""
-        return CPU
+        return get_default_device()
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, dtype]:
         """The dtypes of arrays that name none; no entry for complex numbers."""
-        check_device(device)
+        resolved(device)
         return {"real floating": dtypes.get_default_dtype(), "integral": dtypes.int64,
                 "indexing": dtypes.int64}
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, dtype]:
         """The dtypes of the standard by name: all, or those of a kind or of several."""
-        check_device(device)
+        resolved(device)
         kinds = kind if isinstance(kind, tuple) else (kind,) if kind is not None else ("bool",
                                                                                     "numeric")
         for one in kinds:
@@ -48,7 +48,7 @@ class Info:
 
     def devices(self) -> list[device]:
         """The devices that arrays may be on."""
-        return [CPU]
+        return devices()
 
 
 def __array_namespace_info__() -> Info:

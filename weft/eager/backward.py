@@ -22,6 +22,7 @@ from weft.eager.node import (
     PACK,
     PLACEHOLDER,
     RECORDED,
+    TRANSFER,
     Node,
     Signature,
     Spec,
@@ -30,6 +31,7 @@ from weft.eager.node import (
     is_value,
     number_node,
 )
+from weft.eager.placement import moved
 from weft.eager.record import wrap
 from weft.eager.templates import template_of, wanted_of
 from weft.support.errors import InvalidInputError
@@ -96,6 +98,8 @@ class Sweep:
             self.roots.append(node)
 
     def add(self, node: Node, gradient: Arriving) -> None:
+        if gradient.__class__ is Node and gradient.sig.out.device is not node.sig.out.device:
+            gradient = moved(gradient, node.sig.out.device)
         before = self.arriving.get(node)
         self.arriving[node] = gradient if before is None else _sum(
             before, gradient, create_graph=self.create_graph)
@@ -164,7 +168,7 @@ class Sweep:
         elif node.link is not None:
             hub, number = node.link
             self.add_field(hub, number, gradient)
-        elif kind == ALIAS:
+        elif kind in (ALIAS, TRANSFER):
             self._give(node.args[0], gradient)
         elif kind == PACK:
             for i, arg in enumerate(node.args):
@@ -291,9 +295,10 @@ def _seed(spec: Spec, given: Any) -> Node:
             raise InvalidInputError("backward of a tensor with several elements needs a gradient",
                                     got=f"shape {spec.shape}", expected="a scalar",
                                     help="sum it first, or pass backward(gradient)")
-        attrs = {"shape": spec.shape, "dtype": spec.dtype.ir}
-        return _plain(call_signature("ones", attrs, tuple(attrs.items()), ()), (), None)
-    return number_node(1.0, spec.dtype)
+        attrs = {"shape": spec.shape}
+        one = (number_node(1.0, spec.dtype, spec.device),)
+        return _plain(call_signature("full", attrs, tuple(attrs.items()), one), one, None)
+    return number_node(1.0, spec.dtype, spec.device)
 
 
 def _hooked(hooks: dict[int, Callable[[Any], Any]] | None, gradient: Arriving) -> Arriving:

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
 
+from weft.eager.device import get_default_device
 from weft.eager.dtypes import dtype, get_default_dtype
 from weft.eager.node import ModuleMemory, Node, Spec
 from weft.eager.storage import Memory, View, ViewOp, continued, same
@@ -107,7 +108,8 @@ class _Mode(threading.local):
     @property
     def key(self) -> tuple[Any, ...]:
         """What recording depends on beside operands: traces are kept by it."""
-        return self.grad, self.autocast, self.anomaly, get_default_dtype()
+        return (self.grad, self.autocast, self.anomaly, get_default_dtype(),
+                get_default_device())
 
 
 MODE = _Mode()

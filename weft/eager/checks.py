@@ -7,12 +7,14 @@ the same program computes; when it does not hold, an error names the line that r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from weft.eager.device import CPU, device, on_host
 from weft.eager.dtypes import dtype
-from weft.eager.node import CALL, Node, call_signature, number_node
+from weft.eager.node import CALL, NUMBER, Node, call_signature, number_node
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidInputError
 
@@ -90,8 +92,9 @@ def no_zero(divisor: Node, name: str) -> Check:
 
 
 def known(node: Node) -> np.ndarray | None:
-    """The value of a node that needs no program: a number, or an array that is there."""
-    if node.value is None or isinstance(node.value, tuple):
+    """The value of a node that needs no program: a number, or an array of the host."""
+    if node.value is None or isinstance(node.value, tuple) or (
+            node.sig.out.device is not CPU and node.sig.kind != NUMBER):
         return None
     return np.asarray(node.value)
 
@@ -114,11 +117,14 @@ def finite_checks(order: Sequence[Node]) -> list[tuple[Node, Check]]:
             and node.sig.out.dtype.is_floating_point]
 
 
-def first_failure(checks: Sequence[tuple[Node, Check]], values: Sequence[np.ndarray]
+def first_failure(checks: Sequence[tuple[Node, Check]], values: Sequence[Any], where: device = CPU
                   ) -> ValueCheckError | None:
-    """The error of the first check, in the order of recording, that does not hold."""
+    """The error of the first check, in the order of recording, that does not hold.
+
+    ``values`` are arrays of the device ``where``.
+    """
     failed = [(node.serial, at) for at, ((node, _), value) in enumerate(
-        zip(checks, values, strict=True)) if not value]
+        zip(checks, values, strict=True)) if not on_host(value, where)]
     if not failed:
         return None
     node, check = checks[min(failed)[1]]

@@ -6,9 +6,11 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from weft.eager.cell import Cell, alias, node_of, view_of
+from weft.eager.device import CPU, device, on_host, resolved
 from weft.eager.evaluate import value_of
 from weft.eager.grad_mode import no_grad
 from weft.eager.node import Node, value_node
+from weft.eager.placement import moved
 from weft.eager.record import as_array
 from weft.eager.storage import Memory, ViewOp
 from weft.support.errors import InvalidInputError
@@ -26,9 +28,11 @@ class Copies:
         if self._view is not None:
             return _restored_view, (self._view.base, self._view.ops,
                                     self.requires_grad and self.is_leaf)
-        array = value_of(node_of(self))
+        node = node_of(self)
+        array, where = on_host(value_of(node), node.sig.out.device), node.sig.out.device
         shared = self._memory if self._memory and len(self._memory.members) > 1 else None
-        return _restored, (type(self), array, self.requires_grad and self.is_leaf, shared)
+        place = () if where is CPU else (where,)
+        return _restored, (type(self), array, self.requires_grad and self.is_leaf, shared, *place)
 
     def __copy__(self: Any) -> Any:
         return like(self, alias(node_of(self)))
@@ -69,8 +73,8 @@ def _made(cls: type[Any], node: Node) -> Any:
 
 
 def _restored(cls: type[Any], array: np.ndarray, requires_grad: bool,
-              shared: Memory | None = None) -> Any:
-    found = _made(cls, value_node(*as_array(array)))
+              shared: Memory | None = None, where: device = CPU) -> Any:
+    found = _made(cls, moved(value_node(*as_array(array)), resolved(where)))
     if requires_grad:
         found.requires_grad_()
     if shared is not None:

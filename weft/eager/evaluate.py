@@ -10,12 +10,13 @@ which compile to better code.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from weft.eager.cell import MODE, is_stale
 from weft.eager.checks import ValueCheckError, finite_checks, first_failure
-from weft.eager.node import ALIAS, FIELD, PACK, RECORDED, Node
+from weft.eager.device import IN_USE, copied, device
+from weft.eager.node import ALIAS, FIELD, PACK, RECORDED, TRANSFER, Node
 from weft.eager.program_cache import PROGRAMS, Cut
 from weft.eager.templates import values_needed
 from weft.support.errors import WeftError
@@ -94,6 +95,50 @@ def evaluate(roots: Sequence[Node]) -> None:
 
     Raises ``ValueCheckError`` for the first check that does not hold, after all values are set.
     """
+    if not IN_USE:
+        _run(roots)
+        return
+    for moves, some in _stages(_order(roots), roots):
+        for node in moves:
+            arg = node.args[0]
+            node.value = copied(arg.value, arg.sig.out.device, node.sig.out.device)
+            if node.grad is not RECORDED:
+                node.args = ()
+        by_device: dict[device, list[Node]] = {}
+        for one in _without_value(some):
+            by_device.setdefault(one.sig.out.device, []).append(one)
+        for group in by_device.values():
+            _run(group)
+
+
+def _stages(order: Sequence[Node], roots: Sequence[Node]
+            ) -> Iterator[tuple[Sequence[Node], Sequence[Node]]]:
+    """The copies between devices of each stage, and the nodes that it then computes.
+
+    A node is in a later stage than what it takes from another device.
+    """
+    stage: dict[Node, int] = {}
+    moves: dict[int, list[Node]] = {}
+    wanted: dict[int, list[Node]] = {}
+    for node in order:
+        at = 0
+        for arg in node.args:
+            before = stage.get(arg, 0)
+            if arg.value is None and arg.sig.out.device is not node.sig.out.device:
+                wanted.setdefault(before, []).append(arg)
+                before += 1
+            at = max(at, before)
+        stage[node] = at
+        if node.sig.kind == TRANSFER and node.value is None:
+            moves.setdefault(at, []).append(node)
+    for root in roots:
+        wanted.setdefault(stage[root], []).append(root)
+    for at in sorted({*moves, *wanted}):
+        yield moves.get(at, ()), wanted.get(at, ())
+
+
+def _run(roots: Sequence[Node]) -> None:
+    """Give nodes of one device their values, by one program."""
     order = _order(roots)
     outputs = _outputs(roots, order)
     checks = [(node, node.check) for node in order if node.check is not None]
@@ -105,7 +150,8 @@ def evaluate(roots: Sequence[Node]) -> None:
     if outputs:
         tests: list[tuple[Node, int | None]] = [(check.holds, None) for _, check in checks]
         results = PROGRAMS.run(Cut(order, [*outputs, *tests]))
-        error = first_failure(checks, results[len(outputs):])
+        error = first_failure(checks, results[len(outputs):],
+                              roots[0].sig.out.device) if checks else None
         for (node, index), array in zip(outputs, results, strict=False):
             if index is None:
                 node.value = array
@@ -118,7 +164,8 @@ def evaluate(roots: Sequence[Node]) -> None:
             node.value = node.args[0].value
         elif node.sig.kind == FIELD and node.value is None and node.args[0].value is not None:
             node.value = node.args[0].value[node.sig.attrs]
-        if node.value is not None and node.grad is not RECORDED:
+        if node.value is not None and node.grad is not RECORDED and (
+                node.value.__class__ is not tuple or all(v is not None for v in node.value)):
             node.args = ()
     if error is not None:
         raise error

@@ -14,9 +14,8 @@ from typing import Any
 from weft.eager.cell import MODE, Cell, alias, node_of
 from weft.eager.functions.creation import zeros
 from weft.eager.grad_mode import no_grad, set_grad_enabled
-from weft.eager.node import CUSTOM, RECORDED, Node, Signature, spec_of_type
+from weft.eager.node import CUSTOM, RECORDED, Node, Signature, Spec, spec_of_fields
 from weft.eager.record import as_node, wrap
-from weft.ir.types import TupleType
 from weft.support.errors import InvalidInputError
 
 # (the gradients of the results, whether to record gradients of them) -> one per tensor operand.
@@ -120,7 +119,7 @@ class OwnBackward:
         self._name = name
 
     def __call__(self, given: Sequence[Any], *, create_graph: bool) -> list[Node | None]:
-        grads = [zeros(v.sig.out.shape, dtype=v.sig.out.dtype) if g is None else wrap(g)
+        grads = [_zeros(v.sig.out) if g is None else wrap(g)
                  for g, v in zip(given, self.results, strict=True)]
         before = MODE.grad
         try:
@@ -131,6 +130,10 @@ class OwnBackward:
         return [_fitting(found[i], node, self._name) for i, node in self._inputs]
 
 
+def _zeros(spec: Spec) -> Any:
+    return zeros(spec.shape, dtype=spec.dtype, device=spec.device)
+
+
 def linked(results: Any, args: Sequence[Any], backward: Backward, name: str,
            without: set[int] = frozenset()) -> Any:  # type: ignore[assignment]
     """``results`` with ``backward`` as the way of their gradients to the tensors of ``args``."""
@@ -139,7 +142,7 @@ def linked(results: Any, args: Sequence[Any], backward: Backward, name: str,
         return results
     single = not isinstance(results, (tuple, list))
     values = [as_node(r) for r in ((results,) if single else results)]
-    spec = spec_of_type(TupleType(tuple(v.sig.out.type for v in values)))
+    spec = spec_of_fields([v.sig.out for v in values])
     sig = Signature(CUSTOM, spec, tuple(node.sig.out for _, node in inputs))
     sig.name = name
     hub = Node(sig, tuple(node for _, node in inputs), None, None)

@@ -11,7 +11,8 @@ from weft.eager.functions import elementwise as e
 from weft.eager.functions import gathering as h
 from weft.eager.functions import logic as g
 from weft.eager.functions import shape as s
-from weft.eager.node import Node
+from weft.eager.node import Node, common_device
+from weft.eager.placement import moved
 from weft.eager.record import as_node, record
 from weft.support.errors import InvalidInputError
 
@@ -28,7 +29,9 @@ def assign(cell: Any, result: Any, what: str) -> Any:
     if have.dtype.rank > spec.dtype.rank:
         raise InvalidInputError(f"{what}: the result cannot be converted to the tensor's dtype",
                                 expected=repr(spec.dtype), got=repr(have.dtype))
-    bind(cell, e.cast(node, spec.dtype))
+    if have.device is not spec.device:
+        common_device((spec, have), what)  # raises but for a number of the CPU
+    bind(cell, moved(e.cast(node, spec.dtype), spec.device))
     return cell
 
 
@@ -92,7 +95,7 @@ class InPlace:
         """All elements ``value``."""
         spec = spec_of_cell(self)  # type: ignore[arg-type]
         number = as_node(value, spec.dtype)
-        number = e.cast(number, spec.dtype)
+        number = moved(e.cast(number, spec.dtype), spec.device)
         attrs = {"shape": spec.shape}
         full: Node = record("full", (number,), attrs)
         check_in_place(self, "fill_", fills=True)  # type: ignore[arg-type]
@@ -103,7 +106,7 @@ class InPlace:
         """The elements of ``src``, broadcast and converted to the dtype of this tensor."""
         check_in_place(self, "copy_")  # type: ignore[arg-type]
         spec = spec_of_cell(self)  # type: ignore[arg-type]
-        node = e.cast(as_node(src, spec.dtype), spec.dtype)
+        node = moved(e.cast(as_node(src, spec.dtype), spec.dtype), spec.device)
         if node.sig.out.shape != spec.shape:
             node = record("broadcast_to", (node,), {"shape": spec.shape})
         bind(self, node)  # type: ignore[arg-type]

@@ -11,13 +11,14 @@ import abc
 import itertools
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
 
+from weft.eager.device import CPU, device
 from weft.eager.dtypes import dtype, of_ir
 from weft.ir.attrs import Attrs
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem, Var
@@ -26,7 +27,7 @@ from weft.ir.span import Span
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.infer import infer_expr
 from weft.support.allocation import machine_memory
-from weft.support.errors import AllocationError, InternalError, WeftError
+from weft.support.errors import AllocationError, InternalError, InvalidInputError, WeftError
 
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[1])
 _SERIAL = next_serial = itertools.count(1).__next__
@@ -34,12 +35,14 @@ _NUMBER = itertools.count(1).__next__
 
 
 class Spec:
-    """Shape and dtype of a tensor; one object for each pair, so that it is compared by identity."""
+    """Shape, dtype and device of a tensor; one object for each, so that it is compared by identity.
+    """
 
-    __slots__ = ("dtype", "fields", "number", "shape", "type")
+    __slots__ = ("device", "dtype", "fields", "number", "shape", "type")
 
-    def __init__(self, type_: Type, fields: tuple[Spec, ...] | None) -> None:
+    def __init__(self, type_: Type, fields: tuple[Spec, ...] | None, where: device) -> None:
         self.type = type_
+        self.device = where
         self.number = _NUMBER()
         self.fields = fields  # of a tuple of tensors
         self.shape: tuple[int, ...] = ()
@@ -49,27 +52,54 @@ class Spec:
             self.dtype = of_ir(type_.dtype)
 
 
-_SPECS: dict[tuple[tuple[int, ...], dtype], Spec] = {}
 _TUPLES: dict[tuple[Spec, ...], Spec] = {}
 
 
-def spec_of(shape: tuple[int, ...], d: dtype) -> Spec:
-    """The spec of tensors of a shape and dtype."""
-    found = _SPECS.get((shape, d))
+def spec_of(shape: tuple[int, ...], d: dtype, where: device = CPU) -> Spec:
+    """The spec of tensors of a shape and dtype on a device."""
+    found = where.specs.get((shape, d))
     if found is None:
-        found = _SPECS.setdefault((shape, d), Spec(TensorType(shape, d.ir), None))
+        found = where.specs.setdefault((shape, d), Spec(TensorType(shape, d.ir), None, where))
     return found
 
 
-def spec_of_type(type_: Type) -> Spec:
+def spec_of_type(type_: Type, where: device = CPU) -> Spec:
     """The spec of a tensor type, or of a tuple of such; ``InternalError`` for other types."""
     if isinstance(type_, TensorType):
-        return spec_of(type_.concrete_shape, of_ir(type_.dtype))
+        return spec_of(type_.concrete_shape, of_ir(type_.dtype), where)
     if isinstance(type_, TupleType):
-        fields = tuple(map(spec_of_type, type_.fields))
-        found = _TUPLES.get(fields)
-        return found if found is not None else _TUPLES.setdefault(fields, Spec(type_, fields))
+        return spec_of_fields([spec_of_type(field, where) for field in type_.fields], where)
     raise InternalError("a recorded operator returns neither a tensor nor a tuple", got=type_)
+
+
+def spec_of_fields(specs: Iterable[Spec], where: device | None = None) -> Spec:
+    """The spec of a tuple, which lies where its fields do."""
+    fields = tuple(specs)
+    found = _TUPLES.get(fields)
+    if found is None:
+        found = _TUPLES.setdefault(fields, Spec(TupleType(tuple(f.type for f in fields)), fields,
+                                                where or common_device(fields)))
+    return found
+
+
+class DeviceMismatchError(InvalidInputError):
+    """The operands of an operator lie on several devices."""
+
+
+def common_device(specs: Iterable[Spec], name: str = "a tuple") -> device:
+    """The device of a call on operands of these specs.
+
+    A tensor of the CPU without axes goes with every device, as in torch. Raises
+    ``DeviceMismatchError`` for other mixtures.
+    """
+    places = dict.fromkeys(spec.device for spec in specs if spec.shape or spec.fields
+                           or spec.device is not CPU)
+    if len(places) > 1:
+        raise DeviceMismatchError(
+            f"{name}: the tensors are not all on the same device", where=user_span(),
+            expected="one device", got=" and ".join(map(str, places)),
+            help=f'move one of them: x.to("{next(p for p in places if p is not CPU)}")')
+    return next(iter(places), CPU)
 
 
 class Signature:
@@ -90,8 +120,9 @@ class Signature:
         self.differentiable = _holds_float(out) and any(map(_holds_float, args))
 
 
-CALL, FIELD, PACK, ALIAS, VALUE, NUMBER, CUSTOM, PLACEHOLDER = (
-    "call", "field", "tuple", "alias", "value", "number", "custom", "placeholder")
+CALL, FIELD, PACK, ALIAS, VALUE, CONSTANT, NUMBER, CUSTOM, PLACEHOLDER, TRANSFER = (
+    "call", "field", "tuple", "alias", "value", "constant", "number", "custom", "placeholder",
+    "transfer")
 
 
 def _holds_float(spec: Spec) -> bool:
@@ -103,28 +134,32 @@ def _holds_float(spec: Spec) -> bool:
 _SIGNATURES: dict[Any, Signature] = {}
 
 
-def call_signature(name: str, attrs: Mapping[str, Any], key: Any, args: tuple[Node, ...]
-                   ) -> Signature:
+def call_signature(name: str, attrs: Mapping[str, Any], key: Any, args: tuple[Node, ...],
+                   where: device = CPU) -> Signature:
     """The signature of a call, typed by the operator's relation at its first use.
 
-    ``key`` is a hashable form of ``attrs``. Raises the errors of the relation and of the attributes
-    at the user's line.
+    ``key`` is a hashable form of ``attrs``. A call of numbers and constants alone is one of the
+    device ``where``. Raises the errors of the relation and of the attributes at the user's line,
+    and ``DeviceMismatchError``.
     """
     specs = tuple([a.sig.out for a in args])
-    found = _SIGNATURES.get((name, key, specs))
+    table = _SIGNATURES if where is CPU else where.signatures
+    found = table.get((name, key, specs))
     if found is None:
-        found = _SIGNATURES.setdefault((name, key, specs), _typed(name, attrs, specs))
+        found = table.setdefault((name, key, specs), _typed(name, attrs, specs, where))
     return found
 
 
-def _typed(name: str, attrs: Mapping[str, Any], specs: tuple[Spec, ...]) -> Signature:
+def _typed(name: str, attrs: Mapping[str, Any], specs: tuple[Spec, ...], where: device
+           ) -> Signature:
+    common = common_device(specs, name)
     op = get_op(name)
     placeholders = tuple(Var(f"x{i}", spec.type) for i, spec in enumerate(specs))
     call = call_of(op, op.attrs_type.make(dict(attrs)), placeholders, user_span())
     typed = infer_expr(call, trust=True)
     if typed.checked_type is None:
         raise InternalError(f"the type of {name} is not inferred")
-    out = spec_of_type(typed.checked_type)
+    out = spec_of_type(typed.checked_type, where if common is CPU else common)
     if not any(spec.fields or spec.shape for spec in specs):
         _check_memory(out, name)
     return Signature(CALL, out, specs, op, call.attrs)
@@ -182,8 +217,16 @@ def pack_signature(specs: tuple[Spec, ...]) -> Signature:
     """The signature of a tuple of tensors."""
     found = _SIMPLE.get((PACK, specs))
     if found is None:
-        out = spec_of_type(TupleType(tuple(s.type for s in specs)))
-        found = _SIMPLE.setdefault((PACK, specs), Signature(PACK, out, specs))
+        found = _SIMPLE.setdefault((PACK, specs), Signature(PACK, spec_of_fields(specs), specs))
+    return found
+
+
+def transfer_signature(spec: Spec, where: device) -> Signature:
+    """The signature of a copy of a tensor of this spec to another device."""
+    found = _SIMPLE.get((TRANSFER, (spec, where)))
+    if found is None:
+        out = spec_of(spec.shape, spec.dtype, where)
+        found = _SIMPLE.setdefault((TRANSFER, (spec, where)), Signature(TRANSFER, out, (spec,)))
     return found
 
 
@@ -235,19 +278,26 @@ def call_ir(node: Node, args: tuple[Expr, ...]) -> Expr:
         return TupleGetItem(args[0], sig.attrs, span=node.span)
     if sig.kind == PACK:
         return Tuple(args, span=node.span)
-    if sig.kind == ALIAS:
+    if sig.kind in (ALIAS, TRANSFER):  # a program runs on one device
         return args[0]
     raise InternalError("a value has no call", got=sig.kind)
 
 
-def value_node(array: np.ndarray, d: dtype) -> Node:
-    """A node for a concrete array, which is C-contiguous and never written again."""
-    return Node(simple_signature(VALUE, spec_of(array.shape, d)), (), array, None)
+def value_node(array: Any, d: dtype, where: device = CPU) -> Node:
+    """A node for a concrete array in the memory of a device, which is C-contiguous and never
+    written again.
+    """
+    return Node(simple_signature(VALUE, spec_of(array.shape, d, where)), (), array, None)
 
 
-def number_node(value: Any, d: dtype) -> Node:
+def constant_node(array: np.ndarray, d: dtype) -> Node:
+    """A node for an array that is no tensor: it goes to the device of the tensors beside it."""
+    return Node(simple_signature(CONSTANT, spec_of(array.shape, d)), (), array, None)
+
+
+def number_node(value: Any, d: dtype, where: device = CPU) -> Node:
     """A node for a Python number, converted to a scalar of dtype ``d``."""
-    return Node(simple_signature(NUMBER, spec_of((), d)), (), value, None)
+    return Node(simple_signature(NUMBER, spec_of((), d, where)), (), value, None)
 
 
 def user_site() -> tuple[CodeType, int] | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.api import compile as compile_module
+from weft.eager.device import CPU, Placed, compiled
 from weft.eager.node import NUMBER, Node, call_ir
 from weft.ir.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var
 from weft.ir.module import IRModule
@@ -32,9 +32,10 @@ class CacheInfo:
 
 
 class Cut:
-    """Nodes to compute, operands first, and the results: nodes, or fields of nodes."""
+    """Nodes of one device to compute, operands first, and the results: nodes, or fields of nodes.
+    """
 
-    __slots__ = ("key", "leaves", "numbers", "order", "outputs", "position")
+    __slots__ = ("device", "key", "leaves", "numbers", "order", "outputs", "position")
 
     def __init__(self, order: Sequence[Node], outputs: Sequence[tuple[Node, int | None]]) -> None:
         self.order = order
@@ -56,6 +57,9 @@ class Cut:
         for node, index in outputs:
             add(position[node])
             add(-1 if index is None else index)
+        self.device = outputs[0][0].sig.out.device
+        if self.device is not CPU:
+            add(self.device.memory.serial)
         self.key = tuple(key)
         self.leaves = leaves
         self.numbers = numbers
@@ -90,8 +94,8 @@ class ProgramCache:
         self.misses = 0
         self.limit = 1024
 
-    def run(self, cut: Cut) -> Sequence[np.ndarray]:
-        """The results of a cut."""
+    def run(self, cut: Cut) -> Sequence[Any]:
+        """The results of a cut, in the memory of its device."""
         run = self._program(cut)
         numbers = cut.numbers
         arrays = [leaf.value for leaf in cut.leaves]
@@ -152,8 +156,8 @@ class _Program:
 
     def __init__(self, cut: Cut, changing: tuple[bool, ...]) -> None:
         self.changing = changing
-        self.module: Any = compile_module(module_of(cut, changing))
-        self.is_tuple = len(cut.outputs) != 1
+        self.module: Any = compiled(cut.device, module_of(cut, changing))
+        self.is_tuple = len(cut.outputs) != 1 or isinstance(self.module, Placed)
 
 
 def module_of(cut: Cut, changing: Sequence[bool]) -> IRModule:

@@ -12,15 +12,17 @@ from weft.eager.dtypes import as_dtype, dtype, get_default_dtype, of_ir
 from weft.eager.evaluate import AUTO_CUT, flush
 from weft.eager.node import (
     RECORDED,
+    DeviceMismatchError,
     Node,
     Signature,
     call_signature,
+    constant_node,
     field_signature,
     number_node,
     pack_signature,
     user_site,
-    value_node,
 )
+from weft.eager.placement import together
 from weft.eager.promotion import dtype_of_number, wrapped
 from weft.runtime.ndarray import from_dlpack
 from weft.support.errors import InvalidInputError
@@ -40,7 +42,12 @@ def apply(op: str, *operands: Any, **attrs: Any) -> Any:
 def record(op: str, nodes: tuple[Node, ...], attrs: dict[str, Any]) -> Node:
     """The node of a call on these nodes."""
     key = attrs_key(attrs) if attrs else None
-    return made(call_signature(op, attrs, key, nodes), nodes)
+    try:
+        sig = call_signature(op, attrs, key, nodes)
+    except DeviceMismatchError:
+        nodes = together(nodes, op)
+        sig = call_signature(op, attrs, key, nodes)
+    return made(sig, nodes)
 
 
 def made(sig: Signature, nodes: tuple[Node, ...]) -> Node:
@@ -80,7 +87,12 @@ def field(node: Node, index: int) -> Node:
 
 def pack(nodes: tuple[Node, ...]) -> Node:
     """The node of a tuple of tensors."""
-    return made(pack_signature(tuple([n.sig.out for n in nodes])), nodes)
+    try:
+        sig = pack_signature(tuple([n.sig.out for n in nodes]))
+    except DeviceMismatchError:
+        nodes = together(nodes, "a tuple")
+        sig = pack_signature(tuple([n.sig.out for n in nodes]))
+    return made(sig, nodes)
 
 
 def attrs_key(attrs: dict[str, Any]) -> Any:
@@ -113,7 +125,7 @@ def as_node(value: Any, d: dtype | None = None) -> Node:
         return number_node(value if d is None else wrapped(value, d), d or dtype_of_number(value))
     if isinstance(value, (tuple, list)) and any(isinstance(v, Cell) for v in value):
         return pack(tuple(map(as_node, value)))
-    return value_node(*as_array(value, d))
+    return constant_node(*as_array(value, d))
 
 
 def as_array(value: Any, d: dtype | None = None) -> tuple[np.ndarray, dtype]:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.eager.cell import MODE, Cell, bind, node_of, spec_of_cell
-from weft.eager.device import check_device
+from weft.eager.device import get_default_device, resolved
 from weft.eager.record import record
 from weft.support.errors import InvalidInputError
 from weft.support.suggestion import did_you_mean
@@ -130,21 +130,35 @@ def written(out: Any, found: Any) -> Any:
 def factory(function: Callable[..., Any]) -> Callable[..., Any]:
     """The public form of a function that makes a tensor, with ``device`` and ``requires_grad``.
 
-    ``layout``, ``pin_memory`` and ``memory_format`` are torch's; tensors here are dense, in host
-    memory, in row-major order, so they change nothing.
+    The tensor is made on the device of the first argument, if that is a tensor, else on the default
+    device; ``device`` makes another the default inside. ``layout``, ``pin_memory`` and
+    ``memory_format`` are torch's; tensors here are dense, in row-major order, so they change
+    nothing.
     """
     signature = inspect.signature(function)
     inner = public(function)
 
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Any:
-        if not named:
-            return inner(*args)
-        check_device(named.pop("device", None))
-        requires_grad = named.pop("requires_grad", False)
-        for name in ("layout", "pin_memory", "memory_format"):
-            named.pop(name, None)
-        found = inner(*args, **named)
+        where = None
+        if args and isinstance(args[0], Cell):
+            where = spec_of_cell(args[0]).device
+        if named:
+            given = named.pop("device", None)
+            if given is not None:
+                where = resolved(given)
+            elif where is None and isinstance(named.get("input"), Cell):
+                where = spec_of_cell(named["input"]).device
+            requires_grad = named.pop("requires_grad", False)
+            for name in ("layout", "pin_memory", "memory_format"):
+                named.pop(name, None)
+        else:
+            requires_grad = False
+        if where is None or where is get_default_device():
+            found = inner(*args, **named)
+        else:
+            with where:
+                found = inner(*args, **named)
         return found.requires_grad_() if requires_grad else found
 
     more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY,

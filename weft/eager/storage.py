@@ -22,9 +22,8 @@ from weft.eager.node import (
     Node,
     Signature,
     simple_signature,
-    spec_of_type,
+    spec_of_fields,
 )
-from weft.ir.types import TupleType
 from weft.support.dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -198,7 +197,7 @@ def continued(before: Node, value: Node, *, flows: bool) -> Node:
         if isinstance(earlier.extra, _Continued) and earlier.args:
             before = earlier.args[0]
     given = (before,) if flows else ()
-    spec = spec_of_type(TupleType((value.sig.out.type,)))
+    spec = spec_of_fields([value.sig.out])
     sig = Signature(CUSTOM, spec, tuple([node.sig.out for node in given]))
     sig.name = before.sig.name
     hub = Node(sig, given, None, None)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.eager.device import CPU, copied, device
 from weft.eager.node import (
     CALL,
     FIELD,
@@ -180,7 +181,7 @@ def _flattened(sig: Signature, call: Call, args: tuple[Var, ...], incoming: list
             continue
         for expr in post_order(grad):
             if expr not in number and not isinstance(expr, Op):
-                _emit(expr, number, specs, emit)
+                _emit(expr, number, specs, emit, sig.out.device)
     made, results = _live(code, tuple([None if g is None else number[g] for g in grads]),
                           len(specs) - len(code))
     return _template(sig, made, results)
@@ -217,9 +218,10 @@ def _live(code: list[tuple[Signature | Node, tuple[int, ...]]], results: tuple[i
     return tuple(kept), tuple([None if r is None else number[r] for r in results])
 
 
-def _emit(expr: Expr, number: dict[Expr, int], specs: list[Spec], emit: Any) -> None:
+def _emit(expr: Expr, number: dict[Expr, int], specs: list[Spec], emit: Any, where: device
+          ) -> None:
     if isinstance(expr, Constant):
-        emit(expr, _constant(expr.data, spec_of_type(expr.tensor_type)), ())
+        emit(expr, _constant(expr.data, spec_of_type(expr.tensor_type), where), ())
     elif isinstance(expr, TupleGetItem):
         whole = number[expr.tuple_value]
         emit(expr, field_signature(specs[whole], expr.index), (whole,))
@@ -231,21 +233,21 @@ def _emit(expr: Expr, number: dict[Expr, int], specs: list[Spec], emit: Any) -> 
         is_list = len(expr.op.inputs) == 1 and expr.op.inputs[0].startswith("*")
         if is_list and isinstance(expr.args[0], Tuple):
             operands = tuple([number[f] for f in expr.args[0].fields])
-        emit(expr, _signature(expr, tuple([specs[i] for i in operands])), operands)
+        emit(expr, _signature(expr, tuple([specs[i] for i in operands]), where), operands)
     else:
         raise PassError("a gradient is not a graph of operators", got=type(expr).__name__,
                         where=expr.span)
 
 
-def _signature(call: Call, specs: tuple[Spec, ...]) -> Signature:
+def _signature(call: Call, specs: tuple[Spec, ...], where: device) -> Signature:
     assert isinstance(call.op, Op)
     attrs = dict(call.attrs.items())
     operands = tuple([Node(Signature(NUMBER, spec), (), 0, None) for spec in specs])
-    return call_signature(call.op.name, attrs, call.attrs, operands)
+    return call_signature(call.op.name, attrs, call.attrs, operands, where)
 
 
-def _constant(data: np.ndarray, spec: Spec) -> Node:
+def _constant(data: np.ndarray, spec: Spec, where: device) -> Node:
     if data.ndim == 0:
         return number_node(data.item(), spec.dtype)
-    return value_node(np.ascontiguousarray(data), spec.dtype)
+    return value_node(copied(np.ascontiguousarray(data), CPU, where), spec.dtype, where)
 

@@ -21,7 +21,7 @@ from weft.eager.cell import (
     spec_of_cell,
 )
 from weft.eager.copies import Copies
-from weft.eager.device import CPU, check_device, device
+from weft.eager.device import CPU, device, on_host, resolved
 from weft.eager.dtypes import as_dtype, dtype
 from weft.eager.evaluate import value_of
 from weft.eager.functions import elementwise as e
@@ -31,7 +31,8 @@ from weft.eager.functions.viewing import Views
 from weft.eager.in_place import InPlace
 from weft.eager.in_place_forms import InPlaceForms
 from weft.eager.methods import Functions, Operators
-from weft.eager.node import Node, value_node
+from weft.eager.node import DeviceMismatchError, Node
+from weft.eager.placement import beside, moved, new_value
 from weft.eager.record import as_array, as_node, wrap
 from weft.eager.standard import Standard
 from weft.support.errors import InvalidInputError
@@ -111,7 +112,23 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
 
     @property
     def device(self) -> device:
-        return CPU
+        """Where the elements are."""
+        return self._node.sig.out.device
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the tensor is on a GPU."""
+        return self._node.sig.out.device.type == "cuda"
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether the tensor is in host memory."""
+        return self._node.sig.out.device is CPU
+
+    def get_device(self) -> int:
+        """The number of the device, -1 for the CPU."""
+        index = self._node.sig.out.device.index
+        return -1 if index is None else index
 
     def is_floating_point(self) -> bool:
         """Whether the elements are floating-point numbers."""
@@ -173,8 +190,8 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
     def grad(self, value: Tensor | None) -> None:
         if value is not None and (not isinstance(value, Tensor)
                                   or spec_of_cell(value) is not spec_of_cell(self)):
-            raise InvalidInputError("a gradient has the shape and dtype of its tensor",
-                                    expected=f"{self.shape}, {self.dtype}", got=_brief(value))
+            raise InvalidInputError("a gradient has the shape, dtype and device of its tensor",
+                                    expected=_brief(self), got=_brief(value))
         if MODE.trace is not None:
             MODE.trace.grad(self, is_read=False)
         self._grad = value
@@ -186,7 +203,8 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
         ``gradient`` is the gradient of a tensor of several elements. ``retain_graph`` allows a
         second ``backward``, ``create_graph`` gradients of the gradients.
         """
-        given = None if gradient is None else e.cast(as_node(gradient), self.dtype)
+        given = None if gradient is None else beside(
+            e.cast(as_node(gradient), self.dtype), self.device)
         reverse.backward([self], [given], create_graph=create_graph,
                          retain_graph=create_graph if retain_graph is None else retain_graph)
 
@@ -254,15 +272,24 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
         if self.requires_grad and MODE.grad:
             raise InvalidInputError("numpy() of a tensor that requires a gradient",
                                     help="use .detach().numpy()")
-        return self._array()
+        return self._host_array()
 
     def _array(self) -> np.ndarray:
-        array = value_of(node_of(self)).view()
+        node = node_of(self)
+        array = on_host(value_of(node), node.sig.out.device).view()
         array.flags.writeable = False
         return array
 
+    def _host_array(self) -> np.ndarray:
+        """The value that NumPy shares; ``DeviceMismatchError`` for a tensor of another device."""
+        if self._node.sig.out.device is not CPU:
+            raise DeviceMismatchError("a tensor on a device becomes no NumPy array unnoticed",
+                                      expected="cpu", got=str(self.device),
+                                      help="copy it to the host first: x.cpu().numpy()")
+        return self._array()
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        array = self._array()
+        array = self._host_array()
         return np.array(array, dtype=dtype) if copy else np.asarray(array, dtype)
 
     def item(self) -> Any:
@@ -326,6 +353,8 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
     def __repr__(self) -> str:
         text = np.array2string(_shown(self._array()), separator=", ", prefix="tensor(",
                                threshold=1000, edgeitems=3)
+        if self.device is not CPU:
+            text += f", device='{self.device}'"
         if self.dtype not in ("float32", "int64", "bool"):
             text += f", dtype={self.dtype}"
         if self.grad_fn is not None:
@@ -339,19 +368,27 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
 
     # -- conversions ---------------------------------------------------------------------------
 
-    def to(self, *args: Any, dtype: Any = None, device: Any = None, **_ignored: Any) -> Tensor:
-        """The tensor in another dtype: ``to(weft.float16)``, ``to("cpu")``, ``to(other)``."""
+    def to(self, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False,
+           **_ignored: Any) -> Tensor:
+        """The tensor in another dtype, or on another device: ``to(weft.float16)``,
+        ``to("cuda:1")``, ``to(other)``. It is the tensor itself where nothing changes.
+        """
+        flags = []
         for arg in args:
             if isinstance(arg, Tensor):
-                dtype = arg.dtype
+                dtype, device = arg.dtype, arg.device
             elif _is_device(arg):
                 device = arg
-            elif not isinstance(arg, bool):
+            elif isinstance(arg, bool):
+                flags.append(arg)
+            elif arg is not None:
                 dtype = arg
-        check_device(device)
-        if dtype is None or as_dtype(dtype) is self.dtype:
-            return self
-        return wrap(e.cast(node_of(self), as_dtype(dtype)))
+        node = node_of(self)
+        where = node.sig.out.device if device is None else resolved(device)
+        found = moved(node if dtype is None else e.cast(node, as_dtype(dtype)), where)
+        if found is not node:
+            return wrap(found)
+        return self.clone() if copy or flags[1:] == [True] else self
 
     type_as = to
 
@@ -359,13 +396,14 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
         """The name of the dtype, or this tensor in another."""
         return f"weft.{self.dtype.name}" if dtype is None else self.to(dtype)
 
-    def cpu(self) -> Tensor:
-        """The tensor itself, which is in host memory."""
-        return self
+    def cpu(self, memory_format: Any = None) -> Tensor:  # noqa: ARG002 - row-major
+        """The tensor in host memory."""
+        return self.to(device=CPU)
 
-    def cuda(self) -> Tensor:
-        """Raises ``TargetError``: tensors are in host memory."""
-        return self.to(device="cuda")
+    def cuda(self, device: Any = None, non_blocking: bool = False,  # noqa: ARG002 - of torch
+             memory_format: Any = None) -> Tensor:  # noqa: ARG002 - row-major
+        """The tensor on a GPU; ``TargetError`` without one."""
+        return self.to(device="cuda" if device is None else device)
 
     def clone(self) -> Tensor:
         """A tensor of the same value, through which gradients flow."""
@@ -400,11 +438,14 @@ def alias_of(data: Any) -> Node:
     """A node of its own with the value of a tensor or of data."""
     if isinstance(data, Cell):
         return alias(node_of(data))
-    return value_node(*as_array(data))
+    return new_value(*as_array(data))
 
 
 def _brief(value: Any) -> str:
-    return f"{value.shape}, {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    where = "" if value.device is CPU else f", {value.device}"
+    return f"{value.shape}, {value.dtype}{where}"
 
 
 def _shown(array: np.ndarray) -> np.ndarray:
@@ -412,8 +453,9 @@ def _shown(array: np.ndarray) -> np.ndarray:
 
 
 def _is_device(arg: Any) -> bool:
-    return isinstance(arg, device) or (isinstance(arg, str) and arg.partition(":")[0] in (
-        "cpu", "cuda", "mps", "xpu", "meta"))
+    return isinstance(arg, device) or (isinstance(arg, int) and not isinstance(arg, bool)) or (
+        isinstance(arg, str) and arg.partition(":")[0] in ("cpu", "cuda", "sim", "mps", "xpu",
+                                                           "meta"))
 
 
 Cell.made = Tensor

@@ -69,7 +69,7 @@ class LBFGS(Optimizer):
             return [self._loaded(name, one, parameter, counts) for one in value]
         if value is None or isinstance(value, int | float):
             return value
-        array = np.array(value.detach() if hasattr(value, "detach") else value)
+        array = np.array(value.detach().cpu() if hasattr(value, "detach") else value)
         return float(array) if array.ndim == 0 else Tensor(array)
 
     def state_dict(self) -> dict[str, Any]:

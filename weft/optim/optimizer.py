@@ -12,6 +12,7 @@ import numpy as np
 
 from weft.eager.cell import watching
 from weft.eager.emitter import call
+from weft.eager.functions import creation
 from weft.eager.grad_mode import enable_grad, no_grad
 from weft.eager.tensor import Tensor
 from weft.nn.modules.hooks import RemovableHandle, add_hook
@@ -161,14 +162,15 @@ class Optimizer:
 
     def initial(self, name: str, parameter: Tensor, group: ParamGroup) -> Tensor:
         """The first value of a state tensor: zeros, unless a subclass says else."""
-        return call("zeros", shape=self.slot_shape(name, parameter), dtype=parameter.dtype.name)
+        return creation.zeros(self.slot_shape(name, parameter), dtype=parameter.dtype,
+                              device=parameter.device)
 
     def _prepare(self, group: ParamGroup) -> None:
         """Make the state of new parameters, so that a traced step finds it.
 
         The parameters share one tensor that counts steps as long as they are moved together.
         """
-        count = Tensor(np.float32(0)) if self.counts_steps else None
+        count = _number(np.float32(0)) if self.counts_steps else None
         for parameter in group["params"]:
             made: State = {} if count is None else {"step": count}
             for name in self.slot_names(group, parameter):
@@ -184,6 +186,8 @@ class Optimizer:
             found = state.get(name)
             if found is None or not self._fits(name, found, parameter):
                 state[name] = self.initial(name, parameter.detach(), group)
+            elif found.ndim and found.device is not parameter.device:
+                state[name] = found.to(parameter.device)
         watch = watching()
         if watch is not None:
             watch.state(self, parameter, state)
@@ -246,7 +250,7 @@ class Optimizer:
         first: Tensor | None = None
         for state in states:
             if "step" not in state:
-                first = Tensor(np.float32(0)) if first is None else first
+                first = _number(np.float32(0)) if first is None else first
                 counts[id(first)] = state["step"] = first
         for count in counts.values():
             count.add_(1.0)
@@ -348,16 +352,18 @@ class Optimizer:
         """A state value as a tensor; equal counts of steps become one tensor."""
         if value is None or isinstance(value, bool | str):
             return value
-        array = np.asarray(value.detach() if hasattr(value, "detach") else value)
+        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
         if name == "step":
             number = float(array)
             if number not in counts:
-                counts[number] = Tensor(np.float32(number))
+                counts[number] = _number(np.float32(number))
             return counts[number]
         if array.shape not in ((), self.slot_shape(name, parameter)):
             raise StateDictError(f"the shape of {name} does not fit its parameter",
                                  expected=self.slot_shape(name, parameter), got=array.shape)
-        return Tensor(array.astype(parameter.dtype.numpy) if array.shape else array)
+        if not array.shape:
+            return _number(array)
+        return Tensor(array.astype(parameter.dtype.numpy)).to(parameter.device)
 
     # -- hooks --------------------------------------------------------------------------------
 
@@ -424,6 +430,11 @@ def _are_named(parameters: list[Any]) -> bool:
     return count > 0
 
 
+def _number(value: Any) -> Tensor:
+    """A tensor without axes on the CPU, which goes with parameters of every device."""
+    return creation.tensor(value, device="cpu")
+
+
 def _several(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, tuple | list) else (value,)
 
@@ -432,4 +443,6 @@ def _option(value: Any) -> Any:
     """An option from a state dict; one that is a tensor, of any library, as a tensor of weft."""
     if isinstance(value, Tensor):
         return value.detach().clone()
-    return Tensor(np.array(value.detach())) if hasattr(value, "detach") else copy.deepcopy(value)
+    if hasattr(value, "detach"):
+        return Tensor(np.array(value.detach().cpu()))
+    return copy.deepcopy(value)

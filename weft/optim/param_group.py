@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from weft.eager.cell import watching
+from weft.eager.functions import creation
 from weft.eager.tensor import Tensor
 
 # Options that say what a schedule or a constructor did, not what a step does.
@@ -63,7 +64,8 @@ class ParamGroup(dict[str, Any]):
             if isinstance(several[index], Tensor):
                 self[name]  # a read, which is noted: another tensor is another program
                 return several[index].detach().reshape(()).to("float64")
-            self._tensors[name] = [Tensor(np.float64(v)) for v in _numbers(value)]
+            self._tensors[name] = [
+                creation.tensor(np.float64(v), device="cpu") for v in _numbers(value)]
         return self._tensors[name][index]
 
     def is_zero(self, name: str) -> bool:

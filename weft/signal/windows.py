@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.eager.dtypes import as_dtype, get_default_dtype
-from weft.eager.node import value_node
+from weft.eager.placement import new_value
 from weft.eager.record import wrap
 from weft.eager.signature import factory
 from weft.support.errors import InvalidInputError
@@ -29,7 +29,7 @@ def _tensor(values: np.ndarray, dtype: Any) -> Any:
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
     if not d.is_floating_point:
         raise InvalidInputError("a window of a dtype that is not floating point", got=repr(d))
-    return wrap(value_node(np.ascontiguousarray(values.astype(d.numpy)), d))
+    return wrap(new_value(np.ascontiguousarray(values.astype(d.numpy)), d))
 
 
 def _cosines(M: int, terms: Iterable[float], sym: bool, dtype: Any) -> Any:

@@ -101,6 +101,14 @@ class CudaTarget(Target):
         allow_tf32 = options.pop("allow_tf32", "0") == "1"
         return cls(**options, allow_tf32=allow_tf32)
 
+    @classmethod
+    def fitting(cls, capability: tuple[int, int] | None) -> CudaTarget:
+        """The newest architecture that a GPU of this compute capability runs."""
+        able = [name for name, arch in ARCHS.items() if capability is not None and (
+            arch.capability == capability
+            or (arch.capability < capability and not name.endswith("a")))]
+        return cls(max(able, key=lambda name: (ARCHS[name].capability, name), default=DEFAULT_ARCH))
+
     def __str__(self) -> str:
         codegen = "" if self.codegen == "nvptx" else f" -codegen={self.codegen}"
         tf32 = " -allow_tf32=1" if self.allow_tf32 else ""

@@ -39,6 +39,11 @@ class Target(abc.ABC):
         """Read a text form, whose first word is one of ``names``; ``TargetError`` if unknown."""
 
     @classmethod
+    def fitting(cls, capability: tuple[int, int] | None) -> Self:  # noqa: ARG003 - of most, nothing
+        """The target of the kind for a device of this capability, as its runtime states it."""
+        return cls.of(cls.kind)
+
+    @classmethod
     def of(cls, value: Target | str | None) -> Self:
         """A target, its text (``"cpu"``, ``"llvm -mcpu=haswell"``), or the host CPU for ``None``.
 

@@ -12,7 +12,7 @@ from weft.eager.dtypes import as_dtype, int64
 from weft.eager.functions.elementwise import operands
 from weft.eager.functions.reduction import cumprod
 from weft.eager.functions.shape import cat, flip, stack
-from weft.eager.node import value_node
+from weft.eager.placement import new_value
 from weft.eager.record import as_node, wrap
 from weft.eager.signature import factory, public
 from weft.support.errors import InvalidInputError
@@ -161,7 +161,7 @@ def _triangle(rows: int, columns: int, offset: int, dtype: Any, *, upper: bool) 
     make = np.triu if upper else np.tril
     found = np.stack(np.nonzero(make(np.ones((rows, columns), np.bool_), offset)))
     d = int64 if dtype is None else as_dtype(dtype)
-    return wrap(value_node(np.ascontiguousarray(found.astype(d.numpy)), d))
+    return wrap(new_value(np.ascontiguousarray(found.astype(d.numpy)), d))
 
 
 @factory

@@ -10,12 +10,13 @@ import numpy as np
 
 from weft.eager.cell import Cell, detached
 from weft.eager.checks import require_classes
-from weft.eager.device import check_device
+from weft.eager.device import get_default_device
 from weft.eager.dtypes import as_dtype, get_default_dtype, int64
 from weft.eager.functions.elementwise import cast
 from weft.eager.functions.shape import sizes_of
 from weft.eager.node import value_node
-from weft.eager.promotion import dtype_of_number
+from weft.eager.placement import filling, moved, new_value
+from weft.eager.promotion import dtype_of_number, wrapped
 from weft.eager.record import as_array, as_node, record, wrap
 from weft.eager.signature import factory, public
 from weft.runtime.ndarray import from_dlpack as array_from_dlpack
@@ -33,15 +34,14 @@ def tensor(data: Any, dtype: Any = None) -> Tensor:
     """
     if isinstance(data, Cell):
         found = cast(as_node(data), as_dtype(dtype)) if dtype is not None else as_node(data)
-        return wrap(found).detach()
-    return wrap(value_node(*as_array(data, None if dtype is None else as_dtype(dtype))))
+        return wrap(moved(found, get_default_device())).detach()
+    return wrap(new_value(*as_array(data, None if dtype is None else as_dtype(dtype))))
 
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
-    """``data`` itself if it is a tensor of the dtype, else ``tensor(data)``."""
+    """``data`` itself if it is a tensor of the dtype and on the device, else ``tensor(data)``."""
     if isinstance(data, Cell):
-        check_device(device)
-        return data if dtype is None else wrap(cast(as_node(data), as_dtype(dtype)))  # type: ignore[return-value]
+        return data.to(dtype=dtype, device=device)  # type: ignore[attr-defined]
     return tensor(data, dtype, device=device)
 
 
@@ -114,19 +114,19 @@ def full(size: Sequence[int], fill_value: Any, *, dtype: Any = None) -> Tensor:
         fill_value = fill_value.item()  # type: ignore[attr-defined]
     d = dtype_of_number(fill_value) if dtype is None else as_dtype(dtype)
     fill = bool(fill_value) if d.rank == 0 else int(fill_value) if d.rank == 1 else fill_value
-    return wrap(record("full", (as_node(fill, d),), {"shape": _sizes((size,))}))
+    return wrap(record("full", (filling(wrapped(fill, d), d),), {"shape": _sizes((size,))}))
 
 
 @factory
 def zeros_like(input: Any, *, dtype: Any = None) -> Tensor:
     """Zeros of the shape and dtype of ``input``."""
-    return full_like(input, 0, dtype=dtype)
+    return _like(input, 0, dtype)
 
 
 @factory
 def ones_like(input: Any, *, dtype: Any = None) -> Tensor:
     """Ones of the shape and dtype of ``input``."""
-    return full_like(input, 1, dtype=dtype)
+    return _like(input, 1, dtype)
 
 
 empty_like = zeros_like
@@ -135,8 +135,12 @@ empty_like = zeros_like
 @factory
 def full_like(input: Any, fill_value: Any, *, dtype: Any = None) -> Tensor:
     """A tensor of the shape and dtype of ``input`` filled with a number."""
+    return _like(input, fill_value, dtype)
+
+
+def _like(input: Any, value: Any, dtype: Any) -> Tensor:
     spec = as_node(input).sig.out
-    return full(spec.shape, fill_value, dtype=spec.dtype if dtype is None else dtype)
+    return full(spec.shape, value, dtype=spec.dtype if dtype is None else dtype)
 
 
 def _numbers(*values: Any) -> list[Any]:
@@ -158,12 +162,12 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None) -> 
     if d.rank == 1 and not whole:
         start, step = int(start), int(step) or step
     count = max(0, math.ceil((end - start) / step))
-    return wrap(value_node((start + np.arange(count) * step).astype(d.numpy), d))
+    return wrap(new_value((start + np.arange(count) * step).astype(d.numpy), d))
 
 
 def _line(array: np.ndarray, dtype: Any) -> Tensor:
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
-    return wrap(value_node(np.ascontiguousarray(array).astype(d.numpy), d))
+    return wrap(new_value(np.ascontiguousarray(array).astype(d.numpy), d))
 
 
 def _between(start: Any, end: Any, steps: int, dtype: Any) -> np.ndarray:

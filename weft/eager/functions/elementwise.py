@@ -14,7 +14,7 @@ from weft.eager.cell import Cell, node_of
 from weft.eager.checks import known, no_zero
 from weft.eager.dtypes import as_dtype, bool_, dtype, float64, get_default_dtype, int64, uint8
 from weft.eager.emitter import TENSORS
-from weft.eager.node import Node, Signature, call_signature, number_node
+from weft.eager.node import Node, Signature, number_node
 from weft.eager.promotion import result_type_of, wrapped
 from weft.eager.record import as_node, made, record, wrap
 from weft.eager.signature import pair, public, row
@@ -32,7 +32,7 @@ def cast(node: Node, d: dtype) -> Node:
     if node.sig.out.dtype is d:
         return node
     if node.sig.kind == "number":
-        return number_node(node.value, d)
+        return number_node(node.value, d, node.sig.out.device)
     attrs = {"dtype": d.ir}
     return record("cast", (node,), attrs)
 
@@ -76,8 +76,9 @@ def binary(name: str, a: Any, b: Any, *, to_float: bool = False) -> Tensor:
     if sig is None:
         if nodes[0].sig.out.dtype is bool_:
             return _of_booleans(name, nodes)
-        sig = call_signature(name, {}, None, nodes)
-        _FAST[name, nodes[0].sig.out, nodes[1].sig.out] = sig
+        node = record(name, nodes, {})
+        _FAST[name, node.sig.args[0], node.sig.args[1]] = node.sig
+        return wrap(node)
     return wrap(made(sig, nodes))
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from weft.eager.axes import axis_of
 from weft.eager.cell import MODE, Cell, node_of
 from weft.eager.checks import in_range
+from weft.eager.device import on_host
 from weft.eager.dtypes import bool_, int64
 from weft.eager.evaluate import value_of
 from weft.eager.functions.elementwise import add, cast, lt, where
@@ -27,7 +28,8 @@ from weft.eager.functions.keys import (
     without_booleans,
 )
 from weft.eager.functions.shape import expand, layout_of, reshape, viewed
-from weft.eager.node import Node, value_node
+from weft.eager.node import Node, Spec, value_node
+from weft.eager.placement import beside, moved
 from weft.eager.record import as_node, record, wrap
 from weft.eager.views import (
     Diagonal,
@@ -93,9 +95,10 @@ def _of_array(node: Node, key: Key, indices: Sequence[np.ndarray]) -> Tensor:
     return wrap(value_node(found, node.sig.out.dtype))
 
 
-def _lines(shape: tuple[int, ...], key: Key) -> tuple[list[Any], tuple[int, ...]]:
-    """Index tensors, broadcast together and counted from the start, and their shape."""
-    tensors = [wrap(as_node(i)) for _, i in key.tensors]
+def _lines(spec: Spec, key: Key) -> tuple[list[Any], tuple[int, ...]]:
+    """Index tensors on the tensor's device, broadcast together and counted from 0; their shape."""
+    shape = spec.shape
+    tensors = [wrap(moved(as_node(i), spec.device)) for _, i in key.tensors]
     try:
         common = np.broadcast_shapes(*[tuple(t.shape) for t in tensors])
     except ValueError:
@@ -113,7 +116,7 @@ def _gathered(node: Node, key: Key) -> Tensor:
     """The elements at index tensors, with their axes where torch has them."""
     shape = node.sig.out.shape
     indexed = [axis for axis, _ in key.tensors]
-    lines, common = _lines(shape, key)
+    lines, common = _lines(node.sig.out, key)
     if len(indexed) == 1:
         at = indexed[0]
         found = record("take", (node, as_node(lines[0])), {"axis": at})
@@ -150,7 +153,7 @@ def setitem(x: Any, key: Any, value: Any, reduction: str = "update") -> Node:
     """``x`` after ``x[key] = value``; index tensors may add values to what is there."""
     node = as_node(x)
     shape, d = node.sig.out.shape, node.sig.out.dtype
-    given = cast(as_node(value, d), d)
+    given = moved(cast(as_node(value, d), d), node.sig.out.device)
     if isinstance(key, Cell) and as_node(key).sig.out.dtype is bool_ \
             and not given.sig.out.shape and reduction == "update":
         return _set_masked(node, key, given)
@@ -166,7 +169,7 @@ def _set_masked(node: Node, mask: Any, number: Node) -> Node:
     """A number where a mask holds, without looking at the mask."""
     shape = node.sig.out.shape
     check_mask(mask, 0, shape)
-    whole = reshaped(as_node(mask), (*mask.shape, *(1,) * (len(shape) - mask.ndim)))
+    whole = reshaped(moved(as_node(mask), node.sig.out.device), (*mask.shape, *(1,) * (len(shape) - mask.ndim)))
     return record("where", (whole, number, node), {})
 
 
@@ -190,7 +193,7 @@ def _set_positions(node: Node, key: Any, value: Node, reduction: str) -> Node:
     shape = node.sig.out.shape
     count = int(np.prod(shape))
     attrs = {"start": 0, "stop": count, "dtype": int64.ir}
-    positions = reshaped(record("arange", (), attrs), shape)
+    positions = reshaped(beside(record("arange", (), attrs), node.sig.out.device), shape)
     chosen = getitem(wrap(positions), key)
     values = value if tuple(chosen.shape) == value.sig.out.shape \
         else as_node(expand(wrap(_trimmed(value, chosen.ndim)), chosen.shape))
@@ -240,15 +243,17 @@ def operands_of(input: Any, mask: Any) -> tuple[Any, Any]:
 
 def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     """The indices of elements that are not zero, one per row. The tensor is looked at."""
-    array = value_of(as_node(input))
+    node = as_node(input)
+    place = node.sig.out.device
+    array = on_host(value_of(node), place)
     if not np.ndim(array):
         if as_tuple:
             return nonzero(reshape(input, 1), as_tuple=True)
-        return wrap(as_node(np.zeros((int(bool(array)), 0), np.int64)))
+        return wrap(moved(as_node(np.zeros((int(bool(array)), 0), np.int64)), place))
     found = [np.ascontiguousarray(i) for i in np.nonzero(array)]
     if as_tuple:
-        return tuple([wrap(as_node(i)) for i in found])
-    return wrap(as_node(np.stack(found, axis=1)))
+        return tuple([wrap(moved(as_node(i), place)) for i in found])
+    return wrap(moved(as_node(np.stack(found, axis=1)), place))
 
 
 def argwhere(input: Any) -> Tensor:
@@ -258,10 +263,11 @@ def argwhere(input: Any) -> Tensor:
 
 def nonzero_static(input: Any, *, size: int, fill_value: int = -1) -> Tensor:
     """``nonzero`` with so many rows: the first ones, or more of ``fill_value``."""
-    found = value_of(as_node(nonzero(input)))
+    where = nonzero(input)
+    found = where.cpu().numpy()
     rows = np.full((size, found.shape[1]), fill_value, np.int64)
     rows[:len(found)] = found[:size]
-    return wrap(as_node(rows))
+    return wrap(moved(as_node(rows), where.device))
 
 
 def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:

@@ -8,7 +8,6 @@ import numpy as np
 
 from weft.eager.cell import Cell, spec_of_cell
 from weft.eager.dtypes import bool_
-from weft.eager.node import spec_of
 from weft.eager.record import as_node, wrap
 from weft.eager.views import Part, Slices
 from weft.support.dataclass import dataclass
@@ -136,7 +135,8 @@ def without_booleans(key: Any, shape: tuple[int, ...]) -> tuple[Any, tuple[int, 
 
 def _is_boolean(part: Any) -> bool:
     if isinstance(part, Cell):
-        return spec_of_cell(part) is spec_of((), bool_)
+        spec = spec_of_cell(part)
+        return spec.dtype is bool_ and not spec.shape
     return isinstance(part, (bool, np.bool_)) or (
         isinstance(part, np.ndarray) and not part.ndim and part.dtype == np.bool_)
 
@@ -171,7 +171,7 @@ def _indices(part: Any, axis: int, shape: tuple[int, ...]) -> list[Any]:
     d = tensor.dtype
     if d == bool_:
         check_mask(tensor, axis, shape)
-        return [wrap(as_node(np.ascontiguousarray(i))) for i in np.nonzero(tensor.numpy())]
+        return [wrap(as_node(np.ascontiguousarray(i))) for i in np.nonzero(tensor.cpu().numpy())]
     if d.is_floating_point:
         raise InvalidInputError("an index is a tensor of floats", got=repr(d),
                                 expected="integers or booleans")

@@ -15,10 +15,12 @@ import ml_dtypes
 import numpy as np
 
 from weft.eager.cell import Cell, bind, node_of
+from weft.eager.device import CPU, get_default_device
 from weft.eager.dtypes import as_dtype, get_default_dtype, int64, uint64
 from weft.eager.functions.elementwise import cast
 from weft.eager.functions.shape import sizes_of
 from weft.eager.node import Node, value_node
+from weft.eager.placement import moved
 from weft.eager.record import as_node, field, record, wrap
 from weft.eager.signature import factory, public
 from weft.op.random import threefry_key
@@ -55,13 +57,20 @@ class Generator:
     def set_state(self, state: Any) -> None:
         """Continue the stream from a key of ``get_state``."""
         node = as_node(state)
-        if node.sig.out is not node_of(self.key).sig.out:
+        node = moved(node, CPU)
+        if node.sig.out is not _key(0).sig.out:
             raise InvalidInputError("not the state of a generator", got=repr(node.sig.out.shape))
         bind(self.key, node)
 
     def draw(self, op: str, *operands: Node, **attrs: Any) -> Node:
-        """The numbers of a random operator, whose first operand is the key; the key moves on."""
-        both = record(op, (node_of(self.key), *operands), attrs)
+        """The numbers of a random operator, whose first operand is the key; the key moves on.
+
+        They are drawn on the device of the operands, or else on the default device, where the key
+        stays: the numbers are the same on every device.
+        """
+        places = [node.sig.out.device for node in operands if node.sig.out.device is not CPU]
+        key = moved(node_of(self.key), places[0] if places else get_default_device())
+        both = record(op, (key, *operands), attrs)
         bind(self.key, field(both, 0))
         return field(both, 1)
 

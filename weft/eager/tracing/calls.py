@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from weft.eager.cell import MODE, Cell, node_of, spec_of_cell
+from weft.eager.device import device
 from weft.eager.node import Node, Spec, number_node
+from weft.eager.placement import moved
 from weft.eager.promotion import dtype_of_number
-from weft.eager.record import as_node
-from weft.eager.tracing.pytree import Structure, flatten, names_of
+from weft.eager.record import as_node, wrap
+from weft.eager.tracing.pytree import Structure, flatten, names_of, unflatten
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidInputError, OptionError
 
@@ -108,6 +110,14 @@ class Signature:
         for name, arg in sorted(kwargs.items()):
             found += names_of(Static(arg) if name in self.names else arg, name)
         return found
+
+
+def on_device(tree: Any, where: device) -> Any:
+    """Arguments with their tensors and arrays on a device."""
+    leaves, structure = flatten(tree)
+    return unflatten(structure, [
+        wrap(moved(as_node(leaf), where)) if isinstance(leaf, (Cell, np.ndarray)) else leaf
+        for leaf in leaves])
 
 
 def _number(value: Any) -> Node:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
-from weft.eager.node import NUMBER, Node, call_ir, is_value
+from weft.eager.device import CPU, device
+from weft.eager.node import NUMBER, DeviceMismatchError, Node, call_ir, is_value
+from weft.eager.placement import host_value
 from weft.ir.expr import Constant, Expr, Function, Tuple, Var
 from weft.ir.module import IRModule
 
@@ -48,7 +48,21 @@ def key_of(results: Sequence[Node], parameters: Sequence[Node]) -> tuple[Any, ..
 def _constant_key(node: Node) -> tuple[Any, ...]:
     if node.sig.kind == NUMBER:
         return repr(node.value), node.sig.out.number
-    return node.value.tobytes(), node.sig.out.number
+    return host_value(node).tobytes(), node.sig.out.number
+
+
+def device_of(results: Iterable[Node], parameters: Sequence[Node]) -> device:
+    """The device that a traced graph runs on: the one beside the CPU that its tensors are on.
+
+    Raises ``DeviceMismatchError`` for several.
+    """
+    nodes = [*parameters, *order_of(results, set(parameters))]
+    found = dict.fromkeys(node.sig.out.device for node in nodes if node.sig.out.device is not CPU)
+    if len(found) > 1:
+        raise DeviceMismatchError("a traced function computes on several devices",
+                                  expected="one device", got=" and ".join(map(str, found)),
+                                  help="trace a function for each")
+    return next(iter(found), CPU)
 
 
 def graph_module(parameters: Sequence[Node], names: Sequence[str], results: Sequence[Node],
@@ -71,5 +85,5 @@ def graph_module(parameters: Sequence[Node], names: Sequence[str], results: Sequ
 def _expr(node: Node, made: dict[Node, Expr]) -> Expr:
     found = made.get(node)
     if found is None:
-        found = made[node] = Constant(np.asarray(node.value, node.sig.out.dtype.numpy))
+        found = made[node] = Constant(host_value(node))
     return found

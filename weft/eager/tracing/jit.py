@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.api import compile as compile_module
 from weft.eager.cell import MODE, Cell, bind, node_of
 from weft.eager.checks import Check, first_failure
+from weft.eager.device import compiled, resolved
 from weft.eager.evaluate import value_of
 from weft.eager.node import NUMBER, Node, Spec
 from weft.eager.record import made
-from weft.eager.tracing.calls import Arguments, Signature
-from weft.eager.tracing.graph import graph_module, order_of
+from weft.eager.tracing.calls import Arguments, Signature, on_device
+from weft.eager.tracing.graph import device_of, graph_module, order_of
 from weft.eager.tracing.memory import array_of
 from weft.eager.tracing.programs import Program, Programs, values_of
 from weft.eager.tracing.pytree import unflatten
@@ -28,7 +28,7 @@ from weft.support.errors import InvalidInputError
 
 
 def jit(function: Callable[..., Any] | None = None, *, static_argnums: int | Sequence[int] = (),
-        static_argnames: str | Sequence[str] = ()) -> Any:
+        static_argnames: str | Sequence[str] = (), device: Any = None) -> Any:
     """Compile a function of tensors.
 
     The first call with arguments of some shapes and dtypes runs the function once, on tensors
@@ -38,20 +38,24 @@ def jit(function: Callable[..., Any] | None = None, *, static_argnums: int | Seq
     effects such as ``print`` happen while tracing only. Tensors that the function reads from
     outside are read at every call, and those that it changes are changed by every call.
 
+    The program runs where the tensors are. With ``device``, arguments are copied there, and tensors
+    that the function makes are there.
+
     Gradients flow through a call: its operators are then recorded with those around it.
     """
     if function is None:
         return functools.partial(jit, static_argnums=static_argnums,
-                                 static_argnames=static_argnames)
-    return Jitted(function, static_argnums, static_argnames)
+                                 static_argnames=static_argnames, device=device)
+    return Jitted(function, static_argnums, static_argnames, device)
 
 
 class Jitted:
     """A function whose traces are kept by the shapes, dtypes and static values of arguments."""
 
     def __init__(self, function: Callable[..., Any], static_argnums: int | Sequence[int],
-                 static_argnames: str | Sequence[str]) -> None:
+                 static_argnames: str | Sequence[str], device: Any = None) -> None:
         functools.update_wrapper(self, function)
+        self._device = None if device is None else resolved(device)
         self._function = function
         self._signature = Signature(function, static_argnums, static_argnames)
         self._programs = Programs(f"jit {getattr(function, '__name__', '')}".strip())
@@ -59,6 +63,12 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if MODE.trace is not None:
             return self._function(*args, **kwargs)
+        if self._device is None:
+            return self._called(args, kwargs)
+        with self._device:
+            return self._called(*on_device((args, kwargs), self._device))
+
+    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         bound = self._signature.bind(args, kwargs)
         flows = bound.flows()
         key = (bound.key, MODE.key, flows)
@@ -111,6 +121,7 @@ class _Program(Program):
         self.has_links = any(node.link is not None for node in order)
         self.checks: list[tuple[Node, Check]] = [
             (node, node.check) for node in order if node.check is not None]
+        self._where = device_of(self.computed(), self.parameters)
         self._module: Any = None
 
     def graph(self) -> list[Node]:
@@ -140,15 +151,15 @@ class _Program(Program):
         """Whether gradients flow through a user's ``backward``, which a trace does not hold."""
         return self.has_links and self._flows(given)
 
-    def _run(self, arrays: list[np.ndarray]) -> list[Node]:
+    def _run(self, arrays: list[Any]) -> list[Node]:
         if self._module is None:
             self._module = self._compiled()
         graph = self.graph()
         results = self._module(*arrays)
-        error = first_failure(self.checks, results[len(graph):])
+        error = first_failure(self.checks, results[len(graph):], self._where)
         if error is not None:
             raise error
-        return values_of(results[:len(graph)], graph)
+        return values_of(results[:len(graph)], graph, self._where)
 
     def computed(self) -> list[Node]:
         """The results, what tensors from outside become, and what must hold."""
@@ -160,7 +171,7 @@ class _Program(Program):
             return lambda *_: ()
         names = [f"x{i}" for i in range(len(self.parameters))]
         outputs = [f"y{i}" for i in range(len(results))]
-        return compile_module(graph_module(self.parameters, names, results, outputs))
+        return compiled(self._where, graph_module(self.parameters, names, results, outputs))
 
     def _recorded(self, given: list[Node]) -> list[Node]:
         """The call as a part of what is recorded, so that gradients flow through it."""
@@ -176,8 +187,8 @@ class _Program(Program):
         return [copy.get(node, node) for node in self.graph()]
 
 
-def argument_array(node: Node) -> np.ndarray:
-    """The array of an argument of a call."""
+def argument_array(node: Node) -> Any:
+    """The array of an argument of a call, in the memory where it is."""
     if node.sig.kind == NUMBER:
         return np.asarray(node.value, node.sig.out.dtype.numpy)
     return value_of(node)

@@ -10,25 +10,29 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-import numpy as np
-
 from weft.eager.cell import Cell, alias, leaf_of, node_of
+from weft.eager.device import copied, device
 from weft.eager.evaluate import value_of
 from weft.eager.node import ModuleMemory, Node, Signature, Spec, simple_signature, value_node
-from weft.runtime.arena import AlignedBlock
 
 
 class StepMemory(ModuleMemory):
-    """The memory of one tensor: ``array``, which ``changed`` says was written to."""
+    """The memory of one tensor: ``array``, which ``changed`` says was written to.
 
-    __slots__ = ("_owner", "_snapshot", "_spec", "array", "grad")
+    It is on ``device``, that of the steps, where the tensor may be a number of the CPU.
+    """
 
-    def __init__(self, cell: Cell, array: np.ndarray | None = None) -> None:
+    __slots__ = ("_owner", "_snapshot", "_spec", "array", "device", "grad")
+
+    def __init__(self, cell: Cell, where: device, array: Any = None) -> None:
         node = node_of(cell)
         self._spec: Spec = node.sig.out
         self.grad = leaf_of(node)
-        self.array = _block(self._spec) if array is None else array
-        np.copyto(self.array, value_of(node))
+        self.device = where
+        self.array = array
+        if array is None:
+            self.array = where.memory.empty(self._spec.shape, self._spec.dtype.numpy)
+        self._assign(node)
         self._snapshot: Node | None = None
         self._owner = weakref.ref(cell)
 
@@ -37,11 +41,18 @@ class StepMemory(ModuleMemory):
         """The signature of a value of this shape and dtype."""
         return simple_signature("value", self._spec)
 
+    def _assign(self, node: Node) -> None:
+        """Write the value of a node to the memory."""
+        self.device.memory.assign(self.array, value_on(node, self.device))
+
     def snapshot(self) -> Node:
         """A node with a copy of the present value."""
         found = self._snapshot
         if found is None:
-            found = value_node(self.array.copy(), self._spec.dtype)
+            where = self._spec.device
+            copy = self.device.memory.clone(self.array) if where is self.device \
+                else copied(self.array, self.device, where)
+            found = value_node(copy, self._spec.dtype, where)
             found.grad = self.grad
             self._snapshot = found
         return found
@@ -55,12 +66,12 @@ class StepMemory(ModuleMemory):
             owner._node = self.snapshot()  # noqa: SLF001
         leaf = leaf_of(node)
         if owner is cell and leaf is self.grad:
-            value = value_of(node)
+            value_of(node)  # before what it may be computed from changes
             self.changed()
-            np.copyto(self.array, value)
+            self._assign(node)
             place(cell, self)
             return self
-        made = StepMemory(cell, self.array)
+        made = StepMemory(cell, self.device, self.array)
         place(cell, made)
         return made
 
@@ -107,16 +118,16 @@ def place(cell: Cell, memory: StepMemory) -> None:
                 other._node = memory.follower()  # noqa: SLF001
 
 
-def array_of(cell: Cell) -> np.ndarray:
+def array_of(cell: Cell) -> Any:
     """The present value of a tensor, to be read before the next step runs."""
     node: Any = cell._node  # noqa: SLF001 - cells are of this package
-    return node.array if isinstance(node, StepMemory) else value_of(node_of(cell))
+    if isinstance(node, StepMemory) and node.device is node.sig.out.device:
+        return node.array
+    return value_of(node_of(cell))
 
 
-def _block(spec: Spec) -> np.ndarray:
-    d = spec.dtype.numpy
-    count = int(np.prod(spec.shape, dtype=np.int64))
-    if not count:
-        return np.zeros(spec.shape, d)
-    purpose = f"a tensor of the step's state, {d} {spec.shape}"
-    return AlignedBlock(count * d.itemsize, purpose=purpose).array.view(d).reshape(spec.shape)
+def value_on(node: Node, where: device) -> Any:
+    """The value of a node as an array of a device."""
+    value = value_of(node)
+    own = node.sig.out.device
+    return value if own is where else copied(value, own, where)

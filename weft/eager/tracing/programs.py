@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.eager.cell import Cell, bind, leaf_of, node_of
+from weft.eager.device import CPU, copied, device
 from weft.eager.node import Node, value_node
 from weft.eager.record import apply, wrap
 from weft.eager.tracing.graph import key_of
@@ -251,7 +252,14 @@ class Programs:
         self._table.clear()
 
 
-def values_of(arrays: Sequence[Any], nodes: Sequence[Node]) -> list[Node]:
-    """The results of a program as nodes."""
-    return [value_node(np.asarray(array), node.sig.out.dtype)
-            for array, node in zip(arrays, nodes, strict=False)]
+def values_of(arrays: Sequence[Any], nodes: Sequence[Node], where: device) -> list[Node]:
+    """The results of a program of a device as nodes of the devices of ``nodes``."""
+    if where is CPU:
+        return [value_node(np.asarray(array), node.sig.out.dtype)
+                for array, node in zip(arrays, nodes, strict=False)]
+    found = []
+    for array, node in zip(arrays, nodes, strict=False):
+        spec = node.sig.out
+        value = array if spec.device is where else copied(array, where, spec.device)
+        found.append(value_node(value, spec.dtype, spec.device))
+    return found

@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-import numpy as np
-
 from weft.eager.cell import MODE, Cell, node_of
 from weft.eager.evaluate import value_of
 from weft.eager.functions.linear import trace as sum_of_diagonal
 from weft.eager.grad_mode import enable_grad
 from weft.eager.node import CUSTOM, FREED, RECORDED, Node, Spec, call_ir, is_value
+from weft.eager.placement import host_value
 from weft.eager.tracing.calls import Signature
 from weft.eager.tracing.own_gradients import OwnGradient, operands, own_gradients, steps_to
 from weft.eager.tracing.pytree import unflatten
@@ -60,7 +59,9 @@ def module_for(function: Callable[..., Any], signature: Signature, args: tuple[A
         raise InvalidInputError("the function changes a tensor from outside",
                                 help="return the new value, or use weft.train_step")
     for one in traced.captured:
-        one.placeholder.value = value_of(node_of(one.cell))
+        node = node_of(one.cell)
+        value_of(node)
+        one.placeholder.value = node.value
     names = [n for n, leaf in zip(signature.names_of(args, kwargs), bound.leaves, strict=True)
              if isinstance(leaf, Spec)]
     return _module(traced, names, own)
@@ -159,5 +160,5 @@ def _expr(node: Node, made: dict[Node, Expr]) -> Expr:
     found = made.get(node)
     if found is None:
         assert is_value(node)
-        found = made[node] = Constant(np.asarray(node.value, node.sig.out.dtype.numpy))
+        found = made[node] = Constant(host_value(node))
     return found

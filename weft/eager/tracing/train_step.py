@@ -7,16 +7,14 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from weft.compiler.api import compile as compile_module
 from weft.compiler.compilation import export_with_state
 from weft.eager.cell import MODE, Cell, leaf_of
 from weft.eager.checks import Check, finite_checks, first_failure
+from weft.eager.device import CPU, Placed, compiled, on_host, resolved
 from weft.eager.evaluate import flush
 from weft.eager.node import Node, Spec
-from weft.eager.tracing.calls import Arguments, Signature
-from weft.eager.tracing.graph import graph_module, order_of
+from weft.eager.tracing.calls import Arguments, Signature, on_device
+from weft.eager.tracing.graph import device_of, graph_module, order_of
 from weft.eager.tracing.jit import argument_array, traced_call
 from weft.eager.tracing.memory import StepMemory, array_of, place
 from weft.eager.tracing.names import state_names
@@ -29,7 +27,8 @@ from weft.support.interpreter import interrupts_held
 
 def train_step(function: Callable[..., Any] | None = None, *,
                static_argnums: int | Sequence[int] = (),
-               static_argnames: str | Sequence[str] = (), debug_nans: bool = False) -> Any:
+               static_argnames: str | Sequence[str] = (), debug_nans: bool = False,
+               device: Any = None) -> Any:
     """Compile a training step whole: loss, gradients, clipping, optimiser, running averages.
 
     The first call with arguments of some shapes and dtypes traces the function, as ``weft.jit``
@@ -42,6 +41,9 @@ def train_step(function: Callable[..., Any] | None = None, *,
     tensors that the step itself updates are values inside it, and their ``grad`` is ``None``
     afterwards; other gradients are left in ``grad``, and accumulate, as without the compiler.
 
+    A step runs where its tensors are: after ``model.to("cuda")``, arguments must be there too. With
+    ``device``, arguments are copied there, and tensors that the step makes are there.
+
     ``debug_nans`` checks every result, and ``AnomalyError`` names the first operator that made a
     NaN or an infinity, after the step. An index out of range is an error after the step, too.
 
@@ -53,16 +55,20 @@ def train_step(function: Callable[..., Any] | None = None, *,
     """
     if function is None:
         return functools.partial(train_step, static_argnums=static_argnums,
-                                 static_argnames=static_argnames, debug_nans=debug_nans)
-    return TrainStep(function, static_argnums, static_argnames, debug_nans=debug_nans)
+                                 static_argnames=static_argnames, debug_nans=debug_nans,
+                                 device=device)
+    return TrainStep(function, static_argnums, static_argnames, debug_nans=debug_nans,
+                     device=device)
 
 
 class TrainStep:
     """A compiled training step; call it like the function."""
 
     def __init__(self, function: Callable[..., Any], static_argnums: int | Sequence[int],
-                 static_argnames: str | Sequence[str], *, debug_nans: bool = False) -> None:
+                 static_argnames: str | Sequence[str], *, debug_nans: bool = False,
+                 device: Any = None) -> None:
         functools.update_wrapper(self, function)
+        self._device = None if device is None else resolved(device)
         self._debug_nans = debug_nans
         self._function = function
         self._signature = Signature(function, static_argnums, static_argnames)
@@ -72,6 +78,12 @@ class TrainStep:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if MODE.trace is not None:
             return self._function(*args, **kwargs)
+        if self._device is None:
+            return self._called(args, kwargs)
+        with self._device:
+            return self._called(*on_device((args, kwargs), self._device))
+
+    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         bound = self._signature.bind(args, kwargs)
         flows = bound.flows()
         if flows is not None:
@@ -142,6 +154,7 @@ class _Program(Program):
         self.names = list(names)
         self.state_names = state_names(traced, [one.cell for one in self.states], names)
         self.checks = self._made_checks(finite=finite)
+        self.device = device_of(self.computed(), self.parameters)
         self._module: Any = None
         self._memory: list[StepMemory] = []
 
@@ -175,12 +188,13 @@ class _Program(Program):
                 memory.changed()
             results = module(*arrays)
         made = self.made
-        if self.count == 1:
+        if self.count == 1 and not isinstance(module, Placed):
             results = (results,)
-        error = first_failure(self.checks, results[len(made):self.count]) if self.checks else None
+        error = first_failure(self.checks, results[len(made):self.count], self.device) \
+            if self.checks else None
         if error is not None:
             raise error
-        return self.finish(values_of(results, made), given)
+        return self.finish(values_of(results, made, self.device), given)
 
     def _prepared(self) -> Any:
         """The module, with the present values of the tensors in its state."""
@@ -204,6 +218,9 @@ class _Program(Program):
         memory = self._memory[number]
         node: Any = cell._node  # noqa: SLF001
         if isinstance(node, StepMemory):
+            if node.device is not memory.device:  # that of a step on another device
+                node = StepMemory(cell, memory.device)
+                place(cell, node)
             self._memory[number] = node
             return node.array is not memory.array
         self._memory[number] = memory.moved_to(cell, node)
@@ -216,19 +233,23 @@ class _Program(Program):
 
     def _compiled(self) -> Any:
         names = [*self.names, *[f"r{i}" for i in range(len(self.read))]]
-        compiled = self._compiled_with([*self.traced.parameters,
+        made = self._compiled_with([*self.traced.parameters,
                                         *[one.placeholder for one in self.read]], names)
         # At once: state that the first step makes would otherwise be a program for each tensor.
         flush(*[one.cell._node for one in self.states  # noqa: SLF001
                 if isinstance(one.cell._node, Node)])  # noqa: SLF001
-        for one in self.states:
-            if not isinstance(one.cell._node, StepMemory):  # noqa: SLF001
-                place(one.cell, StepMemory(one.cell))
+        for one, name in zip(self.states, self.state_names, strict=True):
+            where = self.device
+            if isinstance(made, Placed) and not made.keeps(name):
+                where = CPU
+            node: Any = one.cell._node  # noqa: SLF001
+            if not isinstance(node, StepMemory) or node.device is not where:
+                place(one.cell, StepMemory(one.cell, where))
         nodes: list[Any] = [one.cell._node for one in self.states]  # noqa: SLF001
         self._memory = nodes
-        self._module = compiled
+        self._module = made
         self._share()
-        return compiled
+        return made
 
     def _compiled_with(self, parameters: Sequence[Node], names: Sequence[str], *,
                        is_checked: bool = True) -> Any:
@@ -243,7 +264,8 @@ class _Program(Program):
         module = graph_module([*parameters, *[one.placeholder for one in self.states]],
                               [*names, *self.state_names], results, [*outputs, *after],
                               one=count == 1 and not self.states)
-        return compile_module(module, state=dict(zip(after, self.state_names, strict=True)))
+        return compiled(self.device, module,
+                        state=dict(zip(after, self.state_names, strict=True)))
 
     def export(self, path: str | os.PathLike[str], format: str) -> None:
         """Write the program with the present state; tensors that it only reads are constants.
@@ -253,15 +275,16 @@ class _Program(Program):
         module = self._prepared()
         if self.read or self.checks:
             for one in self.read:
-                one.placeholder.value = np.array(array_of(one.cell))
+                where = one.placeholder.sig.out.device
+                one.placeholder.value = where.memory.clone(array_of(one.cell))
             try:
                 module = self._compiled_with(self.traced.parameters, self.names, is_checked=False)
             finally:
                 for one in self.read:
                     one.placeholder.value = None
-        states = {name: memory.array for name, memory in zip(self.state_names, self._memory,
-                                                            strict=True)}
-        export_with_state(module, states, path, format)
+        states = {name: on_host(memory.array, memory.device)
+                  for name, memory in zip(self.state_names, self._memory, strict=True)}
+        export_with_state(getattr(module, "module", module), states, path, format)
 
 
 def _check_leaves(bound: Arguments) -> None:

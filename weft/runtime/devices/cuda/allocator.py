@@ -82,6 +82,7 @@ class CachingAllocator:
         self._returned: deque[tuple[int, int, int]] = deque()
         self._events: list[int] = []
         self._used = 0
+        self._peak = 0
         self._kept = 0
 
     @property
@@ -90,6 +91,12 @@ class CachingAllocator:
         with self._lock:
             self._collect()
             return self._used
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes that were in use at a time."""
+        with self._lock:
+            return self._peak
 
     @property
     def kept_bytes(self) -> int:
@@ -111,6 +118,7 @@ class CachingAllocator:
             if address is None:
                 address = self._new(size)
             self._used += size
+            self._peak = max(self._peak, self._used)
         return DeviceBlock(address, size, stream, self)
 
     def give_back(self, address: int, nbytes: int, stream: int) -> None:
