@@ -35,8 +35,7 @@ _NUMBER = itertools.count(1).__next__
 
 
 class Spec:
-    """Shape, dtype and device of a tensor; one object for each, so that it is compared by identity.
-    """
+    """Shape, dtype and device of a tensor; one object for each, compared by identity."""
 
     __slots__ = ("device", "dtype", "fields", "number", "shape", "type")
 

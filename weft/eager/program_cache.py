@@ -32,8 +32,7 @@ class CacheInfo:
 
 
 class Cut:
-    """Nodes of one device to compute, operands first, and the results: nodes, or fields of nodes.
-    """
+    """Nodes of one device to compute, operands first; the results are nodes, or fields of nodes."""
 
     __slots__ = ("device", "key", "leaves", "numbers", "order", "outputs", "position")
 

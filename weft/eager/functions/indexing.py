@@ -169,7 +169,8 @@ def _set_masked(node: Node, mask: Any, number: Node) -> Node:
     """A number where a mask holds, without looking at the mask."""
     shape = node.sig.out.shape
     check_mask(mask, 0, shape)
-    whole = reshaped(moved(as_node(mask), node.sig.out.device), (*mask.shape, *(1,) * (len(shape) - mask.ndim)))
+    there = moved(as_node(mask), node.sig.out.device)
+    whole = reshaped(there, (*mask.shape, *(1,) * (len(shape) - mask.ndim)))
     return record("where", (whole, number, node), {})
 
 
@@ -263,11 +264,11 @@ def argwhere(input: Any) -> Tensor:
 
 def nonzero_static(input: Any, *, size: int, fill_value: int = -1) -> Tensor:
     """``nonzero`` with so many rows: the first ones, or more of ``fill_value``."""
-    where = nonzero(input)
-    found = where.cpu().numpy()
+    rows_of = nonzero(input)
+    found = rows_of.cpu().numpy()
     rows = np.full((size, found.shape[1]), fill_value, np.int64)
     rows[:len(found)] = found[:size]
-    return wrap(moved(as_node(rows), where.device))
+    return wrap(moved(as_node(rows), rows_of.device))
 
 
 def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
