@@ -146,7 +146,7 @@ def set_default_device(device: Any) -> None:
 
 
 def devices() -> list[device]:
-    """The devices that tensors may be on; of simulated ones, there are more than the first."""
+    """The devices of this machine that tensors may be on."""
     found = [(kind, number) for kind in ARRAY_MEMORIES
              for number in range(memory_class(kind).count())]
     return [resolved(device(*one)) for one in found]
