@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
 from typing import Any
 
 import torch
 import torch.fx
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 
+from weft.frontend.torch.complex_pairs import complex_converter, has_complex
 from weft.frontend.torch.control import control_flow
 from weft.frontend.torch.registry import ConvertFunction, find_converter
 from weft.frontend.torch.spans import body_of
@@ -19,23 +20,40 @@ from weft.frontend.torch.spans import body_of
 # Assertions about the assumptions of the trace; they return nothing.
 _CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "_assert_async", "sym_constrain_range",
            "sym_constrain_range_for_size")
+# ``with_effects(token, operator, *arguments)`` calls an operator after earlier ones.
+_IN_ORDER = "with_effects"
 _SIZE_FUNCTIONS = (torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_int, torch.sym_float)
 
 
 def is_check(node: torch.fx.Node) -> bool:
     """Whether the call is only an assertion."""
-    return isinstance(node.target, OpOverload) \
-        and node.target.overloadpacket.__name__ in _CHECKS
+    if isinstance(node.target, HigherOrderOperator) and node.target.name() == _IN_ORDER:
+        return _packet(node.args[1]) in (*_CHECKS, "_linalg_check_errors")
+    return _packet(node.target) in _CHECKS
 
 
-def needed_nodes(graph: torch.fx.Graph) -> set[torch.fx.Node]:
-    """All nodes but assertions, and comparisons of sizes that these alone read."""
+def _packet(target: Any) -> str:
+    return target.overloadpacket.__name__ if isinstance(target, OpOverload) else ""
+
+
+def needed_nodes(graph: torch.fx.Graph, results: Collection[str] = ()) -> set[torch.fx.Node]:
+    """All nodes but assertions, and sizes, comparisons and items that these alone read.
+
+    ``results`` names nodes whose values are asked for.
+    """
     needed: set[torch.fx.Node] = set()
     for node in reversed(graph.nodes):
-        is_idle = size_function(node) is not None and not any(u in needed for u in node.users)
-        if not is_check(node) and not is_idle:
+        is_idle = size_function(node) is not None and (
+            not any(user in needed for user in node.users) or _is_of_check(node))
+        if node.name in results or (not is_check(node) and not is_idle):
             needed.add(node)
     return needed
+
+
+def _is_of_check(node: torch.fx.Node) -> bool:
+    """Whether the node reads a result of an assertion."""
+    source = node.args[0] if node.args else None
+    return isinstance(source, torch.fx.Node) and is_check(source)
 
 
 def size_function(node: torch.fx.Node) -> Callable[..., Any] | None:
@@ -92,6 +110,8 @@ def is_converted(node: torch.fx.Node) -> bool:
         return True
     if node.op != "call_function":
         return False
+    if isinstance(node.target, OpOverload) and has_complex(node) and not is_check(node):
+        return is_size_query(node) or complex_converter(str(node.target)) is not None
     return is_check(node) or is_size_query(node) or control_flow(node) is not None \
         or size_function(node) is not None \
         or converter_of(node) is not None

@@ -22,6 +22,15 @@ from weft.frontend.torch.calls import (
     needed_nodes,
     size_function,
 )
+from weft.frontend.torch.complex_pairs import (
+    Complex,
+    complex_converter,
+    constant_of,
+    has_complex,
+    is_complex,
+    pair_of,
+    parts_of,
+)
 from weft.frontend.torch.control import control_flow
 from weft.frontend.torch.data_sizes import DataSizes, has_data_sizes
 from weft.frontend.torch.decompositions import draws_numbers
@@ -54,8 +63,11 @@ def import_program(program: TorchProgram, shapes: Mapping[str, Sequence[object]]
     importer.sizes = DataSizes({name_of(symbol) for type_ in types for dim in type_.shape
                                 if isinstance(dim, SymDim) for symbol in dim.symbols()})
     importer.conditions = tuple(str(size_of_dim(size)) for size in needed)
+    complex_inputs = {node.name for node in program.graph.nodes
+                      if node.op == "placeholder" and is_complex(node.meta.get("val"))}
     for port, type_ in zip(program.inputs, types, strict=True):
-        importer.add_input(port.name, Var(port.name, type_, span=Span("<torch>", node=port.name)))
+        importer.add_input(port.name, Var(port.name, type_, span=Span("<torch>", node=port.name)),
+                           is_pair=port.name in complex_inputs)
     return importer.run()
 
 
@@ -74,10 +86,11 @@ class GraphImporter:
         # Sizes that may not be negative, as texts.
         self.conditions: tuple[str, ...] = ()
 
-    def add_input(self, name: str, var: Var) -> None:
+    def add_input(self, name: str, var: Var, *, is_pair: bool = False) -> None:
+        """Add a parameter; the last axis of a pair holds the two parts of a complex tensor."""
         param = var.with_type(var.annotation)  # type: ignore[arg-type]
         self.params.append(param)
-        self.values[name] = param
+        self.values[name] = parts_of(param, Span("<torch>", node=name)) if is_pair else param
 
     def add_transposed_input(self, name: str, var: Var, axes: Sequence[int]) -> None:
         """Add an input laid out as ``var``; the graph sees ``transpose(var, axes)``."""
@@ -92,7 +105,7 @@ class GraphImporter:
 
     def convert_nodes(self) -> None:
         """Convert all nodes that results or other nodes read."""
-        needed = needed_nodes(self.program.graph)
+        needed = needed_nodes(self.program.graph, self.program.output_nodes)
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
                 if node.name not in self.values:
@@ -163,6 +176,8 @@ class GraphImporter:
     def _converted(self, node: torch.fx.Node, converter: ConvertFunction, raw: Sequence[Any]
                    ) -> Any:
         seen = self._seen(node, raw)
+        if has_complex(node):
+            converter = complex_converter(str(node.target)) or converter
         try:
             return converter(seen, *map(self.value, raw))
         except (TypeError, ValueError) as error:
@@ -249,6 +264,8 @@ class GraphImporter:
 
     def _result(self, name: str, axes: Sequence[int] | None) -> Any:
         value = self.values[name]
+        if isinstance(value, Complex):
+            return pair_of(value)
         if axes is None or not isinstance(value, Expr):
             return value
         return typed(op.transpose(value, axes=tuple(axes)))
@@ -261,10 +278,13 @@ def _free_name(name: str, program: TorchProgram) -> str:
     return name
 
 
-def _weight(tensor: torch.Tensor | None, node: torch.fx.Node) -> Constant:
+def _weight(tensor: torch.Tensor | None, node: torch.fx.Node) -> Constant | Complex:
     if tensor is None:
         raise InternalError(f"{node.name} has no tensor")
-    return Constant(array_of(tensor), span=Span("<torch>", node=node.name))
+    span = Span("<torch>", node=node.name)
+    if is_complex(tensor):
+        return constant_of(tensor, span)
+    return Constant(array_of(tensor), span=span)
 
 
 def _body_or_value(argument: Any) -> Any:

@@ -22,6 +22,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from weft.frontend.common.coverage import counted, unsupported_operators
 from weft.frontend.torch import converters as _converters  # noqa: F401 - fills the table
 from weft.frontend.torch.calls import is_converted
+from weft.frontend.torch.complex_pairs import has_complex, is_complex, pair_type, real_dtype
 from weft.frontend.torch.control import control_flow
 from weft.frontend.torch.decompositions import draws_numbers, missing_decompositions
 from weft.frontend.torch.dims import expression_of, noted_questions, shape_of, symbol_value
@@ -52,7 +53,8 @@ def check_coverage(graph: torch.fx.Graph, model: str) -> None:
     for node in _all_nodes(graph):
         if node.op in ("placeholder", "output") or is_converted(node):
             continue
-        missing.setdefault(target_name(node), []).append(node)
+        of_pairs = " of complex numbers" if has_complex(node) else ""
+        missing.setdefault(target_name(node) + of_pairs, []).append(node)
     if not missing:
         return
     raise unsupported_operators(
@@ -75,7 +77,7 @@ def _help(missing: dict[str, list[torch.fx.Node]]) -> str | None:
     operators = sorted(n for n, nodes in missing.items() if isinstance(nodes[0].target, OpOverload))
     if not operators:
         return None
-    library, name, _ = operators[0].split(".", 2)
+    library, name, _ = operators[0].partition(" ")[0].split(".", 2)
     return (f'register @weft.torch_converter("{library}::{name}"), as in '
             "docs/tutorials/add_converter.md")
 
@@ -262,6 +264,8 @@ def _program_of(exported: torch.export.ExportedProgram, shapes: Shapes) -> Torch
                 buffers.append(spec)
             else:
                 weights[spec.arg.name] = tensors[spec.target].detach()
+        elif spec.kind is InputKind.TOKEN:
+            numbers[spec.arg.name] = None
         elif isinstance(spec.arg, ConstantArgument):
             numbers[spec.arg.name] = spec.arg.value
         else:
@@ -288,7 +292,7 @@ def _written_buffers(signature: Any) -> dict[str, str]:
 def _output_names(signature: Any) -> list[str]:
     names, written = [], []
     for spec in signature.output_specs:
-        if spec.kind is OutputKind.BUFFER_MUTATION:
+        if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.TOKEN):
             continue
         if spec.kind is not OutputKind.USER_OUTPUT:
             written.append(f"{spec.kind.name.lower()} of {spec.target!r}")
@@ -317,4 +321,6 @@ def _symbol_names(inputs: Sequence[torch.fx.Node], shapes: Shapes) -> dict[str, 
 def _port(node: torch.fx.Node, names: Mapping[str, Dim]) -> Port:
     value = node.meta["val"]
     shape: Shape = shape_of(value.shape, names)
-    return Port(node.name, TensorType(shape, dtype_of(value.dtype, f"tensor {node.name!r}")))
+    dtype = dtype_of(real_dtype(value.dtype), f"tensor {node.name!r}")
+    type_ = TensorType(shape, dtype)
+    return Port(node.name, pair_type(type_) if is_complex(value) else type_)

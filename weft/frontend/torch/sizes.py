@@ -11,6 +11,7 @@ from typing import Any
 import sympy
 import torch
 
+from weft.frontend.torch.complex_pairs import is_complex
 from weft.frontend.torch.dims import (
     conditions_of,
     convert_size,
@@ -112,9 +113,11 @@ def _as_sizes(values: range) -> SizeRange:
 
 
 def _traced(program: TorchProgram) -> list[list[sympy.Expr]]:
-    """The traced sizes of the inputs."""
-    nodes = {node.name: node for node in program.graph.nodes}
-    return [[expression_of(size) for size in nodes[port.name].meta["val"].shape]
+    """The traced sizes of the inputs, with the axis for the two parts of a complex one."""
+    nodes = {node.name: node.meta["val"] for node in program.graph.nodes
+             if node.op == "placeholder"}
+    return [[expression_of(size) for size in (*nodes[port.name].shape,
+                                              *((2,) if is_complex(nodes[port.name]) else ()))]
             for port in program.inputs]
 
 

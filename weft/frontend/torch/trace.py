@@ -148,7 +148,8 @@ def _replaced(guard: sympy.Basic, known: Mapping[sympy.Symbol, sympy.Expr]) -> s
 
 
 def _empty(node: torch.fx.Node, shape: Sequence[int]) -> torch.Tensor:
-    return torch.zeros(tuple(shape), dtype=node.meta["val"].dtype)
+    traced = node.meta["val"]  # the shape of a complex input has an axis more, for its parts
+    return torch.zeros(tuple(shape[:traced.dim()]), dtype=traced.dtype)
 
 
 def _constant(argument: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import torch
 import torch.fx
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor
 
 from weft.frontend.torch import converters as _converters  # noqa: F401 - fills the table
@@ -46,6 +47,8 @@ class Trial:
             return "" if tensor is not None and is_plain(tensor) else "not a plain CPU tensor"
         if node.op != "call_function":
             return f"{node.op} is not an operator"
+        if isinstance(node.target, HigherOrderOperator):
+            return "no converter"
         if is_check(node) or size_function(node) is not None:
             return self._refused_item(node)
         if is_size_query(node):

@@ -1,0 +1,352 @@
+"""Converters of operators on complex tensors, which are pairs of real ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from weft import op
+from weft.frontend.torch.complex_pairs import (
+    Complex,
+    of_complex,
+    pair_of,
+    parts_of,
+    real_dtype,
+)
+from weft.frontend.torch.node import Node, axis_of, dtype_in, rank_of, shape_in
+from weft.frontend.torch.registry import converts, find_converter
+from weft.ir import Expr, Op
+from weft.op.composites import pairs
+
+# Linear operators, which act on each part alone.
+_BY_PARTS = """view reshape _unsafe_view _reshape_copy view_copy permute permute_copy transpose.int
+    transpose_copy.int t t_copy numpy_T unsqueeze unsqueeze_copy squeeze squeeze_copy expand
+    expand_copy slice.Tensor slice_copy.Tensor select.int select_copy.int narrow flatten cat stack
+    index_select index gather clone alias detach flip roll sum mean cumsum repeat split.Tensor
+    split_with_sizes chunk unbind.int diagonal tril triu neg constant_pad_nd where.self
+    lift_fresh_copy contiguous index_put index_add unfold"""
+_BILINEAR = "mm bmm matmul"
+_CREATED = "full full_like zeros zeros_like ones ones_like scalar_tensor empty empty_like"
+
+
+def _on_reals(node: Node, values: Sequence[Any]) -> Any:
+    """The operator of ``node`` on real values."""
+    result = node.result
+    listed = result if isinstance(result, (tuple, list)) else [result]
+    seen = [SimpleNamespace(dtype=real_dtype(r.dtype), shape=r.shape)
+            if isinstance(r, torch.Tensor) else r for r in listed]
+    like = dataclasses.replace(node, result=seen if isinstance(result, (tuple, list)) else seen[0])
+    converter = find_converter(node.op)
+    if converter is None:
+        raise node.unsupported("complex numbers")
+    return converter(like, *values)
+
+
+def _part(node: Node, value: Any, index: int) -> Any:
+    if isinstance(value, Complex):
+        return (value.real, value.imag)[index]
+    if isinstance(value, (list, tuple)):
+        return [_part(node, item, index) for item in value]
+    if isinstance(value, complex):
+        return (value.real, value.imag)[index]
+    return value
+
+
+@of_complex(*_BY_PARTS.split())
+def by_parts(node: Node, *values: Any) -> Any:
+    real, imag = (_on_reals(node, [_part(node, value, i) for value in values]) for i in range(2))
+    if isinstance(real, (tuple, list)):
+        return [Complex(*both) for both in zip(real, imag, strict=True)]
+    return Complex(real, imag)
+
+
+@of_complex(*_CREATED.split())
+def created(node: Node, *values: Any) -> Complex:
+    """A tensor of one number, whose real part is what the operator makes."""
+    parts = [_on_reals(node, [_part(node, value, i) for value in values]) for i in range(2)]
+    has_imag = any(isinstance(value, complex) for value in values)
+    zeros = node.call(op.zeros, shape=shape_in(parts[0]), dtype=dtype_in(parts[0]))
+    return Complex(parts[0], parts[1] if has_imag else zeros)
+
+
+def _complex(node: Node, value: Any) -> Complex:
+    """A number or a real tensor as a complex tensor."""
+    if isinstance(value, Complex):
+        return value
+    dtype = node.dtype_named(real_dtype(_result_dtype(node)))
+    if isinstance(value, Expr):
+        real = node.cast(value, dtype)
+        return Complex(real, node.call(op.zeros, shape=shape_in(real), dtype=dtype))
+    number = complex(value)
+    return Complex(node.constant(number.real, dtype), node.constant(number.imag, dtype))
+
+
+def _result_dtype(node: Node) -> torch.dtype:
+    result = node.result[0] if isinstance(node.result, (tuple, list)) else node.result
+    return result.dtype
+
+
+@of_complex("add", "sub", "rsub")
+def add(node: Node, x: Any, y: Any, alpha: Any = 1) -> Complex:
+    a, b = _complex(node, x), _complex(node, y)
+    if "rsub" in node.op:
+        a, b = b, a
+    if alpha != 1:
+        b = _times(node, b, _complex(node, alpha))
+    operator = op.add if ".add." in node.op else op.subtract
+    return Complex(node.call(operator, a.real, b.real), node.call(operator, a.imag, b.imag))
+
+
+@of_complex("mul")
+def multiply(node: Node, x: Any, y: Any) -> Complex:
+    return _times(node, _complex(node, x), _complex(node, y))
+
+
+def _times(node: Node, a: Complex, b: Complex, times: Callable[[Expr, Expr], Expr] | None = None
+           ) -> Complex:
+    product = times or (lambda p, q: node.call(op.multiply, p, q))
+    return Complex(
+        node.call(op.subtract, product(a.real, b.real), product(a.imag, b.imag)),
+        node.call(op.add, product(a.real, b.imag), product(a.imag, b.real)))
+
+
+@of_complex(*_BILINEAR.split())
+def matrix_product(node: Node, x: Any, y: Any, *_options: Any) -> Complex:
+    return _times(node, _complex(node, x), _complex(node, y),
+                  lambda p, q: _on_reals(node, [p, q]))
+
+
+@of_complex("div", "true_divide")
+def divide(node: Node, x: Any, y: Any) -> Complex:
+    a, b = _complex(node, x), _complex(node, y)
+    if not isinstance(y, Complex) and not isinstance(y, complex):
+        return a.over_parts(lambda part: node.call(op.divide, part, b.real))
+    above = _times(node, a, _conjugate(node, b))
+    below = _squared_length(node, b)
+    return above.over_parts(lambda part: node.call(op.divide, part, below))
+
+
+@of_complex("reciprocal")
+def reciprocal(node: Node, x: Complex) -> Complex:
+    return divide(node, 1, x)
+
+
+def _squared_length(node: Node, x: Complex) -> Expr:
+    return node.call(op.add, *(node.call(op.multiply, p, p) for p in (x.real, x.imag)))
+
+
+def _conjugate(node: Node, x: Complex) -> Complex:
+    return Complex(x.real, node.call(op.negative, x.imag))
+
+
+@converts("_conj", "_conj_physical", "conj_physical", "conj")
+def real_itself(_node: Node, x: Expr) -> Expr:
+    return x
+
+
+@of_complex("_conj", "_conj_physical", "conj_physical", "conj")
+def conjugate(node: Node, x: Complex) -> Complex:
+    return _conjugate(node, x)
+
+
+@converts("resolve_conj", "resolve_neg")
+@of_complex("resolve_conj", "resolve_neg")
+def unchanged(_node: Node, x: Any) -> Any:
+    return x
+
+
+@converts("_neg_view")
+def negated(node: Node, x: Expr) -> Expr:
+    return node.call(op.negative, x)
+
+
+@of_complex("_to_copy", "to.dtype")
+def copied(node: Node, x: Any, *_options: Any) -> Any:
+    dtype = node.dtype_named(real_dtype(_result_dtype(node)))
+    if not _result_dtype(node).is_complex:  # torch drops the imaginary part
+        return node.cast(x.real, dtype)
+    return _complex(node, x).over_parts(lambda part: node.cast(part, dtype))
+
+
+@of_complex("real", "imag")
+def part(node: Node, x: Complex) -> Expr:
+    return x.real if ".real." in node.op else x.imag
+
+
+@converts("real")
+def real_of_real(_node: Node, x: Expr) -> Expr:
+    return x
+
+
+@converts("complex")
+@of_complex("complex")
+def from_parts(node: Node, real: Expr, imag: Expr) -> Complex:
+    shape = node.broadcast_shape(real, imag)
+    return Complex(node.broadcast(real, shape), node.broadcast(imag, shape))
+
+
+@converts("polar")
+@of_complex("polar")
+def polar(node: Node, length: Expr, angle: Expr) -> Complex:
+    cos, sin = (node.call(function, angle) for function in (op.cos, op.sin))
+    return Complex(node.call(op.multiply, length, cos), node.call(op.multiply, length, sin))
+
+
+@converts("view_as_complex")
+@of_complex("view_as_complex")
+def view_as_complex(node: Node, x: Expr) -> Complex:
+    return parts_of(x, node.span)
+
+
+@converts("view_as_real")
+@of_complex("view_as_real")
+def view_as_real(_node: Node, x: Complex) -> Expr:
+    return pair_of(x)
+
+
+@of_complex("abs")
+def length_of(node: Node, x: Complex) -> Expr:
+    return node.composed(pairs.hypot, x.real, x.imag)
+
+
+@of_complex("angle")
+def angle_of(node: Node, x: Complex) -> Expr:
+    return node.composed(pairs.atan2, x.imag, x.real)
+
+
+@of_complex("exp")
+def exp(node: Node, x: Complex) -> Complex:
+    return polar(node, node.call(op.exp, x.real), x.imag)
+
+
+@of_complex("log")
+def log(node: Node, x: Complex) -> Complex:
+    return Complex(node.call(op.log, length_of(node, x)), angle_of(node, x))
+
+
+@of_complex("sgn")
+def sgn(node: Node, x: Complex) -> Complex:
+    """``x / abs(x)``; 0 of 0."""
+    size = length_of(node, x)
+    safe = node.call(op.where, node.call(op.equal, size, node.scalar_like(0, size)),
+                     node.scalar_like(1, size), size)
+    return x.over_parts(lambda part: node.call(op.divide, part, safe))
+
+
+@of_complex("pow.Tensor_Scalar")
+def power(node: Node, x: Complex, exponent: Any) -> Complex:
+    """Whole powers as products, others through the logarithm."""
+    if isinstance(exponent, int) or (isinstance(exponent, float) and exponent.is_integer()):
+        count = abs(int(exponent))
+        if 0 < count <= _MOST_FACTORS:
+            made = x
+            for _ in range(count - 1):
+                made = _times(node, made, x)
+            return made if exponent > 0 else divide(node, 1, made)
+    return exp(node, _times(node, log(node, x), _complex(node, exponent)))
+
+
+_MOST_FACTORS = 8
+
+
+@of_complex("eq", "ne")
+def compare(node: Node, x: Any, y: Any) -> Expr:
+    a, b = (v if isinstance(v, Complex) else Complex(*_parts(node, v, x, y)) for v in (x, y))
+    is_equal = ".eq." in node.op
+    operator: Op = op.equal if is_equal else op.not_equal
+    found = (node.call(operator, p, q) for p, q in ((a.real, b.real), (a.imag, b.imag)))
+    return node.call(op.logical_and if is_equal else op.logical_or, *found)
+
+
+def _parts(node: Node, value: Any, *others: Any) -> tuple[Expr, Expr]:
+    like = next(other.real for other in others if isinstance(other, Complex))
+    if isinstance(value, Expr):
+        real = node.cast(value, dtype_in(like))
+        return real, node.scalar_like(0, like)
+    number = complex(value)
+    return node.scalar_like(number.real, like), node.scalar_like(number.imag, like)
+
+
+def transformed(node: Node, x: Complex, axes: Sequence[int], *, inverse: bool) -> Complex:
+    """The Fourier transform along ``axes``; the inverse one is divided by the sizes."""
+    for axis in axes:
+        place = axis_of(axis, rank_of(x.real))
+        order = [a for a in range(rank_of(x.real)) if a != place] + [place]
+        back = [order.index(a) for a in range(len(order))]
+        made = node.call(op.dft, *(node.transpose(p, order) for p in (x.real, x.imag)),
+                         inverse=inverse)
+        x = Complex(*(node.transpose(node.field(made, i), back) for i in range(2)))
+    return x
+
+
+def _scaled(node: Node, x: Complex, count: int, normalization: int, *, inverse: bool) -> Complex:
+    """``normalization`` is 0 for the plain sum, 1 for 1 / sqrt(n), 2 for 1 / n."""
+    factor = {0: 1.0, 1: 1 / math.sqrt(count), 2: 1 / count}[normalization]
+    factor = factor * count if inverse else factor
+    if factor == 1:
+        return x
+    return x.over_parts(lambda p: node.call(op.multiply, p, node.scalar_like(factor, p)))
+
+
+def _count(node: Node, x: Complex, axes: Sequence[int]) -> int:
+    sizes = [shape_in(x.real)[axis] for axis in axes]
+    if not all(isinstance(size, int) for size in sizes):
+        raise node.unsupported("a Fourier transform along an axis of symbolic size",
+                               got=str(sizes))
+    return math.prod(sizes)
+
+
+@of_complex("_fft_c2c")
+@converts("_fft_c2c")
+def fft(node: Node, x: Complex, axes: Sequence[int], normalization: int, forward: bool) -> Complex:
+    made = transformed(node, x, axes, inverse=not forward)
+    return _scaled(node, made, _count(node, x, axes), normalization, inverse=not forward)
+
+
+@of_complex("_fft_r2c")
+@converts("_fft_r2c")
+def fft_of_real(node: Node, x: Expr, axes: Sequence[int], normalization: int, onesided: bool
+                ) -> Complex:
+    """The last of ``axes`` first, of which half of the frequencies may suffice."""
+    whole = Complex(x, node.call(op.zeros, shape=shape_in(x), dtype=dtype_in(x)))
+    count, last = _count(node, whole, axes), axis_of(axes[-1], rank_of(x))
+    made = transformed(node, whole, [last], inverse=False)
+    if onesided:
+        kept = shape_in(x)[last] // 2 + 1
+        made = made.over_parts(lambda p: node.slice(p, last, 0, kept))
+    made = transformed(node, made, axes[:-1], inverse=False)
+    return _scaled(node, made, count, normalization, inverse=False)
+
+
+@of_complex("_fft_c2r")
+@converts("_fft_c2r")
+def fft_to_real(node: Node, x: Complex, axes: Sequence[int], normalization: int, size: int
+                ) -> Expr:
+    """The inverse of ``_fft_r2c``: the other frequencies are conjugates of those given."""
+    last = axis_of(axes[-1], rank_of(x.real))
+    made = transformed(node, x, axes[:-1], inverse=True)
+    count = _count(node, x, axes[:-1]) * size
+    real, imag = _mirrored(node, made, last, size)
+    found = transformed(node, Complex(real, imag), [last], inverse=True)
+    return _scaled(node, found, count, normalization, inverse=True).real
+
+
+def _mirrored(node: Node, x: Complex, axis: int, size: int) -> tuple[Expr, Expr]:
+    """All ``size`` frequencies along ``axis``, of which ``x`` has the first half."""
+    half = size // 2 + 1
+    given = shape_in(x.real)[axis]
+    if not isinstance(given, int) or given < half:
+        raise node.unsupported("fewer frequencies than the result needs", got=str(given),
+                               expected=str(half))
+    positions = [k if k < half else size - k for k in range(size)]
+    signs = [0.0 if 2 * k in (0, size) else 1.0 if k < half else -1.0 for k in range(size)]
+    taken = [node.call(op.take, p, node.constant(positions, "int64"), axis=axis, mode="clip")
+             for p in (x.real, x.imag)]
+    shape = [size if a == axis else 1 for a in range(rank_of(x.real))]
+    factor = node.reshape(node.constant(signs, dtype_in(x.imag)), shape)
+    return taken[0], node.call(op.multiply, taken[1], factor)
