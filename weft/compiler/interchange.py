@@ -49,6 +49,27 @@ def export_onnx(
           external_data=external_data)
 
 
+def export_stablehlo(
+    model: ModelLike | Executable,
+    path: str | os.PathLike[str],
+    *,
+    inputs: Mapping[str, Sequence[object]] | None = None,
+    example_inputs: Examples = None,
+) -> None:
+    """Write a model or program of fixed sizes as the text of a StableHLO module.
+
+    The arguments are those of ``export_onnx``; ``inputs`` fixes symbolic sizes. Functions that
+    StableHLO lacks (``erf``, ``tan``, ..) are operations of CHLO, which compilers of StableHLO
+    know. Equal programs give equal bytes, and the file is replaced atomically.
+
+    Raises ``UnsupportedModelError`` with everything that StableHLO has no form for,
+    ``ArtifactError`` if the file cannot be written, and what importing the model raises.
+    """
+    from weft.export.stablehlo.program import export_stablehlo as write
+
+    write(_module_of(model, inputs, example_inputs), path)
+
+
 def _module_of(model: Any, inputs: Any, examples: Any) -> IRModule:
     """The program of a model, imported or as it was compiled."""
     if isinstance(model, Executable):

@@ -15,12 +15,11 @@ from weft.export.onnx.graph import ExternalData, GraphWriter
 from weft.export.onnx.ports import value_info
 from weft.export.onnx.program import ProgramWriter
 from weft.export.onnx.registry import Value
-from weft.ir import IRModule, TensorType, TupleType, Type, infer_type, post_order
+from weft.export.prepared import prepared
+from weft.ir import IRModule, TupleType, post_order
 from weft.ir.expr import Constant
 from weft.ir.module import input_names, output_names
-from weft.support.errors import ArtifactError, OptionError, UnsupportedModelError
-from weft.transform.normal_form.to_graph_normal_form import ToGraphNormalForm
-from weft.transform.passes.inline import Inline
+from weft.support.errors import ArtifactError, OptionError
 
 FIRST_OPSET = 21
 MAX_BYTES = 2**31 - 2**24  # of constants in a protobuf message, less what surrounds them
@@ -38,7 +37,7 @@ def onnx_model(mod: IRModule, *, opset: int = FIRST_OPSET, name: str = "main",
     if not FIRST_OPSET <= opset <= onnx.defs.onnx_opset_version():
         raise OptionError("no such opset to write", got=opset,
                           expected=f"{FIRST_OPSET} to {onnx.defs.onnx_opset_version()}")
-    mod = _prepared(mod)
+    mod = prepared(mod)
     main = mod["main"]
     inputs, outputs = input_names(mod), output_names(mod)
     graph = GraphWriter([*inputs, *outputs])
@@ -46,39 +45,19 @@ def onnx_model(mod: IRModule, *, opset: int = FIRST_OPSET, name: str = "main",
     written: dict[int, Value] = {}
     declared: list[ValueInfoProto] = []
     for param, port in zip(main.params, inputs, strict=True):
-        type_ = _port_type(param.checked_type, port)
+        type_ = program.gaps.tensor(param.checked_type, f"input {port}")
         declared.append(value_info(port, type_))
         program.sizes.define(port, type_)
         written[id(param)] = port
     found = flattened(program.write(main.body, written))
-    error = program.error(name)
-    if error is not None:
-        raise error
-    types = _result_types(main.body.checked_type)
+    program.gaps.check(name)
+    body = main.body.checked_type
+    fields = body.fields if isinstance(body, TupleType) else (body,)
+    types = [program.gaps.tensor(f, f"output {p}") for f, p in zip(fields, outputs, strict=True)]
     for value, port in zip(found, outputs, strict=True):
         graph.nodes.append(helper.make_node("Identity", [value], [port], name=f"to_{port}"))
     results = [value_info(port, t) for port, t in zip(outputs, types, strict=True)]
     return _model(graph, name, declared, results, opset, external)
-
-
-def _prepared(mod: IRModule) -> IRModule:
-    mod = infer_type(mod)
-    wanted = tuple(n for n in mod.functions if n != "main")
-    for step in (Inline(functions=wanted), ToGraphNormalForm()):
-        mod = infer_type(step(mod))
-    return mod
-
-
-def _port_type(type_: Type | None, name: str) -> TensorType:
-    if not isinstance(type_, TensorType):
-        raise UnsupportedModelError("an input of an ONNX model is a tensor", where=f"input {name}",
-                                    got=str(type_))
-    return type_
-
-
-def _result_types(type_: Type | None) -> list[TensorType]:
-    fields = type_.fields if isinstance(type_, TupleType) else (type_,)
-    return [_port_type(f, f"result {i}") for i, f in enumerate(fields)]
 
 
 def export_onnx(mod: IRModule, path: str | os.PathLike[str], *, opset: int = FIRST_OPSET,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from onnx import GraphProto
 
+from weft.export.gaps import Gaps
 from weft.export.onnx.call import CallWriter, flattened
 from weft.export.onnx.graph import GraphWriter
 from weft.export.onnx.ports import value_info
@@ -17,14 +18,13 @@ from weft.export.simpler import simpler_forms
 from weft.ir import Op, TensorType, TupleType, Type, post_order
 from weft.ir.expr import Call, Constant, Expr, If, Tuple, TupleGetItem, Var
 from weft.ir.types import component_types
-from weft.support.errors import InternalError, UnsupportedModelError
+from weft.support.errors import InternalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 # Expressions by identity; the graph normal form has no lets.
 Written: TypeAlias = "MutableMapping[int, Value]"
-_SHOWN_PLACES = 3
 
 
 class ProgramWriter:
@@ -33,7 +33,7 @@ class ProgramWriter:
     def __init__(self, graph: GraphWriter) -> None:
         self.graph = graph
         self.sizes = Sizes(graph)
-        self.gaps: dict[str, list[str]] = {}
+        self.gaps = Gaps("ONNX")
         self._kept: list[Expr] = []  # identities of simpler forms stay unique
         self._cases: dict[type, Callable[..., Value]] = {
             Constant: self._constant, Tuple: self._tuple, TupleGetItem: self._field,
@@ -48,16 +48,6 @@ class ProgramWriter:
                 written[id(node)] = self._gap(node, _word(node), "") if case is None \
                     else case(node, written)
         return written[id(root)]
-
-    def error(self, where: str) -> UnsupportedModelError | None:
-        """All gaps, those of most calls first; ``None`` if there are none."""
-        if not self.gaps:
-            return None
-        ordered = sorted(self.gaps, key=lambda gap: (-len(self.gaps[gap]), gap))
-        return UnsupportedModelError(
-            f"ONNX has no form of {len(ordered)} part{'s' if len(ordered) != 1 else ''} of the "
-            "program", where=where, notes=[_note(gap, self.gaps[gap]) for gap in ordered],
-            help="export an artifact: weft.compile(model).export(path)")
 
     def _constant(self, node: Constant, _: Written) -> Value:
         return self.graph.constant(node.data, node.tensor_type.dtype)
@@ -86,12 +76,12 @@ class ProgramWriter:
             reason = site.reason
         del self.graph.nodes[mark:]
         for simpler in simpler_forms(node):
-            known, before = len(self.gaps), dict(self.gaps)
+            before = self.gaps.mark()
             self._kept.append(simpler)
             found = self.write(simpler, ChainMap({}, written))
-            if len(self.gaps) == known:
+            if self.gaps.mark() == before:
                 return found
-            self.gaps = before
+            self.gaps.reset(before)
             del self.graph.nodes[mark:]
         return self._gap(node, node.op.name, reason)
 
@@ -102,7 +92,7 @@ class ProgramWriter:
     def _if(self, node: If, written: Written) -> Value:
         condition = self.write(node.cond, written)
         branches = [self._branch(b, written) for b in (node.true_branch, node.false_branch)]
-        count = len(flattened(_shape_of(node.checked_type)))
+        count = len(_tensors(node.checked_type))
         names = self.graph.emit("If", flattened(condition), count, "if",
                                 {"then_branch": branches[0], "else_branch": branches[1]})
         return _nested(node.checked_type, iter(names))
@@ -119,10 +109,8 @@ class ProgramWriter:
         return graph
 
     def _gap(self, node: Expr, what: str, reason: str) -> Value:
-        label = f"{what}: {reason}" if reason else what
-        place = str(node.span) if node.span is not None else "the program"
-        self.gaps.setdefault(label, []).append(place)
-        return _shape_of(node.checked_type)
+        self.gaps.add(node, what, reason)
+        return self.gaps.stand_in(node.checked_type)
 
 
 def _is_branch(node: Expr) -> bool:
@@ -133,24 +121,10 @@ def _word(node: Expr) -> str:
     return "a parameter of a function" if isinstance(node, Var) else type(node).__name__
 
 
-def _note(gap: str, places: Sequence[str]) -> str:
-    shown = list(dict.fromkeys(places))
-    more = ", ..." if len(shown) > _SHOWN_PLACES else ""
-    times = "" if len(places) == 1 else f" ({len(places)} times)"
-    return f"{gap}{times}, at {', '.join(shown[:_SHOWN_PLACES])}{more}"
-
-
 def _tensors(type_: Type | None) -> list[TensorType]:
     if isinstance(type_, TupleType):
         return [t for f in type_.fields for t in _tensors(f)]
     return [type_] if isinstance(type_, TensorType) else []
-
-
-def _shape_of(type_: Type | None) -> Value:
-    """A value of the form of a type, without names."""
-    if isinstance(type_, TupleType):
-        return [_shape_of(f) for f in component_types(type_)]
-    return ""
 
 
 def _nested(type_: Type | None, names: Iterator[str]) -> Value:

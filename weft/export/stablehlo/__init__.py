@@ -1,0 +1,1 @@
+"""Typed programs of static shapes as the text of StableHLO modules."""

@@ -1,0 +1,1 @@
+"""Writers of operators as StableHLO operations, by family."""
