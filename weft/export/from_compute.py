@@ -17,6 +17,7 @@ import numpy as np
 from weft import te
 from weft.export.grid import Grid, as_expr, binary, read, unary
 from weft.ir import OPS, Call, Op, TensorType, TupleType, get_op, infer_expr
+from weft.ir.dynamic import depends_on_data
 from weft.ir.expr import Expr, Tuple, TupleGetItem
 from weft.ir.types import Type, is_static
 from weft.ir.visitor import Routine, run_routine
@@ -37,7 +38,7 @@ class _NoFormError(Exception):
 def compute_form(call: Call) -> Expr | None:
     """An equivalent of a call of static shapes in simple operators, typed; ``None`` without one."""
     op, types = call.op, [a.checked_type for a in call.args]
-    if not isinstance(op, Op) or op.compute is None or op.hook("bounds") is not None \
+    if not isinstance(op, Op) or op.compute is None or depends_on_data(op) \
             or not all(map(_is_known, (*types, call.checked_type))):
         return None
     given: dict[te.Tensor, Expr] = {}
