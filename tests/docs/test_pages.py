@@ -40,6 +40,7 @@ def _surroundings(tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPat
     page("debugging", 10, pytest.mark.slow),
     page("get_started", 20, pytest.mark.slow),
     page("graphs", 10, pytest.mark.slow),
+    page("language_models", 15, pytest.mark.slow),
     page("machine_model", 10, flags=doctest.NORMALIZE_WHITESPACE),
     page("performance", 10, pytest.mark.slow, flags=SPACES),
     page("tensors", 30, pytest.mark.slow),

@@ -64,6 +64,16 @@ _VERBS = {
         "info",
         "Show this machine's target, the kinds of targets, and the CPUs to compile "
         "for by name."),
+    "chat": _Verb("language", "Talk with MODEL, a Hugging Face folder or a GGUF file."),
+    "generate": _Verb("language",
+                      "Continue a text with MODEL, a Hugging Face folder or a GGUF file."),
+    "embed": _Verb(
+        "language",
+        "Print a vector for each of TEXTS, the state of the last layer of MODEL, as a line of "
+        "JSON."),
+    "perplexity": _Verb(
+        "language",
+        "Print the perplexity of MODEL on the text of FILE (- is standard input)."),
     "debug": _Verb("debug", "Compare every tensor of MODEL with another evaluation."),
     "explain": _Verb(
         "explain", "Explain the error CODE, which messages begin with; without CODE, list all."),
@@ -128,6 +138,8 @@ def cli() -> None:
     weft inspect model.onnx --stage llvm      any stage as text
     weft inspect model.onnx --html out.html   all stages on one page
     weft debug model.onnx --against onnxruntime    every tensor, side by side
+    weft chat model.gguf                      talk with a language model
+    weft generate model.gguf --prompt "Hi"    continue a text
     weft opt net.ir -p fold_constant,fuse_ops run passes on the text form
     weft passes                               the passes of the compiler, in order
     weft ops gelu                             an operator, by any of its names

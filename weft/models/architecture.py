@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import field
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
+from weft.ir import Constant
 from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
+from weft.topi.nn.block_formats import FORMATS
 
 Activation = Literal["gelu", "gelu_tanh", "silu", "relu"]
 
@@ -143,20 +146,58 @@ LAYER_WEIGHTS = (
 )
 
 
-class Weights:
-    """Float arrays by name (``MODEL_WEIGHTS``, ``LAYER_WEIGHTS``)."""
+class BlockWeight:
+    """A matrix quantised in blocks, as stored: uint8 [rows, bytes], and the name of the format.
 
-    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
+    It has one constant in a program, also where two layers use it.
+    """
+
+    def __init__(self, data: np.ndarray, format: str) -> None:
+        self.data = data
+        self.format = format
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the elements."""
+        form = FORMATS[self.format]
+        *rows, size = self.data.shape
+        return (*rows, size // form.nbytes * form.elements)
+
+    @property
+    def nbytes(self) -> int:
+        return self.data.nbytes
+
+    @cached_property
+    def constant(self) -> Constant:
+        return Constant(self.data)
+
+    def __getitem__(self, rows: slice) -> BlockWeight:
+        return BlockWeight(self.data[rows], self.format)
+
+
+class Weights:
+    """Float arrays by name (``MODEL_WEIGHTS``, ``LAYER_WEIGHTS``); matrices may be in blocks."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray | BlockWeight]) -> None:
         self._arrays = dict(arrays)
 
+    def blocks(self, name: str) -> BlockWeight | None:
+        """A matrix that is quantised in blocks; ``None`` for any other weight."""
+        found = self._arrays.get(name)
+        return found if isinstance(found, BlockWeight) else None
+
     def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self._arrays:
+        found = self._arrays.get(name)
+        if isinstance(found, BlockWeight):
+            raise UnsupportedModelError(f"the weight {name!r} is quantised in blocks",
+                                        expected="floats", got=found.format)
+        if found is None:
             raise UnsupportedModelError(f"the model lacks the weight {name!r}",
                                         expected=", ".join(sorted(self._arrays)))
-        return self._arrays[name]
+        return found
 
     def get(self, name: str) -> np.ndarray | None:
-        return self._arrays.get(name)
+        return self[name] if name in self._arrays else None
 
     def __contains__(self, name: str) -> bool:
         return name in self._arrays
@@ -171,7 +212,9 @@ class Weights:
 
     @property
     def dtype(self) -> str:
-        """The dtype of the embedding, which is that of most weights."""
+        """The dtype of the embedding, which is that of most weights; float32 beside blocks."""
+        if any(isinstance(array, BlockWeight) for array in self._arrays.values()):
+            return "float32"
         return self["embedding.weight"].dtype.name
 
     @property

@@ -14,6 +14,7 @@ from weft.models.architecture import Architecture, Rotary, Weights
 from weft.models.layers import (
     LayerWeights,
     dense,
+    embed,
     heads_first,
     merge_heads,
     mlp,
@@ -139,7 +140,7 @@ class _ProgramWriter:
 
     def _embed(self) -> Expr:
         architecture, model = self._architecture, self._model
-        x = op.take(model["embedding.weight"], self._inputs.ids, axis=0)
+        x = embed(self._inputs.ids, model)
         if architecture.embedding_scale != 1.0:
             x = x * const(architecture.embedding_scale, self._dtype)
         if "position_embedding.weight" in model:

@@ -8,7 +8,7 @@ import numpy as np
 
 from weft import op
 from weft.ir import Constant, DType, Expr, const
-from weft.models.architecture import Activation, Architecture, Weights
+from weft.models.architecture import Activation, Architecture, BlockWeight, Weights
 
 
 class LayerWeights:
@@ -25,6 +25,9 @@ class LayerWeights:
     def __getitem__(self, name: str) -> Constant:
         return self.constant(self._weights[f"{self._prefix}{name}"])
 
+    def blocks(self, name: str) -> BlockWeight | None:
+        return self._weights.blocks(f"{self._prefix}{name}")
+
     def constant(self, array: np.ndarray) -> Constant:
         """``array`` in the dtype of the model; it shares memory if it has this dtype."""
         return Constant(np.asarray(array, DType.of(self.dtype).numpy))
@@ -32,8 +35,19 @@ class LayerWeights:
 
 def dense(x: Expr, weights: LayerWeights, name: str) -> Expr:
     """``x`` times the transposed matrix ``name``, plus its bias if it has one."""
-    y = op.nn.dense(x, weights[f"{name}.weight"])
+    blocks = weights.blocks(f"{name}.weight")
+    y = (op.nn.dense(x, weights[f"{name}.weight"]) if blocks is None else
+         op.nn.block_quantized_dense(x, blocks.constant, format=blocks.format))
     return y + weights[f"{name}.bias"] if f"{name}.bias" in weights else y
+
+
+def embed(ids: Expr, weights: LayerWeights) -> Expr:
+    """The rows of the embedding that ``ids`` name; of blocks, these rows alone are expanded."""
+    blocks = weights.blocks("embedding.weight")
+    if blocks is None:
+        return op.take(weights["embedding.weight"], ids, axis=0)
+    return op.nn.block_dequantize(op.take(blocks.constant, ids, axis=0), format=blocks.format,
+                                  dtype=weights.dtype)
 
 
 def split_heads(x: Expr, weights: LayerWeights, name: str, heads: int, head_dim: int) -> Expr:

@@ -105,6 +105,9 @@ NAMES: dict[str, dict[str, str]] = {
             "BinaryConv2DAttrs BitPackAttrs BitserialDenseAttrs bitpack bitserial_conv2d "
             "bitserial_dense "
         ),
+        "weft.op.nn.block_quantized": (
+            "BlockDequantizeAttrs BlockQuantizedDenseAttrs block_dequantize block_quantized_dense "
+        ),
         "weft.op.nn.cache": "CacheUpdateAttrs cache_update paged_cache_update",
         "weft.op.nn.cached_attention": "CachedAttentionAttrs attend_cache cached_attention",
         "weft.op.nn.conv": "Conv1DAttrs Conv2DAttrs Conv3DAttrs conv1d conv2d conv3d",
@@ -265,6 +268,7 @@ OPERATORS: dict[str, str] = {
     "weft.op.nn.attention_backward": "nn.attention_backward nn.masked_attention_backward",
     "weft.op.nn.batch_norm_training": "nn.batch_norm_training",
     "weft.op.nn.bitserial": "nn.bitpack nn.bitserial_conv2d nn.bitserial_dense",
+    "weft.op.nn.block_quantized": "nn.block_dequantize nn.block_quantized_dense",
     "weft.op.nn.cache": "nn.cache_update nn.paged_cache_update",
     "weft.op.nn.cached_attention": "nn.cached_attention",
     "weft.op.nn.conv": "nn.conv1d nn.conv2d nn.conv3d",

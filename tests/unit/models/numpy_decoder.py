@@ -62,6 +62,10 @@ class _Reference:
             return x
         pairs = len(rotary.frequencies)
         cos, sin = (t[:, None] for t in rotary.tables(len(x)))
+        if rotary.interleaved:
+            first, second, rest = x[..., :2 * pairs:2], x[..., 1:2 * pairs:2], x[..., 2 * pairs:]
+            both = np.stack([first * cos - second * sin, second * cos + first * sin], -1)
+            return np.concatenate([both.reshape(*x.shape[:-1], 2 * pairs), rest], -1)
         first, second, rest = np.split(x, [pairs, 2 * pairs], axis=-1)
         return np.concatenate([first * cos - second * sin, second * cos + first * sin, rest], -1)
 

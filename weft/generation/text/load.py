@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from weft.generation.text.chat_template import ChatTemplate
+from weft.generation.text.gguf_tokenizer import gguf_tokenizer
 from weft.generation.text.language_model import LanguageModel
 from weft.generation.text.tokenizer import Tokenizer
 from weft.models.architecture import Architecture, Weights
 from weft.models.compiled_decoder import CompiledDecoder
+from weft.models.gguf.reader import read_gguf
+from weft.models.gguf.translate import architecture_of_gguf
 from weft.models.transformers.folder import architecture_of_folder, read_json
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError
@@ -32,14 +35,15 @@ class ModelFiles:
 
 def load(path: str | Path, *, capacity: int | None = None, batch: int = 1,
          dtype: str | None = None, **knobs: Any) -> LanguageModel:
-    """A language model of a Hugging Face folder, ready to generate text.
+    """A language model of a Hugging Face folder or of a GGUF file, ready to generate text.
 
         model = weft.models.load("SmolLM2-135M-Instruct")
         model.generate("The capital of France is", max_tokens=8)
 
-    A folder has ``config.json``, weights in safetensors files, and ``tokenizer.json``. ``capacity``
-    is the largest number of tokens of a text with its continuation (the model's context, at most
-    4096, by default); ``dtype`` (float32, bfloat16, float16) that of weights, activations and
+    A folder has ``config.json``, weights in safetensors files, and ``tokenizer.json``; a GGUF file
+    has all in one, and its quantised weights stay in their blocks. ``capacity`` is the largest
+    number of tokens of a text with its continuation (the model's context, at most 4096, by
+    default); ``dtype`` (float32, bfloat16, float16) that of weights, activations and
     caches: by default that of the files. ``knobs`` are settings of ``weft.compile``.
 
     Needs the packages of ``weft[language]``. Raises ``UnsupportedModelError`` for models of a kind
@@ -57,11 +61,29 @@ def load(path: str | Path, *, capacity: int | None = None, batch: int = 1,
 
 
 def read_files(path: Path) -> ModelFiles:
-    """The contents of a folder; ``InvalidModelError`` if there is none."""
-    if not path.is_dir():
-        raise InvalidModelError("no such model", where=path,
-                                expected="a folder with config.json and safetensors files")
-    return _read_folder(path)
+    """The contents of a folder or a file; ``InvalidModelError`` if there is none."""
+    if path.is_dir():
+        return _read_folder(path)
+    if path.is_file():
+        return _read_gguf(path)
+    raise InvalidModelError("no such model", where=path, expected="a GGUF file, or a folder with "
+                            "config.json and safetensors files")
+
+
+def _read_gguf(path: Path) -> ModelFiles:
+    file = read_gguf(path)
+    architecture, weights = architecture_of_gguf(file)
+    metadata = file.metadata
+    tokenizer = gguf_tokenizer(metadata, architecture.vocab_size)
+    names = {"bos_token": tokenizer.bos, "eos_token": metadata.get("tokenizer.ggml.eos_token_id")}
+    tokens = {name: tokenizer.text_of(token) for name, token in names.items()}
+    template = metadata.get("tokenizer.chat_template")
+    kind = metadata["general.architecture"]
+    return ModelFiles(
+        architecture, weights, tokenizer,
+        ChatTemplate(template, tokens) if isinstance(template, str) else None,
+        _context({"max_position_embeddings": metadata.get(f"{kind}.context_length")},
+                 architecture))
 
 
 def _read_folder(folder: Path) -> ModelFiles:

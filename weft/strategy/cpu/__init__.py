@@ -6,7 +6,7 @@ from weft.strategy.cpu.attention import strategy as attention
 from weft.strategy.cpu.convolution import layouts as conv_layouts
 from weft.strategy.cpu.convolution import legalize as conv_legalize
 from weft.strategy.cpu.convolution import strategy as conv
-from weft.strategy.cpu.gemm import grouped
+from weft.strategy.cpu.gemm import block_quantized, grouped
 from weft.strategy.cpu.gemm import strategy as gemm
 from weft.strategy.cpu.gemm import variants as gemm_variants
 from weft.strategy.cpu.pooling import strategy as pooling
@@ -14,6 +14,7 @@ from weft.strategy.cpu.resampling import strategy as resampling
 from weft.strategy.cpu.winograd import strategy as winograd
 
 __all__ = [
-    "attention", "attention_legalize", "conv", "conv_layouts", "conv_legalize", "default", "gemm",
+    "attention", "attention_legalize", "block_quantized", "conv", "conv_layouts",
+    "conv_legalize", "default", "gemm",
     "gemm_variants", "grouped", "pooling", "resampling", "winograd",
 ]

@@ -1,0 +1,166 @@
+"""``weft chat``, ``generate``, ``embed`` and ``perplexity``: language models from their files."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import click
+
+from weft.cli.common import session
+from weft.support.dataclass import dataclass
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _model_options(command: F) -> F:
+    """MODEL, and how it is loaded."""
+    for option in (
+        click.option("--threads", type=click.IntRange(1), default=None,
+                     help="threads of compiled code (default: WEFT_THREADS, else all CPUs)"),
+        click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), default=None,
+                     help="dtype of activations and of weights that are not quantised"),
+        click.option("--capacity", type=click.IntRange(1), default=None,
+                     help="most tokens of a text with its reply (default: the model's, to 4096)"),
+        click.argument("path", metavar="MODEL", type=click.Path(exists=True)),
+    ):
+        command = option(command)
+    return command
+
+
+def _sampling_options(command: F) -> F:
+    for option in (
+        click.option("--seed", default=0, help="chooses among the replies of a temperature"),
+        click.option("--top-p", type=float, default=1.0, show_default=True,
+                     help="draw from the likeliest tokens of this total probability"),
+        click.option("--temperature", type=float, default=0.0, show_default=True,
+                     help="0 for the likeliest reply"),
+        click.option("--max-tokens", type=click.IntRange(1), default=256, show_default=True,
+                     help="most tokens of a reply"),
+    ):
+        command = option(command)
+    return command
+
+
+def _load(path: str, capacity: int | None, dtype: str | None) -> Any:
+    from weft.generation.text.load import load
+
+    return load(path, capacity=capacity, dtype=dtype)
+
+
+@dataclass
+class _Clock:
+    """Counts tokens, and the seconds after the first one."""
+
+    tokens: int = 0
+    first: float = 0.0
+
+    def count(self, _: int) -> None:
+        if not self.tokens:
+            self.first = time.perf_counter()
+        self.tokens += 1
+
+    def report(self) -> None:
+        seconds = time.perf_counter() - self.first
+        rate = f", {(self.tokens - 1) / seconds:.1f} tokens/s" if self.tokens > 1 else ""
+        click.echo(f"{self.tokens} tokens{rate}", err=True)
+
+
+def _options(max_tokens: int, temperature: float, top_p: float, seed: int) -> dict[str, Any]:
+    return {"max_tokens": max_tokens, "temperature": temperature or None, "top_p": top_p,
+            "seed": seed}
+
+
+def _write(chunks: Iterable[str]) -> str:
+    """Write a reply as it comes; what was written, also if Ctrl-C ends it."""
+    written: list[str] = []
+    try:
+        for chunk in chunks:
+            written.append(chunk)
+            sys.stdout.write(chunk)
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        click.echo(" (interrupted)", err=True)
+    sys.stdout.write("\n")
+    sys.stdout.flush()
+    return "".join(written)
+
+
+@click.command("generate")
+@_model_options
+@click.option("--prompt", required=True, help="the text to continue (- is standard input)")
+@click.option("--stop", multiple=True, help="end the reply before this text")
+@_sampling_options
+def generate_command(path: str, prompt: str, stop: tuple[str, ...], capacity: int | None,
+                     dtype: str | None, threads: int | None, **sampling: Any) -> None:
+    """Continue a text with MODEL, a Hugging Face folder or a GGUF file.
+
+    The reply alone is on standard output; tokens per second are on standard error.
+    """
+    with session(threads):
+        model, clock = _load(path, capacity, dtype), _Clock()
+        text = sys.stdin.read() if prompt == "-" else prompt
+        _write(model.stream(text, stop=stop, on_token=clock.count, **_options(**sampling)))
+        clock.report()
+
+
+@click.command("chat")
+@_model_options
+@click.option("--system", default=None, help="the first message, which sets the tone")
+@_sampling_options
+def chat_command(path: str, system: str | None, capacity: int | None, dtype: str | None,
+                 threads: int | None, **sampling: Any) -> None:
+    """Talk with MODEL, a Hugging Face folder or a GGUF file.
+
+    Ctrl-C ends a reply; an empty line or Ctrl-D ends the program. A chat that has filled the
+    context of the model forgets its first messages.
+    """
+    with session(threads):
+        model = _load(path, capacity, dtype)
+        messages = [] if system is None else [{"role": "system", "content": system}]
+        kept = len(messages)
+        while text := _ask():
+            messages.append({"role": "user", "content": text})
+            while (len(messages) > kept + 1
+                   and len(model.tokens_of(messages)) >= model.decoder.capacity):
+                del messages[kept:kept + 2]
+            clock = _Clock()
+            reply = _write(model.stream(messages, on_token=clock.count, **_options(**sampling)))
+            clock.report()
+            messages.append({"role": "assistant", "content": reply})
+
+
+def _ask() -> str:
+    """A line of the user; nothing at the end of the input."""
+    try:
+        return input("> " if sys.stdin.isatty() else "").strip()
+    except (EOFError, KeyboardInterrupt):
+        return ""
+
+
+@click.command("embed")
+@_model_options
+@click.argument("texts", nargs=-1, required=True)
+@click.option("--pooling", type=click.Choice(["mean", "last"]), default="mean", show_default=True,
+              help="the mean of the states of all tokens, or the last state")
+def embed_command(path: str, texts: tuple[str, ...], pooling: Any, capacity: int | None,
+                  dtype: str | None, threads: int | None) -> None:
+    """Print a vector for each of TEXTS, the state of the last layer of MODEL, as a line of JSON."""
+    import json
+
+    with session(threads):
+        for vector in _load(path, capacity, dtype).embed(texts, pooling=pooling):
+            click.echo(json.dumps([round(float(value), 7) for value in vector]))
+
+
+@click.command("perplexity")
+@_model_options
+@click.argument("file", type=click.File("r", encoding="utf-8"))
+def perplexity_command(path: str, file: Any, capacity: int | None, dtype: str | None,
+                       threads: int | None) -> None:
+    """Print the perplexity of MODEL on the text of FILE (- is standard input)."""
+    with session(threads):
+        model = _load(path, capacity, dtype)
+        click.echo(f"{model.perplexity(file.read()):.4f}")

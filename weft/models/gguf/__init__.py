@@ -1,0 +1,1 @@
+"""Models in GGUF files, whose weights are used as they are stored."""

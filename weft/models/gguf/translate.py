@@ -1,0 +1,199 @@
+"""Decoders from GGUF files: architectures as data, weights as they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from weft.models.architecture import (
+    Activation,
+    Architecture,
+    BlockWeight,
+    Layer,
+    Rotary,
+    Weights,
+)
+from weft.models.gguf.reader import GgufFile
+from weft.models.transformers.configuration import Configuration
+from weft.models.transformers.rope import rotary_of
+from weft.models.transformers.translate import alibi_slopes
+from weft.support.dataclass import dataclass
+from weft.support.errors import InvalidModelError, UnsupportedModelError
+
+
+@dataclass(frozen=True, kw_only=True)
+class GgufFamily:
+    """What an architecture of GGUF computes beyond what its tensors and metadata say."""
+
+    norm: Literal["layer", "rms"] = "rms"
+    activation: Activation = "silu"
+    interleaved: bool = False
+    positions: Literal["rotary", "alibi", "learned"] = "rotary"
+    parallel: bool = False
+    scaled_embedding: bool = False
+    local_layers: int = 0  # every n-th layer sees all positions, the others a window
+
+
+FAMILIES: dict[str, GgufFamily] = {
+    "bloom": GgufFamily(norm="layer", activation="gelu_tanh", positions="alibi"),
+    "gemma": GgufFamily(activation="gelu_tanh", scaled_embedding=True),
+    "gemma2": GgufFamily(activation="gelu_tanh", scaled_embedding=True, local_layers=2),
+    "gpt2": GgufFamily(norm="layer", activation="gelu_tanh", positions="learned"),
+    "llama": GgufFamily(interleaved=True),
+    "phi2": GgufFamily(norm="layer", activation="gelu_tanh", parallel=True),
+    "phi3": GgufFamily(),
+    "qwen2": GgufFamily(),
+    "qwen3": GgufFamily(),
+}
+_MODEL = {"token_embd": "embedding", "position_embd": "position_embedding",
+          "token_embd_norm": "embedding_norm", "output_norm": "final_norm", "output": "output"}
+_LAYER = {"attn_norm": "attention_norm", "attn_q": "q", "attn_k": "k", "attn_v": "v",
+          "attn_q_norm": "q_norm", "attn_k_norm": "k_norm", "attn_output": "attention_output",
+          "post_attention_norm": "attention_post_norm", "ffn_norm": "mlp_norm", "ffn_gate": "gate",
+          "ffn_up": "up", "ffn_down": "down", "post_ffw_norm": "mlp_post_norm"}
+_FIELDS = {  # ours -> the key after the name of the architecture
+    "hidden_size": "embedding_length", "num_hidden_layers": "block_count",
+    "num_attention_heads": "attention.head_count", "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length", "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "layer_norm_eps": "attention.layer_norm_epsilon", "rope_theta": "rope.freq_base",
+    "rotary_dimensions": "rope.dimension_count", "max_position_embeddings": "context_length",
+    "sliding_window": "attention.sliding_window",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping", "experts": "expert_count",
+    "scaling": "rope.scaling.type", "factor": "rope.scaling.factor",
+    "original_max_position_embeddings": "rope.scaling.original_context_length",
+}
+
+
+def architecture_of_gguf(file: GgufFile) -> tuple[Architecture, Weights]:
+    """Architecture and weights; quantised matrices stay in their blocks."""
+    kind = file.metadata.get("general.architecture")
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        raise UnsupportedModelError(f"GGUF models of the architecture {kind!r} are not supported",
+                                    where=file.path, expected=", ".join(FAMILIES))
+    family, config = FAMILIES[kind], _configuration(file, kind)
+    if config.get("experts"):
+        raise config.refuse("a mixture of experts in a GGUF file")
+    arrays = _renamed(file, config)
+    return _architecture(file, config, family, arrays), Weights(arrays)
+
+
+def _configuration(file: GgufFile, kind: str) -> Configuration:
+    fields = {ours: file.metadata[f"{kind}.{theirs}"] for ours, theirs in _FIELDS.items()
+              if f"{kind}.{theirs}" in file.metadata}
+    scaling = fields.pop("scaling", "none")
+    rope: dict[str, Any] = {"rope_theta": fields.get("rope_theta", 10000.0)}
+    if scaling != "none":
+        rope |= {name: fields[name] for name in ("factor", "original_max_position_embeddings")
+                 if name in fields}
+        rope["rope_type"] = scaling
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is not None and len(embedding.shape) == 2:
+        fields["vocab_size"] = int(embedding.shape[0])
+    return Configuration({**fields, "rope_parameters": rope}, kind, {})
+
+
+def _architecture(file: GgufFile, config: Configuration, family: GgufFamily,
+                  arrays: Mapping[str, np.ndarray | BlockWeight]) -> Architecture:
+    width, heads = config.size("hidden_size"), config.size("num_attention_heads")
+    has_kv = config.get("num_key_value_heads") is not None
+    kv_heads = config.size("num_key_value_heads") if has_kv else heads
+    head_dim = config.size("head_dim") if config.get("head_dim") else width // heads
+    learned = arrays.get("position_embedding.weight")
+    rotary = _rotary(file, config, family, head_dim) if family.positions == "rotary" else None
+    window = config.get("sliding_window")
+
+    def layer(number: int) -> Layer:
+        is_local = family.local_layers and (number + 1) % family.local_layers
+        return Layer(scale=head_dim ** -0.5, rotary=rotary,
+                     window=config.size("sliding_window") if window and is_local else None)
+
+    made = Architecture(
+        vocab_size=config.size("vocab_size"), hidden_size=width, heads=heads, kv_heads=kv_heads,
+        head_dim=head_dim, layers=tuple(map(layer, range(config.size("num_hidden_layers")))),
+        norm=family.norm, activation=family.activation, parallel=family.parallel,
+        epsilon=config.number("rms_norm_eps" if family.norm == "rms" else "layer_norm_eps"),
+        alibi_slopes=alibi_slopes(heads) if family.positions == "alibi" else (),
+        softcap=config.get("attn_logit_softcapping") or 0.0,
+        logit_softcap=config.get("final_logit_softcapping") or 0.0,
+        embedding_scale=width ** 0.5 if family.scaled_embedding else 1.0,
+        max_positions=None if learned is None else learned.shape[0])
+    _check(made, config, arrays)
+    return made
+
+
+def _rotary(file: GgufFile, config: Configuration, family: GgufFamily, head_dim: int) -> Rotary:
+    width = (config.size("rotary_dimensions") if config.get("rotary_dimensions") else head_dim)
+    if width > head_dim:
+        raise config.invalid("rope.dimension_count", f"at most {head_dim}", width)
+    made = rotary_of(config, width, None)
+    factors = file.tensors.get("rope_freqs.weight")  # Llama 3 divides each frequency
+    frequencies = made.frequencies
+    if isinstance(factors, np.ndarray):
+        if factors.shape != (len(frequencies),):
+            raise config.invalid("rope_freqs", f"{len(frequencies)} factors", factors.shape)
+        frequencies = tuple(f / float(d) for f, d in zip(frequencies, factors, strict=True))
+    return Rotary(frequencies, made.factor, interleaved=family.interleaved)
+
+
+def _renamed(file: GgufFile, config: Configuration) -> dict[str, np.ndarray | BlockWeight]:
+    found: dict[str, np.ndarray | BlockWeight] = {}
+
+    def take(theirs: str, ours: str) -> None:
+        for kind in ("weight", "bias"):
+            if f"{theirs}.{kind}" in file.tensors:
+                found[f"{ours}.{kind}"] = file.tensors[f"{theirs}.{kind}"]
+
+    for theirs, ours in _MODEL.items():
+        take(theirs, ours)
+    if "output.weight" not in found and "embedding.weight" in found:
+        found["output.weight"] = found["embedding.weight"]
+    heads = config.size("num_attention_heads")
+    has_kv = config.get("num_key_value_heads") is not None
+    kv_heads = config.size("num_key_value_heads") if has_kv else heads
+    for number in range(config.size("num_hidden_layers")):
+        for theirs, ours in _LAYER.items():
+            take(f"blk.{number}.{theirs}", f"layers.{number}.{ours}")
+        if f"layers.{number}.attention_norm.weight" not in found:
+            raise config.invalid("block_count", f"{number} layers", "no tensors of others")
+        _split(file.tensors, f"blk.{number}.attn_qkv", found, f"layers.{number}.",
+               {"q": heads, "k": kv_heads, "v": kv_heads})
+        if f"blk.{number}.ffn_gate.weight" not in file.tensors and config.kind == "phi3":
+            _split(file.tensors, f"blk.{number}.ffn_up", found, f"layers.{number}.",
+                   {"gate": 1, "up": 1})
+    return found
+
+
+def _split(tensors: Mapping[str, np.ndarray | BlockWeight], name: str,
+           found: dict[str, np.ndarray | BlockWeight], prefix: str, parts: Mapping[str, int]
+           ) -> None:
+    """Rows of one tensor as several, in the ratio of ``parts``."""
+    for kind in ("weight", "bias"):
+        value = tensors.get(f"{name}.{kind}")
+        if value is None:
+            continue
+        rows, total = value.shape[0], sum(parts.values())
+        if rows % total:
+            raise InvalidModelError(f"a tensor {name!r} that cannot be split", got=value.shape)
+        start = 0
+        for part, share in parts.items():
+            end = start + rows // total * share
+            found[f"{prefix}{part}.{kind}"] = value[start:end]
+            start = end
+
+
+def _check(a: Architecture, config: Configuration, arrays: Mapping[str, np.ndarray | BlockWeight]
+           ) -> None:
+    """The matrices have the sizes of the metadata."""
+    wanted = {"embedding": (a.vocab_size, a.hidden_size), "output": (a.vocab_size, a.hidden_size)}
+    for number in range(len(a.layers)):
+        wanted |= {f"layers.{number}.{name}": (heads * a.head_dim, a.hidden_size)
+                   for name, heads in (("q", a.heads), ("k", a.kv_heads), ("v", a.kv_heads))}
+        wanted[f"layers.{number}.attention_output"] = (a.hidden_size, a.heads * a.head_dim)
+    for name, shape in wanted.items():
+        found = arrays.get(f"{name}.weight")
+        if found is None or tuple(found.shape) != shape:
+            raise config.invalid(name, f"a weight of the shape {shape}",
+                                 None if found is None else found.shape)

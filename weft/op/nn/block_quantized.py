@@ -1,0 +1,126 @@
+"""Matmuls with weights quantised in blocks, and their dequantisation: weights stay as stored."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft import te
+from weft.ir import Attrs, DType, TensorType, attr, float32
+from weft.ir.op import OpPattern, define_op, op_case
+from weft.ir.shape import Dim
+from weft.ir.typing.relation import RelationContext
+from weft.support.dataclass import dataclass
+from weft.topi.nn import block_quantized as topi
+from weft.topi.nn.block_formats import FORMATS, BlockFormat, block_format
+
+_FORMAT = "layout of the blocks: " + ", ".join(FORMATS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockQuantizedDenseAttrs(Attrs):
+    format: str = attr("q8_0", _FORMAT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockDequantizeAttrs(Attrs):
+    format: str = attr("q8_0", _FORMAT)
+    dtype: DType = attr(float32, "dtype of the elements")
+
+
+def _elements(ctx: RelationContext, arg: int, blocks: TensorType, name: str) -> Dim:
+    """The number of elements of a row of blocks."""
+    if blocks.dtype.code != "uint" or blocks.dtype.bits != 8:
+        ctx.fail("blocks are bytes", arg=arg, expected="uint8", got=blocks.dtype)
+    form, size = block_format(name), blocks.shape[-1]
+    if not isinstance(size, int) or size % form.nbytes:
+        ctx.fail(f"a row of {name} is not a number of whole blocks", arg=arg,
+                 axis=blocks.ndim - 1, expected=f"a multiple of {form.nbytes} bytes", got=size)
+    return size // form.nbytes * form.elements
+
+
+def _dense_relation(ctx: RelationContext) -> bool:
+    types = ctx.tensors_known(2)
+    if types is None:
+        return False
+    data, weight = types
+    ctx.expect_min_rank(0, data, 1)
+    ctx.expect_float(0, data)
+    ctx.expect_rank(1, weight, 2)
+    elements = _elements(ctx, 1, weight, ctx.attrs_as(BlockQuantizedDenseAttrs).format)
+    ctx.expect_dim(0, data.ndim - 1, data.shape[-1], elements, "the inner sizes do not match",
+                   why=" (the elements of a row of the weight)")
+    ctx.output(TensorType((*data.shape[:-1], weight.shape[0]), data.dtype))
+    return True
+
+
+def _dequantize_relation(ctx: RelationContext) -> bool:
+    types = ctx.tensors_known(1)
+    if types is None:
+        return False
+    attrs = ctx.attrs_as(BlockDequantizeAttrs)
+    ctx.expect_min_rank(0, types[0], 1)
+    elements = _elements(ctx, 0, types[0], attrs.format)
+    ctx.output(TensorType((*types[0].shape[:-1], elements), attrs.dtype))
+    return True
+
+
+@define_op("nn.block_quantized_dense", attrs=BlockQuantizedDenseAttrs, relation=_dense_relation,
+           pattern=OpPattern.OPAQUE, level=10)
+def block_quantized_dense(data: te.Tensor, weight: te.Tensor, attrs: BlockQuantizedDenseAttrs
+                          ) -> te.Tensor:
+    """out[…, n] = sum over k of data[…, k] * weight[n, k], for a weight quantised in blocks
+
+    ``weight``: uint8 (N, bytes of a row), the blocks of each row as GGUF stores them. Elements are
+    float32 in registers; no array of them is made. Sums are float32, whatever the data.
+    """
+    return topi.block_quantized_dense(data, weight, block_format(attrs.format))
+
+
+@define_op("nn.block_dequantize", attrs=BlockDequantizeAttrs, relation=_dequantize_relation,
+           pattern=OpPattern.OPAQUE, level=10)
+def block_dequantize(data: te.Tensor, attrs: BlockDequantizeAttrs) -> te.Tensor:
+    """The elements of rows of blocks, uint8 (…, bytes of a row), as floats."""
+    return topi.block_dequantize(data, block_format(attrs.format), attrs.dtype)
+
+
+def _dense_reference(data: np.ndarray, weight: np.ndarray, format: str = "q8_0") -> np.ndarray:
+    elements = topi.dequantized(weight, block_format(format)).astype(np.float64)
+    return (data.astype(np.float64) @ elements.T).astype(data.dtype)
+
+
+def _dequantize_reference(data: np.ndarray, format: str = "q8_0", dtype: DType = float32
+                          ) -> np.ndarray:
+    return topi.dequantized(data, block_format(format)).astype(dtype.numpy)
+
+
+# The bytes of the float16 numbers of a block, which are not at its start.
+_HALVES = {"q2_k": (80, 82), "q3_k": (108,), "q6_k": (208,), "q4_1": (0, 2), "q5_1": (0, 2),
+           "q4_k": (0, 2), "q5_k": (0, 2)}
+
+
+def random_blocks(form: BlockFormat, *shape: int, seed: int = 0, deviation: float = 0.1
+                  ) -> np.ndarray:
+    """Random blocks, uint8 [..., bytes of a row], for ``shape`` blocks of about this deviation."""
+    rng = np.random.default_rng(seed)
+    data = rng.integers(0, 256, (*shape, form.nbytes), np.uint8)
+
+    def scale(largest: float) -> None:
+        for at in _HALVES.get(form.name, (0,)):
+            half = rng.uniform(largest / 2, largest, (*shape, 1)).astype(np.float16)
+            data[..., at:at + 2] = half.view(np.uint8)
+
+    scale(1.0)
+    scale(deviation / float(topi.dequantized(data, form).std()))
+    return data.reshape(*shape[:-1], -1)
+
+
+_BLOCKS = {name: random_blocks(form, 5, 2) for name, form in FORMATS.items()}
+block_quantized_dense.spec(
+    _dense_reference,
+    *(op_case((3, 2 * form.elements), _BLOCKS[name], format=name, dtypes=("float32", "uint8"),
+              atol=1e-3) for name, form in FORMATS.items()),
+    op_case((2, 1, 64), _BLOCKS["q4_0"], format="q4_0", dtypes=("float32", "uint8"), atol=1e-4),
+    op_case((64,), _BLOCKS["q8_0"], dtypes=("float32", "uint8"), atol=1e-4))
+block_dequantize.spec(
+    _dequantize_reference,
+    *(op_case(_BLOCKS[name], format=name, dtypes=("uint8",)) for name in FORMATS))

@@ -1,0 +1,141 @@
+"""Elements of weights quantised in blocks: by NumPy, and in loops."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft import te
+from weft.ir.dtype import DType, float32, int32
+from weft.support.dataclass import dataclass
+from weft.tir import Allocate, Buffer, BufferStore, For, ForKind, PrimExpr, Stmt, Var, const, seq
+from weft.tir.expr import call
+from weft.topi.loop_nest import nest
+from weft.topi.nn.block_formats import RUN, BlockFormat
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayBlocks:
+    """Blocks of NumPy, uint8 [..., nbytes]; its numbers have a last axis for the lanes of a run."""
+
+    data: np.ndarray
+
+    def byte(self, at: np.ndarray | int) -> np.ndarray:
+        return self.data[..., np.atleast_1d(at)].astype(np.int32)
+
+    def signed(self, at: np.ndarray | int) -> np.ndarray:
+        return self.data[..., np.atleast_1d(at)].view(np.int8).astype(np.int32)
+
+    def half(self, at: int) -> np.ndarray:
+        return np.ascontiguousarray(self.data[..., at:at + 2]).view(np.float16).astype(np.float32)
+
+    def number(self, value: np.ndarray) -> np.ndarray:
+        return value.astype(np.float32)
+
+    def shift_right(self, value: np.ndarray, bits: np.ndarray) -> np.ndarray:
+        return value >> bits
+
+    def lookup(self, table: tuple[int, ...], index: np.ndarray) -> np.ndarray:
+        return np.array(table, np.int32)[index]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopBlocks:
+    """One block in a loop program: the bytes of ``row`` of ``buffer`` from ``first`` on."""
+
+    buffer: Buffer
+    row: tuple[PrimExpr, ...]
+    first: PrimExpr
+
+    def _load(self, at: PrimExpr | int) -> PrimExpr:
+        return self.buffer.load(*self.row, self.first + at)
+
+    def byte(self, at: PrimExpr | int) -> PrimExpr:
+        return self._load(at).astype(int32)
+
+    def signed(self, at: PrimExpr | int) -> PrimExpr:
+        return self._load(at).astype("int8").astype(int32)
+
+    def half(self, at: int) -> PrimExpr:
+        bits = self._load(at).astype("uint16") + self._load(at + 1).astype("uint16") * 256
+        return te.reinterpret("float16", bits).astype(float32)
+
+    def number(self, value: PrimExpr) -> PrimExpr:
+        return value.astype(float32)
+
+    def shift_right(self, value: PrimExpr, bits: PrimExpr) -> PrimExpr:
+        return call(int32, "shift_right", value, bits.astype(int32))
+
+    def lookup(self, table: tuple[int, ...], index: PrimExpr) -> PrimExpr:
+        return call(int32, "table_lookup", index, *(const(n, int32) for n in table))
+
+
+def dequantized(data: np.ndarray, form: BlockFormat) -> np.ndarray:
+    """float32 [..., elements] of rows of blocks, uint8 [..., bytes of a row]."""
+    *rows, size = data.shape
+    blocks = ArrayBlocks(data.reshape(*rows, size // form.nbytes, form.nbytes))
+    lanes = np.arange(RUN)
+    runs = [form.value(blocks, run, lanes) for run in range(form.runs)]
+    return np.concatenate(runs, axis=-1, dtype=np.float32).reshape(*rows, -1)
+
+
+def block_dequantize(data: te.Tensor, form: BlockFormat, dtype: DType) -> te.Tensor:
+    """The elements of rows of blocks, by a loop over runs."""
+    *rows, size = data.shape
+    blocks = size // form.nbytes
+
+    def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
+        def block(at: tuple[PrimExpr, ...]) -> Stmt:
+            *row, number = at
+            return store_block(form, LoopBlocks(inputs[0], tuple(row), number * form.nbytes),
+                               outputs[0], tuple(row), number * form.elements)
+
+        return nest((*rows, blocks), block, independent=True, work=form.elements)
+
+    shape = (*rows, blocks * form.elements)
+    return te.extern([shape], [data], build, [dtype], "block_dequantize")[0]
+
+
+def store_block(form: BlockFormat, block: LoopBlocks, out: Buffer, row: tuple[PrimExpr, ...],
+                first: PrimExpr, lanes: int = RUN) -> Stmt:
+    """Store the elements of a block at ``out[*row, first:]``, run by run in vectors."""
+    def run(number: int, start: int) -> Stmt:
+        lane = Var("lane", first.dtype)
+        value = form.value(block, number, lane + start).astype(out.dtype)
+        place = (*row, first + (RUN * number + start) + lane)
+        return For(lane, const(0), const(lanes), ForKind.VECTORIZED,
+                   BufferStore(out, value, place))
+
+    return seq([run(number, start) for number in range(form.runs)
+                for start in range(0, RUN, lanes)])
+
+
+def block_quantized_dense(data: te.Tensor, weight: te.Tensor, form: BlockFormat) -> te.Tensor:
+    """The product by loops over rows: each block is expanded into a buffer of its own."""
+    *leading, depth = data.shape
+
+    def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
+        source, blocks = inputs
+
+        def element(at: tuple[PrimExpr, ...]) -> Stmt:
+            column, *row = at
+            values = Buffer("values", (depth,), float32)
+            total = Buffer("total", (const(1),), float32)
+            here = (*row, column)
+
+            def expand(i: tuple[PrimExpr, ...]) -> Stmt:
+                block = LoopBlocks(blocks, (column,), i[0] * form.nbytes)
+                return store_block(form, block, values, (), i[0] * form.elements)
+
+            def add(k: tuple[PrimExpr, ...]) -> Stmt:
+                product = source.load(*row, *k).astype(float32) * values.load(*k)
+                return BufferStore(total, total.load(0) + product, (const(0),))
+
+            return Allocate(values, Allocate(total, seq([
+                BufferStore(total, const(0, float32), (const(0),)),
+                nest((depth // form.elements,), expand), nest((depth,), add),
+                BufferStore(outputs[0], total.load(0).astype(data.dtype), here)])))
+
+        return nest((weight.shape[0], *leading), element, independent=True)
+
+    return te.extern([(*leading, weight.shape[0])], [data, weight], build, [data.dtype],
+                     "block_quantized_dense")[0]
