@@ -15,6 +15,8 @@ FIXED: dict[str, tuple[str, ...]] = {
     "image.affine_grid": ("data",),
     "image.crop_and_resize": ("boxes.1",),
     "image.grid_sample": ("grid.1",),
+    "nn.block_dequantize": ("data.1",),
+    "nn.block_quantized_dense": ("data.1", "data.2", "weight.1"),
     "nn.winograd_weight": ("weight.2",),
     "sparse_to_dense": ("indices.1",),
     "vision.all_class_non_max_suppression": ("boxes.2",),
@@ -69,6 +71,7 @@ REFUSED: dict[str, str] = {
     "strided_set-[03]": "the number of bounds is symbolic",
     "nn.dense-[45]": _LAYOUT,
     "nn.grouped_matmul-3": _LAYOUT,
+    "nn.block_quantized_dense-12": "the inner size is that of whole blocks",
     **dict.fromkeys(["nn.conv1d-1", "nn.conv2d-3", "nn.conv2d-5", "nn.conv3d-1",
                      "nn.space_to_batch_nd-[12]"], "the size may not be a multiple of the groups "
                                                    "or blocks"),

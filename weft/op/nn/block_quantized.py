@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft import te
-from weft.ir import Attrs, DType, TensorType, attr, float32
+from weft import op, te
+from weft.ir import Attrs, Call, DType, Expr, TensorType, attr, float32, infer_expr
 from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim
 from weft.ir.typing.relation import RelationContext
+from weft.op.gradients import attrs_of, tensor_type, typed_zeros
 from weft.support.dataclass import dataclass
 from weft.topi.nn import block_quantized as topi
 from weft.topi.nn.block_formats import FORMATS, BlockFormat, block_format
@@ -31,6 +32,8 @@ def _elements(ctx: RelationContext, arg: int, blocks: TensorType, name: str) -> 
     """The number of elements of a row of blocks."""
     if blocks.dtype.code != "uint" or blocks.dtype.bits != 8:
         ctx.fail("blocks are bytes", arg=arg, expected="uint8", got=blocks.dtype)
+    if name not in FORMATS:
+        ctx.fail("unknown block format", expected=", ".join(FORMATS), got=name)
     form, size = block_format(name), blocks.shape[-1]
     if not isinstance(size, int) or size % form.nbytes:
         ctx.fail(f"a row of {name} is not a number of whole blocks", arg=arg,
@@ -71,7 +74,7 @@ def block_quantized_dense(data: te.Tensor, weight: te.Tensor, attrs: BlockQuanti
     """out[…, n] = sum over k of data[…, k] * weight[n, k], for a weight quantised in blocks
 
     ``weight``: uint8 (N, bytes of a row), the blocks of each row as GGUF stores them. Elements are
-    float32 in registers; no array of them is made. Sums are float32, whatever the data.
+    float32 in registers; no array of them is made. Sums are float32, or float64 for such data.
     """
     return topi.block_quantized_dense(data, weight, block_format(attrs.format))
 
@@ -81,6 +84,14 @@ def block_quantized_dense(data: te.Tensor, weight: te.Tensor, attrs: BlockQuanti
 def block_dequantize(data: te.Tensor, attrs: BlockDequantizeAttrs) -> te.Tensor:
     """The elements of rows of blocks, uint8 (…, bytes of a row), as floats."""
     return topi.block_dequantize(data, block_format(attrs.format), attrs.dtype)
+
+
+@block_quantized_dense.gradient
+def _gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    data, weight = call.args
+    kind = attrs_of(call, BlockQuantizedDenseAttrs).format
+    matrix = infer_expr(op.nn.block_dequantize(weight, format=kind, dtype=tensor_type(data).dtype))
+    return [op.nn.dense(dy, matrix, weight_layout="KN"), typed_zeros(weight)]
 
 
 def _dense_reference(data: np.ndarray, weight: np.ndarray, format: str = "q8_0") -> np.ndarray:

@@ -11,6 +11,7 @@ from weft.tir import Allocate, Buffer, BufferStore, For, ForKind, PrimExpr, Stmt
 from weft.tir.expr import call
 from weft.topi.loop_nest import nest
 from weft.topi.nn.block_formats import RUN, BlockFormat
+from weft.topi.nn.dense import accumulator_dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +73,12 @@ class LoopBlocks:
 def dequantized(data: np.ndarray, form: BlockFormat) -> np.ndarray:
     """float32 [..., elements] of rows of blocks, uint8 [..., bytes of a row]."""
     *rows, size = data.shape
-    blocks = ArrayBlocks(data.reshape(*rows, size // form.nbytes, form.nbytes))
+    count = size // form.nbytes
+    blocks = ArrayBlocks(data.reshape(*rows, count, form.nbytes))
     lanes = np.arange(RUN)
     runs = [form.value(blocks, run, lanes) for run in range(form.runs)]
-    return np.concatenate(runs, axis=-1, dtype=np.float32).reshape(*rows, -1)
+    return np.concatenate(runs, axis=-1, dtype=np.float32).reshape(
+        *rows, count * form.elements)
 
 
 def block_dequantize(data: te.Tensor, form: BlockFormat, dtype: DType) -> te.Tensor:
@@ -112,6 +115,7 @@ def store_block(form: BlockFormat, block: LoopBlocks, out: Buffer, row: tuple[Pr
 def block_quantized_dense(data: te.Tensor, weight: te.Tensor, form: BlockFormat) -> te.Tensor:
     """The product by loops over rows: each block is expanded into a buffer of its own."""
     *leading, depth = data.shape
+    sums = accumulator_dtype(data.dtype)
 
     def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
         source, blocks = inputs
@@ -119,7 +123,7 @@ def block_quantized_dense(data: te.Tensor, weight: te.Tensor, form: BlockFormat)
         def element(at: tuple[PrimExpr, ...]) -> Stmt:
             column, *row = at
             values = Buffer("values", (depth,), float32)
-            total = Buffer("total", (const(1),), float32)
+            total = Buffer("total", (const(1),), sums)
             here = (*row, column)
 
             def expand(i: tuple[PrimExpr, ...]) -> Stmt:
@@ -127,11 +131,11 @@ def block_quantized_dense(data: te.Tensor, weight: te.Tensor, form: BlockFormat)
                 return store_block(form, block, values, (), i[0] * form.elements)
 
             def add(k: tuple[PrimExpr, ...]) -> Stmt:
-                product = source.load(*row, *k).astype(float32) * values.load(*k)
+                product = source.load(*row, *k).astype(sums) * values.load(*k).astype(sums)
                 return BufferStore(total, total.load(0) + product, (const(0),))
 
             return Allocate(values, Allocate(total, seq([
-                BufferStore(total, const(0, float32), (const(0),)),
+                BufferStore(total, const(0, sums), (const(0),)),
                 nest((depth // form.elements,), expand), nest((depth,), add),
                 BufferStore(outputs[0], total.load(0).astype(data.dtype), here)])))
 

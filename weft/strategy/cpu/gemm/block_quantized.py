@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Iterator
 
 from weft import te
-from weft.ir import Call, float32, int64
+from weft.ir import Call, TensorType, float32, int64
 from weft.op.nn.block_quantized import BlockQuantizedDenseAttrs
 from weft.strategy.common.row_major import row_count, unravel
 from weft.strategy.cpu.attention.decode_loops import unrolled, with_row_sums
@@ -27,6 +27,7 @@ from weft.tir import Allocate, Buffer, BufferStore, ForKind, IfThenElse, LetStmt
 from weft.tir.expr import PrimExpr, Var, const, int_value, minimum
 from weft.topi.nn.block_formats import RUN, BlockFormat, block_format
 from weft.topi.nn.block_quantized import LoopBlocks, store_block
+from weft.topi.nn.dense import accumulator_dtype
 
 NR = 4  # rows of the weight in a register tile: their FMAs hide each other's latency
 
@@ -36,7 +37,9 @@ def block_quantized_dense(call: Call, target: CpuTarget) -> Iterator[Implementat
     """Dequantisation in registers, where vectors divide a run of elements."""
     lanes = target.lanes("float32")
     form = block_format(attrs_of(call, BlockQuantizedDenseAttrs).format)
-    if lanes >= NR and RUN % lanes == 0:
+    data = call.args[0].checked_type
+    sums = accumulator_dtype(data.dtype) if isinstance(data, TensorType) else None
+    if lanes >= NR and RUN % lanes == 0 and sums is float32:
         mr = max((target.vector_registers - NR - 1) // NR, 1)
         compute = functools.partial(_compute, loops=BlockQuantizedLoops(form, lanes, mr))
         yield Implementation("nn.block_quantized_dense.cpu.registers", schedule_attention, compute)
