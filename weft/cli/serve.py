@@ -38,7 +38,7 @@ _MIB = 1 << 20
 @click.option("--slots", type=click.IntRange(1), default=8, show_default=True,
               help="sequences that a language model generates at the same time")
 @click.option("--capacity", type=click.IntRange(1), default=None,
-              help="tokens of a sequence, prompt included (default: 2048, or the model's limit)")
+              help="tokens of a sequence, prompt included (default: 4096, or the model's limit)")
 def serve_command(models: tuple[str, ...], host: str, port: int, target: str | None,
                   shapes: Shapes, opt_level: int, threads: int | None, max_batch: int,
                   max_delay: float, max_queue: int, max_concurrency: int, max_body: int,
@@ -63,11 +63,12 @@ def serve_command(models: tuple[str, ...], host: str, port: int, target: str | N
          "messages": [{"role": "user", "content": "Hello"}]}'
     curl localhost:8000/metrics               requests, latencies, batches, queues
 
-    Needs the extra: pip install "weft[serve]". SIGTERM and Ctrl-C stop the server once it has
-    answered what it accepted.
+    Needs the extra: pip install "weft[serve]", with language models "weft[serve,language]".
+    SIGTERM and Ctrl-C stop the server once it has answered what it accepted.
     """
     from weft.serving import Limits, serve
-    from weft.serving.loading import load_catalogue, open_transformers
+    from weft.serving.language_text import open_language_model
+    from weft.serving.loading import load_catalogue
     from weft.serving.open import require_packages
 
     require_packages()
@@ -83,5 +84,5 @@ def serve_command(models: tuple[str, ...], host: str, port: int, target: str | N
             models, limits=limits,
             open_module=lambda path: open_model(path, target=target, shapes=shapes,
                                                 opt_level=opt_level),
-            open_text=lambda path: open_transformers(path, capacity=capacity, slots=slots))
+            open_text=lambda path: open_language_model(path, capacity=capacity, slots=slots))
         serve(catalogue, host=host, port=port)

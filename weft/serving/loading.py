@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from weft.serving.catalogue import Catalogue
 from weft.serving.limits import Limits
@@ -87,11 +86,3 @@ def _entries(folder: Path) -> Iterator[tuple[str, str, Path]]:
                 yield path.name, version.name, models[0]
         elif path.suffix in SUFFIXES:
             yield path.stem, "1", path
-
-
-def open_transformers(path: str, *, capacity: int | None = None, slots: int = 8, **knobs: Any
-                      ) -> TextModel:
-    """The language model of a folder, read by the transformers library."""
-    from weft.serving.transformers_text import load_text_model
-
-    return load_text_model(path, capacity=capacity, slots=slots, **knobs)

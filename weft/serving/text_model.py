@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 from weft.models.decoder import Decoder
 
 _INCOMPLETE = "\ufffd"  # what tokenizers give for a character whose last bytes are missing
+_LONGEST_CHARACTER = 8  # tokens; what is incomplete after more of them is no text
 
 
 @runtime_checkable
@@ -65,7 +66,8 @@ class TextStream:
     def _next(self, *, whole: bool) -> str:
         known = self._model.decode(self._tokens[self._before:self._read])
         text = self._model.decode(self._tokens[self._before:])
-        if len(text) <= len(known) or (text.endswith(_INCOMPLETE) and not whole):
+        waits = text.endswith(_INCOMPLETE) and len(self._tokens) - self._read < _LONGEST_CHARACTER
+        if len(text) <= len(known) or (waits and not whole):
             return ""
         self._before, self._read = self._read, len(self._tokens)
         return text[len(known):]

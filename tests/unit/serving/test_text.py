@@ -33,6 +33,13 @@ def test_parts_of_a_text_are_whole_characters(text):
     assert all("\ufffd" not in part for part in parts if "\ufffd" not in text)
 
 
+def test_bytes_that_are_no_text_are_not_held_back():
+    stream = TextStream(Bytes())
+    parts = [stream.feed(0xc3) for _ in range(20)]
+    assert sum(map(len, parts)) == 16
+    assert len("".join(parts) + stream.finish()) == 20
+
+
 def test_an_incomplete_character_at_the_end_is_shown():
     stream = TextStream(Bytes())
     assert [stream.feed(byte) for byte in "aé".encode()[:2]] == ["a", ""]
