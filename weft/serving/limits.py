@@ -13,10 +13,10 @@ class Limits:
     """Bounds of a server; beyond them it refuses (413, 429, 503, 504) instead of growing.
 
     Sizes are in bytes, times in seconds. ``max_held`` bounds the bodies of all requests together,
-    ``read_timeout`` the arrival of a body, ``timeout`` a whole request with its answer, and
-    ``drain`` how long a server that is told to stop answers what it has accepted. ``max_queue``
-    requests wait per model. A batch has up to ``max_batch`` rows; the first request of a batch
-    waits up to ``max_delay`` for others.
+    ``timeout`` a whole request with its answer, ``read_timeout`` the arrival of its body and the
+    time of a connection without a request, and ``drain`` how long a server that is told to stop
+    answers what it has accepted. ``max_queue`` requests wait per model. A batch has up to
+    ``max_batch`` rows; the first request of a batch waits up to ``max_delay`` for others.
     """
 
     max_body: int = 64 << 20

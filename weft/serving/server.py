@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import uvicorn
 
@@ -28,7 +30,34 @@ def run_server(catalogue: Catalogue, host: str, port: int) -> None:
         shown = f"[{address}]" if ":" in address else address
         print(f"serving {', '.join(catalogue.names)} on http://{shown}:{taken}",  # noqa: T201
               flush=True)
-        uvicorn.Server(config).run(sockets=[listener])
+        _Server(config, limits.read_timeout).run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """A server that closes connections which begin no request in time.
+
+    uvicorn bounds the time between two requests of a connection, but not that of a head that comes
+    slowly, or of a connection that sends nothing.
+    """
+
+    def __init__(self, config: uvicorn.Config, patience: float) -> None:
+        super().__init__(config)
+        self._patience = patience
+        self._idle_since: dict[Any, float] = {}
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times a second."""
+        if counter % 10 == 0:
+            self._close_idle(time.monotonic())
+        return await super().on_tick(counter)
+
+    def _close_idle(self, now: float) -> None:
+        idle = {connection for connection in self.server_state.connections
+                if connection.cycle is None or connection.cycle.response_complete}
+        self._idle_since = {c: self._idle_since.get(c, now) for c in idle}
+        for connection, since in self._idle_since.items():
+            if now - since > self._patience:
+                connection.transport.close()
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -24,7 +24,7 @@ SERVER = """
 import time
 import numpy as np
 from tests.unit.serving.doubles import Rows, TinyText
-from weft.serving import Catalogue, TensorModel, serve
+from weft.serving import Catalogue, Limits, TensorModel, serve
 
 class Slow(Rows):
     def run(self, names, feeds):
@@ -33,7 +33,7 @@ class Slow(Rows):
         return super().run(names, feeds)
 
 serve(Catalogue([TensorModel("rows", Rows()), TensorModel("slow", Slow(), batching=False)],
-                {"tiny": TinyText(capacity=4096)}), port=0)
+                {"tiny": TinyText(capacity=4096)}, limits=Limits(read_timeout=0.4)), port=0)
 print("stopped", flush=True)
 """
 
@@ -94,6 +94,16 @@ def test_what_was_accepted_is_answered_after_sigterm(server):
     assert server.process.stdout.read() == "running\nstopped\n"
     with pytest.raises(urllib.error.URLError):
         server.post("/v2/models/rows/infer", INPUTS)
+
+
+def test_connections_without_a_request_are_closed(server):
+    silent, slow = (socket.create_connection(("127.0.0.1", server.port)) for _ in range(2))
+    slow.sendall(b"POST /v2/models/rows/infer HTT")
+    for connection in (silent, slow):
+        connection.settimeout(20)
+        assert connection.recv(1) == b""
+        connection.close()
+    assert server.post("/v2/models/rows/infer", INPUTS)["outputs"]
 
 
 def test_the_command_serves_a_model(tmp_path):
