@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import queue
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import TypeAlias
@@ -34,8 +34,8 @@ class TextJob:
         self._scheduler = scheduler
         self._events: asyncio.Queue[_Event] = asyncio.Queue()
         self._open = True
-        self._loop = asyncio.get_running_loop()
-        self._began = self._loop.time()
+        self.loop = asyncio.get_running_loop()
+        self._began = self.loop.time()
         self._count = 0
 
     @property
@@ -59,11 +59,6 @@ class TextJob:
             self._scheduler.cancel(self)
             self.deliver(None)
 
-    def tell(self, event: _Event) -> None:
-        """Pass an event on to the event loop; from any thread."""
-        with suppress(RuntimeError):  # the loop has ended without waiting for this request
-            self._loop.call_soon_threadsafe(self.deliver, event)
-
     def deliver(self, event: _Event) -> None:
         """Pass an event on; the end and an error are the last one."""
         if not self._open:
@@ -71,7 +66,7 @@ class TextJob:
         observer, name = self._scheduler.observer, self._scheduler.name
         if isinstance(event, int):
             if not self._count:
-                observer.first_token(name, self._loop.time() - self._began)
+                observer.first_token(name, self.loop.time() - self._began)
             self._count += 1
         else:
             self._open = False
@@ -97,6 +92,7 @@ class TextScheduler:
         self._inbox: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._jobs: set[TextJob] = set()
         self._active: dict[Request, TextJob] = {}  # of the thread
+        self._events: list[tuple[TextJob, _Event]] = []  # of the present step
         self._thread: threading.Thread | None = None
         self._closing = False
 
@@ -169,8 +165,17 @@ class TextScheduler:
         except Exception as error:  # noqa: BLE001 - each request gets it, and the thread goes on
             for request, job in list(self._active.items()):
                 self._session.cancel(request)
-                job.tell(error)
+                self._events.append((job, error))
             self._active.clear()
+        self._deliver()
+
+    def _deliver(self) -> None:
+        """Wake each event loop once for all events of a step: switches of threads are slow."""
+        events, self._events = self._events, []
+        for loop in {job.loop for job, _ in events}:
+            with suppress(RuntimeError):  # the loop has ended without waiting for its requests
+                loop.call_soon_threadsafe(
+                    _deliver_all, [event for event in events if event[0].loop is loop])
 
     def _add(self, job: TextJob) -> None:
         self._active[job.request] = job
@@ -181,6 +186,11 @@ class TextScheduler:
             self._session.cancel(job.request)
 
     def _on_token(self, job: TextJob, token: int) -> None:
-        job.tell(token)
+        self._events.append((job, token))
         if job.request.finished and self._active.pop(job.request, None) is not None:
-            job.tell(None)
+            self._events.append((job, None))
+
+
+def _deliver_all(events: Iterable[tuple[TextJob, _Event]]) -> None:
+    for job, event in events:
+        job.deliver(event)

@@ -135,6 +135,14 @@ def test_the_command_line_is_checked(tmp_path, capsys, monkeypatch):
     assert "cannot listen" in err
 
 
+def test_responses_do_not_wait_for_acknowledgements():
+    from weft.serving.server import listening
+
+    with listening("127.0.0.1", 0) as listener, \
+            socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_a_missing_package_is_named_with_the_extra(monkeypatch):
     from weft.serving.open import require_packages
 
