@@ -51,7 +51,7 @@ class Tracing(Protocol):
         """A tensor is made."""
         ...
 
-    def look(self, node: Node) -> None:
+    def look(self, node: Node, what: str = ..., help: str = ...) -> None:
         """The value of a node is looked at; raises if it does not exist yet."""
         ...
 

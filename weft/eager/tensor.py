@@ -345,10 +345,19 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
 
     def __dlpack__(self, **options: Any) -> Any:
         # NumPy exports read-only arrays from version 1 of DLPack on only.
-        return value_of(node_of(self)).__dlpack__(**options)
+        return self._shared().__dlpack__(**options)
 
     def __dlpack_device__(self) -> Any:
-        return value_of(node_of(self)).__dlpack_device__()
+        return self._shared().__dlpack_device__()
+
+    def _shared(self) -> np.ndarray:
+        """The value for a compiled model or another library."""
+        node = node_of(self)
+        if MODE.trace is not None and node.value is None:
+            MODE.trace.look(node, "a tensor of a traced function goes into a compiled model or "
+                            "another library", "call the layer that was compiled: it becomes a "
+                            "part of this program")
+        return value_of(node)
 
     def __repr__(self) -> str:
         text = np.array2string(_shown(self._array()), separator=", ", prefix="tensor(",

@@ -69,3 +69,11 @@ class UninitializedBuffer(Uninitialized):
 def is_lazy(value: object) -> bool:
     """Whether ``value`` is a parameter or buffer without a shape yet."""
     return isinstance(value, Uninitialized)
+
+
+def clear_grad(parameter: Tensor, set_to_none: bool) -> None:
+    """Drop the gradient of ``parameter``, or set it to zero."""
+    if set_to_none:
+        parameter.grad = None  # not looked at: a compiled step need not know what it was
+    elif parameter.grad is not None:
+        parameter.grad = parameter.grad.detach() * 0

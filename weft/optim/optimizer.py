@@ -16,11 +16,11 @@ from weft.eager.functions import creation
 from weft.eager.grad_mode import enable_grad, no_grad
 from weft.eager.tensor import Tensor
 from weft.nn.modules.hooks import RemovableHandle, add_hook
-from weft.nn.modules.module import clear_grad
+from weft.nn.parameter import clear_grad
 from weft.nn.state_dict import StateDictError
 from weft.optim.param_group import ParamGroup
 from weft.support.errors import InvalidInputError, OptionError
-from weft.support.suggestion import did_you_mean
+from weft.support.suggestion import described_type, did_you_mean
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 State = dict[str, Any]
@@ -118,7 +118,9 @@ class Optimizer:
         known = {id(p) for group in self.param_groups for p in group["params"]}
         for parameter in chosen:
             if not isinstance(parameter, Tensor):
-                raise InvalidInputError("a parameter is a tensor", got=type(parameter).__name__)
+                raise InvalidInputError(
+                    "an optimizer takes parameters of weft", got=described_type(parameter),
+                    help="nn.Linear(...).parameters() of weft.nn; weft.tensor(x) copies values")
             if not parameter.is_leaf:
                 raise InvalidInputError("a parameter is a leaf, not a result")
             if id(parameter) in known:

@@ -41,3 +41,10 @@ def missing_attribute(module: str, name: str, known: Iterable[str]) -> Attribute
     what = f"module {module!r} has no attribute {name!r}"
     hint = None if name.startswith("_") else did_you_mean(name, known)
     return AttributeError(f"{what}; {hint}" if hint else what, name=name)
+
+
+def described_type(value: object) -> str:
+    """The name of the type of a value, with the package that it is of."""
+    kind = type(value)
+    package = kind.__module__.partition(".")[0]
+    return kind.__name__ if package == "builtins" else f"{package}'s {kind.__name__}"

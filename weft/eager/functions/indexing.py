@@ -15,7 +15,7 @@ import numpy as np
 
 from weft.eager.axes import axis_of
 from weft.eager.cell import MODE, Cell, node_of
-from weft.eager.checks import in_range
+from weft.eager.checks import IndexRangeError, in_range
 from weft.eager.device import on_host
 from weft.eager.dtypes import bool_, int64
 from weft.eager.evaluate import value_of
@@ -88,7 +88,7 @@ def _of_array(node: Node, key: Key, indices: Sequence[np.ndarray]) -> Tensor:
     try:
         found = array.transpose(*axes, *rest)[tuple(indices)]
     except IndexError as error:
-        raise IndexError(str(error)) from None
+        raise IndexRangeError(str(error)) from None
     common = found.shape[:found.ndim - len(rest)]
     order, shape = _placed(key, array.shape, common, 0)
     found = np.array(found.transpose(order).reshape(shape), order="C")
@@ -102,8 +102,8 @@ def _lines(spec: Spec, key: Key) -> tuple[list[Any], tuple[int, ...]]:
     try:
         common = np.broadcast_shapes(*[tuple(t.shape) for t in tensors])
     except ValueError:
-        raise IndexError("index tensors do not broadcast: "
-                         f"{[tuple(t.shape) for t in tensors]}") from None
+        raise IndexRangeError("index tensors do not broadcast: "
+                              f"{[tuple(t.shape) for t in tensors]}") from None
     found = []
     for (axis, _), given in zip(key.tensors, tensors, strict=True):
         t = given.to(int64)

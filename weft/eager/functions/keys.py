@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.eager.cell import Cell, spec_of_cell
+from weft.eager.checks import IndexRangeError
 from weft.eager.dtypes import bool_
 from weft.eager.record import as_node, wrap
 from weft.eager.views import Part, Slices
@@ -33,7 +34,7 @@ class Key:
 
 
 def parse_key(key: Any, shape: tuple[int, ...]) -> Key:
-    """A key of Python as ``Key``. Raises ``IndexError`` for integers out of range, else
+    """A key of Python as ``Key``. Raises ``IndexRangeError`` for integers out of range, else
     ``InvalidInputError``.
     """
     parts = _expanded(key if isinstance(key, tuple) else (key,), len(shape))
@@ -99,7 +100,7 @@ def _expanded(parts: tuple[Any, ...], rank: int) -> list[Any]:
         elif part is not None:
             used += _axes_taken(part)
     if used > rank:
-        raise IndexError(f"too many indices: {used} for a tensor of {rank} axes")
+        raise IndexRangeError(f"too many indices: {used} for a tensor of {rank} axes")
     fill = [slice(None)] * (rank - used)
     if dots is None:
         return [*parts, *fill]
@@ -156,7 +157,7 @@ def _slice(part: slice, size: int) -> tuple[int, int, int]:
 
 def _integer(index: int, axis: int, size: int) -> tuple[int, int, int]:
     if not -size <= index < size:
-        raise IndexError(f"index {index} is out of range for axis {axis} of size {size}")
+        raise IndexRangeError(f"index {index} is out of range for axis {axis} of size {size}")
     return index % size, index % size + 1, 1
 
 
@@ -182,14 +183,14 @@ def _indices(part: Any, axis: int, shape: tuple[int, ...]) -> list[Any]:
 def check_mask(mask: Any, axis: int, shape: tuple[int, ...]) -> None:
     wanted = shape[axis:axis + mask.ndim]
     if mask.shape != wanted:
-        raise IndexError(f"a mask of shape {tuple(mask.shape)} does not fit axes of {wanted}")
+        raise IndexRangeError(f"a mask of shape {tuple(mask.shape)} does not fit axes of {wanted}")
 
 
 def check_range(index: Tensor, size: int, axis: int) -> None:
-    """Raise ``IndexError`` for known indices out of range; operators clamp or drop those."""
+    """Raise ``IndexRangeError`` for known indices out of range; operators clamp or drop those."""
     value = as_node(index).value
     if isinstance(value, np.ndarray) and value.size:
         low, high = int(value.min()), int(value.max())
         if low < -size or high >= size:
             wrong = low if low < -size else high
-            raise IndexError(f"index {wrong} is out of range for axis {axis} of size {size}")
+            raise IndexRangeError(f"index {wrong} is out of range for axis {axis} of size {size}")

@@ -29,6 +29,7 @@ from weft.eager.tracing.watch import Watch
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidInputError
 
+_LOOKED = "the value of a tensor is looked at inside a traced function"
 _HELP = ("a traced function runs once, without values: use weft.where(condition, a, b) or "
          "weft.cond(condition, f, g), loop a fixed number of times, or make the argument static")
 
@@ -150,12 +151,11 @@ class Trace:
             stack += new
         return False
 
-    def look(self, node: Node) -> None:
+    def look(self, node: Node, what: str = _LOOKED, help: str = _HELP) -> None:
         """Raise ``InvalidInputError`` if a value is looked at that does not exist yet."""
         if self.depends(node):
-            raise InvalidInputError(
-                "the value of a tensor is looked at inside a traced function", where=node.span,
-                got=f"a tensor of shape {node.sig.out.shape}", help=_HELP)
+            raise InvalidInputError(what, where=node.span, help=help,
+                                    got=f"a tensor of shape {node.sig.out.shape}")
 
     def grad(self, cell: Cell, *, is_read: bool) -> None:
         """Note the gradient of a tensor before it is read or replaced for the first time."""

@@ -10,6 +10,7 @@ from typing import Any, Self
 from weft.eager.tensor import Tensor
 from weft.nn.modules.module import Module, ModuleError
 from weft.nn.parameter import Parameter
+from weft.support.suggestion import described_type
 
 
 class MissingEntryError(ModuleError, KeyError):
@@ -27,7 +28,7 @@ def _position(index: Any, size: int, name: str) -> int:
 
 def _put_module(owner: Module, name: str, entry: Any) -> None:
     if not isinstance(entry, Module) and entry is not None:
-        raise ModuleError("not a module", expected="nn.Module", got=type(entry).__name__)
+        raise ModuleError("not a module", expected="nn.Module", got=described_type(entry))
     owner._modules[name] = entry
 
 

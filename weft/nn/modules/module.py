@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeVar
 from weft.eager.cell import watching
 from weft.eager.emitter import call
 from weft.eager.tensor import Tensor
+from weft.nn.modules.arguments import check_keywords
 from weft.nn.modules.hooks import (  # noqa: F401 - torch has them here
     EVERY,
     AfterForward,
@@ -20,9 +21,10 @@ from weft.nn.modules.hooks import (  # noqa: F401 - torch has them here
     register_module_full_backward_pre_hook,
 )
 from weft.nn.modules.hooks_backward import watched_call
-from weft.nn.parameter import Buffer, Parameter
+from weft.nn.parameter import Buffer, Parameter, clear_grad
 from weft.nn.state_dict import IncompatibleKeys, StateHooks, load_state, state_of
 from weft.support.errors import WeftError
+from weft.support.suggestion import described_type
 
 M = TypeVar("M", bound="Module")
 
@@ -56,6 +58,11 @@ class Module:
     training: bool
     # Attributes that a compiled function does not guard: none, it sees all that it reads.
     _not_watched: ClassVar[frozenset[str]] = frozenset()
+
+    def __new__(cls, *_args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            check_keywords(cls, frozenset(kwargs))
+        return object.__new__(cls)
 
     def __init__(self) -> None:
         tables = ("_parameters", "_buffers", "_modules", "_forward_pre_hooks", "_forward_hooks",
@@ -125,7 +132,7 @@ class Module:
     def _replace(self, table: dict[str, Any], name: str, value: Any, expected: str) -> None:
         if value is not None:
             raise ModuleError(f"cannot assign {type(self).__name__}.{name}",
-                              expected=expected, got=type(value).__name__)
+                              expected=expected, got=described_type(value))
         table[name] = None
 
     def _forget(self, name: str, table: dict[str, Any]) -> None:
@@ -450,14 +457,6 @@ class Module:
 
     def __repr__(self) -> str:
         return describe(self)
-
-
-def clear_grad(parameter: Tensor, set_to_none: bool) -> None:
-    """Drop the gradient of ``parameter``, or set it to zero."""
-    if set_to_none:
-        parameter.grad = None  # not looked at: a compiled step need not know what it was
-    elif parameter.grad is not None:
-        parameter.grad = parameter.grad.detach() * 0
 
 
 def _converted(tensor: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
