@@ -72,7 +72,7 @@ def test_a_row_of_the_table_may_be_a_users():
 def test_the_signature_of_a_row():
     found = signature_of("dim beta=1.0 * name='x'")
     assert str(found) == "(dim, beta=1.0, *, name='x')"
-    with pytest.raises(TypeError, match="unexpected keyword argument 'dimension'"):
+    with pytest.raises(TypeError, match="Softmax has no keyword 'dimension'"):
         nn.Softmax(dimension=1)
 
 
