@@ -158,4 +158,9 @@ def _is_first_and_large(file: FileContent, request: CompileRequest) -> bool:
         size = os.stat(file).st_size  # noqa: PTH116 - also takes what Path refuses
     except (OSError, ValueError, TypeError):
         return False  # the front end reports it
-    return size >= _LARGE_BYTES and jobs > 1 and not compiler_is_loaded()
+    if size < _LARGE_BYTES or jobs <= 1 or compiler_is_loaded():
+        return False
+    from weft.compiler.build.fingerprint import holds_kernels
+
+    # A model whose kernels others have too needs few new ones. If not, processes start later.
+    return not holds_kernels()

@@ -30,7 +30,7 @@ from weft.support.cache import DiskCache, EntryState, default_directory, open_ca
 from weft.support.config import config, knobs, report_unknown_variables
 from weft.support.errors import ArtifactError
 from weft.support.fallback import report_all
-from weft.support.file_content import FileState, FileStates, file_state, source_states
+from weft.support.file_content import FileState, FileStates, file_state, own_sources
 from weft.support.log import Level, debug, enabled
 from weft.support.plugins import LIBRARIES
 
@@ -143,7 +143,7 @@ def _machine() -> Iterator[object]:
 def _compiler() -> Iterator[object]:
     """The state of weft's sources, of the libraries that affect its output, and of plug-ins."""
     root = os.path.dirname(weft.__file__)  # noqa: PTH120 - a tenth of the time of Path
-    yield from sorted(source_states(root))
+    yield from own_sources(root)
     for name in LIBRARIES:
         spec = importlib.util.find_spec(name)
         origin = None if spec is None else spec.origin

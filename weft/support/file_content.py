@@ -8,6 +8,7 @@ with the CRC-32 of the parts it takes a quarter of the time.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import mmap
 import os
@@ -302,6 +303,15 @@ def file_digest(path: str | os.PathLike[str]) -> str:
         while count := _fill(file.readinto, part):
             digest.update(part[:count])
     return digest.digest().hex()
+
+
+@functools.cache
+def own_sources(package: str) -> tuple[tuple[str, int, int], ...]:
+    """The states of the Python files of ``package``, a folder, when this process first asked.
+
+    What the process loads later is taken for what was there then.
+    """
+    return tuple(sorted(source_states(package)))
 
 
 def source_states(folder: str) -> Iterator[tuple[str, int, int]]:

@@ -199,20 +199,26 @@ def convert_shape(
     """
     if len(shape) != src.ndim:
         raise AttrsError(f"layout {src} has {src.ndim} axes", got=f"a shape of {len(shape)}")
+    factors, others = _factors(src), _factors(dst)
     sizes: dict[str, Any] = {}
-    for letter in src.primal_axes:
-        size = shape[src.index_of(letter)]
-        factor = src.factor_of(letter)
-        sizes[letter] = size if factor == 1 else mul(size, factor)
+    for axis, size in zip(src.axes, shape, strict=True):
+        if axis.factor is None:
+            factor = factors.get(axis.letter, 1)
+            sizes[axis.letter] = size if factor == 1 else mul(size, factor)
     converted = []
     for axis in dst.axes:
-        factor = dst.factor_of(axis.letter)
+        factor = others.get(axis.letter, 1)
         size = sizes[axis.letter]
-        if axis.is_primal:
-            converted.append(size if factor == 1 else div(size, factor))
-        else:
+        if axis.factor is not None:
             converted.append(axis.factor)
+        else:
+            converted.append(size if factor == 1 else div(size, factor))
     return tuple(converted)
+
+
+def _factors(layout: Layout) -> dict[str, int]:
+    """The block sizes of the axes that are split."""
+    return {axis.letter: axis.factor for axis in layout.axes if axis.factor is not None}
 
 
 def transform_array(array: np.ndarray, src: Layout, dst: Layout) -> np.ndarray:

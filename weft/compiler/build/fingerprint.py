@@ -14,7 +14,7 @@ from pathlib import Path
 
 import weft
 from weft.support import file_content
-from weft.support.cache import open_cache
+from weft.support.cache import DiskCache, open_cache
 from weft.support.plugins import LIBRARIES, library_version
 
 
@@ -37,7 +37,7 @@ def compiler_digest() -> str:
 
 def _sources_key() -> str | None:
     """A digest of the states of the sources; ``None`` if one has changed just now."""
-    states = sorted(file_content.source_states(os.path.dirname(weft.__file__)))  # noqa: PTH120
+    states = file_content.own_sources(os.path.dirname(weft.__file__))  # noqa: PTH120
     if time.time_ns() - max(changed for *_, changed in states) < file_content.RACY_NS:
         return None
     versions = [library_version(library) for library in LIBRARIES]
@@ -54,6 +54,19 @@ def _digest_of_sources() -> str:
     for library in LIBRARIES:
         digest.update(f"{library} {library_version(library)}".encode())
     return digest.hexdigest()
+
+
+def holds_kernels() -> bool:
+    """Whether the disk cache holds kernels that this compiler built, for any model."""
+    cache = open_cache()
+    if cache is None or not cache.directory.is_dir():
+        return False
+    return cache.get(key_of("kernels")) is not None
+
+
+def note_kernels(cache: DiskCache) -> None:
+    """Make ``holds_kernels`` true."""
+    cache.put(key_of("kernels"), b"some")
 
 
 def key_of(kind: str, *parts: str | bytes | memoryview) -> str:

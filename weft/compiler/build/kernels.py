@@ -14,7 +14,7 @@ from contextvars import copy_context
 from dataclasses import field
 
 from weft.compiler.build.external_kernel import check_distinct
-from weft.compiler.build.fingerprint import key_of
+from weft.compiler.build.fingerprint import key_of, note_kernels
 from weft.compiler.build.kernel import BuiltKernel, build_kernel, shows_kernels
 from weft.compiler.build.worker_pool import Worker
 from weft.compiler.build.worker_process import has_spare
@@ -87,6 +87,7 @@ def _store(cache: DiskCache, keys: dict[int, str], numbers: Sequence[int],
     for number in numbers:
         if number in keys and number in built:
             cache.put(keys[number], built[number].to_bytes())
+    note_kernels(cache)
 
 
 def _announce(kernels: Sequence[KernelSource], built: dict[int, BuiltKernel]) -> None:

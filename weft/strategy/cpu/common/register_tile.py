@@ -6,6 +6,7 @@ search among the same tiles and differ in what a step of the reduction costs the
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 
 from weft.strategy.cpu.machine_model import MachineModel, machine_model
@@ -74,6 +75,7 @@ def fastest_first(
     return sorted(tiles, key=lambda tile: (cycles(tile), -tile.accumulators))
 
 
+@functools.lru_cache(maxsize=4096)
 def choose_tile(
     rows: int, vectors: int, target: CpuTarget, *, vector_step: int = 1, vector_cycles: float = 0.0
 ) -> RegisterTile:

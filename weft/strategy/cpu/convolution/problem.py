@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -43,6 +44,7 @@ class ConvShape:
     has_open_height: bool = False
 
     @staticmethod
+    @functools.lru_cache(maxsize=1024)
     def of(attrs: ConvAttrs, data: TensorType, kernel: TensorType) -> ConvShape:
         """From types in the layouts that ``attrs`` name, with typical sizes for symbolic ones."""
         spatial, layout = attrs.spatial, Layout.parse(attrs.data_layout)
