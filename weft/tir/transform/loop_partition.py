@@ -10,7 +10,7 @@ which would launch twice; its body becomes ``if (worst case holds): main, else: 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from weft.tir import expr as x
 from weft.tir import stmt as s
@@ -43,6 +43,8 @@ from weft.tir.transform.rewriter import RewriterWithAnalyzer
 # Splitting duplicates the body. Above this many expressions the guard costs less than the code.
 _MAX_NODES = 20000
 _MAX_SYMBOLIC_SPLITS = 96
+# More selections in a loop are split at the middle one first.
+_MANY_SELECTS = 8
 
 
 class _Partition(RewriterWithAnalyzer):
@@ -77,6 +79,9 @@ class _Partition(RewriterWithAnalyzer):
         peeled = self._peeled(node) if self._is_symbolic else None
         if peeled is not None:
             return peeled
+        middle = self._middle_of_many(node)
+        if middle is not None:
+            return middle
         for guard, worst in self._pending_guards(node) if self._splits_left > 0 else ():
             if guard.is_select and MASKED_TAIL in node.annotations:
                 continue  # the masked vector selects per lane
@@ -201,6 +206,33 @@ class _Partition(RewriterWithAnalyzer):
         parts = s.seq([self.visit(loop) for loop in (first, middle.replace(body=main), last)])
         self._done -= found
         return parts
+
+    def _middle_of_many(self, node: s.For) -> Stmt | None:
+        """A loop over many selections, split at the middle of their cuts; ``None`` for others.
+
+        A concatenation of hundreds of tensors selects by offset. If the loop were split at the
+        first of its boundaries each time, the rest of the selections would be copied for each.
+        """
+        if self._is_symbolic or node.kind is ForKind.PARALLEL or MASKED_TAIL in node.annotations:
+            return None
+        cuts: list[tuple[int, bool, PrimExpr]] = []  # whether the guard holds before the cut
+        if sum(g.is_select for g in guards_in(node.body, self._selects)) <= _MANY_SELECTS:
+            return None
+        for guard, worst in self._pending_guards(node):
+            cut = self._cut(node, worst) if guard.is_select and not guard.inner else None
+            position = None if cut is None else int_value(cut)
+            if position is not None:
+                cuts.append((position, worst.terms[node.loop_var] < 0, guard.predicate))
+        if len(cuts) <= _MANY_SELECTS:
+            return None
+        middle = sorted(position for position, *_ in cuts)[len(cuts) // 2]
+        first = {predicate: x.TRUE if holds_before else x.FALSE
+                 for position, holds_before, predicate in cuts if position >= middle}
+        last = {predicate: x.FALSE if holds_before else x.TRUE
+                for position, holds_before, predicate in cuts if position <= middle}
+        before, after = self._split(node, const(middle))
+        return s.seq([self.visit(before.replace(body=_with_values(node.body, first))),
+                      self.visit(after.replace(body=_with_values(node.body, last)))])
 
     def _halves(self, node: s.For, guard: Guard, worst: Linear, cut: PrimExpr) -> Stmt:
         """The loop split at ``cut`` into two; the guard always holds in one of them."""
@@ -410,7 +442,12 @@ def _decided(body: Stmt, guard: Guard, holds: bool) -> Stmt:
 
 
 def _replaced(body: Stmt, predicate: PrimExpr, by: PrimExpr) -> Stmt:
-    memo: dict[PrimExpr, PrimExpr] = {predicate: by}
+    return _with_values(body, {predicate: by})
+
+
+def _with_values(body: Stmt, values: Mapping[PrimExpr, PrimExpr]) -> Stmt:
+    """``body`` with the values of expressions in place."""
+    memo = dict(values)
     return visitor.transform_stmt(body, None,
                                   lambda e: visitor.transform_expr(e, lambda node: node, memo))
 
