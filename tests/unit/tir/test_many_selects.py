@@ -11,6 +11,7 @@ from weft.tir import all_exprs
 from weft.tir import expr as x
 from weft.tir.transform import loop_partition as module
 from weft.tir.transform.loop_partition import loop_partition
+from weft.tir.transform.many_selects import SelectCut, halves_of
 from weft.topi.transform import concatenate
 
 
@@ -53,10 +54,25 @@ def test_the_middle_is_taken_first_so_that_little_is_copied(monkeypatch):
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_many_inputs_are_joined_in_order(axis):
+@pytest.mark.parametrize("other", [3, 40, 1024], ids=["few", "rows", "parallel"])
+def test_many_inputs_of_different_sizes_are_joined_in_order(axis, other):
     count = 30
-    arrays = [np.full((2, 3), k, np.float32) for k in range(count)]
-    params = ", ".join(f"%x{k}: Tensor[(2, 3), float32]" for k in range(count))
+    shapes = [(1 + k % 5, other) if axis == 0 else (other, 1 + 5 * k % 23) for k in range(count)]
+    arrays = [np.full(shape, k, np.float32) for k, shape in enumerate(shapes)]
+    params = ", ".join(f"%x{k}: Tensor[{shape}, float32]" for k, shape in enumerate(shapes))
     args = ", ".join(f"%x{k}" for k in range(count))
-    model = weft.parse(f"def @main({params}) {{ concatenate(({args}), axis={axis}) }}")
-    np.testing.assert_array_equal(weft.compile(model)(*arrays), np.concatenate(arrays, axis))
+    model = weft.parse(f"def @main({params}) {{ tanh(concatenate(({args}), axis={axis})) }}")
+    np.testing.assert_allclose(weft.compile(model)(*arrays),
+                               np.tanh(np.concatenate(arrays, axis)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("holds_first", [True, False])
+def test_halves(holds_first):
+    first, second, third = (SelectCut(x.Var(name), holds_first, always, never)
+                            for name, always, never in [("a", 2, 3), ("b", 5, 5), ("c", 9, 8)])
+    middle, before, after = halves_of([third, first, second])
+    assert middle == 5
+    assert before == {cut.predicate: x.TRUE if holds_first else x.FALSE
+                      for cut in (second, third)}
+    assert after == {cut.predicate: x.FALSE if holds_first else x.TRUE
+                     for cut in (first, second)}

@@ -10,7 +10,7 @@ which would launch twice; its body becomes ``if (worst case holds): main, else: 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from weft.tir import expr as x
 from weft.tir import stmt as s
@@ -37,14 +37,13 @@ from weft.tir.transform.guards import (
     is_static,
     selects_constants,
 )
+from weft.tir.transform.many_selects import MANY_SELECTS, SelectCut, halves_of
 from weft.tir.transform.masked_tail import MASKED_TAIL
 from weft.tir.transform.rewriter import RewriterWithAnalyzer
 
 # Splitting duplicates the body. Above this many expressions the guard costs less than the code.
 _MAX_NODES = 20000
 _MAX_SYMBOLIC_SPLITS = 96
-# More selections in a loop are split at the middle one first.
-_MANY_SELECTS = 8
 
 
 class _Partition(RewriterWithAnalyzer):
@@ -127,17 +126,20 @@ class _Partition(RewriterWithAnalyzer):
         row = element_range(node, self.analyzer) if selects else None
         if row is None:
             return None
+        cuts: list[SelectCut] = []
         for guard in selects:
             total = self.analyzer.nonnegative_form(guard.predicate)
             element = None if total is None else row.threshold(total)
-            if total is None or element is None or not row.start < element < row.stop:
-                continue
-            holds_first = total.terms[node.loop_var] < 0
-            before, after = (_decided(node.body, guard, holds) for holds in
-                             (holds_first, not holds_first))
-            return [*row.subrange(row.start, element, before),
-                    *row.subrange(element, row.stop, after)]
-        return None
+            if total is not None and element is not None and row.start < element < row.stop:
+                holds_first = total.terms[node.loop_var] < 0
+                cuts.append(SelectCut(guard.predicate, holds_first, element, element))
+                if len(selects) <= MANY_SELECTS:
+                    break
+        if not cuts:
+            return None
+        element, first, last = halves_of(cuts if len(cuts) > MANY_SELECTS else cuts[:1])
+        return [*row.subrange(row.start, element, _with_values(node.body, first)),
+                *row.subrange(element, row.stop, _with_values(node.body, last))]
 
     def _never_throughout(self, node: s.For) -> Iterator[Guard]:
         """Guards that hold in some iterations, but in no iteration for all inner iterations."""
@@ -213,26 +215,47 @@ class _Partition(RewriterWithAnalyzer):
         A concatenation of hundreds of tensors selects by offset. If the loop were split at the
         first of its boundaries each time, the rest of the selections would be copied for each.
         """
-        if self._is_symbolic or node.kind is ForKind.PARALLEL or MASKED_TAIL in node.annotations:
+        if self._is_symbolic or MASKED_TAIL in node.annotations:
             return None
-        cuts: list[tuple[int, bool, PrimExpr]] = []  # whether the guard holds before the cut
-        if sum(g.is_select for g in guards_in(node.body, self._selects)) <= _MANY_SELECTS:
+        if sum(g.is_select for g in guards_in(node.body, self._selects)) <= MANY_SELECTS:
             return None
-        for guard, worst in self._pending_guards(node):
-            cut = self._cut(node, worst) if guard.is_select and not guard.inner else None
-            position = None if cut is None else int_value(cut)
-            if position is not None:
-                cuts.append((position, worst.terms[node.loop_var] < 0, guard.predicate))
-        if len(cuts) <= _MANY_SELECTS:
+        cuts = [cut for guard, worst in self._pending_guards(node)
+                if (cut := self._select_cut(node, guard, worst)) is not None]
+        if len(cuts) <= MANY_SELECTS:
             return None
-        middle = sorted(position for position, *_ in cuts)[len(cuts) // 2]
-        first = {predicate: x.TRUE if holds_before else x.FALSE
-                 for position, holds_before, predicate in cuts if position >= middle}
-        last = {predicate: x.FALSE if holds_before else x.TRUE
-                for position, holds_before, predicate in cuts if position <= middle}
+        if node.kind is ForKind.PARALLEL:
+            is_small = not isinstance(node.body, s.SeqStmt | s.Allocate) \
+                and _size(node.body) <= _MAX_NODES
+            return node.replace(body=self._branches(node, node.body, cuts)) if is_small else None
+        middle, first, last = halves_of(cuts)
         before, after = self._split(node, const(middle))
         return s.seq([self.visit(before.replace(body=_with_values(node.body, first))),
                       self.visit(after.replace(body=_with_values(node.body, last)))])
+
+    def _branches(self, node: s.For, body: Stmt, cuts: Sequence[SelectCut]) -> Stmt:
+        """Versions of ``body`` under a tree of tests of the variable of a parallel loop."""
+        if len(cuts) <= MANY_SELECTS:
+            return self._version(node, body)
+        middle, first, last = halves_of(cuts)
+        condition = x.LT(node.loop_var, const(middle))
+        with self.analyzer.constraint(condition):
+            before = self._branches(node, _with_values(body, first),
+                                    [c for c in cuts if c.predicate not in first])
+        with self.analyzer.constraint(x.not_(condition)):
+            after = self._branches(node, _with_values(body, last),
+                                   [c for c in cuts if c.predicate not in last])
+        return s.IfThenElse(condition, before, after)
+
+    def _select_cut(self, node: s.For, guard: Guard, worst: Linear) -> SelectCut | None:
+        """Where a selection changes along a loop; ``None`` unless at numbers."""
+        if not guard.is_select or self._rows(guard) is not None:
+            return None
+        best = self._extreme_case(guard, largest=True) if guard.inner else worst
+        ends = [None if case is None else self._cut(node, case) for case in (worst, best)]
+        always, never = (None if end is None else int_value(end) for end in ends)
+        if always is None or never is None:
+            return None
+        return SelectCut(guard.predicate, worst.terms[node.loop_var] < 0, always, never)
 
     def _halves(self, node: s.For, guard: Guard, worst: Linear, cut: PrimExpr) -> Stmt:
         """The loop split at ``cut`` into two; the guard always holds in one of them."""
