@@ -102,6 +102,15 @@ def test_each_ingredient_of_a_kernel_changes_its_key(monkeypatch):
     assert len({key, *others}) == 7
 
 
+def test_a_store_with_kernels_of_this_compiler_is_known(monkeypatch, tmp_path):
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "store"))
+    assert not fingerprint.holds_kernels()
+    weft.compile(weft.parse("def @main(%x: Tensor[(3), float32]) { tanh(%x) }"))
+    assert fingerprint.holds_kernels()
+    monkeypatch.setattr(fingerprint, "compiler_digest", lambda: "another")
+    assert not fingerprint.holds_kernels()
+
+
 SCRIPT = """
 import sys
 import numpy as np

@@ -40,11 +40,11 @@ def test_each_tensor_has_a_loop_without_selections(count):
 def test_the_middle_is_taken_first_so_that_little_is_copied(monkeypatch):
     sizes = []
 
-    def counted(body, values, replace=module._with_values):
+    def counted(body, values, replace=module.with_values):
         sizes.append(module._size(body))
         return replace(body, values)
 
-    monkeypatch.setattr(module, "_with_values", counted)
+    monkeypatch.setattr(module, "with_values", counted)
     copied = []
     for count in (64, 256):
         sizes.clear()

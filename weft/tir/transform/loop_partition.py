@@ -10,12 +10,12 @@ which would launch twice; its body becomes ``if (worst case holds): main, else: 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from weft.tir import expr as x
 from weft.tir import stmt as s
 from weft.tir import visitor
-from weft.tir.expr import Call, PrimExpr, Var, const, int_value
+from weft.tir.expr import PrimExpr, Var, const, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.simplify.linear import Linear
 from weft.tir.stmt import ForKind, Stmt
@@ -25,6 +25,12 @@ from weft.tir.transform.exact_tail import (
     rows_that_hold,
     tail_versions,
     with_rows,
+)
+from weft.tir.transform.guard_values import (
+    decided,
+    replaced,
+    with_values,
+    without_select_hints,
 )
 from weft.tir.transform.guards import (
     STATIC,
@@ -138,8 +144,8 @@ class _Partition(RewriterWithAnalyzer):
         if not cuts:
             return None
         element, first, last = halves_of(cuts if len(cuts) > MANY_SELECTS else cuts[:1])
-        return [*row.subrange(row.start, element, _with_values(node.body, first)),
-                *row.subrange(element, row.stop, _with_values(node.body, last))]
+        return [*row.subrange(row.start, element, with_values(node.body, first)),
+                *row.subrange(element, row.stop, with_values(node.body, last))]
 
     def _never_throughout(self, node: s.For) -> Iterator[Guard]:
         """Guards that hold in some iterations, but in no iteration for all inner iterations."""
@@ -199,7 +205,7 @@ class _Partition(RewriterWithAnalyzer):
             return None
         main = node.body
         for guard, _ in pending:
-            main = _decided(main, guard, True)
+            main = decided(main, guard, True)
         found = {(node.loop_var, guard.predicate) for guard, _ in pending} - self._done
         self._done |= found
         first, rest = self._split(node, low)
@@ -229,8 +235,8 @@ class _Partition(RewriterWithAnalyzer):
             return node.replace(body=self._branches(node, node.body, cuts)) if is_small else None
         middle, first, last = halves_of(cuts)
         before, after = self._split(node, const(middle))
-        return s.seq([self.visit(before.replace(body=_with_values(node.body, first))),
-                      self.visit(after.replace(body=_with_values(node.body, last)))])
+        return s.seq([self.visit(before.replace(body=with_values(node.body, first))),
+                      self.visit(after.replace(body=with_values(node.body, last)))])
 
     def _branches(self, node: s.For, body: Stmt, cuts: Sequence[SelectCut]) -> Stmt:
         """Versions of ``body`` under a tree of tests of the variable of a parallel loop."""
@@ -239,10 +245,10 @@ class _Partition(RewriterWithAnalyzer):
         middle, first, last = halves_of(cuts)
         condition = x.LT(node.loop_var, const(middle))
         with self.analyzer.constraint(condition):
-            before = self._branches(node, _with_values(body, first),
+            before = self._branches(node, with_values(body, first),
                                     [c for c in cuts if c.predicate not in first])
         with self.analyzer.constraint(x.not_(condition)):
-            after = self._branches(node, _with_values(body, last),
+            after = self._branches(node, with_values(body, last),
                                    [c for c in cuts if c.predicate not in last])
         return s.IfThenElse(condition, before, after)
 
@@ -262,8 +268,8 @@ class _Partition(RewriterWithAnalyzer):
         self._splits_left -= 1
         self._done.add((node.loop_var, guard.predicate))
         before, after = self._split(node, cut)
-        inside = _decided(self._without_rows(node.body, guard), guard, True)
-        outside = node.body if guard.inner else _decided(node.body, guard, False)
+        inside = decided(self._without_rows(node.body, guard), guard, True)
+        outside = node.body if guard.inner else decided(node.body, guard, False)
         if worst.terms[node.loop_var] > 0:
             inside, outside = outside, inside
         halves = [before.replace(body=inside), after.replace(body=outside)]
@@ -298,7 +304,7 @@ class _Partition(RewriterWithAnalyzer):
             return self.visit(node)
         self._splits_left -= 1
         before, after = self._split(node, cut)
-        nowhere = _decided(node.body, guard, False)
+        nowhere = decided(node.body, guard, False)
         if best.terms[node.loop_var] > 0:
             before = before.replace(body=nowhere)
         else:
@@ -326,11 +332,11 @@ class _Partition(RewriterWithAnalyzer):
         condition = self.analyzer.simplify(x.GE(worst.to_expr(), const(0)))
         self._done.add((node.loop_var, guard.predicate))
         with self.analyzer.constraint(condition):
-            main = self._version(node, _decided(body, guard, True))
+            main = self._version(node, decided(body, guard, True))
         with self.analyzer.constraint(x.not_(condition)):
             tail = self._exact_tail(node, body, guard)
             if tail is None:
-                tail = self._version(node, body if guard.inner else _decided(body, guard, False))
+                tail = self._version(node, body if guard.inner else decided(body, guard, False))
         self._done.discard((node.loop_var, guard.predicate))
         return s.IfThenElse(condition, main, tail)
 
@@ -344,7 +350,7 @@ class _Partition(RewriterWithAnalyzer):
         if rows is None or extent is None or rows.is_const:
             return None
 
-        plain = _without_select_hints(body)
+        plain = without_select_hints(body)
         guards = list(self._guards_of_rows(plain, rows))
         predicates = {other.inner[0].loop_var: other.predicate for other in guards}
 
@@ -352,7 +358,7 @@ class _Partition(RewriterWithAnalyzer):
             shortened = with_rows(plain, predicates, count)
             for other in guards:  # those that are not around the whole body of their loop
                 is_first = x.LT(other.inner[0].loop_var, const(count))
-                shortened = _replaced(shortened, other.predicate, is_first)
+                shortened = replaced(shortened, other.predicate, is_first)
             return self._version(node, shortened)
 
         return tail_versions(rows, extent, self.analyzer, version)
@@ -361,7 +367,7 @@ class _Partition(RewriterWithAnalyzer):
         """``body`` for full tiles, where the guard always holds, without guards of exact tails."""
         rows = self._rows(guard)
         for other in () if rows is None else list(self._guards_of_rows(body, rows)):
-            body = _decided(body, other, True)
+            body = decided(body, other, True)
         return body
 
     def _guards_of_rows(self, body: Stmt, rows: Linear) -> Iterator[Guard]:
@@ -457,43 +463,6 @@ def _operands_of_min(e: PrimExpr) -> Iterator[PrimExpr]:
         yield from _operands_of_min(e.b)
     else:
         yield e
-
-
-def _decided(body: Stmt, guard: Guard, holds: bool) -> Stmt:
-    """``body`` with the guard replaced by True or False."""
-    return _replaced(body, guard.predicate, x.TRUE if holds else x.FALSE)
-
-
-def _replaced(body: Stmt, predicate: PrimExpr, by: PrimExpr) -> Stmt:
-    return _with_values(body, {predicate: by})
-
-
-def _with_values(body: Stmt, values: Mapping[PrimExpr, PrimExpr]) -> Stmt:
-    """``body`` with the values of expressions in place."""
-    memo = dict(values)
-    return visitor.transform_stmt(body, None,
-                                  lambda e: visitor.transform_expr(e, lambda node: node, memo))
-
-
-def _without_hint(e: PrimExpr) -> PrimExpr:
-    return e.args[0] if type(e) is Call and e.name == "likely" else e
-
-
-def _without_select_hints(body: Stmt) -> Stmt:
-    """``body`` with plain conditions in ``if_then_else``.
-
-    The versions of a tail are not split again at the borders of an image, which would multiply
-    them.
-    """
-
-    def plain(e: PrimExpr) -> PrimExpr:
-        if type(e) is not Call or e.name != "if_then_else":
-            return e
-        condition = visitor.transform_expr(e.args[0], _without_hint, {})
-        return Call(e.dtype, e.name, (condition, *e.args[1:]))
-
-    memo: dict[PrimExpr, PrimExpr] = {}
-    return visitor.transform_stmt(body, None, lambda e: visitor.transform_expr(e, plain, memo))
 
 
 def _size(stmt: Stmt) -> int:
