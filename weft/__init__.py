@@ -66,7 +66,7 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
     "weft.transform.placement.virtual_devices": "virtual_devices",
     # Tensors and their functions: docs/training.md.
     "weft.eager.anomaly": "detect_anomaly",
-    "weft.eager.device": "device",
+    "weft.eager.device": "device get_default_device set_default_device",
     "weft.eager.dtype_names": "bool float int",
     "weft.eager.dtypes": (
         "bfloat16 bool_ double dtype float16 float32 float64 get_default_dtype half int16 int32 "

@@ -59,28 +59,36 @@ def save(obj: Any, f: str | os.PathLike[str] | BinaryIO) -> None:
         partial.unlink(missing_ok=True)
 
 
-def load(path: Any, *, map_constants: bool = True, threads: int | None = None) -> Any:
+def load(path: Any, *, map_constants: bool = True, threads: int | None = None,
+         map_location: Any = None) -> Any:
     """The module that an artifact holds, or the objects that ``save`` has written.
 
     For an artifact no compiler is imported; ``weft.runtime.artifact.load`` says what the options
     mean. Of objects, only containers, numbers and tensors are loaded: a file cannot run code.
+    Tensors come back to the device where they were; ``map_location`` is another one for all, or a
+    dictionary from devices to others.
     """
     if hasattr(path, "read"):
-        return _objects(path)
+        return _objects(path, map_location)
     try:
         with Path(path).open("rb") as file:
             if file.read(len(_MAGIC)) == _MAGIC:
                 file.seek(0)
-                return _objects(file)
+                return _objects(file, map_location)
     except (OSError, TypeError):
         pass  # the error of a missing artifact says more
     return artifact.load(path, map_constants=map_constants, threads=threads)
 
 
-def _objects(file: Any) -> Any:
+def _objects(file: Any, map_location: Any) -> Any:
     if file.read(len(_MAGIC)) != _MAGIC:
         raise CheckpointError("not a file that weft.save has written")
     try:
-        return _Reader(file).load()
+        if map_location is None:
+            return _Reader(file).load()
+        # Not before a tensor is moved: a module of an artifact is loaded without a compiler.
+        placement = importlib.import_module("weft.eager.copies")
+        with placement.located(map_location):
+            return _Reader(file).load()
     except (pickle.UnpicklingError, EOFError, AttributeError, ValueError) as error:
         raise CheckpointError("a damaged file of objects", got=str(error)) from error

@@ -62,7 +62,7 @@ def _join(path: str, key: Any) -> str:
 def _array(value: Any, path: str) -> np.ndarray:
     """A host array of an array, a NumPy scalar, or a tensor of weft or torch."""
     if hasattr(value, "detach"):
-        value = value.detach()
+        value = value.detach().cpu()
     if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
         array = np.asarray(value)
         if array.dtype != object:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from weft.eager.cell import Cell, alias, node_of, view_of
@@ -13,10 +16,39 @@ from weft.eager.node import Node, value_node
 from weft.eager.placement import moved
 from weft.eager.record import as_array
 from weft.eager.storage import Memory, ViewOp
-from weft.support.errors import InvalidInputError
+from weft.support.errors import InvalidInputError, WeftError
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+# Where tensors of a file go, by where they were.
+_LOCATED: ContextVar[Callable[[device], Any] | None] = ContextVar("weft_located", default=None)
+
+
+@contextmanager
+def located(location: Any) -> Iterator[None]:
+    """Restore tensors on the device ``location``, or, of a dictionary, on that of their own one."""
+    if isinstance(location, Mapping):
+        table = {device(key): value for key, value in location.items()}
+        token = _LOCATED.set(lambda where: table.get(where, where))
+    else:
+        resolved(location)
+        token = _LOCATED.set(lambda _: location)
+    try:
+        yield
+    finally:
+        _LOCATED.reset(token)
+
+
+def _place(where: device) -> device:
+    """The device of a tensor that was at ``where``."""
+    located_at = _LOCATED.get()
+    try:
+        return resolved(where if located_at is None else located_at(where))
+    except WeftError as error:
+        raise error.at(None, "the file holds a tensor of this device: weft.load(path, "
+                             'map_location="cpu") reads it elsewhere') from None
 
 
 class Copies:
@@ -74,7 +106,7 @@ def _made(cls: type[Any], node: Node) -> Any:
 
 def _restored(cls: type[Any], array: np.ndarray, requires_grad: bool,
               shared: Memory | None = None, where: device = CPU) -> Any:
-    found = _made(cls, moved(value_node(*as_array(array)), resolved(where)))
+    found = _made(cls, moved(value_node(*as_array(array)), _place(where)))
     if requires_grad:
         found.requires_grad_()
     if shared is not None:

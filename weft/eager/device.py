@@ -69,7 +69,7 @@ class device:
 
     @property
     def memory(self) -> ArrayMemory:
-        """The memory of the device; ``TargetError`` if there is no such device."""
+        """The memory of the device; ``WeftError`` (``NoDeviceError``) if it is not there."""
         found = self._memories.get(config.cuda)
         if found is None:
             made = memory_class(self.type)(self.index or 0)
@@ -116,7 +116,7 @@ _DEFAULT = _Default()
 def resolved(value: Any) -> device:
     """The device of a tensor for what a user writes, with a number; ``None``: the default.
 
-    Raises ``OptionError`` for what is no device, and ``TargetError`` for one that is not there.
+    Raises ``OptionError`` for what is no device, and ``WeftError`` for one that is not there.
     """
     if value is None:
         return _DEFAULT.device

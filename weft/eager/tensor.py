@@ -411,7 +411,7 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
 
     def cuda(self, device: Any = None, non_blocking: bool = False,  # noqa: ARG002 - of torch
              memory_format: Any = None) -> Tensor:  # noqa: ARG002 - row-major
-        """The tensor on a GPU; ``TargetError`` without one."""
+        """The tensor on a GPU; ``NoDeviceError`` without one."""
         return self.to(device="cuda" if device is None else device)
 
     def clone(self) -> Tensor:

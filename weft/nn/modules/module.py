@@ -461,7 +461,8 @@ class Module:
 
 def _converted(tensor: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """``tensor.to(...)``, where a dtype changes floats alone: indices keep their dtype."""
-    return tensor.to(*args, **kwargs) if tensor.is_floating_point() else tensor
+    found = tensor.to(*args, **kwargs)
+    return found if tensor.is_floating_point() else tensor.to(device=found.device)
 
 
 def _post_order(root: Module) -> list[Module]:
