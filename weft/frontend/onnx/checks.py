@@ -39,7 +39,8 @@ def check_versions(loaded: LoadedModel) -> dict[str, int]:
             expected=f"{MIN_IR_VERSION} to {onnx.IR_VERSION}",
             help="upgrade the onnx package" if proto.ir_version > onnx.IR_VERSION else None,
         )
-    versions = [o.version for o in proto.opset_import if o.domain in DEFAULT_DOMAIN]
+    # Some exporters import an opset twice.
+    versions = list({o.version for o in proto.opset_import if o.domain in DEFAULT_DOMAIN})
     newest = onnx.defs.onnx_opset_version()
     if not versions and all(n.domain not in DEFAULT_DOMAIN for n in nested_nodes(proto.graph.node)):
         versions = [newest]

@@ -26,7 +26,7 @@ from weft.frontend.onnx.tensors import tensor_to_numpy
 from weft.ir.expr import Expr
 from weft.support.errors import RegistryError
 
-import_converters("weft.frontend.onnx.contrib", "weft.frontend.onnx.ops")
+import_converters("weft.frontend.onnx.contrib", "weft.frontend.onnx.ml", "weft.frontend.onnx.ops")
 
 
 _MANY = 1 << 20

@@ -1,0 +1,1 @@
+"""Converters of ONNX's operators of classic machine learning (domain ai.onnx.ml)."""
