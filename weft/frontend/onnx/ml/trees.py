@@ -161,7 +161,7 @@ def _weights(node: Node, forest: _Forest, side: str, columns: int) -> np.ndarray
         rows = [forest.positions[key] for key in zip(trees.tolist(), ids.tolist(), strict=True)]
     except KeyError as error:
         raise node.fail("a weight is that of no node", got=str(error)) from None
-    np.add.at(table, (rows, targets), weights)
+    np.add.at(table.reshape(-1), np.array(rows, np.int64) * columns + targets, weights)
     return table
 
 
