@@ -45,9 +45,9 @@ def serve_command(models: tuple[str, ...], host: str, port: int, target: str | N
                   timeout: float, drain: float, slots: int, capacity: int | None) -> None:
     """Serve MODELs over HTTP: the Open Inference Protocol, and OpenAI's interface for text.
 
-    A MODEL is an artifact, a model that is compiled first, the folder of a language model
-    (config.json, weights, tokenizer), or a folder of all these. Clients use the name of the file
-    without its suffix, or NAME.
+    A MODEL is an artifact, a model that is compiled first, a language model (a GGUF file, or a
+    folder with config.json, weights and tokenizer), or a folder of all these. Clients use the name
+    of the file without its suffix, or NAME.
 
     \b
     weft serve model.weft --port 8000

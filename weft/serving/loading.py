@@ -12,6 +12,7 @@ from weft.serving.text_model import TextModel
 from weft.support.errors import InvalidModelError
 
 SUFFIXES = (".weft", ".onnx", ".ir", ".pb")
+LANGUAGE_SUFFIX = ".gguf"
 _LANGUAGE_MODEL = "config.json"  # what a folder of the Hugging Face hub has
 
 OpenModule = Callable[[str], TensorModule]
@@ -22,8 +23,8 @@ def load_catalogue(paths: Sequence[str], *, open_module: OpenModule, open_text: 
                    limits: Limits) -> Catalogue:
     """The models of ``PATH`` or ``NAME=PATH`` each.
 
-    A path is a model or an artifact, the folder of a language model, or a repository: a folder
-    with models, folders of language models, and folders ``NAME/VERSION`` with one model each.
+    A path is a model or an artifact, the folder or the GGUF file of a language model, or a
+    repository: a folder with all these, and with folders ``NAME/VERSION`` with one model each.
     """
     catalogue = Catalogue(limits=limits)
     for given in paths:
@@ -49,12 +50,12 @@ def _name_of(path: Path) -> str:
 
 
 def _is_language_model(path: Path) -> bool:
-    return (path / _LANGUAGE_MODEL).is_file()
+    return path.suffix == LANGUAGE_SUFFIX if path.is_file() else (path / _LANGUAGE_MODEL).is_file()
 
 
 def _load(catalogue: Catalogue, name: str, version: str, path: Path, open_module: OpenModule,
           open_text: OpenText) -> None:
-    if path.is_dir():
+    if _is_language_model(path):
         catalogue.add_text(name, open_text(str(path)))
         return
     catalogue.add(TensorModel(name, open_module(str(path)), version=version,
@@ -66,8 +67,8 @@ def _load_repository(catalogue: Catalogue, folder: Path, open_module: OpenModule
     found = list(_entries(folder))
     if not found:
         raise InvalidModelError("a folder without models", where=folder,
-                                expected=f"files with {', '.join(SUFFIXES)}, folders of language "
-                                "models, or folders NAME/VERSION with a model")
+                                expected=f"files with {', '.join((*SUFFIXES, LANGUAGE_SUFFIX))}, "
+                                "folders of language models, or folders NAME/VERSION with a model")
     for name, version, path in found:
         _load(catalogue, name, version, path, open_module, open_text)
 
@@ -75,8 +76,8 @@ def _load_repository(catalogue: Catalogue, folder: Path, open_module: OpenModule
 def _entries(folder: Path) -> Iterator[tuple[str, str, Path]]:
     """Name, version and path of each model of a repository."""
     for path in sorted(folder.iterdir()):
-        if path.is_dir() and _is_language_model(path):
-            yield path.name, "1", path
+        if _is_language_model(path):
+            yield _name_of(path), "1", path
         elif path.is_dir():
             for version in sorted(p for p in path.iterdir() if p.is_dir() and p.name.isdecimal()):
                 models = [p for p in sorted(version.iterdir()) if p.suffix in SUFFIXES]

@@ -12,14 +12,14 @@ from weft.serving.language_text import open_language_model
 
 def test_a_folder_is_served_with_its_tokenizer_and_chat_template(tmp_path):
     folder = write_folder(tmp_path / "llama")
-    text = open_language_model(str(folder), slots=2)
+    text = open_language_model(str(folder), slots=1)
     assert isinstance(text, TextModel)
-    alone = weft.models.load(folder)
+    model = text._model
 
     def expected(prompt, count: int) -> str:
-        found = weft.generate(alone.decoder, alone.tokens_of(prompt), max_new_tokens=count,
-                              stop_tokens=alone.tokenizer.eos)
-        return alone.tokenizer.decode(found.tokens)
+        found = weft.generate(model.decoder, model.tokens_of(prompt), max_new_tokens=count,
+                              stop_tokens=model.tokenizer.eos)
+        return model.tokenizer.decode(found.tokens)
 
     messages = [{"role": "user", "content": "Grüße"}]
     with TestClient(create_app(Catalogue([], {"llama": text}))) as client:

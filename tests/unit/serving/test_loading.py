@@ -47,12 +47,13 @@ def test_a_repository_has_models_versions_and_language_models(tmp_path):
     touched(tmp_path / "deep" / "2" / "model.onnx")
     touched(tmp_path / "deep" / "10" / "model.weft")
     touched(tmp_path / "llama" / "config.json")
+    touched(tmp_path / "qwen.gguf")
     catalogue, _ = loaded(tmp_path)
-    assert catalogue.names == ["deep", "plain", "llama"]
+    assert catalogue.names == ["deep", "plain", "llama", "qwen"]
     assert catalogue.versions("deep") == ["2", "10"]
     assert catalogue.find("deep").version == "10"
     assert catalogue.find_text("llama").name == "llama"
-    assert loaded(tmp_path / "llama")[0].names == ["llama"]
+    assert loaded(tmp_path / "llama", f"q={tmp_path / 'qwen.gguf'}")[0].names == ["llama", "q"]
 
 
 @pytest.mark.parametrize(("files", "given", "message"), [

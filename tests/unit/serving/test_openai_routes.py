@@ -201,6 +201,22 @@ def test_more_streams_than_the_queue_holds_are_refused():
     assert all(s.body.endswith(b"data: [DONE]\n\n") for s in streams if s.status == 200)
 
 
+def test_a_stream_that_takes_too_long_breaks_off_and_frees_its_slot():
+    endless = long_stream()
+
+    async def run():
+        text = TinyText(slots=1, capacity=100_000)
+        catalogue = Catalogue([], {"tiny": text}, limits=Limits(timeout=0.3))
+        with pytest.raises(TimeoutError):
+            await endless.to(create_app(catalogue))
+        assert not catalogue.texts["tiny"].scheduler._jobs
+        await catalogue.close()
+
+    asyncio.run(run())
+    assert endless.status == 200
+    assert b"[DONE]" not in endless.body
+
+
 def test_an_error_of_the_decoder_is_the_end_of_the_stream():
     stream = long_stream()
     spoken([stream], {"fail_after": 5})
