@@ -96,7 +96,9 @@ def rewrite_typed(root: ir.Expr, fn: Callable[[ir.Expr, ir.Expr], ir.Expr]) -> i
     """
     memo: dict[int, ir.Expr] = {}
     for node in ir.post_order(root, enter=enters):
-        result = fn(node, over_new_children(node, lambda c: memo[id(c)]))
+        parts = ir.children(node) if enters(node) else ()
+        result = fn(node, ir.replace_children(node, [memo[id(c)] for c in parts]) if parts
+                    else node)
         if result.checked_type is None and node.checked_type is not None:
             result = result.with_type(node.checked_type)
         memo[id(node)] = result
