@@ -39,7 +39,7 @@ class Node(NodeBase):
     def random_key(self) -> Expr:
         """A key for a random operator; in a region of ``torch.compile`` torch draws the numbers."""
         if self.keys is None:
-            raise self.unsupported("random numbers in a compiled region")
+            raise self.unsupported("random numbers in a branch, a loop or a compiled region")
         return self.keys.next(self.span)
 
     def positions(self, mask: Expr) -> Expr:

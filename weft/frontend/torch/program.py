@@ -228,12 +228,13 @@ def program_at(program: TorchProgram, shapes: Sequence[Sequence[int]]) -> TorchP
 
 def _decomposed(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     with quiet(), no_grad_as_detach(exported):
-        decomposed = exported.run_decompositions(_decompositions())
+        decomposed = exported.run_decompositions(decompositions())
     place_bodies(decomposed.graph)
     return decomposed
 
 
-def _decompositions() -> Any:
+def decompositions() -> Any:
+    """What torch decomposes in a program, of which weft takes the rest."""
     table = without_kept(torch.export.default_decompositions())
     table.pop(torch.ops.aten.detach.default, None)  # ``weft.grad`` must see it
     for overload, function in missing_decompositions().items():
