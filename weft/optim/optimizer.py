@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypedDict
 import numpy as np
 
 from weft.eager.cell import watching
+from weft.eager.device import device
 from weft.eager.emitter import call
 from weft.eager.functions import creation
 from weft.eager.grad_mode import enable_grad, no_grad
@@ -188,8 +189,8 @@ class Optimizer:
             found = state.get(name)
             if found is None or not self._fits(name, found, parameter):
                 state[name] = self.initial(name, parameter.detach(), group)
-            elif found.ndim and found.device is not parameter.device:
-                state[name] = found.to(parameter.device)
+            elif found.ndim and device(found.device) is not device(parameter.device):
+                state[name] = found.to(device(parameter.device))
         watch = watching()
         if watch is not None:
             watch.state(self, parameter, state)

@@ -151,3 +151,14 @@ def test_initial_values_and_layers():
     layer(row).sum().backward()
     np.testing.assert_allclose(layer.bias.grad.numpy(), [1, 1])
     np.testing.assert_allclose(row.grad.numpy(), layer.weight.detach().numpy().sum(0)[None])
+
+
+def test_layers_and_optimisers_take_needles_devices_and_tensors():
+    layer = weft.nn.Linear(2, 1, device=ndl.cpu())
+    assert layer.weight.device == weft.device("cpu")
+    w = ndl.Tensor([[1.0, 2.0]])
+    optimizer = weft.optim.SGD([w], lr=0.5, momentum=0.9)
+    for _ in range(2):
+        w.grad = weft.ones(1, 2)
+        optimizer.step()
+    np.testing.assert_allclose(w.numpy(), [[-0.45, 0.55]], rtol=1e-6)

@@ -20,6 +20,9 @@ class BackendDevice:
     def __repr__(self) -> str:
         return f"{self.name}()"
 
+    def __str__(self) -> str:
+        return self.name  # as weft's devices are called
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BackendDevice) and self.name == other.name
 
