@@ -57,7 +57,24 @@ def traced(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, A
                                        strict=False)
     except Exception as error:  # the model's code may raise anything
         raise InvalidModelError("torch.export cannot trace the module", where=type(model).__name__,
-                                got=f"{type(error).__name__}: {error}") from error
+                                got=f"{type(error).__name__}: {error}",
+                                help=_way_round(error)) from error
+
+
+# By a part of what torch says, how a module that torch.export refuses can be written.
+_WAYS_ROUND = {
+    "GuardOnDataDependentSymNode": "a branch on the values of tensors is torch.cond; a size from "
+                                   ".item() takes torch._check(n <= 4096)",
+    "data-dependent": "a branch on the values of tensors is torch.cond; a size from .item() takes "
+                      "torch._check(n <= 4096)",
+    "Constraints violated": "torch fixes this size: give its number in inputs, or do not name it",
+    "marked dynamic": "torch fixes this size: give its number in inputs, or do not name it",
+}
+
+
+def _way_round(error: Exception) -> str | None:
+    text = f"{type(error).__name__}: {error}"
+    return next((way for part, way in _WAYS_ROUND.items() if part in text), None)
 
 
 def _open_axes(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any],

@@ -10,7 +10,7 @@ import pytest
 
 import weft
 from tests.unit.frontend.torch.check import AsModule, normal
-from weft.support.errors import UnsupportedModelError
+from weft.support.errors import InvalidModelError, UnsupportedModelError
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -113,3 +113,9 @@ def test_a_number_without_a_bound_is_no_size() -> None:
     with pytest.raises(UnsupportedModelError, match="without a bound") as caught:
         _compiled(ones)
     assert "torch._check" in str(caught.value)
+
+
+def test_a_branch_on_data_is_refused_with_the_way_round() -> None:
+    with pytest.raises(InvalidModelError, match=r"torch\.export") as caught:
+        _compiled(lambda x: x + 1 if x.sum() > 0 else x - 1)
+    assert "torch.cond" in str(caught.value)
