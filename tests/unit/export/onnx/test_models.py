@@ -84,6 +84,18 @@ def test_dynamic_sizes_are_dimension_parameters(tmp_path):
         np.testing.assert_allclose(run(path, feeds)[0], expected, rtol=1e-5)
 
 
+def test_a_training_graph_of_any_batch_is_written():
+    """The number of elements, by which a mean is divided, is computed from the shape."""
+    loss = weft.parse("def @main(%x: Tensor[(n, 4), float32], %w: Tensor[(1, 4), float32]) "
+                      "{ mean(power(nn.dense(%x, %w), 2f)) }")
+    step = weft.grad(loss, with_respect_to="w")
+    model = onnx_model(step).SerializeToString()
+    rng = np.random.default_rng(3)
+    for n in (1, 6):
+        feeds = {"x": rng.random((n, 4), np.float32), "w": rng.random((1, 4), np.float32)}
+        np.testing.assert_allclose(run(model, feeds)[0], evaluate(step, feeds), rtol=1e-4)
+
+
 def test_sizes_are_computed_from_shapes():
     mod = weft.parse("""
         def @main(%x: Tensor[(n{1..}, 4), float32]) {

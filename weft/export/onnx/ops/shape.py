@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from weft.export.onnx.call import CallWriter
 from weft.export.onnx.registry import Value, writes
 from weft.ir.dtype import int64
-from weft.ir.shape import KnownDim
+from weft.ir.shape import KnownDim, SymDim
 from weft.ir.types import has_any
 from weft.op.transform.slice import axis_slices
 
@@ -148,10 +148,11 @@ def full(c: CallWriter) -> Value:
 
 @writes("arange")
 def arange(c: CallWriter) -> Value:
-    """Integers are counted in int64 and floats in float64: steps do not add up rounding."""
+    """Positions times the step: rounding does not add up. Start and step may be sizes."""
     a, dtype = c.attrs, c.result.dtype
     count = c.emit("Range", c.const(0, int64), c.size(c.result.shape[0]), c.const(1, int64))
-    start, step = c.const(a.start, dtype), c.const(a.step, dtype)
+    start, step = (c.as_dtype(c.size(v), int64, dtype) if isinstance(v, SymDim)
+                   else c.const(v, dtype) for v in (a.start, a.step))
     steps = c.as_dtype(count, int64, dtype)
     if a.step != 1:
         steps = c.emit("Mul", steps, step)
