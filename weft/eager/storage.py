@@ -17,6 +17,7 @@ import numpy as np
 
 from weft.eager.node import (
     ALIAS,
+    CONSTANT,
     CUSTOM,
     RECORDED,
     Node,
@@ -179,6 +180,8 @@ class Memory:
 
 def same(node: Node, *, flows: bool) -> Node:
     """A new node of the same value, through which gradients flow if they do to ``node``."""
+    if node.sig.kind == CONSTANT:
+        return Node(node.sig, (), node.value, None)
     made = Node(simple_signature(ALIAS, node.sig.out), (node,), node.value, None)
     if flows and node.grad is not None:
         made.grad = RECORDED

@@ -214,3 +214,20 @@ def test_copies_by_pickle_and_deepcopy_keep_the_device() -> None:
     for again in (pickle.loads(pickle.dumps(x)), copy.deepcopy(x)):
         assert (str(again.device), again.tolist()) == ("sim:0", [1, 2])
         assert again.requires_grad
+
+
+# Functions that make tensors of their own: draws, masks, first states, positions.
+FUNCTIONS = {
+    "rrelu": lambda x: weft.nn.functional.rrelu(x, training=True),
+    "gumbel_softmax": weft.nn.functional.gumbel_softmax,
+    "dropout1d": lambda x: weft.nn.functional.dropout1d(x, 0.5),
+    "gru_cell": lambda x: weft.nn.GRUCell(3, 2, device=x.device)(x),
+    "multinomial": lambda x: weft.multinomial(x.softmax(-1), 2),
+    "combinations": lambda x: weft.combinations(x[0]),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_make_their_own_tensors_where_the_input_is(name: str) -> None:
+    found = FUNCTIONS[name](weft.tensor([[1.0, -2.0, 3.0], [0.5, 1.0, -1.0]], device="sim:0"))
+    assert str(found.device) == "sim:0"

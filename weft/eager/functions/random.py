@@ -224,7 +224,8 @@ def multinomial(input: Any, num_samples: int, replacement: bool = False, *,
     if num_samples > node.sig.out.shape[-1]:
         raise InvalidInputError("multinomial cannot draw so many without replacement",
                                 got=str(num_samples), expected=f"at most {node.sig.out.shape[-1]}")
-    arrival = exponential_of(node.sig.out.shape, 1.0, node.sig.out.dtype, source)
+    with node.sig.out.device:
+        arrival = exponential_of(node.sig.out.shape, 1.0, node.sig.out.dtype, source)
     speed = record("divide", (node, as_node(arrival)), {})
     return wrap(record("topk", (speed,), {"axis": -1, "k": int(num_samples)}))[1]
 

@@ -27,7 +27,7 @@ Histogram = namedtuple("Histogram", ["hist", "bin_edges"])  # noqa: PYI024 - tor
 
 def _array(input: Any) -> np.ndarray:
     """The elements, which are looked at."""
-    return np.asarray(wrap(as_node(input)).detach())
+    return np.asarray(wrap(as_node(input)).detach().cpu())
 
 
 def _tensor(array: Any) -> Any:

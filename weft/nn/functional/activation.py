@@ -73,7 +73,8 @@ def rrelu(
     """Leaky ReLU with random slopes in training, their mean otherwise (Xu et al. 2015)."""
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
-    slopes = random.uniform(tuple(input.shape), lower, upper, input.dtype)
+    with input.device:
+        slopes = random.uniform(tuple(input.shape), lower, upper, input.dtype)
     return _stored(input, call("where", input >= 0, input, input * slopes), inplace)
 
 
@@ -187,7 +188,8 @@ def gumbel_softmax(
     ``hard`` gives one-hot vectors whose gradient is that of the soft draw. ``eps`` has no effect.
     """
     tiny = 1e-20 if logits.dtype.name in ("float32", "float64") else 1e-6
-    drawn = random.uniform(tuple(logits.shape), 0.0, 1.0, logits.dtype)
+    with logits.device:
+        drawn = random.uniform(tuple(logits.shape), 0.0, 1.0, logits.dtype)
     noise = -call("log", -call("log", drawn + tiny) + tiny)
     soft = softmax((logits + noise) / tau, dim)
     if not hard:

@@ -76,7 +76,8 @@ def _alpha(
 
 def _mask(shape: tuple[int, ...], p: float, like: Tensor) -> Any:
     ones = call("ones", shape=shape, dtype=like.dtype.name)
-    return dropped(ones, p)
+    with like.device:
+        return dropped(ones, p)
 
 
 def _check(p: float) -> None:

@@ -67,7 +67,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                               got=f"{tuple(input_.shape)} and {tuple(target_.shape)}")
         has_batch = target_.ndim == 1
         x = input_ if has_batch else input_.reshape((1, -1))
-        labels = target_.numpy().reshape(-1)  # the rows of each cluster depend on the values
+        labels = target_.cpu().numpy().reshape(-1)  # the rows of each cluster depend on the values
         if len(labels) != x.shape[0] or (labels < 0).any() or (labels >= self.n_classes).any():
             raise ModuleError("AdaptiveLogSoftmaxWithLoss: wrong targets",
                               expected=f"{x.shape[0]} classes of 0 to {self.n_classes - 1}",

@@ -120,7 +120,8 @@ class RNNBase(Module):
     def _first(self, x: Tensor, batch: int, state: State | None, index: int) -> State:
         sizes = (self.output_size, self.hidden_size)[: self.states]
         if state is None:
-            return tuple(creation.zeros((batch, size), dtype=x.dtype) for size in sizes)
+            return tuple(creation.zeros((batch, size), dtype=x.dtype, device=x.device)
+                         for size in sizes)
         for tensor, size in zip(state, sizes, strict=True):
             wanted = (self.num_layers * self.directions, batch, size)
             if tuple(tensor.shape) != wanted:

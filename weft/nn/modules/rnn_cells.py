@@ -64,7 +64,8 @@ class _Cell(Module):
             init.uniform_(parameter, -bound, bound)
 
     def _state(self, x: Tensor) -> Tensor:
-        return creation.zeros((x.shape[0], self.hidden_size), dtype=x.dtype)
+        return creation.zeros((x.shape[0], self.hidden_size), dtype=x.dtype,
+                              device=x.device)
 
     def _products(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
         if x.shape[-1] != self.input_size:
