@@ -23,7 +23,19 @@ from weft.strategy.implementation import Implementation, attrs_of
 from weft.strategy.registry import strategy
 from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
-from weft.tir import Allocate, Buffer, BufferStore, ForKind, IfThenElse, LetStmt, Ramp, Stmt, seq
+from weft.te.math import prefetch
+from weft.tir import (
+    Allocate,
+    Buffer,
+    BufferStore,
+    Evaluate,
+    ForKind,
+    IfThenElse,
+    LetStmt,
+    Ramp,
+    Stmt,
+    seq,
+)
 from weft.tir.expr import PrimExpr, Var, const, int_value, minimum
 from weft.topi.nn.block_formats import RUN, BlockFormat, block_format
 from weft.topi.nn.block_quantized import LoopBlocks, store_block
@@ -176,9 +188,15 @@ class _Task:
         """Blocks of ``NR`` rows times one row of the data, dequantised in registers."""
         names = [Var("weight_row", int64) for _ in rows]
 
+        def hint(r: int, number: PrimExpr) -> Stmt:
+            # The rows of the next tile: the rows of this one are too short to be foreseen.
+            row = minimum(names[r] + NR, self.weight.shape[0] - 1)
+            return Evaluate(prefetch(self.weight.load(row, number * self.form.nbytes)))
+
         def block(number: PrimExpr) -> Stmt:
-            return seq([self._run(acc, names, number, run, start) for run in range(self.form.runs)
-                        for start in range(0, RUN, self.lanes)])
+            runs = [self._run(acc, names, number, run, start) for run in range(self.form.runs)
+                    for start in range(0, RUN, self.lanes)]
+            return seq([*(hint(r, number) for r in range(NR)), *runs])
 
         body = loop("block", self.data.shape[-1] // self.form.elements, block)
         for name, row in zip(names, rows, strict=True):
