@@ -11,7 +11,8 @@ import pytest
 import weft
 from weft import nn
 from weft.compat import needle as ndl
-from weft.compat.needle import init, ops
+from weft.compat.needle import data, init, ops, optim, recurrent
+from weft.compat.needle import nn as needle_nn
 from weft.support.errors import InvalidInputError
 
 
@@ -162,3 +163,120 @@ def test_layers_and_optimisers_take_needles_devices_and_tensors():
         w.grad = weft.ones(1, 2)
         optimizer.step()
     np.testing.assert_allclose(w.numpy(), [[-0.45, 0.55]], rtol=1e-6)
+
+
+@pytest.fixture
+def numpy_device():
+    """Arrays without a device are NumPy's, as in the first homework."""
+    ndl.set_default_device(ndl.cpu_numpy())
+    yield
+    ndl.set_default_device(ndl.cpu())
+
+
+@pytest.mark.usefixtures("numpy_device")
+def test_numpy_arrays_keep_their_dtype():
+    x = ndl.Tensor(np.array([1.0, 2.0]))
+    assert (x.device, x.numpy().dtype) == (ndl.cpu_numpy(), np.float64)
+    assert isinstance(x.cached_data, np.ndarray)
+    x.cached_data[0] = 5
+    assert (x * ndl.Tensor(np.float32([2, 3]))).numpy().tolist() == [10, 6]
+    assert ndl.Tensor([1, 2]).requires_grad
+    assert ndl.default_device().full((2,), 3.0).tolist() == [3, 3]
+    assert ndl.cpu_numpy() not in ndl.all_devices()
+
+
+def test_parts_of_arrays_and_tiles():
+    array = ndl.array(np.ones((4, 5)))
+    assert array.process_slice(slice(1, None), 0) == slice(1, 4, 1)
+    with pytest.raises(InvalidInputError, match="positive step"):
+        array.process_slice(slice(3, 1), 0)
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 3, 8, 8)), rng.normal(size=(3, 1, 8, 8))
+    out = ndl.NDArray.make((2, 1, 8, 8))
+    ndl.cpu().matmul_tiled(ndl.array(a)._handle, ndl.array(b)._handle, out._handle, 16, 24, 8)
+    flat = [x.transpose(0, 2, 1, 3).reshape(x.shape[0] * 8, -1) for x in (a, b, out.numpy())]
+    np.testing.assert_allclose(flat[0] @ flat[1], flat[2], rtol=1e-4, atol=1e-4)
+
+
+def test_modules_have_needle_s_weights_and_modes():
+    np.random.seed(0)  # noqa: NPY002 - as above
+    model = needle_nn.Sequential(
+        needle_nn.Linear(4, 3), needle_nn.BatchNorm1d(3), needle_nn.ReLU(),
+        needle_nn.Residual(needle_nn.Sequential(needle_nn.Linear(3, 3), needle_nn.Dropout(0.5))))
+    assert [tuple(p.shape) for p in model.parameters()] == [
+        (4, 3), (1, 3), (3,), (3,), (3, 3), (1, 3)]
+    x = ndl.Tensor(np.random.randn(8, 4))  # noqa: NPY002 - as above
+    inner = model.modules[0](x)
+    normal = model.modules[1](inner)
+    np.testing.assert_allclose(normal.numpy().mean(0), 0, atol=1e-5)
+    np.testing.assert_allclose(model.modules[1].running_mean.numpy(), inner.numpy().mean(0) / 10,
+                               rtol=1e-4)
+    model.eval()
+    assert not any(module.training for module in model._children())
+    np.testing.assert_array_equal(model(x).numpy(), model(x).numpy())
+    rows = needle_nn.LayerNorm1d(4)(x).numpy()
+    np.testing.assert_allclose([rows.mean(1), rows.std(1)], [[0] * 8, [1] * 8], atol=1e-3)
+    images = ndl.Tensor(np.random.randn(2, 3, 4, 4))  # noqa: NPY002 - as above
+    assert tuple(needle_nn.Conv(3, 5, 3, stride=2)(images).shape) == (2, 5, 2, 2)
+    flat = needle_nn.BatchNorm2d(3)(images).numpy()
+    np.testing.assert_allclose(flat.mean((0, 2, 3)), 0, atol=1e-5)
+
+
+def test_recurrent_modules_are_their_cells():
+    x = ndl.Tensor(np.random.default_rng(0).normal(size=(2, 2, 4)))
+    rnn, lstm = recurrent.RNN(4, 5), recurrent.LSTM(4, 5)
+    out, h = rnn(x)
+    assert (tuple(out.shape), tuple(h.shape)) == ((2, 2, 5), (1, 2, 5))
+    np.testing.assert_array_equal(out.numpy()[-1], h.numpy()[-1])
+    out, (h, c) = lstm(x)
+    cell, state = lstm.lstm_cells[0], None
+    for step in x.numpy():
+        state = cell(ndl.Tensor(step), state)
+    for one, other in zip(state, (h, c), strict=True):
+        np.testing.assert_allclose(one.numpy(), other.numpy()[0], rtol=1e-5)
+    ids = ndl.Tensor(np.float32([[1, 0], [2, 2]]))
+    table = recurrent.Embedding(3, 4)
+    np.testing.assert_allclose(table(ids).numpy(), table.weight.numpy()[[[1, 0], [2, 2]]])
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam"])
+def test_batches_of_a_loader_train(kind: str):
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(64, 4)).astype(np.float32)
+    labels = (images[:, 0] > 0).astype(np.uint8)
+    loader = data.DataLoader(data.NDArrayDataset(images, labels), batch_size=32, shuffle=True)
+    assert [len(x) for x, _ in loader] == [32, 32]
+    np.random.seed(0)  # noqa: NPY002 - as above
+    model, loss = needle_nn.Linear(4, 2), needle_nn.SoftmaxLoss()
+    options = {"SGD": {"lr": 0.5, "momentum": 0.5, "weight_decay": 1e-3}, "Adam": {"lr": 0.1}}
+    opt = getattr(optim, kind)(model.parameters(), **options[kind])
+    losses = []
+    for _ in range(4):
+        for x, y in loader:
+            opt.reset_grad()
+            value = loss(model(x), y)
+            value.backward()
+            opt.step()
+            losses.append(float(value.numpy()))
+    assert losses[-1] < 0.7 * losses[0]
+    before = ndl.autograd.TENSOR_COUNTER
+    kept = ndl.Tensor([1.0])
+    assert ndl.autograd.TENSOR_COUNTER - before == len(kept.shape)
+
+
+def test_data_sets_and_transforms(tmp_path: Any):
+    image = np.arange(12.0).reshape(3, 4, 1)
+    np.testing.assert_array_equal(data.RandomFlipHorizontal(1.0)(image), image[:, ::-1])
+    np.random.seed(1)  # noqa: NPY002 - as above
+    down, right = np.random.randint(-2, 3, size=2)  # noqa: NPY002 - as above
+    np.random.seed(1)  # noqa: NPY002 - as above
+    moved = data.RandomCrop(2)(image)
+    wide = np.pad(image, ((2, 2), (2, 2), (0, 0)))
+    np.testing.assert_array_equal(moved, wide[2 + down:5 + down, 2 + right:6 + right])
+    for name, text in (("train.txt", "a b\na c\n"), ("test.txt", "c d\n")):
+        (tmp_path / name).write_text(text)
+    corpus = data.Corpus(tmp_path)
+    assert (corpus.train, corpus.test) == ([0, 1, 2, 0, 3, 2], [3, 4, 2])
+    batches = data.batchify(corpus.train, 2)
+    x, y = data.get_batch(batches, 0, 5)
+    assert (x.numpy().tolist(), y.numpy().tolist()) == ([[0, 0], [1, 3]], [1, 3, 2, 2])

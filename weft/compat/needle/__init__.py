@@ -9,7 +9,7 @@ otherwise stand beside them. Layers, optimisers and data sets under torch's name
 from weft.support.lazy_package import load_names_lazily
 
 NAMES = {  # module -> the public names it defines
-    "weft.compat.needle": "init",
+    "weft.compat.needle": "data init nn optim recurrent",
     "weft.compat.needle.autograd": (
         "Op TensorOp TensorTuple TensorTupleOp compute_gradient_of_variables find_topo_sort "
         "sum_node_list"
@@ -18,7 +18,10 @@ NAMES = {  # module -> the public names it defines
         "AttentionLayer Conv LayerNorm1d MultiHeadAttention NeedleTransformer Residual SoftmaxLoss "
         "TransformerLayer"
     ),
-    "weft.compat.needle.ndarray": "BackendDevice NDArray all_devices array cpu cuda default_device",
+    "weft.compat.needle.ndarray": (
+        "BackendDevice NDArray all_devices array cpu cpu_numpy cuda default_device "
+        "set_default_device"
+    ),
     "weft.compat.needle.ops": (
         "AddScalar BroadcastTo Conv2d Dilate DivScalar EWiseAdd EWiseDiv EWiseMul EWisePow Exp "
         "Flip LogSoftmax LogSumExp Log MakeTensorTuple MatMul MulScalar Negate PowerScalar ReLU "

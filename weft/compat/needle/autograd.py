@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, Self
@@ -74,7 +75,10 @@ class Tensor(WeftTensor):
         if isinstance(array, NDArray):
             array = array.numpy()
         elif not isinstance(array, WeftTensor):
-            array = np.asarray(array, dtype or "float32")
+            keeps = (device or default_device()).is_numpy and dtype is None
+            values = np.asarray(array)
+            is_list = not isinstance(array, np.ndarray | np.generic) and values.dtype.kind in "iu"
+            array = values if keeps and not is_list else values.astype(dtype or "float32")
         super().__init__(array)
         if dtype is not None and str(self.dtype).rpartition(".")[2] != str(dtype):
             self.data = self.detach().to(dtype)
@@ -97,19 +101,25 @@ class Tensor(WeftTensor):
         """Where the tensor is: a device of Needle."""
         return self.__dict__.get("_place") or default_device()
 
+    def detach(self) -> Any:
+        """The same value outside the graph of gradients, also as a tensor of Needle."""
+        found = _as_needle(super().detach())
+        found.__dict__["_place"] = self.__dict__.get("_place")
+        return found
+
     def is_leaf(self) -> bool:  # type: ignore[override] - a method in Needle
         """Whether no operator made the tensor."""
         return self.op is None
 
     def numpy(self) -> np.ndarray:
         """The elements, also of a tensor with a gradient."""
-        return self.detach().numpy().copy()
+        return WeftTensor.numpy(WeftTensor.detach(self)).copy()
 
-    def realize_cached_data(self) -> NDArray:
-        """The elements as an array."""
+    def realize_cached_data(self) -> Any:
+        """The elements as an array of the device."""
         shown = self.__dict__.get("_shown")
         if shown is None:
-            shown = self.__dict__["_shown"] = NDArray(self.detach().numpy())
+            shown = self.__dict__["_shown"] = self.device.of(self.detach().numpy())
         return shown
 
     cached_data = property(realize_cached_data)
@@ -118,7 +128,7 @@ class Tensor(WeftTensor):
         """Take over the elements of the array that ``realize_cached_data`` has given out."""
         shown = self.__dict__.pop("_shown", None)
         if shown is not None and not self.inputs:
-            values = shown.numpy()
+            values = np.asarray(shown)
             self.data = WeftTensor(values.astype(self.detach().numpy().dtype))
 
     def backward(self, out_grad: Any = None, *_args: Any, **_options: Any) -> None:
@@ -178,6 +188,13 @@ class Tensor(WeftTensor):
 
 
 Value = Tensor
+
+
+def __getattr__(name: str) -> int:
+    """``TENSOR_COUNTER``: how many tensors of Needle there are now."""
+    if name != "TENSOR_COUNTER":
+        raise AttributeError(name)
+    return sum(isinstance(one, Tensor) for one in gc.get_objects())
 
 
 class TensorTuple(tuple[Any, ...]):

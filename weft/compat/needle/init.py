@@ -55,7 +55,7 @@ def randb(*shape: int, p: float = 0.5, device: Any = None, dtype: str = "bool",
 def one_hot(n: int, i: Any, device: Any = None, dtype: str = "float32",
             requires_grad: bool = False) -> Tensor:
     """Rows of the identity matrix of size ``n`` at ``i``."""
-    places = np.asarray(i.numpy() if hasattr(i, "numpy") else i).astype(int)
+    places = np.asarray(i.numpy() if hasattr(i, "numpy") else i).astype(int)  # also of floats
     return _made(np.eye(n)[places], device, dtype, requires_grad)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,15 @@ from weft.support.errors import InvalidInputError
 
 
 class BackendDevice:
-    """A device of Needle: it makes arrays."""
+    """A device of Needle: it makes arrays.
 
-    def __init__(self, name: str, is_enabled: bool) -> None:
-        self.name, self._is_enabled = name, is_enabled
+    Those of ``cpu_numpy()`` are NumPy's, of any dtype, as in Needle's first homework.
+    """
+
+    __tile_size__ = 8  # rows and columns of a tile of ``matmul_tiled``
+
+    def __init__(self, name: str, is_enabled: bool, *, is_numpy: bool = False) -> None:
+        self.name, self._is_enabled, self.is_numpy = name, is_enabled, is_numpy
 
     def __repr__(self) -> str:
         return f"{self.name}()"
@@ -38,31 +44,41 @@ class BackendDevice:
             raise InvalidInputError(f"the device {self.name} is not there", expected="cpu()",
                                     help="all_devices() lists devices, enabled() says which work")
 
-    def empty(self, shape: Sequence[int], dtype: str = "float32") -> NDArray:
+    def of(self, values: np.ndarray) -> Any:
+        """An array of the device with these elements. Raises ``InvalidInputError``."""
+        self._check()
+        return values.copy() if self.is_numpy else NDArray(values, self)
+
+    def empty(self, shape: Sequence[int], dtype: str = "float32") -> Any:
         """An array of zeros."""
         return self.full(shape, 0.0, dtype)
 
-    def full(self, shape: Sequence[int], fill_value: float, dtype: str = "float32") -> NDArray:
-        self._check()
-        return NDArray(np.full(tuple(shape), fill_value, dtype), self)
+    def full(self, shape: Sequence[int], fill_value: float, dtype: str = "float32") -> Any:
+        return self.of(np.full(tuple(shape), fill_value, dtype))
 
-    def one_hot(self, n: int, i: Any, dtype: str = "float32") -> NDArray:
+    def one_hot(self, n: int, i: Any, dtype: str = "float32") -> Any:
         """Rows of the identity matrix."""
-        self._check()
-        return NDArray(np.eye(n, dtype=dtype)[np.asarray(i).astype(int)], self)
+        return self.of(np.eye(n, dtype=dtype)[np.asarray(i).astype(int)])
 
-    def rand(self, *shape: int, dtype: str = "float32") -> NDArray:
+    def matmul_tiled(self, a: Any, b: Any, out: Any, m: int, n: int, p: int) -> None:
+        """``out = a @ b`` of memory in tiles: (m / t, n / t, t, t) for an m x n matrix."""
+        t = self.__tile_size__
+        left = a.memory.reshape(m // t, n // t, t, t)
+        right = b.memory.reshape(n // t, p // t, t, t)
+        out.memory[:] = np.einsum("mnij,npjk->mpik", left, right).reshape(-1)
+
+    def rand(self, *shape: int, dtype: str = "float32") -> Any:
         """Uniform numbers between 0 and 1, of NumPy's global generator as in Needle."""
-        self._check()
-        return NDArray(np.random.rand(*shape).astype(dtype), self)  # noqa: NPY002 - Needle's seeds
+        return self.of(np.random.rand(*shape).astype(dtype))  # noqa: NPY002 - Needle's seeds
 
-    def randn(self, *shape: int, dtype: str = "float32") -> NDArray:
+    def randn(self, *shape: int, dtype: str = "float32") -> Any:
         """Normally distributed numbers."""
-        self._check()
-        return NDArray(np.random.randn(*shape).astype(dtype), self)  # noqa: NPY002 - as above
+        return self.of(np.random.randn(*shape).astype(dtype))  # noqa: NPY002 - as above
 
 
 _CPU, _CUDA = BackendDevice("cpu", True), BackendDevice("cuda", False)
+_NUMPY = BackendDevice("cpu_numpy", True, is_numpy=True)
+_DEFAULT: ContextVar[BackendDevice] = ContextVar("needle_device", default=_CPU)
 
 
 def cpu() -> BackendDevice:
@@ -75,9 +91,19 @@ def cuda() -> BackendDevice:
     return _CUDA
 
 
+def cpu_numpy() -> BackendDevice:
+    """The host, with NumPy's arrays of any dtype; ``all_devices`` does not list it."""
+    return _NUMPY
+
+
 def default_device() -> BackendDevice:
     """The device of arrays that name none."""
-    return _CPU
+    return _DEFAULT.get()
+
+
+def set_default_device(device: BackendDevice) -> None:
+    """Put arrays that name no device on ``device`` (Needle's ``NEEDLE_BACKEND``)."""
+    _DEFAULT.set(device)
 
 
 def all_devices() -> list[BackendDevice]:
@@ -207,6 +233,13 @@ class NDArray:
         steps = [0 if old != new else step
                  for old, new, step in zip(shape, new_shape, strides, strict=True)]
         return self.view(new_shape, steps, self._offset)
+
+    def process_slice(self, sl: slice, dim: int) -> slice:
+        """``sl`` of axis ``dim`` with a start, stop and step, of which the step is positive."""
+        start, stop, step = sl.indices(self._shape[dim])
+        if step <= 0 or stop <= start:
+            raise InvalidInputError("a slice with a positive step and elements", got=sl)
+        return slice(start, stop, step)
 
     def __getitem__(self, idxs: Any) -> NDArray:
         """Slices of positive steps; an index keeps its axis, of size 1."""

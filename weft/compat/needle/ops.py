@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import numpy as np
+
 import weft
 from weft.compat.needle.autograd import OPERATORS, TensorOp, TensorTuple
 from weft.compat.needle.autograd import Tensor as NeedleTensor
@@ -27,6 +29,22 @@ class TableOp(TensorOp):
 
     def compute(self, *args: Any) -> Any:
         return type(self).function(*args, **self.attributes)
+
+
+def _promoted(name: str) -> Callable[[Array, Array], Array]:
+    """The operator ``name`` of two tensors, in the dtype to which NumPy promotes theirs."""
+
+    def compute(a: Array, b: Array) -> Array:
+        if a.dtype != b.dtype:
+            common = np.result_type(_dtype(a), _dtype(b)).name
+            a, b = a.to(common), b.to(common)
+        return call(name, a, b)
+
+    return compute
+
+
+def _dtype(x: Array) -> str:
+    return str(x.dtype).rpartition(".")[2]
 
 
 def _swap(x: Array, axes: Any) -> Array:
@@ -91,20 +109,20 @@ def _flip(x: Array, axes: Any) -> Array:
 # The operator, the function that applies it, how many tensors it takes, its arguments, and what it
 # computes.
 _ROWS: list[tuple[str, str, int, str, Callable[..., Any]]] = [
-    ("EWiseAdd", "add", 2, "", lambda a, b: call("add", a, b)),
+    ("EWiseAdd", "add", 2, "", _promoted("add")),
     ("AddScalar", "add_scalar", 1, "scalar", lambda a, scalar: call("add", a, scalar)),
-    ("EWiseMul", "multiply", 2, "", lambda a, b: call("multiply", a, b)),
+    ("EWiseMul", "multiply", 2, "", _promoted("multiply")),
     ("MulScalar", "mul_scalar", 1, "scalar", lambda a, scalar: call("multiply", a, scalar)),
-    ("EWisePow", "power", 2, "", lambda a, b: call("power", a, b)),
+    ("EWisePow", "power", 2, "", _promoted("power")),
     ("PowerScalar", "power_scalar", 1, "scalar", lambda a, scalar: call("power", a, scalar)),
-    ("EWiseDiv", "divide", 2, "", lambda a, b: call("divide", a, b)),
+    ("EWiseDiv", "divide", 2, "", _promoted("divide")),
     ("DivScalar", "divide_scalar", 1, "scalar", lambda a, scalar: call("divide", a, scalar)),
     ("Transpose", "transpose", 1, "axes=None", _swap),
     ("Reshape", "reshape", 1, "shape", lambda a, shape: call("reshape", a, newshape=tuple(shape))),
     ("BroadcastTo", "broadcast_to", 1, "shape",
      lambda a, shape: call("broadcast_to", a, shape=tuple(shape))),
     ("Summation", "summation", 1, "axes=None", _sum),
-    ("MatMul", "matmul", 2, "", lambda a, b: call("nn.matmul", a, b)),
+    ("MatMul", "matmul", 2, "", _promoted("nn.matmul")),
     ("Negate", "negate", 1, "", lambda a: call("negative", a)),
     ("Log", "log", 1, "", lambda a: call("log", a)),
     ("Exp", "exp", 1, "", lambda a: call("exp", a)),
