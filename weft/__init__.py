@@ -157,6 +157,7 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
     "weft.eager.tensor": "Size Tensor",
     "weft.eager.tracing.control_flow": "cond",
     "weft.eager.tracing.jit": "jit",
+    "weft.eager.tracing.loops": "scan while_loop",
     "weft.eager.tracing.traced_module": "trace",
     "weft.eager.tracing.train_step": "TrainStep train_step",
     "weft.eager.tracing.transformations": "grad hessian jacobian jvp value_and_grad vjp vmap",

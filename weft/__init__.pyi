@@ -74,6 +74,7 @@ from weft.eager.promotion import (can_cast, promote_types, result_type)
 from weft.eager.tensor import (Size, Tensor)
 from weft.eager.tracing.control_flow import (cond)
 from weft.eager.tracing.jit import (jit)
+from weft.eager.tracing.loops import (scan, while_loop)
 from weft.eager.tracing.traced_module import (trace)
 from weft.eager.tracing.train_step import (TrainStep, train_step)
 from weft.eager.tracing.transformations import (grad, hessian, jacobian, jvp, value_and_grad, vjp,
@@ -153,8 +154,8 @@ __all__ = ["Attrs", "CancellationToken", "CpuTarget", "DeviceArray", "Executable
 "ravel", "real", "reciprocal", "register_external_codegen", "register_pass", "register_tir_pass",
 "relu", "remainder", "remat", "renorm", "repeat_interleave", "reshape", "resolve_conj",
 "resolve_neg", "result_type", "roll", "rot90", "round", "row_stack", "rsqrt", "rsub", "rule",
-"runtime", "save", "scalar_tensor", "scatter", "scatter_add", "scatter_reduce", "searchsorted",
-"select", "select_copy", "select_scatter", "serialization", "set_default_device",
+"runtime", "save", "scalar_tensor", "scan", "scatter", "scatter_add", "scatter_reduce",
+"searchsorted", "select", "select_copy", "select_scatter", "serialization", "set_default_device",
 "set_default_dtype", "set_grad_enabled", "set_rng_state", "sgn", "short", "sigmoid", "sign",
 "signal", "signbit", "sin", "sinc", "sinh", "slice_scatter", "slogdet", "softmax", "sort",
 "special", "split", "split_copy", "split_with_sizes", "split_with_sizes_copy", "sqrt", "square",
@@ -167,4 +168,4 @@ __all__ = ["Attrs", "CancellationToken", "CpuTarget", "DeviceArray", "Executable
 "unbind_copy", "unflatten", "unfold_copy", "unique", "unique_consecutive", "unravel_index",
 "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "unsqueeze", "unsqueeze_copy",
 "value_and_grad", "vander", "var", "var_mean", "vdot", "view_copy", "virtual_devices", "vjp",
-"vmap", "vsplit", "vstack", "where", "xlogy", "zeros", "zeros_like"]
+"vmap", "vsplit", "vstack", "where", "while_loop", "xlogy", "zeros", "zeros_like"]

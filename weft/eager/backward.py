@@ -13,12 +13,14 @@ from typing import Any
 
 from weft.eager.cell import MODE, Cell, bind, leaf_of, node_of
 from weft.eager.evaluate import AUTO_CUT, evaluate
+from weft.eager.loop_gradient import reverse_of
 from weft.eager.node import (
     ALIAS,
     CALL,
     CUSTOM,
     FIELD,
     FREED,
+    LOOP,
     PACK,
     PLACEHOLDER,
     RECORDED,
@@ -80,8 +82,9 @@ def _accumulate(leaf: Cell, gradient: Node, *, create_graph: bool) -> None:
 class Sweep:
     """One pass from results to leaves."""
 
-    def __init__(self, *, create_graph: bool) -> None:
+    def __init__(self, *, create_graph: bool, cuts: bool = True) -> None:
         self.create_graph = create_graph
+        self.cuts = cuts  # whether gradients may be evaluated meanwhile
         self.arriving: dict[Node, Arriving] = {}
         self.inner: dict[Node, Node] = {}
         self.roots: list[Node] = []
@@ -135,7 +138,7 @@ class Sweep:
                     leaves.append((cell, _hooked(cell._hooks, gradient)))  # noqa: SLF001
                 continue
             recorded += self._through(node, gradient)
-            if recorded > AUTO_CUT and MODE.trace is None:
+            if recorded > AUTO_CUT and self.cuts and MODE.trace is None:
                 self._evaluate(leaves)
                 recorded = 0
         if not retain_graph:
@@ -176,6 +179,8 @@ class Sweep:
                     self._give(arg, gradient[i])
         elif kind == CUSTOM:
             return self._through_function(node, gradient)
+        elif kind == LOOP:
+            return self._through_loop(node, gradient)
         else:
             return self._through_call(node, gradient)
         return 1
@@ -218,6 +223,37 @@ class Sweep:
             if one is not None and arg.grad is not None:
                 self.add(arg, one)
         return 1
+
+    def _through_loop(self, node: Node, gradient: list[Node | None]) -> int:
+        """The gradient of a loop, which is a loop in the other direction."""
+        found = gradients_through(node, gradient, records=self.create_graph)
+        for arg, one in zip(node.args, found, strict=True):
+            if one is not None:
+                self.add(arg, one)
+        return 1
+
+
+def gradients_through(node: Node, arriving: Sequence[Node | None], *, records: bool = False
+                      ) -> list[Node | None]:
+    """The gradients of the operands of a loop from those of its results."""
+    wanted, there = wanted_of(node), tuple([g is not None for g in arriving])
+    found = node.sig.rules.get((wanted, there))
+    if found is None:
+        found = reverse_of(node, wanted, there, _gradients_inside)
+        node.sig.rules[wanted, there] = found
+    return found.gradients(node, arriving, records=records)  # type: ignore[no-any-return]
+
+
+def _gradients_inside(results: Sequence[Node], arriving: Sequence[Node], inputs: Sequence[Node]
+                      ) -> list[Node | None]:
+    """The gradients of a graph by its parameters, as a graph that can be differentiated again."""
+    sweep = Sweep(create_graph=True, cuts=False)
+    for node, gradient in zip(results, arriving, strict=True):
+        if node.grad is not None:
+            sweep.add(node, gradient)
+            sweep.roots.append(node)
+    sweep.run(retain_graph=True, inner=inputs)
+    return [sweep.inner.get(node) for node in inputs]
 
 
 def _keep_check(node: Node, gradient: Node) -> None:

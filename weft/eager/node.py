@@ -119,9 +119,9 @@ class Signature:
         self.differentiable = _holds_float(out) and any(map(_holds_float, args))
 
 
-CALL, FIELD, PACK, ALIAS, VALUE, CONSTANT, NUMBER, CUSTOM, PLACEHOLDER, TRANSFER = (
+CALL, FIELD, PACK, ALIAS, VALUE, CONSTANT, NUMBER, CUSTOM, PLACEHOLDER, TRANSFER, LOOP = (
     "call", "field", "tuple", "alias", "value", "constant", "number", "custom", "placeholder",
-    "transfer")
+    "transfer", "loop")
 
 
 def _holds_float(spec: Spec) -> bool:
@@ -279,6 +279,8 @@ def call_ir(node: Node, args: tuple[Expr, ...]) -> Expr:
         return Tuple(args, span=node.span)
     if sig.kind in (ALIAS, TRANSFER):  # a program runs on one device
         return args[0]
+    if sig.kind == LOOP:
+        return sig.attrs.expression(args, node.span)  # type: ignore[no-any-return]
     raise InternalError("a value has no call", got=sig.kind)
 
 

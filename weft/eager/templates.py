@@ -15,6 +15,7 @@ from weft.eager.device import CPU, copied, device
 from weft.eager.node import (
     CALL,
     FIELD,
+    LOOP,
     NUMBER,
     Node,
     Signature,
@@ -78,6 +79,10 @@ def wanted_of(node: Node) -> tuple[bool, ...]:
 def values_needed(node: Node) -> list[tuple[Node, int | None]]:
     """The nodes, or fields of nodes, whose values the gradient of ``node`` will read."""
     sig = node.sig
+    if sig.kind == LOOP:
+        fields = len(sig.out.fields or ())
+        return [*((arg, None) for arg in node.args),
+                *((node, i) for i in range(fields - sig.attrs.saved, fields))]
     if sig.kind != CALL:
         return []
     spec = sig.out

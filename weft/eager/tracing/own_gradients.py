@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from weft.eager.backward import gradients_through
 from weft.eager.cell import Cell, node_of
 from weft.eager.function import OwnBackward
-from weft.eager.node import PLACEHOLDER, Node, Spec, is_value
+from weft.eager.loop import placeholder
+from weft.eager.node import PLACEHOLDER, Node, Spec, field_signature, is_value
 from weft.eager.tracing.pytree import flatten
 from weft.support.dataclass import dataclass
 
@@ -95,6 +97,27 @@ def _read_beside(own: OwnGradient, found: Mapping[Node, OwnGradient]) -> list[No
         if node.link is not None:
             stack += [*node.link[0].args, *_computed(found[node.link[0]])]
     return beside
+
+
+def has_reverse(node: Node) -> bool:
+    """Whether the gradient of a loop is a loop of its own: how many steps it takes is known."""
+    return node.sig.attrs.length is not None
+
+
+def loop_gradient(node: Node) -> OwnGradient:
+    """The gradient of a loop as two graphs."""
+    sig = node.sig
+    inputs = [placeholder(arg.sig.out, flows=arg.grad is not None) for arg in node.args]
+    again = Node(sig, tuple(inputs), None, node.site)
+    fields = sig.out.fields
+    assert fields is not None
+    arriving = [placeholder(spec, flows=False) for spec in fields]
+    given = [one if spec.dtype.is_floating_point else None
+             for one, spec in zip(arriving, fields, strict=True)]
+    gradients = gradients_through(again, given)
+    results = [Node(field_signature(sig.out, i), (again,), None, node.site)
+               for i in range(len(fields))]
+    return OwnGradient(results, inputs, arriving, gradients)
 
 
 def operands(node: Node, own: Mapping[Node, OwnGradient]) -> Sequence[Node]:

@@ -15,10 +15,17 @@ from weft.eager.cell import MODE, Cell, node_of
 from weft.eager.evaluate import value_of
 from weft.eager.functions.linear import trace as sum_of_diagonal
 from weft.eager.grad_mode import enable_grad
-from weft.eager.node import CUSTOM, FREED, RECORDED, Node, Spec, call_ir, is_value
+from weft.eager.node import CUSTOM, FREED, LOOP, RECORDED, Node, Spec, call_ir, is_value
 from weft.eager.placement import host_value
 from weft.eager.tracing.calls import Signature
-from weft.eager.tracing.own_gradients import OwnGradient, operands, own_gradients, steps_to
+from weft.eager.tracing.own_gradients import (
+    OwnGradient,
+    has_reverse,
+    loop_gradient,
+    operands,
+    own_gradients,
+    steps_to,
+)
 from weft.eager.tracing.pytree import unflatten
 from weft.eager.tracing.trace import Trace, Traced, trace_graph
 from weft.ir.expr import Call, Constant, Expr, Function, GlobalVar, Tuple, TupleGetItem, Var
@@ -102,6 +109,8 @@ class _Program:
                 if hub not in calls:
                     calls[hub] = self._call(hub, args)
                 made[node] = TupleGetItem(calls[hub], number)
+            elif node.sig.kind == LOOP and node.grad is RECORDED and has_reverse(node):
+                made[node] = self._loop(node, args)
             else:
                 made[node] = call_ir(node, tuple(args))
             if not flowing.isdisjoint(operands(node, self.own)):
@@ -113,6 +122,13 @@ class _Program:
             self.names[hub] = f"{hub.sig.name}_{len(self.names)}"
             self._define(self.own[hub], self.names[hub])
         return Call(GlobalVar(self.names[hub]), tuple(args), span=hub.span)
+
+    def _loop(self, node: Node, args: Sequence[Expr]) -> Expr:
+        """A call of a function whose gradient is the loop in the other direction."""
+        if node not in self.names:
+            self.names[node] = f"{node.sig.name}_{len(self.names)}"
+            self._define(loop_gradient(node), self.names[node])
+        return Call(GlobalVar(self.names[node]), tuple(args), span=node.span)
 
     def _define(self, own: OwnGradient, name: str) -> None:
         """The function ``name`` of the results, and its rule ``(x, .., dy) -> (dx, ..)``."""
