@@ -141,6 +141,11 @@ def loop_signature(loop: Loop, args: Sequence[Node], *, records: bool) -> Signat
     return (loop.saving() if flows and loop.going is None else loop).signature()
 
 
+def is_endless(node: Node) -> bool:
+    """Whether a node is a loop whose number of steps is unknown: its gradient is no loop."""
+    return node.sig.kind == LOOP and node.sig.attrs.length is None
+
+
 def placeholder(spec: Spec, *, flows: bool) -> Node:
     """A parameter of a graph; gradients flow to it if ``flows`` and it is of floats."""
     node = Node(Signature(PLACEHOLDER, spec), (), None, None)
@@ -187,8 +192,12 @@ def _index(value: int) -> Expr:
 
 def _expressions(results: Sequence[Node], made: dict[Node, Expr]) -> list[Expr]:
     for node in order_of(results, set(made)):
-        args = tuple([_expression(a, made) for a in node.args])
-        made[node] = call_ir(node, args)
+        expr = call_ir(node, tuple([_expression(a, made) for a in node.args]))
+        stops = node.grad is None and node.sig.differentiable and any(
+            a.grad is not None for a in node.args)
+        if stops and node.sig.out.fields is None:
+            expr = op.annotation.stop_gradient(expr, span=node.span)
+        made[node] = expr
     return [_expression(node, made) for node in results]
 
 

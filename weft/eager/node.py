@@ -281,6 +281,10 @@ def call_ir(node: Node, args: tuple[Expr, ...]) -> Expr:
         return args[0]
     if sig.kind == LOOP:
         return sig.attrs.expression(args, node.span)  # type: ignore[no-any-return]
+    if sig.kind == PLACEHOLDER:
+        raise InvalidInputError(
+            "a tensor of a traced function or of the body of a loop is used outside of it",
+            got=f"a tensor of shape {sig.out.shape}", help="return it")
     raise InternalError("a value has no call", got=sig.kind)
 
 

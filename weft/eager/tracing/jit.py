@@ -13,6 +13,7 @@ from weft.eager.cell import MODE, Cell, bind, node_of
 from weft.eager.checks import Check, first_failure
 from weft.eager.device import compiled, resolved
 from weft.eager.evaluate import value_of
+from weft.eager.loop import is_endless
 from weft.eager.node import NUMBER, Node, Spec
 from weft.eager.record import made
 from weft.eager.tracing.calls import Arguments, Signature, on_device
@@ -118,7 +119,7 @@ class _Program(Program):
         super().__init__(traced, traced.captured, (), settled=True)
         self.changed = [one for one in traced.captured if one.after is not one.placeholder]
         order = order_of(self.graph(), set(self.parameters))
-        self.has_links = any(node.link is not None for node in order)
+        self.has_links = any(node.link is not None or is_endless(node) for node in order)
         self.checks: list[tuple[Node, Check]] = [
             (node, node.check) for node in order if node.check is not None]
         self._where = device_of(self.computed(), self.parameters)
@@ -148,7 +149,9 @@ class _Program(Program):
         return MODE.grad and any(getattr(n, "grad", None) is not None for n in (*given, *nodes))
 
     def needs_function(self, given: list[Node]) -> bool:
-        """Whether gradients flow through a user's ``backward``, which a trace does not hold."""
+        """Whether gradients flow through what has none in a trace: a user's ``backward``, and a
+        loop whose number of steps is unknown.
+        """
         return self.has_links and self._flows(given)
 
     def _run(self, arrays: list[Any]) -> list[Node]:

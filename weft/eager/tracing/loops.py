@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from weft.eager.cell import MODE, Cell, node_of, spec_of_cell
 from weft.eager.functions.shape import reshape, stack
 from weft.eager.loop import Loop, copied_graph, loop_signature, placeholder
-from weft.eager.node import Node, Spec, is_value, next_serial, spec_of, user_span
+from weft.eager.node import Node, Spec, is_value, next_serial, spec_of, user_span, value_node
 from weft.eager.record import as_node, field, made, wrap
 from weft.eager.tracing.pytree import LEAF, Structure, flatten, names_of, unflatten
 from weft.eager.tracing.trace import Trace
@@ -64,7 +64,7 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, *,
     """
     state = _State(init, "init", "f")
     slices, x_structure = ([], None) if xs is None else flatten(xs)
-    given = [as_node(leaf) for leaf in slices]
+    given = [_node(leaf) for leaf in slices]
     steps = _steps(given, length)
 
     def step(values: Sequence[Any], parts: Sequence[Any]) -> tuple[list[Node], list[Node], Any]:
@@ -74,7 +74,7 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, *,
                                     where=user_span(), expected="(carry, y)",
                                     got=type(found).__name__)
         ys, structure = ([], None) if found[1] is None else flatten(found[1])
-        return state.following(found[0]), [as_node(y) for y in ys], structure
+        return state.following(found[0]), [_node(y) for y in ys], structure
 
     if MODE.trace is None or unroll:
         return _stepwise(step, state, [wrap(node) for node in given],
@@ -94,7 +94,7 @@ class _State:
 
     def __init__(self, init: Any, name: str, function: str) -> None:
         leaves, self._structure = flatten(init)
-        self.nodes = [as_node(leaf) for leaf in leaves]
+        self.nodes = [_node(leaf) for leaf in leaves]
         self.specs = [node.sig.out for node in self.nodes]
         self._names = names_of(init, name)
         self._function = function
@@ -114,8 +114,7 @@ class _State:
             raise InvalidInputError(
                 f"{self._function} returns another structure than the loop carries",
                 where=user_span(), expected=_text(self._structure), got=_text(structure))
-        nodes = [as_node(leaf, spec.dtype) if isinstance(leaf, (bool, int, float))
-                 else as_node(leaf) for leaf, spec in zip(leaves, self.specs, strict=True)]
+        nodes = [_node(leaf, spec) for leaf, spec in zip(leaves, self.specs, strict=True)]
         for name, node, spec in zip(self._names, nodes, self.specs, strict=True):
             if node.sig.out is not spec:
                 raise InvalidInputError(
@@ -128,7 +127,7 @@ class _State:
 class Body:
     """The trace of the body of a loop inside a traced function."""
 
-    def __enter__(self) -> Body:
+    def __enter__(self) -> Self:
         trace = MODE.trace
         assert isinstance(trace, Trace)
         self._trace = trace
@@ -142,7 +141,7 @@ class Body:
         self._parameters: list[Node] = []
         return self
 
-    def __exit__(self, kind: Any, error: Any, where: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             return
         trace = self._trace
@@ -282,6 +281,16 @@ def _steps(given: Sequence[Node], length: int | None) -> int:
         raise InvalidInputError("scan over no steps: the types of the results are unknown",
                                 where=user_span(), expected="one step at least", got="0")
     return sizes[0]
+
+
+def _node(value: Any, like: Spec | None = None) -> Node:
+    """The node of a tensor; a number, which has the dtype of ``like``, and an array become one."""
+    is_number = isinstance(value, (bool, int, float))
+    node = as_node(value, like.dtype if is_number and like is not None else None)
+    if isinstance(value, Cell):
+        return node
+    dtype = node.sig.out.dtype
+    return value_node(np.asarray(node.value, dtype.numpy), dtype)
 
 
 def _slice(spec: Spec) -> Spec:

@@ -13,7 +13,7 @@ from weft.eager.backward import gradients_through
 from weft.eager.cell import Cell, node_of
 from weft.eager.function import OwnBackward
 from weft.eager.loop import placeholder
-from weft.eager.node import PLACEHOLDER, Node, Spec, field_signature, is_value
+from weft.eager.node import PLACEHOLDER, Node, Spec, is_value
 from weft.eager.tracing.pytree import flatten
 from weft.support.dataclass import dataclass
 
@@ -99,13 +99,8 @@ def _read_beside(own: OwnGradient, found: Mapping[Node, OwnGradient]) -> list[No
     return beside
 
 
-def has_reverse(node: Node) -> bool:
-    """Whether the gradient of a loop is a loop of its own: how many steps it takes is known."""
-    return node.sig.attrs.length is not None
-
-
 def loop_gradient(node: Node) -> OwnGradient:
-    """The gradient of a loop as two graphs."""
+    """The gradient of a loop as two graphs; its result is one tuple."""
     sig = node.sig
     inputs = [placeholder(arg.sig.out, flows=arg.grad is not None) for arg in node.args]
     again = Node(sig, tuple(inputs), None, node.site)
@@ -114,10 +109,7 @@ def loop_gradient(node: Node) -> OwnGradient:
     arriving = [placeholder(spec, flows=False) for spec in fields]
     given = [one if spec.dtype.is_floating_point else None
              for one, spec in zip(arriving, fields, strict=True)]
-    gradients = gradients_through(again, given)
-    results = [Node(field_signature(sig.out, i), (again,), None, node.site)
-               for i in range(len(fields))]
-    return OwnGradient(results, inputs, arriving, gradients)
+    return OwnGradient([again], inputs, arriving, gradients_through(again, given))
 
 
 def operands(node: Node, own: Mapping[Node, OwnGradient]) -> Sequence[Node]:

@@ -15,12 +15,12 @@ from weft.eager.cell import MODE, Cell, node_of
 from weft.eager.evaluate import value_of
 from weft.eager.functions.linear import trace as sum_of_diagonal
 from weft.eager.grad_mode import enable_grad
+from weft.eager.loop import is_endless
 from weft.eager.node import CUSTOM, FREED, LOOP, RECORDED, Node, Spec, call_ir, is_value
 from weft.eager.placement import host_value
 from weft.eager.tracing.calls import Signature
 from weft.eager.tracing.own_gradients import (
     OwnGradient,
-    has_reverse,
     loop_gradient,
     operands,
     own_gradients,
@@ -28,13 +28,13 @@ from weft.eager.tracing.own_gradients import (
 )
 from weft.eager.tracing.pytree import unflatten
 from weft.eager.tracing.trace import Trace, Traced, trace_graph
-from weft.ir.expr import Call, Constant, Expr, Function, GlobalVar, Tuple, TupleGetItem, Var
+from weft.ir.expr import Call, Constant, Expr, Function, GlobalVar, Let, Tuple, TupleGetItem, Var
 from weft.ir.module import IRModule
 from weft.ir.op import get_op
 from weft.ir.types import TupleType
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidInputError
-from weft.transform.autodiff.reverse.custom_rules import VJP
+from weft.transform.autodiff.reverse.custom_rules import FORWARD_BY_BODY, VJP
 
 
 def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -109,7 +109,7 @@ class _Program:
                 if hub not in calls:
                     calls[hub] = self._call(hub, args)
                 made[node] = TupleGetItem(calls[hub], number)
-            elif node.sig.kind == LOOP and node.grad is RECORDED and has_reverse(node):
+            elif node.sig.kind == LOOP and node.grad is RECORDED and not is_endless(node):
                 made[node] = self._loop(node, args)
             else:
                 made[node] = call_ir(node, tuple(args))
@@ -127,7 +127,7 @@ class _Program:
         """A call of a function whose gradient is the loop in the other direction."""
         if node not in self.names:
             self.names[node] = f"{node.sig.name}_{len(self.names)}"
-            self._define(loop_gradient(node), self.names[node])
+            self._define_loop(loop_gradient(node), self.names[node])
         return Call(GlobalVar(self.names[node]), tuple(args), span=node.span)
 
     def _define(self, own: OwnGradient, name: str) -> None:
@@ -139,11 +139,32 @@ class _Program:
         params, given = _variables(own.inputs)
         dy = Var("dy", TupleType(tuple(node.sig.out.type for node in own.arriving)))
         given |= {node: TupleGetItem(dy, i) for i, node in enumerate(own.arriving)}
-        grads = iter(self.expressions([g for g in own.gradients if g is not None], given,
-                                      set(given)))
-        wanted = [_zeros(node) if gradient is None else next(grads) for node, gradient in zip(
-            own.inputs, own.gradients, strict=True) if node.sig.out.dtype.is_floating_point]
-        self.functions[rule] = Function((*params, dy), Tuple(tuple(wanted)))
+        self.functions[rule] = Function((*params, dy), self._gradients(own, given, set(given)))
+
+    def _define_loop(self, own: OwnGradient, name: str) -> None:
+        """The function ``name`` of a loop, and its rule, which saves operands and results."""
+        loop, rules = own.results[0], (f"{name}_forward", f"{name}_backward")
+        params, given = _variables(own.inputs)
+        self.functions[name] = Function(params, self.expressions([loop], given, set())[0],
+                                        attrs={VJP: rules, **FORWARD_BY_BODY})
+        params, given = _variables(own.inputs)
+        both = Var("both", loop.sig.out.type)
+        self.functions[rules[0]] = Function(params, Let(
+            both, self.expressions([loop], given, set())[0], Tuple((both, Tuple((*params, both))))))
+        kept = [*own.inputs, loop]
+        saved = Var("saved", TupleType(tuple(node.sig.out.type for node in kept)))
+        dy = Var("dy", loop.sig.out.type)
+        given = {node: TupleGetItem(saved, i) for i, node in enumerate(kept)}
+        given |= {node: TupleGetItem(dy, i) for i, node in enumerate(own.arriving)}
+        # The body of the loop says where gradients stop.
+        self.functions[rules[1]] = Function((saved, dy), self._gradients(own, given, set()))
+
+    def _gradients(self, own: OwnGradient, given: Mapping[Node, Expr], flowing: set[Node]) -> Expr:
+        """The gradients of the inputs that hold floating point."""
+        grads = iter(self.expressions([g for g in own.gradients if g is not None], given, flowing))
+        return Tuple(tuple([_zeros(node) if gradient is None else next(grads)
+                            for node, gradient in zip(own.inputs, own.gradients, strict=True)
+                            if node.sig.out.dtype.is_floating_point]))
 
 
 def _variables(nodes: Sequence[Node]) -> tuple[tuple[Var, ...], dict[Node, Expr]]:

@@ -26,7 +26,7 @@ from weft.transform.autodiff.forward.dual import (
 )
 from weft.transform.autodiff.forward.forward_sweep import ForwardSweep, MissingRules
 from weft.transform.autodiff.reverse.adjoint import is_differentiable
-from weft.transform.autodiff.reverse.custom_rules import checked_jvp, has_custom_rule
+from weft.transform.autodiff.reverse.custom_rules import checked_jvp, has_forward_rule
 from weft.transform.normal_form.alpha import fresh_function
 
 Mask = tuple[bool, ...]
@@ -70,7 +70,7 @@ class DualFunctions:
             parts = [self.types.split(a, t).primal if is_simple(t) else self.types.packed(a, t)
                      for a, t in zip(args, known, strict=True)]
             return Pair(replace_children(node, [callee, *parts]))
-        if has_custom_rule(self.mod[callee.name]):
+        if has_forward_rule(self.mod[callee.name]):
             halves = [self.types.split(a, t) for a, t in zip(args, known, strict=True)]
             return self._by_rule(callee.name, halves)
         if self.mod[callee.name].type_params or not all(map(is_simple, (*known, type_))):
@@ -149,7 +149,7 @@ class DualFunctions:
     def _defined(self, name: str, mask: Mask | None) -> Function:
         # The function itself may stay in the module, where a variable is bound only once.
         fn = fresh_function(self.mod[name])
-        if mask is None and has_custom_rule(fn):
+        if mask is None and has_forward_rule(fn):
             target = GlobalVar(name, checked_type=FuncType(tuple(map(type_of, fn.params)),
                                                            type_of(fn.body)))
             call = Call(target, fn.params, span=fn.span, checked_type=type_of(fn.body))

@@ -11,7 +11,8 @@ A function may have attributes that name other functions of its module:
   ``custom_vjp``).
 
 For one parameter the gradient may be returned outside of a tuple. Such a function stays a call
-until it is differentiated; its body is never differentiated.
+until it is differentiated; its body is never differentiated, unless ``forward_mode="body"`` says
+that forward mode does so.
 """
 
 from __future__ import annotations
@@ -26,11 +27,18 @@ from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.reverse.adjoint import is_differentiable
 
 JVP, VJP = "custom_jvp", "custom_vjp"
+FORWARD_BY_BODY = {"forward_mode": "body"}
 
 
 def has_custom_rule(fn: Function) -> bool:
     """Whether a rule of the program replaces the derivative of the body of ``fn``."""
     return JVP in fn.attrs or VJP in fn.attrs
+
+
+def has_forward_rule(fn: Function) -> bool:
+    """Whether forward mode needs a rule of the program for ``fn``."""
+    by_body = fn.attrs.get("forward_mode") == FORWARD_BY_BODY["forward_mode"]
+    return has_custom_rule(fn) and not by_body
 
 
 def with_plain_entry(mod: IRModule, entry: str) -> IRModule:
