@@ -2,7 +2,7 @@
 
 It carries the gradients of the carried values and the sums of the gradients of what the body reads
 from outside; its parts are the gradients of the slices. The forward loop stacks the carried values
-before each step, so that nothing is computed twice.
+before each step, so that no step runs twice.
 """
 
 from __future__ import annotations
