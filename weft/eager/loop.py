@@ -142,8 +142,14 @@ def loop_signature(loop: Loop, args: Sequence[Node], *, records: bool) -> Signat
 
 
 def is_endless(node: Node) -> bool:
-    """Whether a node is a loop whose number of steps is unknown: its gradient is no loop."""
-    return node.sig.kind == LOOP and node.sig.attrs.length is None
+    """Whether gradients flow through a node that is a loop whose number of steps is unknown, or
+    has one inside: they are no loop.
+    """
+    if node.sig.kind != LOOP or node.grad is None:
+        return False
+    loop: Loop = node.sig.attrs
+    return loop.length is None or any(
+        map(is_endless, order_of(loop.results, set(loop.parameters))))
 
 
 def placeholder(spec: Spec, *, flows: bool) -> Node:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from weft.eager.loop import Loop, copied_graph, is_endless, loop_signature, placeholder, zeros_of
+from weft.eager.loop import Loop, copied_graph, loop_signature, placeholder, zeros_of
 from weft.eager.node import RECORDED, Node, Signature, call_signature, field_signature
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidInputError
@@ -63,7 +63,7 @@ def reverse_of(node: Node, wanted: Sequence[bool], arriving: Sequence[bool],
     Raises ``InvalidInputError`` for a loop whose number of steps only run time knows.
     """
     forward: Loop = node.sig.attrs
-    if is_endless(node):
+    if forward.length is None:
         raise InvalidInputError(
             "a while_loop has no gradient: how many steps it takes is known only at run time",
             where=node.span, help="use weft.scan with a fixed number of steps")
