@@ -109,7 +109,7 @@ def may_use_extensions(content: bytes, target: Target) -> bool:
     if has_strategies(target.kind):
         deciders = (*strategies_of_kind(target.kind), *deciders_of_kind(target.kind))
         makers += [*layout_hooks(target).values(), *legalizations(target).values(),
-                   *(maker for name, maker in deciders if name not in foreign)]
+                   *(maker for name, maker in deciders if name in OPS and name not in foreign)]
     return (not all(map(is_own, makers)) or not all(map(_has_own_hooks, own))
             or any(name.encode() in content for name in foreign))
 

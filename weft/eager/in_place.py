@@ -11,7 +11,7 @@ from weft.eager.functions import elementwise as e
 from weft.eager.functions import gathering as h
 from weft.eager.functions import logic as g
 from weft.eager.functions import shape as s
-from weft.eager.node import Node, common_device
+from weft.eager.node import CONSTANT, Node, common_device, value_node
 from weft.eager.placement import moved
 from weft.eager.record import as_node, record
 from weft.support.errors import InvalidInputError
@@ -109,5 +109,7 @@ class InPlace:
         node = moved(e.cast(as_node(src, spec.dtype), spec.dtype), spec.device)
         if node.sig.out.shape != spec.shape:
             node = record("broadcast_to", (node,), {"shape": spec.shape})
+        if node.sig.kind == CONSTANT:  # an array, which is now that of a tensor
+            node = value_node(node.value, spec.dtype)
         bind(self, node)  # type: ignore[arg-type]
         return self

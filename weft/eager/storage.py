@@ -180,7 +180,7 @@ class Memory:
 
 def same(node: Node, *, flows: bool) -> Node:
     """A new node of the same value, through which gradients flow if they do to ``node``."""
-    if node.sig.kind == CONSTANT:
+    if node.sig.kind == CONSTANT and node.grad is None:
         return Node(node.sig, (), node.value, None)
     made = Node(simple_signature(ALIAS, node.sig.out), (node,), node.value, None)
     if flows and node.grad is not None:

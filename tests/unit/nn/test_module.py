@@ -216,3 +216,12 @@ def test_hooks_of_all_modules_run_before_their_own():
                     "before", "before", "backward", "backward"]
     layer(weft.ones(1, 2))
     assert seen[9:] == ["own"]
+
+
+def test_parameters_that_are_loaded_from_arrays_keep_their_gradients():
+    model = nn.LayerNorm(4)
+    model.load_state_dict({name: np.full(4, 2, np.float32) for name in ("weight", "bias")})
+    model(weft.Tensor(np.arange(8, dtype=np.float32).reshape(2, 4))).sum().backward()
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        assert parameter.reshape(2, 2).requires_grad

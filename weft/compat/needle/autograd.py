@@ -194,7 +194,8 @@ def __getattr__(name: str) -> int:
     """``TENSOR_COUNTER``: how many tensors of Needle there are now."""
     if name != "TENSOR_COUNTER":
         raise AttributeError(name)
-    return sum(isinstance(one, Tensor) for one in gc.get_objects())
+    # Not ``isinstance``, which asks weak proxies for their class.
+    return sum(issubclass(type(one), Tensor) for one in gc.get_objects())
 
 
 class TensorTuple(tuple[Any, ...]):

@@ -33,8 +33,9 @@ from weft.transform.analysis.reference import evaluate
 # loops whose steps depend on data.
 REFUSED = {
     "linalg.cholesky", "linalg.eigh", "linalg.lu", "linalg.matrix_exp", "linalg.pivot_order",
-    "linalg.svd", "linalg.triangular_solve", "nn.cache_update", "nn.paged_cache_update",
-    "nn.sparse_transpose", "random.multinomial", "sparse_fill_empty_rows",
+    "linalg.svd", "linalg.triangular_solve", "nn.block_dequantize", "nn.block_quantized_dense",
+    "nn.cache_update", "nn.paged_cache_update", "nn.sparse_transpose", "random.multinomial",
+    "sparse_fill_empty_rows",
     "special.incomplete_gamma", "special.orthogonal_polynomial", "vision.get_valid_counts",
     "vision.non_max_suppression", "vision.proposal", "vision.regular_non_max_suppression",
     "vision.roi_align_grad", "vision.roi_align_tangent", "vision.roi_pool", "vision.roi_pool_grad",

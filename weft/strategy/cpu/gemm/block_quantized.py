@@ -9,9 +9,11 @@ along K, so the bits of a row do not depend on the number of rows.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 
 from weft import te
+from weft.codegen.cost_model import tensor_types, typical_elements
 from weft.ir import Call, TensorType, float32, int64
 from weft.op.nn.block_quantized import BlockQuantizedDenseAttrs
 from weft.strategy.common.row_major import row_count, unravel
@@ -19,6 +21,7 @@ from weft.strategy.cpu.attention.decode_loops import unrolled, with_row_sums
 from weft.strategy.cpu.attention.fused_tile import loop
 from weft.strategy.cpu.attention.strategy import schedule_attention
 from weft.strategy.cpu.default import schedule_default
+from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.implementation import Implementation, attrs_of
 from weft.strategy.registry import strategy
 from weft.support.dataclass import dataclass
@@ -49,13 +52,32 @@ def block_quantized_dense(call: Call, target: CpuTarget) -> Iterator[Implementat
     """Dequantisation in registers, where vectors divide a run of elements."""
     lanes = target.lanes("float32")
     form = block_format(attrs_of(call, BlockQuantizedDenseAttrs).format)
+    rows, elements = _sizes(call, form)
+    model = machine_model(target)
     data = call.args[0].checked_type
     sums = accumulator_dtype(data.dtype) if isinstance(data, TensorType) else None
     if lanes >= NR and RUN % lanes == 0 and sums is float32:
         mr = max((target.vector_registers - NR - 1) // NR, 1)
         compute = functools.partial(_compute, loops=BlockQuantizedLoops(form, lanes, mr))
-        yield Implementation("nn.block_quantized_dense.cpu.registers", schedule_attention, compute)
-    yield Implementation("nn.block_quantized_dense.cpu.generic", schedule_default)
+        expansion = elements / lanes * model.dequantize_vector_cycles
+        products = (rows - 1) * elements / lanes / model.fma_per_cycle
+        transfer = model.weight_cycles(elements / form.elements * form.nbytes)
+        cycles = max(expansion + products, transfer)
+        yield Implementation("nn.block_quantized_dense.cpu.registers", schedule_attention, compute,
+                             model.seconds(cycles))
+    scalar = rows * elements * (model.unblocked_fma_cycles + model.dequantize_vector_cycles)
+    yield Implementation("nn.block_quantized_dense.cpu.generic", schedule_default,
+                         seconds=model.seconds(scalar))
+
+
+def _sizes(call: Call, form: BlockFormat) -> tuple[float, float]:
+    """The rows of the data, and the elements of the weight."""
+    data, weight = (typical_elements(t) for arg in call.args
+                    for t in tensor_types(arg.checked_type))
+    elements = weight / form.nbytes * form.elements
+    outputs = sum(typical_elements(t) for t in tensor_types(call.checked_type))
+    # (M * K) * (M * N) / (N * K) is the square of M.
+    return max(1.0, math.sqrt(data * outputs / max(elements, 1))), elements
 
 
 def _compute(data: te.Tensor, weight: te.Tensor, attrs: BlockQuantizedDenseAttrs, *,
