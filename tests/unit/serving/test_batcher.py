@@ -24,7 +24,7 @@ def batcher_of(module: Rows, *, batched: bool = True, observer: Observer | None 
                    limits=limits, name="m", **({"observer": observer} if observer else {}))
 
 
-async def begun(batcher: Batcher) -> None:
+async def first_request_taken(batcher: Batcher) -> None:
     """Wait until the first request has left the queue."""
     while batcher.waiting or batcher._scheduler is None:  # noqa: ASYNC110
         await asyncio.sleep(0)
@@ -78,7 +78,7 @@ def test_what_arrives_while_a_batch_runs_forms_the_next_one():
         module.gate.clear()
         batcher = batcher_of(module, max_delay=0.0)
         tasks = [asyncio.create_task(batcher.submit([rows(1)]))]
-        await begun(batcher)
+        await first_request_taken(batcher)
         tasks += [asyncio.create_task(batcher.submit([rows(1, i)])) for i in range(4)]
         await asyncio.sleep(0)
         assert batcher.waiting == 4
@@ -112,7 +112,7 @@ def test_a_cancelled_request_leaves_the_queue_and_the_others_are_answered():
         module.gate.clear()
         batcher = batcher_of(module, max_queue=2, max_delay=0.0)
         running = asyncio.create_task(batcher.submit([rows(1)]))
-        await begun(batcher)
+        await first_request_taken(batcher)
         gone = asyncio.create_task(batcher.submit([rows(1)]))
         kept = asyncio.create_task(batcher.submit([rows(2)]))
         await asyncio.sleep(0)

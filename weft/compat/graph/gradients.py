@@ -113,7 +113,7 @@ def _function(graph: Differentiable, name: str, nodes: dict[Node, None],
               ) -> FunctionDef:
     """The function of the library from ``operands`` to ``results``.
 
-    The argument of an ``inner`` tensor is added to it, so that its gradient is that of the sum,
+    The argument of an ``inner`` tensor is added to it, so that it gets the gradient of the sum,
     while other gradients go through the tensor.
     """
     taken = graph.library.functions

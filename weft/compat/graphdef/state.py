@@ -3,7 +3,7 @@
 A read gives the value after the assignments before it in the order of execution, which control
 edges and the order of the graph determine. A variable is an input of the module. One that is
 assigned has an output with its next value (``mod.attrs["state"]``); ``mod.attrs["read_only"]`` are
-those that are only read and have a first value, which ``weft.compile`` takes as constants.
+the ones with a first value that the graph only reads: ``weft.compile`` makes constants of them.
 """
 
 from __future__ import annotations

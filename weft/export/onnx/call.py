@@ -8,53 +8,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.export.onnx.graph import GraphWriter, element_type
-from weft.export.onnx.registry import Value
-from weft.ir import Call, Dim, DType, TensorType, TupleType
+from weft.export.writers import TypedCall, Value
+from weft.ir import Call, Dim, DType, TensorType
 from weft.ir.dtype import float32, int32, int64
 
 if TYPE_CHECKING:
     from weft.export.onnx.sizes import Sizes
 
 
-class CallWriter:
+class CallWriter(TypedCall):
     """A typed call whose arguments are written: the node of the importer, the other way round."""
 
     def __init__(self, call: Call, args: Sequence[Value], graph: GraphWriter, sizes: Sizes) -> None:
-        self.call = call
-        self.args = args
+        super().__init__(call, args)
         self.graph = graph
         self._sizes = sizes
-        self.reason = ""
-
-    @property
-    def name(self) -> str:
-        """The name of the operator."""
-        return self.call.op.name  # type: ignore[attr-defined]
-
-    @property
-    def attrs(self) -> Any:
-        """The attributes of the call."""
-        return self.call.attrs
-
-    @property
-    def inputs(self) -> list[str]:
-        """The tensors among the arguments, those of tuples too."""
-        return flattened(self.args)
-
-    @property
-    def types(self) -> list[TensorType]:
-        """The types of ``inputs``."""
-        return [t for a in self.call.args for t in _tensors(a.checked_type)]
-
-    @property
-    def results(self) -> list[TensorType]:
-        """The types of the results."""
-        return _tensors(self.call.checked_type)
-
-    @property
-    def result(self) -> TensorType:
-        """The type of the (first) result."""
-        return self.results[0]
 
     @property
     def ndim(self) -> int:
@@ -65,10 +33,6 @@ class CallWriter:
     def dtype(self) -> DType:
         """The dtype of the first argument."""
         return self.types[0].dtype
-
-    def no_form(self, reason: str) -> None:
-        """Say why ONNX has no form of this call; a writer returns the result."""
-        self.reason = reason
 
     def emit(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
         """Emit a node with one result."""
@@ -147,16 +111,3 @@ def arithmetic_dtype(dtype: DType, *, is_ordered: bool = True) -> DType:
     if dtype.is_small_float:
         return float32
     return dtype
-
-
-def flattened(value: Value | Sequence[Value]) -> list[str]:
-    """The names in a value, in order."""
-    if isinstance(value, str):
-        return [value]
-    return [name for part in value for name in flattened(part)]
-
-
-def _tensors(type_: Any) -> list[TensorType]:
-    if isinstance(type_, TupleType):
-        return [t for f in type_.fields for t in _tensors(f)]
-    return [type_] if isinstance(type_, TensorType) else []

@@ -10,12 +10,11 @@ import onnx
 from onnx import ModelProto, ValueInfoProto, helper
 
 from weft.export.files import replacing
-from weft.export.onnx.call import flattened
 from weft.export.onnx.graph import ExternalData, GraphWriter
 from weft.export.onnx.ports import value_info
 from weft.export.onnx.program import ProgramWriter
-from weft.export.onnx.registry import Value
 from weft.export.prepared import prepared
+from weft.export.writers import Value, flattened
 from weft.ir import IRModule, TupleType, post_order
 from weft.ir.expr import Constant
 from weft.ir.module import input_names, output_names

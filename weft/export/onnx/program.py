@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from onnx import GraphProto
 
+from weft.codegen.cost_model import tensor_types
 from weft.export.gaps import Gaps
-from weft.export.onnx.call import CallWriter, flattened
+from weft.export.onnx.call import CallWriter
 from weft.export.onnx.graph import GraphWriter
 from weft.export.onnx.ports import value_info
-from weft.export.onnx.registry import Value, writer_of
+from weft.export.onnx.registry import writer_of
 from weft.export.onnx.sizes import Sizes
 from weft.export.simpler import simpler_forms
+from weft.export.writers import Value, flattened
 from weft.ir import Op, TensorType, TupleType, Type, post_order
 from weft.ir.expr import Call, Constant, Expr, If, Tuple, TupleGetItem, Var
 from weft.ir.types import component_types
@@ -92,7 +94,7 @@ class ProgramWriter:
     def _if(self, node: If, written: Written) -> Value:
         condition = self.write(node.cond, written)
         branches = [self._branch(b, written) for b in (node.true_branch, node.false_branch)]
-        count = len(_tensors(node.checked_type))
+        count = len(list(tensor_types(node.checked_type)))
         names = self.graph.emit("If", flattened(condition), count, "if",
                                 {"then_branch": branches[0], "else_branch": branches[1]})
         return _nested(node.checked_type, iter(names))
@@ -102,7 +104,7 @@ class ProgramWriter:
             found = flattened(self.write(body, ChainMap({}, written)))
             # A branch returns values of its own.
             results = [self.graph.emit("Identity", [name], 1, "branch", {})[0] for name in found]
-            types = _tensors(body.checked_type)
+            types = list(tensor_types(body.checked_type))
             outputs = [value_info(n, t) for n, t in zip(results, types, strict=True)]
             graph = self.graph.graph(self.graph.fresh("branch_graph"), [], outputs, [])
         del nodes
@@ -119,12 +121,6 @@ def _is_branch(node: Expr) -> bool:
 
 def _word(node: Expr) -> str:
     return "a parameter of a function" if isinstance(node, Var) else type(node).__name__
-
-
-def _tensors(type_: Type | None) -> list[TensorType]:
-    if isinstance(type_, TupleType):
-        return [t for f in type_.fields for t in _tensors(f)]
-    return [type_] if isinstance(type_, TensorType) else []
 
 
 def _nested(type_: Type | None, names: Iterator[str]) -> Value:

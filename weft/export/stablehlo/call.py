@@ -2,43 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from weft.export.stablehlo.text import constant_text, type_text
-from weft.ir import Call, DType, TensorType, TupleType
-from weft.support.errors import RegistryError
-
-# The name of a value, or those of a tuple.
-Value: TypeAlias = "str | Sequence[Value]"
-Writer: TypeAlias = "Callable[[CallWriter], Value | None]"
-_WRITERS: dict[str, Writer] = {}
-
-
-def writes(*operators: str) -> Callable[[Writer], Writer]:
-    """Register the decorated function as the writer of ``operators``."""
-
-    def wrap(function: Writer) -> Writer:
-        for name in operators:
-            if name in _WRITERS:
-                raise RegistryError(f"the StableHLO writer of {name!r} is registered twice")
-            _WRITERS[name] = function
-        return function
-
-    return wrap
-
-
-def writer_of(operator: str) -> Writer | None:
-    """The writer of an operator, if it has one."""
-    if not _WRITERS:
-        package = importlib.import_module("weft.export.stablehlo.ops")
-        for found in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{package.__name__}.{found.name}")
-    return _WRITERS.get(operator)
+from weft.export.writers import TypedCall, Value, Writers
+from weft.ir import Call, DType, TensorType
 
 
 class Body:
@@ -68,46 +39,17 @@ class Body:
                         type_)
 
 
-class CallWriter:
+class CallWriter(TypedCall):
     """A typed call whose arguments are written."""
 
     def __init__(self, call: Call, args: Sequence[Value], body: Body) -> None:
-        self.call, self.args, self.body = call, args, body
-        self.reason = ""
-
-    @property
-    def name(self) -> str:
-        """The name of the operator."""
-        return self.call.op.name  # type: ignore[attr-defined]
-
-    @property
-    def attrs(self) -> Any:
-        """The attributes of the call."""
-        return self.call.attrs
-
-    @property
-    def inputs(self) -> list[str]:
-        """The tensors among the arguments, those of tuples too."""
-        return flattened(self.args)
-
-    @property
-    def results(self) -> list[TensorType]:
-        """The types of the results."""
-        return tensors_of(self.call.checked_type)
-
-    @property
-    def result(self) -> TensorType:
-        """The type of the (first) result."""
-        return self.results[0]
+        super().__init__(call, args)
+        self.body = body
 
     @property
     def dtype(self) -> DType:
         """The dtype of the first argument."""
         return self.type(self.inputs[0]).dtype
-
-    def no_form(self, reason: str) -> None:
-        """Say why StableHLO has no form of this call; a writer returns the result."""
-        self.reason = reason
 
     def type(self, name: str) -> TensorType:
         """The type of a value."""
@@ -176,15 +118,5 @@ class CallWriter:
         return self.typed(f"stablehlo.compare {how},", [a, b], type_)
 
 
-def flattened(value: Value) -> list[str]:
-    """The names in a value, in order."""
-    if isinstance(value, str):
-        return [value]
-    return [name for part in value for name in flattened(part)]
-
-
-def tensors_of(type_: Any) -> list[TensorType]:
-    """The tensors in a type, in order."""
-    if isinstance(type_, TupleType):
-        return [t for f in type_.fields for t in tensors_of(f)]
-    return [type_] if isinstance(type_, TensorType) else []
+WRITERS: Writers[CallWriter] = Writers("StableHLO", "weft.export.stablehlo.ops")
+writes, writer_of = WRITERS.writes, WRITERS.of

@@ -8,12 +8,14 @@ from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from weft.codegen.cost_model import tensor_types
 from weft.export.files import replacing
 from weft.export.gaps import Gaps
 from weft.export.prepared import prepared
 from weft.export.simpler import simpler_forms
-from weft.export.stablehlo.call import Body, CallWriter, Value, flattened, tensors_of, writer_of
+from weft.export.stablehlo.call import Body, CallWriter, writer_of
 from weft.export.stablehlo.text import type_text
+from weft.export.writers import Value, flattened
 from weft.ir import IRModule, Op, post_order
 from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem
 from weft.support.errors import ArtifactError
@@ -51,7 +53,7 @@ def stablehlo_text(mod: IRModule) -> str:
         written[id(param)] = name
     found = flattened(_Program(body, gaps).write(main.body, written))
     gaps.check("main")
-    types = [type_text(t) for t in tensors_of(main.body.checked_type)]
+    types = [type_text(t) for t in tensor_types(main.body.checked_type)]
     head = (f"module @main {{\n  func.func public @main({', '.join(params)}) -> "
             f"({', '.join(types)}) {{")
     lines = [head, *body.lines,
@@ -104,6 +106,6 @@ class _Program:
     def _gap(self, node: Expr, what: str, reason: str) -> Value:
         self._gaps.add(node, what, reason)
         value = self._gaps.stand_in(node.checked_type)
-        for name, type_ in zip(flattened(value), tensors_of(node.checked_type), strict=True):
+        for name, type_ in zip(flattened(value), tensor_types(node.checked_type), strict=True):
             self._body.types[name] = type_
         return value

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from weft.export.onnx.call import CallWriter
 from weft.export.onnx.ops.index import hot
-from weft.export.onnx.registry import Value, writes
+from weft.export.onnx.registry import writes
+from weft.export.writers import Value
 from weft.ir.dtype import int64
 
 

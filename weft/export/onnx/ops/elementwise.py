@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from weft.export.onnx.call import CallWriter, arithmetic_dtype
-from weft.export.onnx.registry import Value, renamed, writes
+from weft.export.onnx.registry import renamed, writes
+from weft.export.writers import Value
 from weft.ir import DType
 from weft.ir.dtype import bool_, float32
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from weft.export.onnx.call import CallWriter
 from weft.export.onnx.ops.window import is_whole
-from weft.export.onnx.registry import Value, writes
+from weft.export.onnx.registry import writes
+from weft.export.writers import Value
 from weft.ir.dtype import float32, int64
 
 _METHODS = {"nearest_neighbor": "nearest"}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from weft.export.onnx.call import CallWriter
-from weft.export.onnx.registry import Value, writes
+from weft.export.onnx.registry import writes
+from weft.export.writers import Value
 
 
 @writes("nn.batch_norm")

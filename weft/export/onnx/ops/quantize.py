@@ -6,7 +6,8 @@ import ml_dtypes
 import numpy as np
 
 from weft.export.onnx.call import CallWriter
-from weft.export.onnx.registry import Value, writes
+from weft.export.onnx.registry import writes
+from weft.export.writers import Value
 from weft.ir import DType
 from weft.ir.dtype import float32, int32
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from weft.export.onnx.call import CallWriter, arithmetic_dtype
-from weft.export.onnx.registry import Value, writes
+from weft.export.onnx.registry import writes
+from weft.export.writers import Value
 from weft.ir.dtype import int32, int64
 from weft.op.reduce import reduced_axes
 

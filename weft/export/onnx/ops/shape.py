@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.export.onnx.call import CallWriter
-from weft.export.onnx.registry import Value, writes
+from weft.export.onnx.registry import writes
+from weft.export.writers import Value
 from weft.ir.dtype import int64
 from weft.ir.shape import KnownDim, SymDim
 from weft.ir.types import has_any

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.export.onnx.call import CallWriter
-from weft.export.onnx.registry import Value, writes
+from weft.export.onnx.registry import writes
+from weft.export.writers import Value
 from weft.ir.dtype import float32
 from weft.topi.nn.conv import SPATIAL_AXES, side_padding
 

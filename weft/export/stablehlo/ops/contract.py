@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.export.stablehlo.call import CallWriter, Value, writes
+from weft.export.stablehlo.call import CallWriter, writes
 from weft.export.stablehlo.text import ints, type_text
+from weft.export.writers import Value
 from weft.topi.nn.conv import side_padding
 
 

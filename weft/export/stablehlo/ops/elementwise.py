@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.export.stablehlo.call import CallWriter, Value, writes
+from weft.export.stablehlo.call import CallWriter, writes
 from weft.export.stablehlo.text import type_text
+from weft.export.writers import Value
 from weft.ir import TensorType
 from weft.op.reduce import reduced_axes
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from weft.export.stablehlo.call import CallWriter, Value, writes
+from weft.export.stablehlo.call import CallWriter, writes
 from weft.export.stablehlo.text import array, ints, type_text
+from weft.export.writers import Value
 from weft.ir import TensorType
 from weft.ir.dtype import int64
 from weft.op.transform.slice import axis_slices
