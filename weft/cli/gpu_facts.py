@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-from weft.codegen.cuda.toolkit import find_file, find_program, run
+from weft.codegen.cuda.toolkit import find_library, find_program, run
 from weft.runtime.devices.cuda.context import current_driver
 from weft.runtime.devices.cuda.driver import Driver
 from weft.runtime.devices.cuda.image import newest_ptx
@@ -53,5 +52,5 @@ def _ptxas() -> str:
 
 
 def _libnvvm() -> str:
-    path: Path | None = find_file("lib/libnvvm.so*") or find_file("nvvm/lib64/libnvvm.so*")
+    path = find_library("nvvm")
     return _MISSING if path is None else str(path)

@@ -64,7 +64,7 @@ def test_the_doctor_shows_all_that_is_wrong(capsys, monkeypatch):
 
 
 def test_brackets_in_tables_are_no_markup(capsys, monkeypatch):
-    monkeypatch.setattr("weft.cli.gpu_facts.find_file", lambda _: None)
+    monkeypatch.setattr("weft.cli.gpu_facts.find_library", lambda _: None)
     monkeypatch.setattr("weft.cli.gpu_facts.find_program", lambda _: None)
     _, out, _ = run(["doctor"], capsys)
     assert "pip install weft[cuda]" in out

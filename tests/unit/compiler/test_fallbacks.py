@@ -34,10 +34,7 @@ PLAIN = "def @main(%x: Tensor[(4, 8), float32]) { nn.relu(%x) }"
 
 @pytest.fixture
 def without_libnvvm(monkeypatch):
-    nvvm._library.cache_clear()
-    monkeypatch.setattr(nvvm, "find_file", lambda _: None)
-    yield
-    nvvm._library.cache_clear()
+    monkeypatch.setattr(nvvm, "find_library", lambda _: None)
 
 
 @pytest.fixture(params=[CodegenError, LoweringError])

@@ -66,7 +66,7 @@ _PTX_ALONE = Fallback(
     "the kernels of the artifact are PTX alone, without machine code",
     "ptxas of the CUDA toolkit was not found",
     "the driver compiles each kernel when the artifact is first used: up to seconds per kernel",
-    "pip install weft[cuda], or set CUDA_HOME, and export again")
+    "pip install weft[cuda], and export again")
 
 
 def with_cubins(kernels: Sequence[KernelObject], arch: str) -> list[KernelObject]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from weft.support.errors import InternalError
 
-_LAYOUT = ("e-p:64:64:64-i1:8:8-i8:8:8-i16:16:16-i32:32:32-i64:64:64-i128:128:128-f32:32:32-"
+NVVM_LAYOUT = ("e-p:64:64:64-i1:8:8-i8:8:8-i16:16:16-i32:32:32-i64:64:64-i128:128:128-f32:32:32-"
            "f64:64:64-v16:16:16-v32:32:32-v64:64:64-v128:128:128-n16:32:64")
 _SPACE = r"ptr(?: addrspace\((\d+)\))?"
 _DEFINE = re.compile(r'define (ptx_kernel )?(.*?@([\w.$-]+)\(.*\)) nounwind'
@@ -79,7 +79,7 @@ class _Translation:
         if line.startswith(("source_filename", "target triple", "!llvm.")) or "!DI" in line:
             return
         if line.startswith("target datalayout"):
-            yield f'target datalayout = "{_LAYOUT}"'
+            yield f'target datalayout = "{NVVM_LAYOUT}"'
             yield 'target triple = "nvptx64-nvidia-cuda"'
             return
         line = self._operands(line)

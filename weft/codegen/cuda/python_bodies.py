@@ -7,14 +7,13 @@ are those of libdevice, NVIDIA's library of bitcode in the package ``nvidia-nvvm
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping
 
 from llvmlite import binding as llvm
 
 from weft.codegen.cuda.nvptx import nvptx_machine
-from weft.codegen.cuda.toolkit import find_file
+from weft.codegen.cuda.toolkit import libdevice
 from weft.codegen.llvm.python_bodies.link import (
     MATH_SYMBOLS,
     assembled,
@@ -33,7 +32,6 @@ from weft.tir.python_function import PythonFunction
 # Intrinsics that NVPTX has no instructions for: its code generator ends the process.
 _INTRINSICS = re.compile(
     r"@llvm\.(exp|exp2|exp10|log|log2|log10|sin|cos|tan|pow|powi)\.(f32|f64)(\.i32)?\b")
-_LIBDEVICE = "nvvm/libdevice/libdevice.10.bc"
 
 
 def link_device_bodies(text: str, functions: Mapping[str, PythonFunction], layout: str) -> str:
@@ -81,24 +79,18 @@ def _link_libdevice(module: llvm.ModuleRef, function: PythonFunction) -> None:
             needed.append(value.name)
     if not needed:
         return
-    bitcode = _libdevice()
+    bitcode = libdevice()
     if bitcode is None:
         body = plain_function(function.body)
         raise MissingToolError(f"{body.__name__} needs libdevice, which was not found",
                                where=location_of(body), got=", ".join(needed),
-                               help="pip install weft[cuda], or set CUDA_HOME")
+                               help="pip install weft[cuda]")
     library = llvm.parse_bitcode(bitcode)
     library.triple, library.data_layout = module.triple, module.data_layout
     module.link_in(library)
     for value in module.functions:
         if not value.is_declaration and value.name.startswith("__nv_"):
             value.linkage = "internal"
-
-
-@functools.cache
-def _libdevice() -> bytes | None:
-    path = find_file(_LIBDEVICE)
-    return None if path is None else path.read_bytes()
 
 
 def _optimize(module: llvm.ModuleRef) -> None:

@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
 from tests.unit.cuda.codegen.emulated import compiled, run_emulated
 from tests.unit.tir.gpu.gpu_programs import row_sums, tiled_matmul
 from weft import te
+from weft.codegen.cuda import toolkit
+from weft.codegen.cuda.nvvm import compile_nvvm
+from weft.codegen.cuda.nvvm_dialect import NVVM_LAYOUT
 from weft.codegen.cuda.ptxas import assemble, parse_resources
 from weft.codegen.cuda.static_report import instruction_mix, kernel_facts
-from weft.codegen.cuda.toolkit import find_file, find_program
-from weft.support.errors import CodegenError
+from weft.codegen.cuda.toolkit import find_library, find_program, libdevice, numba_cuda
+from weft.support.errors import CodegenError, InternalError, MissingToolError
 from weft.target import CudaTarget
 from weft.te.lower import lower
 from weft.tir.func import PrimFunc
 
 needs_ptxas = pytest.mark.skipif(find_program("ptxas") is None, reason="ptxas is not installed")
-needs_nvvm = pytest.mark.skipif(find_file("lib/libnvvm.so*") is None,
+needs_nvvm = pytest.mark.skipif(find_library("nvvm") is None,
                                 reason="libnvvm is not installed")
+
+_USES_LIBDEVICE = f"""
+target triple = "nvptx64-nvidia-cuda"
+target datalayout = "{NVVM_LAYOUT}"
+declare float @__nv_expf(float)
+define void @f(float* %x) {{
+  %a = load float, float* %x
+  %b = call float @__nv_expf(float %a)
+  store float %b, float* %x
+  ret void
+}}
+!nvvmir.version = !{{!0}}
+!0 = !{{i32 2, i32 0}}
+"""
 
 
 def vectors_and_extrema() -> PrimFunc:
@@ -56,6 +75,58 @@ def test_both_compilers_agree_bit_for_bit(func: PrimFunc):
         run_emulated(func, inputs, outputs, target=CudaTarget(codegen=codegen))
         results.append(outputs[0])
     np.testing.assert_array_equal(*results)
+
+
+@needs_nvvm
+def test_libnvvm_says_why_it_rejects_a_module():
+    with pytest.raises(InternalError, match="libnvvm rejects generated code") as caught:
+        compile_nvvm(["define void @f() { ret i32 0 }"], CudaTarget())
+    assert "parse" in str(caught.value)
+
+
+@needs_nvvm
+def test_libdevice_is_linked_where_a_module_calls_it():
+    ptx = compile_nvvm([_USES_LIBDEVICE], CudaTarget("sm_90"))
+    assert ".target sm_90" in ptx
+    assert "call" not in ptx
+    assert ptx.startswith(".version")
+
+
+@needs_nvvm
+def test_libdevice_is_found_beside_libnvvm(monkeypatch):
+    found = libdevice()
+    monkeypatch.setattr(toolkit, "_pathfinder", lambda: _NoBitcode)
+    libdevice.cache_clear()
+    assert libdevice() == found
+    libdevice.cache_clear()
+
+
+class _NoBitcode:
+    """A search that finds no bitcode."""
+
+    @staticmethod
+    def locate_bitcode_lib(name):
+        raise RuntimeError(name)
+
+
+@pytest.mark.parametrize(("module", "name", "value", "got"), [
+    ("numba_cuda", "__version__", "0.9.1", "0.9.1"),
+    ("numba.cuda", "implementation", "Built-in", "Built-in")], ids=["old", "built-in"])
+def test_a_numba_cuda_that_is_too_old_is_refused(monkeypatch, module, name, value, got):
+    pytest.importorskip("numba_cuda")
+    numba_cuda("cudadrv.nvvm", "binds libnvvm")
+    monkeypatch.setattr(f"{module}.{name}", value)
+    with pytest.raises(MissingToolError, match=r"numba-cuda.*is too old") as at:
+        numba_cuda("cudadrv.nvvm", "binds libnvvm")
+    assert got in str(at.value)
+    assert "pip install weft[cuda]" in str(at.value)
+
+
+@needs_nvvm
+def test_without_numba_cuda_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "numba_cuda", None)
+    with pytest.raises(MissingToolError, match=r"cannot be imported(.|\n)*pip install weft"):
+        compile_nvvm([_USES_LIBDEVICE], CudaTarget())
 
 
 @needs_ptxas
