@@ -60,3 +60,27 @@ def test_recorded_execution_equals_execution_line_by_line(seed):
         assert all(value.detach().numpy() is not None for value in stepwise)
     assert differences(recorded, stepwise) == []
     assert gradient_differences(leaves(recorded, weft), leaves(stepwise, weft)) == []
+
+
+def test_after_a_write_torch_spreads_gradients_over_elements_of_a_leaf_that_overlap():
+    def gradients(lib, *, is_written):
+        leaf = lib.ones(1).expand(2).detach().requires_grad_()
+        part = leaf[0]
+        if is_written:
+            with lib.no_grad():
+                part.mul_(1)
+        part.backward()
+        return leaf.grad.tolist()
+
+    # The same function of the same values: torch differs from itself.
+    assert [gradients(torch, is_written=w) for w in (False, True)] == [[1, 0], [0.5, 0.5]]
+    assert [gradients(weft, is_written=w) for w in (False, True)] == [[1, 0], [1, 0]]
+
+
+def test_wrong_indices_are_refused_also_where_the_result_is_empty():
+    assert torch.ones(1, 0)[[5]].shape == (1, 0)
+    with pytest.raises(RuntimeError):  # torch refuses the same by name
+        torch.ones(1, 0).index_select(0, torch.tensor([5]))
+    for index in (lambda x: x[[5]], lambda x: x.index_select(0, weft.tensor([5]))):
+        with pytest.raises(IndexError, match="5 is out of range"):
+            index(weft.ones(1, 0))
