@@ -96,7 +96,7 @@ def draw(seed: int, length: int) -> Program:
         line = _line(rng, kind, values)
         if kind < 2 or _is_clear(line, values):
             made = attempt(line, torch, values)
-            if made is None or not _is_tame(made) or "]]" in line and not made[-1].numel():
+            if made is None or not _is_tame(made) or ("]]" in line and not made[-1].numel()):
                 continue
             values = made
             program.lines.append(line)

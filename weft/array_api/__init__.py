@@ -11,6 +11,7 @@ from weft.support.lazy_package import load_names_lazily
 __array_api_version__ = "2024.12"
 
 NAMES = {  # module -> the public names it defines
+    "weft.array_api": "fft linalg",
     "weft.array_api.constants": "e inf nan newaxis pi",
     "weft.array_api.creation": (
         "arange asarray empty empty_like eye from_dlpack full full_like linspace meshgrid ones "

@@ -343,9 +343,13 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
         if not _is_part(value, self, key):  # as after ``x[key] += 1``, which has changed it
             bind(self, setitem(self, key, value))
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
+        copy: bool | None = None,
+    ) -> Any:
         # NumPy exports read-only arrays from version 1 of DLPack on only.
-        return self._shared().__dlpack__(**options)
+        return self._shared().__dlpack__(stream=stream, max_version=max_version,
+                                         dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> Any:
         return self._shared().__dlpack_device__()

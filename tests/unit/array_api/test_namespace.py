@@ -23,7 +23,7 @@ signbit sin sinh square sqrt subtract tan tanh trunc take take_along_axis matmul
 tensordot vecdot concat expand_dims flip moveaxis permute_dims repeat reshape roll squeeze stack
 tile unstack argmax argmin count_nonzero nonzero searchsorted where unique_all unique_counts
 unique_inverse unique_values argsort sort cumulative_prod cumulative_sum max mean min prod std sum
-var all any diff __array_namespace_info__ __array_api_version__
+var all any diff fft linalg __array_namespace_info__ __array_api_version__
 """
 NAMES = TEXT.split()
 
@@ -44,6 +44,8 @@ def test_arrays_find_their_namespace():
     assert x.to_device("cpu").dtype is xp.float32
     check(1 << weft.tensor([1, 2]), np.array([2, 4]))
     check(9 >> weft.tensor([1, 2]), np.array([4, 2]))
+    check(weft.tensor([-9, 3], dtype="int8") >> 9, np.array([-1, 0], np.int8))
+    assert x.__dlpack__(stream=None, copy=True)
 
 
 def test_the_inspection_says_what_there_is():

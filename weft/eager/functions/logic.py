@@ -47,10 +47,9 @@ def _shifted(name: str, a: Any, b: Any) -> Tensor:
     x, y = [wrap(n) for n in operands(a, b)]
     bits = 8 * x.dtype.itemsize
     wide = ge(y, bits) | lt(y, 0)
-    moved = binary(name, x, where(wide, 0, y))
-    if name == "left_shift":
-        return where(wide, 0, moved)
-    return where(wide, where(lt(x, 0), -1, 0) if x.dtype.is_signed else 0, moved)
+    if name == "right_shift" and x.dtype.is_signed:
+        return binary(name, x, where(wide, bits - 1, y))  # leaves the sign
+    return where(wide, 0, binary(name, x, where(wide, 0, y)))
 
 
 logical_and = pair("logical_and", "Whether both are nonzero.", _logical, "logical_and")
