@@ -55,6 +55,8 @@ def load(path: Path, threads: int) -> Callable[[dict[str, np.ndarray]], list[np.
     """
     torch.set_num_threads(threads)
     graph = onnx.load(path).graph
+    if missing := {n.op_type for n in graph.node} - OPS.keys():
+        raise SystemExit(f"torch: no operator for {', '.join(sorted(missing))}")
     weights = {i.name: _tensor(numpy_helper.to_array(i)) for i in graph.initializer}
     steps = [
         (OPS[n.op_type], {a.name: helper.get_attribute_value(a) for a in n.attribute},

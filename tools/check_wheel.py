@@ -61,7 +61,11 @@ def install(wheel: Path, folder: Path) -> Path:
 def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        programs = install(build(folder), folder / "env")
+        wheel = build(folder / "first")
+        if wheel.read_bytes() != build(folder / "second").read_bytes():
+            print("two builds of the wheel differ")
+            return 1
+        programs = install(wheel, folder / "env")
         environment = {key: value for key, value in os.environ.items()
                        if not key.startswith(("PYTHON", "WEFT_"))}
         environment["WEFT_CACHE_DIR"] = str(folder / "cache")

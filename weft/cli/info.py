@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -90,8 +91,7 @@ def doctor_command(*, as_json: bool) -> None:
     from weft.cli.gpu_facts import gpu_facts
 
     settings, wrong = _settings()
-    facts = {**_machine(), **gpu_facts(),
-             **{name: library_version(name) for name in _LIBRARIES}}
+    facts = {**_machine(), **gpu_facts(), **_libraries()}
     plugins = load_plugins()
     if as_json:
         print_json({**facts, "plugins": [asdict(p) for p in plugins],
@@ -107,6 +107,18 @@ def doctor_command(*, as_json: bool) -> None:
     for name, close in unknown_variables().items():
         click.echo(f"\n{name} is not a setting" + (f"; did you mean {close}?" if close else ""))
     _refuse(wrong)
+
+
+def report_facts() -> dict[str, str]:
+    """What a report of a fault needs: machine, libraries, and the settings that are not usual."""
+    names = (knob.env for knob in knobs().values())
+    changed = {name: os.environ[name] for name in names if name in os.environ}
+    return {**_machine(), **_libraries(), **changed}
+
+
+def _libraries() -> dict[str, str]:
+    """The libraries that weft stands on, with their versions."""
+    return {name: library_version(name) for name in _LIBRARIES}
 
 
 def _settings() -> tuple[dict[str, object], list[OptionError]]:
@@ -132,12 +144,12 @@ def _refuse(wrong: Sequence[OptionError]) -> None:
 
 def _machine() -> dict[str, str]:
     from weft.codegen.elf.linker import find_linkers
-    from weft.runtime.devices.cpu.host import machine, usable_cpus
+    from weft.runtime.devices.cpu.host import machine, model_name, usable_cpus
 
     linkers = [str(linker) for linker in find_linkers(machine())]
     return {
         "weft": __version__, "python": platform.python_version(), "system": platform.platform(),
-        "cpus": str(usable_cpus()),
+        "processor": model_name(), "cpus": str(usable_cpus()),
         "cache": _cache(),
         "linker": ", ".join(linkers) or "none on the path (pip install weft[linker])",
     }

@@ -118,9 +118,26 @@ class _Verbs(click.Group):
             raise click.UsageError(f"{error.message} D{hint[1:]}", ctx=error.ctx) from None
 
 
+def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    """The version; with ``--verbose`` also the machine, the libraries and changed settings."""
+    if not value:
+        return
+    click.echo(f"weft, version {__version__}")
+    if ctx.meta["weft_verbose"]:
+        from weft.cli.info import report_facts
+
+        for name, found in report_facts().items():
+            click.echo(f"{name}: {found}")
+    ctx.exit()
+
+
 @click.command(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]},
                epilog="weft doctor lists the settings (WEFT_DEBUG, WEFT_DUMP_DIR, ...)")
-@click.version_option(__version__, prog_name="weft")
+@click.option("--verbose", is_flag=True, is_eager=True, expose_value=False,
+              callback=lambda ctx, _, value: ctx.meta.update(weft_verbose=value),
+              help="With --version: what a report of a fault should include.")
+@click.option("--version", is_flag=True, expose_value=False, callback=_show_version,
+              help="Show the version and exit.")
 def cli() -> None:
     """Compile deep learning models to machine code, and inspect every stage.
 

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+import weft
 from tests.unit.cli.commands import run
 
 PROGRAM = "def @main(%x: Tensor[(4,), float32]) { nn.relu(nn.relu(%x)) }"
@@ -160,6 +161,17 @@ def test_the_module_runs_as_a_script():
                           text=True, check=False)
     assert done.returncode == 0
     assert done.stdout.startswith("weft, version")
+
+
+@pytest.mark.parametrize("words", [["--version", "--verbose"], ["--verbose", "--version"]])
+def test_the_version_says_more_when_asked(words, capsys, monkeypatch):
+    monkeypatch.setenv("WEFT_THREADS", "1")
+    code, out, _ = run(words, capsys)
+    assert code == 0
+    facts = dict(line.split(": ", 1) for line in out.splitlines()[1:])
+    assert facts["weft"] == weft.__version__
+    assert facts["WEFT_THREADS"] == "1"
+    assert {"python", "system", "processor", "llvmlite"} <= facts.keys()
 
 
 def test_passes_are_listed_in_order(capsys):
