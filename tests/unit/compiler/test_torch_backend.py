@@ -158,7 +158,7 @@ def test_what_cannot_be_compiled_is_said(function, options, message):
 
 def test_memory_is_shared_with_torch():
     from weft.compiler.integrations.torch.layout import tensor_maker
-    from weft.frontend.torch.importer import array_of
+    from weft.frontend.torch.dtypes import array_of
 
     for dtype in (torch.float32, torch.bfloat16, torch.bool, torch.int64):
         tensor = torch.ones(4, dtype=dtype)

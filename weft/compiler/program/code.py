@@ -38,7 +38,8 @@ class ModelCode:
             raise ArtifactError(
                 "the model calls Python functions, which cannot be exported",
                 got=", ".join(callback.name for callback in self.callbacks),
-                help="compile without the external code generator that gave PythonCode",
+                help="give operators of torch.library a converter (weft.torch_converter), and "
+                     "compile without an external code generator that gives PythonCode",
             )
 
     def to_parts(self) -> list[bytes | memoryview]:

@@ -12,6 +12,7 @@ import torch
 import torch.fx
 from torch._ops import HigherOrderOperator, OpOverload
 
+from weft.frontend.torch.callback import called_operator
 from weft.frontend.torch.complex_pairs import complex_converter, has_complex
 from weft.frontend.torch.control import control_flow
 from weft.frontend.torch.registry import ConvertFunction, find_converter
@@ -114,7 +115,7 @@ def is_converted(node: torch.fx.Node) -> bool:
         return is_size_query(node) or complex_converter(str(node.target)) is not None
     return is_check(node) or is_size_query(node) or control_flow(node) is not None \
         or size_function(node) is not None \
-        or converter_of(node) is not None
+        or converter_of(node) is not None or called_operator(node) is not None
 
 
 def bound_arguments(node: torch.fx.Node) -> list[Any]:

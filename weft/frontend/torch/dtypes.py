@@ -1,10 +1,12 @@
-"""Conversion of torch dtypes to weft dtypes."""
+"""Conversion of torch dtypes to weft dtypes, and of tensors to arrays."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from weft.ir.dtype import DType
+from weft.runtime.ndarray import from_dlpack
 from weft.support.errors import UnsupportedModelError
 
 _NAMES: dict[torch.dtype, str] = {
@@ -39,3 +41,9 @@ def dtype_of(dtype: torch.dtype, what: str, where: object = None) -> DType:
         raise UnsupportedModelError(f"{what} has unsupported dtype {dtype}", where=where,
                                     expected=f"one of {', '.join(_NAMES.values())}")
     return DType.parse(name)
+
+
+def array_of(tensor: torch.Tensor) -> np.ndarray:
+    """The tensor's memory as an array, without a copy."""
+    plain = tensor.detach()
+    return from_dlpack(plain) if plain.dtype == torch.bfloat16 else plain.numpy()

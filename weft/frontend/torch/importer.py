@@ -14,6 +14,7 @@ import torch.fx
 from weft import op
 from weft.frontend.common.random_keys import RandomKeys
 from weft.frontend.common.typed import tensor_type, typed
+from weft.frontend.torch.callback import called, called_operator, report_calls
 from weft.frontend.torch.calls import (
     attribute_tensor,
     bound_arguments,
@@ -34,19 +35,17 @@ from weft.frontend.torch.complex_pairs import (
 from weft.frontend.torch.control import control_flow
 from weft.frontend.torch.data_sizes import DataSizes, has_data_sizes
 from weft.frontend.torch.decompositions import draws_numbers
+from weft.frontend.torch.dtypes import array_of
 from weft.frontend.torch.node import Node, shape_in, size_of
-from weft.frontend.torch.program import TorchProgram, module_paths
+from weft.frontend.torch.program import TorchProgram, all_nodes, module_paths
 from weft.frontend.torch.registry import ConvertFunction
 from weft.frontend.torch.sizes import applied, at_sizes, conditions, input_types
 from weft.frontend.torch.spans import body_of, span_of, target_name
 from weft.ir import IRModule, Span, SymDim, TensorType, infer_type, is_static, size_of_dim
 from weft.ir.expr import Constant, Expr, Function, Tuple, Var
 from weft.ir.symbol import name_of
-from weft.runtime.ndarray import from_dlpack
 from weft.support.allocation import allocation_budget
 from weft.support.errors import InternalError, UnsupportedModelError, WeftError
-
-_WITHOUT_NUMPY = (torch.bfloat16,)
 
 
 def import_program(program: TorchProgram, shapes: Mapping[str, Sequence[object]]) -> IRModule:
@@ -59,6 +58,7 @@ def import_program(program: TorchProgram, shapes: Mapping[str, Sequence[object]]
         if not all(map(is_static, types)):
             raise
         program = at_sizes(program, types)
+    report_calls(all_nodes(program.graph))
     importer = GraphImporter(program, RandomKeys(_free_name("key", program)))
     importer.sizes = DataSizes({name_of(symbol) for type_ in types for dim in type_.shape
                                 if isinstance(dim, SymDim) for symbol in dim.symbols()})
@@ -133,6 +133,8 @@ class GraphImporter:
         function = size_function(node)
         if function is not None:
             return self._size(node, function)
+        if called_operator(node) is not None:
+            return called(node, self._seen(node, node.args), self.value)
         return self._convert(node)
 
     def _size(self, node: torch.fx.Node, function: Callable[..., Any]) -> Any:
@@ -294,9 +296,3 @@ def _body_or_value(argument: Any) -> Any:
 
 def _traced(argument: Any) -> Any:
     return argument.meta.get("val") if isinstance(argument, torch.fx.Node) else argument
-
-
-def array_of(tensor: torch.Tensor) -> np.ndarray:
-    """The tensor's memory as an array, without a copy."""
-    plain = tensor.detach()
-    return from_dlpack(plain) if plain.dtype in _WITHOUT_NUMPY else plain.numpy()

@@ -50,7 +50,7 @@ from weft.support.errors import (
 def check_coverage(graph: torch.fx.Graph, model: str) -> None:
     """Raise ``UnsupportedModelError`` with all unsupported operators, counts and locations."""
     missing: dict[str, list[torch.fx.Node]] = {}
-    for node in _all_nodes(graph):
+    for node in all_nodes(graph):
         if node.op in ("placeholder", "output") or is_converted(node):
             continue
         of_pairs = " of complex numbers" if has_complex(node) else ""
@@ -63,13 +63,13 @@ def check_coverage(graph: torch.fx.Graph, model: str) -> None:
         _help(missing), noun="time")
 
 
-def _all_nodes(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
+def all_nodes(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
     """The nodes of a graph, and those of the bodies of control flow that weft converts."""
     for node in graph.nodes:
         yield node
         if control_flow(node) is not None:
             for body in bodies_of(node):
-                yield from _all_nodes(body.graph)
+                yield from all_nodes(body.graph)
 
 
 def _help(missing: dict[str, list[torch.fx.Node]]) -> str | None:

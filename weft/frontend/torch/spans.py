@@ -75,8 +75,8 @@ def module_path(node: torch.fx.Node) -> str:
 def target_name(node: torch.fx.Node) -> str:
     """The name of an operator, such as ``aten.add.Tensor``, or of a Python function."""
     target = node.target
-    if isinstance(target, HigherOrderOperator) and target.name() == "with_effects":
-        target = node.args[1]
+    if isinstance(target, HigherOrderOperator):  # those that call another operator
+        target = next((a for a in node.args[:2] if isinstance(a, OpOverload)), target)
     if isinstance(target, OpOverload):
         return str(target)
     return getattr(target, "__name__", None) or str(target)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from weft import ir
@@ -121,20 +121,27 @@ def _signature(types: list[ir.Type]) -> str:
 
 
 def _operator(code: ObjectCode | TensorCode | PythonCode, region: Region) -> ir.Op:
-    """An operator for this one region: its types, its code, and its reference."""
+    """An operator for this one region."""
     fn = region.function
     meaning = ir.IRModule({"main": fn})
+    has_effect = any(traits_of(node).has_effect for node in ir.post_order(fn.body))
+    return external_operator(region.name, {p.name: type_of(p) for p in fn.params},
+                             type_of(fn.body), code, lambda *given: evaluate(meaning, list(given)),
+                             has_effect=has_effect)
 
-    def reference(*arrays: Any) -> Any:
-        return evaluate(meaning, list(arrays))
 
+def external_operator(name: str, params: Mapping[str, ir.Type], result: ir.Type,
+                      code: ObjectCode | TensorCode | PythonCode,
+                      reference: Callable[..., Any], *, has_effect: bool = False) -> ir.Op:
+    """An operator of fixed types that is computed by ``code``.
+
+    Only operators of equal types and code have equal names.
+    """
     hooks: dict[str, Any] = {"reference": reference}
     if not isinstance(code, TensorCode):
         hooks[EXTERNAL_CODE] = code
     compute = _compute(code) if isinstance(code, TensorCode) else None
-    has_effect = any(traits_of(node).has_effect for node in ir.post_order(fn.body))
-    return ir.Op(region.name, tuple(p.name for p in fn.params),
-                 relation=_fixed_relation([type_of(p) for p in fn.params], type_of(fn.body)),
+    return ir.Op(name, tuple(params), relation=_fixed_relation(list(params.values()), result),
                  pattern=ir.OpPattern.OPAQUE, compute=compute, hooks=hooks,
                  traits=ir.OpTraits(has_effect=has_effect),
                  doc="A region compiled by an external code generator.")

@@ -20,8 +20,8 @@ from weft.compiler.integrations.torch.layout import (
     order_of,
 )
 from weft.compiler.integrations.torch.traced_sizes import TracedSizes
-from weft.frontend.torch.dtypes import dtype_of
-from weft.frontend.torch.importer import GraphImporter, array_of
+from weft.frontend.torch.dtypes import array_of, dtype_of
+from weft.frontend.torch.importer import GraphImporter
 from weft.frontend.torch.program import Port, TorchProgram
 from weft.ir import TensorType, Var
 from weft.support.fallback import Fallback, module_log, report
