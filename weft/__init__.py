@@ -43,6 +43,7 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
     "weft.frontend.onnx.converters": "onnx_converter",
     "weft.frontend.source": "ModelLike",
     "weft.frontend.stablehlo.converters": "stablehlo_converter",
+    "weft.frontend.tflite.converters": "tflite_converter",
     "weft.frontend.torch.converters": "torch_converter",
     "weft.generation.generate": "generate",
     "weft.ir": (

@@ -82,6 +82,7 @@ from weft.eager.tracing.transformations import (grad, hessian, jacobian, jvp, va
 from weft.frontend.onnx.converters import (onnx_converter)
 from weft.frontend.source import (ModelLike)
 from weft.frontend.stablehlo.converters import (stablehlo_converter)
+from weft.frontend.tflite.converters import (tflite_converter)
 from weft.frontend.torch.converters import (torch_converter)
 from weft.generation.generate import (generate)
 from weft.ir import (Attrs, Function, IRModule, OpPattern, TensorType, attr, op_case, register_pass,
@@ -161,8 +162,8 @@ __all__ = ["Attrs", "CancellationToken", "CpuTarget", "DeviceArray", "Executable
 "special", "split", "split_copy", "split_with_sizes", "split_with_sizes_copy", "sqrt", "square",
 "squeeze", "squeeze_copy", "stablehlo_converter", "stack", "std", "std_mean", "stop_gradient",
 "strategy", "sub", "subtract", "sum", "svd", "t_copy", "take", "take_along_dim", "tan", "tanh",
-"target", "te", "tensor", "tensor_split", "tensordot", "tile", "tir", "topi", "topk",
-"torch_backend", "torch_converter", "trace", "train_step", "transform", "transpose",
+"target", "te", "tensor", "tensor_split", "tensordot", "tflite_converter", "tile", "tir", "topi",
+"topk", "torch_backend", "torch_converter", "trace", "train_step", "transform", "transpose",
 "transpose_copy", "trapezoid", "trapz", "triangular_solve", "tril", "tril_indices", "triu",
 "triu_indices", "true_divide", "trunc", "tune", "uint16", "uint32", "uint64", "uint8", "unbind",
 "unbind_copy", "unflatten", "unfold_copy", "unique", "unique_consecutive", "unravel_index",

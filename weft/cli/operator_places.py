@@ -30,6 +30,7 @@ ROOT = PACKAGE.parent
 # build something else, as do those of ``op``.
 ROLES = {
     "frontend/onnx": "ONNX", "frontend/torch": "torch", "frontend/stablehlo": "StableHLO",
+    "frontend/tflite": "TensorFlow Lite",
     "frontend": "front ends", "export": "writers",
     "compat/graphdef": "GraphDef", "compat/symbol": "NNVM", "compat": "TensorFlow",
     "array_api": "array API", "eager": "eager", "nn": "nn", "op/composites": "composites",

@@ -270,7 +270,8 @@ class FrontEnd:
     """A kind of models. ``opener`` is ``"module:function"``, called as in ``open_source``.
 
     A path is of this kind by its suffix (``"*"``: any other), a value by the full name of one of
-    its ``classes``, or because it has all ``members``. Models with ``takes_examples`` are traced.
+    its ``classes``, or because it has all ``members``. The bytes of a file are by ``magic``, which
+    is a position and what is there. Models with ``takes_examples`` are traced.
     """
 
     name: str
@@ -279,9 +280,13 @@ class FrontEnd:
     classes: tuple[str, ...] = ()
     members: tuple[str, ...] = ()
     takes_examples: bool = False
+    magic: tuple[int, bytes] | None = None
 
     def opens(self, model: object, names: Sequence[str]) -> bool:
         """Whether ``model``, whose class and bases have the full ``names``, is of this kind."""
+        if self.magic is not None and isinstance(model, (bytes, bytearray, memoryview)):
+            at, text = self.magic
+            return bytes(model[at:at + len(text)]) == text
         return any(name in self.classes for name in names) \
             or (bool(self.members) and all(hasattr(model, member) for member in self.members))
 
@@ -308,6 +313,8 @@ FRONT_ENDS: dict[str, FrontEnd] = {one.name: one for one in (
              (".pb", ".pbtxt", ".graphdef"), members=("SerializeToString", "node")),
     FrontEnd("stablehlo", "weft.frontend.stablehlo.source:open_stablehlo",
              (".mlir", ".stablehlo", ".mlirbc"), _JAX, takes_examples=True),
+    FrontEnd("tflite", "weft.frontend.tflite.source:open_tflite", (".tflite", ".lite"),
+             magic=(4, b"TFL3")),
     FrontEnd("artifact", "weft.frontend.source:refuse_artifact", (".weft",)),
     FrontEnd("onnx", "weft.frontend.onnx.source:OnnxSource", (ANY_FILE,), _BYTES,
              ("SerializeToString", "graph")),

@@ -1,0 +1,20 @@
+"""Builtin operators that are not converted, and why."""
+
+from __future__ import annotations
+
+_STRINGS = "weft has no strings"
+_TABLES = "tables with keys are not tensors"
+_COMPLEX = "weft has no complex dtype"
+
+REFUSED: dict[str, str] = {
+    **dict.fromkeys(("HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE",
+                     "HASHTABLE_LOOKUP"), _TABLES),
+    **dict.fromkeys(("LSH_PROJECTION", "SKIP_GRAM"), _STRINGS),
+    **dict.fromkeys(("RFFT2D", "COMPLEX_ABS", "REAL", "IMAG"), _COMPLEX),
+    "DELEGATE": "a part of the model that another library compiled",
+    "DENSIFY": "sparse constants are not read",
+    "CONCAT_EMBEDDINGS": "no runtime implements it",
+    "EMBEDDING_LOOKUP_SPARSE": "sparse indices are not read",
+    "CALL": "no runtime implements it",
+    "PLACEHOLDER_FOR_GREATER_OP_CODES": "a number that stands for no operator",
+}
