@@ -5,11 +5,16 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
+import pkgutil
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from weft.runtime import artifact
-from weft.support.errors import CheckpointError
+from weft.runtime.artifact_loader import PortableProgram
+from weft.runtime.executable import Executable
+from weft.runtime.manifest import TargetSpec
+from weft.support.errors import ArtifactError, CheckpointError
 
 _MAGIC = b"weft objects 1\n"
 
@@ -59,14 +64,46 @@ def save(obj: Any, f: str | os.PathLike[str] | BinaryIO) -> None:
         partial.unlink(missing_ok=True)
 
 
+class CompilerHere:
+    """The compiler, imported when an artifact needs it (``weft.runtime.artifact_loader``)."""
+
+    def program(self, program: PortableProgram, threads: int | None) -> Executable:
+        """See ``Rebuilder``."""
+        made: Executable = _compiler().rebuilt(program, threads)
+        return made
+
+    def specialize(self, target: TargetSpec) -> Any:
+        """See ``Rebuilder``; the compiler is imported with the first kernel."""
+        def specialize(*arguments: Any) -> Any:
+            return _compiler().specializer(target)(*arguments)
+
+        return specialize
+
+
+def _compiler() -> Any:
+    try:
+        return importlib.import_module("weft.compiler.rebuild")
+    except ModuleNotFoundError as error:
+        raise ArtifactError("no compiler is installed", got=f"no module named {error.name!r}",
+                            help="pip install weft, with all that it needs") from None
+
+
+# What the entry points of an artifact make up, by ``Contents.kind``: "module:function".
+_OPENERS: dict[str, str] = {}
+
+
+def _opened(where: str, entries: artifact.LoadedEntries) -> Any:
+    return pkgutil.resolve_name(where)(entries)
+
+
 def load(path: Any, *, map_constants: bool = True, threads: int | None = None,
-         map_location: Any = None) -> Any:
+         map_location: Any = None, entry: str | None = None) -> Any:
     """The module that an artifact holds, or the objects that ``save`` has written.
 
-    For an artifact no compiler is imported; ``weft.runtime.artifact.load`` says what the options
-    mean. Of objects, only containers, numbers and tensors are loaded: a file cannot run code.
-    Tensors come back to the device where they were; ``map_location`` is another one for all, or a
-    dictionary from devices to others.
+    For an artifact with code that fits this CPU no compiler is imported;
+    ``weft.runtime.artifact.load`` says what the options mean. Of objects, only containers, numbers
+    and tensors are loaded: a file cannot run code. Tensors come back to the device where they were;
+    ``map_location`` is another one for all, or a dictionary from devices to others.
     """
     if hasattr(path, "read"):
         return _objects(path, map_location)
@@ -77,7 +114,9 @@ def load(path: Any, *, map_constants: bool = True, threads: int | None = None,
                 return _objects(file, map_location)
     except (OSError, TypeError):
         pass  # the error of a missing artifact says more
-    return artifact.load(path, map_constants=map_constants, threads=threads)
+    return artifact.load(
+        path, map_constants=map_constants, threads=threads, entry=entry, rebuilder=CompilerHere(),
+        openers={kind: partial(_opened, where) for kind, where in _OPENERS.items()})
 
 
 def _objects(file: Any, map_location: Any) -> Any:

@@ -24,11 +24,10 @@ from weft.support.fallback import Fallback
 if TYPE_CHECKING:
     from weft.compiler.options import CompileOptions
     from weft.compiler.program.code import ModelCode
-    from weft.compiler.program.constants import ConstantMemory
+    from weft.compiler.program.constants import ConstantMemory, Memory
     from weft.compiler.stages import Stages
     from weft.frontend.source import Source
 
-_ALIGNMENT = 64
 # The names of the tensors that are computed (``None``: the outputs), and of those that are given.
 _Names: TypeAlias = "tuple[tuple[str, ...] | None, tuple[str, ...]]"
 
@@ -55,6 +54,10 @@ class Compiler(Protocol):
 
     def part(self, source: Source, options: CompileOptions, code: ModelCode | None) -> Executable:
         """The program of a part of the model, compiled if there is no ``code``."""
+        ...
+
+    def code_in(self, options: CompileOptions, memory: Memory) -> ModelCode:
+        """The code for these options, whose constants go to ``memory``."""
         ...
 
 
@@ -182,19 +185,12 @@ class Compilation:
         nodes = drawn_nodes(self.stages.module_at(stage)["main"])
         return graph_svg(nodes) if len(nodes) <= MAX_NODES else None
 
-    def export(self, whole: Executable, path: str | os.PathLike[str], format: str) -> None:
+    def export(self, whole: Executable, path: str | os.PathLike[str], format: str,
+               **options: Any) -> None:
         """See ``Executable.export``."""
-        from weft.compiler.export_model import export_code
+        from weft.compiler.export_model import ExportOptions, export_file
 
-        if whole.launcher is None:
-            raise ArtifactError(
-                "a model with dynamic shapes cannot be exported: artifacts contain no compiler",
-                where=path, got=whole.manifest.signature(),
-                notes=[] if whole.reason is None else [
-                    f"not compiled for all sizes: {whole.reason}"],
-                help='give all sizes, as in weft.compile(model, inputs={"x": (1, 3, 224, 224)}), '
-                     'or export model.specialize({"x": (1, 3, 224, 224)})')
-        export_code(self.code, self.options, path, format, whole.fallbacks)
+        export_file(whole, path, format, {}, ExportOptions.make(**options))
 
     def pickled(self) -> tuple[Any, ...]:
         """Code and weights, without the model: the copy cannot show its stages."""
@@ -228,6 +224,11 @@ class _NoModel:
              ) -> NoReturn:
         raise InternalError("an unpickled model has no parts")
 
+    def code_in(self, options: CompileOptions, memory: Memory) -> NoReturn:  # noqa: ARG002
+        raise ArtifactError("an unpickled model cannot be compiled again",
+                            help="export it in the process that compiled it, or without levels and "
+                                 "other entry points")
+
 
 def unpickled(payload: bytes, options: CompileOptions) -> Executable:
     """The executable of a pickle, which holds code and weights, but not the model."""
@@ -248,31 +249,12 @@ def compilation_of(executable: Executable) -> Compilation:
 
 
 def export_with_state(model: Executable, states: Mapping[str, np.ndarray],
-                      path: str | os.PathLike[str], format: str = "weft") -> None:
+                      path: str | os.PathLike[str], format: str = "weft", **options: Any) -> None:
     """Write ``model`` as an artifact that starts with these values of its states.
 
-    They follow the constants (``Manifest.initial``). ``format`` is that of ``model.export``.
-    Raises what ``model.export`` raises.
+    They follow the constants (``Manifest.initial``). ``format`` and ``options`` are those of
+    ``model.export``. Raises what ``model.export`` raises.
     """
-    from weft.compiler.export_model import export_code
+    from weft.compiler.export_model import ExportOptions, export_file
 
-    compilation = compilation_of(model)
-    code = compilation.code
-    block, offsets = _with_values(code.constants, [states[s.name] for s in code.manifest.states])
-    manifest = dataclasses.replace(code.manifest, constants_bytes=len(block), initial=offsets)
-    export_code(dataclasses.replace(code, manifest=manifest, constants=block),
-                compilation.options, path, format, model.fallbacks)
-
-
-def _with_values(constants: np.ndarray, values: list[np.ndarray]
-                 ) -> tuple[np.ndarray, tuple[int, ...]]:
-    """The constants followed by the values of states, and the offsets of these."""
-    parts = [np.asarray(constants).reshape(-1).view(np.uint8)]
-    size, offsets = parts[0].nbytes, []
-    for value in values:
-        gap = -size % _ALIGNMENT
-        parts.append(np.zeros(gap, np.uint8))
-        offsets.append(size + gap)
-        parts.append(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
-        size += gap + value.nbytes
-    return np.concatenate(parts), tuple(offsets)
+    export_file(model, path, format, states, ExportOptions.make(**options))

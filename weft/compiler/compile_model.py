@@ -18,7 +18,8 @@ from weft.compiler.request import CheckedRequest, CompileRequest
 from weft.frontend.source import Examples, ModelLike, Source, open_source
 from weft.runtime.executable import Executable
 from weft.support.dataclass import dataclass
-from weft.support.errors import InternalError
+from weft.support.errors import ArtifactError, InternalError
+from weft.support.fallback import FallbackLog, recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,21 @@ class ModelCompiler:
         with self.checked.settings(), fixed.settings():
             made = replace(self, checked=replace(self.checked, options=fixed))
             return made.opened(made.code())
+
+    def code_in(self, options: CompileOptions, memory: Memory) -> ModelCode:
+        """The code for these options, whose constants go to ``memory``; the cache has its kernels.
+
+        Raises ``ArtifactError`` for a model without a program for all sizes.
+        """
+        from weft.compiler.program.build import code_of_source
+
+        self.source.check_unchanged()
+        with self.checked.settings(), options.settings(), self.source.held(), \
+                recording(FallbackLog(is_trial=True)):
+            made = code_of_source(self.source, options, memory)
+        if not isinstance(made, ModelCode):
+            raise ArtifactError("the model has no program for all sizes", got=made.reason)
+        return made
 
     def part(self, source: Source, options: CompileOptions, code: ModelCode | None) -> Executable:
         """The executable of a part of the model, compiled if there is no ``code``."""

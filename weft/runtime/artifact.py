@@ -6,35 +6,77 @@ whose programs you would run.
 
 from __future__ import annotations
 
-import mmap
 import os
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from weft.runtime.arena import AlignedBlock
-from weft.runtime.artifact_format import (
-    CONSTANTS,
-    LIBRARY,
-    MANIFEST,
-    digest,
-    locate_members,
-    manifest_digest,
-)
+from weft.runtime.artifact_contents import MAIN
+from weft.runtime.artifact_loader import Loader, Rebuilder, errors_named
 from weft.runtime.devices.cpu.threads import checked_count
-from weft.runtime.executable import Executable, open_executable
-from weft.runtime.launchers import Code, check_machine, launcher_of
-from weft.runtime.library import LOADERS
-from weft.runtime.manifest import Manifest, TargetSpec
+from weft.runtime.executable import Executable
 from weft.support.config import report_unknown_variables
 from weft.support.errors import ArtifactError
-from weft.support.plugins import load_plugins
 
 
-def load(path: str | os.PathLike[str], *, map_constants: bool = True,
-         threads: int | None = None) -> Executable:
-    """The module that an artifact holds; no compiler is imported.
+class LoadedEntries(Mapping[str, Executable]):
+    """The entry points of an artifact by name, each loaded at its first use.
+
+    They share the weights of the file. States of the same name, dtype and shape are one array, so
+    that one entry point reads what another has trained.
+    """
+
+    def __init__(self, names: Sequence[str], facts: Mapping[str, Any],
+                 load_entry: Callable[[str], Executable]) -> None:
+        self.facts = facts
+        self._names = tuple(names)
+        self._load = load_entry
+        self._loaded: dict[str, Executable] = {}
+
+    def __getitem__(self, name: str) -> Executable:
+        if name not in self._names:
+            raise ArtifactError(f"the artifact has no entry point {name!r}",
+                                expected=", ".join(self._names))
+        if name not in self._loaded:
+            made = self._load(name)
+            self._share_state(made)
+            self._loaded[name] = made
+        return self._loaded[name]
+
+    def _share_state(self, made: Executable) -> None:
+        kept: dict[str, np.ndarray] = {}
+        for other in self._loaded.values():
+            kept.update((name, array) for name, array in other.state.items()
+                        if name in made.state and isinstance(array, np.ndarray)
+                        and array.dtype == made.state[name].dtype
+                        and array.shape == made.state[name].shape)
+        if kept:
+            made.share_state(kept)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {', '.join(self._names)}>"
+
+
+# Makes the object for the users of an artifact of some kind, such as a decoder.
+Opener: TypeAlias = Callable[[LoadedEntries], Any]
+
+
+def load(path: str | os.PathLike[str], *, map_constants: bool = True, threads: int | None = None,
+         entry: str | None = None, rebuilder: Rebuilder | None = None,
+         openers: Mapping[str, Opener] | None = None) -> Any:
+    """The module that an artifact holds; no compiler is imported for code that fits this CPU.
+
+    A file with several entry points gives a mapping from their names to modules, and with ``entry``
+    the module of one. Of several native programs, the one that uses most of what this CPU has is
+    loaded. If none fits, ``rebuilder`` compiles the portable form; without one the file is refused.
 
     Weights are mapped from the file, so that processes share them: replace the file as a whole
     (as ``export`` does), do not write into it while a module is in use. With
@@ -52,68 +94,20 @@ def load(path: str | os.PathLike[str], *, map_constants: bool = True,
         file = Path(path)
     except TypeError:
         raise ArtifactError("not the path of an artifact", got=repr(path)) from None
-    try:
-        return _load(file, map_constants=map_constants, threads=threads)
-    except ArtifactError as error:
-        where = error.where
-        raise ArtifactError(error.what, where=f"{path}: {where}" if where else path,
-                            expected=error.expected, got=error.got, notes=error.notes,
-                            help=error.help) from None
+    with errors_named(path):
+        loader = Loader.of(file, threads, rebuilder, map_constants=map_constants)
+        contents = loader.contents
+        entries = LoadedEntries(list(contents.entries), contents.facts, loader.entry_point)
+        if entry is not None:
+            return entries[entry]
+        if contents.kind:
+            return _opener(contents.kind, openers or {})(entries)
+        return entries[MAIN] if list(entries) == [MAIN] else entries
 
 
-def _load(path: Path, *, map_constants: bool, threads: int | None
-          ) -> Executable:
-    data = _map_file(path)
-    with path.open("rb") as file:
-        extents = locate_members(file, len(data))
-    members = {name: memoryview(data)[start : start + size]
-               for name, (start, size) in extents.items()}
-    text = bytes(members[MANIFEST])
-    manifest = Manifest.from_json(text)
-    check_target(manifest.target)
-    launcher_of(manifest)  # raises for one that is not registered
-    # With sizes edited by hand the code could write past the end of arrays.
-    found = {MANIFEST: manifest_digest(text), LIBRARY: digest(members[LIBRARY]),
-             CONSTANTS: digest(members[CONSTANTS])}
-    for name, checksum in found.items():
-        if manifest.checksums.get(name) != checksum:
-            raise ArtifactError("a damaged artifact", where=name, got="another checksum")
-    if len(members[CONSTANTS]) != manifest.constants_bytes:
-        raise ArtifactError("a damaged artifact", where=CONSTANTS, got=len(members[CONSTANTS]),
-                            expected=f"{manifest.constants_bytes} bytes")
-    if threads is not None:
-        manifest = replace(manifest, threads=threads)
-    load_library = LOADERS.get(manifest.target.kind)
-    constants = _constants(members[CONSTANTS], copy=not map_constants)
-    return open_executable(Code(manifest, lambda: load_library(members[LIBRARY]), constants))
-
-
-def check_target(target: TargetSpec) -> None:
-    """Raise ``ArtifactError`` if this process cannot load the code or the machine cannot run it."""
-    if target.kind not in LOADERS:
-        load_plugins()
-    if target.kind not in LOADERS:
-        raise ArtifactError(f"no loader is registered for targets of kind {target.kind!r}",
-                            expected=", ".join(LOADERS), got=target.cpu,
-                            help="import the package that defines the target")
-    check_machine(target)
-
-
-def _map_file(path: Path) -> mmap.mmap:
-    try:
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                raise ArtifactError("the file is empty")
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:
-        raise ArtifactError("the artifact cannot be read",
-                            got=getattr(error, "strerror", None) or error) from None
-
-
-def _constants(member: memoryview, *, copy: bool) -> np.ndarray | AlignedBlock:
-    mapped = np.frombuffer(member, np.uint8) if len(member) else np.empty(0, np.uint8)
-    if not copy:
-        return mapped  # the module copies it if it is not aligned
-    block = AlignedBlock(mapped.size)
-    block.array[:] = mapped
-    return block
+def _opener(kind: str, openers: Mapping[str, Opener]) -> Opener:
+    if kind not in openers:
+        raise ArtifactError(f"the artifact holds a {kind}, which weft.load opens", got=kind,
+                            expected=", ".join(openers) or "a module",
+                            help="name an entry point to load its module alone")
+    return openers[kind]

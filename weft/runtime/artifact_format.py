@@ -1,8 +1,7 @@
-"""The file format of artifacts, an uncompressed zip archive, and that of entries of the disk cache.
+"""The archive of artifacts, an uncompressed zip file, and the form of entries of the disk cache.
 
-``manifest.json`` describes the module and holds the SHA-256 of all members; ``lib.so`` is
-the code, as the back end linked it (a shared object for CPUs); ``constants.bin`` the weights, at a
-multiple of 64 bytes in the file, so that they can be mapped into memory.
+Members lie at multiples of 64 bytes in the file, so that they can be mapped into memory.
+``weft.runtime.artifact_contents`` says which members an artifact has.
 
 An entry of the cache (``payload_parts``) has the constants first, so that they can be written
 before the code is there, then the objects, then a head.
@@ -15,7 +14,7 @@ import json
 import struct
 import zipfile
 from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 
@@ -23,11 +22,8 @@ from weft.runtime.manifest import Manifest
 from weft.support.dataclass import dataclass
 from weft.support.errors import ArtifactError
 
-MANIFEST = "manifest.json"
-LIBRARY = "lib.so"
-CONSTANTS = "constants.bin"
-MEMBERS = (MANIFEST, LIBRARY, CONSTANTS)
-
+# The bytes of a member, in the order in which they are written.
+Chunks: TypeAlias = "Sequence[bytes | memoryview]"
 MEMBER_ALIGNMENT = 64
 _LOCAL_HEADER = 30
 _PADDING_ID = 0xD935  # the extra field that archives use for alignment
@@ -39,24 +35,26 @@ def digest(data: Any) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def manifest_digest(text: bytes | str) -> str:
-    """The checksum of a manifest: of its sorted JSON without the checksum itself."""
-    document = json.loads(text)
-    document["checksums"].pop(MANIFEST, None)
-    return digest(json.dumps(document, sort_keys=True).encode())
+def digest_of(chunks: Chunks) -> str:
+    """The checksum of a member that is given in chunks."""
+    found = hashlib.sha256()
+    for chunk in chunks:
+        found.update(chunk)
+    return found.hexdigest()
 
 
-def write_archive(file: IO[bytes], members: Mapping[str, bytes | memoryview]) -> None:
+def write_archive(file: IO[bytes], members: Mapping[str, Chunks]) -> None:
     """Write the members in order, each at a multiple of 64 bytes."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        for name, data in members.items():
+        for name, chunks in members.items():
             info = zipfile.ZipInfo(name, _EPOCH)
-            info.file_size = memoryview(data).nbytes
+            info.file_size = sum(memoryview(chunk).nbytes for chunk in chunks)
             info.create_system, info.external_attr = 3, 0o644 << 16
             info.extra = _padding(file.tell(), info)
             large = info.file_size >= zipfile.ZIP64_LIMIT // 2
             with archive.open(info, "w", force_zip64=large) as member:
-                member.write(data)
+                for chunk in chunks:
+                    member.write(chunk)
 
 
 def _padding(offset: int, info: zipfile.ZipInfo) -> bytes:
@@ -69,30 +67,19 @@ def _padding(offset: int, info: zipfile.ZipInfo) -> bytes:
 
 
 def locate_members(file: IO[bytes], size: int) -> dict[str, tuple[int, int]]:
-    """Offset and size of each member; ``ArtifactError`` for a file that is not an artifact.
-
-    Reading the manifest checks it against the checksum of the archive.
-    """
+    """Offset and size of each member; ``ArtifactError`` for a file that is not an archive."""
     try:
         with zipfile.ZipFile(file) as archive:
             infos = {info.filename: info for info in archive.infolist()}
-            _check_members(infos)
-            archive.read(MANIFEST)
-            return {name: _extent(file, infos[name], size) for name in MEMBERS}
+            for name, info in infos.items():
+                if info.compress_type != zipfile.ZIP_STORED:
+                    raise ArtifactError("a damaged artifact", where=name, got="a compressed member")
+            return {name: _extent(file, info, size) for name, info in infos.items()}
     except ArtifactError:
         raise
     except Exception as error:  # noqa: BLE001 - damaged archives raise a dozen kinds of errors
         raise ArtifactError("not a weft artifact, or a damaged one",
                             got=f"{type(error).__name__}: {error}") from None
-
-
-def _check_members(infos: Mapping[str, zipfile.ZipInfo]) -> None:
-    if any(name not in infos for name in MEMBERS):
-        raise ArtifactError("not a weft artifact", got=f"a zip archive of {sorted(infos)[:5]}",
-                            expected=f"the members {', '.join(MEMBERS)}")
-    for name in MEMBERS:
-        if infos[name].compress_type != zipfile.ZIP_STORED:
-            raise ArtifactError("a damaged artifact", where=name, got="a compressed member")
 
 
 def _extent(file: IO[bytes], info: zipfile.ZipInfo, size: int) -> tuple[int, int]:

@@ -69,7 +69,8 @@ class Recompiler(Protocol):
         """See ``Executable.as_svg``."""
         ...
 
-    def export(self, whole: Executable, path: str | os.PathLike[str], format: str) -> None:
+    def export(self, whole: Executable, path: str | os.PathLike[str], format: str,
+               **options: Any) -> None:
         """See ``Executable.export``."""
 
     def pickled(self) -> tuple[Any, ...]:
@@ -362,17 +363,28 @@ class Executable:
     drawing = renamed_method("drawing", "as_svg")
 
     @renamed_arguments(kind="format")
-    def export(self, path: str | os.PathLike[str], *, format: str = "weft") -> None:
+    def export(self, path: str | os.PathLike[str], *, format: str = "weft",
+               levels: Sequence[str] | None = None, portable: bool = True, check: bool = True
+               ) -> None:
         """Write the model as an artifact that runs without a compiler.
 
-        ``format="weft"`` writes one file for ``weft.load``. ``format="c"`` makes the folder
-        ``path`` with an object, a header and a ``main.c``, for programs without Python; the name of
-        the folder is the prefix of the functions. Symbolic sizes are parameters of the functions,
-        and state is an array that the caller keeps. Raises ``LinkerError`` if no linker is found,
-        ``OptionError`` for another format, and ``ArtifactError`` for a model without a program for
-        all sizes.
+        ``format="weft"`` writes one file for ``weft.load`` (docs/artifacts.md). ``levels`` are the
+        CPUs that it has native code for, of which the loader picks one: ``["v2", "v3", "v4"]``, or
+        names that ``-mcpu`` takes; by default the CPU that the model was compiled for. With
+        ``portable`` it also holds the typed program and its weights, from which a machine with a
+        compiler makes native code where none fits. With ``check`` a child process runs the file and
+        compares with this module before the file gets its name. A model that is compiled for each
+        set of input shapes is exported with the shapes that it was called with.
+
+        ``format="c"`` makes the folder ``path`` with an object, a header and a ``main.c``, for
+        programs without Python; the name of the folder is the prefix of the functions. Symbolic
+        sizes are parameters of the functions, and state is an array that the caller keeps.
+
+        Raises ``LinkerError`` if no linker is found, ``OptionError`` for another format or level,
+        and ``ArtifactError`` for a model without a program, and for a file that fails the check.
         """
-        self._compilation("the objects that an export links").export(self, path, format)
+        self._compilation("the objects that an export links").export(
+            self, path, format, levels=levels, portable=portable, check=check)
 
     def _compilation(self, what: str) -> Recompiler:
         if self.recompiler is None:

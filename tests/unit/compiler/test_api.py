@@ -228,5 +228,10 @@ def test_code_for_another_machine_is_exported_and_not_run(target, tmp_path):
         module.export(tmp_path / "m.weft")
     except weft.errors.LinkerError:
         return  # this machine has no linker for that one
+    with pytest.warns(weft.FallbackWarning, match="compiled again for this machine"):
+        again = weft.load(tmp_path / "m.weft")
+    here = weft.compile(weft.parse(TEXT))
+    np.testing.assert_array_equal(again(X, Y), here(X, Y))
+    module.export(tmp_path / "native.weft", portable=False)
     with pytest.raises(ArtifactError):
-        weft.load(tmp_path / "m.weft")
+        weft.load(tmp_path / "native.weft")

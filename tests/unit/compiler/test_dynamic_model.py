@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import weft
+from weft.runtime import artifact
 from weft.support.errors import ArtifactError, InvalidInputError, InvalidModelError
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -68,8 +69,21 @@ def test_a_program_of_fixed_sizes_is_exported(model, tmp_path):
     fixed = model.specialize({"x": (2, 3), "y": (2, 1)})
     fixed.export(tmp_path / "m.weft")
     check(weft.load(tmp_path / "m.weft")(x, y), x, y)
+
+
+def test_a_model_is_exported_with_the_sizes_it_has_met(tmp_path):
+    model = weft.compile(weft.parse(TEXT), symbolic_sizes=False)
     with pytest.raises(ArtifactError, match="artifacts contain no compiler"):
-        model.export(tmp_path / "open.weft")
+        model.export(tmp_path / "m.weft")
+    for size in (2, 3):
+        check(model(*arrays(size)), *arrays(size))
+    model.export(tmp_path / "m.weft")
+    loaded = artifact.load(tmp_path / "m.weft")  # without a compiler
+    for size in (3, 2):
+        check(loaded(*arrays(size)), *arrays(size))
+    with pytest.raises(ArtifactError, match="needs weft's compiler"):
+        loaded(*arrays(5))
+    check(weft.load(tmp_path / "m.weft")(*arrays(5)), *arrays(5))
 
 
 @pytest.mark.parametrize(("shapes", "message"), [

@@ -97,28 +97,42 @@ def test_modules_of_earlier_versions_are_read(path):
 
 
 def test_upgrades_run_one_version_at_a_time(monkeypatch):
-    def from_2(document):
-        document["functions"] = {f"{name}_3": i for name, i in document["functions"].items()}
-        return document
+    def to(version):
+        return lambda document: {**document, "functions": {
+            f"{name}_{version}": i for name, i in document["functions"].items()}}
 
-    def from_1(document):
-        document["functions"] = {f"{name}_2": i for name, i in document["functions"].items()}
-        return document
-
-    text = save_json(parse("def @main(%x: float32) { %x }")).replace('"version": 2', '"version": 1')
-    monkeypatch.setattr(json_format, "VERSION", 3)
+    text = save_json(parse("def @main(%x: float32) { %x }")).replace('"version": 3', '"version": 1')
+    monkeypatch.setattr(json_format, "UPGRADES", {1: to(2)})
     with pytest.raises(ParseError, match="cannot be upgraded"):
         load_json(text)
-    monkeypatch.setattr(json_format, "UPGRADES", {1: from_1, 2: from_2})
+    monkeypatch.setattr(json_format, "UPGRADES", {1: to(2), 2: to(3)})
     assert list(load_json(text).functions) == ["main_2_3"]
 
 
-def test_files_of_both_versions_are_kept():
+def test_constants_outside_of_the_text():
+    data = np.arange(6, dtype=np.float32).reshape(2, 3)
+    mod = parse("def @main(%x: Tensor[(2, 3), float32]) { %x }")
+    main = mod["main"]
+    mod = mod.with_function("main", main.replace(body=op.add(main.params[0], Constant(data))))
+    kept = {}
+
+    def keep(array):
+        kept["w"] = array.tobytes()
+        return {"name": "w"}
+
+    text = save_json(mod, keep)
+    assert_structural_equal(load_json(text, kept=lambda place: kept[place["name"]]), mod)
+    with pytest.raises(ParseError, match="outside of the text"):
+        load_json(text)
+
+
+def test_files_of_all_versions_are_kept():
     versions = {json.loads(path.read_text(encoding="utf-8"))["version"]: path
                 for path in OLD.glob("*.json")}
-    assert set(versions) == {1, json_format.VERSION}
+    assert set(versions) == {*range(1, json_format.VERSION + 1)}
     assert load_json(versions[1].read_text(encoding="utf-8")).named == {}
-    assert list(load_json(versions[2].read_text(encoding="utf-8")).named) == ["layer/out"]
+    for later in (2, 3):
+        assert list(load_json(versions[later].read_text(encoding="utf-8")).named) == ["layer/out"]
 
 
 def test_names_of_tensors_are_kept():

@@ -192,6 +192,48 @@ def _have_same_bytes(one: np.ndarray, other: np.ndarray) -> bool:
     return bool(np.array_equal(one.view(bits), other.view(bits)))
 
 
+class SharedBlock:
+    """One block for the constants of several programs, in which equal bytes are once.
+
+    ``chunks`` are its bytes, whose sizes are multiples of the alignment.
+    """
+
+    def __init__(self, block: np.ndarray | None = None, specs: Sequence[ConstantSpec] = ()) -> None:
+        self.chunks: list[np.ndarray] = []
+        self.nbytes = 0
+        self._offsets: dict[tuple[object, ...], int] = {}
+        if block is not None:
+            self._append(np.asarray(block).reshape(-1).view(np.uint8))
+            for spec in specs:
+                part = self.chunks[0][spec.offset:spec.offset + spec.nbytes]
+                self._offsets.setdefault(constant_key(part), spec.offset)
+
+    def begin(self, constants: Sequence[np.ndarray]) -> None:
+        """See ``ConstantMemory``; the constants are copied when they are placed."""
+
+    def place(self, constants: Sequence[np.ndarray]) -> PlacedConstants:
+        """See ``ConstantMemory``; the block is joined at the end."""
+        offsets = tuple(map(self.add, constants))
+        return PlacedConstants(offsets, np.empty(0, np.uint8), self.nbytes)
+
+    def find(self, array: np.ndarray) -> int | None:
+        """The offset of the bytes of ``array``; ``None`` if the block does not have them."""
+        return self._offsets.get(constant_key(array))
+
+    def add(self, array: np.ndarray) -> int:
+        """The offset of the bytes of ``array``, which are added if the block lacks them."""
+        key = constant_key(array)
+        if key not in self._offsets:
+            self._offsets[key] = self.nbytes
+            self._append(_bytes_of(array).copy())
+        return self._offsets[key]
+
+    def _append(self, raw: np.ndarray) -> None:
+        gap = aligned(raw.nbytes) - raw.nbytes
+        self.chunks += [raw, np.zeros(gap, np.uint8)] if gap else [raw]
+        self.nbytes += raw.nbytes + gap
+
+
 @dataclass
 class OwnBlock:
     """One block for the constants of a program, aligned to 64 bytes and read-only.

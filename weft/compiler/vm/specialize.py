@@ -8,6 +8,7 @@ loaded as a separate library.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,13 +18,14 @@ from weft.compiler.build.kept_objects import support_objects
 from weft.compiler.build.kernel_set import kernel_source
 from weft.compiler.build.kernels import build_kernels
 from weft.compiler.options import CompileOptions
+from weft.compiler.program.code import ModelCode
 from weft.compiler.vm.build import has_fixed_sizes, vm_kernel
 from weft.ir import Function, Var, infer_expr, parse_expr, structural_hash, substitute
 from weft.ir.dynamic import needs_values, static_body
 from weft.ir.types import TensorType, TupleType, Type
 from weft.runtime.library import Library
-from weft.runtime.vm.kernels import Shapes
-from weft.runtime.vm.program import VmKernel
+from weft.runtime.vm.kernels import KernelTable, Shapes
+from weft.runtime.vm.program import SpecialKernel, VmKernel
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, UnsupportedModelError
 from weft.transform.analysis.graph import type_of
@@ -41,6 +43,14 @@ class Specializer:
     def __call__(self, kernel: VmKernel, shapes: Shapes, values: Sequence[np.ndarray]
                  ) -> tuple[VmKernel, Library]:
         """The kernel for ``shapes``; raises ``TypeInferenceError`` for inconsistent arguments."""
+        made, code = self.built(kernel, shapes, values)
+        target = self.options.target
+        backend = backend_of(target)
+        return made, backend.load([code, *support_objects(backend, target)], target)
+
+    def built(self, kernel: VmKernel, shapes: Shapes, values: Sequence[np.ndarray]
+              ) -> tuple[VmKernel, bytes]:
+        """The kernel for ``shapes`` and its object code."""
         function = with_shapes(_parsed(kernel), shapes)
         if needs_values(function):
             body = infer_expr(static_body(function, values))
@@ -54,9 +64,30 @@ class Specializer:
         target = self.options.target
         with self.options.settings():
             built = build_kernels([source], target, self.options.extensions.tir_passes)[0]
-        backend = backend_of(target)
-        objects = [built.object_code, *support_objects(backend, target)]
-        return vm_kernel(source, built), backend.load(objects, target)
+        return vm_kernel(source, built), built.object_code
+
+
+def with_met_kernels(code: ModelCode, options: CompileOptions, table: KernelTable) -> ModelCode:
+    """``code`` with the kernels of dynamic shapes that calls have met, compiled for ``options``."""
+    program, specialize = code.manifest.vm, Specializer(options)
+    if program is None:
+        return code
+    # Programs for several CPUs number their kernels each.
+    numbers = {kernel.source: n for n, kernel in enumerate(program.kernels) if kernel.is_dynamic}
+    special, objects = [], {}
+    for source, shapes, values in table.met:
+        number = numbers.get(source.source)
+        if number is None:
+            continue
+        kernel, made = specialize.built(source, shapes, values)
+        special.append(SpecialKernel(number, shapes, tuple(v.tobytes().hex() for v in values),
+                                     kernel))
+        objects[kernel.symbol] = made
+    known = {kernel.symbol for kernel in program.kernels}
+    added = [made for symbol, made in sorted(objects.items()) if symbol not in known]
+    special.sort(key=lambda one: (one.number, one.shapes, one.values))
+    manifest = replace(code.manifest, vm=replace(program, special=tuple(special)))
+    return replace(code, manifest=manifest, objects=(*added, *code.objects))
 
 
 def _parsed(kernel: VmKernel) -> Function:

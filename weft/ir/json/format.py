@@ -1,7 +1,8 @@
 """Modules as JSON: one record per node, operands by number, like NNVM's graphs.
 
 The format is versioned. The functions in ``UPGRADES`` convert a document of an earlier version,
-one version at a time, before it is read. Version 2 added ``named``, the names of tensors.
+one version at a time, before it is read. Version 2 added ``named``, the names of tensors; version 3
+constants whose bytes are kept outside of the text.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,8 +26,12 @@ from weft.ir.visitor import children, post_order
 from weft.support.errors import ParseError, WeftError
 
 FORMAT = "weft-module"
-VERSION = 2
+VERSION = 3
 Record = dict[str, Any]
+# Keeps the bytes of a constant and gives what finds them again; ``None``: they are in the text.
+Keep: TypeAlias = "Callable[[np.ndarray], Record | None]"
+# The bytes that ``Keep`` kept, by what it gave.
+Kept: TypeAlias = "Callable[[Record], bytes | memoryview]"
 
 
 def _from_1(document: Record) -> Record:
@@ -34,17 +39,24 @@ def _from_1(document: Record) -> Record:
     return {**document, "named": {}, "version": 2}
 
 
+def _from_2(document: Record) -> Record:
+    """Version 2 to 3: all constants are in the text."""
+    return {**document, "version": 3}
+
+
 # UPGRADES[n] converts a document of version n to version n + 1.
-UPGRADES: dict[int, Callable[[Record], Record]] = {1: _from_1}
+UPGRADES: dict[int, Callable[[Record], Record]] = {1: _from_1, 2: _from_2}
 
 
-def save_json(mod: IRModule) -> str:
-    """``mod`` as JSON text, with spans and without inferred types.
+def save_json(mod: IRModule, keep: Keep = lambda _: None, *, spans: bool = True) -> str:
+    """``mod`` as JSON text, without inferred types.
+
+    ``keep`` may store constants elsewhere; ``load_json`` then takes a function that reads them.
 
     Of the named tensors (``IRModule.named``), the text has those that depend on the parameters of
     ``main`` alone: passes that change ``main`` leave the others outdated.
     """
-    writer = _Writer()
+    writer = _Writer(keep, spans=spans)
     document = {
         "format": FORMAT,
         "version": VERSION,
@@ -72,8 +84,10 @@ def _named_of(mod: IRModule) -> dict[str, expr.Expr]:
     return {name: node for name, node in mod.named.items() if node not in foreign}
 
 
-def load_json(text: str, *, source: str = "<json>") -> IRModule:
+def load_json(text: str, *, source: str = "<json>", kept: Kept | None = None) -> IRModule:
     """The module that ``save_json`` of this or an earlier version wrote.
+
+    ``kept`` gives the bytes of constants that are not in the text.
 
     Raises ``ParseError`` for text that is corrupt, not a module, or of a later version.
     """
@@ -83,7 +97,7 @@ def load_json(text: str, *, source: str = "<json>") -> IRModule:
         raise ParseError("invalid JSON", where=source, got=error) from None
     document = _current(document, source)
     try:
-        return _Reader(document).module()
+        return _Reader(document, kept).module()
     except WeftError as error:
         raise ParseError(f"invalid module: {error.what}", where=source, expected=error.expected,
                          got=error.got, help=error.help) from None
@@ -112,8 +126,10 @@ def _current(document: Any, source: str) -> dict[str, Any]:
 class _Writer:
     """The table of nodes; a shared node has one record."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: Keep, *, spans: bool) -> None:
         self.types = TypeWriter()
+        self._keep = keep
+        self._spans = spans
         self.nodes: list[Record] = []
         self._numbers: dict[int, int] = {}
 
@@ -135,7 +151,7 @@ class _Writer:
         if known is not None:
             return known
         record: Record = {"kind": type(node).__name__, **_SAVE[type(node)](self, node)}
-        if node.span is not None:
+        if node.span is not None and self._spans:
             record["span"] = node.span.fields()
         self._numbers[id(node)] = len(self.nodes)
         self.nodes.append(record)
@@ -173,6 +189,14 @@ class _Writer:
         clauses = [[self._pattern(c.lhs), self._number(c.rhs)] for c in match.clauses]
         return {"data": self._number(match.data), "clauses": clauses, "complete": match.complete}
 
+    def constant(self, constant: expr.Constant) -> Record:
+        data = constant.data
+        record = {"dtype": DType.of(data.dtype).name, "shape": list(data.shape)}
+        place = self._keep(data)
+        if place is not None:
+            return {**record, "kept": place}
+        return {**record, "data": base64.b64encode(data.tobytes()).decode()}
+
     def _pattern(self, pattern: expr.Pattern) -> Any:
         # Patterns are written by hand and short, which bounds this recursion.
         if isinstance(pattern, expr.PatternVar):
@@ -185,10 +209,6 @@ class _Writer:
         return None
 
 
-def _save_constant(_: _Writer, constant: expr.Constant) -> Record:
-    data = constant.data
-    text = base64.b64encode(data.tobytes()).decode()
-    return {"dtype": DType.of(data.dtype).name, "shape": list(data.shape), "data": text}
 
 
 _SAVE: dict[type, Callable[[_Writer, Any], Record]] = {
@@ -196,7 +216,7 @@ _SAVE: dict[type, Callable[[_Writer, Any], Record]] = {
     expr.GlobalVar: lambda _, e: {"name": e.name},
     expr.Constructor: lambda _, e: {"type": e.belongs_to.name, "name": e.name},
     expr.Var: _Writer.var,
-    expr.Constant: _save_constant,
+    expr.Constant: _Writer.constant,
     expr.Tuple: lambda w, e: {"fields": w.all(e.fields)},
     expr.TupleGetItem: lambda w, e: {"tuple": w.all((e.tuple_value,))[0], "index": e.index},
     expr.Call: _Writer.call,
@@ -213,8 +233,9 @@ _SAVE: dict[type, Callable[[_Writer, Any], Record]] = {
 class _Reader:
     """Creates nodes in order; a record refers only to earlier ones."""
 
-    def __init__(self, document: Mapping[str, Any]) -> None:
+    def __init__(self, document: Mapping[str, Any], kept: Kept | None) -> None:
         self.document = document
+        self._kept = kept
         self.types = TypeReader(document["types"])
         self.definitions = {d["name"]: self._definition(d) for d in document["type_definitions"]}
         self.nodes: list[expr.Expr] = []
@@ -296,7 +317,14 @@ class _Reader:
         return next(c for c in found if c.name == record["name"])
 
     def constant(self, record: Record) -> expr.Expr:
-        data = base64.b64decode(record["data"], validate=True)
+        data: bytes | memoryview
+        if "kept" in record:
+            if self._kept is None:
+                raise ParseError("the bytes of a constant are outside of the text",
+                                 got=record["kept"], help="load the artifact that it is part of")
+            data = self._kept(record["kept"])
+        else:
+            data = base64.b64decode(record["data"], validate=True)
         dtype = DType.parse(record["dtype"]).numpy
         return expr.Constant(np.frombuffer(data, dtype).reshape(record["shape"]))
 

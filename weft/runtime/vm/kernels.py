@@ -12,7 +12,7 @@ from weft.runtime.arena import AlignedBlock, address_of
 from weft.runtime.devices.cpu import threads
 from weft.runtime.dtypes import numpy_dtype
 from weft.runtime.library import Library, synchronous
-from weft.runtime.vm.program import VmKernel
+from weft.runtime.vm.program import SpecialKernel, VmKernel, VmProgram
 from weft.support.errors import ArtifactError, InvalidInputError
 from weft.support.fork_locks import renew_in_child
 
@@ -22,6 +22,10 @@ _Key: TypeAlias = "tuple[int, Shapes, tuple[bytes, ...]]"
 
 # Maximum number of specialisations kept; the oldest is evicted.
 MAX_SPECIAL = 1024
+
+
+def _key_of(one: SpecialKernel) -> _Key:
+    return one.number, one.shapes, tuple(map(bytes.fromhex, one.values))
 
 
 class Specialize(Protocol):
@@ -106,12 +110,15 @@ class KernelTable:
     Without ``specialize``, kernels with dynamic shapes raise ``ArtifactError``.
     """
 
-    def __init__(self, kernels: Sequence[VmKernel], library: Library,
-                 specialize: Specialize | None) -> None:
-        self._sources = kernels
-        self._fixed = [None if k.is_dynamic else LoadedKernel(k, library) for k in kernels]
+    def __init__(self, program: VmProgram, library: Library, specialize: Specialize | None
+                 ) -> None:
+        self._sources = program.kernels
+        self._fixed = [None if k.is_dynamic else LoadedKernel(k, library) for k in self._sources]
         self._specialize = specialize
         self._special: dict[_Key, tuple[LoadedKernel, threads.Threading | threads.Unthreaded]] = {}
+        # Those of an artifact; they stay.
+        self._given = {_key_of(one): LoadedKernel(one.kernel, library) for one in program.special}
+        self._met: dict[_Key, Sequence[np.ndarray]] = {}
         self._lock = threading.Lock()
         renew_in_child(self, "_lock")
 
@@ -121,9 +128,18 @@ class KernelTable:
         if found is None:
             values = [args[a] for a in self._sources[number].value_args]
             key = (number, tuple(a.shape for a in args), tuple(v.tobytes() for v in values))
-            special = self._special.get(key) or self._compile(key, values)
-            found = special[0]
+            found = self._given.get(key)
+            if found is None:
+                special = self._special.get(key) or self._compile(key, values)
+                found = special[0]
         return found
+
+    @property
+    def met(self) -> list[tuple[VmKernel, Shapes, Sequence[np.ndarray]]]:
+        """The kernels compiled in calls, with shapes of the arguments and values for sizes."""
+        with self._lock:
+            return [(self._sources[number], shapes, self._met[number, shapes, values])
+                    for number, shapes, values in self._special]
 
     def apply_threads(self, count: int) -> None:
         """Set the number of threads of the specialised kernels."""
@@ -137,7 +153,7 @@ class KernelTable:
             raise ArtifactError(
                 "kernel not compiled for these shapes", where=self._sources[number].op,
                 got=", ".join(map(str, shapes)),
-                help="run the model in the process that compiled it, or compile static shapes",
+                help="export the model after calls with these shapes, or compile static shapes",
             )
         with self._lock:  # another thread may specialise the same shapes
             found = self._special.get(key)
@@ -147,6 +163,8 @@ class KernelTable:
                 threading_.apply(threads.num_threads())
                 found = LoadedKernel(facts, library), threading_
                 if len(self._special) >= MAX_SPECIAL:
-                    self._special.pop(next(iter(self._special)))  # the oldest
+                    oldest = next(iter(self._special))
+                    del self._special[oldest], self._met[oldest]
                 self._special[key] = found
+                self._met[key] = [np.array(value) for value in values]
         return found

@@ -9,13 +9,19 @@ from typing import Any
 
 from weft.runtime.dtypes import numpy_dtype
 from weft.runtime.vm.bytecode import INSTRUCTIONS, Instruction, Role, roles_of
-from weft.runtime.vm.program import TensorForm, VmFunction, VmKernel, VmProgram
+from weft.runtime.vm.program import (
+    SpecialKernel,
+    TensorForm,
+    VmFunction,
+    VmKernel,
+    VmProgram,
+)
 from weft.support.errors import ArtifactError
 
 
 def to_plain(program: VmProgram) -> dict[str, Any]:
     """The program as lists, dictionaries, numbers and strings."""
-    return {
+    plain = {
         "entry": program.entry,
         "returns_value": program.returns_value,
         "kernels": [asdict(kernel) for kernel in program.kernels],
@@ -25,6 +31,7 @@ def to_plain(program: VmProgram) -> dict[str, Any]:
             for f in program.functions
         ],
     }
+    return {**plain, "special": [*map(asdict, program.special)]} if program.special else plain
 
 
 def _instruction(instruction: Instruction) -> list[Any]:
@@ -39,6 +46,7 @@ def from_plain(plain: Mapping[str, Any], num_constants: int) -> VmProgram:
         kernels=tuple(_read_kernel(k) for k in plain["kernels"]),
         entry=_whole(plain["entry"]),
         returns_value=bool(plain["returns_value"]),
+        special=tuple(_read_special(s) for s in plain.get("special", ())),
     )
     check_program(program, num_constants)
     return program
@@ -83,6 +91,12 @@ def _read_kernel(plain: Mapping[str, Any]) -> VmKernel:
     return kernel
 
 
+def _read_special(plain: Mapping[str, Any]) -> SpecialKernel:
+    values = tuple(bytes.fromhex(text).hex() for text in plain["values"])
+    shapes = tuple(tuple(map(_whole, shape)) for shape in plain["shapes"])
+    return SpecialKernel(_whole(plain["number"]), shapes, values, _read_kernel(plain["kernel"]))
+
+
 def _check_kernel(kernel: VmKernel) -> None:
     sized = all(o < len(kernel.outputs) and a < len(kernel.outputs[o].shape)
                 for o, a, _ in kernel.counted)
@@ -103,6 +117,10 @@ def check_program(program: VmProgram, num_constants: int) -> None:
               Role.CONSTANT: num_constants}
     if program.entry >= len(program.functions):
         raise ArtifactError("corrupt program", got=f"entry {program.entry}")
+    for special in program.special:
+        if special.number >= len(program.kernels) or special.kernel.is_dynamic \
+                or not program.kernels[special.number].is_dynamic:
+            raise ArtifactError("corrupt program", got=f"a kernel for number {special.number}")
     for function in program.functions:
         own = {**limits, Role.READS: function.num_registers, Role.WRITES: function.num_registers,
                Role.TARGET: len(function.code)}

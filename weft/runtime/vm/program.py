@@ -54,6 +54,19 @@ class VmKernel:
 
 
 @dataclass(frozen=True, slots=True)
+class SpecialKernel:
+    """Compiled code of kernel ``number``, which has dynamic shapes, for one set of arguments.
+
+    ``shapes`` are those of the arguments, ``values`` the bytes of ``VmKernel.value_args`` in hex.
+    """
+
+    number: int
+    shapes: tuple[tuple[int, ...], ...]
+    values: tuple[str, ...]
+    kernel: VmKernel
+
+
+@dataclass(frozen=True, slots=True)
 class VmFunction:
     """A function; its first registers hold the captured values, then the arguments."""
 
@@ -74,12 +87,14 @@ class VmProgram:
     """A program. ``entry`` takes the inputs of the module and returns a flat tuple of tensors.
 
     With ``returns_value`` it returns a single value of any type without functions and references.
+    ``special`` are the kernels with dynamic shapes that are compiled for some sizes.
     """
 
     functions: tuple[VmFunction, ...]
     kernels: tuple[VmKernel, ...]
     entry: int
     returns_value: bool = False
+    special: tuple[SpecialKernel, ...] = ()
 
     @property
     def has_dynamic_kernels(self) -> bool:

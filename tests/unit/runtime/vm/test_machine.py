@@ -31,7 +31,7 @@ def run(code, args=(), num_registers=8, more=()):
     main = VmFunction("main", 0, len(args), num_registers, tuple(code))
     program = VmProgram((main, *more), (), 0)
     check_program(program, len(CONSTANTS))
-    table = KernelTable((), NoLibrary(), None)
+    table = KernelTable(program, NoLibrary(), None)
     return Machine(Image(program, table, CONSTANTS), Scratch()).run(0, args)
 
 

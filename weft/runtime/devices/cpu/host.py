@@ -77,9 +77,22 @@ def model_name() -> str:
 
 @functools.lru_cache(maxsize=1)
 def host_features() -> frozenset[str]:
-    """The known features of the host CPU; empty if /proc/cpuinfo cannot be read."""
-    flags = listed_features(_cpuinfo())
-    return frozenset(name for name, flag in known_features(machine()).items() if flag in flags)
+    """The known features of the host CPU that the kernel lists and the CPU itself states.
+
+    The kernel may hide features, and /proc/cpuinfo may be that of another machine (``cpuid``). If
+    one of both cannot be read, the other one decides.
+    """
+    flags, stated = listed_features(_cpuinfo()), _stated_features()
+    listed = frozenset(name for name, flag in known_features(machine()).items() if flag in flags)
+    return (stated or frozenset()) if not flags else listed if stated is None else listed & stated
+
+
+def _stated_features() -> frozenset[str] | None:
+    if machine() != "x86_64" or system() != "linux":
+        return None
+    from weft.runtime.devices.cpu.cpuid import x86_features
+
+    return x86_features()
 
 
 def listed_features(cpuinfo: str) -> frozenset[str]:
