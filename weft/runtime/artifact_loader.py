@@ -148,6 +148,8 @@ class Loader:
                 reason.what, expected=reason.expected, got=reason.got, help=reason.help,
                 notes=[*reason.notes, f"its portable form cannot be compiled: {error.what}",
                        *([error.help] if error.help else [])]) from None
+        if not made.runs_here:
+            raise reason
         report(Fallback(
             "an artifact is compiled again for this machine",
             f"{reason.what}: it needs {reason.expected}" if reason.expected else reason.what,
