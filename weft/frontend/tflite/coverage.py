@@ -56,9 +56,8 @@ def _bodies(operator: Operator) -> Iterator[int]:
     """The subgraphs that an operator runs."""
     for name in ("ThenSubgraphIndex", "ElseSubgraphIndex", "CondSubgraphIndex",
                  "BodySubgraphIndex", "InitSubgraphIndex", "Subgraph"):
-        getter = getattr(operator.options, name, None)
-        if getter is not None:
-            yield getter()
+        if operator.options is not None and name in operator.options:
+            yield operator.options[name]
 
 
 def place_of(subgraph: Subgraph, operator: Operator, index: int, position: int) -> str:

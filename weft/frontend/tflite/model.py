@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -41,12 +40,15 @@ class Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """An operator; ``options`` is a table of the schema, ``custom`` the bytes of a custom one."""
+    """An operator; ``options`` are fields of its table of the schema by the names of getters.
+
+    ``custom`` are the bytes with the options of a custom one.
+    """
 
     name: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    options: Any
+    options: Mapping[str, Any] | None
     custom: bytes = b""
     is_custom: bool = False
 
@@ -75,8 +77,6 @@ class Model:
     source: str
     subgraphs: tuple[Subgraph, ...]
     signatures: tuple[Signature, ...] = ()
-    # Variables that tensors of a subgraph are, by the names of their states.
-    states: Mapping[str, Tensor] = field(default_factory=dict)
 
     def signature(self, name: str | None) -> Signature:
         """The signature ``name``; without a name the one of the first subgraph."""

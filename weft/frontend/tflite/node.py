@@ -87,7 +87,7 @@ class Node(NodeBase):
     span: Span
     operands: tuple[Operand | None, ...]
     results: tuple[Tensor, ...]
-    options: Any
+    options: Mapping[str, Any] | None
     custom: bytes
     body: Callable[[int], Body]
     variables: Variables
@@ -161,18 +161,13 @@ class Node(NodeBase):
         return tuple(int(d) for d in sizes)
 
     def option(self, name: str, default: Any = 0) -> Any:
-        """A field of the options by the name of its getter."""
-        getter = getattr(self.options, name, None)
-        if self.options is not None and getter is None:
-            raise self.fail("the options are those of another operator",
-                            got=type(self.options).__name__)
-        return default if getter is None else getter()
-
-    def option_list(self, name: str) -> tuple[int, ...]:
-        """A field of the options that is a vector of integers."""
-        if not self.option(f"{name}Length"):
-            return ()
-        return tuple(int(v) for v in getattr(self.options, f"{name}AsNumpy")())
+        """A field of the options by the name of its getter; ``default`` without options."""
+        if self.options is None:
+            return default
+        if name not in self.options:
+            raise self.fail(f"the options of another operator: {name} is missing",
+                            got=", ".join(self.options))
+        return self.options[name]
 
     def array(self, index: int, what: str) -> np.ndarray:
         """The value of an operand that is known; ``UnsupportedModelError`` for others."""

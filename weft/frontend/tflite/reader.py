@@ -6,6 +6,7 @@ raise for those of a damaged file, and lengths above that of the file, are an ``
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 import os
@@ -164,13 +165,9 @@ class _Reader:
         start, size = buffer.Offset(), buffer.Size()
         if not buffer.DataLength() and start <= 1:
             return None
-
-        def load() -> np.ndarray:
-            raw = buffer.DataAsNumpy() if start <= 1 else np.frombuffer(
-                self._data, np.uint8, size, start)
-            return _as_array(raw, shape, type_)
-
-        return load
+        raw = buffer.DataAsNumpy() if start <= 1 else np.frombuffer(self._data, np.uint8, size,
+                                                                    start)
+        return lambda: _as_array(raw, shape, type_)
 
     def _operator(self, table: Any, codes: list[tuple[str, bool]], tensors: int) -> Operator:
         name, is_custom = codes[table.OpcodeIndex()]
@@ -187,8 +184,8 @@ class _Reader:
         return Signature(_text(table.SignatureKey()), index, inputs, outputs)
 
 
-def _options(table: Any) -> Any:
-    """The options of an operator as the generated class of their type; ``None`` without any."""
+def _options(table: Any) -> dict[str, Any] | None:
+    """The options of an operator by the names of their getters; ``None`` without any."""
     for suffix, names in zip(("", "2"), _OPTIONS, strict=True):
         number = getattr(table, f"BuiltinOptions{suffix}Type")()
         found = getattr(table, f"BuiltinOptions{suffix}")()
@@ -196,8 +193,26 @@ def _options(table: Any) -> Any:
             name = names[number]
             options = getattr(importlib.import_module(f"tflite.{name}"), name)()
             options.Init(found.Bytes, found.Pos)
-            return options
+            return {field: _field(options, field) for field in _fields(type(options))}
     return None
+
+
+@functools.cache
+def _fields(kind: type) -> tuple[str, ...]:
+    """The getters of a generated class, those of nested vectors left out."""
+    names = [name for name in vars(kind) if name[0].isupper()
+             and not name.startswith(("Init", "GetRootAs", f"{kind.__name__}Buffer"))
+             and not name.endswith(("AsNumpy", "Length", "IsNone"))]
+    return tuple(name for name in names
+                 if hasattr(kind, f"{name}AsNumpy") or not hasattr(kind, f"{name}Length"))
+
+
+def _field(options: Any, name: str) -> Any:
+    """A number, bytes, or the numbers of a vector."""
+    if not hasattr(options, f"{name}AsNumpy"):
+        return getattr(options, name)()
+    found = getattr(options, f"{name}AsNumpy")() if getattr(options, f"{name}Length")() else ()
+    return tuple(np.asarray(found).tolist())
 
 
 def _as_array(raw: np.ndarray, shape: tuple[int, ...], type_: str) -> np.ndarray:

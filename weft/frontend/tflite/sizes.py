@@ -110,7 +110,7 @@ def _reshape(_node: Node, a: np.ndarray, shape: np.ndarray) -> np.ndarray:
 
 
 def _squeeze(node: Node, a: np.ndarray) -> np.ndarray:
-    return a.squeeze(axis=node.option_list("SqueezeDims") or None)
+    return a.squeeze(axis=node.option("SqueezeDims", ()) or None)
 
 
 def _pack(node: Node, *parts: np.ndarray) -> np.ndarray:

@@ -60,7 +60,7 @@ def unique(node: Node) -> Sequence[Expr]:
 @converts("BUCKETIZE")
 def bucketize(node: Node) -> Expr:
     """The number of boundaries that are at most the element."""
-    boundaries = np.asarray(node.options.BoundariesAsNumpy(), np.float32).reshape(-1)
+    boundaries = np.asarray(node.option("Boundaries", ()), np.float32)
     x = node.cast(node.input(0), "float32")
     made = node.call(op.searchsorted, Constant(boundaries, span=node.span), x, right=True)
     return node.cast(made, node.result_dtype())

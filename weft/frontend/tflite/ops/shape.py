@@ -38,13 +38,13 @@ def rank(node: Node) -> Expr:
 
 @converts("RESHAPE")
 def reshape(node: Node) -> Expr:
-    target = node.dims(1, "the shape") if node.has(1) else node.option_list("NewShape")
+    target = node.dims(1, "the shape") if node.has(1) else node.option("NewShape", ())
     return node.call(op.reshape, node.input(0), newshape=target, allowzero=True)
 
 
 @converts("SQUEEZE")
 def squeeze(node: Node) -> Expr:
-    axes = tuple(node.axis(a, node.rank()) for a in node.option_list("SqueezeDims"))
+    axes = tuple(node.axis(a, node.rank()) for a in node.option("SqueezeDims", ()))
     if not axes:
         axes = tuple(i for i, size in enumerate(node.shape()) if size == 1)
     return node.call(op.squeeze, node.input(0), axis=axes) if axes else node.input(0)
