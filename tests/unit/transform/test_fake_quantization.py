@@ -112,3 +112,14 @@ def test_a_value_that_is_also_used_as_real_stays_there() -> None:
     data = random_bytes((3, 4))
     np.testing.assert_array_equal(evaluate(module, [data]), evaluate(after, [data]))
     assert {"cos", "nn.relu", "qnn.requantize"} <= names
+
+
+@pytest.mark.parametrize("transposed", [(False, True), (True, False)])
+def test_batches_of_matrices(transposed: tuple[bool, bool]) -> None:
+    a, b = transposed
+    x = var("x", (2, 5, 3) if a else (2, 3, 5), "int8")
+    y = var("y", (2, 4, 5) if b else (2, 5, 4), "int8")
+    names = check(stored(op.nn.matmul(real(x), real(y), transpose_a=a, transpose_b=b), 0.5), x, y)
+    assert "qnn.batch_matmul" in names
+    z = var("z", (2, 2, 3, 5), "int8")
+    assert "nn.matmul" in check(stored(op.nn.matmul(real(z), real(y), transpose_b=b), 0.5), z, y)

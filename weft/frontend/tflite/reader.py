@@ -201,7 +201,8 @@ def _options(table: Any) -> dict[str, Any] | None:
 def _fields(kind: type) -> tuple[str, ...]:
     """The getters of a generated class, those of nested vectors left out."""
     names = [name for name in vars(kind) if name[0].isupper()
-             and not name.startswith(("Init", "GetRootAs", f"{kind.__name__}Buffer"))
+             and name != "Init"
+             and not name.startswith(("GetRootAs", f"{kind.__name__}Buffer"))
              and not name.endswith(("AsNumpy", "Length", "IsNone"))]
     return tuple(name for name in names
                  if hasattr(kind, f"{name}AsNumpy") or not hasattr(kind, f"{name}Length"))

@@ -114,10 +114,19 @@ def _product(
 
 
 def matmul(call: Call, stored: Sequence[Stored]) -> Stored | None:
-    """As ``nn.dense`` with a transposed weight."""
+    """As ``nn.dense`` with a transposed weight; of batches of matrices as ``nn.batch_matmul``."""
     x, w = stored
     attrs: Any = call.attrs
-    if attrs.transpose_a or not (x.is_byte and w.is_byte and x.is_uniform):
+    if not (x.is_byte and w.is_byte and x.is_uniform):
+        return None
+    ranks = [type_of_tensor(part.expr).ndim for part in stored]
+    if ranks == [3, 3] and w.is_uniform:
+        product = op.qnn.batch_matmul(x.expr, w.expr, x.zero, w.zero, x.scale, w.scale,
+                                      transpose_a=attrs.transpose_a, out_dtype=INT,
+                                      transpose_b=attrs.transpose_b, span=call.span)
+        scale = op.multiply(x.scale, w.scale)
+        return Stored(typed(product), typed(scale), const(0, INT), -1)
+    if attrs.transpose_a or ranks[1] != 2:
         return None
     columns = 0 if attrs.transpose_b else 1
     if not (w.is_uniform or w.axis % 2 == columns):

@@ -151,12 +151,15 @@ def prelu(node: Node) -> Expr:
 
 @converts("SELECT", "SELECT_V2")
 def select(node: Node) -> Expr:
-    """The condition of ``SELECT`` may be a vector that chooses rows."""
-    condition, x = node.input(0), node.input(1)
+    """The condition of ``SELECT`` may be a vector that chooses rows.
+
+    Quantized numbers are chosen as they are stored.
+    """
+    condition, x = node.input(0), node.stored(1)
     rank = node.rank(1)
     if node.op == "SELECT" and node.rank(0) == 1 and rank > 1:
         condition = node.reshape(condition, (node.shape(0)[0], *(1,) * (rank - 1)))
-    return node.call(op.where, condition, x, node.input(2))
+    return node.call(op.where, condition, x, node.stored(2))
 
 
 @converts("CAST")
