@@ -25,7 +25,7 @@ __version__ = "0.1.0"
 
 NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generated from this table
     "weft": (
-        "amp autograd checkpoints codegen compiler data debug export fft frontend generation "
+        "amp autograd checkpoints codegen compiler cuda data debug export fft frontend generation "
         "graph ir linalg masked models nn onnx_backend op optim runtime serialization signal "
         "special strategy target te tir topi torch_backend transform tune"
     ),
@@ -66,7 +66,11 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
     "weft.transform": "register_external_codegen",
     "weft.transform.placement.virtual_devices": "virtual_devices",
     # Tensors and their functions: docs/training.md.
+    "weft.amp.autocast": "autocast is_autocast_enabled",
+    "weft.array_api.constants": "e inf nan newaxis pi",
+    "weft.array_api.data_types": "finfo iinfo",
     "weft.eager.anomaly": "detect_anomaly",
+    "weft.eager.cell": "detached=detach",
     "weft.eager.device": "device get_default_device set_default_device",
     "weft.eager.dtype_names": "bool float int",
     "weft.eager.dtypes": (
@@ -78,18 +82,18 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
         "dstack fliplr flipud hstack rot90 row_stack tril_indices triu_indices vander vstack"
     ),
     "weft.eager.functions.comparison": (
-        "allclose equal is_complex is_floating_point is_nonzero is_same_size is_tensor isclose "
-        "isin numel"
+        "allclose equal get_device is_complex is_conj is_floating_point is_inference is_neg "
+        "is_nonzero is_same_size is_signed is_tensor isclose isin numel"
     ),
     "weft.eager.functions.creation": (
         "arange as_tensor asarray empty empty_like empty_permuted empty_strided eye from_dlpack "
-        "from_numpy full full_like linspace logspace meshgrid ones ones_like scalar_tensor tensor "
-        "zeros zeros_like"
+        "from_numpy frombuffer full full_like linspace logspace meshgrid ones ones_like "
+        "scalar_tensor tensor zeros zeros_like"
     ),
     "weft.eager.functions.elementwise": (
         "abs absolute acos acosh add addcdiv addcmul arccos arccosh arcsin arcsinh arctan arctan2 "
-        "arctanh asin asinh atan atan2 atanh ceil clamp clamp_max clamp_min clip cos cosh div "
-        "divide eq erf exp exp2 expm1 fix float_power floor floor_divide fmod ge greater "
+        "arctanh asin asinh atan atan2 atanh ceil clamp clamp_max clamp_min clip clone cos cosh "
+        "div divide eq erf exp exp2 expm1 fill fix float_power floor floor_divide fmod ge greater "
         "greater_equal gt hypot isfinite isinf isnan le lerp less less_equal log log10 log1p log2 "
         "logaddexp lt maximum minimum mul multiply nan_to_num ne neg negative not_equal positive "
         "pow reciprocal relu remainder round rsqrt rsub sigmoid sign sin sinh sqrt square sub "
@@ -101,10 +105,12 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
     "weft.eager.functions.indexing": (
         "argwhere as_strided diag diagonal masked_select narrow nonzero nonzero_static select take"
     ),
+    "weft.eager.functions.linalg.low_rank": "pca_lowrank svd_lowrank",
     "weft.eager.functions.linalg.older": (
-        "cholesky cholesky_inverse cholesky_solve det inverse logdet lu_solve lu_unpack matrix_exp "
-        "pinverse qr slogdet svd triangular_solve"
+        "cholesky cholesky_inverse cholesky_solve det geqrf inverse logdet lu lu_solve lu_unpack "
+        "matrix_exp orgqr ormqr pinverse qr slogdet svd triangular_solve"
     ),
+    "weft.eager.functions.linalg.products": "matrix_power",
     "weft.eager.functions.linear": (
         "addbmm addmm addmv addr baddbmm bmm cdist chain_matmul cross dot einsum ger inner kron "
         "matmul mm mv outer tensordot vdot"
@@ -132,9 +138,9 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
         "masked_scatter put scatter_reduce select_scatter slice_scatter"
     ),
     "weft.eager.functions.shape": (
-        "broadcast_to cat chunk concat concatenate flatten flip masked_fill movedim permute "
-        "ravel repeat_interleave reshape roll split squeeze stack tile transpose tril triu unbind "
-        "unflatten unsqueeze"
+        "adjoint broadcast_to cat chunk concat concatenate flatten flip masked_fill movedim "
+        "movedim=moveaxis permute ravel repeat_interleave reshape roll split squeeze stack t tile "
+        "transpose transpose=swapaxes transpose=swapdims tril triu unbind unflatten unsqueeze"
     ),
     "weft.eager.functions.special": (
         "angle conj conj_physical copysign deg2rad digamma erfc erfinv fmax fmin frac frexp gcd "
@@ -153,6 +159,9 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
         "trapezoid trapz unique unique_consecutive"
     ),
     "weft.eager.grad_mode": "enable_grad inference_mode is_grad_enabled no_grad set_grad_enabled",
+    "weft.eager.layouts": (
+        "channels_last channels_last_3d contiguous_format preserve_format strided"
+    ),
     "weft.eager.program_cache": "cache_info",
     "weft.eager.promotion": "can_cast promote_types result_type",
     "weft.eager.tensor": "Size Tensor",
@@ -162,9 +171,36 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
     "weft.eager.tracing.traced_module": "trace",
     "weft.eager.tracing.train_step": "TrainStep train_step",
     "weft.eager.tracing.transformations": "grad hessian jacobian jvp value_and_grad vjp vmap",
+    "weft.nn.functional.activation": (
+        "celu celu_ hardshrink prelu relu_ rrelu rrelu_ selu selu_ threshold threshold_"
+    ),
+    "weft.nn.functional.conv": (
+        "bilinear conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d"
+    ),
+    "weft.nn.functional.ctc": "ctc_loss",
+    "weft.nn.functional.distance": "cosine_similarity pairwise_distance pdist",
+    "weft.nn.functional.dropout": "alpha_dropout dropout feature_alpha_dropout",
+    "weft.nn.functional.loss": "binary_cross_entropy_with_logits kl_div poisson_nll_loss",
+    "weft.nn.functional.margin_loss": (
+        "cosine_embedding_loss hinge_embedding_loss margin_ranking_loss triplet_margin_loss"
+    ),
+    "weft.nn.functional.normalization": "rms_norm",
+    "weft.nn.functional.older": (
+        "batch_norm constant_pad_nd embedding grid_sampler grid_sampler=grid_sampler_2d "
+        "grid_sampler=grid_sampler_3d group_norm instance_norm layer_norm native_batch_norm "
+        "native_layer_norm"
+    ),
+    "weft.nn.functional.padding": (
+        "channel_shuffle channel_shuffle=native_channel_shuffle pixel_shuffle pixel_unshuffle"
+    ),
+    "weft.nn.functional.pooling": (
+        "adaptive_avg_pool1d adaptive_max_pool1d_with_indices=adaptive_max_pool1d avg_pool1d "
+        "max_pool1d max_pool1d_with_indices max_pool2d max_pool3d"
+    ),
 }
-_LAZY = {name: module for module, names in NAMES.items() if module != __name__
-         for name in names.split()}
+# Public name -> module, and the name there: ``t=T`` in the table is ``t`` of a module as ``T``.
+_LAZY = {word.rpartition("=")[2]: (module, word.partition("=")[0])
+         for module, names in NAMES.items() if module != __name__ for word in names.split()}
 _SUBMODULES = tuple(NAMES[__name__].split())
 
 # Old name -> the new one, until 0.3: docs/renamed.md.
@@ -185,7 +221,8 @@ __all__ = sorted((*_LAZY, "__version__"))  # noqa: PLE0605 - a list of strings
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        value = getattr(_import(_LAZY[name]), name)
+        module, attribute = _LAZY[name]
+        value = getattr(_import(module), attribute)
         globals()[name] = value
         return value
     if name in _SUBMODULES:

@@ -49,6 +49,8 @@ _ADAPTERS: dict[str, Callable[..., Any]] = {
     "normal.in_place": lambda x, *args, **named: x.clone().normal_(*args, **named),
     "T": lambda x: x.T, "mT": lambda x: x.mT, "H": lambda x: x.H, "mH": lambda x: x.mH,
     "polygamma": lambda x, n: weft.polygamma(n, x),
+    "svd_lowrank": lambda a, b, **named: weft.svd_lowrank(a @ b.mT, **named),
+    "pca_lowrank": lambda a, b, **named: weft.pca_lowrank(a @ b.mT, **named),
     "linalg.pinv.singular": lambda a, b: weft.linalg.pinv(a @ b.mT),
     "linalg.lstsq.grad_oriented": lambda a, b, **named: weft.linalg.lstsq(a, b, **named)[:2],
     "special.polygamma": lambda x, n: weft.special.polygamma(n, x),

@@ -26,6 +26,12 @@ class FloatLimits:
     min: float
     smallest_normal: float
     dtype: dtype
+    resolution: float  # as torch has it: of decimal digits
+
+    @property
+    def tiny(self) -> float:
+        """The smallest normal number."""
+        return self.smallest_normal
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ def finfo(type: Any, /) -> FloatLimits:
         raise InvalidInputError("finfo takes a floating-point dtype", got=repr(found))
     known: Any = ml_dtypes.finfo(found.numpy)
     return FloatLimits(found.ir.bits, float(known.eps), float(known.max), float(known.min),
-                       float(known.smallest_normal), found)
+                       float(known.smallest_normal), found, float(known.resolution))
 
 
 def iinfo(type: Any, /) -> IntLimits:

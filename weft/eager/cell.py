@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Protocol
 
 from weft.eager.device import get_default_device
 from weft.eager.dtypes import dtype, get_default_dtype
-from weft.eager.node import ModuleMemory, Node, Spec
-from weft.eager.storage import Memory, View, ViewOp, continued, same
+from weft.eager.node import PLACEHOLDER, ModuleMemory, Node, Spec
+from weft.eager.storage import Memory, Reshaped, View, ViewOp, continued, same
 from weft.support.errors import WeftError
 
 
@@ -136,6 +136,8 @@ def _part(cell: Cell, view: View) -> Node:
     source = node_of(view.base)
     if source is view.source:
         return before
+    if view.base is not view.root:
+        return _part(cell, view)
     if source.sig.out is not view.source.sig.out:  # the base got data of another shape
         cell._view = None  # noqa: SLF001
         return node_of(cell)
@@ -183,6 +185,32 @@ def view_of(cell: Cell, *ops: ViewOp, node: Node | None = None) -> Any:
     if node.value is None and MODE.trace is None:
         MODE.pending.append(weakref.ref(made))
     return made
+
+
+def become_view(cell: Cell, made: Cell, what: str) -> None:
+    """Make a tensor the view ``made`` of itself; other views of its memory stay as they are.
+
+    Raises ``WeftError`` for leaves that require a gradient, and for tensors from outside of a
+    traced function.
+    """
+    old, view, trace = node_of(cell), made._view, MODE.trace  # noqa: SLF001
+    assert view is not None
+    if leaf_of(old) is not None:
+        raise WeftError(f"{what}: the shape of a leaf tensor that requires a gradient is changed",
+                        help="assign to its data: x.data = ...")
+    if trace is not None and old.sig.kind == PLACEHOLDER:
+        raise WeftError(f"{what}: the shape of a tensor from outside of the traced function is "
+                        "changed", help="make a view of it: the function without the underscore")
+    base = view.base
+    if base is cell:  # what it was
+        base = Cell.made(old)
+        base._node, base._memory = cell._node, memory_of(cell)  # noqa: SLF001
+        base._memory.replace(cell, base)  # noqa: SLF001
+        if trace is None and old.value is None:
+            MODE.pending.append(weakref.ref(base))
+    cell._memory = None  # noqa: SLF001
+    cell._view = Reshaped(base, view.ops, view.source)  # noqa: SLF001
+    _refer(cell, made._node)  # type: ignore[arg-type]  # noqa: SLF001
 
 
 def detached(cell: Cell) -> Any:
@@ -265,7 +293,7 @@ def _refer(cell: Cell, node: Node) -> None:
 
 def _write(cell: Cell, view: View, part: Node, *, keeps_graph: bool) -> None:
     """Write a part to the base. Where no gradient depends on it, it is the part of the result."""
-    base, writer = view.base, view
+    base, writer = view.root, view
     while base._view is not None:  # noqa: SLF001 - a leaf that is a view
         outer = base._view  # noqa: SLF001
         writer = View(outer.base, (*outer.ops, *writer.ops), outer.source)

@@ -58,7 +58,7 @@ class Copies:
 
     def __reduce__(self: Any) -> Any:
         if self._view is not None:
-            return _restored_view, (self._view.base, self._view.ops,
+            return _restored_view, (self._view.root, self._view.ops,
                                     self.requires_grad and self.is_leaf)
         node = node_of(self)
         array, where = on_host(value_of(node), node.sig.out.device), node.sig.out.device
@@ -74,7 +74,7 @@ class Copies:
             raise InvalidInputError("deepcopy of a tensor that is not a leaf",
                                     help="copy x.detach()")
         if self._view is not None:
-            found = _restored_view(copy.deepcopy(self._view.base, memo), self._view.ops,
+            found = _restored_view(copy.deepcopy(self._view.root, memo), self._view.ops,
                                    self.requires_grad)
         else:
             found = like(self, alias(node_of(self)))

@@ -108,6 +108,7 @@ class _Default(threading.local):
     def __init__(self) -> None:
         self.device = CPU
         self.enclosing: list[device] = []
+        self.numbers: dict[str, int] = {}  # what a kind without a number means
 
 
 _DEFAULT = _Default()
@@ -128,11 +129,21 @@ def resolved(value: Any) -> device:
         return CPU
     if found.index is None:
         now = _DEFAULT.device
-        found = now if now.type == found.type else device(found.type, 0)
+        found = now if now.type == found.type else device(found.type, current_number(found.type))
     if found not in IN_USE:
         found.memory  # noqa: B018 - opens the device
         IN_USE.append(found)
     return found
+
+
+def current_number(kind: str) -> int:
+    """The number of the devices of a kind that are named without one, in this thread."""
+    return _DEFAULT.numbers.get(kind, 0)
+
+
+def set_current_number(kind: str, number: int) -> None:
+    """Let a kind without a number mean another device, in this thread."""
+    _DEFAULT.numbers[kind] = number
 
 
 def get_default_device() -> device:

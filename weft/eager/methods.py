@@ -21,6 +21,7 @@ from weft.eager.functions import splitting as q
 from weft.eager.functions import statistics as t
 from weft.eager.functions.drawn import Drawn
 from weft.eager.functions.linalg import older as f
+from weft.eager.functions.linalg import products
 
 
 class Functions(Conversions, Drawn):
@@ -65,7 +66,8 @@ class Functions(Conversions, Drawn):
     logit, mvlgamma, igamma, igammac = p.logit, p.mvlgamma, p.igamma, p.igammac
 
     allclose, equal, isclose, is_complex = c.allclose, c.equal, c.isclose, c.is_complex
-    is_nonzero, is_same_size = c.is_nonzero, c.is_same_size
+    is_nonzero, is_same_size, is_signed = c.is_nonzero, c.is_same_size, c.is_signed
+    is_conj, is_neg, is_inference = c.is_conj, c.is_neg, c.is_inference
 
     sum, prod, mean, var, std, norm = r.sum, r.prod, r.mean, r.var, r.std, r.norm
     max, min, amax, amin, argmax, argmin = r.max, r.min, r.amax, r.amin, r.argmax, r.argmin
@@ -78,12 +80,13 @@ class Functions(Conversions, Drawn):
         o.topk, o.sort, o.argsort, o.msort, o.kthvalue, o.mode)
     median, nanmedian, quantile, nanquantile = o.median, o.nanmedian, o.quantile, o.nanquantile
 
-    unique, unique_consecutive, bincount, histc, diff = (
-        t.unique, t.unique_consecutive, t.bincount, t.histc, t.diff)
+    unique, unique_consecutive, bincount, histc, histogram, diff = (
+        t.unique, t.unique_consecutive, t.bincount, t.histc, t.histogram, t.diff)
     cov, corrcoef, fliplr, flipud, rot90 = t.cov, t.corrcoef, a.fliplr, a.flipud, a.rot90
 
     reshape, view, permute, transpose, t = s.reshape, s.reshape, s.permute, s.transpose, s.t
     swapaxes, movedim, squeeze, unsqueeze = s.transpose, s.movedim, s.squeeze, s.unsqueeze
+    swapdims, moveaxis, adjoint = s.transpose, s.movedim, s.adjoint
     ravel, flatten, unflatten, expand, broadcast_to = (
         s.ravel, s.flatten, s.unflatten, s.expand, s.expand)
     repeat, tile, repeat_interleave = s.repeat, s.repeat, s.repeat_interleave
@@ -108,6 +111,7 @@ class Functions(Conversions, Drawn):
 
     cholesky, cholesky_inverse, cholesky_solve, det, inverse, logdet = (
         f.cholesky, f.cholesky_inverse, f.cholesky_solve, f.det, f.inverse, f.logdet)
+    geqrf, lu, orgqr, ormqr, matrix_power = f.geqrf, f.lu, f.orgqr, f.ormqr, products.matrix_power
     lu_solve, matrix_exp, pinverse, qr, slogdet, svd, triangular_solve = (
         f.lu_solve, f.matrix_exp, f.pinverse, f.qr, f.slogdet, f.svd, f.triangular_solve)
 
@@ -128,6 +132,7 @@ class Functions(Conversions, Drawn):
     tensor_split, hsplit, vsplit, dsplit, split_with_sizes, sum_to_size = (
         q.tensor_split, q.hsplit, q.vsplit, q.dsplit, q.split_with_sizes, q.sum_to_size)
     unsafe_chunk, unsafe_split, narrow_copy = q.unsafe_chunk, q.unsafe_split, q.narrow_copy
+    unsafe_split_with_sizes = q.split_with_sizes
     angle, conj, conj_physical, resolve_conj, resolve_neg, real = (
         p.angle, p.conj, p.conj_physical, p.conj, p.conj, property(p.real))
 

@@ -126,10 +126,18 @@ class View:
         return part
 
     @property
+    def root(self) -> Cell:
+        """The base: where its shape was changed in place since, what it was."""
+        outer = self.base._view  # noqa: SLF001 - cells are of this package
+        if isinstance(outer, Reshaped):
+            self.base = outer.base
+        return self.base
+
+    @property
     def layout(self) -> Layout:
         """Sizes, strides and offset."""
         if self._layout is None:
-            outer = self.base._view  # noqa: SLF001 - cells are of this package
+            outer = self.root._view  # noqa: SLF001 - cells are of this package
             self._layout = self._laid_out(
                 row_major(self.source.sig.out.shape) if outer is None else outer.layout)
         return self._layout
@@ -155,6 +163,15 @@ class View:
         return np.unique(places).size < places.size
 
 
+class Reshaped(View):
+    """The view that a tensor became whose shape or axes were changed in place.
+
+    Its ``base`` is what the tensor was: views made before are parts of that, not of this view.
+    """
+
+    __slots__ = ()
+
+
 class Memory:
     """The tensors, views left out, that have one value; ``version`` counts its changes."""
 
@@ -168,6 +185,11 @@ class Memory:
         """Another tensor of the same value."""
         self.members = [ref for ref in self.members if ref() is not None]
         self.members.append(weakref.ref(cell))
+
+    def replace(self, old: Cell, new: Cell) -> None:
+        """``new`` is a member where ``old`` was one."""
+        self.members = [ref for ref in self.members if ref() is not old]
+        self.add(new)
 
     def others(self, cell: Cell) -> list[Cell]:
         """The members but ``cell``."""

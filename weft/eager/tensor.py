@@ -418,9 +418,7 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
         """The tensor on a GPU; ``NoDeviceError`` without one."""
         return self.to(device="cuda" if device is None else device)
 
-    def clone(self) -> Tensor:
-        """A tensor of the same value, through which gradients flow."""
-        return e._whole("copy", self)  # noqa: SLF001 - elementwise without promotion
+    clone = e.clone
 
 
 class Hook:

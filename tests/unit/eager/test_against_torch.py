@@ -56,6 +56,19 @@ x.repeat(2, 1, 1); x.repeat_interleave(2, 1); x.split(2, 1)[1]; x.split([1, 3], 
 x.chunk(3, 2)[2]; x.unbind(1)[2]; x[1]; x[-1]; x[:, 1:3]; x[..., ::2]; x[0, :, 1]; x[:, None, 1]
 x[1:1]; x[[0, 2]]; x[:, [1, 3]]; x[[0, 1], [2, 3]]; x[[0, 1], :, [2, 3]]; x[:, [0, 1], [2, 3]]
 x[x > 0]; x[lib.tensor([[0, 1], [2, 0]])]; x[0][lib.tensor([True, False, True, False])]
+lib.swapaxes(x, 0, 2); x.moveaxis(0, 2); lib.adjoint(x); lib.t(x[0]); lib.fill(x, 2.5)
+lib.clone(x, memory_format=lib.contiguous_format); lib.detach(x); x[0].clone().fill_diagonal_(7)
+lib.zeros(7, 2).fill_diagonal_(3, wrap=True); x.clone().resize_(2, 3); lib.relu_(x.clone())
+lib.geqrf(x[0])[0]; lib.geqrf(x)[1]; lib.ormqr(*lib.geqrf(x), x, True, True)
+lib.linalg.lu_factor(x)[0]
+lib.ormqr(*lib.geqrf(x[:, :, :3]), x.mT, left=False); lib.constant_pad_nd(x, (1, 2), 0.5)
+lib.native_layer_norm(x, (5,), None, None, 1e-5)[2]; lib.embedding(x[0], lib.tensor([3, 0]), 3)
+lib.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)[1]; lib.pdist(x[0])
+lib.batch_norm(x, y[:, 0], None, None, None, True, 0.1, 1e-5, False); lib.avg_pool1d(x, 2)
+lib.instance_norm(x, None, None, None, None, True, 0.1, 1e-5, False); lib.layer_norm(x, (5,))
+lib.group_norm(x, 2); lib.grid_sampler(x[:, None], x.reshape(3, 5, 2, 2), 0, 1, True)
+(lambda u, s, v: (u * s) @ v.mT)(*lib.svd_lowrank(x[0], 4)); lib.matrix_power(x[0] @ x[0].mT, 3)
+(lambda u, s, v: (u * s) @ v.mT)(*lib.pca_lowrank(x[0].mT, 4))
 x[..., [0, 1]]; x[1, [0, 2]]; x[:, 1, [0, 2]]; x.gather(1, lib.tensor([[[0, 1, 2, 3, 0]]] * 3))
 x.index_select(1, lib.tensor([3, 0])); x.clamp(-0.5, 0.5); x.clamp(min=0)
 x.masked_fill(x > 0, 9.0); lib.where(x > 0, x, y); x.tril(); x.triu(1)

@@ -221,3 +221,40 @@ def test_a_tensor_that_cannot_be_computed_fails_where_it_is_used_alone() -> None
         with pytest.raises(weft.WeftError):
             wrong.numpy()
     assert (x * 2).tolist() == [60, 60]
+
+
+def test_shapes_changed_in_place_are_views_of_the_same_memory():
+    x = weft.arange(6.0).reshape(2, 3).clone()
+    row = x[0]
+    assert x.unsqueeze_(0) is x
+    x.add_(1)
+    assert row.tolist() == [1, 2, 3]
+    row.mul_(10)
+    assert x.transpose_(1, 2).stride() == (6, 1, 3)
+    x[0, 1, 1] = 0
+    assert row.tolist() == [10, 20, 30]
+    assert x.tolist() == [[[10, 4], [20, 0], [30, 6]]]
+    x.squeeze_().t_()
+    assert (x.shape, x.is_contiguous()) == ((2, 3), True)
+    both = pickle.loads(pickle.dumps((x, row)))
+    both[1].zero_()
+    assert both[0].tolist() == [[0, 0, 0], [4, 0, 6]]
+    assert x.resize_(4).tolist() == [10, 20, 30, 4]
+    assert x.resize_(2, 4).shape == (2, 4)
+    assert x.flatten()[:6].tolist() == [10, 20, 30, 4, 0, 6]
+
+
+def test_gradients_of_tensors_whose_shape_was_changed_in_place():
+    w = weft.ones(2, 3, requires_grad=True)
+    y = w * 2
+    row = y[1]
+    y.unsqueeze_(0).mul_(3)
+    row.sum().backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == [[0, 0, 0], [6, 6, 6]]
+    for change in (w.t_, lambda: w.resize_(6)):
+        with pytest.raises(weft.WeftError, match="requires a gradient"):
+            change()
+    with pytest.raises(weft.WeftError, match="outside of the traced function"):
+        weft.jit(lambda x: x.unsqueeze_(0))(weft.ones(2))
+    assert weft.jit(lambda x: (x * 2).unsqueeze_(0).add_(1))(weft.ones(2)).tolist() == [[3, 3]]

@@ -37,8 +37,8 @@ def test_public_names_are_those_listed():
 
 
 def test_public_names_are_those_of_their_modules():
-    for name, module in weft._LAZY.items():
-        assert getattr(importlib.import_module(module), name) is getattr(weft, name), name
+    for name, (module, attribute) in weft._LAZY.items():
+        assert getattr(importlib.import_module(module), attribute) is getattr(weft, name), name
     assert {*weft._LAZY, "__version__"} == set(weft.__all__)
 
 

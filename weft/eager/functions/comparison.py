@@ -87,6 +87,29 @@ def is_complex(input: Any) -> bool:  # noqa: ARG001 - tensors are real
     return False
 
 
+def is_signed(input: Any) -> bool:
+    """Whether the dtype has numbers below 0."""
+    return as_node(input).sig.out.dtype.is_signed
+
+
+def is_conj(input: Any) -> bool:  # noqa: ARG001 - conjugates are computed
+    """False: no tensor waits for its conjugation."""
+    return False
+
+
+is_neg = is_conj
+
+
+def is_inference(input: Any) -> bool:  # noqa: ARG001 - of any tensor gradients may be taken
+    """False: tensors of ``inference_mode`` are like others."""
+    return False
+
+
+def get_device(input: Any) -> int:
+    """The number of the device, -1 for the CPU."""
+    return input.get_device()  # type: ignore[no-any-return]
+
+
 def is_same_size(input: Any, other: Any) -> bool:
     """Whether two tensors have the same shape."""
     return as_node(input).sig.out.shape == as_node(other).sig.out.shape

@@ -59,6 +59,14 @@ def from_numpy(array: np.ndarray) -> Tensor:
     return tensor(array)
 
 
+def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0,
+               requires_grad: bool = False) -> Tensor:
+    """A tensor with a copy of the numbers in a buffer, such as ``bytes``."""
+    d = as_dtype(dtype)
+    made = tensor(np.frombuffer(buffer, d.numpy, count, offset))
+    return made.requires_grad_() if requires_grad else made
+
+
 def from_dlpack(value: Any) -> Tensor:
     """A tensor with the elements of an array of another library.
 

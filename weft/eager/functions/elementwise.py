@@ -430,6 +430,18 @@ def nan_to_num(input: Any, nan: float | None = 0.0, posinf: float | None = None,
     return where(eq(x, -math.inf), low, x)
 
 
+def clone(input: Any, *, memory_format: Any = None) -> Tensor:  # noqa: ARG001 - row-major
+    """A tensor of the same value, through which gradients flow."""
+    return _whole("copy", input)
+
+
+@public
+def fill(input: Any, value: Any) -> Tensor:
+    """A tensor of the shape and dtype of ``input`` whose elements are all ``value``."""
+    found: Any = clone(input)
+    return found.fill_(value)  # type: ignore[no-any-return]
+
+
 def to_dtype(input: Any, d: Any) -> Tensor:
     """``input`` converted to a dtype."""
     return wrap(cast(as_node(input), as_dtype(d)))

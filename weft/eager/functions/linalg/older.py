@@ -8,7 +8,9 @@ from typing import Any
 from weft.eager.emitter import call
 from weft.eager.functions.linalg import factors, solving, spectral
 from weft.eager.functions.linalg.matrices import (
+    batch_of,
     identity,
+    in_dtype,
     matrices,
     narrow,
     same_dtype,
@@ -17,13 +19,15 @@ from weft.eager.functions.linalg.matrices import (
     triangle,
     wide,
 )
+from weft.eager.functions.linear import matmul
 from weft.eager.signature import public
 
 TriangularSolveResult = namedtuple(  # noqa: PYI024 - torch's
     "TriangularSolveResult", ["solution", "cloned_coefficient"])
 OlderSvdResult = namedtuple("OlderSvdResult", ["U", "S", "V"])  # noqa: PYI024
+GeqrfResult = namedtuple("GeqrfResult", ["a", "tau"])  # noqa: PYI024
 
-cholesky, matrix_exp = factors.cholesky, factors.matrix_exp
+cholesky, matrix_exp, orgqr = factors.cholesky, factors.matrix_exp, factors.householder_product
 det, slogdet, logdet, inverse = solving.det, solving.slogdet, solving.logdet, solving.inv
 
 
@@ -42,6 +46,35 @@ def cholesky_inverse(L: Any, upper: bool = False) -> Any:
     x = squares(L, "cholesky_inverse")
     size = x.shape[-1]
     return cholesky_solve(call("cast", identity(size, size), dtype=x.dtype.name), x, upper)
+
+
+@public
+def lu(A: Any, pivot: bool = True, get_infos: bool = False) -> tuple[Any, ...]:
+    """Packed factors and pivots; with ``get_infos`` what ``lu_factor_ex`` says of each matrix."""
+    found = factors.lu_factor_ex(A, pivot=pivot)
+    return found if get_infos else found[:2]
+
+
+@public
+def geqrf(input: Any) -> GeqrfResult:
+    """R, the reflections of Q below its diagonal, and their scales."""
+    x = matrices(input, "geqrf")
+    packed, scales = call("linalg.qr", wide(x))
+    size = min(x.shape[-2:])
+    return GeqrfResult(narrow(packed, x, *x.shape[-2:]),
+                       in_dtype(scales, x.dtype.name).reshape((*x.shape[:-2], size)))
+
+
+@public
+def ormqr(input: Any, tau: Any, other: Any, left: bool = True, transpose: bool = False) -> Any:
+    """``other`` times the square Q of reflections, or its transpose: from the left or the right."""
+    x, scales, y = same_dtype(matrices(input, "ormqr"), tau, matrices(other, "ormqr"))
+    rows, batch = x.shape[-2], wide(x).shape[0]
+    line = in_dtype(scales, "float64").reshape((batch, scales.shape[-1]))
+    whole = narrow(call("linalg.reflect", wide(x), line, batch_of(identity(rows, rows), (batch,))),
+                   x, rows, rows)
+    factor = transposed(whole) if transpose else whole
+    return matmul(factor, y) if left else matmul(y, factor)
 
 
 @public

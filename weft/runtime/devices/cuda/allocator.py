@@ -98,6 +98,12 @@ class CachingAllocator:
         with self._lock:
             return self._peak
 
+    def reset_peak(self) -> None:
+        """Count the peak from what is in use now."""
+        with self._lock:
+            self._collect()
+            self._peak = self._used
+
     @property
     def kept_bytes(self) -> int:
         """The bytes of free blocks that are kept."""
