@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 class device:
     """A device by its type and number, one object each: ``weft.device("cuda:1")``.
 
+    An object of another library stands for the device that its ``weft_device`` names.
     ``with weft.device("cuda"):`` makes it the device of the tensors that are created inside.
     """
 
@@ -81,7 +82,7 @@ def _parsed(type: str | int, index: int | None) -> tuple[str, int | None]:
     """The type and number of a device; ``OptionError`` for something else."""
     if isinstance(type, int) and not isinstance(type, bool):
         return "cuda", type
-    kind, colon, number = str(type).partition(":")
+    kind, colon, number = str(getattr(type, "weft_device", type)).partition(":")
     kinds = tuple(ARRAY_MEMORIES)
     if kind not in kinds:
         raise OptionError("unknown device", got=repr(type), expected=", ".join(kinds),

@@ -1,13 +1,8 @@
-"""weft.nn: layers with torch's names, arguments and state dicts.
-
-Needle's layers come by name from ``weft.compat``, which stands on this package.
-"""
+"""weft.nn: layers with torch's names, arguments and state dicts."""
 
 from weft.support.lazy_package import load_names_lazily
 
 NAMES = {  # module -> the public names it defines
-    "weft.compat": "needle",
-    "weft.compat.needle.layers": "Residual SoftmaxLoss",
     "weft.nn": "functional init utils",
     "weft.nn.imported": "ImportedModule from_onnx",
     "weft.nn.modules.activation": (

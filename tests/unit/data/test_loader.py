@@ -347,7 +347,6 @@ def test_batches_go_into_losses(kind: str, tensors: bool):
     for x, y in DataLoader(ArrayDataset(points, labels), 6, tensors=tensors, pin_memory=True):
         for loss in (losses.cross_entropy, losses.multi_margin_loss):
             loss(model(x), y).backward()
-        weft.nn.SoftmaxLoss()(model(x), y).backward()
         losses.nll_loss(losses.log_softmax(model(x), 1), y).backward()
 
 

@@ -171,19 +171,6 @@ def test_containers():
         "Sequential(\n  (0): Linear(in_features=2, out_features=3, bias=True)\n)")
 
 
-def test_needle_modules():
-    x = weft.ones(2, 3)
-    np.testing.assert_array_equal(nn.Residual(nn.Identity())(x).numpy(), 2 * np.ones((2, 3)))
-    loss = nn.SoftmaxLoss()(weft.zeros(2, 4), weft.tensor([1, 3]))
-    assert loss.item() == pytest.approx(np.log(4))
-    model = nn.needle.NeedleTransformer(8, 16, 1, num_head=2, dim_head=4, batch_first=True,
-                                        sequence_len=6)
-    y, state = model(weft.ones(2, 5, 8))
-    assert (tuple(y.shape), state) == ((2, 5, 8), None)
-    with pytest.raises(ModuleError, match="too long"):
-        model(weft.ones(2, 7, 8))
-
-
 def test_batch_norm_of_an_empty_batch_moves_no_averages():
     layer, x = nn.BatchNorm2d(3), weft.zeros(0, 3, 2, 2, requires_grad=True)
     y = layer(x)

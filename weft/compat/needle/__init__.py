@@ -1,22 +1,17 @@
 """The names of Needle, the framework of CMU's course 10-714, over weft's tensors and layers.
 
 ``Tensor``, ``Op`` and the operators record what made a tensor (``op``, ``inputs``,
-``cached_data``); ``NDArray`` is Needle's array of strides; ``init`` and the layers that torch names
-otherwise stand beside them. Layers, optimisers and data sets under torch's names are in
-``weft.nn``, ``weft.optim`` and ``weft.data``.
+``cached_data``); ``NDArray`` is Needle's array of strides. ``init``, ``optim``, ``data`` and the
+modules of ``nn``, ``recurrent`` and ``transformer`` have Needle's arguments and draws.
 """
 
 from weft.support.lazy_package import load_names_lazily
 
 NAMES = {  # module -> the public names it defines
-    "weft.compat.needle": "data init nn optim recurrent",
+    "weft.compat.needle": "data init nn optim recurrent transformer",
     "weft.compat.needle.autograd": (
         "Op TensorOp TensorTuple TensorTupleOp compute_gradient_of_variables find_topo_sort "
         "sum_node_list"
-    ),
-    "weft.compat.needle.layers": (
-        "AttentionLayer Conv LayerNorm1d MultiHeadAttention NeedleTransformer Residual SoftmaxLoss "
-        "TransformerLayer"
     ),
     "weft.compat.needle.ndarray": (
         "BackendDevice NDArray all_devices array cpu cpu_numpy cuda default_device "

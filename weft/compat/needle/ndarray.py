@@ -19,15 +19,13 @@ class BackendDevice:
     """
 
     __tile_size__ = 8  # rows and columns of a tile of ``matmul_tiled``
+    weft_device = "cpu"  # where tensors of weft are
 
     def __init__(self, name: str, is_enabled: bool, *, is_numpy: bool = False) -> None:
         self.name, self._is_enabled, self.is_numpy = name, is_enabled, is_numpy
 
     def __repr__(self) -> str:
         return f"{self.name}()"
-
-    def __str__(self) -> str:
-        return self.name  # as weft's devices are called
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BackendDevice) and self.name == other.name
