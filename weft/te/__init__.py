@@ -7,6 +7,7 @@ from weft.support.lazy_package import load_names_lazily
 
 NAMES = {  # module -> the public names it defines
     "weft.te.compute": "compute extern placeholder reduce_axis var",
+    "weft.te.device_kernel": "device_kernel",
     "weft.te.instruction": "find_instruction instruction",
     "weft.te.lower": "lower",
     "weft.te.math": (

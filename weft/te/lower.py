@@ -31,10 +31,11 @@ def lower(schedule: ScheduleState, args: Sequence[Tensor], name: str = "main",
     scalars = symbolic_sizes(list(args)) if sizes is None else sizes
     params = (*given.values(), *scalars)
     attrs: dict[str, Any] = {"num_outputs": outputs}
-    functions = {f.symbol: f for s in schedule.stages if isinstance(s.op, ExternOp)
-                 for f in s.op.functions}
-    if functions:
-        attrs["python_functions"] = functions
+    externs = [s.op for s in schedule.stages if isinstance(s.op, ExternOp)]
+    for key, records in (("python_functions", [f for op in externs for f in op.functions]),
+                         ("foreign_kernels", [k for op in externs for k in op.kernels])):
+        if records:
+            attrs[key] = {record.symbol: record for record in records}
     return tir.PrimFunc(name, params, body, attrs)
 
 

@@ -15,6 +15,7 @@ from weft.ir.dtype import DType, int64
 from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
 from weft.te.role import StageRole
+from weft.tir.foreign_kernel import ForeignKernel
 from weft.tir.python_function import PythonFunction
 
 Index: TypeAlias = "tir.ExprLike | IterVar"
@@ -211,8 +212,9 @@ ExternBody: TypeAlias = Callable[[tuple[tir.Buffer, ...], tuple[tir.Buffer, ...]
 class ExternOp(Operation):
     """Tensors written by a tir statement that ``build(input_buffers, output_buffers)`` returns.
 
-    ``functions`` are the Python functions that the statement calls; ``flops`` is the number of
-    arithmetic operations that profiles report.
+    ``functions`` are the Python functions that the statement calls, ``kernels`` the kernels of
+    other compilers that it launches; ``flops`` is the number of arithmetic operations that profiles
+    report.
     """
 
     inputs: tuple[Tensor, ...]
@@ -220,6 +222,7 @@ class ExternOp(Operation):
     build: ExternBody
     functions: tuple[PythonFunction, ...] = ()
     flops: int = 0
+    kernels: tuple[ForeignKernel, ...] = ()
 
     def __post_init__(self) -> None:
         self._define(*self.types)

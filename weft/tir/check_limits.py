@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from weft.support.errors import LoweringError
 from weft.tir.expr import int_value
+from weft.tir.foreign_kernel import foreign_kernels_of
 from weft.tir.func import PrimFunc
 from weft.tir.limits import Limits
 from weft.tir.stmt import Allocate, For, ForKind, Stmt
@@ -14,6 +15,11 @@ from weft.tir.visitor import post_order_stmts
 
 def check_limits(func: PrimFunc, limits: Limits, kind: str) -> None:
     """Raise ``LoweringError`` if ``func`` uses what targets of ``kind`` do not support."""
+    kernel = next(iter(foreign_kernels_of(func).values()), None)
+    if kernel is not None and not limits.thread_axes:
+        raise LoweringError(f"the CUDA kernel {kernel.entry} does not run on targets of kind "
+                            f"{kind!r}", where=func.name,
+                            help='launch it in a strategy for target="cuda"')
     for node in post_order_stmts(func.body):
         for problem, found, expected in _problems(node, limits):
             raise LoweringError(f"{problem} is not supported on targets of kind {kind!r}",

@@ -29,6 +29,7 @@ class PrimFunc:
     - ``shared_offsets``: the byte offset of each shared buffer in the memory of a block, set by
       ``plan_shared``;
     - ``python_functions``: the Python functions that ``call_extern`` may call, by symbol;
+    - ``foreign_kernels``: the kernels of other compilers that it may launch, by symbol;
     - ``in_place``: the index of a parameter that is not accessed, because its values are in the
       memory of the last parameter (see ``reuse_input``);
     - ``implementation``, ``flops``: for reports.

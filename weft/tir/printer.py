@@ -174,7 +174,8 @@ class _StmtText:
         self.line(0, f"def {func.name}({params}):")
         for key, value in sorted(func.attrs.items()):
             if key not in (
-                    "workspace_offsets", "task_scratch", "python_functions", "shared_offsets"):
+                    "workspace_offsets", "task_scratch", "python_functions", "foreign_kernels",
+                    "shared_offsets"):
                 self.line(1, f"# {key} = {value}")
         for buffer, offset in func.attrs.get("workspace_offsets", {}).items():
             self.line(1, f"# workspace[{self._size(offset)}:] holds {self.namer.of(buffer)}")

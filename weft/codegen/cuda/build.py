@@ -7,11 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from weft.codegen.cuda.emit.module import DATA_LAYOUT, write_device_module
+from weft.codegen.cuda.foreign_kernels import with_ptx
+from weft.codegen.cuda.numba_functions import (
+    device_function_ir,
+    is_device_function,
+    kernel_ir,
+)
 from weft.codegen.cuda.nvptx import ptx_by_nvptx
 from weft.codegen.cuda.nvvm import ptx_by_nvvm
 from weft.codegen.cuda.ptxas import assemble
 from weft.codegen.cuda.ptxas_defects import without_fused_borrow
-from weft.codegen.cuda.python_bodies import link_device_bodies
+from weft.codegen.cuda.python_bodies import link_device_bodies, link_numba_modules
 from weft.codegen.cuda.toolkit import find_program
 from weft.runtime.devices.cpu.host import usable_cpus
 from weft.runtime.devices.cuda.image import KernelObject
@@ -21,17 +27,23 @@ from weft.support.fallback import Fallback, report
 from weft.support.stage_times import stage
 from weft.target import CudaTarget
 from weft.tir import PrimFunc
-from weft.tir.python_function import functions_of
+from weft.tir.foreign_kernel import foreign_kernels_of
+from weft.tir.python_function import PythonFunction, functions_of
 
 
 def emit_llvm(func: PrimFunc, target: CudaTarget) -> str:
     """LLVM IR of a lowered function before optimisation, with its Python bodies linked in."""
-    return _with_bodies(write_device_module(func, target).text, func)
+    return _with_bodies(write_device_module(func, target).text, func,
+                        _numba_modules(func, target))
 
 
 def emit_own_llvm(func: PrimFunc, target: CudaTarget) -> str:
-    """As ``emit_llvm``, but Python bodies are only declared, so numba is not needed."""
-    return write_device_module(func, target).text
+    """As ``emit_llvm``, but Python bodies are only declared, so numba is not needed.
+
+    A comment has the launches of kernels of other compilers.
+    """
+    module = write_device_module(func, target)
+    return f"{module.text}; {module.kernels}\n" if foreign_kernels_of(func) else module.text
 
 
 def emit_ptx(func: PrimFunc, target: CudaTarget) -> str:
@@ -51,15 +63,35 @@ def build_kernel_object(func: PrimFunc, target: CudaTarget) -> KernelObject:
 
 @stage("LLVM")
 def _ptx(text: str, func: PrimFunc, target: CudaTarget) -> str:
-    # numba's LLVM IR is too new for libnvvm, so kernels with Python bodies always go through LLVM.
-    if target.codegen == "nvvm" and not functions_of(func):
-        return without_fused_borrow(ptx_by_nvvm(text, target))
-    return without_fused_borrow(ptx_by_nvptx(_with_bodies(text, func), target))
+    # numba's LLVM IR for CPUs is too new for libnvvm: kernels with such bodies go through LLVM.
+    kernels, modules = foreign_kernels_of(func), _numba_modules(func, target)
+    if target.codegen == "nvvm" and not _plain_bodies(func):
+        own = ptx_by_nvvm(text, target, modules)
+    elif modules or "\ndefine " in text:
+        own = ptx_by_nvptx(_with_bodies(text, func, modules), target)
+    else:
+        own = ""
+    return with_ptx(without_fused_borrow(own), kernels.values(), target)
 
 
-def _with_bodies(text: str, func: PrimFunc) -> str:
-    functions = functions_of(func)
-    return link_device_bodies(text, functions, DATA_LAYOUT) if functions else text
+def _numba_modules(func: PrimFunc, target: CudaTarget) -> list[str]:
+    """The LLVM IR of the kernels and bodies that numba-cuda compiles."""
+    kernels = [k for k in foreign_kernels_of(func).values() if not isinstance(k.source, str)]
+    bodies = [f for f in functions_of(func).values() if is_device_function(f)]
+    return [*(text for kernel in kernels for text in kernel_ir(kernel, target)),
+            *(text for body in bodies for text in device_function_ir(body, target))]
+
+
+def _plain_bodies(func: PrimFunc) -> dict[str, PythonFunction]:
+    return {s: f for s, f in functions_of(func).items() if not is_device_function(f)}
+
+
+def _with_bodies(text: str, func: PrimFunc, modules: Sequence[str]) -> str:
+    bodies = _plain_bodies(func)
+    if bodies:
+        text = link_device_bodies(text, bodies, DATA_LAYOUT)
+    return link_numba_modules(text, modules, foreign_kernels_of(func), DATA_LAYOUT) \
+        if modules else text
 
 
 _PTX_ALONE = Fallback(

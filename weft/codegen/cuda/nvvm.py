@@ -12,12 +12,13 @@ from weft.support.errors import InternalError, MissingToolError
 from weft.target import CudaTarget
 
 
-def ptx_by_nvvm(text: str, target: CudaTarget) -> str:
-    """The PTX of a module that ``write_device_module`` wrote.
+def ptx_by_nvvm(text: str, target: CudaTarget, others: Sequence[str] = ()) -> str:
+    """The PTX of a module that ``write_device_module`` wrote, with modules of numba-cuda.
 
     Raises ``MissingToolError`` if numba-cuda or libnvvm is not installed.
     """
-    return compile_nvvm([to_nvvm(text)], target)
+    modules = [to_nvvm(text), *others] if "\ndefine " in text else list(others)
+    return compile_nvvm(modules, target) if modules else ""
 
 
 def compile_nvvm(modules: Sequence[str], target: CudaTarget) -> str:

@@ -15,7 +15,7 @@ from weft.support.errors import InternalError
 
 NVVM_LAYOUT = ("e-p:64:64:64-i1:8:8-i8:8:8-i16:16:16-i32:32:32-i64:64:64-i128:128:128-f32:32:32-"
            "f64:64:64-v16:16:16-v32:32:32-v64:64:64-v128:128:128-n16:32:64")
-_SPACE = r"ptr(?: addrspace\((\d+)\))?"
+_SPACE = r"(?<![\w.%@$])ptr\b(?: addrspace\((\d+)\))?"
 _DEFINE = re.compile(r'define (ptx_kernel )?(.*?@([\w.$-]+)\(.*\)) nounwind'
                      r'(?: "nvvm\.reqntid"="([\d,]+)")? \{')
 _GEP = re.compile(rf"  (%[\w.]+) = getelementptr (inbounds )?(.+?), {_SPACE} ([%@][\w.]+)(, .*)")
@@ -27,7 +27,6 @@ _FNEG = re.compile(r"  (%[\w.]+) = fneg (?:contract )?(\S+|<[^>]+>) (\S+)$")
 _CALL = re.compile(r"  (%[\w.]+) = call (?:nsz )?(\S+|<[^>]+>) @llvm\.(\w+)\.[\w.]+\((.*)\)$")
 # Casts of vectors of half, which the code generator cannot split.
 _CAST = re.compile(r"  (%[\w.]+) = (fpext|fptrunc) <(\d+) x (\w+)> (\S+) to <\d+ x (\w+)>$")
-_PTRTOINT = re.compile(rf"ptrtoint {_SPACE} ")
 # Debug locations: the dialect has another form of them.
 _DEBUG = re.compile(r",? !dbg !\d+")
 _SPLAT = re.compile(r"splat \((\w+) ([^)]+)\)")
@@ -90,7 +89,7 @@ class _Translation:
             yield self._definition(line)
         elif line.startswith("declare "):
             if not _is_replaced(line):
-                yield line
+                yield _pointers(line)
         else:
             yield from self._instruction(line)
 
@@ -118,7 +117,7 @@ class _Translation:
             if match := pattern.match(line):
                 yield from rule(self, match)
                 return
-        yield _PTRTOINT.sub(lambda m: f"ptrtoint {_byte_pointer(m[1])} ", line)
+        yield _pointers(line)
 
     def _pointer(self, name: str, space: str | None, kind: str) -> tuple[list[str], str]:
         """The instructions that give ``name`` as a pointer to ``kind``, and its operand."""

@@ -1,14 +1,16 @@
-"""Python bodies of operators as device code.
+"""Python bodies of operators as device code, which one thread runs.
 
-numba compiles a body to LLVM IR for a plain CPU, without vector instructions of its own; the IR is
-then compiled for the GPU in the kernel's module, and one thread runs it. Mathematical functions
-are those of libdevice, NVIDIA's library of bitcode in the package ``nvidia-nvvm``.
+numba compiles a plain function to LLVM IR for a CPU without vector instructions of its own; the IR
+is then compiled for the GPU in the kernel's module. numba-cuda would refuse many of them: it has
+neither NumPy's functions of scalars nor assignments to slices, and drops ``raise`` silently. It
+compiles those that are written for GPUs (``weft.codegen.cuda.numba_functions``). Mathematical
+functions are those of libdevice, NVIDIA's library of bitcode in the package ``nvidia-nvvm``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from llvmlite import binding as llvm
 
@@ -32,6 +34,7 @@ from weft.tir.python_function import PythonFunction
 # Intrinsics that NVPTX has no instructions for: its code generator ends the process.
 _INTRINSICS = re.compile(
     r"@llvm\.(exp|exp2|exp10|log|log2|log10|sin|cos|tan|pow|powi)\.(f32|f64)(\.i32)?\b")
+_TARGET_LINES = re.compile(r"^target (?:datalayout|triple) = .*\n", re.MULTILINE)
 
 
 def link_device_bodies(text: str, functions: Mapping[str, PythonFunction], layout: str) -> str:
@@ -47,6 +50,23 @@ def link_device_bodies(text: str, functions: Mapping[str, PythonFunction], layou
     return str(module)
 
 
+def link_numba_modules(text: str, modules: Sequence[str], kernels: Iterable[str], layout: str
+                       ) -> str:
+    """The module ``text`` with modules of numba-cuda linked in; ``kernels`` stay visible."""
+    module = llvm.parse_assembly(text)
+    visible = {f.name for f in module.functions if not f.is_declaration} | {*kernels}
+    for one in modules:
+        plain = _TARGET_LINES.sub("", one)
+        module.link_in(llvm.parse_assembly(
+            f'target datalayout = "{layout}"\ntarget triple = "{TRIPLE}"\n{plain}'))
+    for value in (*module.functions, *module.global_variables):
+        if not value.is_declaration and value.name not in visible and value.linkage.name not in (
+                "private", "internal"):
+            value.linkage = "internal"
+    _link_libdevice(module, "a kernel")
+    return str(module)
+
+
 def device_body_ir(function: PythonFunction, layout: str) -> str:
     """LLVM IR that defines ``void @symbol(arrays..., run-time values...)`` for a GPU."""
     plain = CpuTarget(default_triple(), "x86-64" if "x86_64" in default_triple() else "generic")
@@ -59,7 +79,7 @@ def device_body_ir(function: PythonFunction, layout: str) -> str:
         if not value.is_declaration and value.name != function.symbol:
             value.linkage = "internal"
     rename_symbols(module, function.symbol)
-    _link_libdevice(module, function)
+    _link_libdevice(module, location_of(plain_function(function.body)))
     _optimize(module)
     check_closed(function, module)
     return str(module)
@@ -70,7 +90,7 @@ def _without_cpu_attributes(text: str) -> str:
     return re.sub(r'"(target-cpu|target-features|tune-cpu)"="[^"]*"', "", text)
 
 
-def _link_libdevice(module: llvm.ModuleRef, function: PythonFunction) -> None:
+def _link_libdevice(module: llvm.ModuleRef, where: str) -> None:
     needed = []
     for value in module.functions:
         if value.is_declaration and value.name in MATH_SYMBOLS:
@@ -81,9 +101,8 @@ def _link_libdevice(module: llvm.ModuleRef, function: PythonFunction) -> None:
         return
     bitcode = libdevice()
     if bitcode is None:
-        body = plain_function(function.body)
-        raise MissingToolError(f"{body.__name__} needs libdevice, which was not found",
-                               where=location_of(body), got=", ".join(needed),
+        raise MissingToolError("a Python function needs libdevice, which was not found",
+                               where=where, got=", ".join(needed),
                                help="pip install weft[cuda]")
     library = llvm.parse_bitcode(bitcode)
     library.triple, library.data_layout = module.triple, module.data_layout

@@ -8,9 +8,12 @@ global, 3 shared, 5 local; ``alloca`` stays generic, and LLVM infers 5.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weft.codegen.cuda.emit.calls import CUDA_CALLS, PARAMETER, map_spec, tensor_maps_of
 from weft.codegen.cuda.emit.debug_lines import DebugLines
 from weft.codegen.cuda.emit.stmt import CUDA_STATEMENTS, access_alignment
+from weft.codegen.cuda.foreign_kernels import check_kernel, foreign_argument, foreign_launch
 from weft.codegen.ir_text.emit.expr import EMITTERS
 from weft.codegen.ir_text.emit.state import AliasScopes, FunctionState, Kernel
 from weft.codegen.ir_text.emit.stmt import emit_stmt
@@ -24,7 +27,8 @@ from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError
 from weft.support.interpreter import deep_recursion
 from weft.target import CudaTarget
-from weft.tir import Buffer, PrimExpr, PrimFunc, Var, int_value, substitute
+from weft.tir import Buffer, BufferLoad, PrimExpr, PrimFunc, Var, int_value, substitute
+from weft.tir.foreign_kernel import ForeignKernel
 from weft.tir.python_function import functions_of
 from weft.tir.size_text import size_text
 from weft.tir.transform.gpu.split_host_device import Launch, launches_of
@@ -60,7 +64,8 @@ def write_device_module(func: PrimFunc, target: CudaTarget) -> DeviceModule:
         entry = func.name if len(launches) == 1 else f"{func.name}_{number}"
         with deep_recursion():
             writer = _Entry(module, func, target, launch, entry, names, maps, lines)
-            kernels.append(writer.write())
+            foreign = foreign_launch(func, launch.body)
+            kernels.append(writer.write() if foreign is None else writer.foreign(*foreign))
     return DeviceModule(module.text(DATA_LAYOUT), tuple(kernels), tuple(names.values()),
                         tuple(maps))
 
@@ -109,6 +114,24 @@ class _Entry:
         x, y, z = (self._size(n) for n in self.launch.grid)
         dynamic = self.shared_bytes if self._is_dynamic else 0
         return DeviceKernel(self.entry, (x, y, z), self.launch.block, tuple(arguments), dynamic)
+
+    def foreign(self, kernel: ForeignKernel, operands: Sequence[PrimExpr]) -> DeviceKernel:
+        """The launch of a kernel of another compiler, whose code is added later."""
+        self.entry = kernel.entry
+        self._check()
+        check_kernel(kernel, self.target)
+        indices = {p: i for i, p in enumerate(self.func.params)}
+
+        def address(element: BufferLoad) -> Argument:
+            buffer = element.buffer
+            if buffer in self.offsets:
+                return "workspace", self._size(self.offsets[buffer])
+            return "parameter", indices[buffer]
+
+        arguments = tuple(foreign_argument(o, address, self._size) for o in operands)
+        x, y, z = (self._size(n) for n in self.launch.grid)
+        return DeviceKernel(kernel.symbol, (x, y, z), self.launch.block, arguments,
+                            kernel.shared_bytes)
 
     @property
     def _is_dynamic(self) -> bool:

@@ -43,7 +43,7 @@ def compile_body(function: PythonFunction, target: CpuTarget) -> NumbaCode:
                                got=error, where=location_of(body),
                                help="pip install numba") from None
     native: Any = cpu_target
-    arguments = (*map(_array_type, function.arrays), *map(_scalar_type, function.scalars))
+    arguments = tuple(map(numba_type, (*function.arrays, *function.scalars)))
     flags: Any = compiler.Flags()
     flags.no_compile = True
     flags.no_cpython_wrapper = True
@@ -61,7 +61,7 @@ def compile_body(function: PythonFunction, target: CpuTarget) -> NumbaCode:
             result.library.finalize()
             text = result.library.get_llvm_str()
     except Exception as error:  # numba raises more than its own error classes
-        raise _refusal(body, error) from error
+        raise refusal(body, error) from error
     if result.signature.return_type is not types.none:
         raise CodegenError(f"{body.__name__} returns a value", where=location_of(body),
                            got=result.signature.return_type,
@@ -77,24 +77,21 @@ def raising_line(body: FunctionType) -> int | None:
     return None
 
 
-def _array_type(param: ArrayParam) -> Any:
+def numba_type(param: ArrayParam | Scalar) -> Any:
+    """The type of a parameter: an array, a run-time value, or a constant."""
     from numba import from_dtype, types
 
-    return types.Array(from_dtype(param.dtype.numpy), len(param.shape), "C",
-                       readonly=not param.is_written)
-
-
-def _scalar_type(scalar: Scalar) -> Any:
-    from numba import from_dtype, types
-
-    if isinstance(scalar, DType):
-        return from_dtype(scalar.numpy)
-    if isinstance(scalar, bool):
+    if isinstance(param, ArrayParam):
+        return types.Array(from_dtype(param.dtype.numpy), len(param.shape), "C",
+                           readonly=not param.is_written)
+    if isinstance(param, DType):
+        return from_dtype(param.numpy)
+    if isinstance(param, bool):
         return types.boolean
-    return types.int64 if isinstance(scalar, int) else types.float64
+    return types.int64 if isinstance(param, int) else types.float64
 
 
-def _refusal(body: FunctionType, error: Exception) -> CodegenError:
+def refusal(body: FunctionType, error: Exception) -> CodegenError:
     """Numba's error with the line of the user's file, without its list of candidate signatures."""
     text = str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]

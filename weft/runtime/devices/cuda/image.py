@@ -197,7 +197,7 @@ def choose_image(ptx: str, arch: str, cubins: Mapping[str, bytes], device: Devic
         return cubins[max(fitting, key=_specific)]
     if not ptx:
         raise _wrong_arch(", ".join(sorted(cubins)), device, where)
-    if not device.any_arch and not _runs_ptx(arch, device.capability):
+    if not device.any_arch and not runs_ptx(arch, device.capability):
         raise _wrong_arch(", ".join(sorted({arch, *cubins})), device, where)
     newest, wanted = newest_ptx(driver_version), ptx_version(ptx)
     if wanted > newest:
@@ -221,7 +221,7 @@ def _runs_cubin(arch: str, capability: tuple[int, int]) -> bool:
     return made[0] == capability[0] and made[1] <= capability[1]
 
 
-def _runs_ptx(arch: str, capability: tuple[int, int]) -> bool:
+def runs_ptx(arch: str, capability: tuple[int, int]) -> bool:
     """PTX runs on all later devices, unless it is specific to its architecture."""
     found = _ARCH.fullmatch(arch)
     if found is None:

@@ -1,0 +1,259 @@
+"""Kernels of other compilers: PTX texts and kernels of numba as implementations of operators."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import weft
+from tests.unit.cuda.codegen.emulated import compiled, run_emulated
+from tests.unit.cuda.codegen.foreign_operator import SQUARE_PTX
+from weft import te
+from weft.codegen.cuda.numba_functions import numba_cuda
+from weft.codegen.cuda.toolkit import find_library, find_program
+from weft.support.errors import CodegenError, LoweringError, MissingToolError
+from weft.target import CudaTarget
+from weft.te.lower import lower
+from weft.tir.foreign_kernel import ptx_entries
+from weft.tir.func import PrimFunc
+
+cuda = pytest.importorskip("numba_cuda") and pytest.importorskip("numba.cuda")
+needs_nvvm = pytest.mark.skipif(find_library("nvvm") is None, reason="libnvvm is not installed")
+SOURCE = "def @main(%x: Tensor[({}50), float32]) {{ tanh(test.squared(%x)) }}"
+ROUTES = [CudaTarget(), pytest.param(CudaTarget(codegen="nvvm"), marks=needs_nvvm)]
+BY_ROUTE = pytest.mark.parametrize("target", ROUTES, ids=["nvptx", "nvvm"])
+
+
+@cuda.jit(device=True)
+def softened(v):
+    return math.exp(-abs(v))
+
+
+@cuda.jit
+def reversed_rows(x, y, scale, count):
+    """Reverses each row in shared memory; one block for each."""
+    row = cuda.shared.array(64, "float32")
+    i, j = cuda.blockIdx.x, cuda.threadIdx.x
+    row[j] = softened(x[i, j])
+    cuda.syncthreads()
+    if j < count:
+        y[i, j] = row[x.shape[1] - 1 - j] * scale
+
+
+@cuda.jit(device=True)
+def running_sums(x, y, start):
+    total = start
+    for i in range(x.size):
+        total += softened(x[i])
+        y[i] = total
+
+
+def rows_then_one(kernel=reversed_rows, **options) -> PrimFunc:
+    """A kernel of numba, then one of weft that adds 1, over a dynamic number of rows."""
+    n = te.var("n")
+    a = te.placeholder((n, 64), name="A")
+    (b,) = te.device_kernel([(n, 64)], [a], kernel, ["float32"],
+                            **{"grid": n, "block": 64, "scalars": [2.0, 64], **options})
+    c = te.compute((n, 64), lambda i, j: b[i, j] + 1.0, name="C")
+    return lower(te.create_schedule(c), [a, c], "rows")
+
+
+def by_ptx(text=SQUARE_PTX, **options) -> te.Tensor:
+    a = te.placeholder((96,), name="A")
+    return te.device_kernel([(96,)], [a], text, ["float32"], **{
+        "grid": 2, "block": 64, "scalars": [96], "order": (1, 0, 2), **options})[0]
+
+
+def function_of(result: te.Tensor) -> PrimFunc:
+    return lower(te.create_schedule(result), [*result.op.inputs, result], "f")
+
+
+@BY_ROUTE
+def test_a_kernel_of_numba_runs_between_kernels_of_weft(target):
+    x = np.random.default_rng(0).standard_normal((3, 64)).astype(np.float32)
+    out = np.zeros_like(x)
+    image = run_emulated(rows_then_one(), [x], [out], {"n": 3}, target)
+    np.testing.assert_allclose(out, np.exp(-abs(x))[:, ::-1] * 2 + 1, rtol=1e-6)
+    assert [launch.block for launch in image.launches] == [(64, 1, 1), (256, 1, 1)]
+    again = compiled(rows_then_one(), target)
+    assert again.ptx == image.ptx  # no counters of numba in names
+
+
+@BY_ROUTE
+def test_a_device_function_is_the_body_of_an_operator(target):
+    a = te.placeholder((70,), name="A")
+    b = te.compute((70,), lambda i: a[i] * 2.0, name="B")
+    (c,) = te.python_extern([(70,)], [b], running_sums, ["float32"], scalars=[1.5])
+    func = lower(te.create_schedule(c), [a, c], "sums")
+    x = np.linspace(-1, 1, 70, dtype=np.float32)
+    out = np.zeros_like(x)
+    run_emulated(func, [x], [out], target=target)
+    np.testing.assert_allclose(out, 1.5 + np.cumsum(np.exp(-abs(2 * x.astype("f8")))), rtol=1e-6)
+
+
+@pytest.fixture
+def emulated():
+    with weft.config(cuda="emulate"):
+        yield
+
+
+@pytest.mark.usefixtures("emulated")
+def test_the_operator_is_like_any_other(tmp_path):
+    x = np.random.default_rng(0).standard_normal((4, 50)).astype(np.float32)
+    module = weft.compile(weft.parse(SOURCE.format("n, ")), target="cuda")
+    assert {step.op: step.device.kind for step in module.manifest.steps}["test.squared"] == "cuda"
+    assert ".entry square_" in module.as_text("ptx")
+    expected = np.tanh(x * x)
+    batched = weft.compile(weft.vmap(weft.parse(SOURCE.format("")), axis_size=4),
+                           target="cuda")
+    slopes = weft.compile(weft.grad(weft.parse(SOURCE.format("4, ")), cotangent="ones"),
+                          target="cuda")
+    module.export(tmp_path / "net.weft")
+    np.save(tmp_path / "x.npy", x)
+    np.testing.assert_allclose(module(x), expected, rtol=1e-6)
+    np.testing.assert_allclose(batched(x), expected, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(slopes(x)).reshape(x.shape),
+                               2 * x * (1 - expected**2), rtol=1e-4, atol=1e-6)
+    program = """import sys, numpy as np, weft
+    y = weft.load(sys.argv[1] + "/net.weft")(np.load(sys.argv[1] + "/x.npy"))
+    np.save(sys.argv[1] + "/y.npy", y); print("numba" in sys.modules)"""
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(line.strip() for line in program.splitlines()), tmp_path],
+        capture_output=True, text=True, check=False, env={**os.environ, "WEFT_CUDA": "emulate"})
+    assert done.stdout == "False\n", done.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-6)
+
+
+@pytest.mark.usefixtures("emulated")
+def test_opcheck_runs_the_kernel():
+    report = weft.opcheck("test.squared", target="cuda")
+    assert "test.squared.cuda.ptx" in report.implementations
+
+
+@pytest.mark.parametrize(("options", "message", "got"), [
+    ({"text": "ret;"}, "the PTX text has no kernel", "ret;"),
+    ({"entry": "squared"}, "has no kernel squared", "did you mean 'square'"),
+    ({"text": SQUARE_PTX + SQUARE_PTX.replace(".entry square", ".entry other")},
+     "several kernels", "square, other"),
+    ({"scalars": (), "order": None}, "another number of arguments", "3: u64, u64, u32"),
+    ({"scalars": [1.5]}, "cannot take argument 2", "a .u32 parameter"),
+    ({"order": (1, 2, 0)}, "cannot take argument 2", "address of a float32 tensor"),
+    ({"order": (0, 1, 3)}, "names an unknown one", "below 3"),
+    ({"grid": ()}, "one to three sizes", "grid"),
+    ({"block": te.var("n")}, "not a constant", "n"),
+    ({"scalars": ["x"]}, "a number or a size", "x"),
+], ids=["no kernel", "missing entry", "two entries", "too few", "float for integer", "address",
+        "order", "grid", "block", "text"])
+def test_arguments_that_do_not_fit_are_refused(options, message, got):
+    with pytest.raises(LoweringError, match=message) as caught:
+        by_ptx(**options)
+    assert got in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "arch", "message", "got"), [
+    (SQUARE_PTX.replace("sm_80", "sm_90a"), "sm_80", "was compiled for sm_90a", "-arch=sm_90a"),
+    (SQUARE_PTX.replace("sm_80", "sm_90a"), "sm_90", "was compiled for sm_90a", "sm_90"),
+    (SQUARE_PTX.replace(".target sm_80", ""), "sm_80", "has no header", ".target"),
+    (SQUARE_PTX.replace("mul.f32", "mul.f23"), "sm_80", "ptxas rejects the PTX", "mul.f23"),
+], ids=["later", "specific", "header", "instruction"])
+def test_ptx_that_the_target_cannot_run_is_refused(text, arch, message, got):
+    if "mul.f23" in text and find_program("ptxas") is None:
+        pytest.skip("ptxas is not installed")
+    with pytest.raises(CodegenError, match=message) as caught:
+        compiled(function_of(by_ptx(text)), CudaTarget(arch))
+    assert got in str(caught.value)
+    assert "square" in str(caught.value.where)
+
+
+def test_the_limits_of_a_block_hold_for_foreign_kernels():
+    with pytest.raises(CodegenError, match="2048 threads in a block"):
+        compiled(function_of(by_ptx(block=2048)))
+
+
+def test_a_cpu_refuses_the_kernel():
+    with pytest.raises(LoweringError, match=r"kernel square does not run on .* 'cpu'"):
+        weft.codegen.backend_of(weft.target.Target.of("cpu")).lower(function_of(by_ptx()))
+
+
+def test_two_texts_in_one_program_keep_their_kernels_apart():
+    a = te.placeholder((96,), name="A")
+    other = SQUARE_PTX.replace("mul.f32 %f1, %f1, %f1", "add.f32 %f1, %f1, %f1")
+    options = {"grid": 2, "block": 64, "scalars": [96], "order": (1, 0, 2)}
+    (b,) = te.device_kernel([(96,)], [a], SQUARE_PTX, ["float32"], **options)
+    (c,) = te.device_kernel([(96,)], [b], other, ["float32"], **options)
+    x, out = np.arange(96, dtype=np.float32), np.zeros(96, np.float32)
+    run_emulated(lower(te.create_schedule(c), [a, c], "two"), [x], [out])
+    np.testing.assert_array_equal(out, 2 * x * x)
+    texts = [text.replace(".visible", ".shared .align 4 .b8 tile[64];\n.visible")
+             for text in (SQUARE_PTX, other)]
+    (b,) = te.device_kernel([(96,)], [a], texts[0], ["float32"], **options)
+    (c,) = te.device_kernel([(96,)], [b], texts[1], ["float32"], **options)
+    with pytest.raises(CodegenError, match="two PTX texts of one program define tile"):
+        compiled(lower(te.create_schedule(c), [a, c], "two"))
+
+
+@cuda.jit
+def one_argument(x):
+    x[0] = 1
+
+
+@cuda.jit
+def writes_input(x, y, scale, count):
+    x[0, 0] = 1
+
+
+@cuda.jit
+def unknown_method(x, y, scale, count):
+    y[0, 0] = x[0, 0].rounded(2)
+
+
+@cuda.jit(device=True)
+def raising(x, y, start):
+    if x[0] < 0:
+        raise ValueError("negative")
+
+
+@pytest.mark.parametrize(("kernel", "error", "message"), [
+    (one_argument, LoweringError, "another number of arguments"),
+    (running_sums, LoweringError, "is a device function, not a kernel"),
+    (writes_input, CodegenError, "inputs cannot be written"),
+    (unknown_method, CodegenError, "Unknown attribute 'rounded'"),
+], ids=["number", "device function", "input", "method"])
+def test_python_kernels_that_numba_refuses_are_errors_at_their_line(kernel, error, message):
+    with pytest.raises(error, match="E0") as caught:
+        compiled(rows_then_one(kernel))
+    assert message in str(caught.value)
+    assert "test_foreign_kernels.py" in str(caught.value.where)
+
+
+def test_device_functions_cannot_raise():
+    a = te.placeholder((4,), name="A")
+    (b,) = te.python_extern([(4,)], [a], raising, ["float32"], scalars=[1.0])
+    with pytest.raises(CodegenError, match="raising may raise an exception"):
+        compiled(function_of(b))
+
+
+def test_without_numba_cuda_python_kernels_say_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "numba_cuda", None)
+    with pytest.raises(MissingToolError, match="compiles Python for GPUs") as caught:
+        compiled(rows_then_one())
+    assert "pip install weft[cuda]" in str(caught.value)
+
+
+def test_numba_compiles_called_functions_without_a_device():
+    local = numba_cuda("cudadrv.devices", "is tested")._runtime._tls
+    compiled(rows_then_one())
+    assert getattr(local, "attached_context", None) is None
+
+
+def test_parameters_of_ptx_are_read():
+    text = """// .entry no(.param .u8 x)
+    .visible .entry a ( .param .u64 .ptr .global .align 16 p, /* n */ .param .f32 q,
+                        .param .align 8 .b8 s[24] ) { ret; }
+    .entry b() { ret; }  .entry c { ret; }"""
+    assert ptx_entries(text) == {"a": ("u64", "f32", "bytes"), "b": (), "c": ()}
