@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 # Libraries that affect the code that weft generates.
-LIBRARIES = ("llvmlite", "numba", "numpy", "ml_dtypes", "onnx")
+LIBRARIES = ("llvmlite", "numba", "numba_cuda", "numpy", "ml_dtypes", "onnx")
 GROUP = "weft.plugins"
 _loading = threading.local()
 

@@ -19,7 +19,7 @@ from weft.support.suggestion import did_you_mean
 from weft.support.user_code import location_of
 from weft.te.tensor import ExternOp, Index, Tensor, as_shape
 from weft.tir import Buffer, Call, Evaluate, PrimExpr, Stmt, StringImm, Var, const, int_value
-from weft.tir.foreign_kernel import ForeignKernel, ptx_entries
+from weft.tir.foreign_kernel import ForeignKernel, cuda_options, ptx_entries
 from weft.tir.python_function import ArrayParam, Scalar
 from weft.tir.transform.gpu.thread_axes import BLOCK_TAGS, THREAD_TAGS, bound_loop
 
@@ -163,7 +163,11 @@ def _python_kernel(kernel: Callable[..., Any], kinds: Sequence[ArrayParam | Scal
                             where=location_of(function),
                             expected=f"{len(kinds)}: inputs, outputs, scalars",
                             got=f"{function.__name__}{inspect.signature(function)}")
-    facts = chain(map(repr, kinds), [str(shared_bytes), repr(sorted(options.items(), key=str))])
+    if options.get("link"):
+        raise LoweringError(f"{function.__name__} links files, which weft does not",
+                            where=location_of(function), got=options["link"],
+                            help="write what they define in Python, or give PTX text that has it")
+    facts = chain(map(repr, kinds), [str(shared_bytes)], cuda_options(kernel))
     symbol = f"{function.__name__.strip('<>')}_{function_digest(function, *facts)[:16]}"
     return ForeignKernel(symbol, kernel, function.__name__, tuple(kinds), shared_bytes)
 

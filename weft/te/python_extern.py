@@ -18,6 +18,7 @@ from weft.support.function_digest import function_digest, plain_function
 from weft.support.user_code import location_of
 from weft.te.tensor import ExternOp, Index, Tensor, as_shape
 from weft.tir import Allocate, Buffer, Call, Evaluate, PrimExpr, Stmt, StringImm, const, int_value
+from weft.tir.foreign_kernel import cuda_options
 from weft.tir.python_function import ArrayParam, PythonFunction, Scalar
 
 # Dtypes of arrays in a body; the operator converts narrower types before and after it.
@@ -37,7 +38,8 @@ def python_extern(shapes: Sequence[Sequence[Index]], inputs: Sequence[Tensor],
     Arrays are dense row-major views: ``x.shape``, ``x[i, j]``, ``x[i]`` and slices work. Inputs
     are read-only. ``scratch`` gives shapes and dtypes of work arrays, uninitialised like the
     outputs; the body cannot allocate. Scalars that are Python numbers become constants of the
-    compiled code. The body may call functions decorated with ``numba.njit``; it cannot raise.
+    compiled code. The body may call functions decorated with ``numba.njit``; it cannot raise. For
+    GPUs it may be a ``numba.cuda.jit(device=True)`` function, which one thread runs.
 
     Raises ``LoweringError``, pointing at the function, for a wrong number of parameters, for
     dtypes that compiled Python does not support, and for global values that cannot be frozen.
@@ -52,7 +54,8 @@ def python_extern(shapes: Sequence[Sequence[Index]], inputs: Sequence[Tensor],
         _param(function, t, is_written=True) for t in (*types, *spare))
     constants: tuple[Scalar, ...] = tuple(_scalar(s) for s in scalars)
     name = name or function.__name__.strip("<>")
-    record = PythonFunction(_symbol(name, function, params, constants), body, params, constants)
+    symbol = _symbol(name, function, params, constants, *cuda_options(body))
+    record = PythonFunction(symbol, body, params, constants)
     sizes = [s for shape, _ in (*arrays, *types, *spare) for s in shape if int_value(s) is None]
     values = (*sizes, *(s for s in scalars if isinstance(s, PrimExpr)))
 
@@ -107,8 +110,9 @@ def _scalar(value: PrimExpr | float) -> Scalar:
 
 
 def _symbol(
-    name: str, function: FunctionType, params: Sequence[ArrayParam], scalars: Sequence[Scalar]
+    name: str, function: FunctionType, params: Sequence[ArrayParam], scalars: Sequence[Scalar],
+    *more: str
 ) -> str:
     """A symbol that differs whenever the machine code would."""
-    facts = chain((f"{p.dtype}{p.shape}{p.is_written}" for p in params), map(repr, scalars))
+    facts = chain((f"{p.dtype}{p.shape}{p.is_written}" for p in params), map(repr, scalars), more)
     return f"{name}_{function_digest(function, *facts)[:16]}"

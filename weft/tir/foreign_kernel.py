@@ -36,6 +36,13 @@ class ForeignKernel:
     shared_bytes: int = 0
 
 
+def cuda_options(body: Any) -> tuple[str, ...]:
+    """The options of ``numba.cuda.jit`` that the code of ``body`` depends on, if it has any."""
+    options = getattr(body, "targetoptions", {})
+    return tuple(f"{key}={options[key]!r}" for key in ("device", "fastmath", "launch_bounds")
+                 if options.get(key))
+
+
 def foreign_kernels_of(func: PrimFunc) -> Mapping[str, ForeignKernel]:
     """The kernels of other compilers that a loop program launches, by symbol."""
     return func.attrs.get("foreign_kernels", {})
