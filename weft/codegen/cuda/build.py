@@ -65,12 +65,12 @@ def build_kernel_object(func: PrimFunc, target: CudaTarget) -> KernelObject:
 def _ptx(text: str, func: PrimFunc, target: CudaTarget) -> str:
     # numba's LLVM IR for CPUs is too new for libnvvm: kernels with such bodies go through LLVM.
     kernels, modules = foreign_kernels_of(func), _numba_modules(func, target)
-    if target.codegen == "nvvm" and not _plain_bodies(func):
+    if kernels and not modules and "\ndefine " not in text:
+        own = ""  # PTX of users alone
+    elif target.codegen == "nvvm" and not _plain_bodies(func):
         own = ptx_by_nvvm(text, target, modules)
-    elif modules or "\ndefine " in text:
-        own = ptx_by_nvptx(_with_bodies(text, func, modules), target)
     else:
-        own = ""
+        own = ptx_by_nvptx(_with_bodies(text, func, modules), target)
     return with_ptx(without_fused_borrow(own), kernels.values(), target)
 
 

@@ -17,8 +17,8 @@ def ptx_by_nvvm(text: str, target: CudaTarget, others: Sequence[str] = ()) -> st
 
     Raises ``MissingToolError`` if numba-cuda or libnvvm is not installed.
     """
-    modules = [to_nvvm(text), *others] if "\ndefine " in text else list(others)
-    return compile_nvvm(modules, target) if modules else ""
+    own = [to_nvvm(text)] if "\ndefine " in text or not others else []
+    return compile_nvvm([*own, *others], target)
 
 
 def compile_nvvm(modules: Sequence[str], target: CudaTarget) -> str:

@@ -180,14 +180,15 @@ def test_a_cpu_refuses_the_kernel():
         weft.codegen.backend_of(weft.target.Target.of("cpu")).lower(function_of(by_ptx()))
 
 
-def test_two_texts_in_one_program_keep_their_kernels_apart():
+@BY_ROUTE
+def test_two_texts_in_one_program_keep_their_kernels_apart(target):
     a = te.placeholder((96,), name="A")
     other = SQUARE_PTX.replace("mul.f32 %f1, %f1, %f1", "add.f32 %f1, %f1, %f1")
     options = {"grid": 2, "block": 64, "scalars": [96], "order": (1, 0, 2)}
     (b,) = te.device_kernel([(96,)], [a], SQUARE_PTX, ["float32"], **options)
     (c,) = te.device_kernel([(96,)], [b], other, ["float32"], **options)
     x, out = np.arange(96, dtype=np.float32), np.zeros(96, np.float32)
-    run_emulated(lower(te.create_schedule(c), [a, c], "two"), [x], [out])
+    run_emulated(lower(te.create_schedule(c), [a, c], "two"), [x], [out], target=target)
     np.testing.assert_array_equal(out, 2 * x * x)
     texts = [text.replace(".visible", ".shared .align 4 .b8 tile[64];\n.visible")
              for text in (SQUARE_PTX, other)]
