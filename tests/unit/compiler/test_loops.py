@@ -84,6 +84,21 @@ def test_global_functions_that_call_each_other():
           *[(np.int32(n),) for n in (0, 1, 7, 8)])
 
 
+@pytest.mark.parametrize("body", [
+    "if (less(0, %n)) { @main(subtract(%n, 1), add(%x, 1f)) } else { %x }",
+    "if (less(0, %n)) { @half(%n, %x) } else { multiply(%x, 3f) }",
+])
+def test_main_may_be_the_loop(body):
+    text = f"""
+    def @half(%n: int32, %x: Tensor[(2, 3), float32]) -> Tensor[(2, 3), float32] {{
+      if (less(4, %n)) {{ @main(subtract(%n, 2), multiply(%x, 2f)) }}
+      else {{ @main(subtract(%n, 1), add(%x, 1f)) }}
+    }}
+    def @main(%n: int32, %x: Tensor[(2, 3), float32]) -> Tensor[(2, 3), float32] {{ {body} }}"""
+    module = agree(text, (np.int32(0), X), (np.int32(1), X), (np.int32(7), X))
+    assert len(module.manifest.jumps) >= 1
+
+
 def test_an_inner_loop_may_end_in_the_next_round_of_the_outer():
     agree("""
         def @main(%n: int32, %m: int32) {

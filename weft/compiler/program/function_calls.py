@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterator
 from typing import TypeAlias
 
-from weft.ir import IRModule, Op, children, post_order
+from weft.ir import IRModule, Op, Span, children, post_order
 from weft.ir.expr import Call, Expr, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var
 from weft.support.errors import UnsupportedModelError
 from weft.transform.analysis.graph import enters, is_primitive
@@ -56,22 +56,22 @@ class FunctionCalls:
             return op.name
         return None
 
-    def enter(self, key: FunctionKey, call: Call) -> Function:
-        """Start inlining ``call``, and return its function.
+    def enter(self, key: FunctionKey, where: Span | None) -> Function:
+        """Start inlining a call at ``where``, and return its function.
 
         Raises ``UnsupportedModelError`` for recursion outside of tail position, and if the inlined
         program grows too large.
         """
         if key in self._active:
             raise UnsupportedModelError("recursion outside of tail position",
-                                        where=call.span)
+                                        where=where)
         function = self.function(key)
         if key not in self._sizes:
             self._sizes[key] = sum(1 for _ in post_order(function.body, enter=enters))
         self._inlined += self._sizes[key]
         if self._inlined > MAX_INLINED_NODES:
             raise UnsupportedModelError("the program is too large after inlining its functions",
-                                        where=call.span)
+                                        where=where)
         self._active.add(key)
         return function
 

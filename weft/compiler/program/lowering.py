@@ -127,7 +127,7 @@ class _Lowering:
         # In a graph with branches or functions, post-order would compute the values of both
         # branches. A-normal form binds each value in the scope that needs it.
         if any(self._has_scope(node) for node in nodes):
-            value = visitor.run_routine(self._scope(Normalizer(self.main.body).run(), {}))
+            value = visitor.run_routine(self._entry())
             results = _flatten(self._given(value, self.main.body))
         else:
             self.casts = {symbol: node for node in nodes for symbol in bound_symbols(node)}
@@ -146,6 +146,12 @@ class _Lowering:
                        tuple(writer.kernels.sources), tuple(writer.steps), tuple(writer.jumps),
                        counts=tuple(self.counts.bound),
                        conditions=self.mod.attrs.get("size_conditions", ()))
+
+    def _entry(self) -> Routine[Value | None]:
+        """The value of ``main``, which is a loop itself where it calls itself."""
+        if self.calls.is_recursive("main"):
+            return (yield self._loop("main", self.calls.enter("main", self.main.span), {}))
+        return (yield self._scope(Normalizer(self.main.body).run(), {}))
 
     def _has_scope(self, node: Expr) -> bool:
         if isinstance(node, Function):
@@ -335,7 +341,7 @@ class _Lowering:
             changed = [args[number] for number in open_loop.parameters]
             self.writer.jump(open_loop.frame, [p for value in changed for p in _flatten(value)])
             return None
-        function = self.calls.enter(key, call)
+        function = self.calls.enter(key, call.span)
         for parameter, value in zip(function.params, args, strict=True):
             self.values[id(parameter)] = value
         if self.calls.is_recursive(key):
