@@ -56,6 +56,7 @@ _VERBS = {
     "opt": _Verb("opt", "Run passes on FILE, a program in weft's text form (- is standard input)."),
     "passes": _Verb("catalogues", "List the passes of the compiler, or describe the pass NAME."),
     "inspect": _Verb("inspect", "Show how MODEL is compiled."),
+    "view": _Verb("view", "Show how MODEL is compiled on an interactive page."),
     "ops": _Verb(
         "catalogues",
         "List the operators, search them for a word, or show the page of operator "
@@ -154,6 +155,7 @@ def cli() -> None:
     weft serve model.weft --port 8000         serve it over HTTP
     weft inspect model.onnx --stage llvm      any stage as text
     weft inspect model.onnx --html out.html   all stages on one page
+    weft view model.onnx                      the same, interactive, on a page
     weft debug model.onnx --against onnxruntime    every tensor, side by side
     weft chat model.gguf                      talk with a language model
     weft generate model.gguf --prompt "Hi"    continue a text

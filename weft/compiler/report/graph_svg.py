@@ -31,8 +31,9 @@ def graph_svg(nodes: Sequence[DrawnNode]) -> str:
         elements += [_edge(centers[used], tops[used] + _height(texts[used]), centers[number],
                         tops[number]) for used in node.inputs]
     for number, node in enumerate(nodes):
-        elements.append(_box(node.kind, texts[number], centers[number], tops[number],
-                          widths[number]))
+        whole = html.escape("\n".join(node.lines))
+        elements.append(_box(node.kind, whole, texts[number], centers[number], tops[number],
+                             widths[number]))
     return "".join([*elements, "</svg>"])
 
 
@@ -95,10 +96,13 @@ def _edge(x1: float, y1: float, x2: float, y2: float) -> str:
             f'{middle:.1f} {x2:.1f} {y2:.1f}"/>')
 
 
-def _box(kind: str, text: Sequence[str], center: float, top: float, width: float) -> str:
+def _box(kind: str, whole: str, text: Sequence[str], center: float, top: float, width: float
+         ) -> str:
+    """A node; ``whole`` is the text that a pointer or a screen reader is told."""
     rows = "".join(f'<text x="{center:.1f}" y="{top + _PADDING + number * _LINE + 3:.1f}">'
                    f"{html.escape(line)}</text>" for number, line in enumerate(text))
-    return (f'<g class="node {kind}"><rect x="{center - width / 2:.1f}" y="{top:.1f}" '
+    return (f'<g class="node {kind}"><title>{whole}</title>'
+            f'<rect x="{center - width / 2:.1f}" y="{top:.1f}" '
             f'width="{width:.1f}" height="{_height(text):.1f}" rx="4"/>{rows}</g>')
 
 

@@ -1,0 +1,1 @@
+"""The interactive page about a compilation: ``weft view``."""
