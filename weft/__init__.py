@@ -74,16 +74,21 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
     "weft.eager.device": "device get_default_device set_default_device",
     "weft.eager.dtype_names": "bool float int",
     "weft.eager.dtypes": (
-        "bfloat16 bool_ double dtype float16 float32 float64 get_default_dtype half int16 int32 "
-        "int64 int8 long set_default_dtype short uint16 uint32 uint64 uint8"
+        "bfloat16 bool_ cdouble cfloat complex128 complex64 double dtype float16 float32 float64 "
+        "get_default_dtype half int16 int32 int64 int8 long set_default_dtype short uint16 uint32 "
+        "uint64 uint8"
     ),
     "weft.eager.functions.assembly": (
         "atleast_1d atleast_2d atleast_3d block_diag cartesian_prod column_stack combinations "
         "dstack fliplr flipud hstack rot90 row_stack tril_indices triu_indices vander vstack"
     ),
     "weft.eager.functions.comparison": (
-        "allclose equal get_device is_complex is_conj is_floating_point is_inference is_neg "
-        "is_nonzero is_same_size is_signed is_tensor isclose isin numel"
+        "allclose equal get_device is_conj is_floating_point is_inference is_neg is_nonzero "
+        "is_same_size is_signed is_tensor isclose isin numel"
+    ),
+    "weft.eager.functions.complex": (
+        "adjoint angle complex conj conj_physical imag is_complex isreal polar real "
+        "resolve_conj resolve_neg sgn view_as_complex view_as_real"
     ),
     "weft.eager.functions.creation": (
         "arange as_tensor asarray empty empty_like empty_permuted empty_strided eye from_dlpack "
@@ -138,14 +143,14 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
         "masked_scatter put scatter_reduce select_scatter slice_scatter"
     ),
     "weft.eager.functions.shape": (
-        "adjoint broadcast_to cat chunk concat concatenate flatten flip masked_fill movedim "
+        "broadcast_to cat chunk concat concatenate flatten flip masked_fill movedim "
         "movedim=moveaxis permute ravel repeat_interleave reshape roll split squeeze stack t tile "
         "transpose transpose=swapaxes transpose=swapdims tril triu unbind unflatten unsqueeze"
     ),
     "weft.eager.functions.special": (
-        "angle conj conj_physical copysign deg2rad digamma erfc erfinv fmax fmin frac frexp gcd "
-        "heaviside i0 igamma igammac isneginf isposinf isreal lcm ldexp lgamma logaddexp2 logit "
-        "mvlgamma nextafter polygamma rad2deg real resolve_conj resolve_neg sgn signbit sinc xlogy"
+        "copysign deg2rad digamma erfc erfinv fmax fmin frac frexp gcd heaviside i0 igamma igammac "
+        "isneginf isposinf lcm ldexp lgamma logaddexp2 logit mvlgamma nextafter polygamma rad2deg "
+        "signbit sinc xlogy"
     ),
     "weft.eager.functions.splitting": (
         "alias_copy as_strided_copy broadcast_shapes broadcast_tensors diagonal_copy dsplit "

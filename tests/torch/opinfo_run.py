@@ -136,6 +136,9 @@ def _evaluated(function: Any, tensors: Sequence[torch.Tensor], *, gradients: boo
 def _direction(result: torch.Tensor) -> torch.Tensor:
     generator = torch.Generator().manual_seed(1)
     shape, dtype = tuple(result.shape), result.dtype
+    if dtype.is_complex:
+        parts = torch.rand((*shape, 2), generator=generator, dtype=dtype.to_real())
+        return torch.view_as_complex(parts.add(0.5))
     real = dtype if dtype.is_floating_point else torch.float32
     return torch.rand(shape, generator=generator, dtype=real).add(0.5).to(dtype)
 
@@ -148,7 +151,7 @@ def _is_exact(sample: Sample, got: Sequence[Any], expected: Sequence[Any], *, gr
               ) -> bool:
     """Whether float32 results are as near to torch's in float64 as those of torch in float32."""
     wide = [_widened(t) for t in sample.fresh()]
-    if not any(t.dtype == torch.float64 for t in wide):
+    if not any(t.dtype in (torch.float64, torch.complex128) for t in wide):
         return False
     try:
         results, slopes = _evaluated(sample.call, wide, gradients=gradients)
@@ -171,9 +174,8 @@ def _compare_exact(mine: Any, theirs: Any, exact: Any) -> None:
 
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.dtype != torch.float32:
-        return tensor
-    return tensor.detach().double().requires_grad_(tensor.requires_grad)
+    wide = {torch.float32: torch.float64, torch.complex64: torch.complex128}.get(tensor.dtype)
+    return tensor if wide is None else tensor.detach().to(wide).requires_grad_(tensor.requires_grad)
 
 
 def _like(value: Any) -> Any:

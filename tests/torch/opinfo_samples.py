@@ -22,7 +22,8 @@ DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "int64": torch.int64
                                   "bool": torch.bool, "float16": torch.float16,
                                   "bfloat16": torch.bfloat16, "float64": torch.float64,
                                   "int8": torch.int8, "uint8": torch.uint8,
-                                  "int16": torch.int16, "int32": torch.int32}
+                                  "int16": torch.int16, "int32": torch.int32,
+                                  "complex64": torch.complex64, "complex128": torch.complex128}
 SEED = 0
 
 
@@ -56,7 +57,8 @@ def supports(op: Any, dtype: str, *, gradients: bool) -> bool:
     """Whether the operator has samples of the element type, with gradients or without."""
     if not op.supports_dtype(DTYPES[dtype], "cpu"):
         return False
-    return not gradients or (DTYPES[dtype].is_floating_point and op.supports_autograd
+    moves = DTYPES[dtype].is_floating_point or DTYPES[dtype].is_complex
+    return not gradients or (moves and op.supports_autograd
                              and DTYPES[dtype] in op.supported_backward_dtypes("cpu"))
 
 

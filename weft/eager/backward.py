@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.eager.cell import MODE, Cell, bind, leaf_of, node_of
+from weft.eager.complex_pairs import as_complex, as_pair
 from weft.eager.evaluate import AUTO_CUT, evaluate
 from weft.eager.loop_gradient import reverse_of
 from weft.eager.node import (
@@ -172,7 +173,11 @@ class Sweep:
             hub, number = node.link
             self.add_field(hub, number, gradient)
         elif kind in (ALIAS, TRANSFER):
-            self._give(node.args[0], gradient)
+            arg = node.args[0]
+            if gradient.sig.out.dtype is not arg.sig.out.dtype:  # complex numbers, or their parts
+                gradient = as_pair(gradient) if node.sig.out.dtype.is_complex \
+                    else as_complex(gradient)
+            self._give(arg, gradient)
         elif kind == PACK:
             for i, arg in enumerate(node.args):
                 if gradient[i] is not None:
@@ -311,6 +316,8 @@ def _sum(a: Arriving, b: Arriving, *, create_graph: bool) -> Arriving:
     if isinstance(a, list):
         return [x if y is None else y if x is None else _sum(x, y, create_graph=create_graph)
                 for x, y in zip(a, b, strict=True)]
+    if a.sig.out.dtype.is_complex:
+        return as_complex(_sum(as_pair(a), as_pair(b), create_graph=create_graph))
     record = _node if create_graph else _plain
     return record(call_signature("add", {}, None, (a, b)), (a, b), a.site)
 
@@ -323,6 +330,10 @@ def _seed(spec: Spec, given: Any) -> Node:
                                     expected=f"{spec.shape}, {spec.dtype}",
                                     got=f"{given.sig.out.shape}, {given.sig.out.dtype}")
         return given
+    if spec.dtype.is_complex:
+        raise InvalidInputError("backward of a complex tensor needs a gradient",
+                                got=f"{spec.shape}, {spec.dtype}", expected="a real scalar",
+                                help="take the real part, or pass backward(gradient)")
     if spec.shape:
         count = 1
         for size in spec.shape:

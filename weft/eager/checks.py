@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.eager.device import CPU, device, on_host
 from weft.eager.dtypes import dtype
-from weft.eager.node import CALL, NUMBER, Node, call_signature, number_node
+from weft.eager.node import CALL, NUMBER, Node, call_signature, number_node, unpaired
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidInputError
 
@@ -96,7 +96,7 @@ def known(node: Node) -> np.ndarray | None:
     if node.value is None or isinstance(node.value, tuple) or (
             node.sig.out.device is not CPU and node.sig.kind != NUMBER):
         return None
-    return np.asarray(node.value)
+    return unpaired(node.value) if node.sig.out.dtype.is_complex else np.asarray(node.value)
 
 
 def _holds(d: dtype, number: int) -> bool:

@@ -9,8 +9,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from weft.eager.cell import Cell, alias, node_of, view_of
-from weft.eager.device import CPU, device, on_host, resolved
-from weft.eager.evaluate import value_of
+from weft.eager.device import CPU, device, resolved
 from weft.eager.grad_mode import no_grad
 from weft.eager.node import Node, value_node
 from weft.eager.placement import moved
@@ -61,7 +60,7 @@ class Copies:
             return _restored_view, (self._view.root, self._view.ops,
                                     self.requires_grad and self.is_leaf)
         node = node_of(self)
-        array, where = on_host(value_of(node), node.sig.out.device), node.sig.out.device
+        array, where = self._array(), node.sig.out.device
         shared = self._memory if self._memory and len(self._memory.members) > 1 else None
         place = () if where is CPU else (where,)
         return _restored, (type(self), array, self.requires_grad and self.is_leaf, shared, *place)

@@ -9,6 +9,9 @@ import numpy as np
 from weft.ir.dtype import DType
 from weft.support.errors import OptionError
 
+COMPLEX = 3  # the highest category of dtypes
+_CATEGORIES = {"complex": COMPLEX, "int": 1, "uint": 1}
+
 
 class dtype:
     """An element type, one object each: ``weft.float32 == "float32"``."""
@@ -23,17 +26,29 @@ class dtype:
         self.dtype = ir.numpy  # ``np.dtype(weft.float32)`` reads this attribute
         self.itemsize = ir.itemsize
         self.is_floating_point = ir.is_float
-        # Categories of torch's promotion: bool below integers below floats.
-        self.rank = 2 if ir.is_float else 1 if ir.is_int else 0
+        # Categories of torch's promotion: bool below integers below floats below complex numbers.
+        self.rank = _CATEGORIES.get(ir.code, 2 if ir.is_float else 0)
 
     @property
     def is_complex(self) -> bool:
-        """Always false: tensors are real."""
-        return False
+        """Whether elements are pairs of floats."""
+        return self.rank == COMPLEX
 
     @property
     def is_signed(self) -> bool:
-        return self.ir.is_float or self.ir.code == "int"
+        return self.rank > 1 or self.ir.code == "int"
+
+    def to_real(self) -> dtype:
+        """The dtype of the parts of complex numbers; another dtype itself."""
+        return of_ir(DType("float", self.ir.bits // 2)) if self.is_complex else self
+
+    def to_complex(self) -> dtype:
+        """The dtype of complex numbers with parts of this one, of at least 32 bits."""
+        if self.is_complex:
+            return self
+        if not self.is_floating_point:
+            raise OptionError("complex numbers have floating-point parts", got=repr(self))
+        return of_ir(DType("complex", 2 * max(32, self.ir.bits)))
 
     @property
     def numpy(self) -> np.dtype:
@@ -67,7 +82,7 @@ class dtype:
 
 DTypeLike: TypeAlias = "dtype | DType | str | np.dtype | type | None"
 
-_PYTHON = {float: "float32", int: "int64", bool: "bool"}
+_PYTHON = {float: "float32", int: "int64", bool: "bool", complex: "complex64"}
 
 
 def of_ir(ir: DType) -> dtype:
@@ -81,23 +96,27 @@ def of_ir(ir: DType) -> dtype:
 def as_dtype(value: Any) -> dtype:
     """The dtype that a dtype object, a NumPy or torch dtype, a Python type or a name means.
 
-    ``float`` is float32, ``int`` int64 and ``bool`` bool, as in torch. Raises ``OptionError``.
+    ``float`` is float32, ``complex`` complex64, ``int`` int64 and ``bool`` bool, as in torch.
+    Raises ``OptionError``.
     """
     if type(value) is dtype:
         return value
     if isinstance(value, np.dtype):
         found = _NUMPY.get(value)
         if found is None:
-            found = _NUMPY[value] = of_ir(DType.of(value))
+            found = _NUMPY[value] = as_dtype(value.name)
         return found
     if isinstance(value, str):
         name = value.removeprefix("torch.").removeprefix("weft.")
-        return of_ir(DType.parse(_ALIASES.get(name, name)))
+        name = _ALIASES.get(name, name)
+        return of_ir(_COMPLEX.get(name) or DType.parse(name))
     if isinstance(value, type) and value in _PYTHON:
-        return of_ir(DType.parse(_PYTHON[value]))
+        return as_dtype(_PYTHON[value])
     if type(value).__module__ == "torch":
         return as_dtype(str(value))
     try:
+        if isinstance(value, type) and issubclass(value, np.complexfloating):
+            return as_dtype(np.dtype(value).name)
         return of_ir(DType.of(value))
     except (TypeError, OptionError):
         raise OptionError("not a dtype", got=repr(value),
@@ -106,13 +125,17 @@ def as_dtype(value: Any) -> dtype:
 
 _NUMPY: dict[np.dtype, dtype] = {}  # the name of a NumPy dtype takes a microsecond to make
 _ALIASES = {"float": "float32", "double": "float64", "half": "float16", "int": "int32",
-            "long": "int64", "short": "int16"}
+            "long": "int64", "short": "int16", "cfloat": "complex64", "cdouble": "complex128"}
+# The IR has no such type: programs take floats, one more axis for the two parts.
+_COMPLEX = {f"complex{bits}": DType("complex", bits) for bits in (64, 128)}
 
 float16, float32, float64 = map(as_dtype, ("float16", "float32", "float64"))
 bfloat16 = as_dtype("bfloat16")
 uint8, uint16, uint32, uint64 = map(as_dtype, ("uint8", "uint16", "uint32", "uint64"))
 int8, int16, int32, int64 = map(as_dtype, ("int8", "int16", "int32", "int64"))
 bool_ = as_dtype("bool")
+complex64, complex128 = as_dtype("complex64"), as_dtype("complex128")
+cfloat, cdouble = complex64, complex128
 double, half, long, short = float64, float16, int64, int16
 
 

@@ -18,7 +18,7 @@ def call(op: str, *operands: Any, **attrs: Any) -> Any:
             if own.rank > 0:
                 d = own
                 break
-    nodes = tuple([as_node(x, d) if isinstance(x, bool | int | float) else as_node(x)
+    nodes = tuple([as_node(x, d) if isinstance(x, bool | int | float | complex) else as_node(x)
                    for x in operands])
     return wrap(record(op, nodes, attrs))
 

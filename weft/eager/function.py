@@ -152,7 +152,7 @@ def linked(results: Any, args: Sequence[Any], backward: Backward, name: str,
     for i, (value, result) in enumerate(zip(values, (results,) if single else results,
                                             strict=True)):
         node = alias(value)
-        if id(result) not in without and value.sig.out.dtype.is_floating_point:
+        if id(result) not in without and value.sig.out.dtype.rank > 1:
             node.link = (hub, i)
             node.grad = RECORDED
         made.append(wrap(node))

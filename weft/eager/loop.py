@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import op
+from weft.eager.complex_pairs import as_complex
 from weft.eager.node import (
     LOOP,
     PLACEHOLDER,
@@ -124,7 +125,8 @@ class Loop:
             sums.append(total)
             parts.append(op.scatter_nd(total, position, results[self.carried + number],
                                        mode="update", span=span))
-            first.append(op.zeros(shape=spec.shape, dtype=spec.dtype.ir, span=span))
+            first.append(op.zeros(shape=spec.type.concrete_shape,
+                                  dtype=spec.type.dtype, span=span))
         variables = (i, *carried, *sums)
         following = (op.add(i, _index(1), span=span), *results[:self.carried], *parts)
         goes_on = op.less(i, _index(self.length), span=span)
@@ -155,7 +157,7 @@ def is_endless(node: Node) -> bool:
 def placeholder(spec: Spec, *, flows: bool) -> Node:
     """A parameter of a graph; gradients flow to it if ``flows`` and it is of floats."""
     node = Node(Signature(PLACEHOLDER, spec), (), None, None)
-    if flows and spec.dtype.is_floating_point:
+    if flows and spec.dtype.rank > 1:
         node.grad = RECORDED
     return node
 
@@ -173,6 +175,8 @@ def copied_graph(results: Sequence[Node], given: dict[Node, Node]) -> list[Node]
 
 def zeros_of(spec: Spec) -> Node:
     """A node of zeros."""
+    if spec.dtype.is_complex:
+        return as_complex(zeros_of(spec.as_pair()))
     zero = number_node(0.0, spec.dtype, spec.device)
     if not spec.shape:
         return zero

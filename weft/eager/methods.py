@@ -7,6 +7,7 @@ from typing import Any
 from weft.eager.conversions import Conversions
 from weft.eager.functions import assembly as a
 from weft.eager.functions import comparison as c
+from weft.eager.functions import complex as z
 from weft.eager.functions import elementwise as e
 from weft.eager.functions import gathering as h
 from weft.eager.functions import indexing as i
@@ -61,11 +62,11 @@ class Functions(Conversions, Drawn):
         p.copysign, p.xlogy, p.fmax, p.fmin, p.gcd, p.lcm, p.ldexp, p.nextafter, p.heaviside)
     lgamma, digamma, erfinv, erfc, i0, sinc, frac, frexp = (
         p.lgamma, p.digamma, p.erfinv, p.erfc, p.i0, p.sinc, p.frac, p.frexp)
-    deg2rad, rad2deg, sgn, signbit, isposinf, isneginf, isreal = (
-        p.deg2rad, p.rad2deg, p.sgn, p.signbit, p.isposinf, p.isneginf, p.isreal)
+    deg2rad, rad2deg, signbit, isposinf, isneginf = (
+        p.deg2rad, p.rad2deg, p.signbit, p.isposinf, p.isneginf)
     logit, mvlgamma, igamma, igammac = p.logit, p.mvlgamma, p.igamma, p.igammac
 
-    allclose, equal, isclose, is_complex = c.allclose, c.equal, c.isclose, c.is_complex
+    allclose, equal, isclose = c.allclose, c.equal, c.isclose
     is_nonzero, is_same_size, is_signed = c.is_nonzero, c.is_same_size, c.is_signed
     is_conj, is_neg, is_inference = c.is_conj, c.is_neg, c.is_inference
 
@@ -133,8 +134,9 @@ class Functions(Conversions, Drawn):
         q.tensor_split, q.hsplit, q.vsplit, q.dsplit, q.split_with_sizes, q.sum_to_size)
     unsafe_chunk, unsafe_split, narrow_copy = q.unsafe_chunk, q.unsafe_split, q.narrow_copy
     unsafe_split_with_sizes = q.split_with_sizes
-    angle, conj, conj_physical, resolve_conj, resolve_neg, real = (
-        p.angle, p.conj, p.conj_physical, p.conj, p.conj, property(p.real))
+    angle, sgn, conj, conj_physical, resolve_conj, resolve_neg, adjoint = (
+        z.angle, z.sgn, z.conj, z.conj_physical, z.resolve_conj, z.resolve_neg, z.adjoint)
+    isreal, is_complex = z.isreal, z.is_complex
 
     def rsub(self, other: Any, *, alpha: Any = 1) -> Any:
         """``other - alpha * self``."""

@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from weft.eager.device import CPU, device
-from weft.eager.dtypes import dtype, of_ir
+from weft.eager.device import CPU, copied, device
+from weft.eager.dtypes import COMPLEX, dtype, of_ir
 from weft.ir.attrs import Attrs
+from weft.ir.dtype import DType
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem, Var
 from weft.ir.op import Op, get_op
 from weft.ir.span import Span
@@ -50,6 +51,10 @@ class Spec:
             self.shape = type_.concrete_shape
             self.dtype = of_ir(type_.dtype)
 
+    def as_pair(self) -> Spec:
+        """The spec of complex numbers seen as pairs of floats, along one more axis."""
+        return spec_of_type(self.type, self.device)
+
 
 _TUPLES: dict[tuple[Spec, ...], Spec] = {}
 
@@ -58,7 +63,15 @@ def spec_of(shape: tuple[int, ...], d: dtype, where: device = CPU) -> Spec:
     """The spec of tensors of a shape and dtype on a device."""
     found = where.specs.get((shape, d))
     if found is None:
-        found = where.specs.setdefault((shape, d), Spec(TensorType(shape, d.ir), None, where))
+        found = where.specs.setdefault((shape, d), _made(shape, d, where))
+    return found
+
+
+def _made(shape: tuple[int, ...], d: dtype, where: device) -> Spec:
+    if d.rank != COMPLEX:
+        return Spec(TensorType(shape, d.ir), None, where)
+    found = Spec(TensorType((*shape, 2), d.to_real().ir), None, where)
+    found.shape, found.dtype = shape, d
     return found
 
 
@@ -127,7 +140,7 @@ CALL, FIELD, PACK, ALIAS, VALUE, CONSTANT, NUMBER, CUSTOM, PLACEHOLDER, TRANSFER
 def _holds_float(spec: Spec) -> bool:
     if spec.fields is not None:
         return any(map(_holds_float, spec.fields))
-    return spec.dtype.is_floating_point
+    return spec.dtype.rank > 1
 
 
 _SIGNATURES: dict[Any, Signature] = {}
@@ -149,8 +162,21 @@ def call_signature(name: str, attrs: Mapping[str, Any], key: Any, args: tuple[No
     return found
 
 
+class ComplexOperandError(WeftError):
+    """A call has complex numbers, of which ``weft.eager.complex_numbers`` makes calls of floats."""
+
+
+def _is_complex(attrs: Mapping[str, Any], specs: Iterable[Spec]) -> bool:
+    """Whether a call takes complex numbers, or is to give some."""
+    to = attrs.get("dtype")
+    return any(s.dtype.rank == COMPLEX for spec in specs for s in spec.fields or (spec,)) or (
+        isinstance(to, DType) and to.code == "complex")
+
+
 def _typed(name: str, attrs: Mapping[str, Any], specs: tuple[Spec, ...], where: device
            ) -> Signature:
+    if _is_complex(attrs, specs):
+        raise ComplexOperandError(f"{name} of complex numbers")
     common = common_device(specs, name)
     op = get_op(name)
     placeholders = tuple(Var(f"x{i}", spec.type) for i, spec in enumerate(specs))
@@ -217,6 +243,14 @@ def pack_signature(specs: tuple[Spec, ...]) -> Signature:
     found = _SIMPLE.get((PACK, specs))
     if found is None:
         found = _SIMPLE.setdefault((PACK, specs), Signature(PACK, spec_of_fields(specs), specs))
+    return found
+
+
+def alias_signature(spec: Spec, out: Spec) -> Signature:
+    """The signature of the same memory with another spec: complex numbers, or their parts."""
+    found = _SIMPLE.get((ALIAS, (spec, out)))
+    if found is None:
+        found = _SIMPLE.setdefault((ALIAS, (spec, out)), Signature(ALIAS, out, (spec,)))
     return found
 
 
@@ -292,17 +326,51 @@ def value_node(array: Any, d: dtype, where: device = CPU) -> Node:
     """A node for a concrete array in the memory of a device, which is C-contiguous and never
     written again.
     """
+    if d.rank == COMPLEX:
+        return Node(simple_signature(VALUE, spec_of(array.shape, d, where)), (), paired(array),
+                    None)
     return Node(simple_signature(VALUE, spec_of(array.shape, d, where)), (), array, None)
+
+
+def paired(array: np.ndarray) -> np.ndarray:
+    """The memory of an array of complex numbers as pairs of floats."""
+    return array.reshape(*array.shape, 1).view(array.real.dtype)
+
+
+def unpaired(array: np.ndarray) -> np.ndarray:
+    """The memory of pairs of floats as an array of complex numbers."""
+    return array.view(_COMPLEX[array.dtype]).reshape(array.shape[:-1])
+
+
+_COMPLEX = {np.dtype(np.float32): np.dtype(np.complex64),
+            np.dtype(np.float64): np.dtype(np.complex128)}
 
 
 def constant_node(array: np.ndarray, d: dtype) -> Node:
     """A node for an array that is no tensor: it goes to the device of the tensors beside it."""
+    if d.rank == COMPLEX:
+        return Node(simple_signature(CONSTANT, spec_of(array.shape, d)), (), paired(array), None)
     return Node(simple_signature(CONSTANT, spec_of(array.shape, d)), (), array, None)
 
 
 def number_node(value: Any, d: dtype, where: device = CPU) -> Node:
-    """A node for a Python number, converted to a scalar of dtype ``d``."""
+    """A node for a Python number, converted to a scalar of the real dtype ``d``."""
     return Node(simple_signature(NUMBER, spec_of((), d, where)), (), value, None)
+
+
+def scalar_node(value: Any, d: dtype, where: device = CPU) -> Node:
+    """``number_node`` of any dtype: complex numbers are constants."""
+    if d.rank != COMPLEX:
+        if value.__class__ is complex and d.rank:
+            raise InvalidInputError("a complex number has no value of a real dtype",
+                                    got=repr(value), expected=repr(d),
+                                    help="convert the tensor to a complex dtype")
+        return number_node(value, d, where)
+    array = np.array(value, d.numpy)
+    if where is CPU:
+        return constant_node(array, d)
+    spec = spec_of((), d, where)
+    return Node(simple_signature(VALUE, spec), (), copied(paired(array), CPU, where), None)
 
 
 def user_site() -> tuple[CodeType, int] | None:

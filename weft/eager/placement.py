@@ -19,13 +19,15 @@ from weft.eager.node import (
     PACK,
     RECORDED,
     Node,
+    alias_signature,
     call_signature,
     common_device,
     field_signature,
     is_value,
     number_node,
     pack_signature,
-    simple_signature,
+    scalar_node,
+    spec_of,
     transfer_signature,
     user_site,
     value_node,
@@ -67,7 +69,7 @@ def new_value(array: np.ndarray, d: dtype) -> Node:
 
 def filling(value: Any, d: dtype) -> Node:
     """The number that a new tensor on the default device is filled with."""
-    node = number_node(value, d, get_default_device())
+    node = scalar_node(value, d, get_default_device())
     node.extra = PLACED
     return node
 
@@ -133,7 +135,7 @@ def _remade(node: Node, where: device, known: dict[Node, Node]) -> Node:
     elif sig.kind == PACK:
         sig = pack_signature(tuple([arg.sig.out for arg in args]))
     elif sig.kind == ALIAS:
-        sig = simple_signature(ALIAS, args[0].sig.out)
+        sig = alias_signature(args[0].sig.out, spec_of(sig.out.shape, sig.out.dtype, where))
     else:
         assert sig.op is not None
         sig = call_signature(sig.op.name, dict(sig.attrs.items()), sig.attrs, args, where)

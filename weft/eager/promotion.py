@@ -1,8 +1,9 @@
 """Type promotion, as torch does it.
 
-Dtypes have categories: bool, integer, float. The result of an operator has the highest category of
-its operands. Within a category, tensors with axes decide; those without axes count only where they
-raise the category, and Python numbers only where they raise it above both.
+Dtypes have categories: bool, integer, float, complex. The result of an operator has the highest
+category of its operands. Within a category, tensors with axes decide; those without axes count only
+where they raise the category, and Python numbers only where they raise it above both. A complex
+number keeps the precision of floats that it raises.
 https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 from functools import cache
 
 from weft.eager.dtypes import (
+    COMPLEX,
     as_dtype,
     bool_,
     dtype,
@@ -28,6 +30,8 @@ def promote_types(a: dtype, b: dtype) -> dtype:
     """The smallest dtype to which both convert without loss of category (torch's table)."""
     if a is b:
         return a
+    if COMPLEX in (a.rank, b.rank) and a.rank + b.rank >= COMPLEX + 2:
+        return promote_types(a.to_real(), b.to_real()).to_complex()
     if a.rank != b.rank:
         return a if a.rank > b.rank else b
     if a.rank == 2:
@@ -53,6 +57,8 @@ def dtype_of_number(value: object) -> dtype:
     """The dtype that a Python number would have as a tensor."""
     if isinstance(value, bool):
         return bool_
+    if isinstance(value, complex):
+        return get_default_dtype().to_complex()
     return int64 if isinstance(value, int) else get_default_dtype()
 
 
@@ -88,6 +94,8 @@ def _combined(higher: dtype | None, lower: dtype | None) -> dtype | None:
     """``higher``, unless ``lower`` has a higher category."""
     if higher is None or lower is None:
         return lower if higher is None else higher
+    if lower.rank == COMPLEX and higher.rank == 2:
+        return higher.to_complex()
     return lower if lower.rank > higher.rank else higher
 
 

@@ -12,14 +12,15 @@ from weft.eager.dtypes import as_dtype, dtype, get_default_dtype, of_ir
 from weft.eager.evaluate import AUTO_CUT, flush
 from weft.eager.node import (
     RECORDED,
+    ComplexOperandError,
     DeviceMismatchError,
     Node,
     Signature,
     call_signature,
     constant_node,
     field_signature,
-    number_node,
     pack_signature,
+    scalar_node,
     user_site,
 )
 from weft.eager.placement import together
@@ -44,10 +45,14 @@ def record(op: str, nodes: tuple[Node, ...], attrs: dict[str, Any]) -> Node:
     key = attrs_key(attrs) if attrs else None
     try:
         sig = call_signature(op, attrs, key, nodes)
+    except ComplexOperandError:
+        pass
     except DeviceMismatchError:
         nodes = together(nodes, op)
-        sig = call_signature(op, attrs, key, nodes)
-    return made(sig, nodes)
+        return made(call_signature(op, attrs, key, nodes), nodes)
+    else:
+        return made(sig, nodes)
+    return Cell.lowered(op, nodes, attrs)  # type: ignore[no-any-return]
 
 
 def made(sig: Signature, nodes: tuple[Node, ...]) -> Node:
@@ -121,8 +126,8 @@ def as_node(value: Any, d: dtype | None = None) -> Node:
     """
     if isinstance(value, Cell):
         return node_of(value)
-    if isinstance(value, (bool, int, float)):
-        return number_node(value if d is None else wrapped(value, d), d or dtype_of_number(value))
+    if isinstance(value, (bool, int, float, complex)):
+        return scalar_node(value if d is None else wrapped(value, d), d or dtype_of_number(value))
     if isinstance(value, (tuple, list)) and any(isinstance(v, Cell) for v in value):
         return pack(tuple(map(as_node, value)))
     return constant_node(*as_array(value, d))
@@ -139,8 +144,9 @@ def as_array(value: Any, d: dtype | None = None) -> tuple[np.ndarray, dtype]:
             value = from_dlpack(value)
         elif not hasattr(value, "__array_interface__"):
             plain = _numbers(value)
-            if d is None and plain.dtype == np.float64:
+            if d is None and plain.dtype in (np.float64, np.complex128):
                 d = get_default_dtype()
+                d = d if plain.dtype == np.float64 else d.to_complex()
             value = plain
     array = np.asarray(value)
     try:

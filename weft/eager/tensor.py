@@ -20,6 +20,7 @@ from weft.eager.cell import (
     node_of,
     spec_of_cell,
 )
+from weft.eager.complex_numbers import lowered
 from weft.eager.copies import Copies
 from weft.eager.device import CPU, device, on_host, resolved
 from weft.eager.dtypes import as_dtype, dtype
@@ -31,7 +32,7 @@ from weft.eager.functions.viewing import Views
 from weft.eager.in_place import InPlace
 from weft.eager.in_place_forms import InPlaceForms
 from weft.eager.methods import Functions, Operators
-from weft.eager.node import DeviceMismatchError, Node
+from weft.eager.node import DeviceMismatchError, Node, unpaired
 from weft.eager.placement import beside, moved, new_value
 from weft.eager.record import as_array, as_node, wrap
 from weft.eager.standard import Standard
@@ -147,8 +148,8 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Make this tensor a leaf that ``backward`` computes a gradient for, or not."""
-        if requires_grad and not self.dtype.is_floating_point:
-            raise InvalidInputError("only floating-point tensors have gradients",
+        if requires_grad and self.dtype.rank < 2:
+            raise InvalidInputError("only floating-point and complex tensors have gradients",
                                     got=repr(self.dtype))
         if self.requires_grad == requires_grad:
             return self
@@ -276,7 +277,8 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
 
     def _array(self) -> np.ndarray:
         node = node_of(self)
-        array = on_host(value_of(node), node.sig.out.device).view()
+        array = on_host(value_of(node), node.sig.out.device)
+        array = unpaired(array) if node.sig.out.dtype.is_complex else array.view()
         array.flags.writeable = False
         return array
 
@@ -310,6 +312,9 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
                                     got=f"shape {tuple(self.shape)}", help="use .any() or .all()")
         return bool(self.item())
 
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
     def __int__(self) -> int:
         return int(self.item())
 
@@ -339,7 +344,8 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
         return getitem(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        check_in_place(self, "assignment to a part", fills=isinstance(value, (bool, int, float)))
+        is_number = isinstance(value, (bool, int, float, complex))
+        check_in_place(self, "assignment to a part", fills=is_number)
         if not _is_part(value, self, key):  # as after ``x[key] += 1``, which has changed it
             bind(self, setitem(self, key, value))
 
@@ -361,14 +367,15 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
             MODE.trace.look(node, "a tensor of a traced function goes into a compiled model or "
                             "another library", "call the layer that was compiled: it becomes a "
                             "part of this program")
-        return value_of(node)
+        value = value_of(node)
+        return unpaired(value) if node.sig.out.dtype.is_complex else value
 
     def __repr__(self) -> str:
         text = np.array2string(_shown(self._array()), separator=", ", prefix="tensor(",
                                threshold=1000, edgeitems=3)
         if self.device is not CPU:
             text += f", device='{self.device}'"
-        if self.dtype not in ("float32", "int64", "bool"):
+        if self.dtype not in ("float32", "int64", "bool", "complex64"):
             text += f", dtype={self.dtype}"
         if self.grad_fn is not None:
             text += f", grad_fn={self.grad_fn}"
@@ -470,5 +477,6 @@ def _is_device(arg: Any) -> bool:
 
 
 Cell.made = Tensor
+Cell.lowered = lowered
 
 __all__ = ["Hook", "Size", "Tensor"]

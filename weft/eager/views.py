@@ -14,8 +14,9 @@ import numpy as np
 
 from weft.eager.cell import MODE
 from weft.eager.checks import known
+from weft.eager.complex_pairs import as_complex, as_pair
 from weft.eager.dtypes import dtype
-from weft.eager.node import Node, value_node
+from weft.eager.node import Node, unpaired, value_node
 from weft.eager.record import as_node, record
 from weft.eager.storage import Layout, ViewOp, row_major
 from weft.support.dataclass import dataclass
@@ -38,8 +39,9 @@ class Part(ViewOp):
         shape = tuple([1 if axis is None else counts[axis] for axis in self.kept])
         if node.grad is None and MODE.trace is None and isinstance(node.value, np.ndarray):
             # By NumPy, so that programs take a batch of any position as an input.
-            part = node.value[(*map(slice_of, self.slices), ...)]
-            whole = part.size == node.value.size and part.flags.c_contiguous
+            value = unpaired(node.value) if node.sig.out.dtype.is_complex else node.value
+            part = value[(*map(slice_of, self.slices), ...)]
+            whole = part.size == value.size and part.flags.c_contiguous
             part = part if whole else np.array(part, order="C")
             return value_node(part.reshape(shape), node.sig.out.dtype)
         return reshaped(sliced(node, self.slices), shape)
@@ -113,9 +115,16 @@ class _Scattering(ViewOp):
         raise InternalError("a view writes by one of its operations", got=self)
 
     def scatter(self, whole: Node, part: Node, layout: Layout) -> Node:
-        shape, places = whole.sig.out.shape, layout.positions().reshape(-1)
+        places = layout.positions().reshape(-1)
         if not places.size:
             return whole
+        if whole.sig.out.dtype.is_complex is not part.sig.out.dtype.is_complex:
+            to, back = (as_pair, as_complex) if whole.sig.out.dtype.is_complex \
+                else (as_complex, as_pair)
+            if to is as_complex:
+                whole = reshaped(whole, (math.prod(whole.sig.out.shape) // 2, 2))
+            return back(self.scatter(to(whole), part, layout))
+        shape = whole.sig.out.shape
         if part.sig.out.dtype is not whole.sig.out.dtype:
             part = record("reinterpret", (part,), {"dtype": whole.sig.out.dtype.ir})
         flat = reshaped(whole, (math.prod(shape),))
@@ -227,6 +236,54 @@ class Strided(_Scattering):
 
 
 @dataclass(frozen=True, slots=True)
+class Parts(ViewOp):
+    """The real and imaginary parts of complex numbers along a new last axis, in their memory."""
+
+    def apply(self, node: Node) -> Node:
+        return as_pair(node)
+
+    def write(self, whole: Node, part: Node) -> Node:  # noqa: ARG002 - all of it is written
+        return as_complex(part)
+
+    def layout(self, layout: Layout) -> Layout:
+        return Layout((*layout.shape, 2), (*[2 * s for s in layout.strides], 1), 2 * layout.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Joined(ViewOp):
+    """The two floats along the last axis as complex numbers, in their memory."""
+
+    def apply(self, node: Node) -> Node:
+        return as_complex(node)
+
+    def write(self, whole: Node, part: Node) -> Node:  # noqa: ARG002 - all of it is written
+        return as_pair(part)
+
+    def layout(self, layout: Layout) -> Layout:
+        inner, offset = layout.strides[:-1], layout.offset
+        if layout.strides[-1] != 1 or offset % 2 or any(stride % 2 for stride in inner):
+            raise InvalidInputError("the two parts of complex numbers are not adjacent in memory",
+                                    got=f"strides {layout.strides}, offset {offset}",
+                                    expected="even strides, and 1 for the last axis",
+                                    help="copy the tensor first: x.clone()")
+        return Layout(layout.shape[:-1], tuple([s // 2 for s in inner]), offset // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Conjugated(ViewOp):
+    """Complex numbers with the other sign of their imaginary parts."""
+
+    def apply(self, node: Node) -> Node:
+        return conjugate(node)
+
+    def write(self, whole: Node, part: Node) -> Node:  # noqa: ARG002 - all of it is written
+        return conjugate(part)
+
+    def layout(self, layout: Layout) -> Layout:
+        return layout
+
+
+@dataclass(frozen=True, slots=True)
 class Bits(ViewOp):
     """The bits of the elements as numbers of another dtype of the same size."""
 
@@ -268,6 +325,12 @@ def permuted(node: Node, axes: Sequence[int]) -> Node:
     if tuple(axes) == tuple(range(len(axes))):
         return node
     return record("transpose", (node,), {"axes": tuple(axes)})
+
+
+def conjugate(node: Node) -> Node:
+    """The conjugates of complex numbers: the second part times -1."""
+    signs = as_node(np.array([1, -1], node.sig.out.dtype.to_real().numpy))
+    return as_complex(record("multiply", (as_pair(node), signs), {}))
 
 
 def _inverse(axes: tuple[int, ...]) -> tuple[int, ...]:

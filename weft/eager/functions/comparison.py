@@ -30,13 +30,13 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08,
         raise InvalidInputError("isclose takes tolerances of at least 0", got=f"{rtol}, {atol}")
     x, y = [wrap(n) for n in operands(input, other)]
     close = eq(x, y)
-    if equal_nan and x.dtype.is_floating_point:
+    if equal_nan and x.dtype.rank > 1:
         close = close | (isnan(x) & isnan(y))
     if not (rtol or atol):
         return close
     if x.dtype.name == "bool":
         x, y = x.to("uint8"), y.to("uint8")
-    d = x.dtype if x.dtype.is_floating_point else None
+    d = x.dtype if x.dtype.rank > 1 else None
     first, second = (x, y) if d is not None else (x.to("float64"), y.to("float64"))
     gap = abs(sub(first, second))
     return close | (isfinite(gap) & le(gap, add(mul(abs(second), rtol), atol)))
@@ -80,11 +80,6 @@ def is_tensor(obj: Any) -> bool:
 def is_floating_point(input: Any) -> bool:
     """Whether the elements are floating-point numbers."""
     return as_node(input).sig.out.dtype.is_floating_point
-
-
-def is_complex(input: Any) -> bool:  # noqa: ARG001 - tensors are real
-    """False: all tensors are real."""
-    return False
 
 
 def is_signed(input: Any) -> bool:

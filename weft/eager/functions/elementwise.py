@@ -14,7 +14,7 @@ from weft.eager.cell import Cell, node_of
 from weft.eager.checks import known, no_zero
 from weft.eager.dtypes import as_dtype, bool_, dtype, float64, get_default_dtype, int64, uint8
 from weft.eager.emitter import TENSORS
-from weft.eager.node import Node, Signature, number_node
+from weft.eager.node import Node, Signature, number_node, scalar_node
 from weft.eager.promotion import result_type_of, wrapped
 from weft.eager.record import as_node, made, record, wrap
 from weft.eager.signature import pair, public, row
@@ -24,7 +24,7 @@ from weft.support.errors import InvalidInputError
 if TYPE_CHECKING:
     from weft.eager.tensor import Tensor
 
-_NUMBERS = (float, int, bool)
+_NUMBERS = (float, int, bool, complex)
 
 
 def cast(node: Node, d: dtype) -> Node:
@@ -32,7 +32,7 @@ def cast(node: Node, d: dtype) -> Node:
     if node.sig.out.dtype is d:
         return node
     if node.sig.kind == "number":
-        return number_node(node.value, d, node.sig.out.device)
+        return scalar_node(node.value, d, node.sig.out.device)
     attrs = {"dtype": d.ir}
     return record("cast", (node,), attrs)
 
@@ -49,9 +49,9 @@ def operands(*values: Any, to_float: bool = False) -> tuple[Node, ...]:
         common = tensors[0][0]
     else:
         common = result_type_of(tensors, numbers)
-    if to_float and not common.is_floating_point:
+    if to_float and common.rank < 2:
         common = get_default_dtype()
-    return tuple([number_node(wrapped(v, common), common) if n is None else cast(n, common)
+    return tuple([scalar_node(wrapped(v, common), common) if n is None else cast(n, common)
                   for v, n in zip(values, nodes, strict=True)])
 
 
@@ -62,7 +62,7 @@ def binary(name: str, a: Any, b: Any, *, to_float: bool = False) -> Tensor:
     """An elementwise operator of two tensors or numbers, which broadcast."""
     if isinstance(a, Cell) and isinstance(b, Cell):
         x, y = node_of(a), node_of(b)
-        if x.sig.out.dtype is y.sig.out.dtype and not (to_float and x.sig.out.dtype.rank != 2):
+        if x.sig.out.dtype is y.sig.out.dtype and not (to_float and x.sig.out.dtype.rank < 2):
             nodes = (x, y)
         else:
             nodes = operands(a, b, to_float=to_float)
@@ -77,6 +77,8 @@ def binary(name: str, a: Any, b: Any, *, to_float: bool = False) -> Tensor:
         if nodes[0].sig.out.dtype is bool_:
             return _of_booleans(name, nodes)
         node = record(name, nodes, {})
+        if nodes[0].sig.out.dtype.is_complex:  # calls of the parts
+            return wrap(node)
         _FAST[name, node.sig.args[0], node.sig.args[1]] = node.sig
         return wrap(node)
     return wrap(made(sig, nodes))
@@ -101,7 +103,7 @@ def _of_booleans(name: str, nodes: tuple[Node, ...]) -> Tensor:
 def unary(name: str, x: Any) -> Tensor:
     """An elementwise operator; integers become floats."""
     node = as_node(x)
-    if node.sig.out.dtype.rank != 2:
+    if node.sig.out.dtype.rank < 2:
         node = cast(node, get_default_dtype())
     return wrap(record(name, (node,), {}))
 
@@ -120,7 +122,7 @@ def _signed(name: str, x: Any) -> Tensor:
 def _rounded(name: str, x: Any) -> Tensor:
     """An elementwise operator that leaves integers as they are."""
     node = as_node(x)
-    return wrap(record(name if node.sig.out.dtype.is_floating_point else "copy", (node,), {}))
+    return wrap(record(name if node.sig.out.dtype.rank > 1 else "copy", (node,), {}))
 
 
 def _negated(x: Any) -> Tensor:
@@ -167,7 +169,7 @@ def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
 
 def _scaled(input: Any, other: Any, alpha: Any) -> Any:
     result = operands(input, other)[0].sig.out.dtype
-    if type(alpha) is float and not result.is_floating_point:
+    if type(alpha) is float and result.rank < 2:
         raise InvalidInputError("alpha is a float for tensors of integers", got=repr(alpha))
     return mul(wrap(cast(as_node(other, result), result)), alpha)
 
@@ -190,7 +192,7 @@ def _quotient(name: str, input: Any, other: Any) -> Tensor:
     """
     result = binary(name, input, other)
     node = node_of(result)
-    if node.sig.out.dtype.is_floating_point or 0 in node.sig.out.shape or len(node.args) != 2:
+    if node.sig.out.dtype.rank > 1 or 0 in node.sig.out.shape or len(node.args) != 2:
         return result
     divisor = node.args[1]
     value = known(divisor)
@@ -206,12 +208,12 @@ def pow(input: Any, exponent: Any) -> Tensor:
     """``input ** exponent``; a whole exponent of at most 4 becomes products."""
     if type(exponent) is int or (type(exponent) is float and exponent.is_integer()):
         made_ = _product(input, int(exponent)) if 1 <= exponent <= 4 else None
-        if made_ is not None and (type(exponent) is int or made_.dtype.is_floating_point):
+        if made_ is not None and (type(exponent) is int or made_.dtype.rank > 1):
             return made_
     if type(exponent) is float and exponent == 0.5 and isinstance(input, Cell):
         return sqrt(input)
     x, y = operands(input, exponent)
-    if x.sig.out.dtype.is_floating_point:
+    if x.sig.out.dtype.rank > 1:
         return wrap(record("power", (x, y), {}))
     return _whole_power(wrap(x), wrap(y), exponent)
 

@@ -28,7 +28,7 @@ from weft.eager.functions.keys import (
     without_booleans,
 )
 from weft.eager.functions.shape import expand, layout_of, reshape, viewed
-from weft.eager.node import Node, Spec, value_node
+from weft.eager.node import Node, Spec, unpaired, value_node
 from weft.eager.placement import beside, moved
 from weft.eager.record import as_node, record, wrap
 from weft.eager.views import (
@@ -82,7 +82,9 @@ def getitem(x: Any, key: Any) -> Tensor:
 
 def _of_array(node: Node, key: Key, indices: Sequence[np.ndarray]) -> Tensor:
     """Elements of a known array, so that programs take a batch of any position as an input."""
-    array = node.value[(*map(slice_of, key.slices), ...)]
+    value: Any = node.value
+    value = unpaired(value) if node.sig.out.dtype.is_complex else value
+    array = value[(*map(slice_of, key.slices), ...)]
     axes = [axis for axis, _ in key.tensors]
     rest = [axis for axis in range(array.ndim) if axis not in axes]
     try:
@@ -247,6 +249,7 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     node = as_node(input)
     place = node.sig.out.device
     array = on_host(value_of(node), place)
+    array = unpaired(array) if node.sig.out.dtype.is_complex else array
     if not np.ndim(array):
         if as_tuple:
             return nonzero(reshape(input, 1), as_tuple=True)

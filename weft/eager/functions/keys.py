@@ -173,7 +173,7 @@ def _indices(part: Any, axis: int, shape: tuple[int, ...]) -> list[Any]:
     if d == bool_:
         check_mask(tensor, axis, shape)
         return [wrap(as_node(np.ascontiguousarray(i))) for i in np.nonzero(tensor.cpu().numpy())]
-    if d.is_floating_point:
+    if d.rank > 1:
         raise InvalidInputError("an index is a tensor of floats", got=repr(d),
                                 expected="integers or booleans")
     check_range(tensor, shape[axis], axis)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.eager.axes import axis_of
+from weft.eager.functions.complex import conj
 from weft.eager.functions.elementwise import abs, add, is_one, mul, operands, sub
 from weft.eager.functions.reduction import sum
 from weft.eager.functions.shape import permute, reshape, squeeze, unsqueeze
@@ -69,8 +70,8 @@ def dot(input: Any, tensor: Any) -> Tensor:
 
 @public
 def vdot(input: Any, other: Any) -> Tensor:
-    """The sum of products of two vectors, which are real."""
-    return dot(input, other)
+    """The sum of products of two vectors, the first conjugated."""
+    return dot(conj(input), other)
 
 
 @public
@@ -93,7 +94,7 @@ ger = outer
 
 def _plus(input: Any, product: Any, beta: Any, alpha: Any) -> Any:
     """``beta * input + alpha * product``; with a ``beta`` of 0 the input does not count."""
-    if not product.dtype.is_floating_point:  # as torch converts the numbers
+    if product.dtype.rank < 2:  # as torch converts the numbers
         kind = int if product.dtype.rank else bool
         alpha, beta = kind(alpha), kind(beta)
     product = product if is_one(alpha) else mul(product, alpha)

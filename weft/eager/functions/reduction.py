@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weft.eager.axes import axes_of, axis_of
 from weft.eager.dtypes import as_dtype, bool_, get_default_dtype, int64, uint8
 from weft.eager.emitter import TENSORS
-from weft.eager.functions.elementwise import cast, isnan, mul, ne, sub, where
+from weft.eager.functions.elementwise import abs, cast, isnan, mul, ne, sub, where
 from weft.eager.node import Node
 from weft.eager.record import as_node, record, wrap
 from weft.eager.signature import public
@@ -45,7 +45,7 @@ def _summed(input: Any, dtype: Any) -> Node:
     if dtype is not None:
         d = as_dtype(dtype)
         return cast(cast(node, d), int64) if d is bool_ else cast(node, d)
-    return node if node.sig.out.dtype.is_floating_point else cast(node, int64)
+    return node if node.sig.out.dtype.rank > 1 else cast(node, int64)
 
 
 def _in(found: Any, dtype: Any) -> Any:
@@ -73,7 +73,7 @@ def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
 
 def _without_nan(input: Any) -> Any:
     """0 in place of NaN."""
-    if not as_node(input).sig.out.dtype.is_floating_point:
+    if as_node(input).sig.out.dtype.rank < 2:
         return input
     return where(isnan(input), 0.0, input)
 
@@ -83,7 +83,7 @@ def floating(input: Any, dtype: Any, what: str) -> Node:
     node = as_node(input)
     if dtype is not None:
         node = cast(node, as_dtype(dtype))
-    if not node.sig.out.dtype.is_floating_point:
+    if node.sig.out.dtype.rank < 2:
         raise InvalidInputError(f"{what} of a tensor that is not floating point",
                                 got=repr(node.sig.out.dtype), help="convert it with .float()")
     return node
@@ -135,6 +135,8 @@ def _spread(input: Any, dim: Any, unbiased: Any, keepdim: bool, correction: Any,
     x = wrap(floating(input, None, what))
     degrees = builtins.max(0.0, float(count_of(tuple(x.shape), dim) - correction))
     distance = sub(x, mean(x, dim, keepdim=True) if x.ndim else x)
+    if x.dtype.is_complex:
+        distance = abs(distance)
     total = sum(distance * distance, dim, keepdim)
     return total / degrees, mean(x, dim, keepdim)
 
@@ -272,6 +274,7 @@ def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, 
          ) -> Tensor:
     """The p-norm: ``sum(abs(x) ** p) ** (1 / p)``; ``inf`` gives the largest, 0 counts."""
     x = wrap(floating(input, dtype, "norm"))
+    x = abs(x) if x.dtype.is_complex else x
     axes = axes_of(dim, x.ndim) if x.ndim else None
     return norms.p_norm(TENSORS, x, _order(p), axes, bool(keepdim))
 
@@ -379,7 +382,7 @@ def places_along(shape: tuple[int, ...], axis: int) -> Any:
 def default_float(input: Any) -> Node:
     """The node of an operand, integers converted to the default dtype."""
     node = as_node(input)
-    return node if node.sig.out.dtype.is_floating_point else cast(node, get_default_dtype())
+    return node if node.sig.out.dtype.rank > 1 else cast(node, get_default_dtype())
 
 
 @public

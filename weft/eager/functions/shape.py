@@ -123,11 +123,6 @@ def t(input: Any) -> Tensor:
     return viewed(input, Permute(tuple(range(rank))[::-1]))
 
 
-def adjoint(input: Any) -> Tensor:
-    """The transposes of the matrices of the last two axes, conjugated."""
-    return transpose(input, -2, -1)
-
-
 def movedim(input: Any, source: Any, destination: Any) -> Tensor:
     """Axes moved to other positions."""
     node = as_node(input)

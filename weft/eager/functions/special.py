@@ -29,7 +29,6 @@ from weft.eager.functions.elementwise import (
     mul,
     ne,
     operands,
-    sign,
     sub,
     trunc,
     where,
@@ -47,7 +46,7 @@ def _of_floats(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     def apply(input: Any) -> Any:
         node = as_node(input)
-        return function(wrap(node if node.sig.out.dtype.rank == 2
+        return function(wrap(node if node.sig.out.dtype.rank > 1
                              else cast(node, get_default_dtype())))
 
     return apply
@@ -57,7 +56,7 @@ def wide(name: str, input: Any, **attrs: Any) -> Any:
     """A special function; half precision is computed in float32."""
     node = as_node(input)
     d = node.sig.out.dtype
-    if d.rank != 2:
+    if d.rank < 2:
         node = cast(node, get_default_dtype())
     elif d.itemsize == 2:
         return wrap(record(name, (cast(node, as_dtype("float32")),), attrs)).to(d)
@@ -178,15 +177,6 @@ def as_tensor_of(value: Any) -> Any:
     return value if isinstance(value, Cell) else wrap(as_node(value))
 
 
-def _angle(x: Any) -> Any:
-    return where(isnan(x), x, where(lt(x, 0), math.pi, 0.0))
-
-
-def _isreal(input: Any) -> Any:
-    node = as_node(input)
-    return wrap(record("ones", (), {"shape": node.sig.out.shape, "dtype": bool_.ir}))
-
-
 lgamma = row("lgamma", "The logarithm of the absolute value of the gamma function.", wide,
              "special.lgamma")
 digamma = row("digamma", "The derivative of the logarithm of the gamma function.", wide,
@@ -198,18 +188,9 @@ sinc = row("sinc", "``sin(pi x) / (pi x)``, 1 at 0.", _of_floats(_sinc))
 frac = row("frac", "The part after the decimal point, with the sign of the input.", _frac)
 deg2rad = row("deg2rad", "Degrees as radians.", _of_floats(lambda x: mul(x, math.pi / 180)))
 rad2deg = row("rad2deg", "Radians as degrees.", _of_floats(lambda x: mul(x, 180 / math.pi)))
-sgn = row("sgn", "-1, 0 or 1.", sign)
 signbit = row("signbit", "Whether the sign is set, that of -0 too.", _signbit)
 isposinf = row("isposinf", "Whether elements are infinity.", _is_end, 1.0)
 isneginf = row("isneginf", "Whether elements are minus infinity.", _is_end, -1.0)
-isreal = row("isreal", "True: all tensors are real.", _isreal)
-
-angle = row("angle", "Pi for negative numbers, 0 for others, NaN for NaN.", _of_floats(_angle))
-real = row("real", "The tensor itself: all tensors are real.", as_tensor_of)
-conj = row("conj", "The tensor itself: all tensors are real.", as_tensor_of)
-conj_physical = row("conj_physical", "A copy of the tensor: all tensors are real.",
-                    lambda x: wrap(record("copy", (as_node(x),), {})))
-resolve_conj, resolve_neg = conj, conj
 
 logaddexp2 = pair("logaddexp2", "``log2(2**input + 2**other)``, without overflow.",
                   _pair_of_floats, _logaddexp2)

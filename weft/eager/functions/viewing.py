@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.eager.axes import axis_of
 from weft.eager.cell import become_view, memory_of, node_of
+from weft.eager.functions import complex as z
 from weft.eager.functions import indexing as i
 from weft.eager.functions import shape as s
 from weft.eager.layouts import strided
@@ -64,13 +65,31 @@ class Views:
 
     @property
     def mH(self) -> Any:
-        """``mT`` of real numbers."""
-        return self.mT
+        """The conjugate transposes of the matrices of the last two axes."""
+        return z.adjoint(self)
 
     @property
     def H(self) -> Any:
-        """The transpose of a matrix of real numbers."""
-        return s.t(self)
+        """The conjugate transpose of a matrix."""
+        return z.conj(s.t(self))
+
+    @property
+    def real(self) -> Any:
+        """The real part, a view; a real tensor itself."""
+        return z.real(self)
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        z.real(self).copy_(value)
+
+    @property
+    def imag(self) -> Any:
+        """The imaginary part, a view."""
+        return z.imag(self)
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        z.imag(self).copy_(value)
 
     def resize_(self, *sizes: Any, memory_format: Any = None) -> Any:  # noqa: ARG002 - row-major
         """The first elements of the memory in another shape, in place; more of them are zeros."""

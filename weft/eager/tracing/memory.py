@@ -31,7 +31,8 @@ class StepMemory(ModuleMemory):
         self.device = where
         self.array = array
         if array is None:
-            self.array = where.memory.empty(self._spec.shape, self._spec.dtype.numpy)
+            pairs = self._spec.as_pair()
+            self.array = where.memory.empty(pairs.shape, pairs.dtype.numpy)
         self._assign(node)
         self._snapshot: Node | None = None
         self._owner = weakref.ref(cell)

@@ -71,7 +71,7 @@ def _recorded(hub: Node, placeholder: Callable[[Spec], Node]) -> OwnGradient:
     fields = hub.sig.out.fields
     assert fields is not None
     arriving = [placeholder(spec) for spec in fields]
-    given = [node if node.sig.out.dtype.is_floating_point else None for node in arriving]
+    given = [node if node.sig.out.dtype.rank > 1 else None for node in arriving]
     rule: OwnBackward = hub.extra
     gradients = rule(given, create_graph=True)
     return OwnGradient(list(rule.results), list(hub.args), arriving, gradients)
@@ -107,7 +107,7 @@ def loop_gradient(node: Node) -> OwnGradient:
     fields = sig.out.fields
     assert fields is not None
     arriving = [placeholder(spec, flows=False) for spec in fields]
-    given = [one if spec.dtype.is_floating_point else None
+    given = [one if spec.dtype.rank > 1 else None
              for one, spec in zip(arriving, fields, strict=True)]
     return OwnGradient([again], inputs, arriving, gradients_through(again, given))
 

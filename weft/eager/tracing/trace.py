@@ -93,7 +93,7 @@ class Trace:
     def parameter(self, spec: Spec, *, differentiable: bool = False) -> Node:
         """A new placeholder; gradients flow to it if it is ``differentiable``."""
         node = Node(Signature(PLACEHOLDER, spec), (), None, None)
-        if differentiable and spec.dtype.is_floating_point:
+        if differentiable and spec.dtype.rank > 1:
             node.grad = RECORDED
         self.placeholders.add(node)
         return node

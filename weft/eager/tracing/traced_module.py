@@ -164,7 +164,7 @@ class _Program:
         grads = iter(self.expressions([g for g in own.gradients if g is not None], given, flowing))
         return Tuple(tuple([_zeros(node) if gradient is None else next(grads)
                             for node, gradient in zip(own.inputs, own.gradients, strict=True)
-                            if node.sig.out.dtype.is_floating_point]))
+                            if node.sig.out.dtype.rank > 1]))
 
 
 def _variables(nodes: Sequence[Node]) -> tuple[tuple[Var, ...], dict[Node, Expr]]:
@@ -183,14 +183,14 @@ def _stopped(node: Node, expr: Expr, flowing: set[Node]) -> Expr:
     """``expr`` of a node with an operand that has a gradient, which goes on or stops here."""
     if node.grad is RECORDED or node.grad is FREED or node.sig.out.fields is not None:
         flowing.add(node)  # of a tuple, its fields stop
-    elif node.sig.out.dtype.is_floating_point:
+    elif node.sig.out.dtype.rank > 1:
         return get_op("annotation.stop_gradient")(expr, span=node.span)  # type: ignore[no-any-return]
     return expr
 
 
 def _zeros(node: Node) -> Expr:
     return get_op("zeros")(  # type: ignore[no-any-return]
-        shape=node.sig.out.shape, dtype=node.sig.out.dtype.ir)
+        shape=node.sig.out.as_pair().shape, dtype=node.sig.out.as_pair().dtype.ir)
 
 
 def _expr(node: Node, made: dict[Node, Expr]) -> Expr:
