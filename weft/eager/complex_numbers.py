@@ -26,6 +26,19 @@ from weft.op.composites.complex_numbers import (
 from weft.support.errors import InvalidInputError
 
 
+Rule = Callable[[str, tuple[Node, ...], dict[str, Any]], Node]
+_RULES: dict[str, Rule] = {}
+
+
+def _rule(*names: str) -> Callable[[Rule], Rule]:
+    """Register what records these operators."""
+    def note(function: Rule) -> Rule:
+        _RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return note
+
+
 class ComplexError(InvalidInputError):
     """An operator has no meaning, or none yet, for complex numbers."""
 
@@ -150,6 +163,7 @@ _INDEXED = ("take", "gather_nd")
 # -- operators that read their attributes, or the dtype --------------------------------------------
 
 
+@_rule("cast")
 def _cast(_op: str, nodes: tuple[Node, ...], attrs: dict[str, Any]) -> Node:
     """To another precision, from real numbers, or to them: the real part alone, as in torch."""
     node, d = nodes[0], as_dtype(attrs["dtype"])
@@ -166,6 +180,7 @@ def _cast(_op: str, nodes: tuple[Node, ...], attrs: dict[str, Any]) -> Node:
     return joined(real, TENSORS.call("zeros_like", wrap(real)))
 
 
+@_rule("zeros", "ones", "ones_like")
 def _created(op: str, nodes: tuple[Node, ...], attrs: dict[str, Any]) -> Node:
     """A tensor of one real number; of the dtype of the attribute, or of the operand."""
     d = as_dtype(attrs["dtype"]) if "dtype" in attrs else nodes[0].sig.out.dtype
@@ -175,6 +190,7 @@ def _created(op: str, nodes: tuple[Node, ...], attrs: dict[str, Any]) -> Node:
     return joined(real, TENSORS.call("zeros_like", wrap(real)))
 
 
+@_rule("where")
 def _where(_op: str, nodes: tuple[Node, ...], attrs: dict[str, Any]) -> Node:
     """The condition, which may be complex itself, chooses in both parts."""
     condition = nodes[0]
@@ -185,11 +201,13 @@ def _where(_op: str, nodes: tuple[Node, ...], attrs: dict[str, Any]) -> Node:
     return _by_parts("where", (condition, *nodes[1:]), attrs)
 
 
+@_rule("all", "any")
 def _reduced_truth(op: str, nodes: tuple[Node, ...], attrs: dict[str, Any]) -> Node:
     """``all`` and ``any`` of numbers that are not zero."""
     return record(op, (as_node(is_true(TENSORS, _parts(nodes[0]))),), attrs)
 
 
+@_rule("scatter_elements")
 def _scattered(op: str, nodes: tuple[Node, ...], attrs: dict[str, Any]) -> Node:
     """Values written, or added, at positions."""
     if attrs.get("reduction", "update") not in ("update", "add"):
@@ -197,6 +215,7 @@ def _scattered(op: str, nodes: tuple[Node, ...], attrs: dict[str, Any]) -> Node:
     return _by_parts(op, nodes, attrs)
 
 
+@_rule("prod")
 def _product(_op: str, nodes: tuple[Node, ...], attrs: dict[str, Any]) -> Node:
     """The product along axes: of the first half by the second, until one is left."""
     shape, axis = nodes[0].sig.out.shape, attrs.get("axis")
@@ -222,6 +241,7 @@ def full_of_ones(x: Any) -> Any:
     return wrap(record("full", ones, {"shape": (1, *x.shape[1:])}))
 
 
+@_rule("cumprod")
 def _running_product(_op: str, nodes: tuple[Node, ...], attrs: dict[str, Any]) -> Node:
     """The cumulative product: in each step, the products of twice as many elements."""
     x = wrap(nodes[0]).movedim(attrs["axis"], 0)
@@ -235,11 +255,5 @@ def _running_product(_op: str, nodes: tuple[Node, ...], attrs: dict[str, Any]) -
 def _joined_along(parts: tuple[Any, ...]) -> Any:
     return wrap(record("concatenate", tuple(map(as_node, parts)), {"axis": 0}))
 
-
-_RULES: dict[str, Callable[[str, tuple[Node, ...], dict[str, Any]], Node]] = {}
-for _rule, _names in ((_cast, "cast"), (_where, "where"), (_reduced_truth, "all any"),
-                      (_created, "zeros ones ones_like"), (_scattered, "scatter_elements"),
-                      (_product, "prod"), (_running_product, "cumprod")):
-    _RULES.update(dict.fromkeys(_names.split(), _rule))
 
 __all__ = ["ComplexError", "joined", "lowered", "refusal"]

@@ -125,8 +125,8 @@ class Loop:
             sums.append(total)
             parts.append(op.scatter_nd(total, position, results[self.carried + number],
                                        mode="update", span=span))
-            first.append(op.zeros(shape=spec.type.concrete_shape,
-                                  dtype=spec.type.dtype, span=span))
+            memory = spec.as_pair() if spec.dtype.is_complex else spec
+            first.append(op.zeros(shape=memory.shape, dtype=memory.dtype.ir, span=span))
         variables = (i, *carried, *sums)
         following = (op.add(i, _index(1), span=span), *results[:self.carried], *parts)
         goes_on = op.less(i, _index(self.length), span=span)

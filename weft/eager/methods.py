@@ -87,7 +87,7 @@ class Functions(Conversions, Drawn):
 
     reshape, view, permute, transpose, t = s.reshape, s.reshape, s.permute, s.transpose, s.t
     swapaxes, movedim, squeeze, unsqueeze = s.transpose, s.movedim, s.squeeze, s.unsqueeze
-    swapdims, moveaxis, adjoint = s.transpose, s.movedim, s.adjoint
+    swapdims, moveaxis = s.transpose, s.movedim
     ravel, flatten, unflatten, expand, broadcast_to = (
         s.ravel, s.flatten, s.unflatten, s.expand, s.expand)
     repeat, tile, repeat_interleave = s.repeat, s.repeat, s.repeat_interleave

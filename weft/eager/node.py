@@ -324,11 +324,11 @@ def call_ir(node: Node, args: tuple[Expr, ...]) -> Expr:
 
 def value_node(array: Any, d: dtype, where: device = CPU) -> Node:
     """A node for a concrete array in the memory of a device, which is C-contiguous and never
-    written again.
+    written again. One of complex numbers may be that of the pairs.
     """
     if d.rank == COMPLEX:
-        return Node(simple_signature(VALUE, spec_of(array.shape, d, where)), (), paired(array),
-                    None)
+        pairs = paired(array) if array.dtype == d.numpy else array
+        return Node(simple_signature(VALUE, spec_of(pairs.shape[:-1], d, where)), (), pairs, None)
     return Node(simple_signature(VALUE, spec_of(array.shape, d, where)), (), array, None)
 
 

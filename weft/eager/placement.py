@@ -26,6 +26,7 @@ from weft.eager.node import (
     is_value,
     number_node,
     pack_signature,
+    paired,
     scalar_node,
     spec_of,
     transfer_signature,
@@ -64,7 +65,9 @@ def host_value(node: Node) -> np.ndarray:
 def new_value(array: np.ndarray, d: dtype) -> Node:
     """The node of a new tensor with these elements on the default device."""
     where = get_default_device()
-    return value_node(array if where is CPU else copied(array, CPU, where), d, where)
+    if where is not CPU:
+        array = copied(paired(array) if d.is_complex else array, CPU, where)
+    return value_node(array, d, where)
 
 
 def filling(value: Any, d: dtype) -> Node:

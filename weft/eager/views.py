@@ -119,11 +119,10 @@ class _Scattering(ViewOp):
         if not places.size:
             return whole
         if whole.sig.out.dtype.is_complex is not part.sig.out.dtype.is_complex:
-            to, back = (as_pair, as_complex) if whole.sig.out.dtype.is_complex \
-                else (as_complex, as_pair)
-            if to is as_complex:
-                whole = reshaped(whole, (math.prod(whole.sig.out.shape) // 2, 2))
-            return back(self.scatter(to(whole), part, layout))
+            if whole.sig.out.dtype.is_complex:
+                return as_complex(self.scatter(as_pair(whole), part, layout))
+            pairs = as_complex(reshaped(whole, (math.prod(whole.sig.out.shape) // 2, 2)))
+            return reshaped(as_pair(self.scatter(pairs, part, layout)), whole.sig.out.shape)
         shape = whole.sig.out.shape
         if part.sig.out.dtype is not whole.sig.out.dtype:
             part = record("reinterpret", (part,), {"dtype": whole.sig.out.dtype.ir})

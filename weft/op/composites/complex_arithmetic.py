@@ -32,7 +32,8 @@ def divide(e: Emitter[V], a: Pair[V], b: Pair[V]) -> Pair[V]:
     large, small = e.call("where", swaps, d, c), e.call("where", swaps, c, d)
     is_zero = e.call("equal", large, 0.0)
     ratio = small / e.call("where", is_zero, 1.0, large)
-    below = e.call("where", is_zero, 0.0, large + small * ratio)
+    large = e.call("where", is_zero, 0.0, large)
+    x, y, below = x / large, y / large, ratio * ratio + 1
     real = e.call("where", swaps, x * ratio + y, x + y * ratio)
     imag = e.call("where", swaps, y * ratio - x, y - x * ratio)
     return real / below, imag / below

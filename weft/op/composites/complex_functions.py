@@ -12,7 +12,6 @@ from collections.abc import Callable
 from weft.op.composites.complex_arithmetic import (
     Pair,
     angle,
-    divide,
     is_true,
     log_magnitude,
     multiply,
@@ -42,6 +41,12 @@ def _is_strange(e: Emitter[V], x: V) -> V:
     return e.call("logical_not", e.call("isfinite", x))
 
 
+def _times(e: Emitter[V], size: V, factor: V) -> V:
+    """``size * factor``; 0 times what is not finite is 0."""
+    lost = _both(e, _is(e, factor, 0.0), _is_strange(e, size))
+    return e.call("where", lost, factor, size * factor)
+
+
 def exp(e: Emitter[V], z: Pair[V]) -> Pair[V]:
     """E to the power z."""
     size = e.call("exp", z[0])
@@ -49,7 +54,7 @@ def exp(e: Emitter[V], z: Pair[V]) -> Pair[V]:
     gone = _both(e, _is(e, z[0], -math.inf), strange)
     real = e.call("where", _both(e, _is(e, z[0], math.inf), strange), math.inf,
                   size * e.call("cos", z[1]))
-    imag = e.call("where", _is(e, z[1], 0.0), z[1], size * e.call("sin", z[1]))
+    imag = _times(e, size, e.call("sin", z[1]))
     return e.call("where", gone, 0.0, real), e.call("where", gone, 0.0, imag)
 
 
@@ -108,16 +113,19 @@ def sqrt(e: Emitter[V], z: Pair[V]) -> Pair[V]:
     ratio, share = (e.call("where", usual, v, 1.0) / unit for v in (small, width))
     length = e.call("sqrt", ratio * ratio + 1)
     root = e.call("sqrt", unit) * e.call("sqrt", (share + length) * 0.5)
-    other = e.call("where", usual, height, 0.0) / (root * 2)
-    left = x < 0
-    real, imag = e.call("where", left, other, root), e.call("where", left, root, other)
-    found = [e.call("where", usual, v, large) for v in (real, imag)]  # zeros and NaN themselves
-    flat = e.call("isinf", x)
-    real = e.call("where", flat, e.call("where", left, y - y, math.inf), found[0])
-    imag = e.call("where", flat, e.call("where", left, math.inf, y - y), found[1])
-    endless = e.call("isinf", y)
-    real = e.call("where", endless, math.inf, real)
-    return real, with_sign(e, e.call("where", endless, math.inf, e.call("abs", imag)), y)
+    other = e.call("where", usual, y, 0.0) / (root * 2)
+    left, upper = x < 0, with_sign(e, e.call("ones_like", y), y)
+    real, imag = e.call("where", left, other * upper, root), e.call(
+        "where", left, root * upper, other)
+    real, imag = e.call("where", usual, real, large), e.call("where", usual, imag, y)
+    none = e.call("isnan", large)
+    imag = e.call("where", none, large, imag)
+    flat, endless = e.call("isinf", x), e.call("isinf", y)
+    far = e.call("where", e.call("isnan", y), y, 0.0)
+    ends = with_sign(e, e.call("abs", x), y)  # infinite, where it is used
+    real = e.call("where", flat, e.call("where", left, far, x), real)
+    imag = e.call("where", flat, e.call("where", left, ends, with_sign(e, far, y)), imag)
+    return e.call("where", endless, math.inf, real), e.call("where", endless, y, imag)
 
 
 def rsqrt(e: Emitter[V], z: Pair[V]) -> Pair[V]:
@@ -135,20 +143,22 @@ def sinh(e: Emitter[V], z: Pair[V]) -> Pair[V]:
     """The hyperbolic sine."""
     x, y = z
     real = e.call("sinh", x) * e.call("cos", y)
-    imag = e.call("cosh", x) * e.call("sin", y)
-    keeps = _either(e, _is(e, x, 0.0), _both(e, e.call("isinf", x), _is_strange(e, y)))
-    return e.call("where", keeps, x, real), e.call("where", _is(e, y, 0.0), y, imag)
+    imag = _times(e, e.call("cosh", x), e.call("sin", y))
+    ends = _either(e, _is(e, x, 0.0), e.call("isinf", x))
+    return e.call("where", _both(e, ends, _is_strange(e, y)), x, real), imag
 
 
 def cosh(e: Emitter[V], z: Pair[V]) -> Pair[V]:
     """The hyperbolic cosine."""
     x, y = z
     real = e.call("cosh", x) * e.call("cos", y)
-    imag = e.call("sinh", x) * e.call("sin", y)
+    rise = e.call("sinh", x)
+    imag = rise * e.call("sin", y)
     endless = _both(e, e.call("isinf", x), _is_strange(e, y))
     level = _both(e, _is(e, x, 0.0), _is_strange(e, y))
     flat = e.call("where", x < 0, -y, y)
-    imag = e.call("where", _is(e, y, 0.0), flat, e.call("where", level, 0.0, imag))
+    lost = _both(e, _is(e, y, 0.0), _is_strange(e, rise))
+    imag = e.call("where", lost, flat, e.call("where", level, 0.0, imag))
     return e.call("where", endless, math.inf, real), imag
 
 
@@ -164,12 +174,15 @@ def tanh(e: Emitter[V], z: Pair[V]) -> Pair[V]:
     sine, cosine = e.call("sin", y), e.call("cos", y)
     below = up * up + cosine * cosine
     decay = e.call("exp", e.call("abs", x) * -2) * 4
-    turned = sine * cosine
-    limit = e.call("where", _is_strange(e, y), 0.0, turned * decay)
+    swing = sine * cosine
+    none = _both(e, _is_strange(e, y), e.call("isinf", x))
+    limit = e.call("where", none, 0.0, swing * decay)
+    top = e.call("where", _both(e, _is_strange(e, y), e.call("isfinite", x)), y - y,
+                 e.call("sign", x))
     level = _both(e, _is(e, x, 0.0), _is_strange(e, y))
-    real = e.call("where", far, e.call("sign", x), e.call("where", level, x, up * across / below))
-    imag = e.call("where", far, limit, turned / below)
-    return real, e.call("where", _is(e, y, 0.0), y, imag)
+    real = e.call("where", far, top, e.call("where", level, x, up * across / below))
+    imag = e.call("where", far, limit, swing / below)
+    return real, e.call("where", _both(e, _is(e, y, 0.0), e.call("isnan", x)), y, imag)
 
 
 def rotated(function: Function[V]) -> Function[V]:
@@ -199,60 +212,58 @@ def asin(e: Emitter[V], z: Pair[V]) -> Pair[V]:
     (a, b), (c, d), endless = _roots(e, z)
     x, y = z
     inside = atan2(e, e.call("where", endless, 0.0, x), a * c - b * d)
-    outside = atan2(e, x, e.call("abs", y))
-    real = e.call("where", endless, outside, inside)
-    real = e.call("where", _is(e, x, 0.0), x, real)
-    height = e.call("asinh", e.call("abs", a * d - b * c))
-    return real, with_sign(e, e.call("where", endless, math.inf, height), y)
+    real = e.call("where", endless, atan2(e, x, e.call("abs", y)), inside)
+    real = e.call("where", _both(e, _is(e, x, 0.0), e.call("isnan", y)), x, real)
+    height = e.call("asinh", a * d - b * c)
+    return real, e.call("where", endless, _unbounded(e, y), height)
 
 
 def acos(e: Emitter[V], z: Pair[V]) -> Pair[V]:
     """The inverse cosine; the cuts are beyond -1 and 1 on the real axis."""
     (a, b), (c, d), endless = _roots(e, z)
     x, y = z
-    outside = atan2(e, e.call("abs", y), x)
-    real = e.call("where", endless, outside, atan2(e, a, c) * 2)
-    real = e.call("where", _is(e, x, 0.0), math.pi / 2, real)
-    height = e.call("asinh", e.call("abs", c * b - d * a))
-    return real, -with_sign(e, e.call("where", endless, math.inf, height), y)
+    real = e.call("where", endless, atan2(e, e.call("abs", y), x), atan2(e, a, c) * 2)
+    real = e.call("where", _both(e, _is(e, x, 0.0), e.call("isnan", y)), math.pi / 2, real)
+    height = e.call("asinh", c * b - d * a)
+    return real, e.call("where", endless, -_unbounded(e, y), height)
 
 
 def acosh(e: Emitter[V], z: Pair[V]) -> Pair[V]:
     """The inverse hyperbolic cosine, not negative; the cut is below 1 on the real axis."""
-    real, imag = acos(e, z)
-    # Of one that is no number, the angle is none either unless it is known.
-    return e.call("abs", imag), with_sign(e, real, z[1])
+    x, y = z
+    endless = _either(e, e.call("isinf", x), e.call("isinf", y))
+    near = tuple(e.call("where", endless, 0.0, part) for part in z)
+    (a, b), (c, d) = sqrt(e, (near[0] - 1, near[1])), sqrt(e, (near[0] + 1, near[1]))
+    turn = e.call("where", endless, atan2(e, y, x), atan2(e, b, c) * 2)
+    turn = e.call("where", _both(e, _is(e, x, 0.0), e.call("isnan", y)), math.pi / 2, turn)
+    return e.call("where", endless, math.inf, e.call("asinh", a * c + b * d)), turn
+
+
+def _unbounded(e: Emitter[V], y: V) -> V:
+    """Infinity with the sign of y."""
+    return with_sign(e, e.call("ones_like", y) * math.inf, y)
 
 
 def atanh(e: Emitter[V], z: Pair[V]) -> Pair[V]:
     """The inverse hyperbolic tangent; the cuts are beyond -1 and 1 on the real axis."""
     x, y = z
     far = _either(e, e.call("abs", x) > _DISTANT, e.call("abs", y) > _DISTANT)
-    width = e.call("where", far, 0.5, e.call("abs", x))
+    side = with_sign(e, e.call("ones_like", x), x)
+    width = e.call("where", far, 0.5, x * side)
     height = e.call("where", far, 0.5, y)
     gap = 1 - width
     below = gap * gap + height * height
     near = e.call("log1p", width * 4 / below) * 0.25
     bend = atan2(e, height * 2, gap * (width + 1) - height * height) * 0.5
-    usual = _both(e, far, e.call("logical_not", _either(
-        e, e.call("isinf", x), e.call("isinf", y))))
+    endless = _either(e, e.call("isinf", x), e.call("isinf", y))
+    usual = _both(e, far, e.call("logical_not", endless))
     p, q = (e.call("where", usual, part, 1.0) for part in z)
     beyond = e.call("where", usual, e.call("abs", reciprocal(e, (p, q))[0]), 0.0)
-    real = e.call("where", _is(e, x, 0.0), 0.0, e.call("where", far, beyond, near))
-    edge = with_sign(e, y * 0 + math.pi / 2, y)
-    ends = e.call("where", e.call("isinf", y), e.call("where", y < 0, -math.pi / 2, math.pi / 2),
-                  edge)
-    return with_sign(e, real, x), e.call("where", far, ends, bend)
+    real = e.call("where", far, beyond, near)
+    real = e.call("where", _both(e, _is(e, x, 0.0), e.call("isnan", y)), 0.0, real)
+    none = _either(e, e.call("isnan", y), _both(e, e.call("isnan", x), e.call("isfinite", y)))
+    ends = with_sign(e, e.call("where", none, x - x + y, math.pi / 2), y)
+    return real * side, e.call("where", far, ends, bend)
 
 
 _DISTANT = 1e9  # where atanh(z) is 1 / z beside a right angle, in float64
-
-
-def tan(e: Emitter[V], z: Pair[V]) -> Pair[V]:
-    """The tangent."""
-    return rotated(tanh)(e, z)
-
-
-__all__ = ["acos", "acosh", "asin", "atanh", "cos", "cosh", "divide", "exp", "expm1", "log",
-           "log1p", "log_of_base", "power", "rotated", "rsqrt", "sigmoid", "sinh", "sqrt", "tan",
-           "tanh"]
