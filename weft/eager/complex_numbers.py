@@ -25,7 +25,6 @@ from weft.op.composites.complex_numbers import (
 )
 from weft.support.errors import InvalidInputError
 
-
 Rule = Callable[[str, tuple[Node, ...], dict[str, Any]], Node]
 _RULES: dict[str, Rule] = {}
 
