@@ -11,7 +11,7 @@ from weft.strategy.contract import check_compute
 from weft.strategy.implementation import Implementation
 from weft.strategy.size_vars import SizeVars, symbols_of
 from weft.support.dataclass import dataclass
-from weft.support.errors import InternalError, LoweringError
+from weft.support.errors import InternalError, LoweringError, OperatorError
 from weft.support.user_code import location_in_traceback
 
 Value: TypeAlias = "te.Tensor | tuple[te.Tensor, ...]"
@@ -99,7 +99,7 @@ def _value_of(expr: Expr, values: dict[int, Value], compute: Any, sizes: SizeVar
             raise LoweringError(f"{expr.op.name} does not define a compute", where=expr.span)
         try:
             result = function(*(values[id(arg)] for arg in expr.args), sizes.attrs(expr.attrs))
-        except LoweringError as error:
+        except (LoweringError, OperatorError) as error:
             location = location_in_traceback(error.__traceback__)
             raise error.at(location, f"in the compute of {expr.op.name}") from error
         check_compute(expr, expr.op, function, result)

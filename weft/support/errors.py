@@ -140,7 +140,7 @@ class AttrsError(WeftError):
 
 
 class OperatorError(WeftError):
-    """An operator whose relation, compute, gradient and reference are inconsistent."""
+    """An operator whose relation, compute, kernels, gradient and reference are inconsistent."""
 
     code = "E0102"
 

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from weft.ir.dtype import DType, handle
-from weft.support.errors import LoweringError
+from weft.support.errors import OperatorError
 from weft.support.file_content import digest_of
 from weft.support.function_digest import function_digest, plain_function
 from weft.support.suggestion import did_you_mean
@@ -45,15 +45,15 @@ def device_kernel(shapes: Sequence[Sequence[Index]], inputs: Sequence[Tensor],
     ``block`` threads, x first; ``shared_bytes`` is dynamic shared memory. Tensors are dense and
     row-major, and outputs uninitialised.
 
-    Raises ``LoweringError`` for PTX without the kernel and for arguments that do not fit it. What
-    numba or ``ptxas`` rejects raises ``CodegenError`` when the kernel is built.
+    Raises ``OperatorError`` for PTX without the kernel and for arguments that do not fit it, and
+    when the kernel is built, for what numba or ``ptxas`` rejects.
     """
     types = tuple((as_shape(s), DType.of(d)) for s, d in zip(shapes, dtypes, strict=True))
     arrays = [*((t.shape, t.dtype) for t in inputs), *types]
     positions = _positions(order, len(arrays) + len(scalars))
     blocks, threads = _three(grid, "grid"), _three(block, "block")
     if any(int_value(n) is None for n in threads):
-        raise LoweringError("the number of threads in a block is not a constant", got=block)
+        raise OperatorError("the number of threads in a block is not a constant", got=block)
     kinds = [_kind(arrays, len(inputs), scalars, i) for i in positions]
     if isinstance(kernel, str):
         record = _ptx_kernel(kernel, entry, kinds, shared_bytes)
@@ -82,7 +82,7 @@ def _positions(order: Sequence[int] | None, count: int) -> Sequence[int]:
     if order is None:
         return range(count)
     if not all(0 <= i < count for i in order):
-        raise LoweringError("the order of a kernel's arguments names an unknown one",
+        raise OperatorError("the order of a kernel's arguments names an unknown one",
                             expected=f"indices below {count}: inputs, outputs, scalars",
                             got=tuple(order))
     return order
@@ -91,7 +91,7 @@ def _positions(order: Sequence[int] | None, count: int) -> Sequence[int]:
 def _three(sizes: Index | Sequence[Index], what: str) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
     given = as_shape(sizes if isinstance(sizes, Sequence) else (sizes,))
     if not 1 <= len(given) <= 3:
-        raise LoweringError(f"the {what} of a kernel has one to three sizes", got=sizes)
+        raise OperatorError(f"the {what} of a kernel has one to three sizes", got=sizes)
     x, y, z = (*given, const(1), const(1))[:3]
     return x, y, z
 
@@ -107,30 +107,30 @@ def _kind(arrays: Sequence[tuple[tuple[PrimExpr, ...], DType]], inputs: int,
         return value.dtype
     if isinstance(value, bool | int | float):
         return value
-    raise LoweringError("a scalar of a kernel is a number or a size", got=f"{value!r}")
+    raise OperatorError("a scalar of a kernel is a number or a size", got=f"{value!r}")
 
 
 def _ptx_kernel(text: str, entry: str | None, kinds: Sequence[ArrayParam | Scalar],
                 shared_bytes: int) -> ForeignKernel:
     entries = ptx_entries(text)
     if not entries:
-        raise LoweringError("the PTX text has no kernel", expected=".entry NAME(...)",
+        raise OperatorError("the PTX text has no kernel", expected=".entry NAME(...)",
                             got=text.strip()[:80] or "an empty text")
     if entry is None and len(entries) > 1:
-        raise LoweringError("the PTX text has several kernels", got=", ".join(entries),
+        raise OperatorError("the PTX text has several kernels", got=", ".join(entries),
                             help="name one: entry=...")
     name = entry or next(iter(entries))
     if name not in entries:
-        raise LoweringError(f"the PTX text has no kernel {name}", expected=", ".join(entries),
+        raise OperatorError(f"the PTX text has no kernel {name}", expected=", ".join(entries),
                             help=did_you_mean(name, list(entries)))
     wanted = entries[name]
     if len(wanted) != len(kinds):
-        raise LoweringError(f"the kernel {name} takes another number of arguments",
+        raise OperatorError(f"the kernel {name} takes another number of arguments",
                             expected=f"{len(wanted)}: {', '.join(wanted)}",
                             got=f"{len(kinds)} inputs, outputs and scalars")
     for number, (kind, type_) in enumerate(zip(kinds, wanted, strict=True)):
         if not _fits(kind, type_):
-            raise LoweringError(f"the kernel {name} cannot take argument {number}",
+            raise OperatorError(f"the kernel {name} cannot take argument {number}",
                                 expected=f"a .{type_} parameter", got=_described(kind))
     digest = digest_of(f"{shared_bytes} {text}".encode()).hex()
     return ForeignKernel(f"{name}_{digest[:16]}", text, name, tuple(kinds), shared_bytes)
@@ -155,16 +155,16 @@ def _python_kernel(kernel: Callable[..., Any], kinds: Sequence[ArrayParam | Scal
     function = plain_function(kernel)
     options = getattr(kernel, "targetoptions", {})
     if options.get("device"):
-        raise LoweringError(f"{function.__name__} is a device function, not a kernel",
+        raise OperatorError(f"{function.__name__} is a device function, not a kernel",
                             where=location_of(function), help="decorate it with numba.cuda.jit")
     expected = len(inspect.signature(function).parameters)
     if expected != len(kinds):
-        raise LoweringError(f"{function.__name__} takes another number of arguments",
+        raise OperatorError(f"{function.__name__} takes another number of arguments",
                             where=location_of(function),
                             expected=f"{len(kinds)}: inputs, outputs, scalars",
                             got=f"{function.__name__}{inspect.signature(function)}")
     if options.get("link"):
-        raise LoweringError(f"{function.__name__} links files, which weft does not",
+        raise OperatorError(f"{function.__name__} links files, which weft does not",
                             where=location_of(function), got=options["link"],
                             help="write what they define in Python, or give PTX text that has it")
     facts = chain(map(repr, kinds), [str(shared_bytes)], cuda_options(kernel))

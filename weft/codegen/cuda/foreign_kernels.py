@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from weft.codegen.cuda.ptxas import assemble
 from weft.codegen.cuda.toolkit import find_program
 from weft.runtime.devices.cuda.image import Argument, ptx_version, runs_ptx
 from weft.runtime.sizes import Size
-from weft.support.errors import CodegenError
+from weft.support.errors import CodegenError, OperatorError
 from weft.target import CudaTarget
 from weft.tir import BufferLoad, Call, Evaluate, FloatImm, PrimExpr, PrimFunc, Stmt, StringImm
 from weft.tir.foreign_kernel import ForeignKernel, foreign_kernels_of
@@ -55,7 +56,7 @@ def foreign_argument(operand: PrimExpr, address: Callable[[BufferLoad], Argument
 
 
 def check_kernel(kernel: ForeignKernel, target: CudaTarget) -> None:
-    """Raise ``CodegenError`` for a PTX text that is for other architectures, or that is wrong.
+    """Raise ``CodegenError`` for PTX for other architectures, ``OperatorError`` for wrong PTX.
 
     ``ptxas`` judges the text, if it is installed.
     """
@@ -63,7 +64,7 @@ def check_kernel(kernel: ForeignKernel, target: CudaTarget) -> None:
         return
     arch = _TARGET.search(kernel.source)
     if arch is None or ptx_version(kernel.source) == (0, 0):
-        raise CodegenError("the PTX text has no header", where=kernel.entry,
+        raise OperatorError("the PTX text has no header", where=kernel.entry,
                            expected=".version, .target and .address_size 64")
     if not runs_ptx(arch[1], target.capability) or (
             arch[1].endswith("a") and not target.is_arch_specific):
@@ -71,13 +72,24 @@ def check_kernel(kernel: ForeignKernel, target: CudaTarget) -> None:
                            expected=f"PTX for {target.arch} or earlier", got=arch[1],
                            help=f'compile with target="cuda -arch={arch[1]}"')
     if find_program("ptxas") is not None:
-        assemble(kernel.source, target.arch)
+        with blamed_on_operator():
+            assemble(kernel.source, target.arch)
+
+
+@contextmanager
+def blamed_on_operator() -> Iterator[None]:
+    """Raise an ``OperatorError`` for code that a compiler refuses: no device could run it."""
+    try:
+        yield
+    except CodegenError as error:
+        raise OperatorError(error.what, where=error.where, expected=error.expected, got=error.got,
+                            notes=error.notes, help=error.help) from error
 
 
 def with_ptx(own: str, kernels: Iterable[ForeignKernel], target: CudaTarget) -> str:
     """One PTX module of weft's text, which may be empty, and those of other compilers.
 
-    Kernels get their symbols as names. Raises ``CodegenError`` for other names that two texts
+    Kernels get their symbols as names. Raises ``OperatorError`` for other names that two texts
     define.
     """
     texts = [(k.entry, k.symbol, k.source) for k in kernels if isinstance(k.source, str)]
@@ -89,7 +101,7 @@ def with_ptx(own: str, kernels: Iterable[ForeignKernel], target: CudaTarget) -> 
         plain = re.sub(rf"(?<![\w$]){re.escape(entry)}(?![\w$])", symbol, plain)
         for name in _NAMED.findall(plain):
             if name in known:
-                raise CodegenError(f"two PTX texts of one program define {name}", where=entry,
+                raise OperatorError(f"two PTX texts of one program define {name}", where=entry,
                                    got=f"also in {known[name]}", help="rename it in one of them")
             known[name] = entry
         parts.append(plain)

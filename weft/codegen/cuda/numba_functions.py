@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+from weft.codegen.cuda.foreign_kernels import blamed_on_operator
 from weft.codegen.cuda.toolkit import numba_cuda
 from weft.codegen.ir_text.types import float_constant
 from weft.codegen.llvm.python_bodies.numba_compile import numba_type, raising_line, refusal
@@ -40,9 +41,14 @@ def is_device_function(function: PythonFunction) -> bool:
 def kernel_ir(kernel: ForeignKernel, target: CudaTarget) -> list[str]:
     """Modules of LLVM IR that define a Python kernel under its symbol.
 
-    Raises ``CodegenError`` with the line that numba cannot compile, and ``MissingToolError`` if
+    Raises ``OperatorError`` with the line that numba cannot compile, and ``MissingToolError`` if
     numba-cuda is not installed.
     """
+    with blamed_on_operator():
+        return _kernel_ir(kernel, target)
+
+
+def _kernel_ir(kernel: ForeignKernel, target: CudaTarget) -> list[str]:
     options = getattr(kernel.source, "targetoptions", {})
     found = _lowered(kernel.source, kernel.parameters, target, "numba")
     entry = found.fndesc.llvm_func_name
@@ -56,7 +62,8 @@ def kernel_ir(kernel: ForeignKernel, target: CudaTarget) -> list[str]:
 def device_function_ir(function: PythonFunction, target: CudaTarget) -> list[str]:
     """Modules that define ``void @symbol(arrays..., run-time values...)`` over a device function.
 
-    Raises as ``kernel_ir`` does, and for a body that raises: the C ABI has no exceptions.
+    Raises ``CodegenError`` with the line that numba cannot compile, and for a body that raises: the
+    C ABI has no exceptions.
     """
     body = plain_function(function.body)
     line = raising_line(body)

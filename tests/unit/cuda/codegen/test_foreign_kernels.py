@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import weft
+from tests.unit.cuda.codegen import foreign_operator
 from tests.unit.cuda.codegen.emulated import compiled, run_emulated
 from tests.unit.cuda.codegen.foreign_operator import SQUARE_PTX
 from weft import te
 from weft.codegen.cuda.numba_functions import numba_cuda
 from weft.codegen.cuda.toolkit import find_library, find_program
-from weft.support.errors import CodegenError, LoweringError, MissingToolError
+from weft.support.errors import CodegenError, LoweringError, MissingToolError, OperatorError
 from weft.target import CudaTarget
 from weft.te.lower import lower
 from weft.tir.foreign_kernel import ptx_entries
@@ -150,24 +151,52 @@ def test_opcheck_runs_the_kernel():
 ], ids=["no kernel", "missing entry", "two entries", "too few", "float for integer", "address",
         "order", "grid", "block", "text"])
 def test_arguments_that_do_not_fit_are_refused(options, message, got):
-    with pytest.raises(LoweringError, match=message) as caught:
+    with pytest.raises(OperatorError, match=message) as caught:
         by_ptx(**options)
     assert got in str(caught.value)
 
 
-@pytest.mark.parametrize(("text", "arch", "message", "got"), [
-    (SQUARE_PTX.replace("sm_80", "sm_90a"), "sm_80", "was compiled for sm_90a", "-arch=sm_90a"),
-    (SQUARE_PTX.replace("sm_80", "sm_90a"), "sm_90", "was compiled for sm_90a", "sm_90"),
-    (SQUARE_PTX.replace(".target sm_80", ""), "sm_80", "has no header", ".target"),
-    (SQUARE_PTX.replace("mul.f32", "mul.f23"), "sm_80", "ptxas rejects the PTX", "mul.f23"),
+LATER = SQUARE_PTX.replace("sm_80", "sm_90a")
+WRONG = SQUARE_PTX.replace("mul.f32", "mul.f23")
+needs_ptxas = pytest.mark.skipif(find_program("ptxas") is None, reason="ptxas is not installed")
+
+
+@pytest.mark.parametrize(("text", "arch", "error", "message", "got"), [
+    (LATER, "sm_80", CodegenError, "was compiled for sm_90a", "-arch=sm_90a"),
+    (LATER, "sm_90", CodegenError, "was compiled for sm_90a", "sm_90"),
+    (SQUARE_PTX.replace(".target sm_80", ""), "sm_80", OperatorError, "has no header", ".target"),
+    pytest.param(WRONG, "sm_80", OperatorError, "ptxas rejects the PTX", "mul.f23",
+                 marks=needs_ptxas),
 ], ids=["later", "specific", "header", "instruction"])
-def test_ptx_that_the_target_cannot_run_is_refused(text, arch, message, got):
-    if "mul.f23" in text and find_program("ptxas") is None:
-        pytest.skip("ptxas is not installed")
-    with pytest.raises(CodegenError, match=message) as caught:
+def test_ptx_that_the_target_cannot_run_is_refused(text, arch, error, message, got):
+    with pytest.raises(error, match=message) as caught:
         compiled(function_of(by_ptx(text)), CudaTarget(arch))
     assert got in str(caught.value)
     assert "square" in str(caught.value.where)
+
+
+@pytest.mark.parametrize(("text", "warns"), [(LATER, True), pytest.param(
+    WRONG, False, marks=needs_ptxas)], ids=["later", "wrong"])
+def test_the_host_takes_over_for_another_architecture_and_not_for_a_wrong_kernel(
+        monkeypatch, text, warns):
+    monkeypatch.setattr(foreign_operator, "SQUARE_PTX", text)
+    model = weft.parse(SOURCE.format("5, "))
+    if warns:
+        with pytest.warns(weft.FallbackWarning, match=r"squared runs on the host(.|\n)*sm_90a"):
+            weft.compile(model, target="cuda")
+    else:
+        with pytest.raises(OperatorError, match=r"ptxas rejects"):
+            weft.compile(model, target="cuda")
+
+
+@pytest.mark.usefixtures("emulated")
+def test_wrong_arguments_are_an_error_at_the_line_of_the_strategy(monkeypatch):
+    text = SQUARE_PTX.replace(".param .u32 square_n)", ".param .u32 square_n, .param .u32 m)")
+    monkeypatch.setattr(foreign_operator, "SQUARE_PTX", text)
+    with pytest.raises(OperatorError, match="another number of arguments") as caught:
+        weft.compile(weft.parse(SOURCE.format("6, ")), target="cuda")
+    assert "foreign_operator.py" in str(caught.value.where)
+    assert "in the compute of test.squared" in str(caught.value)
 
 
 def test_the_limits_of_a_block_hold_for_foreign_kernels():
@@ -194,7 +223,7 @@ def test_two_texts_in_one_program_keep_their_kernels_apart(target):
              for text in (SQUARE_PTX, other)]
     (b,) = te.device_kernel([(96,)], [a], texts[0], ["float32"], **options)
     (c,) = te.device_kernel([(96,)], [b], texts[1], ["float32"], **options)
-    with pytest.raises(CodegenError, match="two PTX texts of one program define tile"):
+    with pytest.raises(OperatorError, match="two PTX texts of one program define tile"):
         compiled(lower(te.create_schedule(c), [a, c], "two"))
 
 
@@ -213,22 +242,27 @@ def unknown_method(x, y, scale, count):
     y[0, 0] = x[0, 0].rounded(2)
 
 
+@cuda.jit(link=["other.cu"])
+def linked(x, y, scale, count):
+    y[0, 0] = x[0, 0]
+
+
 @cuda.jit(device=True)
 def raising(x, y, start):
     if x[0] < 0:
         raise ValueError("negative")
 
 
-@pytest.mark.parametrize(("kernel", "error", "message"), [
-    (one_argument, LoweringError, "another number of arguments"),
-    (running_sums, LoweringError, "is a device function, not a kernel"),
-    (writes_input, CodegenError, "inputs cannot be written"),
-    (unknown_method, CodegenError, "Unknown attribute 'rounded'"),
-], ids=["number", "device function", "input", "method"])
-def test_python_kernels_that_numba_refuses_are_errors_at_their_line(kernel, error, message):
-    with pytest.raises(error, match="E0") as caught:
+@pytest.mark.parametrize(("kernel", "message"), [
+    (one_argument, "another number of arguments"),
+    (running_sums, "is a device function, not a kernel"),
+    (writes_input, "inputs cannot be written"),
+    (unknown_method, "Unknown attribute 'rounded'"),
+    (linked, "links files"),
+], ids=["number", "device function", "input", "method", "links"])
+def test_python_kernels_that_numba_refuses_are_errors_at_their_line(kernel, message):
+    with pytest.raises(OperatorError, match=message) as caught:
         compiled(rows_then_one(kernel))
-    assert message in str(caught.value)
     assert "test_foreign_kernels.py" in str(caught.value.where)
 
 
