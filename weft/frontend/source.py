@@ -271,7 +271,8 @@ class FrontEnd:
 
     A path is of this kind by its suffix (``"*"``: any other), a value by the full name of one of
     its ``classes``, or because it has all ``members``. The bytes of a file are by ``magic``, which
-    is a position and what is there. Models with ``takes_examples`` are traced.
+    is a position and what is there; a folder is by the file ``folder`` in it. Models with
+    ``takes_examples`` are traced.
     """
 
     name: str
@@ -281,6 +282,7 @@ class FrontEnd:
     members: tuple[str, ...] = ()
     takes_examples: bool = False
     magic: tuple[int, bytes] | None = None
+    folder: str = ""
 
     def opens(self, model: object, names: Sequence[str]) -> bool:
         """Whether ``model``, whose class and bases have the full ``names``, is of this kind."""
@@ -310,7 +312,8 @@ FRONT_ENDS: dict[str, FrontEnd] = {one.name: one for one in (
              takes_examples=True),
     FrontEnd("graph", "weft.frontend.source:open_graph", members=("to_module",)),
     FrontEnd("graphdef", "weft.compat.graphdef.importer:open_graph_def",
-             (".pb", ".pbtxt", ".graphdef"), members=("SerializeToString", "node")),
+             (".pb", ".pbtxt", ".graphdef"), members=("SerializeToString", "node"),
+             folder="saved_model.pb"),
     FrontEnd("stablehlo", "weft.frontend.stablehlo.source:open_stablehlo",
              (".mlir", ".stablehlo", ".mlirbc"), _JAX, takes_examples=True),
     FrontEnd("tflite", "weft.frontend.tflite.source:open_tflite", (".tflite", ".lite"),
@@ -349,6 +352,9 @@ def open_source(model: ModelLike, examples: Examples, options: ImportOptions) ->
 def _front_end_of(model: object) -> FrontEnd:
     if isinstance(model, (str, os.PathLike)):
         suffix = Path(model).suffix
+        for one in FRONT_ENDS.values():
+            if one.folder and (Path(model) / one.folder).is_file():
+                return one
         by_suffix = {s: one for one in reversed(FRONT_ENDS.values()) for s in one.suffixes}
         return by_suffix.get(suffix, by_suffix[ANY_FILE])
     names = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(model).__mro__]

@@ -31,6 +31,7 @@ from weft.compat.graphdef import (
     FunctionDef,
     FunctionRef,
     GraphDef,
+    GraphDefModel,
     Library,
     NodeDef,
     ShapeAttr,
@@ -39,8 +40,8 @@ from weft.compat.graphdef import (
 
 __all__ = ["SINK", "SOURCE", "AdagradOptimizer", "AdamOptimizer", "ArgDef", "AttrDef",
            "AttrPlaceholder", "Edge", "FunctionDef", "FunctionRef", "GradientDescentOptimizer",
-           "Graph", "GraphDef", "ImportResults", "Library", "MomentumOptimizer", "Node",
-           "NodeDef", "Optimizer", "Session", "ShapeAttr", "Tensor", "Versions", "default_graph",
-           "dfs", "expand_inline_functions", "fixup_source_and_sink_edges", "from_module",
-           "get_post_order", "get_reverse_post_order", "import_graph",
+           "Graph", "GraphDef", "GraphDefModel", "ImportResults", "Library", "MomentumOptimizer",
+           "Node", "NodeDef", "Optimizer", "Session", "ShapeAttr", "Tensor", "Versions",
+           "default_graph", "dfs", "expand_inline_functions", "fixup_source_and_sink_edges",
+           "from_module", "get_post_order", "get_reverse_post_order", "import_graph",
            "prune_for_reverse_reachability", "reverse_dfs", "to_tensorflow"]

@@ -54,7 +54,7 @@ def parse_graph_def(data: bytes | str, source: str = "<graph>") -> definitions.G
         raise InvalidModelError("not a GraphDef", where=source, got=str(error),
                                 expected="a frozen graph in protobuf's binary form (.pb), or its "
                                          "text form (.pbtxt)") from None
-    return _graph_of(message, source)
+    return graph_of(message, source)
 
 
 def write_graph_def(graph: definitions.GraphDef, path: str | os.PathLike[str]) -> None:
@@ -88,7 +88,8 @@ def graph_def_text(graph: definitions.GraphDef) -> str:
     return text
 
 
-def _graph_of(message: Any, source: str) -> definitions.GraphDef:
+def graph_of(message: Any, source: str) -> definitions.GraphDef:
+    """The graph of a message ``GraphDef``."""
     versions = definitions.Versions(message.versions.producer or message.version,
                                     message.versions.min_consumer,
                                     tuple(message.versions.bad_consumers))

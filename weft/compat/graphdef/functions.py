@@ -9,6 +9,7 @@ from typing import Any
 from weft.compat.graphdef.definitions import (
     ArgDef,
     AttrPlaceholder,
+    ForeignType,
     FunctionDef,
     FunctionRef,
     Library,
@@ -17,9 +18,12 @@ from weft.compat.graphdef.definitions import (
 )
 from weft.compat.graphdef.names import is_node_name
 from weft.compat.graphdef.registry import CONVERTERS
+from weft.ir.op import OPS
 from weft.ir.types import TensorType
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError
+
+HANDLE = "DT_RESOURCE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,8 @@ def _arguments(function: FunctionDef, values: Mapping[str, Any], types: Sequence
                                 where=where, got=str(len(types)))
     flat = [name for group in names.values() for name in group]
     for name, wanted, given in zip(flat, expected, types, strict=True):
+        if isinstance(wanted, ForeignType) and wanted.name == HANDLE:
+            continue  # of a variable, which has the type of its value
         if wanted is not None and wanted is not given.dtype:
             raise InvalidModelError(
                 f"argument {name!r} of function {function.name!r} has the wrong type",
@@ -205,7 +211,9 @@ class _Resolver:
             names = tuple(a.name for a in self.library.functions[node.op].outputs)
         else:
             names = converter.outputs if converter is not None else ("output",)
-        if len(names) == 1 and converter is not None:
+        is_unknown = converter is None and node.op not in self.library.functions \
+            and node.op not in OPS  # which another error reports
+        if is_unknown or (len(names) == 1 and converter is not None):
             return 0  # TensorFlow names the only result of an operator in many ways
         if output not in names:
             raise InvalidModelError(f"{node.label} has no output {output!r}", where=self.where,

@@ -18,6 +18,7 @@ from weft.compat.graphdef.names import CONTROL, parse_tensor
 from weft.compat.graphdef.node_order import execution_order, needed, nodes_by_name
 from weft.compat.graphdef.ports import FedTensors, default_outputs, unknown_tensor
 from weft.compat.graphdef.registry import CONVERTERS
+from weft.compat.graphdef.saved_model import is_saved_model, read_saved_model
 from weft.compat.graphdef.state import INITIAL_VALUE, VARIABLES, next_value_name
 from weft.frontend.common.coverage import counted, misspelling, unsupported_operators
 from weft.frontend.source import Examples, GraphSource, ImportOptions
@@ -103,22 +104,32 @@ def _imported(graph: GraphDef, outputs: Sequence[str] | None, inputs: InputShape
 
 
 class GraphDefModel:
-    """A GraphDef as a model for ``weft.compile``."""
+    """A GraphDef as a model for ``weft.compile``; ``outputs`` are its results by default."""
 
-    def __init__(self, graph: GraphDef) -> None:
-        self.graph = graph
+    def __init__(self, graph: GraphDef, outputs: Sequence[str] | None = None) -> None:
+        self.graph, self.outputs = graph, outputs
 
     @staticmethod
     def of(model: Any) -> GraphDefModel:
-        """The model in a file or in a message. Raises what ``read_graph_def`` raises."""
+        """The model in a file, a folder or a message. Raises what reading them raises."""
         if isinstance(model, (str, os.PathLike)):
+            if is_saved_model(model):
+                return GraphDefModel.of_signature(model)
             return GraphDefModel(read_graph_def(model))
         return GraphDefModel(parse_graph_def(model.SerializeToString(), "<GraphDef>"))
+
+    @staticmethod
+    def of_signature(path: str | os.PathLike[str], signature: str | None = None,
+                     tags: Sequence[str] = ("serve",)) -> GraphDefModel:
+        """A signature of a SavedModel. Raises what ``read_saved_model`` raises."""
+        found = read_saved_model(path, signature=signature, tags=tags)
+        return GraphDefModel(found.graph, found.outputs)
 
     def to_module(self, outputs: Sequence[str] | None = None, inputs: InputShapes | None = None
                   ) -> IRModule:
         """See ``from_graphdef``."""
-        return from_graphdef(self.graph, outputs=outputs, inputs=inputs)
+        chosen = self.outputs if outputs is None else outputs
+        return from_graphdef(self.graph, outputs=chosen, inputs=inputs)
 
     def initial_values(self) -> dict[str, np.ndarray]:
         """The first values of variables, by name."""
@@ -126,7 +137,7 @@ class GraphDefModel:
 
 
 def open_graph_def(model: Any, _: Examples, options: ImportOptions) -> GraphSource:
-    """The source of a GraphDef, in a file or as a message of TensorFlow."""
+    """The source of a GraphDef, in a file or as a message of TensorFlow, or of a SavedModel."""
     return GraphSource(GraphDefModel.of(model), options)
 
 

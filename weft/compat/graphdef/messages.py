@@ -13,7 +13,7 @@ from typing import Any
 from weft.support.errors import UnsupportedModelError
 
 _TYPES = {"double": 1, "float": 2, "int64": 3, "uint64": 4, "int32": 5, "bool": 8, "string": 9,
-          "bytes": 12, "uint32": 13}
+          "bytes": 12, "uint32": 13, "fixed32": 7}
 _ENUM, _MESSAGE = 14, 11
 _ONE, _MANY = 1, 3
 _PACKAGE = "tensorflow"
@@ -62,14 +62,40 @@ _MESSAGES = {
     "FunctionDefLibrary": "*FunctionDef function=1, *GradientDef gradient=2",
     "GraphDef": "*NodeDef node=1, int32 version=3, VersionDef versions=4, "
                 "FunctionDefLibrary library=2",
+    # tensorflow/core/protobuf/{saved_model,meta_graph,saver,tensor_bundle}.proto
+    "MetaInfoDef": "*string tags=4",
+    "SaverDef": "string filename_tensor_name=1, string save_tensor_name=2, "
+                "string restore_op_name=3",
+    "TensorInfo": "string name=1, DataType dtype=2, TensorShapeProto tensor_shape=3",
+    "SignatureDef": "map TensorInfo inputs=1, map TensorInfo outputs=2, string method_name=3",
+    "MetaGraphDef": "MetaInfoDef meta_info_def=1, GraphDef graph_def=2, SaverDef saver_def=3, "
+                    "map SignatureDef signature_def=5",
+    "SavedModel": "int64 saved_model_schema_version=1, *MetaGraphDef meta_graphs=2",
+    "BundleHeaderProto": "int32 num_shards=1, int32 endianness=2, VersionDef version=3",
+    "BundleEntryProto": "DataType dtype=1, TensorShapeProto shape=2, int32 shard_id=3, "
+                        "int64 offset=4, int64 size=5, fixed32 crc32c=6, *bytes slices=7",
 }
 
 
 @functools.cache
+def message_class(name: str) -> Any:
+    """The class of a message of the table."""
+    from google.protobuf import message_factory
+
+    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{_PACKAGE}.{name}"))
+
+
 def graph_message() -> Any:
     """The class of the message ``GraphDef``; ``UnsupportedModelError`` without protobuf."""
+    _pool()
+    return message_class("GraphDef")
+
+
+@functools.cache
+def _pool() -> Any:
+    """The messages; ``UnsupportedModelError`` without protobuf."""
     try:
-        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+        from google.protobuf import descriptor_pb2, descriptor_pool
     except ImportError:
         raise UnsupportedModelError("GraphDef files need the package protobuf",
                                     help='pip install "weft[graphdef]"') from None
@@ -85,7 +111,7 @@ def graph_message() -> Any:
         _declare(file.message_type.add(name=name), fields)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.GraphDef"))
+    return pool
 
 
 def _declare(message: Any, fields: str) -> None:

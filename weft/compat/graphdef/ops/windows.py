@@ -109,10 +109,10 @@ def conv3d(node: Node) -> Expr:
 @converts("Conv2DBackpropInput", inputs=3, attributes=_IMAGE)
 def conv2d_transpose(node: Node) -> Expr:
     """The gradient of a convolution by its image, which models use as transposed convolution."""
-    image = node.ints(0, "the shape of the image")
+    image = node.dims(0, "the shape of the image")
     height, width, _, _ = static_shape(node, node.shape(1), "a kernel")
     layout = node.attr("data_format", str, "NHWC")
-    sizes = tuple(image[layout.index(c)] for c in "HW")
+    sizes = static_shape(node, tuple(image[layout.index(c)] for c in "HW"), "the image")
     forward = _transposed_windows(node, layout, sizes, (height, width))
     out = [(node.shape(2)[layout.index(c)]) for c in "HW"]
     rows = static_shape(node, tuple(out), "a transposed convolution")
