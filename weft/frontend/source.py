@@ -308,7 +308,7 @@ _TORCH = ("torch.nn.modules.module.Module", "torch.export.exported_program.Expor
 
 FRONT_ENDS: dict[str, FrontEnd] = {one.name: one for one in (
     FrontEnd("ir", "weft.frontend.source:open_ir", (".ir", ".weft-ir", ".txt"), _IR),
-    FrontEnd("torch", "weft.frontend.torch.source:TorchSource", classes=_TORCH,
+    FrontEnd("torch", "weft.frontend.torch:open_torch", (".pt2",), _TORCH,
              takes_examples=True),
     FrontEnd("graph", "weft.frontend.source:open_graph", members=("to_module",)),
     FrontEnd("graphdef", "weft.compat.graphdef.importer:open_graph_def",

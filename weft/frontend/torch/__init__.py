@@ -13,6 +13,7 @@ from weft.support.errors import OptionError
 from weft.support.interpreter import interrupts_held
 
 if TYPE_CHECKING:
+    from weft.frontend.source import Source
     from weft.frontend.torch.program import TorchProgram
     from weft.ir.module import IRModule
 
@@ -42,6 +43,12 @@ def from_torch(
     Inputs that ``inputs`` omits must have static shapes.
     """
     return _load("importer").import_program(program, inputs or {})
+
+
+def open_torch(model: Any, examples: Any, options: Any) -> Source:
+    """The source of a module, of an exported program, or of the file of one (``.pt2``)."""
+    source: Source = _load("source").TorchSource(model, examples, options)
+    return source
 
 
 def _load(name: str) -> Any:

@@ -23,7 +23,7 @@ _CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "_assert_async", "sym_co
            "sym_constrain_range_for_size")
 # ``with_effects(token, operator, *arguments)`` calls an operator after earlier ones.
 _IN_ORDER = "with_effects"
-_SIZE_FUNCTIONS = (torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_int, torch.sym_float)
+SIZE_FUNCTIONS = (torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_int, torch.sym_float)
 
 
 def is_check(node: torch.fx.Node) -> bool:
@@ -60,7 +60,7 @@ def _is_of_check(node: torch.fx.Node) -> bool:
 def size_function(node: torch.fx.Node) -> Callable[..., Any] | None:
     """The Python function of a call on sizes or of ``getitem``; ``None`` for other calls."""
     target = node.target
-    is_plain = target in _SIZE_FUNCTIONS \
+    is_plain = target in SIZE_FUNCTIONS \
         or getattr(target, "__module__", "") in ("_operator", "math")
     return target if is_plain and callable(target) else None
 

@@ -1,17 +1,21 @@
-"""A torch module or ``ExportedProgram`` as a ``Source``."""
+"""A torch module, an ``ExportedProgram`` or the file of one as a ``Source``."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from weft.frontend.source import Declared, Examples, ImportOptions, Source, SourceDigest
 from weft.frontend.torch import from_torch, torch_program
+from weft.frontend.torch.archive import load_archive
 from weft.frontend.torch.module_digest import module_digest
+from weft.frontend.torch.registry import CONVERTERS
 from weft.ir import IRModule, TensorType, as_shape, is_static
+from weft.support.file_content import FileContent, state_at
 
 if TYPE_CHECKING:
     from weft.frontend.torch.program import TorchProgram
@@ -25,9 +29,9 @@ class TorchSource(Source):
 
     assumes_ranges = True
 
-    def __init__(self, model: torch.nn.Module | torch.export.ExportedProgram, examples: Examples,
-                 options: ImportOptions) -> None:
-        super().__init__()
+    def __init__(self, model: torch.nn.Module | torch.export.ExportedProgram | FileContent,
+                 examples: Examples, options: ImportOptions) -> None:
+        super().__init__(model if isinstance(model, FileContent) else None)
         is_one = examples is not None and not isinstance(examples, (Mapping, Sequence))
         self._model = model
         self._examples: Examples = (examples,) if is_one else examples
@@ -36,7 +40,8 @@ class TorchSource(Source):
     @functools.cached_property
     def program(self) -> TorchProgram:
         """The traced program; see ``torch_program``."""
-        return torch_program(self._model, example_inputs=self._examples, inputs=self._shapes)
+        model = self._model if self.file is None else load_archive(self.file)
+        return torch_program(model, example_inputs=self._examples, inputs=self._shapes)
 
     def import_whole(self, options: ImportOptions) -> IRModule:
         """See ``Source``."""
@@ -56,8 +61,10 @@ class TorchSource(Source):
         return None if all(map(is_static, types)) else (inputs, outputs)
 
     def digest(self) -> SourceDigest | str:
-        """See ``Source``. Modules of static shapes have one."""
+        """See ``Source``. Modules and files of static shapes have one."""
         kind = type(self._model)
+        if self.file is not None and not self._shapes and self._examples is None:
+            return _digest_of_file(self.file)
         if self._shapes or not isinstance(self._model, torch.nn.Module):
             return f"no digest covers a {kind.__name__} that is exported or has dynamic sizes"
         found = module_digest(self._model, self._examples)
@@ -65,3 +72,16 @@ class TorchSource(Source):
             return found
         return SourceDigest(f"torch {found.text}", parts=found.parts,
                             identity=f"{kind.__module__}.{kind.__qualname__}")
+
+
+def _digest_of_file(file: FileContent) -> SourceDigest | str:
+    if CONVERTERS.of_users():
+        return "converters of the user decide about the program"
+    try:
+        found = file.content()
+    except (OSError, ValueError, MemoryError):
+        return "the file cannot be read"  # the import reports the error
+    path = Path(file).absolute()
+    return SourceDigest(f"torch {torch.__version__} {found.digest}",
+                        files=((str(path), state_at(found.status, found.began)),),
+                        identity=str(path), parts={f"the file {path.name}": found.digest})
