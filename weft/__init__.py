@@ -37,7 +37,7 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
     "weft.compiler.transformations.checkpointing": "checkpoint checkpoint_sequential",
     "weft.compiler.memory_budget": "remat",
     "weft.compiler.opcheck": "opcheck",
-    "weft.compiler.interchange": "export_onnx export_stablehlo",
+    "weft.compiler.interchange": "export_entries export_onnx export_stablehlo",
     "weft.compiler.transformations.custom": "custom_jvp custom_vjp",
     "weft.compiler.transformations.gradients": "stop_gradient",
     "weft.frontend.onnx.converters": "onnx_converter",

@@ -89,11 +89,14 @@ def _compiler() -> Any:
 
 
 # What the entry points of an artifact make up, by ``Contents.kind``: "module:function".
-_OPENERS: dict[str, str] = {}
+_OPENERS = {
+    "decoder": "weft.models.paged_decoder:PagedDecoder.of_artifact",
+    "encoder-decoder": "weft.models.paged_encoder_decoder:PagedEncoderDecoder.of_artifact",
+}
 
 
 def _opened(where: str, entries: artifact.LoadedEntries) -> Any:
-    return pkgutil.resolve_name(where)(entries)
+    return pkgutil.resolve_name(where)(entries, entries.facts)
 
 
 def load(path: Any, *, map_constants: bool = True, threads: int | None = None,

@@ -34,6 +34,7 @@ def _surroundings(tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(("name", "least", "flags"), [
     page("array_api", 8),
+    page("artifacts", 15),
     page("autodiff", 50, pytest.mark.slow),
     page("codegen", 15, flags=SPACES),
     page("cuda", 10, flags=SPACES),

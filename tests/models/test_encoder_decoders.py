@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,20 @@ def test_beams_are_those_of_transformers(name: str) -> None:
                           max_new_tokens=16, num_beams=3)
     wanted = eager_tokens(name, source, 16, num_beams=3, early_stopping=False)
     assert found.tokens.tolist() == wanted
+
+
+@pytest.mark.sample(0.3)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_an_artifact_gives_the_same_tokens(name: str, tmp_path: Path) -> None:
+    """Encoder and decoder are entry points of one file."""
+    decoder, source = decoder_of(name, capacity=32), sources_of(name)[0]
+    decoder.export(tmp_path / "model.weft", portable=False)
+    loaded = weft.load(tmp_path / "model.weft")
+    assert loaded.start_token == decoder.start_token
+    found, wanted = (weft.generate(one, source=source, max_new_tokens=16).tokens
+                     for one in (loaded, decoder))
+    np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.slow

@@ -36,6 +36,12 @@ _FORMATS = click.Choice(["weft", "c"])
 @click.option("--format", type=_FORMATS, default="weft", show_default=True,
               help="weft: one file for weft.load; c: a folder with object, header and main.c")
 @renamed_option("--kind", "--format", type=_FORMATS)
+@click.option("--levels", default=None, metavar="LIST",
+              help="CPUs to have native code for, of which the loader picks one: v2,v3,v4")
+@click.option("--portable/--no-portable", default=True,
+              help="add the program itself, to be compiled where no native code fits")
+@click.option("--check/--no-check", default=True,
+              help="run the artifact in a process of its own before it is kept")
 @compile_options
 @records_option
 @specialize_option
@@ -44,8 +50,9 @@ _FORMATS = click.Choice(["weft", "c"])
 @click.option("--json", "as_json", is_flag=True, help="print the facts as JSON")
 def compile_command(model: str, output: Path | None, target: str | None,
                     shapes: tuple[tuple[str, tuple[object, ...]], ...], opt_level: int,
-                    variants: Sequence[Sequence[Sizes]], *, format: str, as_json: bool,
-                    strict: bool, timing: bool, **devices: Any) -> None:
+                    variants: Sequence[Sequence[Sizes]], *, format: str, levels: str | None,
+                    portable: bool, check: bool, as_json: bool, strict: bool, timing: bool,
+                    **devices: Any) -> None:
     """Compile MODEL into an artifact that runs without a compiler.
 
     \b
@@ -53,6 +60,7 @@ def compile_command(model: str, output: Path | None, target: str | None,
     weft compile net.onnx -o net.weft --target "llvm -mcpu=haswell"
     weft compile net.onnx --input-shape data:8x3x224x224
     weft compile net.onnx --specialize "batch=1,8"    faster kernels for these sizes
+    weft compile net.onnx --levels v2,v3,v4           code for old and new CPUs in one file
     weft compile net.onnx --format c -o build/net     net.o, net.h and main.c for C
 
     An artifact runs at all sizes of a model with dynamic shapes. As it contains no compiler, a
@@ -72,7 +80,8 @@ def compile_command(model: str, output: Path | None, target: str | None,
         seconds = time.perf_counter() - start
         if module.general is None:
             raise _dynamic_shapes(module, path)
-        module.export(path, format=format)
+        module.export(path, format=format, levels=levels.split(",") if levels else None,
+                      portable=portable, check=check)
     if times is not None:
         show_timing(module, seconds, times)
     files = [path] if path.is_file() else sorted(path.iterdir())

@@ -16,7 +16,7 @@ from weft.cli.compile_options import (
     device_options,
     specialize_option,
 )
-from weft.cli.models import ModelFile
+from weft.cli.models import ARTIFACT_SUFFIX, ModelFile
 from weft.cli.output import check_writable, write_text
 
 # ``weft.compiler.stages.all_stages()``, without an import of the compiler.
@@ -59,7 +59,13 @@ def inspect_command(model: str, target: str | None,
     weft inspect model.onnx --devices sim:0,sim:1 --placement cost
                                                  where each call runs, and when
     weft inspect model.onnx --html model.html    all on one page
+    weft inspect model.weft                      what an artifact holds and what it needs
     """
+    if model.endswith(ARTIFACT_SUFFIX):
+        from weft.cli.artifact_summary import print_artifact
+
+        print_artifact(Path(model))
+        return
     import weft
     from weft.cli.model_summary import check_timed, print_summary, print_tensors
 

@@ -57,4 +57,8 @@ def open_model(path: str, *, target: str | None, shapes: Shapes, opt_level: int)
     if given:
         raise OptionError(f"{', '.join(given)} cannot be used with a compiled artifact",
                           where=path, help="pass the option to `weft compile`, and run the result")
-    return weft.load(path)
+    found = weft.load(path)
+    if not isinstance(found, weft.Executable):
+        raise OptionError("the artifact has several entry points, or is a decoder", where=path,
+                          help=f"run it in Python: weft.load({path!r}); weft inspect lists them")
+    return found

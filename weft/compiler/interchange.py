@@ -1,4 +1,4 @@
-"""``weft.export_onnx`` and ``weft.export_stablehlo``: models and programs in formats of others."""
+"""``weft.export_entries``, and ``export_onnx`` and ``export_stablehlo`` for formats of others."""
 
 from __future__ import annotations
 
@@ -47,6 +47,35 @@ def export_onnx(
                           help="pip install weft[onnx]") from None
     write(_module_of(model, inputs, example_inputs), path, opset=opset,
           external_data=external_data)
+
+
+def export_entries(
+    modules: Mapping[str, Any],
+    path: str | os.PathLike[str],
+    *,
+    levels: Sequence[str] | None = None,
+    portable: bool = True,
+    check: bool = True,
+    kind: str = "",
+    facts: Mapping[str, Any] | None = None,
+) -> None:
+    """Write several modules as the entry points of one artifact, over one set of weights.
+
+    ``modules`` are executables and training steps by name. ``weft.load`` gives a mapping from the
+    names to modules; states of the same name are one array, so that a program reads what a training
+    step of the same file has learnt. The other options are those of ``Executable.export``; ``kind``
+    and ``facts`` tell ``weft.load`` what the entry points make up together.
+
+    Raises what ``Executable.export`` raises.
+    """
+    from weft.compiler.export_model import ExportOptions, ModuleWithState, export_modules
+
+    if not modules:
+        raise OptionError("no modules are given", expected='modules by name: {"encode": encoder}')
+    parts = {name: ModuleWithState(*one.exported()) if hasattr(one, "exported")
+             else ModuleWithState(one) for name, one in modules.items()}
+    export_modules(path, parts, ExportOptions.make(levels, portable=portable, check=check),
+                   kind=kind, facts=facts)
 
 
 def export_stablehlo(

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
 from typing import Any
 
-import numpy as np
-
 from weft.compiler.api import compile
+from weft.compiler.interchange import export_entries
 from weft.ir.module import IRModule
 from weft.models.architecture import Architecture, Weights
-from weft.models.block_table import BlockTable
-from weft.models.decoder import check_append, check_copy, check_count, check_slot, check_truncate
+from weft.models.decoder import check_count
 from weft.models.decoder_program import (
     CacheShape,
     SourceShape,
     cache_outputs,
     decoder_program,
 )
+from weft.models.paged_decoder import DECODE, PagedDecoder, table_of
 from weft.runtime.executable import Executable
 from weft.support.errors import OptionError, TargetError
 
 BLOCK_SIZE = 64
-# Tokens that take as long to compute as all weights take to read.
-CALL_TOKENS = 32
 
 
-class CompiledDecoder:
+class CompiledDecoder(PagedDecoder):
     """A decoder-only language model, compiled for this machine, with paged key and value caches.
 
     ``batch`` sequences of up to ``capacity`` tokens can be decoded at the same time. Sequences with
@@ -37,131 +34,31 @@ class CompiledDecoder:
     def __init__(self, architecture: Architecture, weights: Weights, *, capacity: int = 1024,
                  batch: int = 1, dtype: str = "float32", block_size: int = BLOCK_SIZE,
                  **knobs: Any) -> None:
-        self._build(architecture, weights, None, capacity=capacity, batch=batch, dtype=dtype,
-                    block_size=block_size, **knobs)
-
-    def _build(self, architecture: Architecture, weights: Weights, sources: SourceShape | None, *,
-               capacity: int, batch: int, dtype: str, block_size: int, **knobs: Any) -> None:
-        _check_sizes(architecture, capacity, batch, block_size)
-        block_size = min(block_size, capacity)
         self.architecture = architecture
-        self._capacity = capacity
-        self._blocks = BlockTable(batch, -(-capacity // block_size), block_size)
-        self._numbers = np.arange(batch)
-        shape = CacheShape(self._blocks.blocks, block_size, self._blocks.rows.shape[1], dtype)
-        program = decoder_program(architecture, weights, shape, dtype, sources)
-        # The caches are state of the program, which it updates in place.
-        self.executable = compiled(program, state=cache_outputs(architecture), **knobs)
-        self._caches = list(self.executable.state.values())
+        program = decoder_executable(architecture, weights, None, capacity=capacity, batch=batch,
+                                     dtype=dtype, block_size=block_size, **knobs)
+        super().__init__(program, vocab_size=architecture.vocab_size, capacity=capacity,
+                         batch=batch, block_size=block_size)
 
-    @property
-    def vocab_size(self) -> int:
-        return self.architecture.vocab_size
+    def export(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """Write the decoder as an artifact, which ``weft.load`` gives back with empty caches.
 
-    @property
-    def capacity(self) -> int:
-        return self._capacity
-
-    @property
-    def slots(self) -> int:
-        return len(self._blocks.lengths)
-
-    @property
-    def cache_bytes(self) -> int:
-        """Bytes of all key and value caches."""
-        return sum(cache.nbytes for cache in self._caches)
-
-    def length(self, slot: int) -> int:
-        check_slot(self, slot)
-        return int(self._blocks.lengths[slot])
-
-    def prefill(self, slots: Sequence[int], ids: Sequence[np.ndarray]) -> np.ndarray:
-        self._check_append(slots, ids)
-        logits = np.empty((len(slots), self.vocab_size), np.float32)
-        for rows in batches_of([len(tokens) for tokens in ids]):
-            tokens, counts = _padded([ids[row] for row in rows])
-            last = np.arange(len(rows)) * tokens.shape[1] + counts - 1
-            logits[rows] = self._run([slots[row] for row in rows], tokens, counts, last)
-        return logits
-
-    def score(self, slots: Sequence[int], ids: Sequence[np.ndarray]) -> list[np.ndarray]:
-        self._check_append(slots, ids)
-        found: dict[int, np.ndarray] = {}
-        for rows in batches_of([len(tokens) for tokens in ids]):
-            tokens, counts = _padded([ids[row] for row in rows])
-            every = np.flatnonzero(np.arange(tokens.shape[1]) < counts[:, None])
-            logits = self._run([slots[row] for row in rows], tokens, counts, every)
-            found.update(zip(rows, np.split(logits, np.cumsum(counts)[:-1]), strict=True))
-        return [found[row] for row in range(len(slots))]
-
-    def step(self, slots: Sequence[int], ids: np.ndarray) -> np.ndarray:
-        # Weights evict the caches at every step: what runs between two programs runs cold, so few
-        # functions are called.
-        if not self._may_step(slots, ids):
-            self._check_append(slots, list(ids.reshape(-1, 1)))
-        blocks, count = self._blocks, len(slots)
-        for slot in slots:
-            copies = blocks.reserve(slot, 1)
-            if copies:
-                self._copy_blocks(copies)
-        index = np.array(slots, np.int64)
-        start = blocks.lengths[index]
-        lengths = start + 1
-        logits = self.executable(ids.astype(np.int64).reshape(count, 1), start.reshape(count, 1),
-                                 start, lengths, self._numbers[:count], blocks.rows[index],
-                                 *self._cross_inputs(index))
-        blocks.lengths[index] = lengths
-        return logits
-
-    def _may_step(self, slots: Sequence[int], ids: np.ndarray) -> bool:
-        """Whether each slot can take one token; of errors, ``_check_append`` says what is wrong."""
-        most, vocab, lengths = self.slots, self.vocab_size, self._blocks.lengths
-        return (ids.ndim == 1 and ids.dtype.kind in "iu" and len(ids) == len(set(slots))
-                and all(0 <= slot < most and lengths[slot] < self._capacity for slot in slots)
-                and all(0 <= token < vocab for token in ids.tolist()))
-
-    def copy(self, source: int, target: int, length: int) -> None:
-        check_copy(self, source, target, length)
-        self._blocks.share(source, target, length)
-
-    def truncate(self, slot: int, length: int) -> None:
-        check_truncate(self, slot, length)
-        self._blocks.truncate(slot, length)
-
-    def free(self, slot: int) -> None:
-        self.truncate(slot, 0)
-
-    def _check_append(self, slots: Sequence[int], ids: Sequence[np.ndarray]) -> None:
-        check_append(self, slots, ids)
-
-    def _run(self, slots: Sequence[int], ids: np.ndarray, counts: np.ndarray, rows: np.ndarray
-             ) -> np.ndarray:
-        """Append the first ``counts[i]`` tokens of ``ids`` [slots, tokens], int64.
-
-        Returns the logits of the tokens ``rows``. The tokens behind them are padding. Their keys
-        and values are written behind those of the sequence, where no token sees them and the next
-        ones overwrite them, or nowhere if the sequence has no block there.
+        It needs NumPy alone, as ``weft.generate`` does with it. ``options`` are those of
+        ``Executable.export``.
         """
-        width, blocks = ids.shape[1], self._blocks
-        index = np.array(slots, np.int64)
-        for slot, count in zip(slots, counts.tolist(), strict=True):
-            self._copy_blocks(blocks.reserve(slot, count))
-        start = blocks.lengths[index]
-        positions = np.minimum(start[:, None] + np.arange(width), self._capacity - 1)
-        logits = self.executable(np.ascontiguousarray(ids), positions, start, start + width, rows,
-                                 blocks.rows[index], *self._cross_inputs(index))
-        blocks.lengths[index] = start + counts
-        return logits
+        export_entries({DECODE: self.executable}, path, kind="decoder", facts=self.facts(),
+                       **options)
 
-    def _cross_inputs(self, index: np.ndarray) -> tuple[np.ndarray, ...]:
-        """What the program reads of the sources of the slots ``index``; nothing without encoder."""
-        del index
-        return ()
 
-    def _copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
-        for source, target in copies:
-            for cache in self._caches:
-                cache[target] = cache[source]
+def decoder_executable(architecture: Architecture, weights: Weights, sources: SourceShape | None, *,
+                       capacity: int, batch: int, dtype: str, block_size: int, **knobs: Any
+                       ) -> Executable:
+    """The compiled program of a decoder, whose state are its caches."""
+    _check_sizes(architecture, capacity, batch, block_size)
+    table = table_of(capacity, batch, block_size)
+    shape = CacheShape(table.blocks, table.block_size, table.rows.shape[1], dtype)
+    program = decoder_program(architecture, weights, shape, dtype, sources)
+    return compiled(program, state=cache_outputs(architecture), **knobs)
 
 
 def compiled(program: IRModule, **knobs: Any) -> Executable:
@@ -171,37 +68,6 @@ def compiled(program: IRModule, **knobs: Any) -> Executable:
         raise TargetError("a decoder runs on the machine that compiles it",
                           got=made.options.target)
     return made
-
-
-def batches_of(lengths: Sequence[int]) -> list[list[int]]:
-    """Rows in batches that are padded to their longest row, by the least total cost.
-
-    A batch costs its tokens with padding, and ``CALL_TOKENS``: a call reads all weights. Neighbours
-    in the order of lengths share batches, so the best partition is found by dynamic programming.
-    """
-    if len(set(lengths)) <= 1:
-        return [list(range(len(lengths)))] if lengths else []
-    order = sorted(range(len(lengths)), key=lambda row: lengths[row])
-    best: list[tuple[float, int]] = [(0.0, 0)]  # cost of the first n rows, and their last batch
-    for end in range(1, len(order) + 1):
-        longest = lengths[order[end - 1]]
-        best.append(min((best[first][0] + (end - first) * longest + CALL_TOKENS, first)
-                        for first in range(end)))
-    found, end = [], len(order)
-    while end:
-        first = best[end][1]
-        found.append(sorted(order[first:end]))
-        end = first
-    return found[::-1]
-
-
-def _padded(ids: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of tokens as int64 [rows, most tokens], padded with token 0, and their lengths."""
-    counts = np.array([len(tokens) for tokens in ids], np.int64)
-    padded = np.zeros((len(ids), int(counts.max())), np.int64)
-    for row, tokens in zip(padded, ids, strict=True):
-        row[:len(tokens)] = tokens
-    return padded, counts
 
 
 def _check_sizes(architecture: Architecture, capacity: int, batch: int, block_size: int) -> None:

@@ -15,7 +15,7 @@ from tests.unit.models import numpy_decoder
 from tests.unit.models.small_decoders import ARCHITECTURES, random_weights
 from weft.generation import Session
 from weft.models import CompiledDecoder, Decoder
-from weft.models.compiled_decoder import CALL_TOKENS, batches_of
+from weft.models.paged_decoder import CALL_TOKENS, batches_of
 from weft.support.errors import InvalidInputError, OptionError
 
 CAPACITY = 24

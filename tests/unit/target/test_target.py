@@ -124,6 +124,20 @@ def test_any_triple_is_refused_or_gives_elf_code(words: list[str], cpu: str) -> 
     assert machine_code.startswith(b"\x7fELF\x02\x01")
 
 
+def test_code_for_a_newer_cpu_uses_no_instructions_that_targets_do_not_list() -> None:
+    """LLVM would convert to bfloat16 by AVX-NE-CONVERT, which no artifact could say it needs."""
+    features = tuple(sorted(with_implied(frozenset(CPU_FEATURES["alderlake"]))))
+    target = CpuTarget("x86_64-unknown-linux-gnu", "arrowlake", features)
+    module = binding.parse_assembly("""
+        define void @f(ptr %x, ptr %y) {
+          %a = load <8 x float>, ptr %x
+          %b = fptrunc <8 x float> %a to <8 x bfloat>
+          store <8 x bfloat> %b, ptr %y
+          ret void
+        }""")
+    assert "vcvtneps2bf16" not in new_target_machine(target).emit_assembly(module)
+
+
 def assembled(target: CpuTarget) -> binding.ModuleRef:
     return binding.parse_assembly(
         f'target triple = "{target.triple}"\ndefine i64 @f(i64 %x) {{ ret i64 %x }}')

@@ -24,6 +24,12 @@ def initialize_llvm() -> None:
     llvm.initialize_native_asmprinter()
 
 
+# Features of newer CPUs whose instructions LLVM chooses unasked, and which no target lists: an
+# artifact states what it needs in terms of the listed ones.
+UNLISTED_FEATURES = ("avx10.1", "avx10.2", "avxifma", "avxneconvert", "avxvnniint16", "avxvnniint8",
+                     "ccmp", "cf", "egpr", "ndd", "nf", "ppx", "push2pop2", "sse4a", "zu")
+
+
 @functools.lru_cache(maxsize=8)
 def target_machine(target: CpuTarget) -> llvm.TargetMachine:
     """The cached target machine of ``target``."""
@@ -42,9 +48,10 @@ def new_target_machine(target: CpuTarget) -> llvm.TargetMachine:
     except RuntimeError as error:
         raise TargetError(f"unknown target triple: {target.triple}", got=error) from error
     # The CPU name enables features by default, so those that the target lacks are disabled.
+    others = UNLISTED_FEATURES if target.arch == "x86_64" else ()
     features = ",".join(
         ("+" if name in target.features else "-") + name
-        for name in sorted(known_features(target.arch))
+        for name in sorted((*known_features(target.arch), *others))
     )
     return back_end.create_target_machine(
         cpu=target.cpu, features=features, opt=3, reloc="pic", codemodel="small"

@@ -115,19 +115,23 @@ class TrainStep:
         return self._programs.explain()
 
     @renamed_arguments(kind="format")
-    def export(self, path: str | os.PathLike[str], *, format: str = "weft") -> None:
+    def export(self, path: str | os.PathLike[str], *, format: str = "weft", **options: Any) -> None:
         """Write the program of the last call with the present state as an artifact.
 
         ``weft.load(path)`` trains on, in a process without a compiler: it takes the arguments that
         are tensors or numbers, and its ``state`` are the tensors, named as the model and the
         optimiser name them (``body.0.weight``, ``optimizer.exp_avg.body.0.weight``).
-        ``format="c"`` makes a C program. Raises what ``Executable.export`` raises, and
-        ``InvalidInputError`` before the first call.
+        ``format="c"`` makes a C program; ``options`` are those of ``Executable.export``, which says
+        what is raised, beside ``InvalidInputError`` before the first call.
         """
+        export_with_state(*self.exported(), path, format, **options)
+
+    def exported(self) -> tuple[Any, dict[str, Any]]:
+        """The program of the last call, and the present values of its states by name."""
         if self._last is None:
             raise InvalidInputError("a step is exported before its first call",
                                     help="call it once: the arguments give the shapes")
-        self._last.export(path, format)
+        return self._last.exported()
 
     def cache_clear(self) -> None:
         """Forget all programs; the state stays in the tensors."""
@@ -267,8 +271,8 @@ class _Program(Program):
         return compiled(self.device, module,
                         state=dict(zip(after, self.state_names, strict=True)))
 
-    def export(self, path: str | os.PathLike[str], format: str) -> None:
-        """Write the program with the present state; tensors that it only reads are constants.
+    def exported(self) -> tuple[Any, dict[str, Any]]:
+        """The program and the present state; tensors that it only reads are constants.
 
         Checks stay out: a program of its own gives NaN for a label out of range.
         """
@@ -284,7 +288,7 @@ class _Program(Program):
                     one.placeholder.value = None
         states = {name: on_host(memory.array, memory.device)
                   for name, memory in zip(self.state_names, self._memory, strict=True)}
-        export_with_state(getattr(module, "module", module), states, path, format)
+        return getattr(module, "module", module), states
 
 
 def _check_leaves(bound: Arguments) -> None:
