@@ -24,6 +24,7 @@ from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError
 
 HANDLE = "DT_RESOURCE"
+_MOST_TENSORS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,10 @@ def instantiate(library: Library, ref: FunctionRef, types: Sequence[TensorType],
     resolve = _Resolver(library, known, names, function.name, where)
     resolved = tuple(dataclasses.replace(n, inputs=tuple(map(resolve.input, n.inputs)))
                      for n in nodes)
+    unknown = sorted(set(function.control_returns.values()) - known.keys())
+    if unknown:
+        raise InvalidModelError(f"function {function.name!r} waits for nodes that it does not have",
+                                where=where, got=", ".join(unknown))
     results = tuple(text for arg in function.outputs
                     for text in _returned(function, arg, values, resolve, where))
     return FunctionBody(tuple(n for arg in function.inputs for n in arguments[arg.name]),
@@ -91,8 +96,17 @@ def returned_arguments(body: FunctionBody) -> frozenset[int]:
 def _count(arg: ArgDef, values: Mapping[str, Any]) -> int | None:
     """The number of tensors of a list argument; ``None`` for a single tensor."""
     if arg.number_attr:
-        return int(values[arg.number_attr])
-    return len(values[arg.type_list_attr]) if arg.type_list_attr else None
+        number = values[arg.number_attr]
+        if not isinstance(number, int) or not 0 <= number <= _MOST_TENSORS:
+            raise InvalidModelError(f"argument {arg.name!r} is no list of tensors",
+                                    expected=f"a number of at most {_MOST_TENSORS}",
+                                    got=f"{arg.number_attr} = {number!r:.60}")
+        return number
+    types = values[arg.type_list_attr] if arg.type_list_attr else None
+    if types is not None and not isinstance(types, tuple):
+        raise InvalidModelError(f"argument {arg.name!r} has no list of types",
+                                got=f"{arg.type_list_attr} = {types!r:.60}")
+    return None if types is None else len(types)
 
 
 def _arguments(function: FunctionDef, values: Mapping[str, Any], types: Sequence[TensorType],
@@ -133,7 +147,9 @@ def _attributes(function: FunctionDef, given: Mapping[str, Any], types: Sequence
         for arg, type_ in zip(function.inputs, types, strict=False):
             if arg.type_attr:
                 values.setdefault(arg.type_attr, type_.dtype)
-    missing = sorted(known - values.keys())
+    named = {name for arg in (*function.inputs, *function.outputs)
+             for name in (arg.type_attr, arg.number_attr, arg.type_list_attr) if name}
+    missing = sorted((known | named) - values.keys())
     if missing:
         raise InvalidModelError(
             f"function {function.name!r} needs a value for attribute "

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -196,3 +198,15 @@ def test_operators_in_functions_are_listed(tmp_path: Path) -> None:
         weft.compile(folder)
     assert "NoSuchOperator: 1 node (go/odd)" in str(caught.value)
     assert isinstance(caught.value, WeftError)
+
+
+@pytest.mark.parametrize(("change", "text"), [
+    ({"inputs": (ArgDef("x", number_attr="n"), *INNER.inputs[1:])}, "a value for attribute 'n'"),
+    ({"control_returns": {"a": "gone"}}, "waits for nodes that it does not have"),
+], ids=["attribute", "node"])
+def test_a_function_that_names_what_it_does_not_have_is_refused(
+        change: dict[str, Any], text: str, tmp_path: Path) -> None:
+    broken = Library({**LIBRARY.functions, "inner": dataclasses.replace(INNER, **change)})
+    folder = save(tmp_path / "net", GraphDef(NODES, library=broken), SIGNATURES, VALUES)
+    with pytest.raises(InvalidModelError, match=text):
+        weft.compile(folder)
