@@ -37,6 +37,32 @@ def resnet9(nn: Any) -> Any:
                          nn.ReLU(), nn.Linear(128, CLASSES))
 
 
+def resnet18(nn: Any) -> Any:
+    """ResNet-18 for images of ImageNet."""
+    def block(c_in: int, c_out: int, kernel: int, stride: int = 1) -> list[Any]:
+        return [nn.Conv2d(c_in, c_out, kernel, stride, kernel // 2, bias=False),
+                nn.BatchNorm2d(c_out)]
+
+    class Basic(nn.Module):
+        def __init__(self, c_in: int, c_out: int, stride: int) -> None:
+            super().__init__()
+            self.body = nn.Sequential(*block(c_in, c_out, 3, stride), nn.ReLU(),
+                                      *block(c_out, c_out, 3))
+            same = stride == 1 and c_in == c_out
+            self.skip = nn.Identity() if same else nn.Sequential(*block(c_in, c_out, 1, stride))
+            self.last = nn.ReLU()
+
+        def forward(self, x: Any) -> Any:
+            return self.last(self.body(x) + self.skip(x))
+
+    layers, c_in = [*block(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)], 64
+    for stage in range(4):
+        for index in range(2):
+            layers.append(Basic(c_in, 64 << stage, 2 if stage and not index else 1))
+            c_in = 64 << stage
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(c_in, 1000))
+
+
 def lstm(nn: Any) -> Any:
     """A language model: embedding, two layers of LSTM, projection."""
     class LanguageModel(nn.Module):
@@ -52,9 +78,9 @@ def lstm(nn: Any) -> Any:
     return LanguageModel()
 
 
-def _transformer(nn: Any, functional: Any, *, causal: bool) -> Any:
-    """Four pre-norm blocks of width 256 with four heads, as GPT-2 (causal) or BERT."""
-    size, heads, depth, length = 256, 4, 4, 64
+def _transformer(nn: Any, functional: Any, *, causal: bool, depth: int = 4) -> Any:
+    """Pre-norm blocks of width 256 with four heads, as GPT-2 (causal) or BERT."""
+    size, heads, length = 256, 4, 64
 
     class Block(nn.Module):
         def __init__(self) -> None:
@@ -94,8 +120,13 @@ def bert(nn: Any) -> Any:
     return _transformer(nn, nn.functional, causal=False)
 
 
+def transformer6(nn: Any) -> Any:
+    return _transformer(nn, nn.functional, causal=True, depth=6)
+
+
 MODELS: Mapping[str, Callable[[Any], Any]] = {
-    "mlp": mlp, "resnet9": resnet9, "lstm": lstm, "gpt2": gpt2, "bert": bert}
+    "mlp": mlp, "resnet9": resnet9, "resnet18": resnet18, "lstm": lstm, "gpt2": gpt2, "bert": bert,
+    "transformer6": transformer6}
 LENGTH = 64
 
 

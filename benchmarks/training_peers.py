@@ -3,8 +3,8 @@
 Each has the settings that make it fastest: torch gets images in channels-last and an optimiser of
 one kernel (``fused``), Inductor compiles its optimiser too, as weft and JAX do with the whole step.
 
-``step_of(peer, model, batch)`` gives a function that makes one step of SGD with momentum. ResNet-18
-is a model of torch alone; JAX has the models that are written for it here.
+``step_of(peer, model, batch)`` gives a function that makes one step of SGD with momentum. "weft
+eager" makes it without ``weft.train_step``. JAX has the models that are written for it here.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from benchmarks import training_models as models
 
 PEERS = ("weft", "torch+weft", "torch", "inductor", "jax")
+EAGER = "weft eager"
 RATE, MOMENTUM = 0.01, 0.9
 Step = Callable[[], float]
 
@@ -43,17 +44,13 @@ def torch_model(model: str) -> Any:
     import torch
 
     torch.manual_seed(0)
-    if model == "resnet18":
-        from benchmarks.torch_vision import resnet18
-
-        return resnet18(full=True).train()
     return models.MODELS[model](torch.nn).train()
 
 
 def step_of(peer: str, model: str, size: int, threads: int) -> Step:
     """One training step. Raises ``SkippedError`` with the reason if the peer cannot."""
-    if peer == "weft":
-        return _weft(model, size)
+    if peer in ("weft", EAGER):
+        return _weft(model, size, compiled=peer == "weft")
     if peer == "jax":
         return _jax(model, size)
     return _torch(peer, model, size, threads)
@@ -93,18 +90,15 @@ def _torch(peer: str, name: str, size: int, threads: int) -> Step:
     return step
 
 
-def _weft(name: str, size: int) -> Step:
+def _weft(name: str, size: int, *, compiled: bool) -> Step:
     import weft
     from weft import nn, optim
 
-    if name == "resnet18":
-        raise SkippedError("a model of torch")
     model = models.MODELS[name](nn)
     model.load_state_dict({k: v.numpy() for k, v in torch_model(name).state_dict().items()})
     optimizer = optim.SGD(model.parameters(), RATE, MOMENTUM)
     x, y = (weft.tensor(a) for a in batch_of(name, size))
 
-    @weft.train_step
     def step(a: Any, b: Any) -> Any:
         optimizer.zero_grad()
         loss = models.loss_of(nn.functional, model, a, b)
@@ -112,7 +106,8 @@ def _weft(name: str, size: int) -> Step:
         optimizer.step()
         return loss
 
-    return lambda: step(x, y).item()
+    run = weft.train_step(step) if compiled else step
+    return lambda: run(x, y).item()
 
 
 def _jax(name: str, size: int) -> Step:

@@ -8,10 +8,12 @@ at.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import ReferenceType
 
-from weft.eager.cell import MODE, Cell, bind, leaf_of, node_of
+from weft.eager.cell import MODE, Cell, bind, node_of
 from weft.eager.complex_pairs import as_complex, as_pair
 from weft.eager.evaluate import AUTO_CUT, evaluate
 from weft.eager.loop_gradient import reverse_of
@@ -104,9 +106,10 @@ class Sweep:
     def add(self, node: Node, gradient: Arriving) -> None:
         if gradient.__class__ is Node and gradient.sig.out.device is not node.sig.out.device:
             gradient = moved(gradient, node.sig.out.device)
-        before = self.arriving.get(node)
-        self.arriving[node] = gradient if before is None else _sum(
-            before, gradient, create_graph=self.create_graph)
+        arriving = self.arriving
+        if node in arriving:
+            gradient = _sum(arriving[node], gradient, create_graph=self.create_graph)
+        arriving[node] = gradient
 
     def add_field(self, whole: Node, index: int, gradient: Node) -> None:
         fields: list[Node | None] | None = self.arriving.get(whole)
@@ -132,9 +135,8 @@ class Sweep:
                 gradient = _hooked(node.extra, gradient)
             if node in wanted:
                 self.inner[node] = gradient
-            leaf = leaf_of(node)
-            if leaf is not None:
-                cell = leaf()
+            if node.grad.__class__ is ReferenceType:  # a leaf
+                cell = node.grad()
                 if cell is not None:
                     leaves.append((cell, _hooked(cell._hooks, gradient)))  # noqa: SLF001
                 continue
@@ -143,8 +145,7 @@ class Sweep:
                 self._evaluate(leaves)
                 recorded = 0
         if not retain_graph:
-            for node in order:
-                _free(node)
+            _free(order)
         leaves.reverse()
         return leaves
 
@@ -161,6 +162,8 @@ class Sweep:
     def _through(self, node: Node, gradient: Arriving) -> int:
         """Pass a gradient on to the operands; how many nodes that recorded."""
         kind = node.sig.kind
+        if kind == CALL and node.link is None and node.grad is RECORDED:
+            return self._through_call(node, gradient)
         if node.grad is FREED:
             raise InvalidInputError(
                 "backward through a graph whose values were freed", where=node.span,
@@ -195,28 +198,37 @@ class Sweep:
             self.add(arg, gradient)
 
     def _through_call(self, node: Node, gradient: Arriving) -> int:
-        sig = node.sig
-        incoming = gradient if sig.out.fields is not None else [gradient]
-        template = template_of(sig, wanted_of(node), tuple([g is not None for g in incoming]))
-        values: list[Any] = [*node.args, node, *incoming]
-        record = _node if self.create_graph else _plain
-        site = node.site
+        sig, args, site = node.sig, node.args, node.site
+        incoming, there = [gradient], _ARRIVES
+        if sig.out.fields is not None:
+            incoming, there = gradient, tuple([g is not None for g in gradient])
+        template = template_of(sig, tuple([arg.grad is not None for arg in args]), there)
+        values: list[Any] = [*args, node, *incoming]
+        records = self.create_graph
         for one, operands in template.code:
-            values.append(one if one.__class__ is Node else record(
-                one, tuple([values[i] for i in operands]), site))
-        for arg, result in zip(node.args, template.results, strict=True):
+            if one.__class__ is Node:
+                values.append(one)
+                continue
+            if len(operands) == 2:
+                first, second = operands
+                taken: tuple[Node, ...] = (values[first], values[second])
+            else:
+                taken = tuple([values[i] for i in operands])
+            values.append(_node(one, taken, site) if records else Node(one, taken, None, site))
+        for arg, result in zip(args, template.results):  # noqa: B905 - equal by construction
             if result is not None:
-                _keep_check(node, values[result])
-                self._to(arg, values[result])
+                found = values[result]
+                if node.check is not None:
+                    _keep_check(node, found)
+                if arg.sig.out.fields is None:
+                    self.add(arg, found)
+                else:
+                    self._to_tuple(arg, found)
         return len(template.code)
 
-    def _to(self, arg: Node, gradient: Node) -> None:
-        """Add a gradient to an operand, which may be a tuple."""
-        fields = arg.sig.out.fields
-        if fields is None:
-            self.add(arg, gradient)
-            return
-        for i, spec in enumerate(fields):
+    def _to_tuple(self, arg: Node, gradient: Node) -> None:
+        """Add a gradient to an operand that is a tuple."""
+        for i, spec in enumerate(arg.sig.out.fields or ()):
             if spec.dtype.is_floating_point:
                 self.add_field(arg, i, _plain(field_signature(arg.sig.out, i), (gradient,), None))
 
@@ -263,7 +275,7 @@ def _gradients_inside(results: Sequence[Node], arriving: Sequence[Node], inputs:
 
 def _keep_check(node: Node, gradient: Node) -> None:
     """Let a gradient check what its call checks: the value of the call may never be looked at."""
-    if node.check is not None and gradient.sig.kind == CALL and gradient.check is None:
+    if gradient.sig.kind == CALL and gradient.check is None:
         gradient.check = node.check
 
 
@@ -273,35 +285,37 @@ def _recorded(roots: Sequence[Node]) -> list[Node]:
     seen = set(stack)
     while stack:
         node = stack.pop()
-        for arg in _operands(node):
+        if node.link is not None:
+            given = node.link[:1]
+        elif node.grad.__class__ is ReferenceType:  # a leaf
+            continue
+        else:
+            given = node.args
+        for arg in given:
             if arg.grad is not None and arg not in seen:
                 seen.add(arg)
                 stack.append(arg)
-    return sorted(seen, key=_serial, reverse=True)
+    return sorted(seen, key=_SERIAL, reverse=True)
 
 
-def _operands(node: Node) -> Sequence[Node]:
-    """The nodes that the gradient of a node goes to."""
-    if node.link is not None:
-        return (node.link[0],)
-    return node.args if leaf_of(node) is None else ()
+_SERIAL = operator.attrgetter("serial")
 
 
-def _serial(node: Node) -> int:
-    return node.serial
-
-
-def _free(node: Node) -> None:
-    """Forget the graph below a node: its operands, once it has a value."""
-    if node.grad is RECORDED and node.sig.kind != PLACEHOLDER:
-        node.grad = FREED
-        node.link = None
-        if node.sig.kind == CUSTOM or is_value(node):
-            node.args = ()
+def _free(order: Sequence[Node]) -> None:
+    """Forget the graph below these nodes: their operands, if they have a value."""
+    for node in order:
+        if node.grad is RECORDED and node.sig.kind != PLACEHOLDER:
+            node.grad = FREED
+            node.link = None
+            if node.sig.kind == CUSTOM or is_value(node):
+                node.args = ()
 
 
 def _plain(sig: Signature, args: tuple[Node, ...], site: Any) -> Node:
     return Node(sig, args, None, site)
+
+
+_ARRIVES = (True,)
 
 
 def _node(sig: Signature, args: tuple[Node, ...], site: Any) -> Node:

@@ -33,6 +33,14 @@ class Cell:
     _memory: Memory | None  # of a tensor that is no view: which others have its value
 
 
+def new_cell(cls: type[Any], node: Node) -> Any:
+    """A tensor of a class, whose ``__init__`` does not run."""
+    found = object.__new__(cls)
+    found._node = node
+    found._grad = found._hooks = found._view = found._memory = None
+    return found
+
+
 class Tracing(Protocol):
     """Reads and changes of tensors while a function is traced (``tracing/trace.py``)."""
 

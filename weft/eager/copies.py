@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from weft.eager.cell import Cell, alias, node_of, view_of
+from weft.eager.cell import alias, new_cell, node_of, view_of
 from weft.eager.device import CPU, device, resolved
 from weft.eager.grad_mode import no_grad
 from weft.eager.node import Node, value_node
@@ -88,24 +88,16 @@ class Copies:
 
 def like(cell: Any, node: Node) -> Any:
     """A tensor of the class of ``cell`` with another node."""
-    found = _made(type(cell), node)
+    found = new_cell(type(cell), node)
     found.__dict__.update(cell.__dict__)
     if cell.requires_grad:
         found.requires_grad_()
     return found
 
 
-def _made(cls: type[Any], node: Node) -> Any:
-    """A tensor of a subclass, whose own ``__init__`` does not run."""
-    found = object.__new__(cls)
-    tensor: Any = Cell.made
-    tensor.__init__(found, node)
-    return found
-
-
 def _restored(cls: type[Any], array: np.ndarray, requires_grad: bool,
               shared: Memory | None = None, where: device = CPU) -> Any:
-    found = _made(cls, moved(value_node(*as_array(array)), _place(where)))
+    found = new_cell(cls, moved(value_node(*as_array(array)), _place(where)))
     if requires_grad:
         found.requires_grad_()
     if shared is not None:

@@ -28,13 +28,14 @@ class device:
     ``with weft.device("cuda"):`` makes it the device of the tensors that are created inside.
     """
 
-    __slots__ = ("_memories", "index", "signatures", "specs", "type")
+    __slots__ = ("_memories", "index", "numbers", "signatures", "specs", "type")
 
     _known: ClassVar[dict[tuple[str, int | None], Any]] = {}
 
     type: str
     index: int | None
     specs: dict[Any, Any]  # of the tensors there
+    numbers: dict[str, Any]  # signatures of numbers by their dtype
     signatures: dict[Any, Any]  # of calls that are there whatever their operands are
     _memories: dict[str, ArrayMemory]
 
@@ -46,7 +47,7 @@ class device:
         if found is None:
             found = object.__new__(cls)
             found.type, found.index = key
-            found.specs, found.signatures, found._memories = {}, {}, {}
+            found.specs, found.numbers, found.signatures, found._memories = {}, {}, {}, {}
             found = cls._known.setdefault(key, found)
         return found
 

@@ -9,6 +9,7 @@ which compile to better code.
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from weft.eager.cell import MODE, is_stale
 from weft.eager.checks import ValueCheckError, finite_checks, first_failure
 from weft.eager.device import IN_USE, copied, device
-from weft.eager.node import ALIAS, FIELD, PACK, RECORDED, TRANSFER, Node
+from weft.eager.node import ALIAS, CALL, FIELD, PACK, RECORDED, TRANSFER, Node
 from weft.eager.program_cache import PROGRAMS, Cut
 from weft.eager.templates import values_needed
 from weft.support.errors import WeftError
@@ -51,9 +52,14 @@ def flush(*wanted: Node) -> None:
         done = False
         roots: list[Node] = []
         try:
-            cells = [cell for cell in [ref() for ref in pending] if cell is not None]
-            nodes: list[Any] = [cell._node for cell in cells if not is_stale(cell)]  # noqa: SLF001
-            roots = _without_value([*wanted, *nodes])
+            roots = _without_value(wanted)
+            for ref in pending:
+                cell = ref()
+                if cell is not None:
+                    node: Any = cell._node  # noqa: SLF001 - cells are of this package
+                    if node.__class__ is Node and node.value is None and node not in wanted \
+                            and (cell._view is None or not is_stale(cell)):  # noqa: SLF001
+                        roots.append(node)
             if roots:
                 evaluate(roots)
             done = True
@@ -98,7 +104,7 @@ def evaluate(roots: Sequence[Node]) -> None:
     if not IN_USE:
         _run(roots)
         return
-    for moves, some in _stages(_order(roots), roots):
+    for moves, some in _stages(_order(roots)[0], roots):
         for node in moves:
             arg = node.args[0]
             node.value = copied(arg.value, arg.sig.out.device, node.sig.out.device)
@@ -139,74 +145,99 @@ def _stages(order: Sequence[Node], roots: Sequence[Node]
 
 def _run(roots: Sequence[Node]) -> None:
     """Give nodes of one device their values, by one program."""
-    order = _order(roots)
-    outputs = _outputs(roots, order)
-    checks = [(node, node.check) for node in order if node.check is not None]
+    order, special = _order(roots)
+    outputs = _outputs(roots, special)
+    checks = [(n, n.check) for n in special if n.check is not None] if special else []
     if MODE.anomaly:
         checks += finite_checks(order)
     if checks:
-        order = _order([*roots, *[check.holds for _, check in checks]])
+        order, special = _order([*roots, *[check.holds for _, check in checks]])
     error = None
     if outputs:
-        tests: list[tuple[Node, int | None]] = [(check.holds, None) for _, check in checks]
-        results = PROGRAMS.run(Cut(order, [*outputs, *tests]))
-        error = first_failure(checks, results[len(outputs):],
-                              roots[0].sig.out.device) if checks else None
-        for (node, index), array in zip(outputs, results, strict=False):
+        wanted = [*outputs, *[(check.holds, None) for _, check in checks]] if checks else outputs
+        results = PROGRAMS.run(Cut(order, wanted))
+        if checks:
+            error = first_failure(checks, results[len(outputs):], roots[0].sig.out.device)
+        for (node, index), array in zip(outputs, results):  # noqa: B905 - tests have more results
             if index is None:
                 node.value = array
-            else:
-                if node.value is None:
-                    node.value = (None,) * len(node.sig.out.fields or ())
-                node.value = (*node.value[:index], array, *node.value[index + 1:])
-    for node in order:
+                if node.grad is not RECORDED:
+                    node.args = ()
+                continue
+            if node.value is None:
+                node.value = (None,) * len(node.sig.out.fields or ())
+            node.value = (*node.value[:index], array, *node.value[index + 1:])
+            _forget_operands(node)
+    for node in special:
         if node.sig.kind == ALIAS:
             node.value = node.args[0].value
         elif node.sig.kind == FIELD and node.value is None and node.args[0].value is not None:
             node.value = node.args[0].value[node.sig.attrs]
-        if node.value is not None and node.grad is not RECORDED and (
-                node.value.__class__ is not tuple or all(v is not None for v in node.value)):
-            node.args = ()
+        _forget_operands(node)
     if error is not None:
         raise error
 
 
-def _order(roots: Sequence[Node]) -> list[Node]:
-    """The nodes to compute, operands first."""
+def _forget_operands(node: Node) -> None:
+    """Let a node go without its operands if it has its value and ``backward`` needs none."""
+    value = node.value
+    if value is not None and node.grad is not RECORDED and (
+            value.__class__ is not tuple or all(v is not None for v in value)):
+        node.args = ()
+
+
+def _order(roots: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+    """The nodes to compute, operands first, and those that are more than a call: aliases, fields,
+    and calls with a gradient or a check.
+    """
     stack = list(roots)
     seen: set[Node] = set()
-    order = []
+    order, special = [], []
     while stack:
         node = stack.pop()
         if node in seen:
             continue
         seen.add(node)
-        if node.sig.kind == FIELD:
-            whole = node.args[0].value
-            if whole is not None and whole[node.sig.attrs] is not None:
-                node.value = whole[node.sig.attrs]
-                continue
+        kind = node.sig.kind
+        if kind != CALL or node.grad is RECORDED or node.check is not None:
+            if kind == FIELD:
+                whole = node.args[0].value
+                if whole is not None and whole[node.sig.attrs] is not None:
+                    node.value = whole[node.sig.attrs]
+                    continue
+            special.append(node)
         order.append(node)
-        # The value of a tuple has some of its fields at most.
-        stack += [arg for arg in node.args if arg.value is None or arg.value.__class__ is tuple]
-    order.sort(key=_serial)
-    return order
+        for arg in node.args:
+            # The value of a tuple has some of its fields at most.
+            if arg.value is None or arg.value.__class__ is tuple:
+                stack.append(arg)  # noqa: PERF401 - a list for each node takes longer
+    if len(order) > 1:
+        order.sort(key=_SERIAL)
+        special.sort(key=_SERIAL)
+    return order, special
 
 
-def _serial(node: Node) -> int:
-    return node.serial
+_SERIAL = operator.attrgetter("serial")
 
 
-def _outputs(roots: Sequence[Node], order: Sequence[Node]) -> list[tuple[Node, int | None]]:
+def _outputs(roots: Sequence[Node], special: Sequence[Node]) -> list[tuple[Node, int | None]]:
     """The results of the program: nodes, or fields of nodes that give a tuple."""
+    if not special and len(roots) == 1 and roots[0].sig.out.fields is None:
+        return [(roots[0], None)]
     found: dict[tuple[Node, int | None], None] = {}
     for root in roots:
         _keep(root, None, found)
-    for node in order:
+    for node in special:
         if node.grad is RECORDED:
             for needed, index in values_needed(node):
-                _keep(needed, index, found)
-    return sorted(found, key=lambda one: (one[0].serial, -1 if one[1] is None else one[1]))
+                if needed.value is None or needed.value.__class__ is tuple:
+                    _keep(needed, index, found)
+    return sorted(found, key=_place)
+
+
+def _place(output: tuple[Node, int | None]) -> tuple[int, int]:
+    node, index = output
+    return node.serial, -1 if index is None else index
 
 
 def _keep(node: Node, index: int | None, found: dict[tuple[Node, int | None], None]) -> None:

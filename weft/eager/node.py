@@ -30,7 +30,7 @@ from weft.ir.typing.infer import infer_expr
 from weft.support.allocation import machine_memory
 from weft.support.errors import AllocationError, InternalError, InvalidInputError, WeftError
 
-_PACKAGE_ROOT = str(Path(__file__).resolve().parents[1])
+PACKAGE_ROOT = str(Path(__file__).resolve().parents[1])
 _SERIAL = next_serial = itertools.count(1).__next__
 _NUMBER = itertools.count(1).__next__
 
@@ -61,9 +61,9 @@ _TUPLES: dict[tuple[Spec, ...], Spec] = {}
 
 def spec_of(shape: tuple[int, ...], d: dtype, where: device = CPU) -> Spec:
     """The spec of tensors of a shape and dtype on a device."""
-    found = where.specs.get((shape, d))
+    found = where.specs.get((shape, d.name))
     if found is None:
-        found = where.specs.setdefault((shape, d), _made(shape, d, where))
+        found = where.specs.setdefault((shape, d.name), _made(shape, d, where))
     return found
 
 
@@ -355,7 +355,10 @@ def constant_node(array: np.ndarray, d: dtype) -> Node:
 
 def number_node(value: Any, d: dtype, where: device = CPU) -> Node:
     """A node for a Python number, converted to a scalar of the real dtype ``d``."""
-    return Node(simple_signature(NUMBER, spec_of((), d, where)), (), value, None)
+    sig = where.numbers.get(d.name)
+    if sig is None:
+        sig = where.numbers[d.name] = simple_signature(NUMBER, spec_of((), d, where))
+    return Node(sig, (), value, None)
 
 
 def scalar_node(value: Any, d: dtype, where: device = CPU) -> Node:
@@ -373,12 +376,15 @@ def scalar_node(value: Any, d: dtype, where: device = CPU) -> Node:
     return Node(simple_signature(VALUE, spec), (), copied(paired(array), CPU, where), None)
 
 
-def user_site() -> tuple[CodeType, int] | None:
-    """Code object and instruction of the nearest frame outside weft."""
-    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - the documented way to a caller
+def user_site(inner: int = 1) -> tuple[CodeType, int] | None:
+    """Code object and instruction of the nearest frame outside weft.
+
+    ``inner`` frames above this one are known to be weft's.
+    """
+    frame: FrameType | None = sys._getframe(inner + 1)  # noqa: SLF001 - as documented
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith(_PACKAGE_ROOT):
+        if not code.co_filename.startswith(PACKAGE_ROOT):
             return code, frame.f_lasti
         frame = frame.f_back
     return None

@@ -34,7 +34,7 @@ class CacheInfo:
 class Cut:
     """Nodes of one device to compute, operands first; the results are nodes, or fields of nodes."""
 
-    __slots__ = ("device", "key", "leaves", "numbers", "order", "outputs", "position")
+    __slots__ = ("device", "key", "leaves", "numbers", "order", "outputs")
 
     def __init__(self, order: Sequence[Node], outputs: Sequence[tuple[Node, int | None]]) -> None:
         self.order = order
@@ -43,13 +43,20 @@ class Cut:
         key: list[int] = []
         leaves: list[Node] = []
         numbers: list[Node] = []
-        add = key.append
+        add, known = key.append, position.get
         for number, node in enumerate(order, 1):
             add(node.sig.number)
             for arg in node.args:
-                at = position.get(arg)
-                if at is None:
-                    at = self._leaf(arg, position, leaves, numbers, key)
+                at = known(arg)
+                if at is None:  # a leaf
+                    if arg.sig.kind == NUMBER:
+                        numbers.append(arg)
+                        at = -2 - 2 * len(numbers)
+                    else:
+                        leaves.append(arg)
+                        at = -1 - 2 * len(leaves)
+                    position[arg] = at
+                    key += (0, arg.sig.out.number)
                 add(at)
             position[node] = number
         add(0)
@@ -62,16 +69,6 @@ class Cut:
         self.key = tuple(key)
         self.leaves = leaves
         self.numbers = numbers
-        self.position = position
-
-    @staticmethod
-    def _leaf(arg: Node, position: dict[Node, int], leaves: list[Node], numbers: list[Node],
-              key: list[int]) -> int:
-        table = numbers if arg.sig.kind == NUMBER else leaves
-        table.append(arg)
-        at = position[arg] = -1 - 2 * len(table) - (table is numbers)
-        key += (0, arg.sig.out.number)
-        return at
 
 
 @dataclass
@@ -82,6 +79,7 @@ class _Structure:
     first: tuple[Any, ...]
     programs: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     compiled: int = 0
+    last: tuple[tuple[Any, ...], _Program] | None = None  # numbers, and the program that fits
 
 
 class ProgramCache:
@@ -96,11 +94,12 @@ class ProgramCache:
     def run(self, cut: Cut) -> Sequence[Any]:
         """The results of a cut, in the memory of its device."""
         run = self._program(cut)
-        numbers = cut.numbers
         arrays = [leaf.value for leaf in cut.leaves]
-        if numbers:
-            arrays += [np.asarray(n.value, n.sig.out.dtype.dtype)
-                       for n, changes in zip(numbers, run.changing, strict=True) if changes]
+        for number in run.changing:
+            node = cut.numbers[number]
+            arrays.append(np.asarray(node.value, node.sig.out.dtype.dtype))
+        if run.execute is not None:
+            return run.execute(arrays)  # type: ignore[no-any-return]
         results = run.module(*arrays)
         return results if run.is_tuple else (results,)
 
@@ -114,7 +113,13 @@ class ProgramCache:
     def _program(self, cut: Cut) -> _Program:
         structures = self._structures
         found = structures.get(cut.key)
-        values = tuple([_number_key(n.value) for n in cut.numbers])
+        numbers = cut.numbers
+        plain = tuple([n.value for n in numbers])
+        if found is not None and found.last is not None and plain == found.last[0]:
+            self.hits += 1
+            structures.move_to_end(cut.key)
+            return found.last[1]
+        values = tuple(map(_number_key, plain))
         if found is None:
             found = _Structure([False] * len(values), values)
             structures[cut.key] = found
@@ -126,12 +131,14 @@ class ProgramCache:
                 self._note_changes(found, values)
         key = tuple([v for v, c in zip(values, found.changing, strict=True) if not c])
         program = found.programs.get(key)
-        if program is not None:
+        if program is None:
+            self.misses += 1
+            program = found.programs[key] = _Program(cut, tuple(found.changing))
+            found.compiled += 1
+        else:
             self.hits += 1
-            return program
-        self.misses += 1
-        program = found.programs[key] = _Program(cut, tuple(found.changing))
-        found.compiled += 1
+        # 0.0 and -0.0 are equal, but not the same constant.
+        found.last = None if 0 in plain else (plain, program)
         return program
 
     @staticmethod
@@ -141,6 +148,7 @@ class ProgramCache:
             if not found.changing[i] and (often or now != before):
                 found.changing[i] = True
                 found.programs.clear()
+                found.last = None
 
 
 def _number_key(value: Any) -> Any:
@@ -149,14 +157,19 @@ def _number_key(value: Any) -> Any:
 
 
 class _Program:
-    """A compiled cut. ``changing`` says which of its numbers are inputs."""
+    """A compiled cut. ``changing`` are the numbers that are inputs, ``execute`` runs a program of
+    the CPU whose sizes are fixed.
+    """
 
-    __slots__ = ("changing", "is_tuple", "module")
+    __slots__ = ("changing", "execute", "is_tuple", "module")
 
     def __init__(self, cut: Cut, changing: tuple[bool, ...]) -> None:
-        self.changing = changing
-        self.module: Any = compiled(cut.device, module_of(cut, changing))
-        self.is_tuple = len(cut.outputs) != 1 or isinstance(self.module, Placed)
+        self.changing = [i for i, changes in enumerate(changing) if changes]
+        module: Any = compiled(cut.device, module_of(cut, changing))
+        self.module = module
+        self.is_tuple = len(cut.outputs) != 1 or isinstance(module, Placed)
+        fixed = None if isinstance(module, Placed) else module.fixed
+        self.execute = None if fixed is None else fixed.execute
 
 
 def module_of(cut: Cut, changing: Sequence[bool]) -> IRModule:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import Any
 
@@ -11,6 +12,7 @@ from weft.eager.cell import MODE, Cell, node_of
 from weft.eager.dtypes import as_dtype, dtype, get_default_dtype, of_ir
 from weft.eager.evaluate import AUTO_CUT, flush
 from weft.eager.node import (
+    PACKAGE_ROOT,
     RECORDED,
     ComplexOperandError,
     DeviceMismatchError,
@@ -58,12 +60,38 @@ def record(op: str, nodes: tuple[Node, ...], attrs: dict[str, Any]) -> Node:
 def made(sig: Signature, nodes: tuple[Node, ...]) -> Node:
     """The node of a call whose signature is known."""
     node = Node(sig, nodes, None, user_site())
-    if sig.differentiable and MODE.grad:
-        for arg in nodes:
-            if arg.grad is not None:
+    for arg in nodes:
+        if arg.grad is not None:
+            if sig.differentiable and MODE.grad:
                 node.grad = RECORDED
-                break
+            break
     return node
+
+
+def recorded(sig: Signature, nodes: tuple[Node, ...]) -> Any:
+    """The tensor of a call with one result whose signature is known: ``wrap(made(sig, nodes))``.
+
+    It is for functions that only other functions of weft call, so that their frames need no look.
+    """
+    frame = sys._getframe(3)  # noqa: SLF001 - as documented
+    code = frame.f_code
+    node = Node(sig, nodes, None, user_site(3) if code.co_filename.startswith(PACKAGE_ROOT)
+                else (code, frame.f_lasti))
+    for arg in nodes:
+        if arg.grad is not None:
+            if sig.differentiable and MODE.grad:
+                node.grad = RECORDED
+            break
+    cell = Cell.made(node)
+    mode = MODE
+    if mode.trace is not None:
+        mode.trace.made(cell)
+        return cell
+    pending = mode.pending
+    pending.append(weakref.ref(cell))
+    if len(pending) > AUTO_CUT:
+        flush()
+    return cell
 
 
 def wrap(node: Node) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from weft.eager.cell import (
     check_in_place,
     detached,
     leaf_of,
+    new_cell,
     node_of,
     spec_of_cell,
 )
@@ -46,7 +49,7 @@ class Size(tuple[int, ...]):
 
     def numel(self) -> int:
         """The number of elements."""
-        return int(np.prod(self, dtype=np.int64)) if self else 1
+        return math.prod(self)
 
     def __repr__(self) -> str:
         return f"weft.Size({list(self)})"
@@ -67,10 +70,7 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
     def __init__(self, data: Any = (), *, requires_grad: bool = False) -> None:
         node = data if isinstance(data, Node) else alias_of(data)
         self._node = node
-        self._grad = None
-        self._hooks = None
-        self._view = None
-        self._memory = None
+        self._grad = self._hooks = self._view = self._memory = None
         if requires_grad:
             self.requires_grad_()
 
@@ -296,10 +296,13 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
 
     def item(self) -> Any:
         """The element of a tensor that has only one, as a number of Python."""
-        if self.numel() != 1:
+        node = node_of(self)
+        spec = node.sig.out
+        array = self._array() if spec.dtype.is_complex else on_host(value_of(node), spec.device)
+        if array.size != 1:
             raise InvalidInputError("item() of a tensor with several elements",
                                     got=f"shape {tuple(self.shape)}", help="use tolist()")
-        return self._array().reshape(()).item()
+        return array.item()
 
     def tolist(self) -> Any:
         """The elements as nested lists of numbers."""
@@ -476,7 +479,8 @@ def _is_device(arg: Any) -> bool:
                                                            "meta"))
 
 
-Cell.made = Tensor
+
+Cell.made = partial(new_cell, Tensor)
 Cell.lowered = lowered
 
 __all__ = ["Hook", "Size", "Tensor"]

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 
-from weft.eager.cell import Cell, node_of
+from weft.eager.cell import MODE, Cell, node_of
 from weft.eager.checks import known, no_zero
 from weft.eager.dtypes import as_dtype, bool_, dtype, float64, get_default_dtype, int64, uint8
 from weft.eager.emitter import TENSORS
 from weft.eager.node import Node, Signature, number_node, scalar_node
 from weft.eager.promotion import result_type_of, wrapped
-from weft.eager.record import as_node, made, record, wrap
+from weft.eager.record import as_node, record, recorded, wrap
 from weft.eager.signature import pair, public, row
 from weft.op.composites import pairs
 from weft.support.errors import InvalidInputError
@@ -61,7 +61,13 @@ _FAST: dict[Any, Signature] = {}
 def binary(name: str, a: Any, b: Any, *, to_float: bool = False) -> Tensor:
     """An elementwise operator of two tensors or numbers, which broadcast."""
     if isinstance(a, Cell) and isinstance(b, Cell):
-        x, y = node_of(a), node_of(b)
+        x, y = a._node, b._node  # noqa: SLF001 - cells are of this package
+        if a._view is not None or b._view is not None or MODE.trace is not None \
+                or x.__class__ is not Node or y.__class__ is not Node:  # noqa: SLF001
+            x, y = node_of(a), node_of(b)
+        sig = _FAST.get((name, x.sig.out, y.sig.out))
+        if sig is not None:
+            return recorded(sig, (x, y))
         if x.sig.out.dtype is y.sig.out.dtype and not (to_float and x.sig.out.dtype.rank < 2):
             nodes = (x, y)
         else:
@@ -81,7 +87,7 @@ def binary(name: str, a: Any, b: Any, *, to_float: bool = False) -> Tensor:
             return wrap(node)
         _FAST[name, node.sig.args[0], node.sig.args[1]] = node.sig
         return wrap(node)
-    return wrap(made(sig, nodes))
+    return recorded(sig, nodes)
 
 
 # What arithmetic means for booleans in torch, which refuses the other operators.
@@ -102,10 +108,16 @@ def _of_booleans(name: str, nodes: tuple[Node, ...]) -> Tensor:
 
 def unary(name: str, x: Any) -> Tensor:
     """An elementwise operator; integers become floats."""
-    node = as_node(x)
+    node = node_of(x) if isinstance(x, Cell) else as_node(x)
+    sig = _FAST.get((name, node.sig.out))
+    if sig is not None:
+        return recorded(sig, (node,))
     if node.sig.out.dtype.rank < 2:
         node = cast(node, get_default_dtype())
-    return wrap(record(name, (node,), {}))
+    made = record(name, (node,), {})
+    if not node.sig.out.dtype.is_complex:
+        _FAST[name, node.sig.out] = made.sig
+    return wrap(made)
 
 
 def _whole(name: str, x: Any) -> Tensor:
