@@ -18,7 +18,7 @@ from benchmarks import training_models as models
 
 PEERS = ("weft", "torch+weft", "torch", "inductor", "jax")
 EAGER = "weft eager"
-RATE, MOMENTUM = 0.01, 0.9
+RATE, MOMENTUM = 0.001, 0.9
 Step = Callable[[], float]
 
 

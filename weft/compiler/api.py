@@ -110,12 +110,26 @@ def compile(
         devices, placement, soft_placement, strict, knobs))
 
 
+def compile_recorded(module: IRModule, state: Mapping[str, str] | None = None) -> Executable:
+    """``compile`` of a recorded program of tensors, which starts without the compiler if the cache
+    has its code.
+    """
+    request = CompileRequest(state=state)
+    found = open_warm(module, request, partial(_compiler_of, module, request))
+    if found is not None:
+        return found
+    with rare_collections(), progress.work():
+        from weft.compiler.compile_model import compile_model
+
+        return compile_model(module, None, request, partial(remember, module, request))
+
+
 def _compile(model: ModelLike, examples: Examples, request: CompileRequest) -> Executable:
     """Compile a model; the content of a file is read while the compiler is imported."""
     file = note = None
     if isinstance(model, (str, os.PathLike)):
         if examples is None:
-            found = open_warm(Path(model), request, partial(_compiler_of_file, model, request))
+            found = open_warm(Path(model), request, partial(_compiler_of, model, request))
             if found is not None:
                 return found
         model = file = FileContent.of(model)
@@ -126,11 +140,11 @@ def _compile(model: ModelLike, examples: Examples, request: CompileRequest) -> E
         return compile_model(model, examples, request, note)
 
 
-def _compiler_of_file(path: str | os.PathLike[str], request: CompileRequest) -> ModelCompiler:
+def _compiler_of(model: ModelLike, request: CompileRequest) -> ModelCompiler:
     from weft.compiler.compile_model import compiler_of
 
     with request.settings():
-        return compiler_of(path, None, request)
+        return compiler_of(model, None, request)
 
 
 @contextmanager

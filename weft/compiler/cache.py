@@ -211,11 +211,11 @@ class _Entry:
             self._note(cache, key)
 
     def _note(self, cache: DiskCache, key: ModelKey) -> None:
-        """Keep the parts of the key, and the states of the files for warm starts."""
+        """Keep the parts of the key, and what warm starts need: the states of the files."""
         digest = key.digest
         if digest.identity:
             cache.put(_key_of_parts(digest.identity), json.dumps(dict(key.parts)).encode())
-        if self._remember is not None and digest.files:
+        if self._remember is not None:
             self._remember(digest.files, key.text)
 
 

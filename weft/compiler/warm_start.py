@@ -3,6 +3,7 @@
 ``weft.compile(path)`` of an unchanged file reads neither the file nor the front end, as ``git
 status`` does not read files that it knows: a record in the cache holds the state of the file
 (inode, size, times) and the key of its code. Code and weights are mapped from the cache entry.
+The record of a recorded program of tensors is found by the hash of the program.
 """
 
 from __future__ import annotations
@@ -36,26 +37,33 @@ from weft.support.plugins import LIBRARIES
 
 if TYPE_CHECKING:
     from weft.compiler.program.code import ModelCode
+    from weft.ir.module import IRModule
 
 WARM = "warm: code and weights came from the disk cache"
+# Modules that users import to change what weft compiles.
+_CHANGED_BY_USERS = ("weft.strategy", "weft.codegen", "weft.tir.transform.registered",
+                     "weft.transform.external", "weft.compiler.extensions")
 # Settings that do not decide about code.
 _WITHOUT_EFFECT = frozenset(["build_jobs", "cache_dir", "cache_size", "debug", "hash_models",
                              "no_cache", "perf_map", "seed", "threads", "trace"])
 
 
-def open_warm(path: Path, request: CompileRequest, again: Callable[[], Compiler]
+def open_warm(model: Path | IRModule, request: CompileRequest, again: Callable[[], Compiler]
               ) -> Executable | None:
-    """The executable of an unchanged file from the disk cache; ``None``: compile it.
+    """The executable of an unchanged file, or of a program, from the disk cache; ``None``: compile
+    it.
 
     ``again`` gives the compiler of the model, when somebody asks for what only it knows.
     A process that has imported the compiler compiles: its user may have registered operators or
-    passes since.
+    passes since. So may one that records tensors without it (``is_extended``).
     """
     if compiler_is_loaded() or not loads_objects() or not _has_digest(request):
         return None
+    if not isinstance(model, Path) and is_extended():
+        return None
     with request.settings():
         cache = None if shows_stages() else open_cache()
-        found = None if cache is None else _recall(cache, path, request)
+        found = None if cache is None else _recall(cache, model, request)
         payload = None if cache is None or found is None else cache.get_unchanged(*found)
         if payload is None:
             return None
@@ -69,6 +77,26 @@ def compiler_is_loaded() -> bool:
     return "weft.compiler.compile_model" in sys.modules
 
 
+def is_extended() -> bool:
+    """Whether the user may have changed what weft compiles: strategies, loops, back ends, passes,
+    rules, or hooks of operators.
+    """
+    if not sys.modules.keys().isdisjoint(_CHANGED_BY_USERS):
+        return True
+    from weft.ir.passes import INSERTED_PASSES
+    from weft.ir.rewrite.rules import REGISTERED_RULES
+
+    return bool(len(INSERTED_PASSES) or len(REGISTERED_RULES)) or not _own_hooks()
+
+
+def _own_hooks() -> bool:
+    """Whether all hooks of operators are weft's; no user has touched those that are not loaded."""
+    from weft.ir import OPS
+
+    return all(origin.module.startswith("weft.")
+               for name in OPS.loaded() for origin in OPS.get(name).origins.values())
+
+
 def shows_stages() -> bool:
     """Whether settings ask to show or verify stages, so that a compilation needs to run."""
     return bool(enabled(Level.CHOICES) or config.dump_dir or config.print_after
@@ -76,25 +104,29 @@ def shows_stages() -> bool:
                 or config.time_passes)
 
 
-def remember(path: Path, request: CompileRequest, before: FileStates, code_key: str) -> None:
+def remember(model: Path | IRModule, request: CompileRequest, before: FileStates, code_key: str
+             ) -> None:
     """Record that the code of files, which had the states ``before``, is the entry ``code_key``.
 
     The first one is the model, the others hold its weights. Nothing is recorded if one has changed
-    meanwhile, or just before.
+    meanwhile, or just before. A program has no files.
     """
     cache = open_cache()
-    if cache is None or not _has_digest(request):
+    if cache is None or not _has_digest(request) or (isinstance(model, Path) and not before):
         return
     entry = cache.state(code_key)
     if entry is not None and _have_states(before):
-        record = json.dumps({"files": before, "key": code_key, "entry": entry})
-        cache.put(request_key(path, request), record.encode())
+        record = json.dumps({"files": before, "key": code_key, "entry": entry}).encode()
+        key = request_key(model, request)
+        if isinstance(model, Path) or cache.get(key) != record:
+            cache.put(key, record)
 
 
-def _recall(cache: DiskCache, path: Path, request: CompileRequest
+def _recall(cache: DiskCache, model: Path | IRModule, request: CompileRequest
             ) -> tuple[str, EntryState] | None:
-    """The key and state of the entry with the code of an unchanged file."""
-    text = None if file_state(path) is None else cache.get(request_key(path, request))
+    """The key and state of the entry with the code of an unchanged file, or of a program."""
+    gone = isinstance(model, Path) and file_state(model) is None
+    text = None if gone else cache.get(request_key(model, request))
     if text is None:
         return None
     record = json.loads(bytes(text))
@@ -113,14 +145,21 @@ def _has_digest(request: CompileRequest) -> bool:
             and set(request.knobs) <= {"threads"} and not config.hash_models)
 
 
-def request_key(path: Path, request: CompileRequest) -> str:
-    """A digest of all that decides about the code of ``path`` besides its content."""
+def request_key(model: Path | IRModule, request: CompileRequest) -> str:
+    """A digest of what decides about the code of a program, or of a file besides its content."""
     settings = {name: getattr(config, name) for name in knobs() if name not in _WITHOUT_EFFECT}
     records = None if config.records is None else file_state(config.records)
-    parts = (path.absolute(), request.target, _shapes(request), request.opt_level,
+    subject: object
+    if isinstance(model, Path):
+        subject = model.absolute()
+    else:
+        from weft.ir.structural import program_hash
+
+        subject = program_hash(model)
+    parts = (subject, request.target, _shapes(request), request.opt_level,
              request.specialize, request.state, request.outputs, request.devices,
-             request.placement, request.soft_placement, settings, records, *_machine(),
-             *_compiler())
+             request.placement, request.soft_placement, settings, records, _machine(),
+             _measured(), _compiler())
     digest = hashlib.sha256(b"warm start")
     for part in parts:
         digest.update(f"{part!s}\0".encode())
@@ -132,16 +171,26 @@ def _shapes(request: CompileRequest) -> object:
     return None if given is None else [(name, tuple(shape)) for name, shape in given.items()]
 
 
-def _machine() -> Iterator[object]:
-    yield host.machine(), sorted(host.host_features()), host.model_name()
-    yield [host.cache_bytes(level, 0) for level in (1, 2, 3)]
-    # What ``weft calibrate`` stored decides too: its folder changes with each file.
+@functools.cache
+def _machine() -> str:
+    return str((host.machine(), sorted(host.host_features()), host.model_name(),
+                [host.cache_bytes(level, 0) for level in (1, 2, 3)]))
+
+
+def _measured() -> int:
+    """The state of what ``weft calibrate`` stored: its folder changes with each file."""
     measured = default_directory() / "machines"
-    yield measured.stat().st_mtime_ns if measured.is_dir() else 0
+    return measured.stat().st_mtime_ns if measured.is_dir() else 0
 
 
-def _compiler() -> Iterator[object]:
-    """The state of weft's sources, of the libraries that affect its output, and of plug-ins."""
+@functools.cache
+def _compiler() -> str:
+    """A digest of what ``_states`` tells, once a process."""
+    return hashlib.sha256(str([*_states()]).encode()).hexdigest()
+
+
+def _states() -> Iterator[object]:
+    """The states of weft's sources, of the libraries that affect its output, and of plug-ins."""
     root = os.path.dirname(weft.__file__)  # noqa: PTH120 - a tenth of the time of Path
     yield from own_sources(root)
     for name in LIBRARIES:

@@ -178,16 +178,16 @@ def on_host(value: Any, where: device) -> np.ndarray:
 
 def compiled(where: device, module: IRModule, **options: Any) -> Callable[..., Any]:
     """A program for a device, which takes and gives arrays of its memory."""
-    from weft.compiler.api import compile as compile_module  # not before a tensor is computed
+    from weft.compiler import api  # not before a tensor is computed
 
     if where is CPU:
-        return compile_module(module, **options)
+        return api.compile_recorded(module, **options)
     from weft.target import TARGET_KINDS
 
     memory = where.memory
     if memory.target != CPU.type:
         options["target"] = TARGET_KINDS.get(memory.target).fitting(memory.capability)
-    return Placed(compile_module(module, **options), memory)
+    return Placed(api.compile(module, **options), memory)
 
 
 class Placed:

@@ -28,10 +28,10 @@ from weft.ir import (
     infer_expr,
     infer_type,
     parse,
-    structural_hash,
 )
 from weft.ir.module import input_names, output_names
 from weft.ir.python.from_python import PythonFunction
+from weft.ir.structural import program_hash
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError, OptionError
 from weft.support.file_content import FileContent, FileStates, state_at
@@ -194,10 +194,8 @@ class ProgramSource(Source):
         return _shaped(infer_type(self._program), options)
 
     def digest(self) -> SourceDigest | str:
-        """See ``Source``. The hash omits names, and those of main's parameters name inputs."""
-        mod = self._program
-        names = [param.name for param in mod["main"].params] if "main" in mod else []
-        return SourceDigest(f"{structural_hash(mod)} {names!r} {sorted(mod.attrs.items())!r}")
+        """See ``Source``."""
+        return SourceDigest(program_hash(self._program))
 
 
 class GraphSource(ProgramSource):

@@ -150,6 +150,14 @@ def structural_hash(node: Any) -> str:
     return digest.hexdigest()
 
 
+def program_hash(mod: IRModule) -> str:
+    """What decides about the code of a program, as text: ``structural_hash`` omits names, and those
+    of main's parameters name inputs.
+    """
+    names = [param.name for param in mod["main"].params] if "main" in mod else []
+    return f"{structural_hash(mod)} {names!r} {sorted(mod.attrs.items())!r}"
+
+
 _Difference = tuple[str, str, str]
 
 

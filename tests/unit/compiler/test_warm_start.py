@@ -13,6 +13,8 @@ import pytest
 
 import weft
 from weft.compiler import warm_start
+from weft.compiler.api import compile_recorded
+from weft.ir.rewrite import rules
 from weft.support import file_content
 
 TEXT = "def @main(%x: Tensor[(3,), float32]) {{ multiply(%x, {}f) }}"
@@ -75,7 +77,7 @@ def test_other_options_are_compiled(model: Path, other: dict[str, object]) -> No
 def test_another_state_of_the_compiler_is_another_key(
         model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     weft.compile(model)
-    monkeypatch.setattr(warm_start, "_compiler", lambda: iter(["another version"]))
+    monkeypatch.setattr(warm_start, "_compiler", lambda: "another version")
     assert not is_warm(model)
 
 
@@ -133,12 +135,41 @@ def test_symbolic_sizes(model: Path) -> None:
     assert fixed[0] == fixed[1]
 
 
+def test_recorded_programs_start_from_the_cache(model: Path, monkeypatch: pytest.MonkeyPatch
+                                                ) -> None:
+    monkeypatch.setattr(warm_start, "is_extended", lambda: False)
+
+    def run(factor: int) -> tuple[bool, list[float]]:
+        made = compile_recorded(weft.parse(TEXT.format(factor)))
+        return type(made.recompiler).__name__ == "_Again", made(X).tolist()
+
+    assert [run(factor) for factor in (2, 2, 3)] == [
+        (False, [2, 4, 6]), (True, [2, 4, 6]), (False, [3, 6, 9])]
+    monkeypatch.setattr(warm_start, "is_extended", lambda: True)
+    assert run(2) == (False, [2, 4, 6])
+
+
+def test_what_a_user_registers_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm_start, "_CHANGED_BY_USERS", ())
+    monkeypatch.setattr(warm_start, "_own_hooks", lambda: True)
+    assert not warm_start.is_extended()
+    monkeypatch.setattr(rules, "REGISTERED_RULES", {"a rule": None})
+    assert warm_start.is_extended()
+    monkeypatch.undo()
+    monkeypatch.setattr(warm_start, "_CHANGED_BY_USERS", ("weft.support",))
+    assert warm_start.is_extended()
+
+
 @pytest.mark.slow
-def test_no_compiler_is_imported(model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("run", "cold", "warm"), [
+    ("weft.compile({!r})", "True True", "False False"),
+    ("(weft.ones(3) + 1).numpy()", "True True", "False True")], ids=["file", "tensors"])
+def test_no_compiler_is_imported(model: Path, tmp_path: Path, run: str, cold: str, warm: str
+                                 ) -> None:
     code = ("import sys, weft, weft.support.file_content as state\n"
-            f"state.RACY_NS = 0\nweft.compile({str(model)!r})\n"
+            f"state.RACY_NS = 0\n{run.format(str(model))}\n"
             "print('llvmlite' in sys.modules, 'weft.ir' in sys.modules)")
     environment = {**os.environ, "WEFT_CACHE_DIR": str(tmp_path / "cache"), "WEFT_VERIFY": "1"}
     texts = [subprocess.run([sys.executable, "-c", code], env=environment, check=True,
                             capture_output=True, text=True).stdout for _ in range(2)]
-    assert texts == ["True True\n", "False False\n"]
+    assert texts == [f"{cold}\n", f"{warm}\n"]
