@@ -168,8 +168,8 @@ class _Program:
         module: Any = compiled(cut.device, module_of(cut, changing))
         self.module = module
         self.is_tuple = len(cut.outputs) != 1 or isinstance(module, Placed)
-        fixed = None if isinstance(module, Placed) else module.fixed
-        self.execute = None if fixed is None else fixed.execute
+        is_fixed = not isinstance(module, Placed) and not module.is_dynamic
+        self.execute = module.launch_for(()).execute if is_fixed else None
 
 
 def module_of(cut: Cut, changing: Sequence[bool]) -> IRModule:

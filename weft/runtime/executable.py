@@ -178,11 +178,6 @@ class Executable:
         return self._general
 
     @property
-    def fixed(self) -> Launch | None:
-        """The program, if all its sizes are fixed and it runs here."""
-        return self._fixed
-
-    @property
     def is_dynamic(self) -> bool:
         """Whether input shapes vary: the program has symbolic sizes, or is compiled per shapes."""
         return self.launcher is None or bool(self.manifest.symbols)
