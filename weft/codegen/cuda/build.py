@@ -71,6 +71,9 @@ def _ptx(text: str, func: PrimFunc, target: CudaTarget) -> str:
         own = ptx_by_nvvm(text, target, modules)
     else:
         own = ptx_by_nvptx(_with_bodies(text, func, modules), target)
+        if modules and "llvm.nvvm." in own:
+            # A call: numba-cuda writes intrinsics (shuffles, votes) that libnvvm alone still has.
+            own = ptx_by_nvvm(text, target, modules)
     return with_ptx(without_fused_borrow(own), kernels.values(), target)
 
 

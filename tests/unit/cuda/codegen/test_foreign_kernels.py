@@ -16,14 +16,17 @@ from tests.unit.cuda.codegen.emulated import compiled, run_emulated
 from tests.unit.cuda.codegen.foreign_operator import SQUARE_PTX
 from weft import te
 from weft.codegen.cuda.numba_functions import numba_cuda
+from weft.codegen.cuda.ptxas import assemble
 from weft.codegen.cuda.toolkit import find_library, find_program
 from weft.support.errors import CodegenError, LoweringError, MissingToolError, OperatorError
 from weft.target import CudaTarget
 from weft.te.lower import lower
+from weft.testing.cuda import DeviceMemory, launch, load_ptx
 from weft.tir.foreign_kernel import ptx_entries
 from weft.tir.func import PrimFunc
 
 cuda = pytest.importorskip("numba_cuda") and pytest.importorskip("numba.cuda")
+needs_ptxas = pytest.mark.skipif(find_program("ptxas") is None, reason="ptxas is not installed")
 needs_nvvm = pytest.mark.skipif(find_library("nvvm") is None, reason="libnvvm is not installed")
 SOURCE = "def @main(%x: Tensor[({}50), float32]) {{ tanh(test.squared(%x)) }}"
 ROUTES = [CudaTarget(), pytest.param(CudaTarget(codegen="nvvm"), marks=needs_nvvm)]
@@ -52,6 +55,20 @@ def running_sums(x, y, start):
     for i in range(x.size):
         total += softened(x[i])
         y[i] = total
+
+
+@cuda.jit(fastmath=True, launch_bounds=32)
+def sums_of_warps(x, y):
+    """Needs an intrinsic that LLVM no longer has, and dynamic shared memory."""
+    kept = cuda.shared.array(0, "float32")
+    i, j = cuda.blockIdx.x, cuda.threadIdx.x
+    kept[j] = x[i, j]
+    cuda.syncwarp()
+    value = kept[31 - j]
+    for distance in (16, 8, 4, 2, 1):
+        value += cuda.shfl_xor_sync(0xFFFFFFFF, value, distance)
+    if j == 0:
+        cuda.atomic.add(y, 0, value)
 
 
 def rows_then_one(kernel=reversed_rows, **options) -> PrimFunc:
@@ -83,6 +100,40 @@ def test_a_kernel_of_numba_runs_between_kernels_of_weft(target):
     assert [launch.block for launch in image.launches] == [(64, 1, 1), (256, 1, 1)]
     again = compiled(rows_then_one(), target)
     assert again.ptx == image.ptx  # no counters of numba in names
+
+
+@needs_ptxas
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("codegen", ["nvptx", pytest.param("nvvm", marks=needs_nvvm)])
+def test_the_code_of_all_compilers_assembles_together(codegen, arch):
+    b = by_ptx()
+    c = te.compute((96,), lambda i: b[i] * 2.0, name="C")
+    own_and_ptx = lower(te.create_schedule(c), [*b.op.inputs, c], "doubled")
+    for func, entry in ((rows_then_one(), "reversed_rows"), (own_and_ptx, "square")):
+        image = compiled(func, CudaTarget(arch, codegen=codegen))
+        found = assemble(image.ptx, arch).resources
+        assert {*found} == {one.entry for one in image.launches}
+        assert any(name.startswith(entry) for name in found)
+
+
+@needs_nvvm
+@BY_ROUTE
+def test_shuffles_atomics_and_dynamic_shared_memory(target):
+    a = te.placeholder((3, 32), name="A")
+    (b,) = te.device_kernel([(1,)], [a], sums_of_warps, ["float32"], grid=3, block=32,
+                            shared_bytes=128)
+    x = np.arange(96, dtype=np.float32).reshape(3, 32)
+    image = compiled(lower(te.create_schedule(b), [a, b], "warps"), target)
+    assert "shfl" in image.ptx
+    memory = DeviceMemory()
+    source, result = memory.allocate(x.nbytes), memory.allocate(4)
+    memory.view(source, x.nbytes)[:] = x.reshape(-1).view(np.uint8)
+    memory.view(result, 4)[:] = 0
+    (kernel,) = image.launches
+    values = [(source, result)[n] if kind == "parameter" else n for kind, n in kernel.arguments]
+    launch(load_ptx(image.ptx), kernel.entry, kernel.grid, kernel.block, values, memory,
+           shared_bytes=kernel.shared_bytes)
+    assert memory.view(result, 4).view(np.float32)[0] == x.sum()
 
 
 @BY_ROUTE
@@ -158,7 +209,6 @@ def test_arguments_that_do_not_fit_are_refused(options, message, got):
 
 LATER = SQUARE_PTX.replace("sm_80", "sm_90a")
 WRONG = SQUARE_PTX.replace("mul.f32", "mul.f23")
-needs_ptxas = pytest.mark.skipif(find_program("ptxas") is None, reason="ptxas is not installed")
 
 
 @pytest.mark.parametrize(("text", "arch", "error", "message", "got"), [
