@@ -2,8 +2,7 @@
 
 ``Tensor.__array_namespace__`` returns this package. Its functions have the standard's arguments and
 semantics where those of ``weft``, which are torch's, differ: arrays without axes take part in
-promotion like others, and ``sum`` of small integers is int64 or uint64. There are no complex
-dtypes, as ``__array_namespace_info__`` says.
+promotion like others, and ``sum`` of small integers is int64 or uint64.
 """
 
 from weft.support.lazy_package import load_names_lazily
@@ -36,7 +35,8 @@ NAMES = {  # module -> the public names it defines
     "weft.array_api.statistics": (
         "all any cumulative_prod cumulative_sum diff max mean min prod std sum var"),
     "weft.eager.dtypes": (
-        "bool_=bool float32 float64 int16 int32 int64 int8 uint16 uint32 uint64 uint8"),
+        "bool_=bool complex128 complex64 float32 float64 int16 int32 int64 int8 uint16 uint32 "
+        "uint64 uint8"),
 }
 load_names_lazily(__name__, NAMES)
 

@@ -7,10 +7,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from weft.eager.dtypes import as_dtype, dtype, get_default_dtype
+from weft.eager.dtypes import as_dtype, dtype
 from weft.eager.functions.creation import tensor
 from weft.eager.functions.shape import expand
-from weft.eager.promotion import promote_types
+from weft.eager.promotion import dtype_of_number, promote_types
 from weft.eager.tensor import Tensor
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidInputError, OptionError
@@ -45,8 +45,8 @@ class IntLimits:
 
 
 def finfo(type: Any, /) -> FloatLimits:
-    """The limits of a floating-point dtype, or of that of an array."""
-    found = _dtype_of(type)
+    """The limits of a floating-point dtype, or of that of an array; those of complex parts."""
+    found = _dtype_of(type).to_real()
     if not found.is_floating_point:
         raise InvalidInputError("finfo takes a floating-point dtype", got=repr(found))
     known: Any = ml_dtypes.finfo(found.numpy)
@@ -74,7 +74,7 @@ KINDS = {
     "unsigned integer": lambda d: d.rank == 1 and not d.is_signed,
     "integral": lambda d: d.rank == 1,
     "real floating": lambda d: d.rank == 2,
-    "complex floating": lambda _d: False,
+    "complex floating": lambda d: d.is_complex,
     "numeric": lambda d: d.rank > 0,
 }
 
@@ -107,16 +107,16 @@ def result_type(*arrays_and_dtypes: Any) -> dtype:
 
     Numbers take the dtype of the arrays, unless they are of a higher kind.
     """
-    numbers = [v for v in arrays_and_dtypes if isinstance(v, bool | int | float)]
+    numbers = [v for v in arrays_and_dtypes if isinstance(v, bool | int | float | complex)]
     found: dtype | None = None
     for one in arrays_and_dtypes:
-        if not isinstance(one, bool | int | float):
+        if not isinstance(one, bool | int | float | complex):
             own = _dtype_of(one)
             found = own if found is None else promote_types(found, own)
     for number in numbers:
-        own = as_dtype(type(number)) if not isinstance(number, float) else get_default_dtype()
+        own = dtype_of_number(number)
         if found is None or own.rank > found.rank:
-            found = own
+            found = own if found is None or found.rank < 2 else found.to_complex()
     if found is None:
         raise InvalidInputError("result_type got no arrays and no dtypes")
     return found

@@ -11,6 +11,7 @@ from typing import Any
 
 from weft.array_api.data_types import promoted
 from weft.eager.emitter import call
+from weft.eager.functions import complex as complex_numbers
 from weft.eager.functions import elementwise, logic, special
 from weft.eager.functions.creation import full_like, tensor
 from weft.eager.tensor import Tensor
@@ -31,7 +32,7 @@ def _unary(name: str, doc: str, compute: Unary | None = None) -> Unary:
 
 def _of_floats(name: str, doc: str, otherwise: Unary, op: str | None = None) -> Unary:
     """A function of one array whose integers have an answer of their own."""
-    return _unary(name, doc, lambda x: call(op or name, x) if x.is_floating_point()
+    return _unary(name, doc, lambda x: call(op or name, x) if x.dtype.rank > 1
                   else otherwise(x))
 
 
@@ -77,9 +78,10 @@ abs = _unary("abs", "The magnitude.")
 negative = _unary("negative", "-x")
 logical_not = _unary("logical_not", "Whether x is false.")
 positive = _unary("positive", "x", _copied)
-conj = _unary("conj", "x: arrays are real.", _copied)
-real = _unary("real", "x: arrays are real.", _copied)
-imag = _unary("imag", "0: arrays are real.", lambda x: full_like(x, 0))
+conj = _unary("conj", "The conjugate; of real numbers x.", complex_numbers.conj_physical)
+real = _unary("real", "The real part.", lambda x: complex_numbers.real(x).clone())
+imag = _unary("imag", "The imaginary part; 0 of real numbers.",
+              lambda x: complex_numbers.imag(x).clone() if x.is_complex() else full_like(x, 0))
 square = _unary("square", "x times x.", lambda x: x * x)
 reciprocal = _unary("reciprocal", "1 / x", lambda x: 1 / x)
 bitwise_invert = _unary("bitwise_invert", "All bits the other way.", logic.bitwise_not)
@@ -122,7 +124,7 @@ atan2 = _binary("atan2", "The angle of the point (x2, x1).", elementwise.atan2)
 
 
 def _pow(a: Tensor, b: Tensor) -> Tensor:
-    if a.is_floating_point():
+    if a.dtype.rank > 1:
         return call("power", a, b)
     found = full_like(a, 1)  # the product of the squares whose bits the exponent has
     for bit in range(a.dtype.ir.bits - a.dtype.is_signed):

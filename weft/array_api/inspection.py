@@ -14,12 +14,12 @@ _DTYPES = {
     "bool": dtypes.bool_, "int8": dtypes.int8, "int16": dtypes.int16, "int32": dtypes.int32,
     "int64": dtypes.int64, "uint8": dtypes.uint8, "uint16": dtypes.uint16,
     "uint32": dtypes.uint32, "uint64": dtypes.uint64, "float32": dtypes.float32,
-    "float64": dtypes.float64,
+    "float64": dtypes.float64, "complex64": dtypes.complex64, "complex128": dtypes.complex128,
 }
 
 
 class Info:
-    """The inspection functions of the standard; there are no complex dtypes."""
+    """The inspection functions of the standard."""
 
     def capabilities(self) -> dict[str, Any]:
         """Optional parts of the standard."""
@@ -30,10 +30,11 @@ class Info:
         return get_default_device()
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, dtype]:
-        """The dtypes of arrays that name none; no entry for complex numbers."""
+        """The dtypes of arrays that name none."""
         resolved(device)
-        return {"real floating": dtypes.get_default_dtype(), "integral": dtypes.int64,
-                "indexing": dtypes.int64}
+        real = dtypes.get_default_dtype()
+        return {"real floating": real, "complex floating": real.to_complex(),
+                "integral": dtypes.int64, "indexing": dtypes.int64}
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, dtype]:
         """The dtypes of the standard by name: all, or those of a kind or of several."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from weft.array_api.data_types import broadcast_arrays, promoted
 from weft.eager.functions import linear
+from weft.eager.functions.complex import conj
 from weft.eager.functions.shape import movedim
 from weft.eager.tensor import Tensor
 from weft.support.errors import InvalidInputError
@@ -45,12 +46,12 @@ def tensordot(
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The sum of products along an axis."""
+    """The sum of products along an axis, the first array conjugated."""
     a, b = promoted(x1, x2)
     if not -min(a.ndim, b.ndim) <= axis < 0 or a.shape[axis] != b.shape[axis]:
         raise InvalidInputError("vecdot: the sizes of the axis differ, or it is not negative",
                                 got=f"{tuple(a.shape)}, {tuple(b.shape)}, axis={axis}")
     a, b = (movedim(x, axis, -1) for x in (a, b))
     a, b = broadcast_arrays(a, b)
-    product = a * b
+    product = conj(a) * b
     return product.sum(-1).to(product.dtype)

@@ -27,7 +27,7 @@ def _accumulated(x: Tensor, wanted: Any) -> Tensor:
     """``x`` in the dtype of its sums: int64 and uint64 for integers, its own for floats."""
     if wanted is not None:
         return x.to(as_dtype(wanted))
-    return x if x.is_floating_point() else x.to(_of_sums(x.dtype))
+    return x if x.dtype.rank > 1 else x.to(_of_sums(x.dtype))
 
 
 def _of_sums(own: dtype) -> dtype:

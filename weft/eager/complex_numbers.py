@@ -49,7 +49,7 @@ def lowered(op: str, nodes: tuple[Node, ...], attrs: dict[str, Any]) -> Node:
         return rule(op, nodes, attrs)
     composite = COMPOSITES.get(op)
     if composite is not None and not attrs:
-        return _node_of(composite(TENSORS, *[_parts(node) for node in nodes]))
+        return _node_of(composite(TENSORS, *[parts(node) for node in nodes]))
     if is_product(op):
         return _node_of(_bilinear(op, nodes, attrs))
     if acts_on_parts(op):
@@ -73,7 +73,7 @@ def _node_of(found: Any) -> Node:
     return joined(*found) if isinstance(found, tuple) else as_node(found)
 
 
-def _parts(node: Node) -> tuple[Any, Any]:
+def parts(node: Node) -> tuple[Any, Any]:
     """The two parts as tensors; those of a real tensor with zeros."""
     if not node.sig.out.dtype.is_complex:
         return wrap(node), TENSORS.call("zeros_like", wrap(node))
@@ -171,7 +171,7 @@ def _cast(_op: str, nodes: tuple[Node, ...], attrs: dict[str, Any]) -> Node:
         return as_complex(record("cast", (as_pair(node),), {"dtype": d.to_real().ir}))
     if own.is_complex:
         if d.rank == 0:
-            return as_node(is_true(TENSORS, _parts(node)))
+            return as_node(is_true(TENSORS, parts(node)))
         return record("cast", (as_node(_part(node, 0)),), {"dtype": d.ir})
     real = node
     if own is not d.to_real():
@@ -194,7 +194,7 @@ def _where(_op: str, nodes: tuple[Node, ...], attrs: dict[str, Any]) -> Node:
     """The condition, which may be complex itself, chooses in both parts."""
     condition = nodes[0]
     if condition.sig.out.dtype.is_complex:
-        condition = as_node(is_true(TENSORS, _parts(condition)))
+        condition = as_node(is_true(TENSORS, parts(condition)))
     if not any(node.sig.out.dtype.is_complex for node in nodes[1:]):
         return record("where", (condition, *nodes[1:]), attrs)
     return _by_parts("where", (condition, *nodes[1:]), attrs)
@@ -203,7 +203,7 @@ def _where(_op: str, nodes: tuple[Node, ...], attrs: dict[str, Any]) -> Node:
 @_rule("all", "any")
 def _reduced_truth(op: str, nodes: tuple[Node, ...], attrs: dict[str, Any]) -> Node:
     """``all`` and ``any`` of numbers that are not zero."""
-    return record(op, (as_node(is_true(TENSORS, _parts(nodes[0]))),), attrs)
+    return record(op, (as_node(is_true(TENSORS, parts(nodes[0]))),), attrs)
 
 
 @_rule("scatter_elements")
@@ -255,4 +255,4 @@ def _joined_along(parts: tuple[Any, ...]) -> Any:
     return wrap(record("concatenate", tuple(map(as_node, parts)), {"axis": 0}))
 
 
-__all__ = ["ComplexError", "joined", "lowered", "refusal"]
+__all__ = ["ComplexError", "joined", "lowered", "parts", "refusal"]

@@ -12,6 +12,7 @@ from weft.eager.cell import MODE, Cell, node_of
 from weft.eager.dtypes import as_dtype, dtype, get_default_dtype, of_ir
 from weft.eager.evaluate import AUTO_CUT, flush
 from weft.eager.node import (
+    PACK,
     PACKAGE_ROOT,
     RECORDED,
     ComplexOperandError,
@@ -112,6 +113,8 @@ def wrap(node: Node) -> Any:
 
 def field(node: Node, index: int) -> Node:
     """The node of a field of a tuple."""
+    if node.sig.kind == PACK and node.args:
+        return node.args[index]
     found = made(field_signature(node.sig.out, index), (node,))
     if node.value is not None and node.value[index] is not None:
         found.value = node.value[index]

@@ -1,13 +1,10 @@
-"""weft.fft: discrete Fourier transforms, with torch's names and signatures.
-
-Tensors are real: a complex operand or result is a pair of tensors, ``(real, imag)``.
-"""
+"""weft.fft: discrete Fourier transforms, with torch's names and signatures."""
 
 from weft.support.lazy_package import load_names_lazily
 
 NAMES = {  # module -> the public names it defines
     "weft.eager.functions.fourier": (
-        "ComplexPair fft fft2 fftfreq fftn fftshift hfft hfft2 hfftn ifft ifft2 ifftn ifftshift "
+        "fft fft2 fftfreq fftn fftshift hfft hfft2 hfftn ifft ifft2 ifftn ifftshift "
         "ihfft ihfft2 ihfftn irfft irfft2 irfftn rfft rfft2 rfftfreq rfftn"
     ),
 }

@@ -69,6 +69,18 @@ def test_vectors_of_norms_and_products():
         xp.linalg.outer(x, x)
 
 
+@pytest.mark.sample(0.3)
+@pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fftn", "ifftn",
+                                  "rfftn", "irfftn"])
+def test_transforms(name: str):
+    x = VECTORS.astype(np.float64)
+    x = x if name in ("rfft", "ihfft", "rfftn") else x * (1 - 0.5j)
+    named = {"axes": (0,)} if name.endswith("n") else {"axis": 0}
+    found = getattr(xp.fft, name)(weft.tensor(x), norm="ortho", **named)
+    np.testing.assert_allclose(found.numpy(), getattr(np.fft, name)(x, norm="ortho", **named),
+                               1e-12, 1e-12)
+
+
 @pytest.mark.parametrize("n", [4, 5])
 def test_frequencies_and_their_order(n: int):
     x = np.arange(2 * n).reshape(2, n)

@@ -113,24 +113,19 @@ REALS: list[tuple[str, dict[str, Any]]] = [
 
 
 def check_fft(name: str, named: dict[str, Any], value: np.ndarray) -> None:
-    mine: Any = weft.tensor(value.real.copy()).requires_grad_()
-    given = (mine, weft.tensor(value.imag.copy())) if np.iscomplexobj(value) else mine
+    mine: Any = weft.tensor(value, requires_grad=True)
     theirs = torch.tensor(value).requires_grad_()
-    got, want = getattr(weft.fft, name)(given, **named), getattr(torch.fft, name)(theirs, **named)
-    if want.is_complex():
-        assert isinstance(got, weft.fft.ComplexPair)
-        np.testing.assert_allclose(got.real.detach().numpy() + 1j * got.imag.detach().numpy(),
-                                   want.detach().resolve_conj().numpy(), 1e-9, 1e-9)
-        got, want = got.real * 2 + got.imag, want.real * 2 + want.imag
-    np.testing.assert_allclose(got.detach().numpy(), want.detach().numpy(), 1e-9, 1e-9)
-    (got * got).sum().backward()
-    (want * want).sum().backward()
-    np.testing.assert_allclose(mine.grad.numpy(), theirs.grad.real.numpy(), 1e-7, 1e-7)
+    got, want = getattr(weft.fft, name)(mine, **named), getattr(torch.fft, name)(theirs, **named)
+    np.testing.assert_allclose(got.detach().numpy(), want.detach().resolve_conj().numpy(), 1e-9,
+                               1e-9)
+    (got.abs() ** 2 * 2 + got.real).sum().backward()
+    (want.abs() ** 2 * 2 + want.real).sum().backward()
+    np.testing.assert_allclose(mine.grad.numpy(), theirs.grad.resolve_conj().numpy(), 1e-7, 1e-7)
 
 
 @pytest.mark.sample(0.3)
 @pytest.mark.parametrize("case", LINES, ids=lambda c: c[0])
-def test_a_transform_of_pairs_equals_torchs(case: tuple[str, dict[str, Any]]) -> None:
+def test_a_transform_of_complex_tensors_equals_torchs(case: tuple[str, dict[str, Any]]) -> None:
     check_fft(*case, COMPLEX)
 
 
@@ -156,7 +151,7 @@ def test_frequencies_and_shifts(size: int) -> None:
 @pytest.mark.parametrize(("call", "message"), [
     (lambda: weft.fft.fft(weft.ones(3), norm="half"), "unknown normalisation"),
     (lambda: weft.fft.fft(weft.ones(3), n=0), "no elements"),
-    (lambda: weft.fft.rfft((weft.ones(3), weft.ones(3))), "takes a real tensor"),
+    (lambda: weft.fft.rfft(weft.ones(3) * 1j), "takes a real tensor"),
     (lambda: weft.fft.fftn(weft.ones(3, 3), dim=(0, 0)), "differ"),
 ])
 def test_wrong_arguments_are_refused(call: Any, message: str) -> None:

@@ -274,9 +274,11 @@ def ones_like_of(*tensors: Any) -> Tensor:
 
 @public
 def float_power(input: Any, exponent: Any) -> Tensor:
-    """``input ** exponent`` in float64."""
-    base, power = [wrap(cast(as_node(v), float64)) if isinstance(v, Cell) else float(v)
-                   for v in (input, exponent)]
+    """``input ** exponent`` in float64; of complex numbers, in complex128."""
+    nodes = operands(input, exponent)
+    wide = float64.to_complex() if nodes[0].sig.out.dtype.is_complex else float64
+    base, power = [wrap(cast(as_node(v), wide)) if isinstance(v, Cell) else v
+                   if isinstance(v, complex) else float(v) for v in (input, exponent)]
     return pow(base, power)
 
 

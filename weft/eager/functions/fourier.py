@@ -1,51 +1,52 @@
-"""Discrete Fourier transforms. Complex numbers are pairs of tensors, ``(real, imag)``.
-
-An operand is a real tensor, or such a pair; a complex result is a ``ComplexPair``.
-"""
+"""Discrete Fourier transforms: of the real and imaginary parts, which are joined at the end."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from weft.eager.axes import axis_of
-from weft.eager.dtypes import as_dtype, get_default_dtype
+from weft.eager.complex_numbers import joined, parts
+from weft.eager.dtypes import as_dtype, float32, get_default_dtype
 from weft.eager.emitter import call
-from weft.eager.functions.elementwise import operands
+from weft.eager.functions.elementwise import cast, operands
 from weft.eager.functions.shape import roll
 from weft.eager.record import as_node, wrap
 from weft.eager.signature import public
 from weft.support.errors import InvalidInputError
 
+if TYPE_CHECKING:
+    from weft.eager.tensor import Tensor
 
-class ComplexPair(NamedTuple):
+
+class _Pair(NamedTuple):
     """The real and the imaginary part of complex numbers, two tensors of one shape."""
 
     real: Any
     imag: Any
 
 
-def _pair(x: Any) -> ComplexPair:
-    if isinstance(x, tuple):
-        if len(x) != 2:
-            raise InvalidInputError("a complex operand is a pair of tensors", got=f"{len(x)}")
-        real, imag = [wrap(node) for node in operands(*x, to_float=True)]
-        return ComplexPair(real, imag)
+def _pair(x: Any) -> _Pair:
     (node,) = operands(x, to_float=True)
+    if node.sig.out.dtype.is_complex:
+        return _Pair(*parts(node))
+    if node.sig.out.dtype.itemsize < 4:
+        node = cast(node, float32)
     real = wrap(node)
-    return ComplexPair(real, call("zeros_like", real))
+    return _Pair(real, call("zeros_like", real))
 
 
-def _real(x: Any, what: str) -> ComplexPair:
-    if isinstance(x, tuple):
-        raise InvalidInputError(f"{what} takes a real tensor", got="a pair")
+def _real(x: Any, what: str) -> _Pair:
+    d = as_node(x).sig.out.dtype
+    if d.is_complex:
+        raise InvalidInputError(f"{what} takes a real tensor", got=repr(d))
     return _pair(x)
 
 
-def _resized(x: ComplexPair, size: int, axis: int) -> ComplexPair:
+def _resized(x: _Pair, size: int, axis: int) -> _Pair:
     """Cropped, or padded with zeros, along an axis."""
     if size < 1:
         raise InvalidInputError("a Fourier transform of no elements", got=size)
@@ -53,10 +54,10 @@ def _resized(x: ComplexPair, size: int, axis: int) -> ComplexPair:
     if have == size:
         return x
     if have > size:
-        return ComplexPair(*(call("strided_slice", part, begin=(0,), end=(size,), axes=(axis,))
+        return _Pair(*(call("strided_slice", part, begin=(0,), end=(size,), axes=(axis,))
                              for part in x))
     pads = tuple((0, size - have) if a == axis else (0, 0) for a in range(x.real.ndim))
-    return ComplexPair(*(call("nn.pad", part, 0.0, pad_width=pads) for part in x))
+    return _Pair(*(call("nn.pad", part, 0.0, pad_width=pads) for part in x))
 
 
 def _scale(size: int, norm: str | None, inverse: bool) -> float:
@@ -69,7 +70,7 @@ def _scale(size: int, norm: str | None, inverse: bool) -> float:
     return 1 / size if inverse == (norm != "forward") else 1.0
 
 
-def _along(x: ComplexPair, axis: int, norm: str | None, *, inverse: bool) -> ComplexPair:
+def _along(x: _Pair, axis: int, norm: str | None, *, inverse: bool) -> _Pair:
     """The transform along an axis."""
     rank, size = x.real.ndim, x.real.shape[axis]
     order = (*(a for a in range(rank) if a != axis), axis)
@@ -81,15 +82,15 @@ def _along(x: ComplexPair, axis: int, norm: str | None, *, inverse: bool) -> Com
         found = [part * scale for part in found]
     if axis != rank - 1:
         found = [call("transpose", part, axes=back) for part in found]
-    return ComplexPair(*found)
+    return _Pair(*found)
 
 
-def _half(x: ComplexPair, axis: int) -> ComplexPair:
+def _half(x: _Pair, axis: int) -> _Pair:
     """The frequencies that are not redundant by symmetry."""
     return _resized(x, x.real.shape[axis] // 2 + 1, axis)
 
 
-def _mirrored(x: ComplexPair, size: int, axis: int) -> ComplexPair:
+def _mirrored(x: _Pair, size: int, axis: int) -> _Pair:
     """All ``size`` elements along an axis, of which the second half are conjugates."""
     x = _resized(x, size // 2 + 1, axis)
     places = np.arange(size)
@@ -97,10 +98,10 @@ def _mirrored(x: ComplexPair, size: int, axis: int) -> ComplexPair:
     at = np.where(is_first, places, size - places)
     sign = np.where(is_first, 1.0, -1.0).reshape(-1, *(1,) * (x.real.ndim - axis - 1))
     real, imag = (call("take", part, at, axis=axis) for part in x)
-    return ComplexPair(real, imag * sign.astype(x.real.dtype.numpy))
+    return _Pair(real, imag * sign.astype(x.real.dtype.numpy))
 
 
-def _axes(x: ComplexPair, s: Any, dim: Any) -> tuple[list[int], list[int | None]]:
+def _axes(x: _Pair, s: Any, dim: Any) -> tuple[list[int], list[int | None]]:
     """The axes of a transform, and the sizes they get; ``None`` keeps a size."""
     rank = x.real.ndim
     if dim is None:
@@ -115,9 +116,9 @@ def _axes(x: ComplexPair, s: Any, dim: Any) -> tuple[list[int], list[int | None]
 
 
 def _transformed(
-    x: ComplexPair, axes: Sequence[int], sizes: Sequence[int | None], norm: str | None,
+    x: _Pair, axes: Sequence[int], sizes: Sequence[int | None], norm: str | None,
     inverse: bool,
-) -> ComplexPair:
+) -> _Pair:
     for axis, size in zip(axes, sizes, strict=True):
         x = _resized(x, x.real.shape[axis] if size is None else size, axis)
     for axis in axes:
@@ -125,18 +126,18 @@ def _transformed(
     return x
 
 
-def _complex(input: Any, s: Any, dim: Any, norm: str | None, inverse: bool) -> ComplexPair:
+def _complex(input: Any, s: Any, dim: Any, norm: str | None, inverse: bool) -> Tensor:
     x = _pair(input)
-    return _transformed(x, *_axes(x, s, dim), norm, inverse)
+    return wrap(joined(*_transformed(x, *_axes(x, s, dim), norm, inverse)))
 
 
 def _from_real(input: Any, s: Any, dim: Any, norm: str | None, inverse: bool, what: str
-               ) -> ComplexPair:
+               ) -> Tensor:
     """Of a real tensor: the last axis first, of whose result a half is kept."""
     x = _real(input, what)
     axes, sizes = _axes(x, s, dim)
     x = _half(_transformed(x, axes[-1:], sizes[-1:], norm, inverse), axes[-1])
-    return _transformed(x, axes[:-1], sizes[:-1], norm, inverse)
+    return wrap(joined(*_transformed(x, axes[:-1], sizes[:-1], norm, inverse)))
 
 
 def _to_real(input: Any, s: Any, dim: Any, norm: str | None, inverse: bool) -> Any:
@@ -156,7 +157,7 @@ def _one(n: int | None) -> tuple[int] | None:
 
 
 @public
-def fft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> ComplexPair:
+def fft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
     """The Fourier transform along an axis, cropped or padded with zeros to ``n``.
 
     ``norm`` divides by n in the inverse ("backward", the default), in the transform ("forward"), or
@@ -166,25 +167,25 @@ def fft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None
 
 
 @public
-def ifft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> ComplexPair:
+def ifft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
     """The inverse of ``fft``."""
     return _complex(input, _one(n), dim, norm, True)
 
 
 @public
-def fftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None) -> ComplexPair:
+def fftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
     """The Fourier transform along several axes, by default all, cropped or padded to ``s``."""
     return _complex(input, s, dim, norm, False)
 
 
 @public
-def ifftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None) -> ComplexPair:
+def ifftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
     """The inverse of ``fftn``."""
     return _complex(input, s, dim, norm, True)
 
 
 @public
-def rfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> ComplexPair:
+def rfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
     """``fft`` of a real tensor: the n / 2 + 1 frequencies that are not redundant."""
     return _from_real(input, _one(n), dim, norm, False, "rfft")
 
@@ -196,7 +197,7 @@ def irfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = No
 
 
 @public
-def rfftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None) -> ComplexPair:
+def rfftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
     """``fftn`` of a real tensor; half of the frequencies of the last axis."""
     return _from_real(input, s, dim, norm, False, "rfftn")
 
@@ -214,7 +215,7 @@ def hfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = Non
 
 
 @public
-def ihfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> ComplexPair:
+def ihfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
     """The inverse of ``hfft``."""
     return _from_real(input, _one(n), dim, norm, True, "ihfft")
 
@@ -226,7 +227,7 @@ def hfftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None) -
 
 
 @public
-def ihfftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None) -> ComplexPair:
+def ihfftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
     """The inverse of ``hfftn``."""
     return _from_real(input, s, dim, norm, True, "ihfftn")
 
@@ -267,8 +268,6 @@ def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, requires_grad: bool =
 
 
 def _shifted(input: Any, dim: Any, sign: int) -> Any:
-    if isinstance(input, tuple):
-        return ComplexPair(*(_shifted(part, dim, sign) for part in input))
     x = wrap(as_node(input))
     dims = range(x.ndim) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
     axes = tuple(axis_of(d, x.ndim) for d in dims)

@@ -49,7 +49,7 @@ def _constant(input: Tensor, pairs: Pairs, value: float | None) -> Tensor:
         input, pairs = _cropped(input, pairs)
     if not any(map(any, pairs)):
         return input.clone()
-    kind = {0: bool, 1: int, 2: float}[input.dtype.rank]
+    kind = {0: bool, 1: int, 2: float, 3: complex}[input.dtype.rank]
     number = call("full", kind(value or 0), shape=(), dtype=input.dtype.name)
     return call("nn.pad", input, number, pad_width=tuple(pairs))
 
